@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from dagc.base.statistics import noise_floor
-from dagc.ir.program import Configuration
+from dagc.ir.choice import Choice
 from dagc.ir.traversal import Traversal
 from dagc.learn.rules.labels import Outliers, Repeats, classify_times
 from dagc.learn.rules.tree import classes_of
@@ -106,7 +106,7 @@ def samples_of(noise: str, design: str, count: int, random: np.random.Generator)
             orders[i].append(total + place)
     return [
         Sample(
-            graph, Configuration(()), everything[row], float(median(times[mine])), len(mine),
+            graph, Choice(()), everything[row], float(median(times[mine])), len(mine),
             tuple(float(t) for t in times[mine]), tuple(mine),
         )
         for row, mine in zip(rows, orders, strict=True)

@@ -42,7 +42,8 @@ sys.path.insert(0, str(ROOT))
 
 import dagc
 from dagc.base.statistics import interval
-from dagc.ir.program import Configuration, Graph
+from dagc.ir.choice import Choice
+from dagc.ir.program import Graph
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.configurations import configuration_of
@@ -62,7 +63,7 @@ CHOOSE = 3  # passes, of the five that were recorded, that are handed to the sea
 NEVER = float("inf")
 
 
-def load(path: str) -> tuple[Results, dict[Configuration, Graph]]:
+def load(path: str) -> tuple[Results, dict[Choice, Graph]]:
     if path == "tests/data":
         from tests.data.h200 import h200_graph, h200_results
 
@@ -72,7 +73,7 @@ def load(path: str) -> tuple[Results, dict[Configuration, Graph]]:
     return loaded.results, dict(loaded.graphs)
 
 
-def split(results: Results, seed: int) -> tuple[Results, dict[tuple[Configuration, str], float]]:
+def split(results: Results, seed: int) -> tuple[Results, dict[tuple[Choice, str], float]]:
     """(results with CHOOSE passes of each implementation, the median of its other passes), drawn by the seed."""
     random, chosen, judged = Random(seed), [], {}
     for found in results.measured():
@@ -109,7 +110,7 @@ class Replayed:
     """One search on recorded data, judged by passes that it never sees."""
 
     def __init__(
-        self, name: str, seed: int, results: Results, graphs: dict[Configuration, Graph], earlier: str | None = None
+        self, name: str, seed: int, results: Results, graphs: dict[Choice, Graph], earlier: str | None = None
     ) -> None:
         """`earlier`: a results file that the search begins with."""
         handed, self.judged = split(results, seed)

@@ -39,7 +39,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dagc.ir.program import Configuration, Graph
+from dagc.ir.choice import Choice
+from dagc.ir.program import Graph
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.engine import Machine
@@ -65,7 +66,7 @@ FAR = 3  # noise floors of a single measurement
 CUDA_AWARE = ROOT / "benchmarks/results/2026-11-21-4xh200-explore/spmv-150000-mpi_cuda.db"
 
 
-def load(path: str | None) -> tuple[Results, dict[Configuration, Graph]]:
+def load(path: str | None) -> tuple[Results, dict[Choice, Graph]]:
     """A recorded exploration and the graphs of its configurations."""
     if path is None:
         from tests.data.h200 import h200_graph, h200_results
@@ -76,7 +77,7 @@ def load(path: str | None) -> tuple[Results, dict[Configuration, Graph]]:
     return loaded.results, dict(loaded.graphs)
 
 
-def whole(results: Results, graphs: dict[Configuration, Graph]) -> list[Sample]:
+def whole(results: Results, graphs: dict[Choice, Graph]) -> list[Sample]:
     """Every implementation with the median of its passes."""
     return [
         Sample(

@@ -8,7 +8,8 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import UsageError
-from dagc.ir.program import Configuration, Graph, Value
+from dagc.ir.choice import Choice
+from dagc.ir.program import Graph, Value
 from dagc.lab.configurations import configuration_of, configurations, open_decisions
 from dagc.space import Space
 from dagc.study.runs import excluded_notes, with_automatic
@@ -65,7 +66,7 @@ def test_mistakes(opened: list[str], fixed: tuple[str, ...], message: str) -> No
 
 
 def test_a_configuration_as_text() -> None:
-    made = Configuration((("capture", False), ("transport", "nccl"), ("yl.block", 64)))
+    made = Choice((("capture", False), ("transport", "nccl"), ("yl.block", 64)))
     assert made.text == "capture=false transport=nccl yl.block=64"
 
 

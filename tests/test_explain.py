@@ -11,7 +11,7 @@ import pytest
 from dagc import load_graph
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
-from dagc.ir.program import Configuration
+from dagc.ir.choice import Choice
 from dagc.recipes.explain import ExplainOptions, explain, one_change
 from dagc.recipes.explore import explore
 from dagc.stages.options import ExploreOptions
@@ -146,8 +146,8 @@ def test_edits_change_the_block_of_one_op() -> None:
     program = load_graph(SAMPLES / "heat/heat.dag", {"transport": "mpi_cuda"}).program
     names = ("first.bx", "first.by", "inner.bx", "inner.by", "last.bx", "last.by", "transport")
 
-    def configuration(*values: object) -> Configuration:
-        return Configuration(tuple(zip(names, (*values, "mpi_cuda"), strict=True)))
+    def configuration(*values: object) -> Choice:
+        return Choice(tuple(zip(names, (*values, "mpi_cuda"), strict=True)))
 
     best = configuration(32, 1, 64, 2, 32, 1)
     measured = [best, configuration(64, 2, 128, 4, 32, 1), configuration(64, 2, 64, 2, 32, 1)]

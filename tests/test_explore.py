@@ -280,12 +280,12 @@ def test_an_interval_has_the_confidence_that_it_says() -> None:
 def _ended(**changes: object) -> str:
     from dataclasses import replace as changed
 
-    from dagc.ir.program import Configuration
+    from dagc.ir.choice import Choice
     from dagc.lab.engine import Summary
 
     summary = Summary(None, 21.2e-6, 21e-6, 22e-6, 5, 0, 40e-6, 200, 150, 0, 2036, 2.0, 0.1, False, lowest=20.5e-6)
     summary = changed(summary, best=object(), **changes)  # type: ignore[arg-type]
-    return Explored(summary, Configuration(()), "start end", None, (), 0.01).render()
+    return Explored(summary, Choice(()), "start end", None, (), 0.01).render()
 
 
 def test_a_lower_single_time_is_explained() -> None:

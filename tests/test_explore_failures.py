@@ -13,7 +13,7 @@ import pytest
 
 from dagc.base.errors import BuildFailed, DagcError, RunFailed, WrongResult
 from dagc.cli.main import main
-from dagc.ir.program import Configuration
+from dagc.ir.choice import Choice
 from dagc.recipes.explore import Explored, _keep_excluded, explore
 from dagc.stages.options import ExploreOptions
 from dagc.store.records import load
@@ -241,7 +241,7 @@ def test_what_fails_for_one_reason_is_one_note_whichever_rank_reports_it() -> No
     records = SimpleNamespace(begin=lambda *_: 0, fail=lambda _, failure: kept.append(failure))
     failures = ["run failed: rank 0: op y: no", "run failed: rank 1: op y: no", "wrong result: x"]
     excluded = [
-        SimpleNamespace(configured=SimpleNamespace(configuration=Configuration((("p", p),))), traversal="", failure=one)
+        SimpleNamespace(configured=SimpleNamespace(configuration=Choice((("p", p),))), traversal="", failure=one)
         for p, one in enumerate(failures)
     ]
     notes = _keep_excluded(records, excluded)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.base.errors import DagcError, NotWritten, UsageError
-from dagc.ir.program import Configuration
+from dagc.ir.choice import Choice
 from dagc.store.export import export_csv, export_parquet
 from dagc.store.merge import merge
 from dagc.store.records import Records, load
@@ -32,8 +32,8 @@ NAN = float("nan")
 PROGRAM = ProgramRecord("p", "p.dag", "0123456789abcdef", (("p.dag", "program p"),), (("n", 3), ("x", 0.5)))
 MACHINE = MachineRecord(("here",), "a CPU", 4, ("a GPU",), "1.0", "an MPI", "cuda", "sm_90", {"clocks": ["1 GHz"]})
 RUN = Run("2026-01-01T00:00:00+00:00", MACHINE, 4, 7, "random", 0.01, "abc", "0.2", options={"budget": 5})
-HOST = Configuration((("capture", False), ("streams", 2), ("transport", "mpi_host")))
-NCCL = Configuration((("capture", True), ("streams", 2), ("transport", "nccl")))
+HOST = Choice((("capture", False), ("streams", 2), ("transport", "mpi_host")))
+NCCL = Choice((("capture", True), ("streams", 2), ("transport", "nccl")))
 
 
 def written(path: Path, times: dict[str, list[float]], run: Run = RUN, program: ProgramRecord = PROGRAM) -> Path:

@@ -13,7 +13,7 @@ import pytest
 
 from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import BuildFailed
-from dagc.ir.program import Configuration
+from dagc.ir.choice import Choice
 from dagc.recipes.explore import Explored, explore
 from dagc.stages.options import ExploreOptions
 from dagc.store.records import load
@@ -127,7 +127,7 @@ def test_wherever_the_limit_falls_there_is_a_result(program: Path, tmp_path: Pat
 def test_after_the_limit_the_most_promising_is_waited_for() -> None:
     """Its library is built last; it is taken all the same, and the others are not."""
     jobs: list[Future[Path | BuildFailed]] = [Future() for _ in range(3)]
-    members = [(Configuration((("number", n),)),) for n in range(3)]
+    members = [(Choice((("number", n),)),) for n in range(3)]
     compilation = Compilation(dict(zip(jobs, members, strict=True)), lambda: None)
     taken: list[Path | BuildFailed] = []
     built = compilation.as_built(Deadline.after(0.0), lambda: bool(taken))
@@ -145,7 +145,7 @@ def test_after_the_limit_the_most_promising_is_waited_for() -> None:
 
 def test_within_the_limit_the_first_that_is_built_is_taken() -> None:
     jobs: list[Future[Path | BuildFailed]] = [Future() for _ in range(2)]
-    members = [(Configuration((("number", n),)),) for n in range(2)]
+    members = [(Choice((("number", n),)),) for n in range(2)]
     compilation = Compilation(dict(zip(jobs, members, strict=True)), lambda: None)
     jobs[1].set_result(Path("b"))
     built = compilation.as_built()

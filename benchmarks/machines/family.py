@@ -16,7 +16,8 @@ from typing import Any
 
 import dagc
 from benchmarks.machines.simulate import Execution, Machine
-from dagc.ir.program import Action, Configuration, Graph
+from dagc.ir.choice import Choice
+from dagc.ir.program import Action, Graph
 from dagc.lab.candidate import Candidate
 from dagc.lab.configurations import configuration_of
 from dagc.lab.orders import Orders, domain_of
@@ -78,15 +79,15 @@ class Drawn:
 
 
 @cache
-def _graphs(program: str, joint: bool) -> tuple[tuple[Configuration, Graph], ...]:
+def _graphs(program: str, joint: bool) -> tuple[tuple[Choice, Graph], ...]:
     path, choices = PROGRAMS[program]
     out = []
     for defines in JOINT if joint else choices:
         graph = dagc.load_graph(path, {n: v for n, v in defines.items() if n != "capture"})
-        decisions = dict(configuration_of(graph).decisions) | {"capture": defines.get("capture", False)}
+        decisions = dict(configuration_of(graph)) | {"capture": defines.get("capture", False)}
         if decisions["capture"] and graph.transport.value == "mpi_host":
             continue
-        out.append((Configuration(tuple(sorted(decisions.items()))), graph))
+        out.append((Choice.of(decisions), graph))
     return tuple(out)
 
 

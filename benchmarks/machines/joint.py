@@ -35,7 +35,8 @@ from benchmarks.machines.family import HERE, NOISES, SAMPLES, Noise, machine_of
 from benchmarks.machines.simulate import Execution, Machine
 from dagc.base.statistics import interval
 from dagc.choice.types import Settings
-from dagc.ir.program import Configuration, Graph
+from dagc.ir.choice import Choice
+from dagc.ir.program import Graph
 from dagc.lab.candidate import Candidate, LaunchSite
 from dagc.lab.configurations import configuration_of
 from dagc.lab.orders import Orders, domain_of
@@ -88,7 +89,7 @@ class Joint:
 
 
 @cache
-def _graphs(program: str) -> tuple[tuple[Configuration, Graph], ...]:
+def _graphs(program: str) -> tuple[tuple[Choice, Graph], ...]:
     path, defines = PROGRAMS[program]
     chosen = [{"yl.variant": a, "yr.variant": b} for a, b in product(VARIANTS, VARIANTS)] if program == "spmv" else [{}]
     graphs = [dagc.load_graph(path, {**defines, **more}) for more in chosen]

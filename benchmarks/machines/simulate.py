@@ -12,7 +12,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagc.ir.program import Action, Configuration, Graph
+from dagc.ir.choice import Choice
+from dagc.ir.program import Action, Graph
 from dagc.ir.traversal import Issue, Record, Traversal, Wait
 
 _STAGED = (Action.COPY, Action.STAGE_IN, Action.STAGE_OUT)
@@ -162,7 +163,7 @@ class _Message:
 class Execution:
     """Traversals of one configuration on one machine."""
 
-    def __init__(self, machine: Machine, graph: Graph, configuration: Configuration) -> None:
+    def __init__(self, machine: Machine, graph: Graph, configuration: Choice) -> None:
         self.machine, self.graph = machine, graph
         self.captured = configuration.get("capture") is True
         self.ops = graph.ops

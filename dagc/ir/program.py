@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NewType, TypeAlias
+from typing import NewType, TypeAlias
 
 from dagc.base.source import NOWHERE, Source, Span, Spanned
 from dagc.ir.enums import CodeLang, ElementType, Mode, Place, Role, Transport
@@ -33,32 +33,6 @@ def shown(value: Value) -> str:
 def declared_name(display: str) -> str:
     """`yr` for `mv[0].yr[1]`: the name in its declaration."""
     return display.rpartition(".")[2].partition("[")[0]
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """Values of all decisions of a program except the order and the streams of its ops, sorted by name.
-
-    One configuration has one graph, one space of traversals and (except for `capture`) one runner library.
-    Configurations are ordered, even if a decision is a number in one and a text in the other: numbers come first.
-    """
-
-    decisions: tuple[tuple[str, Value], ...]
-
-    def __lt__(self, other: Configuration) -> bool:
-        return self._key < other._key
-
-    @property
-    def _key(self) -> tuple[tuple[str, bool, Any], ...]:
-        return tuple((name, isinstance(value, str), value) for name, value in self.decisions)
-
-    @property
-    def text(self) -> str:
-        """`capture=false transport=nccl yl.block=64`; equal for equal configurations."""
-        return " ".join(f"{name}={shown(value)}" for name, value in self.decisions)
-
-    def get(self, name: str) -> Value | None:
-        return dict(self.decisions).get(name)
 
 
 # ---- declarations ---------------------------------------------------------------------

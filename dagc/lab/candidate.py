@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dagc.choice.types import Settings
-from dagc.ir.program import Configuration, Graph, Value
+from dagc.ir.choice import Choice
+from dagc.ir.program import Graph, Value
 from dagc.ir.traversal import Traversal
 from dagc.space import Space
 
@@ -48,7 +49,7 @@ class ConfiguredSpace:
     At the `sites`, the configuration has the settings of the program.
     """
 
-    configuration: Configuration
+    configuration: Choice
     space: Space
     sites: tuple[LaunchSite, ...] = ()
 

@@ -13,7 +13,8 @@ from itertools import product
 
 from dagc.base.errors import ProgramError, Severity, UsageError
 from dagc.base.source import Span
-from dagc.ir.program import AT_RUN_TIME, Configuration, Graph, Program, Value
+from dagc.ir.choice import Choice
+from dagc.ir.program import AT_RUN_TIME, Graph, Program, Value
 
 MOST = 64  # default limit on the number of configurations: each is compiled before a search
 
@@ -22,7 +23,7 @@ MOST = 64  # default limit on the number of configurations: each is compiled bef
 class Configured:
     """A configuration and its graph. `defines`: the -D values that select it."""
 
-    configuration: Configuration
+    configuration: Choice
     defines: Mapping[str, Value]
     graph: Graph
 
@@ -36,14 +37,14 @@ class Rejected:
     span: Span
 
 
-def configuration_of(graph: Graph) -> Configuration:
+def configuration_of(graph: Graph) -> Choice:
     """All decisions of the program of a graph: `staging` only if the transport stages, `capture` always."""
     values: dict[str, Value] = {d.name: d.chosen for d in graph.program.decisions}
     values.setdefault("capture", False)
     values["streams"] = graph.streams
     if values.get("transport") != "mpi_host":
         values.pop("staging", None)
-    return Configuration(tuple(sorted(in_use(values).items())))
+    return Choice.of(in_use(values))
 
 
 _INDEX = re.compile(r"\[[^\]]*\]")
@@ -112,7 +113,7 @@ def configurations(
             f"{len(distinct)} configurations, more than {most}: each is compiled before the search",
             "open fewer decisions, some of their values only (--open yl.block=64,128), or raise --max-configurations",
         )
-    by_configuration: dict[Configuration, Configured] = {}
+    by_configuration: dict[Choice, Configured] = {}
     refused: list[Rejected] = []
     for choices in distinct:
         try:

@@ -15,7 +15,8 @@ from random import Random
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from dagc.choice.types import Settings
-from dagc.ir.program import Configuration, Graph, Value
+from dagc.ir.choice import Choice
+from dagc.ir.program import Graph, Value
 from dagc.ir.traversal import Entry, Traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace, LaunchSite
 from dagc.lab.neighbours import follow, neighbour, outline, translated
@@ -77,35 +78,34 @@ class Orders:
         if len(self._number) != len(self.spaces):
             raise ValueError("two spaces with one configuration")
         self._open = tuple(dict.fromkeys(tuple(s.sites) for s in self.spaces))
-        self._configurations: dict[tuple[int, tuple[int, ...]], Configuration] = {}
+        self._configurations: dict[tuple[int, tuple[int, ...]], Choice] = {}
 
-    def find(self, configuration: Configuration) -> tuple[int, tuple[int, ...]] | None:
+    def find(self, configuration: Choice) -> tuple[int, tuple[int, ...]] | None:
         """The space and the launch settings (`Candidate.settings`) of a configuration, None if it is not searched."""
-        decisions = dict(configuration.decisions)
         for sites in self._open:
             index = self._number.get(_without_sites(configuration, sites))
             if index is not None and self.spaces[index].sites == sites:
-                settings = tuple(site.number(decisions) for site in sites)
+                settings = tuple(site.number(configuration) for site in sites)
                 if None not in settings:
                     return index, tuple(s for s in settings if s is not None)
         return None
 
-    def number(self, configuration: Configuration) -> int | None:
+    def number(self, configuration: Choice) -> int | None:
         """Index of the space with this configuration, None if there is none."""
         entry = self.find(configuration)
         return None if entry is None else entry[0]
 
-    def configuration(self, candidate: Candidate) -> Configuration:
+    def configuration(self, candidate: Candidate) -> Choice:
         """All that is chosen of a candidate except the traversal."""
         configured = self.spaces[candidate.space]
         if not configured.sites:
             return configured.configuration
         key = candidate.space, candidate.settings
         if key not in self._configurations:
-            chosen = dict(configured.configuration.decisions)
+            chosen = dict(configured.configuration)
             for site, number in zip(configured.sites, candidate.settings, strict=True):
                 chosen |= site.decisions(number)
-            self._configurations[key] = Configuration(tuple(sorted(chosen.items())))
+            self._configurations[key] = Choice.of(chosen)
         return self._configurations[key]
 
     def first(self, index: int) -> Candidate:
@@ -319,10 +319,10 @@ def carried_over(traversal: Traversal, old: Space, new: Space) -> Traversal:
     return follow(new.moves, translated(outline(traversal), shared, new.moves))
 
 
-def _without_sites(configuration: Configuration, sites: Sequence[LaunchSite]) -> Configuration:
+def _without_sites(configuration: Choice, sites: Sequence[LaunchSite]) -> Choice:
     """The decisions that are not launch settings of these sites."""
     names = {name for site in sites for name in site.names}
-    return Configuration(tuple((n, v) for n, v in configuration.decisions if n not in names))
+    return Choice(tuple((n, v) for n, v in configuration.decisions if n not in names))
 
 
 def _reset(sites: Sequence[LaunchSite], candidate: Candidate, random: Random) -> tuple[int, ...]:
@@ -365,7 +365,7 @@ def moved_settings(old: ConfiguredSpace, new: ConfiguredSpace, settings: Sequenc
 class ResultsFile(Protocol):
     """A results file (dagc.store.records)."""
 
-    def begin(self, configuration: Configuration, traversal: str) -> ImplementationId: ...
+    def begin(self, configuration: Choice, traversal: str) -> ImplementationId: ...
 
     def add(
         self,
@@ -400,9 +400,9 @@ class OrderStore:
 
 
 def domain_of(
-    graphs: Iterable[tuple[Configuration, Graph]],
+    graphs: Iterable[tuple[Choice, Graph]],
     work: int = COUNTING_WORK,
-    sites: Mapping[Configuration, tuple[LaunchSite, ...]] | None = None,
+    sites: Mapping[Choice, tuple[LaunchSite, ...]] | None = None,
 ) -> Orders:
     """The traversals of these graphs. Graphs with equal moves (transports, launch parameters) are counted once.
 

@@ -13,7 +13,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from dagc.base.errors import WrongResult, counted
-from dagc.ir.program import Configuration, Graph
+from dagc.ir.choice import Choice
+from dagc.ir.program import Graph
 from dagc.ir.traversal import parse_traversal
 from dagc.space.loops import shortened
 from dagc.space.proof import Prover
@@ -145,7 +146,7 @@ def _unexplained(members: _Members) -> list[Implementation]:
     ]
 
 
-def _settings(kind: SpaceKind, configuration: Configuration) -> list[tuple[object, ...]]:
+def _settings(kind: SpaceKind, configuration: Choice) -> list[tuple[object, ...]]:
     """The launch settings of each op."""
     of_op: dict[str, list[object]] = defaultdict(list)
     for name, value in configuration.decisions:

@@ -18,7 +18,8 @@ from dagc.base.resources import __version__
 from dagc.base.statistics import interval
 from dagc.build.ranks import joined
 from dagc.build.target import TargetChoice, choose_target
-from dagc.ir.program import Configuration, KernelOp, Program
+from dagc.ir.choice import Choice
+from dagc.ir.program import KernelOp, Program
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.configurations import Configured
@@ -72,19 +73,19 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
 MOST_CHANGED = 24  # unmeasured configurations, as edits of launch settings
 
 
-def one_change(best: Configuration, measured: Collection[Configuration], program: Program) -> tuple[Configuration, ...]:
+def one_change(best: Choice, measured: Collection[Choice], program: Program) -> tuple[Choice, ...]:
     """Unmeasured configurations that equal the best's except for the launch settings of one op, which were measured
     elsewhere.
 
     If settings are searched together with orders, hardly any two implementations differ in one op only.
     """
-    out: dict[Configuration, None] = {}
+    out: dict[Choice, None] = {}
     for op in program.ops:
         names = {f"{op.base}.{name}" for name, _ in op.tunables} if isinstance(op, KernelOp) else set()
         for other in measured if names else ():
             settings = {n: v for n, v in other.decisions if n in names}
-            if settings.keys() == names & {n for n, _ in best.decisions}:
-                out[Configuration(tuple(sorted({**dict(best.decisions), **settings}.items())))] = None
+            if settings.keys() == names & best.keys():
+                out[Choice.of({**best, **settings})] = None
     return tuple(c for c in out if c != best and c not in measured)[:MOST_CHANGED]
 
 
@@ -249,7 +250,7 @@ def _machine(
     display: Display,
 ) -> LiveMachine:
     """The runner libraries and the arrays of the domain, on real ranks. The arrays are those of the exploration."""
-    configurations = [Configured(a.configuration, dict(a.configuration.decisions), a.graph) for a in domain.spaces]
+    configurations = [Configured(a.configuration, a.configuration, a.graph) for a in domain.spaces]
     require_device_pointers(configurations, chosen, options.mpi_takes_device_pointers)
     folder = Path(loaded.path).parent / f"{Path(loaded.path).stem}-build"
     data = _data(loaded, options, domain, folder)

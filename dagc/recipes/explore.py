@@ -80,7 +80,8 @@ from dagc.study.runs import (
 )
 
 if TYPE_CHECKING:
-    from dagc.ir.program import Configuration, Program
+    from dagc.ir.choice import Choice
+    from dagc.ir.program import Program
     from dagc.lab.configurations import Configured
     from dagc.store.records import Records
 
@@ -102,7 +103,7 @@ class Explored:
     """
 
     summary: Summary[Candidate]
-    configuration: Configuration | None
+    configuration: Choice | None
     traversal: str
     output: Path | None
     notes: tuple[str, ...]
@@ -368,7 +369,7 @@ def checked(prepared: Ready, machine: LiveMachine) -> tuple[MachineRecord, Usabl
         else:
             _use(machine, predicting.result(), prepared.notes)
             out = replace(out, domain=machine.domain)
-    late = ((dict(s.configuration.decisions), "not built and checked within the time limit (--time)") for s in out.late)
+    late = ((s.configuration, "not built and checked within the time limit (--time)") for s in out.late)
     prepared.notes.extend(excluded_notes((choices, why, why) for choices, why in late))
     return facts, out
 
@@ -507,7 +508,7 @@ def _keep_excluded(records: Records, excluded: Sequence[Excluded]) -> list[str]:
         records.fail(records.begin(left.configured.configuration, left.traversal), left.failure)
     # Which rank reports it first is chance.
     causes = (_RANK.sub("", e.failure) for e in excluded)
-    configurations = (dict(e.configured.configuration.decisions) for e in excluded)
+    configurations = (e.configured.configuration for e in excluded)
     return excluded_notes(zip(configurations, (e.failure for e in excluded), causes, strict=True))
 
 
@@ -794,7 +795,7 @@ def warm(domain: Orders, request: SearchRequest, notes: list[str]) -> Orders:
     return Orders(domain.spaces, earlier)
 
 
-def _structure(configuration: Configuration) -> tuple[object, ...]:
+def _structure(configuration: Choice) -> tuple[object, ...]:
     """The choices that determine the ops of a configuration, without variants and launch settings."""
     return tuple(configuration.get(name) for name in ("transport", "staging", "capture", "streams"))
 

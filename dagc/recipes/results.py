@@ -45,7 +45,8 @@ from dagc.store.settings import fixed_of, fixed_text
 from dagc.study.report import variants_in, variants_page
 
 if TYPE_CHECKING:
-    from dagc.ir.program import Configuration, Graph, Value
+    from dagc.ir.choice import Choice
+    from dagc.ir.program import Graph, Value
     from dagc.lab.orders import Orders
     from dagc.learn.rules.judging import Estimates
     from dagc.learn.rules.tree import LearnedRules
@@ -112,7 +113,7 @@ class Loaded:
 
         self.path = str(path)
         self.results: Results = load(path, objective)
-        self._graphs: dict[Configuration, Graph] = {}
+        self._graphs: dict[Choice, Graph] = {}
         self._structures: dict[tuple[tuple[str, Value], ...], Graph] = {}
 
     @cached_property
@@ -130,13 +131,13 @@ class Loaded:
     def _structural(self) -> frozenset[str]:
         return frozenset(d.name for d in self._text.program().decisions if d.structural)
 
-    def graph(self, configuration: Configuration) -> Graph:
+    def graph(self, configuration: Choice) -> Graph:
         """The graph of a configuration."""
         if configuration not in self._graphs:
-            self._graphs[configuration] = self._text.graph(dict(configuration.decisions))
+            self._graphs[configuration] = self._text.graph(configuration)
         return self._graphs[configuration]
 
-    def structure(self, configuration: Configuration) -> Graph:
+    def structure(self, configuration: Choice) -> Graph:
         """A graph with the ops and edges of a configuration; its launch settings may be those of another one.
 
         In a search over launch settings nearly every implementation has its own configuration.
@@ -162,7 +163,7 @@ class Loaded:
         return disagreement(self.results, self.kind)
 
     @property
-    def graphs(self) -> Mapping[Configuration, Graph]:
+    def graphs(self) -> Mapping[Choice, Graph]:
         """The graphs of all configurations that have implementations."""
         return {c: self.graph(c) for c in sorted({i.configuration for i in self.results.implementations})}
 
@@ -201,7 +202,7 @@ def learn(
     *,
     all_classes: bool = False,
     full_tree: bool = False,
-    only: Collection[Configuration] | None = None,
+    only: Collection[Choice] | None = None,
     samples: Sequence[Sample] | None = None,
     halves: bool = False,
 ) -> LearnedRules:
@@ -261,7 +262,7 @@ def rules(
     return render(Findings(learned, check(learned, canonical), share, sets, estimation, best, advice, shown), form)
 
 
-def _shared_configurations(path: str | Path, loaded: Loaded, against: str | Path, full: Loaded) -> set[Configuration]:
+def _shared_configurations(path: str | Path, loaded: Loaded, against: str | Path, full: Loaded) -> set[Choice]:
     """The configurations of `loaded`. Raises UsageError unless `full` is of the same program and ranks, and has one."""
     if not full.results.program.is_same(loaded.results.program):
         raise UsageError(
@@ -460,7 +461,7 @@ def best(
     head = [
         f"{title:10} {compared.named(estimate.value)} ({interval_of}){equal(estimate.ties)}",
         *unconfirmed(len(chosen.measurements), wanted_repeats(loaded.results)),
-        "choices    " + " ".join(f"{n}={shown(v)}" for n, v in chosen.configuration.decisions),
+        f"choices    {chosen.configuration.text}",
         f"traversal  {chosen.traversal}",
         *fixed_lines(fixed_of(loaded.results.runs, chosen.configuration)),
     ]

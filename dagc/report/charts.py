@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import counted
 from dagc.base.statistics import Noise, faster
-from dagc.ir.program import Configuration, shown
+from dagc.ir.choice import Choice
+from dagc.ir.program import shown
 from dagc.report import si
 from dagc.report.si import TIMES, Quantity, significant
 from dagc.store.results import (
@@ -64,7 +65,7 @@ class MeasuredPoint:
 class ConfigurationPoints:
     """A configuration: its label, its colour, and its points, fastest first."""
 
-    configuration: Configuration
+    configuration: Choice
     label: str
     colour: int
     points: tuple[MeasuredPoint, ...]
@@ -81,7 +82,7 @@ def points_of(results: Results) -> tuple[MeasuredPoint, ...]:
 
 def groups_of(points: Sequence[MeasuredPoint]) -> tuple[ConfigurationPoints, ...]:
     """By configuration, that of the fastest first. If there are more than colours, they share them by transport."""
-    mine: dict[Configuration, list[MeasuredPoint]] = {}
+    mine: dict[Choice, list[MeasuredPoint]] = {}
     for point in points:
         mine.setdefault(point.implementation.configuration, []).append(point)
     common = common_decisions(mine)
@@ -93,7 +94,7 @@ def groups_of(points: Sequence[MeasuredPoint]) -> tuple[ConfigurationPoints, ...
     return tuple(ConfigurationPoints(c, label(c, common), colours[c], tuple(members)) for c, members in mine.items())
 
 
-def common_decisions(configurations: Iterable[Configuration]) -> dict[str, str]:
+def common_decisions(configurations: Iterable[Choice]) -> dict[str, str]:
     """Decisions with the same value in all of them: name -> value as text."""
     sets = [{name: shown(value) for name, value in c.decisions} for c in configurations]
     if not sets:
@@ -101,7 +102,7 @@ def common_decisions(configurations: Iterable[Configuration]) -> dict[str, str]:
     return {name: value for name, value in sets[0].items() if all(s.get(name) == value for s in sets)}
 
 
-def label(configuration: Configuration, common: dict[str, str]) -> str:
+def label(configuration: Choice, common: dict[str, str]) -> str:
     """The decisions that distinguish it from others; its transport if it is the only one."""
     left = [f"{name}={shown(value)}" for name, value in configuration.decisions if name not in common]
     transport = configuration.get("transport")

@@ -12,7 +12,8 @@ from itertools import groupby
 from typing import Any
 
 from dagc.base.errors import UsageError, counted
-from dagc.ir.program import Action, Configuration, Graph, shown
+from dagc.ir.choice import Choice
+from dagc.ir.program import Action, Graph, shown
 from dagc.ir.traversal import Entry, Traversal, parse_traversal
 from dagc.lab.orders import domain_of
 from dagc.learn.rules.text import by_chance, held_out_halves, why_no_rules
@@ -240,7 +241,7 @@ def traced(
     results: Results,
     best: MeasuredPoint | None,
     worst: MeasuredPoint | None,
-    graphs: Mapping[Configuration, Graph],
+    graphs: Mapping[Choice, Graph],
     file: str,
 ) -> tuple[Extreme, ...]:
     """The best and the worst, with timelines if they were traced; those of one rank have the same axis.
@@ -270,7 +271,7 @@ def _axis(rank: int, shown: Sequence[Sequence[RankTimeline]]) -> tuple[float, fl
     return min(line.begin for line in mine), max(line.length for line in mine)
 
 
-def _parsed(point: MeasuredPoint, graphs: Mapping[Configuration, Graph], file: str) -> tuple[Graph, Traversal]:
+def _parsed(point: MeasuredPoint, graphs: Mapping[Choice, Graph], file: str) -> tuple[Graph, Traversal]:
     implementation = point.implementation
     if implementation.configuration not in graphs:
         raise UsageError(f"{file}: no graph of the configuration {implementation.configuration.text}", "explore again")
@@ -301,7 +302,7 @@ def _all_of(labels: Sequence[str]) -> str:
     return "; ".join(labels[:_MOST_NAMED]) + (f" and {counted(left, 'other')}" if left > 0 else "")
 
 
-def pictures(groups: Sequence[ConfigurationPoints], graphs: Mapping[Configuration, Graph]) -> list[tuple[str, str]]:
+def pictures(groups: Sequence[ConfigurationPoints], graphs: Mapping[Choice, Graph]) -> list[tuple[str, str]]:
     """(configurations, SVG) of every distinct DAG, that of the best first."""
     labels_by_picture: dict[str, list[str]] = {}
     for group in groups:
@@ -322,7 +323,7 @@ def summary_tiles(
     points: Sequence[MeasuredPoint],
     best: MeasuredPoint | None,
     groups: Sequence[ConfigurationPoints],
-    graphs: Mapping[Configuration, Graph],
+    graphs: Mapping[Choice, Graph],
     by: Quantity,
 ) -> list[tuple[str, str, str]]:
     """Name, value and note: the best time, the speed-up, the number of measurements, the confidence."""
@@ -422,7 +423,7 @@ MOST_ROWS = 20  # of the table of the fastest, and of the failures
 
 def as_html(
     results: Results,
-    graphs: Mapping[Configuration, Graph],
+    graphs: Mapping[Choice, Graph],
     learned: LearnedRules | None,
     *,
     file: str,

@@ -23,7 +23,7 @@ from msgspec import Meta
 from dagc.base.errors import UsageError
 from dagc.base.objective import TIME, Objective, parse_objective
 from dagc.base.statistics import FEWEST_PAIRS, Changes, followed, noise_floor
-from dagc.ir.program import Configuration
+from dagc.ir.choice import Choice
 from dagc.store.results import (
     Implementation,
     ImplementationId,
@@ -147,14 +147,14 @@ def _drift(connection: sqlite3.Connection) -> dict[int, list[tuple[int, float]]]
 
 def implementations_in(
     connection: sqlite3.Connection, which: str = "true"
-) -> Iterator[tuple[ImplementationId, Configuration, str, str]]:
+) -> Iterator[tuple[ImplementationId, Choice, str, str]]:
     """(ID, configuration, traversal, failure) of the candidates that are orders. `which`: an SQL condition on `c`."""
     rows = connection.execute(
         "SELECT c.id, a.choices, c.traversal, c.failure FROM candidate c JOIN assignment a ON a.id = c.assignment"
         f" WHERE c.domain = '' AND {which} ORDER BY c.id"
     )
     for key, choices, traversal, failure in rows_as(rows, tuple[Whole, str, Line, Line]):
-        yield ImplementationId(key), Configuration(tuple(decoded(choices, Decisions).items())), traversal, failure
+        yield ImplementationId(key), Choice(tuple(decoded(choices, Decisions).items())), traversal, failure
 
 
 def _measurements(

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagc.base.errors import NotWritten, UsageError, counted, not_written
 from dagc.choice.types import Case, Cell, Settings
-from dagc.ir.program import Configuration
+from dagc.ir.choice import Choice
 from dagc.store.read import (
     implementations_in,
     load,
@@ -236,9 +236,9 @@ class Records:
 
     # ---- orders -------------------------------------------------------------------------------
 
-    def begin(self, configuration: Configuration, traversal: str) -> ImplementationId:
+    def begin(self, configuration: Choice, traversal: str) -> ImplementationId:
         """Record that an implementation is about to be measured. Equal ones have one ID."""
-        pair = json.dumps(dict(configuration.decisions)), traversal
+        pair = json.dumps(dict(configuration)), traversal
         key = self._known.get(pair)
         if key is None:
 

@@ -16,8 +16,9 @@ from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import Noise, faster, interval, shrunk
 from dagc.cuda.lexer import tokens_of
+from dagc.ir.choice import Choice
 from dagc.ir.plan import canonical_text
-from dagc.ir.program import Configuration, Value
+from dagc.ir.program import Value
 
 ImplementationId = NewType("ImplementationId", int)
 
@@ -82,7 +83,7 @@ class Implementation:
     """A traversal of one configuration (as text), with all measurements of it."""
 
     id: ImplementationId
-    configuration: Configuration
+    configuration: Choice
     traversal: str
     measurements: tuple[Measurement, ...] = ()
     failure: str = ""

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.errors import UsageError
 from dagc.choice.types import PROGRAM, Case
+from dagc.ir.choice import Choice
 from dagc.ir.enums import ElementType
 from dagc.ir.plan import is_open
-from dagc.ir.program import Configuration, KernelOp, Program, Value, shown
+from dagc.ir.program import KernelOp, Program, Value, shown
 from dagc.store.results import Results, Run
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Fixed:
 Kernels: TypeAlias = tuple[tuple[str, Value], ...]  # variants, devices and program-level decisions
 
 
-def kernels_of(configuration: Configuration) -> Kernels:
+def kernels_of(configuration: Choice) -> Kernels:
     """Decisions that select kernels. Configurations with equal values of these are tuned together."""
     return tuple(
         (name, value)
@@ -119,7 +120,7 @@ def fixed_in(runs: Iterable[Run]) -> tuple[Fixed, ...]:
     return tuple(fixed)
 
 
-def fixed_of(runs: Iterable[Run], configuration: Configuration) -> tuple[Fixed, ...]:
+def fixed_of(runs: Iterable[Run], configuration: Choice) -> tuple[Fixed, ...]:
     """The part of `fixed_in` that holds for a configuration: choices that have these values in it."""
     has = {(name, type(value), value) for name, value in configuration.decisions}
     return tuple({f.name: f for f in fixed_in(runs) if (f.name, type(f.value), f.value) in has}.values())

@@ -13,8 +13,9 @@ from dagc.base.files import scratch_directory
 from dagc.build.ranks import joined
 from dagc.choice.legal import op_of, unit_of
 from dagc.choice.types import Case, Settings
+from dagc.ir.choice import Choice
 from dagc.ir.plan import VARIANT, Target
-from dagc.ir.program import Configuration, Graph, KernelOp
+from dagc.ir.program import Graph, KernelOp
 from dagc.ir.sym import Number, free
 from dagc.lab.candidate import ConfiguredSpace, LaunchSite
 from dagc.lab.configurations import Configured, configuration_of
@@ -279,7 +280,7 @@ def with_defaults(options: ExploreOptions, earlier: Results | None) -> ExploreOp
 class Sites:
     """The searched launch settings of each configuration that has any, and notes."""
 
-    of: Mapping[Configuration, tuple[LaunchSite, ...]]
+    of: Mapping[Choice, tuple[LaunchSite, ...]]
     notes: tuple[str, ...] = ()
 
 
@@ -289,7 +290,7 @@ NO_SITES = Sites({})
 def launch_sites(request: SearchRequest, configurations: Sequence[Configured], data: Path | None) -> Sites:
     """The legal settings of everything open. `data`: the arrays of the ranks, which determine what can be launched;
     None: not checked."""
-    out: dict[Configuration, tuple[LaunchSite, ...]] = {}
+    out: dict[Choice, tuple[LaunchSite, ...]] = {}
     for configured in configurations if request.searches else ():
         graph = configured.graph.unrolled
         if not open_settings(graph.program):
@@ -305,7 +306,7 @@ def launch_sites(request: SearchRequest, configurations: Sequence[Configured], d
 def predicted(request: SearchRequest, spaces: Sequence[ConfiguredSpace], data: Path) -> Sites:
     """The searched settings of the spaces with the volume model's predictions, if the target is a GPU; kernels are
     compiled for their registers."""
-    out: dict[Configuration, tuple[LaunchSite, ...]] = {}
+    out: dict[Choice, tuple[LaunchSite, ...]] = {}
     known: dict[tuple[str, str, str, tuple[Settings, ...]], tuple[float, ...]] = {}
     notes: list[str] = []
     for space in spaces if request.chosen.target is Target.CUDA else ():

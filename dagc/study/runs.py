@@ -28,9 +28,10 @@ from dagc.build.mpi import cores as compilers
 from dagc.build.mpi import takes_device_pointers
 from dagc.build.target import TargetChoice
 from dagc.build.toolchain import answer_of, require_mpi
+from dagc.ir.choice import Choice
 from dagc.ir.enums import ElementType, Transport
 from dagc.ir.plan import Plan, Target, open_tunables, program_hash, stays_fixed
-from dagc.ir.program import CollectiveOp, Configuration, ExchangeOp, KernelOp, Program, Value, shown
+from dagc.ir.program import CollectiveOp, ExchangeOp, KernelOp, Program, Value, shown
 from dagc.ir.traversal import Traversal, traversal_text
 from dagc.lab.configurations import Configured, combinations, configurations, open_decisions
 from dagc.lab.live import LiveMachine, Loadable
@@ -222,7 +223,7 @@ def _all_of(combinations: Sequence[tuple[str, ...]]) -> str:
 def domain_of(
     configurations: Sequence[Configured],
     options: ExploreOptions,
-    sites: Mapping[Configuration, tuple[LaunchSite, ...]] | None = None,
+    sites: Mapping[Choice, tuple[LaunchSite, ...]] | None = None,
 ) -> Orders:
     """`sites`: the searched launch settings. Raises UsageError if the strategy needs the whole space and it is larger
     than allowed."""
@@ -265,12 +266,12 @@ class Compilation:
     """Runner libraries that are being built, each with the configurations that use it. After `stop`, what is not built
     is not built at all."""
 
-    jobs: Mapping[Future[Path | BuildFailed], tuple[Configuration, ...]]
+    jobs: Mapping[Future[Path | BuildFailed], tuple[Choice, ...]]
     stop: Callable[[], None]
 
     def as_built(
         self, end: Deadline = ENDLESS, enough: Callable[[], bool] = lambda: True
-    ) -> Iterator[tuple[tuple[Configuration, ...], Path | BuildFailed]]:
+    ) -> Iterator[tuple[tuple[Choice, ...], Path | BuildFailed]]:
         """Each as soon as it is built, or why it is not. At `end` it is over if that is `enough`; if not, the others
         follow in the order of the jobs, whichever is built first."""
         pending = list(self.jobs)
@@ -288,7 +289,7 @@ def compiling(
     configurations: Sequence[Configured],
     chosen: TargetChoice,
     folder: Path,
-    sites: Mapping[Configuration, Sequence[LaunchSite]] | None = None,
+    sites: Mapping[Choice, Sequence[LaunchSite]] | None = None,
     *,
     hurry: bool = False,
 ) -> Iterator[Compilation]:
@@ -300,10 +301,10 @@ def compiling(
     """
     require_machine(chosen)
     others = Event()  # may be built
-    distinct: dict[Configuration, list[Configured]] = {}
+    distinct: dict[Choice, list[Configured]] = {}
     for configured in sorted(configurations, key=_promise):
         decisions = tuple((n, v) for n, v in configured.configuration.decisions if n != "capture")
-        distinct.setdefault(Configuration(decisions), []).append(configured)
+        distinct.setdefault(Choice(decisions), []).append(configured)
 
     def make(number: int, configured: Configured) -> Path | BuildFailed:
         while number and not others.wait(_POLL_SECONDS):
@@ -338,9 +339,9 @@ def _promise(configured: Configured) -> tuple[int, bool]:
 
 def build_runners(
     configurations: Sequence[Configured], chosen: TargetChoice, folder: Path, display: Display = SILENT
-) -> dict[Configuration, Path]:
+) -> dict[Choice, Path]:
     """All libraries of `compiling`. Raises BuildFailed if one does not build."""
-    built: dict[Configuration, Path] = {}
+    built: dict[Choice, Path] = {}
     with display.phase("compiling") as phase, compiling(configurations, chosen, folder) as compilation:
         for number, (members, library) in enumerate(compilation.as_built()):
             if isinstance(library, BuildFailed):

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from dagc.build.target import choose_target
-from dagc.ir.program import Configuration
+from dagc.ir.choice import Choice
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.orders import Orders
@@ -41,7 +41,7 @@ def jacobi_search() -> tuple[Orders, tuple[tuple[Candidate, float], ...]]:
         pairs = (word.split("=") for word in configuration.split())
         values = {name: value if not value.isdigit() else int(value) for name, value in pairs}
         values = {name: value == "true" if name == "capture" else value for name, value in values.items()}
-        found = domain.find(Configuration(tuple(sorted(values.items()))))
+        found = domain.find(Choice.of(values))
         assert found is not None, configuration
         index, settings = found
         graph = domain.spaces[index].graph

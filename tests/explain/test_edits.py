@@ -10,7 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dagc.ir.program import Configuration, Graph
+from dagc.ir.choice import Choice
+from dagc.ir.program import Graph
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.orders import Orders
@@ -144,9 +145,7 @@ def test_a_large_space_is_searched_around_the_best() -> None:
 
 def test_a_choice_is_broken_by_the_same_traversal_in_another_configuration() -> None:
     space = Space(spmv())
-    spaces = [
-        ConfiguredSpace(Configuration((("block", b), ("capture", c))), space) for c in (True, False) for b in (64, 128)
-    ]
+    spaces = [ConfiguredSpace(Choice((("block", b), ("capture", c))), space) for c in (True, False) for b in (64, 128)]
     domain = Orders(spaces)
     best = Candidate(0, space.first())
     rules = [
@@ -166,7 +165,7 @@ def test_a_choice_is_broken_by_the_same_traversal_in_another_configuration() -> 
 def test_a_rule_about_ops_of_another_configuration() -> None:
     """It holds for the best because they are not there, and cannot be broken where they are not."""
     small, large = Space(halo(1)), Space(spmv())
-    domain = Orders([ConfiguredSpace(Configuration((("arm", i),)), space) for i, space in enumerate((small, large))])
+    domain = Orders([ConfiguredSpace(Choice((("arm", i),)), space) for i, space in enumerate((small, large))])
     best = Candidate(0, small.first())
     rules = [
         Rule(RuleFeature(FeatureKind.BEFORE, "CER-after-yl", "post_send", False), False),

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from benchmarks.explain_chance import NOISES, part
-from dagc.ir.program import Configuration
+from dagc.ir.choice import Choice
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.orders import Orders
 from dagc.learn.explain.pairs import (
@@ -30,7 +30,7 @@ from tests.graphs import spmv
 from tests.tiers import representatives
 
 SPACE = Space(spmv())
-DOMAIN = Orders([ConfiguredSpace(Configuration(()), SPACE)])
+DOMAIN = Orders([ConfiguredSpace(Choice(()), SPACE)])
 BEST, *EDITS = (Candidate(0, SPACE.at(number)) for number in range(4))
 
 

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from dagc.base.errors import UsageError
-from dagc.ir.program import Configuration
+from dagc.ir.choice import Choice
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.orders import Orders
@@ -157,8 +157,8 @@ def test_names_stay_whole_in_every_sentence() -> None:
 
 
 def test_what_another_configuration_changes() -> None:
-    best = Configuration((("capture", True), ("transport", "nccl"), ("yl.block", 64)))
-    other = Configuration((("staging", "ops"), ("transport", "mpi_host"), ("yl.block", 64)))
+    best = Choice((("capture", True), ("transport", "nccl"), ("yl.block", 64)))
+    other = Choice((("staging", "ops"), ("transport", "mpi_host"), ("yl.block", 64)))
     assert changes(best, other) == (
         "no capture (the other has true), staging ops (the other has no staging), transport mpi_host instead of nccl"
     )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from dagc.ir.program import Configuration
+from dagc.ir.choice import Choice
 from dagc.lab.orders import domain_of
 from dagc.space import TooManyStates
 from tests.graphs import halo, spmv
 
 
-def _configurations(number: int) -> list[Configuration]:
-    return [Configuration((("block", i),)) for i in range(number)]
+def _configurations(number: int) -> list[Choice]:
+    return [Choice((("block", i),)) for i in range(number)]
 
 
 def test_equal_moves_are_counted_once() -> None:

@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from dagc.ir.program import Configuration
+from dagc.ir.choice import Choice
 from dagc.lab.candidate import Candidate, ConfiguredSpace, LaunchSite
 from dagc.lab.model.estimate import Model
 from dagc.lab.model.pool import Pool
@@ -25,9 +25,9 @@ BLOCKS = tuple((("bx", x), ("by", y)) for x in (32, 64, 128) for y in (1, 2))
 LINES = tuple((("bx", x),) for x in (64, 128, 256, 512))
 
 
-def _configuration(transport: str) -> Configuration:
+def _configuration(transport: str) -> Choice:
     made = {"transport": transport, "yl.bx": 32, "yl.by": 1, "yr.bx": 64, "streams": 2}
-    return Configuration(tuple(sorted(made.items())))
+    return Choice.of(made)
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +72,10 @@ def test_the_decision_process_counts_what_is_below(domain: Orders) -> None:
 def test_configurations_of_files(domain: Orders) -> None:
     """A file of a search without launch settings has those of its configuration; other values are not searched."""
     assert domain.find(_configuration("peer")) == (1, (0, 0))
-    decisions = dict(_configuration("peer").decisions) | {"yr.bx": 512}
-    assert domain.find(Configuration(tuple(sorted(decisions.items())))) == (1, (0, 3))
+    decisions = dict(_configuration("peer")) | {"yr.bx": 512}
+    assert domain.find(Choice.of(decisions)) == (1, (0, 3))
     for name, value in (("yr.bx", 1024), ("transport", "nccl"), ("other", 1)):
-        elsewhere = Configuration(tuple(sorted((decisions | {name: value}).items())))
+        elsewhere = Choice.of(decisions | {name: value})
         assert domain.find(elsewhere) is None
         assert domain.number(elsewhere) is None
 
@@ -180,10 +180,10 @@ def test_the_search_finds_the_settings_of_the_kernels_that_count(domain: Orders)
 
 
 def test_a_space_without_settings_has_none() -> None:
-    plain = Orders([ConfiguredSpace(Configuration(()), Space(make_graph([("a", True), ("b", True)], [])))])
+    plain = Orders([ConfiguredSpace(Choice(()), Space(make_graph([("a", True), ("b", True)], [])))])
     assert all(candidate.settings == () for candidate in plain)
     assert Model(plain.spaces).improved([plain.at(0)], Random(0)) == []
-    assert plain.configuration(plain.at(0)) == Configuration(())
+    assert plain.configuration(plain.at(0)) == Choice(())
 
 
 def test_settings_that_fail_are_left_alone(domain: Orders) -> None:

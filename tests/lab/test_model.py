@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.ir.program import Action, Configuration, Graph
+from dagc.ir.choice import Choice
+from dagc.ir.program import Action, Graph
 from dagc.ir.traversal import Issue, Record, Traversal, parse_traversal
 from dagc.lab.candidate import ConfiguredSpace
 from dagc.lab.configurations import configuration_of
@@ -34,7 +35,7 @@ from tests.tiers import examples
 Array = np.ndarray[Any, np.dtype[np.float64]]
 POSTS = (Action.POST_SEND, Action.POST_RECV, Action.POST_COLLECTIVE)
 WAITS = (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)
-CAPTURED = Configuration((("capture", True),))
+CAPTURED = Choice((("capture", True),))
 
 
 def spmv_graph(transport: str = "mpi_cuda") -> Graph:
@@ -42,7 +43,7 @@ def spmv_graph(transport: str = "mpi_cuda") -> Graph:
 
 
 def simulated(
-    graph: Graph, traversal: Traversal, cost: dict[str, float], configuration: Configuration,
+    graph: Graph, traversal: Traversal, cost: dict[str, float], configuration: Choice,
     assumptions: Assumptions = USUAL,
 ) -> float:  # fmt: skip
     """One traversal, entry by entry, as docs/explanation/search.md says it."""
@@ -95,12 +96,12 @@ def simulated(
 
 
 @pytest.mark.parametrize("transport", ["mpi_host", "mpi_cuda", "nccl"])
-@pytest.mark.parametrize("configuration", [Configuration(()), CAPTURED])
+@pytest.mark.parametrize("configuration", [Choice(()), CAPTURED])
 @pytest.mark.parametrize(
     "assumptions",
     [USUAL, Assumptions(Transmission.MATCHED, parallel=True), Assumptions(Transmission.WAITED, exclusive=True)],
 )
-def test_all_at_once_is_as_one_by_one(transport: str, configuration: Configuration, assumptions: Assumptions) -> None:
+def test_all_at_once_is_as_one_by_one(transport: str, configuration: Choice, assumptions: Assumptions) -> None:
     graph, random = spmv_graph(transport), Random(1)
     domain = Orders([ConfiguredSpace(configuration, Space(graph))])
     pool = Pool(domain.spaces, assumptions)
@@ -123,7 +124,7 @@ def test_all_at_once_is_as_one_by_one(transport: str, configuration: Configurati
 
 def test_a_pool_grows() -> None:
     """Two programs of different length and two configurations; the features of a row do not depend on when it came."""
-    spaces = [ConfiguredSpace(Configuration((("transport", t),)), Space(spmv_graph(t))) for t in ("mpi_host", "nccl")]
+    spaces = [ConfiguredSpace(Choice((("transport", t),)), Space(spmv_graph(t))) for t in ("mpi_host", "nccl")]
     domain = Orders(spaces)
     everything = list(domain)
     Random(2).shuffle(everything)
@@ -165,7 +166,7 @@ def test_the_process_is_the_textbook_one(data: st.DataObject, seed: int) -> None
 
 def test_the_fit_finds_the_costs() -> None:
     """Times simulated with other costs, without noise: the fitted costs give these times again."""
-    domain = Orders([ConfiguredSpace(Configuration(()), Space(spmv_graph()))])
+    domain = Orders([ConfiguredSpace(Choice(()), Space(spmv_graph()))])
     pool, random = Pool(domain.spaces), Random(4)
     pool.extend(domain)
     prior = np.array(pool.costs.prior)
@@ -182,7 +183,7 @@ def test_the_fit_finds_the_costs() -> None:
 
 def test_the_estimate_learns() -> None:
     """Of 300 measured with 2 % noise, the others are known to 2 %; the deviation says how well."""
-    domain = Orders([ConfiguredSpace(Configuration(()), Space(spmv_graph()))])
+    domain = Orders([ConfiguredSpace(Choice(()), Space(spmv_graph()))])
     model, random = Model(domain.spaces), Random(5)
     model.extend(domain)
     assert math.isinf(model.incumbent())
@@ -202,7 +203,7 @@ def test_the_estimate_learns() -> None:
 def test_the_assumptions_are_those_of_the_machine(assumptions: Assumptions) -> None:
     """One op at a time on the GPU, or messages that move in waits only, on machines with long kernels, where that
     matters: 48 measurements with 2 % noise tell in nearly all cases."""
-    domain, right = Orders([ConfiguredSpace(Configuration(()), Space(spmv_graph()))]), 0
+    domain, right = Orders([ConfiguredSpace(Choice(()), Space(spmv_graph()))]), 0
     machine = Pool(domain.spaces, assumptions)
     machine.extend(domain)
     long = np.array([2.0 if name.startswith("kernel") else 1.0 for name in machine.costs.numbers])
@@ -224,7 +225,7 @@ def test_the_assumptions_are_those_of_the_machine(assumptions: Assumptions) -> N
 def test_an_assumption_that_matters_little_does_no_harm() -> None:
     """With short kernels it matters little whether the GPU executes one op at a time: the usual assumption may stay,
     and all other times are known to 2 % in any case."""
-    domain = Orders([ConfiguredSpace(Configuration(()), Space(spmv_graph()))])
+    domain = Orders([ConfiguredSpace(Choice(()), Space(spmv_graph()))])
     machine = Pool(domain.spaces, Assumptions(exclusive=True))
     machine.extend(domain)
     for seed in range(4):
@@ -248,7 +249,7 @@ def _measured(pool: Pool, costs: Array, number: int, random: Random) -> Measured
 
 def test_possible_outliers_do_not_set_the_factors() -> None:
     """Three of 24 times are five times as long, and count little: the costs are those expected."""
-    pool = Pool([ConfiguredSpace(Configuration(()), Space(spmv_graph()))])
+    pool = Pool([ConfiguredSpace(Choice(()), Space(spmv_graph()))])
     pool.extend(Orders(pool.spaces))
     for seed in range(3):
         known = _measured(pool, pool.prior, 24, Random(seed))
@@ -263,7 +264,7 @@ def test_possible_outliers_do_not_set_the_factors() -> None:
 @pytest.mark.parametrize(("work", "messages"), [(1.0, 1.0), (8.0, 1.0), (0.1, 1.0), (8.0, 8.0), (0.1, 0.1)])
 def test_factors_far_from_1_are_found(work: float, messages: float) -> None:
     """Of kernels and of messages, in spite of several maxima: the fitted costs explain the times."""
-    pool = Pool([ConfiguredSpace(Configuration(()), Space(spmv_graph()))])
+    pool = Pool([ConfiguredSpace(Choice(()), Space(spmv_graph()))])
     pool.extend(Orders(pool.spaces))
     factors = {"kernel": work, "wire": messages, "message": messages}
     true = np.array([factors.get(name.split()[0], 1.0) for name in pool.costs.numbers]) * pool.prior

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.ir.program import Configuration
+from dagc.ir.choice import Choice
 from dagc.ir.traversal import Issue
 from dagc.lab import orders
 from dagc.lab.candidate import Candidate, ConfiguredSpace
@@ -36,9 +36,7 @@ def domain(two: bool = True) -> Orders:
     """15 implementations on one stream and 142 on two, or the latter alone."""
     edges = [("a", "b"), ("c", "d")]
     ops = [("a", True), ("b", True), ("c", True), ("d", False)]
-    spaces = [
-        ConfiguredSpace(Configuration((("streams", n),)), Space(make_graph(ops, edges, streams=n))) for n in (1, 2)
-    ]
+    spaces = [ConfiguredSpace(Choice((("streams", n),)), Space(make_graph(ops, edges, streams=n))) for n in (1, 2)]
     return Orders(spaces if two else spaces[1:])
 
 
@@ -191,7 +189,7 @@ def test_values_by_hand() -> None:
 
 
 def test_a_space_that_cannot_be_counted() -> None:
-    where = Orders([ConfiguredSpace(Configuration(()), Space(halo(6), limit=500))])
+    where = Orders([ConfiguredSpace(Choice(()), Space(halo(6), limit=500))])
     assert where.size() is None
     for name in ("mcts", "random"):
         strategy = find(name)(where, 1)
@@ -213,7 +211,7 @@ def test_uniform_over_the_union() -> None:
 
 def test_the_model_finds_the_fastest_soon() -> None:
     """A world in which launching yl early is what counts, with 2 % noise; random search needs about 35."""
-    where = Orders([ConfiguredSpace(Configuration(()), Space(spmv()))])
+    where = Orders([ConfiguredSpace(Choice(()), Space(spmv()))])
     graph, random = where.spaces[0].graph, Random(1)
     yl, post = graph.by_name("yl").id, graph.by_name("post_send").id
 
@@ -235,10 +233,10 @@ def test_the_model_finds_the_fastest_soon() -> None:
 
 def test_the_default_is_the_model_where_a_sample_can_be_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default(domain()) == "model"
-    assert default(Orders([ConfiguredSpace(Configuration(()), Space(halo(6), limit=500))])) == "model"
+    assert default(Orders([ConfiguredSpace(Choice(()), Space(halo(6), limit=500))])) == "model"
     ops = [(f"op{i}", True) for i in range(140)]
     many = make_graph(ops, [(a, b) for (a, _), (b, _) in pairwise(ops)], streams=1)
-    large = Orders([ConfiguredSpace(Configuration(()), Space(many, limit=10))])
+    large = Orders([ConfiguredSpace(Choice(()), Space(many, limit=10))])
     assert default(large) == "model"
     assert large.sampled < domain().sampled == 600  # a candidate takes longer to draw
     assert Pool(large.spaces).bits <= 4 + 2 * (128 * 127 // 2)  # not of all pairs of ops

@@ -20,7 +20,7 @@ import pytest
 from dagc import api
 from dagc.base.errors import MissingTool, RunFailed, UsageError, WrongResult
 from dagc.emit import rows
-from dagc.ir.program import Configuration
+from dagc.ir.choice import Choice
 from dagc.ir.traversal import Issue, Traversal
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.configurations import configuration_of
@@ -174,8 +174,8 @@ def test_configurations_share_the_ranks(library: Subject, folder: Path, link: Ra
     for one in (library, other):
         (configured,) = one.domain.spaces
         for capture in (False, True):
-            decisions = {**dict(configured.configuration.decisions), "capture": capture}
-            spaces.append(ConfiguredSpace(Configuration(tuple(sorted(decisions.items()))), configured.space))
+            decisions = {**configured.configuration, "capture": capture}
+            spaces.append(ConfiguredSpace(Choice.of(decisions), configured.space))
             loadables.append(replace(one.loadable, capture=capture))
     machine, random = LiveMachine(Orders(spaces), loadables, link, seconds=0.002), Random(2)
     assert [machine.probe(index) for index in range(4)] == [""] * 4

@@ -7,7 +7,8 @@ from functools import cache
 from random import Random
 
 from dagc import api
-from dagc.ir.program import Configuration, Graph
+from dagc.ir.choice import Choice
+from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Record, Traversal, Wait, parse_traversal, traversal_text
 from dagc.lab.configurations import configuration_of
 from dagc.learn.rules.tree import LearnedRules, learn
@@ -57,7 +58,7 @@ def h200_traced() -> Results:
     return with_traces(h200_results(), h200_graph())
 
 
-def learned_of(results: Results, graphs: dict[Configuration, Graph]) -> LearnedRules:
+def learned_of(results: Results, graphs: dict[Choice, Graph]) -> LearnedRules:
     """Rules, as `dagc report` learns them."""
     samples = [
         Sample(
@@ -77,9 +78,9 @@ def h200_learned() -> LearnedRules:
     return learned_of(h200_results(), {configuration_of(h200_graph()): h200_graph()})
 
 
-def several_configurations() -> tuple[Results, dict[Configuration, Graph]]:
+def several_configurations() -> tuple[Results, dict[Choice, Graph]]:
     """Made-up times of traversals with every transport, in two runs; some could not be measured."""
-    graphs: dict[Configuration, Graph] = {}
+    graphs: dict[Choice, Graph] = {}
     implementations: list[Implementation] = []
     order = 0
     random = Random(5)

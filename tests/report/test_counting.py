@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from dagc import api
 from dagc.base.errors import ProgramError, counted
 from dagc.base.source import Source
+from dagc.ir.choice import Choice
 from dagc.ir.constraints import TooManyAssignments, assignments, condition, may_hold
-from dagc.ir.program import Configuration, Value
+from dagc.ir.program import Value
 from dagc.ir.sym import Apply, Const, Fn, Var
 from dagc.lab.configurations import configuration_of
 from dagc.lang.lower import lower, parse_with_includes
@@ -155,7 +156,7 @@ def test_the_time_begins_with_the_command(tmp_path: Path) -> None:
 def enumerated(text: str) -> int:
     """Traversals of all programs that the choices give, each lowered by itself."""
     parsed = parse_with_includes(Source("p.dag", text))
-    counts: dict[Configuration, int] = {}
+    counts: dict[Choice, int] = {}
 
     def choose(defines: dict[str, Value]) -> None:
         with suppress(ProgramError):

@@ -8,19 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagc.ir.program import Configuration
+from dagc.ir.choice import Choice
 from dagc.report.charts import COLOURS, common_decisions, curves_of, groups_of, label, points_of
 from dagc.store.results import Implementation, ImplementationId, Measurement, ProgramRecord, Results, ranking
 from tests.data.h200 import RUN, h200_results
 
 NAN = math.nan
 PROGRAM = ProgramRecord("p", "p.dag", "00", (("p.dag", "program p"),), ())
-HOST = Configuration((("streams", 2), ("transport", "mpi_host")))
+HOST = Choice((("streams", 2), ("transport", "mpi_host")))
 
 
-def results(
-    rows: list[tuple[str, list[tuple[int, float]]]], configurations: list[Configuration] | None = None
-) -> Results:
+def results(rows: list[tuple[str, list[tuple[int, float]]]], configurations: list[Choice] | None = None) -> Results:
     """Implementations with (order, seconds) of each measurement; all of one run."""
     made = tuple(
         Implementation(
@@ -65,7 +63,7 @@ def test_the_choice_is_that_of_the_ranking_after_every_measurement(rows: list[tu
 
 
 def test_labels_name_what_differs() -> None:
-    nccl = Configuration((("streams", 2), ("transport", "nccl")))
+    nccl = Choice((("streams", 2), ("transport", "nccl")))
     common = common_decisions([HOST, nccl])
     assert common == {"streams": "2"}
     assert label(nccl, common) == "transport=nccl"
@@ -74,9 +72,7 @@ def test_labels_name_what_differs() -> None:
 
 @pytest.mark.parametrize("many", [COLOURS, COLOURS + 4])
 def test_more_configurations_than_colours_share_them_by_transport(many: int) -> None:
-    configurations = [
-        Configuration((("block", i), ("transport", "nccl" if i % 2 else "mpi_host"))) for i in range(many)
-    ]
+    configurations = [Choice((("block", i), ("transport", "nccl" if i % 2 else "mpi_host"))) for i in range(many)]
     groups = groups_of(points_of(results([(f"t{i}", [(i, 1.0 + i)]) for i in range(many)], configurations)))
     assert [g.configuration for g in groups] == configurations  # that of the fastest first
     assert len({g.colour for g in groups}) == (many if many <= COLOURS else 2)

@@ -7,7 +7,8 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from dagc.ir.program import Configuration, Graph
+from dagc.ir.choice import Choice
+from dagc.ir.program import Graph
 from dagc.ir.traversal import Traversal, parse_traversal
 from dagc.learn.rules.labels import Outliers
 from dagc.learn.rules.tree import LearnedRules, learn
@@ -16,7 +17,7 @@ from dagc.space import Space
 from tests.data.h200 import PASSES, h200_graph, h200_results
 from tests.graphs import make_graph
 
-NONE = Configuration(())
+NONE = Choice(())
 
 
 def samples_of(graph: Graph, seconds: Callable[[Traversal], float] = lambda t: 1.0) -> list[Sample]:

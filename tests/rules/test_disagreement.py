@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.cli.main import main
-from dagc.ir.program import Configuration
+from dagc.ir.choice import Choice
 from dagc.ir.traversal import traversal_text
 from dagc.learn.disagreement import Disagreement, SpaceKind, by_settings, disagreement
 from dagc.recipes.explore import explore
@@ -39,7 +39,7 @@ def found(rows: list[tuple[int, str, tuple[int, int]]], both: bool = False) -> R
     made = []
     for traversal, failure, (a, b) in rows:
         timed = (Measurement(1.0, float("nan"), 0, len(made)),) if both or not failure else ()
-        configuration = Configuration((("a.bx", a), ("b.bx", b), ("streams", 2)))
+        configuration = Choice((("a.bx", a), ("b.bx", b), ("streams", 2)))
         text = traversal_text(SPACE[traversal], GRAPH)
         made.append(Implementation(ImplementationId(len(made)), configuration, text, timed, failure))
     return Results(PROGRAM, (RUN,), tuple(made))

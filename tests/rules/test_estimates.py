@@ -13,7 +13,8 @@ import pytest
 
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
-from dagc.ir.program import Configuration, Graph
+from dagc.ir.choice import Choice
+from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.calibrate import fitted_simulation
@@ -126,7 +127,7 @@ def test_too_few() -> None:
 
 
 def test_several_configurations() -> None:
-    first, second = Configuration((("k", 1),)), Configuration((("k", 2),))
+    first, second = Choice((("k", 1),)), Choice((("k", 2),))
     graph = make_graph([("a", True), ("b", True), ("c", False)], [("a", "c")], 2)
     space = list(Space(graph))
     assert 2 * len(space) > FEWEST

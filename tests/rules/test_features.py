@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from dagc import load_graph
-from dagc.ir.program import Configuration, Graph
+from dagc.ir.choice import Choice
+from dagc.ir.program import Graph
 from dagc.learn.rules.features import Implications, Samples
 from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature, Sample
 from dagc.space import Space
@@ -61,8 +62,8 @@ def test_what_the_edges_imply_is_no_feature() -> None:
     assert not texts & {"pack before post_send", "post_send before wait_recv", "pack before CER-after-pack"}
 
 
-def _configured(**decisions: bool | int | str) -> Configuration:
-    return Configuration(tuple(sorted(decisions.items())))
+def _configured(**decisions: bool | int | str) -> Choice:
+    return Choice.of(decisions)
 
 
 def test_choices() -> None:
@@ -144,8 +145,8 @@ def test_names_that_no_sample_has() -> None:
     assert np.array_equal(table.follow([]), [True])
 
 
-def _with_block(bx: int, by: int, last: int) -> Configuration:
-    return Configuration((("inner.bx", bx), ("inner.by", by), ("last.bx", 32), ("last.by", last)))
+def _with_block(bx: int, by: int, last: int) -> Choice:
+    return Choice((("inner.bx", bx), ("inner.by", by), ("last.bx", 32), ("last.by", last)))
 
 
 def test_a_block_is_asked_about_as_one() -> None:
@@ -153,7 +154,7 @@ def test_a_block_is_asked_about_as_one() -> None:
     graph = load_graph(SAMPLES / "heat" / "heat.dag", {"transport": "mpi_cuda", "steps": 1})
     first = Space(graph).first()
     blocks = [_with_block(bx, by, last) for bx, by, last in ((32, 1, 1), (32, 2, 1), (64, 1, 2), (64, 2, 1))]
-    table = Samples([(graph, configuration, first) for configuration in (*blocks, Configuration(()))])
+    table = Samples([(graph, configuration, first) for configuration in (*blocks, Choice(()))])
     assert set(table.blocks) == {"inner.bx x inner.by", "first.bx x first.by", "last.bx x last.by"}
     features = dict(zip(table.features()[0], table.features()[1].T, strict=True))
     block = RuleFeature(FeatureKind.CHOICE, "inner.bx x inner.by", "64 x 2", total=False)

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.ir.program import Configuration, Graph
+from dagc.ir.choice import Choice
+from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue
 from dagc.learn.rules.features import Implications, Samples
 from dagc.learn.rules.tree import learn, paths
@@ -102,7 +103,7 @@ def test_a_transport_is_a_rule() -> None:
     """The fastest class of a union of configurations is that of one of them, although its graph has other ops."""
     host, nccl = spmv(), make_graph([("pack", True), ("swap", True), ("yl", True)], [("pack", "swap")])
     samples = [
-        Sample(graph, Configuration((("transport", name),)), t, seconds * (1 + 0.001 * i))
+        Sample(graph, Choice((("transport", name),)), t, seconds * (1 + 0.001 * i))
         for graph, name, seconds in ((host, "mpi_host", 2.0), (nccl, "nccl", 1.0))
         for i, t in enumerate(list(Space(graph))[:30])
     ]
@@ -117,7 +118,7 @@ def test_every_implementation_of_a_union_follows_exactly_one_rule_set() -> None:
     host = spmv()
     swapped = make_graph([("pack", True), ("swap", True), ("yl", True), ("y", True)], [("pack", "swap"), ("swap", "y")])
     samples = [
-        Sample(graph, Configuration((("capture", capture), ("transport", name))), t, seconds + random.random())
+        Sample(graph, Choice((("capture", capture), ("transport", name))), t, seconds + random.random())
         for graph, name, seconds in ((host, "mpi_host", 5.0), (swapped, "nccl", 1.0), (swapped, "peer", 1.5))
         for capture in (False, True)
         for t in list(Space(graph))[:40]
@@ -202,9 +203,7 @@ def test_merging_on_three_streams() -> None:
 
 def test_merging_choices() -> None:
     graph = spmv()
-    made = [
-        Configuration((("block", b), ("transport", t))) for b in (32, 64, 128) for t in ("nccl", "peer", "mpi_host")
-    ]
+    made = [Choice((("block", b), ("transport", t))) for b in (32, 64, 128) for t in ("nccl", "peer", "mpi_host")]
     samples = Samples([(graph, c, Space(graph).first()) for c in made])
 
     def choice(name: str, value: str, truth: bool = True, kind: FeatureKind = FeatureKind.CHOICE) -> Rule:
@@ -228,7 +227,7 @@ def test_what_the_choices_make_certain_is_said() -> None:
     """Only one of two configurations has x: where its choice is on the path, x is there."""
     one = make_graph([("a", True), ("x", True)], [])
     other = make_graph([("a", True)], [])
-    made = {name: Configuration((("transport", name),)) for name in ("nccl", "peer")}
+    made = {name: Choice((("transport", name),)) for name in ("nccl", "peer")}
     samples = Samples([(g, made[n], t) for g, n in ((one, "nccl"), (other, "peer")) for t in Space(g)])
     merge = Implications(samples).merge
     nccl = Rule(RuleFeature(FeatureKind.CHOICE, "transport", "nccl", False), True)

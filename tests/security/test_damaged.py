@@ -12,7 +12,7 @@ import pytest
 from benchmarks.fuzz_files import ENDLESS, failures, fuzz, read_results, write_program, write_results
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
-from dagc.ir.program import Configuration
+from dagc.ir.choice import Choice
 from dagc.recipes import results as results_recipe
 from tests.tiers import examples
 
@@ -67,7 +67,7 @@ def test_a_decision_that_is_a_number_here_and_a_text_there(good: Path, tmp_path:
                 f"UPDATE assignment SET choices = json_set(choices, '$.\"{name}\"', ?) WHERE id = 1", (value,)
             )
         assert list(failures(read_results(path, tmp_path, good))) == []
-    order = [Configuration((("a", value),)) for value in ("x", 2.5, True, "", 7)]
+    order = [Choice((("a", value),)) for value in ("x", 2.5, True, "", 7)]
     assert [c.decisions[0][1] for c in sorted(order)] == [True, 2.5, 7, "", "x"]
 
 

@@ -18,7 +18,7 @@ from dagc.base.deadline import Deadline
 from dagc.base.errors import UsageError
 from dagc.choice.types import Case
 from dagc.cli.main import main
-from dagc.ir.program import Configuration
+from dagc.ir.choice import Choice
 from dagc.lab.launches import Timing
 from dagc.measure.service import RunnerLibrary, Service
 from dagc.recipes import tune as tune_recipe
@@ -286,7 +286,7 @@ def test_files_that_are_not_merged(parts: tuple[Path, Path], tmp_path: Path) -> 
         api.merge([parts[0], lacking], tmp_path / "out.db")
     orders, kept = tmp_path / "orders.db", load_tuned(parts[0])
     with Records.open(orders, kept.program, kept.runs[0]) as records:
-        records.add(records.begin(Configuration((("transport", "nccl"),)), "a"), 1.0, 1.0, 1)
+        records.add(records.begin(Choice((("transport", "nccl"),)), "a"), 1.0, 1.0, 1)
     with pytest.raises(UsageError, match=r"of `dagc tune`, .*of `dagc explore`"):
         api.merge([parts[0], orders], tmp_path / "out.db")
     assert not (tmp_path / "out.db").exists()

@@ -154,7 +154,7 @@ def test_a_decision_of_the_program_decides_the_variants_of_all_ops(tmp_path: Pat
     opened = open_decisions(text.program(), ["layout", "y.variant", "z.variant"], ())
     configured, rejected = configurations(opened, text.graph)
     assert len(configured) == len(graphs) == len(opened["layout"]) * 9 - len(rejected)
-    assert dict(configured[0].configuration.decisions)["y.variant"] == "row"
+    assert configured[0].configuration["y.variant"] == "row"
     (unit, _) = units(text.with_defines({"layout": 1}).graph(), variants=True)
     assert unit.variants == (), "open where a `select` names it"
 

@@ -16,7 +16,8 @@ from math import isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dagc.ir.program import Action, Configuration, CopyOp, Graph, GraphOp, blocks
+from dagc.ir.choice import Choice
+from dagc.ir.program import Action, CopyOp, Graph, GraphOp, blocks
 from dagc.ir.traversal import Entry, Issue, Record, Traversal, Wait
 from dagc.lab.candidate import LaunchSite
 
@@ -135,7 +136,7 @@ class Simulator:
     """Turns traversals of one configuration into instructions."""
 
     def __init__(
-        self, graph: Graph, configuration: Configuration, costs: Costs, sites: Sequence[LaunchSite] = (),
+        self, graph: Graph, configuration: Choice, costs: Costs, sites: Sequence[LaunchSite] = (),
         assumptions: Assumptions = USUAL,
     ) -> None:  # fmt: skip
         """`sites`: the ops whose launch settings differ from candidate to candidate."""
@@ -164,7 +165,7 @@ class Simulator:
         self._moved = {came: costs[1:] for op, came, costs in sends if op.action is Action.POST_SEND and came}
         self._known: dict[Entry, tuple[int, ...]] = {}
 
-    def _cost_of(self, op: object, transport: str, configuration: Configuration) -> tuple[int, ...]:
+    def _cost_of(self, op: object, transport: str, configuration: Choice) -> tuple[int, ...]:
         """Costs of an op: the duration of a GPU op; the call of a wait, and the duration of the message."""
         assert isinstance(op, GraphOp)
         base = _base(op)

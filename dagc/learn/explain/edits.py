@@ -342,5 +342,5 @@ class _Table:
         """Names of the decisions in which its configuration differs from that of the best."""
         here = self.domain.spaces[self.pool.candidates[0].space].configuration
         there = self.domain.spaces[candidate.space].configuration
-        names: Collection[str] = {name for name, _ in (*here.decisions, *there.decisions)}
+        names: Collection[str] = here.keys() | there.keys()
         return tuple(sorted(name for name in names if here.get(name) != there.get(name)))

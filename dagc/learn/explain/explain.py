@@ -10,7 +10,8 @@ from typing import Any
 
 from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective
-from dagc.ir.program import Action, Configuration, Graph, Value, shown
+from dagc.ir.choice import Choice
+from dagc.ir.program import Action, Graph, Value, shown
 from dagc.ir.traversal import Event, Traversal, traversal_text
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine, Store
@@ -76,9 +77,9 @@ def mechanism(graph: Graph, best: Traversal, edit: Traversal, about: Sequence[st
     return "; ".join(out)
 
 
-def changes(best: Configuration, edit: Configuration) -> str:
+def changes(best: Choice, edit: Choice) -> str:
     """`transport mpi_host instead of nccl`; `staging ops (the other has no staging)`."""
-    names = sorted({name for name, _ in (*best.decisions, *edit.decisions)})
+    names = sorted(best.keys() | edit.keys())
     pairs = [(name, best.get(name), edit.get(name)) for name in names]
     return ", ".join(_change(name, old, new) for name, old, new in pairs if old != new)
 
@@ -590,7 +591,7 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
     return {
         "program": explanation.program,
         "objective": explanation.objective.text,
-        "configuration": dict(explanation.configuration.decisions),
+        "configuration": dict(explanation.configuration),
         "traversal": explanation.traversal,
         "seconds": finite(explanation.value),
         "class": explanation.number + 1,
@@ -616,7 +617,7 @@ def _rule_json(answer: AnsweredQuestion, views: Sequence[EditView]) -> dict[str,
         "high": finite(middle.high) if middle else None,
         "edits": [
             {
-                "configuration": dict(view.configuration.decisions),
+                "configuration": dict(view.configuration),
                 "traversal": view.traversal,
                 "distance": edit.distance,
                 "also_broken": [rule.text for rule in edit.also],

@@ -17,7 +17,7 @@ from statistics import median, median_low
 
 from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import shift_interval
-from dagc.ir.program import Configuration
+from dagc.ir.choice import Choice
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine, Store
 from dagc.learn.rules.types import Floats, Rule
@@ -192,7 +192,7 @@ class Explanation:
     """
 
     program: str
-    configuration: Configuration
+    configuration: Choice
     traversal: str
     value: float
     number: int
@@ -212,7 +212,7 @@ class EditView:
     mechanism   its effect on waits, streams and issue order, in words; "" if none is known
     """
 
-    configuration: Configuration
+    configuration: Choice
     traversal: str
     before: str
     after: str

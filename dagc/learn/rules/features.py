@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from dagc.ir.choice import Choice
 from dagc.ir.plan import kernel_of
-from dagc.ir.program import Configuration, Graph, KernelOp, OpId, Value, shown
+from dagc.ir.program import Graph, KernelOp, OpId, Value, shown
 from dagc.ir.sym import Var
 from dagc.ir.traversal import Traversal
 from dagc.learn.rules.types import Bools, FeatureKind, Ints, Rule, RuleFeature, Sample
@@ -168,7 +169,7 @@ class Samples:
     blocks      launch parameters that form one feature (`blocks_of`)
     """
 
-    def __init__(self, samples: Sequence[tuple[Graph, Configuration, Traversal]]) -> None:
+    def __init__(self, samples: Sequence[tuple[Graph, Choice, Traversal]]) -> None:
         import numpy as np
 
         graphs: dict[int, Graph] = {}
@@ -334,7 +335,7 @@ def blocks_of(graphs: Iterable[Graph]) -> tuple[str, ...]:
     return tuple(out)
 
 
-def value_of(configuration: Configuration, name: str) -> Value | None:
+def value_of(configuration: Choice, name: str) -> Value | None:
     """The value of a decision, `32 x 8` of a block (`blocks_of`); None if the configuration lacks it."""
     if TIMES not in name:
         return configuration.get(name)
@@ -343,7 +344,7 @@ def value_of(configuration: Configuration, name: str) -> Value | None:
     return TIMES.join(known) if len(known) == len(values) else None
 
 
-def _choices(configurations: Sequence[Configuration], blocks: Sequence[str] = ()) -> Iterable[RuleFeature]:
+def _choices(configurations: Sequence[Choice], blocks: Sequence[str] = ()) -> Iterable[RuleFeature]:
     """Features of decisions whose values differ: the transport first, then decisions that every configuration has.
 
     A block is one feature, unless it differs in one dimension only.
@@ -375,7 +376,7 @@ def _choices(configurations: Sequence[Configuration], blocks: Sequence[str] = ()
             yield from (RuleFeature(FeatureKind.CHOICE, name, f"{v} or {w}", False) for v, w in combinations(words, 2))
 
 
-def chosen(feature: RuleFeature, configuration: Configuration) -> bool:
+def chosen(feature: RuleFeature, configuration: Choice) -> bool:
     """Whether a choice holds in a configuration; False if the configuration lacks the decision."""
     value = value_of(configuration, feature.a)
     if value is None:
@@ -397,9 +398,7 @@ class Implications:
     def __init__(self, samples: Samples) -> None:
         self.vocabulary: Vocabulary = samples.vocabulary
         self.always = samples.always
-        self.configurations: tuple[Configuration, ...] = tuple(
-            sorted(set(samples.configurations), key=lambda c: c.text)
-        )
+        self.configurations: tuple[Choice, ...] = tuple(sorted(set(samples.configurations), key=lambda c: c.text))
         self.two_streams = samples.most_streams <= 2 and not (samples.streams > 1).any()
 
     def merge(self, path: Sequence[Rule]) -> tuple[Rule, ...]:
@@ -421,7 +420,7 @@ class Implications:
         left = [self.always[c] for c in self._left(rules)]
         return frozenset.intersection(*left) if left else frozenset()
 
-    def _left(self, rules: Iterable[Rule]) -> list[Configuration]:
+    def _left(self, rules: Iterable[Rule]) -> list[Choice]:
         choices = [r for r in rules if r.feature.kind in (FeatureKind.CHOICE, FeatureKind.AT_MOST)]
         return [c for c in self.configurations if all(chosen(r.feature, c) == r.truth for r in choices)]
 

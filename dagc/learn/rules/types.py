@@ -8,7 +8,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
 from dagc.base.errors import counted
-from dagc.ir.program import Configuration, Graph
+from dagc.ir.choice import Choice
+from dagc.ir.program import Graph
 from dagc.ir.traversal import Traversal
 
 if TYPE_CHECKING:  # NumPy takes a while to load
@@ -30,7 +31,7 @@ class Sample:
     """
 
     graph: Graph
-    configuration: Configuration
+    configuration: Choice
     traversal: Traversal
     value: float
     measurements: int = 1
