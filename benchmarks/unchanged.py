@@ -39,10 +39,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "benchmarks/results"
 SAMPLES = ROOT / "samples"
+PROGRAM = "program"  # in place of an op: the chooser of whole programs
 SHOWN = 12  # lines of a case that differ
 FIGURE_SECONDS = 6.0  # blocks of docs/figures.md that take longer are not repeated here
 UNSEEN = "benchmarks/results/2026-11-23-h100-unseen4"
@@ -279,9 +281,8 @@ def of_tuned() -> Iterator[Case]:
             return answers(record, folder) + choosers_text(folder / "merged.db")
 
         program, commands = f"OUT/text/{record.program}", []
-        commands += [
-            ("tune", program, "-o", "OUT/record.db", "--show", op, "--format", "c") for op, _ in record.choosers
-        ]
+        kernels = [op for op, _ in record.choosers if op != PROGRAM]
+        commands += [("tune", program, "-o", "OUT/record.db", "--show", op, "--format", "c") for op in kernels]
         commands += [("export", "OUT/record.db", "--csv")]
         commands += [("compile", program, "--target", "cuda", "--arch", "sm_90", "--no-build", "--quiet", "--launch",
                       "OUT/record.db", "-o", "OUT/c")]  # fmt: skip
@@ -323,15 +324,26 @@ int main() {{
 AROUND = (1.0, 0.8, 1.25, 30.0)
 
 
+def measured_at(file: Path, op: str, chooser: dict[str, Any]) -> list[list[float]]:
+    """The vectors of features at which something was measured."""
+    if op != PROGRAM:
+        return [[float(v) for v in anchor["data"]] for anchor in chooser["anchors"]]
+    with contextlib.closing(sqlite3.connect(file)) as tables:
+        rows = tables.execute("SELECT value FROM fact WHERE key LIKE 'input %' OR key = 'inputs' ORDER BY key")
+        facts = [json.loads(row[0]) for row in rows]
+    every = [one for fact in facts for one in (fact if isinstance(fact, list) else [fact])]  # of one input, or of all
+    return [[float(one["features"][op][name]) for name in chooser["data"]] for one in every]
+
+
 def answers(record: Record, folder: Path) -> str:
     """Of the emitted choosers, compiled: at the inputs that were measured, around and between them."""
     text = []
     for number, (op, chooser) in enumerate(record.choosers):
-        rows = [[float(v) for v in anchor["data"]] for anchor in json.loads(chooser)["anchors"]]
+        rows = measured_at(folder / "record.db", op, json.loads(chooser))
         grid = [[v * factor for v in row] for row in rows for factor in AROUND]
         grid += [[(a + b) / 2 for a, b in zip(row, other, strict=True)] for row, other in pairwise(rows)]
         source, program = folder / "ask.cpp", folder / "ask"
-        shown = (folder / f"printed-{number}").read_text(encoding="utf-8")
+        shown = (folder / ("c/chooser.h" if op == PROGRAM else f"printed-{number}")).read_text(encoding="utf-8")
         source.write_text(shown + ASK.format(op=op, features=len(rows[0])), encoding="utf-8")
         command = ["g++", "-std=c++17", "-O0", "-w", "-ffp-contract=off", str(source), "-o", str(program)]
         built = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -379,6 +391,8 @@ def ran(words: tuple[str, ...], folder: Path, number: int) -> str:
             status: object = main([word.replace("OUT", str(folder)) for word in words])
         except SystemExit as end:
             status = end.code
+        except Exception as error:
+            status = f"of {error!r}"  # a fault of dagc, which the others are compared without
     (folder / f"printed-{number}").write_text(out.getvalue(), encoding="utf-8")
     return f"$ dagc {' '.join(words)}\n{out.getvalue()}{err.getvalue()}exit code {status or 0}\n"
 
