@@ -26,7 +26,7 @@ from typing import Any
 
 from dagc import api
 from dagc.base.errors import DagcError
-from dagc.build.target import choose_target
+from dagc.build.toolchain import choose_target
 from dagc.choice.types import Case, Cell
 from dagc.recipes import explain as explain_recipe
 from dagc.recipes import explore as explore_recipe

@@ -25,9 +25,9 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "formatter": ("lang/fmt.py",),
     "Python driver (`--as driver`)": ("emit/driver.py",),
     "library (`--as library`), iterations that overlap": ("emit/library.py", "space/enqueue.py"),
-    "loops that stay loops": ("passes/loops.py", "space/loops.py", "emit/rolling.py"),
+    "loops that stay loops": ("passes/loops.py", "space/loops.py"),
     "proof of bounds and order by linear inequalities": ("ir/linear.py", "passes/edges.py"),
-    "set-ups in processes ahead of their use": ("setup/prefetch.py", "setup/worker.py"),
+    "set-ups in processes ahead of their use": ("setup/prefetch.py",),
     "access analysis of CUDA code": ("cuda/accesses.py", "cuda/expressions.py"),
     "variables beside the arguments, races within a launch": (
         "cuda/state.py", "cuda/races.py", "lang/states.py", "lang/races.py",

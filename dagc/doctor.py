@@ -12,19 +12,18 @@ from importlib.metadata import PackageNotFoundError, version
 from dagc.base.errors import MissingTool, UsageError, counted
 from dagc.base.resources import __version__
 from dagc.build.builder import cache_directory
-from dagc.build.mpi import cores, takes_device_pointers
-from dagc.build.target import choose_target, gpus
+from dagc.build.mpi import NO_MPI_HELP, cores, find_mpi, takes_device_pointers
 from dagc.build.toolchain import (
     NO_CXX_HELP,
-    NO_MPI_HELP,
     NO_NCCL_HELP,
     NO_NVCC_HELP,
     Compiler,
+    choose_target,
     find_cmake,
     find_cxx,
-    find_mpi,
     find_nccl,
     find_nvcc,
+    gpus,
 )
 from dagc.measure.profile import NO_NCU_HELP, find_ncu
 

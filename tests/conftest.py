@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from dagc.build.mpi import YIELDING
-from dagc.build.toolchain import MPIKind
+from dagc.build.mpi import YIELDING, MPIKind
 from tests.precompiled import precompiled_flags, replace_compiler
 from tests.tiers import TIERS, use_tier
 

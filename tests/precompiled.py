@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from dagc.build.builder import cache_directory
-from dagc.build.toolchain import find_cxx, find_mpi
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import find_cxx
 from dagc.emit import runtime_headers
 
 COMPILERS = Path(__file__).parent / "compilers"

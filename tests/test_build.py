@@ -14,7 +14,8 @@ from dagc.base.errors import BuildFailed, DagcError, MissingTool, UsageError
 from dagc.build import builder as build_module
 from dagc.build import toolchain
 from dagc.build.builder import KEPT, Build, build, cache_directory
-from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, find_openblas, first_error, mpi_of_wrapper
+from dagc.build.mpi import find_mpi, mpi_of_wrapper
+from dagc.build.toolchain import find_cxx, find_nvcc, find_openblas, first_error
 
 pytestmark = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dagc import doctor
-from dagc.build.target import GPU, parse_gpus
-from dagc.build.toolchain import find_cxx, find_mpi
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import GPU, find_cxx, parse_gpus
 
 EXAMINE = (
     "from dagc import doctor; f = doctor.examine(); print(doctor.render_json(f)); raise SystemExit(doctor.exit_code(f))"

@@ -17,7 +17,7 @@ import pytest
 
 from dagc.base.errors import UsageError
 from dagc.base.files import MARK
-from dagc.build.target import gpus
+from dagc.build.toolchain import gpus
 from dagc.cli.main import main
 from dagc.lab.strategy import names
 from dagc.measure.launch import launch

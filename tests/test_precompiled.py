@@ -10,7 +10,7 @@ import pytest
 
 from dagc.base.errors import BuildFailed
 from dagc.build.builder import Build, build
-from dagc.build.toolchain import require_mpi
+from dagc.build.mpi import require_mpi
 from tests.emit.build import write_headers
 from tests.measure.conftest import can_run
 from tests.precompiled import precompiled_flags

@@ -22,8 +22,7 @@ from dagc import api
 from dagc.base.errors import DagcError
 from dagc.choice.types import settings_text
 from dagc.lab.launches import Timing
-from dagc.measure.link import RanksDied, WorkerLink
-from dagc.measure.service import Service
+from dagc.measure.service import RanksDied, Service, WorkerLink
 from dagc.study import measure as tune_measure
 from dagc.study import prepare as tune_prepare
 

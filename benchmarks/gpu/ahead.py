@@ -20,7 +20,7 @@ from statistics import median
 
 from dagc import api
 from dagc.build.builder import Build, build
-from dagc.build.toolchain import require_mpi
+from dagc.build.mpi import require_mpi
 from dagc.recipes import tune as recipes
 from dagc.stages.options import TuneOptions
 

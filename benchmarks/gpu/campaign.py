@@ -36,10 +36,8 @@ sys.path.insert(0, str(ROOT))
 
 import dagc
 from dagc.build.builder import Build, build
-from dagc.build.toolchain import (
-    require_mpi,
-    require_nccl,
-)
+from dagc.build.mpi import require_mpi
+from dagc.build.toolchain import require_nccl
 from dagc.emit import table_line, uses_nccl
 from dagc.ir.traversal import traversal_text
 from dagc.measure.launch import launch

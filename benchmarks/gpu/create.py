@@ -19,7 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dagc import api
-from dagc.build.toolchain import require_cxx, require_mpi, require_nccl, require_nvcc
+from dagc.build.mpi import require_mpi
+from dagc.build.toolchain import require_cxx, require_nccl, require_nvcc
 from dagc.measure.launch import launch
 
 HERE = Path(__file__).parent

@@ -38,7 +38,7 @@ from statistics import mean, median
 from typing import Any
 
 from dagc.base.statistics import interval
-from dagc.build.target import TargetChoice, choose_target
+from dagc.build.toolchain import TargetChoice, choose_target
 from dagc.choice.feature import FeatureContext
 from dagc.choice.placement import DEVICE, HOST, Problem, Solution, Transfer, Transfers, Value, place
 from dagc.choice.selector import Selector

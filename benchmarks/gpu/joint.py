@@ -39,7 +39,7 @@ from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders
 from dagc.lab.replay import UNKEPT
 from dagc.lab.strategy import find
-from dagc.measure.link import WorkerLink
+from dagc.measure.service import WorkerLink
 from dagc.recipes.explore import Ready, checked, ready
 from dagc.report.display import SILENT
 from dagc.stages.options import ExploreOptions

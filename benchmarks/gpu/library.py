@@ -93,7 +93,7 @@ class Case:
         return results
 
     def _build_example(self) -> None:
-        from dagc.build.toolchain import require_mpi
+        from dagc.build.mpi import require_mpi
 
         mpi, library, name = require_mpi(), self.folder / "library", f"my_{self.program}"
         cuda = (library / f"src/{name}.cu").exists()

@@ -42,9 +42,8 @@ from dagc.base.errors import DagcError
 from dagc.build.mpi import cores
 from dagc.choice.types import Case, Cell, Settings
 from dagc.lab.launches import Timing
-from dagc.measure.link import WorkerLink
 from dagc.measure.machine import machine_facts
-from dagc.measure.service import Service
+from dagc.measure.service import Service, WorkerLink
 from dagc.store.records import Records
 from dagc.store.results import Run
 from dagc.study import measure as tune_measure

@@ -87,7 +87,7 @@ if comm.rank == 0:
 
 def build(program: str, path: str, defines: tuple[str, ...], transport: str, args: argparse.Namespace) -> str:
     """Compiles the program with its driver, the library and its example. "" or what is wrong."""
-    from dagc.build.toolchain import require_mpi
+    from dagc.build.mpi import require_mpi
 
     folder = args.out / "work" / f"{program}-{transport}"
     folder.mkdir(parents=True, exist_ok=True)

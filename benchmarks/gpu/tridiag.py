@@ -39,8 +39,8 @@ sys.path.insert(0, str(ROOT))
 from dagc import api
 from dagc.base.statistics import interval
 from dagc.build.builder import Build, build
-from dagc.build.target import TargetChoice, choose_target
-from dagc.build.toolchain import require_mpi
+from dagc.build.mpi import require_mpi
+from dagc.build.toolchain import TargetChoice, choose_target
 from dagc.emit import rows
 from dagc.measure.machine import machine_facts
 from dagc.measure.runner import Row, Runner, Table, world

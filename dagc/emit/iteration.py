@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeGuard
 
 from dagc.base.errors import DagcError, counted
+from dagc.emit.forms import BeginCapture, Block, EndCapture, Rolled, never_captured, plain, rolled, with_capture_regions
 from dagc.emit.kernels import Functions
 from dagc.emit.layout import Layout, WriteView, writes
 from dagc.emit.render import cxx_string, cxx_value
-from dagc.emit.rolling import Block, Rolled, rolled
-from dagc.emit.table import BeginCapture, EndCapture, never_captured, plain, with_capture_regions
 from dagc.ir.enums import CodeLang, Opcode, Place, Role
 from dagc.ir.plan import (
     ArrayValue,

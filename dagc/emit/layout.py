@@ -10,6 +10,7 @@ import keyword
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 
 from dagc.base.errors import DagcError
 from dagc.emit.expressions import CXX, Expressions
@@ -38,6 +39,7 @@ from dagc.ir.program import (
     Graph,
     GraphOp,
     KernelOp,
+    OpId,
     Region,
     Scalar,
     two_sided,
@@ -505,22 +507,13 @@ def promises(graph: Graph) -> tuple[PromiseView, ...]:
 
 def _below(graph: Graph) -> list[int]:
     """For each op, the ops that it reaches by completion edges, as a mask."""
-    after: list[list[int]] = [[] for _ in graph.ops]
+    after: dict[OpId, list[OpId]] = {op.id: [] for op in graph.ops}
     for before, then in graph.completion:
         after[before].append(then)
-    below = [-1] * len(graph.ops)
-    for root in range(len(graph.ops)):
-        stack = [root]
-        while stack:
-            u = stack[-1]
-            missing = [v for v in after[u] if below[v] < 0]
-            if missing:
-                stack += missing
-                continue
-            stack.pop()
-            below[u] = 0
-            for v in after[u]:
-                below[u] |= below[v] | 1 << v
+    below = [0] * len(graph.ops)
+    for u in TopologicalSorter(after).static_order():  # those after an op come before it
+        for v in after[u]:
+            below[u] |= below[v] | 1 << v
     return below
 
 

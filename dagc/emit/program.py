@@ -13,6 +13,7 @@ from dagc.emit.kernels import Functions, asks_hardware
 from dagc.emit.layout import Layout, OpScratch, ops_in_words, product, value_type
 from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, place, render, tidy
 from dagc.ir import sym
+from dagc.ir.constraints import alike, may_not_hold
 from dagc.ir.enums import Place, Role
 from dagc.ir.names import data_file
 from dagc.ir.plan import (
@@ -52,7 +53,6 @@ from dagc.ir.program import (
     certain_regions,
     conditional_regions,
 )
-from dagc.ir.ranges import alike, may_not_hold
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, show, substitute
 
 ROLES = {Role.CONST: "constant", Role.IN: "in", Role.OUT: "out", Role.INOUT: "inout", None: "scratch"}

@@ -38,6 +38,12 @@ class ElementType(Enum):
         return not self.is_float and self is not ElementType.BOOL
 
     @property
+    def range(self) -> tuple[int, int]:
+        """The least and the largest value of an integer."""
+        bits = 8 * self.size
+        return (0, 2**bits - 1) if self.is_unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+    @property
     def numpy(self) -> str:
         """The name of the type in NumPy: `f4`, `b1`."""
         return f"{self.value[0]}{self.size}"

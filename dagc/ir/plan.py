@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
 
 from dagc.base.errors import UsageError
 from dagc.cuda.lexer import tokens_of
@@ -330,18 +329,27 @@ def conversion_of(program: Program, op: KernelOp) -> Hashable | None:
     const = {a.name for a in program.arrays if a.role is Role.CONST}
     args = {f.name: a for f, a in zip(kernel.formals, op.args, strict=True)}
     given = {n for n, a in args.items() if not isinstance(a, Region) or a.array in const}
-    texts: dict[str, Sym | CodeText] = dict((*kernel.lets, *impl.lets))
-    texts |= {f.name: f.value for f in kernel.features}
-    left = [name for s in impl.scratch if s.const for d in s.dims if d is not None for name in free(d)]
-    left += [*(given if code.text is None else names_read(code.text)), *argument_names(code)]
-    seen: set[str] = set()
-    while left:
-        name = left.pop()
-        if name not in seen and (value := texts.get(name)) is not None:
-            left += names_read(value.text or "") if isinstance(value, CodeText) else free(value)
-        seen.add(name)
+    named = {name for s in impl.scratch if s.const for d in s.dims if d is not None for name in free(d)}
+    named |= {*(given if code.text is None else names_read(code.text)), *argument_names(code)}
+    seen = _with_definitions(kernel, impl, named, in_code=True)
     tunables = tuple((n, v) for n, v in op.tunables if n in seen)
     return op.kernel, op.device, op.variant, tunables, tuple((n, a) for n, a in args.items() if n in seen)
+
+
+def _with_definitions(kernel: Kernel, impl: Impl, names: Iterable[str], in_code: bool = False) -> set[str]:
+    """The names, and those that their `let`s and features name; with `in_code`, also features in C++."""
+    values: dict[str, Sym | CodeText] = dict((*kernel.lets, *impl.lets))
+    values |= {f.name: f.value for f in kernel.features}
+    left, seen = list(names), set[str]()
+    while left:
+        name = left.pop()
+        value = values.get(name) if name not in seen else None
+        seen.add(name)
+        if isinstance(value, CodeText):
+            left += names_read(value.text or "") if in_code else ()
+        elif value is not None:
+            left += free(value)
+    return seen
 
 
 def memory_parts(condition: Sym) -> tuple[Sym, ...]:
@@ -354,20 +362,12 @@ def memory_parts(condition: Sym) -> tuple[Sym, ...]:
 def needed_features(program: Program, op: KernelOp) -> tuple[CodeFeature, ...]:
     """The features in C++ that the implementation of an op needs: its code, launch, sizes of scratch, `require`s."""
     kernel, impl = kernel_of(program, op)
-    values: dict[str, Sym | CodeText] = dict((*kernel.lets, *impl.lets))
-    values |= {f.name: f.value for f in kernel.features}
     sizes = (d for s in impl.scratch for d in s.dims if d is not None)
     launch = (*impl.launch.grid, impl.launch.shared or Const(0)) if impl.launch is not None else ()
-    left = [name for expr in (*sizes, *launch, *kernel.requires, *impl.requires) for name in free(expr)]
+    named = {name for expr in (*sizes, *launch, *kernel.requires, *impl.requires) for name in free(expr)}
     for code in (impl.code, impl.prepare):
-        left += [f.name for f in named_features(kernel, impl, code)] if code is not None else []
-    seen: set[str] = set()
-    while left:
-        name = left.pop()
-        value = values.get(name)
-        if name not in seen and value is not None and not isinstance(value, CodeText):
-            left += free(value)
-        seen.add(name)
+        named |= {f.name for f in named_features(kernel, impl, code)} if code is not None else set()
+    seen = _with_definitions(kernel, impl, named)
     return tuple(
         CodeFeature(feature_variable(op, f.name), op, f.value)
         for f in kernel.features
@@ -497,9 +497,9 @@ class PlanInputs:
     """The content of `plan.json`: enough to build the same graph again. `traversal` is text."""
 
     path: str
-    sources: tuple[tuple[str, str], ...]
-    params: tuple[tuple[str, Value], ...]
-    decisions: tuple[tuple[str, Value], ...]
+    sources: dict[str, str]
+    params: dict[str, Value]
+    decisions: dict[str, Value]
     target: Target
     arch: str
     program_hash: str
@@ -568,6 +568,8 @@ def plan_to_json(plan: Plan) -> str:
 
 def plan_inputs(text: str, name: str = "plan.json") -> PlanInputs:
     """Read `plan.json`. Raises UsageError, naming `name`, if it is not a plan of this schema."""
+    import msgspec  # only for a plan in a file
+
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -577,49 +579,13 @@ def plan_inputs(text: str, name: str = "plan.json") -> PlanInputs:
         have = "no schema_version" if version is None else f"schema_version {version!r}"
         raise UsageError(f"{name}: {have}, expected {SCHEMA_VERSION}", "write it again with `dagc compile`")
     try:
-        return PlanInputs(
-            path=_typed(record, "path", str),
-            sources=_texts(record),
-            params=_values(record, "params"),
-            decisions=_values(record, "decisions"),
-            target=Target(_typed(record, "target", str)),
-            arch=_word(record, "arch"),
-            program_hash=_word(record, "program_hash"),
-            traversal=_typed(record, "traversal", str),
-            period=_typed(record, "period", str) if "period" in record else "",
-        )
-    except (KeyError, TypeError, ValueError) as error:
+        inputs = msgspec.convert(record, PlanInputs)
+    except msgspec.ValidationError as error:
         raise UsageError(f"{name}: not a plan: {error}", "write it again with `dagc compile`") from None
-
-
-def _typed(record: dict[str, Any], key: str, kind: type) -> Any:
-    if key not in record:
-        raise KeyError(f"no `{key}`")
-    if not isinstance(record[key], kind):
-        raise TypeError(f"`{key}` is not a {kind.__name__}")
-    return record[key]
-
-
-def _values(record: dict[str, Any], key: str) -> tuple[tuple[str, Value], ...]:
-    values = _typed(record, key, dict)
-    if not all(isinstance(value, bool | int | float | str) for value in values.values()):
-        raise TypeError(f"a value of `{key}` is not a number, text or boolean")
-    return tuple(values.items())
-
-
-def _texts(record: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    texts = _typed(record, "sources", dict)
-    if not all(isinstance(text, str) for text in texts.values()):
-        raise TypeError("a text of `sources` is not a str")
-    return tuple(texts.items())
-
-
-def _word(record: dict[str, Any], key: str) -> str:
-    """Check a value that becomes a word of a command line, or is displayed."""
-    word: str = _typed(record, key, str)
-    if not re.fullmatch(r"[A-Za-z0-9_]{1,64}", word):
-        raise ValueError(f"`{key}` is not one word")
-    return word
+    for key in ("arch", "program_hash"):  # words of a command line, or displayed
+        if not re.fullmatch(r"[A-Za-z0-9_]{1,64}", getattr(inputs, key)):
+            raise UsageError(f"{name}: not a plan: `{key}` is not one word", "write it again with `dagc compile`")
+    return inputs
 
 
 def plan_from_json(text: str, graph: Graph, name: str = "plan.json") -> Plan:

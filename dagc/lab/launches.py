@@ -15,9 +15,9 @@ from dagc.base.errors import RunFailed
 from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import interval
 from dagc.choice.types import Settings
-from dagc.measure.link import RanksDied
+from dagc.ir.traversal import Row
 from dagc.measure.metrics import least_seconds, observed, of_results
-from dagc.measure.service import RunnerLibrary, Service, one_line
+from dagc.measure.service import RanksDied, RunnerLibrary, Service, one_line
 from dagc.store.results import Outcome
 
 EXPECTED = 100.0  # times its expected length: what takes longer counts as hung
@@ -27,7 +27,6 @@ AGREE = 1.1  # times the median of a series of launches: a slower series was dis
 NEAR, LONG = 2.0, 4.0  # times the best candidate; times the seconds for a candidate: a launch takes long
 BATCH = 0.002  # seconds of one measurement of a program: long compared with the cost of the call
 
-Row: TypeAlias = tuple[int, int, int]  # dagc.emit.table
 Values: TypeAlias = Sequence[tuple[str, int]]  # open launch parameters as the program names them
 
 

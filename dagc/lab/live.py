@@ -15,17 +15,14 @@ from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import noise_floor
 from dagc.choice.types import Settings
 from dagc.ir.enums import Opcode
-from dagc.ir.traversal import Traversal
+from dagc.ir.traversal import Row, Traversal
 from dagc.lab.candidate import Candidate, LaunchSite
 from dagc.lab.launches import Launches, SizedProgram, Timing, Tolerance, Values
 from dagc.lab.orders import Orders
-from dagc.measure.link import RankLink, RanksDied
 from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import least_seconds, observed
-from dagc.measure.service import OPEN_SECONDS, RunnerLibrary, Service, one_line
+from dagc.measure.service import OPEN_SECONDS, RankLink, RanksDied, RunnerLibrary, Service, one_line
 from dagc.store.results import MachineRecord, Outcome, TraceSpan
-
-Row = tuple[int, int, int]  # dagc.emit.table
 
 EVERY = 8  # measurements between two timings of the drift reference
 

@@ -17,7 +17,6 @@ from dagc.ir import sym
 from dagc.ir.constraints import decidable, of_launch
 from dagc.ir.enums import Mode, OpKind, Place, Role
 from dagc.ir.program import AT_RUN_TIME, Device
-from dagc.ir.ranges import integer_range
 from dagc.ir.sym import Apply, Const, Sym, Var, show
 from dagc.lang import ast
 from dagc.lang.declarations import check_sizes, overlap, storage
@@ -455,7 +454,7 @@ def by_value(frame: Frame, formal: ir.Formal, arg: ast.Expr) -> Sym:
         help = "write `floor(...)` or `ceil(...)`" if rounded else "pass a value of that type"
         report.fail("type-mismatch", f"this is {kind.value}; {formal.type.value} is expected", arg.span, help, related)
     if formal.type.is_integer and isinstance(value, Const) and isinstance(value.value, int):
-        low, high = integer_range(formal.type)
+        low, high = formal.type.range
         if not low <= value.value <= high:
             help = "declare the formal with a wider type"
             report.fail("overflow", f"{value.value} does not fit {formal.type.value}", arg.span, help, related)

@@ -15,7 +15,6 @@ from dagc.ir import sym
 from dagc.ir.enums import CodeLang, ElementType
 from dagc.ir.linear import Facts, most_terms
 from dagc.ir.program import DEVICE, DP
-from dagc.ir.ranges import integer_range
 from dagc.ir.sym import Const, Fn, Sym, Var, show
 from dagc.lang import ast
 from dagc.lang.evaluate import Evaluator
@@ -412,7 +411,7 @@ class Declarer:
         if type_ in ("f32", "f64"):
             return float(number)
         if isinstance(number, int) and type_ in TYPES and TYPES[type_].is_integer:
-            low, high = integer_range(TYPES[type_])
+            low, high = TYPES[type_].range
             if not low <= number <= high:
                 help = f"choose from {low} to {high}, or another type"
                 self.ev.ctx.report.fail("overflow", f"{number} does not fit {type_}", span, help)

@@ -18,7 +18,6 @@ from dagc.ir import sym
 from dagc.ir.constraints import Assignment, Constraint
 from dagc.ir.enums import ElementType, Mode, Place, Transport
 from dagc.ir.linear import Facts
-from dagc.ir.ranges import integer_range
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var
 
 # ---- bounded search --------------------------------------------------------------------------------
@@ -671,7 +670,7 @@ def parse_param(name: str, value: str | int | float | bool, declared: str) -> ir
     number = _integer(text)
     if number is None:
         raise UsageError(f"-D {name}={text}: not an integer", f"`{name}` is declared {declared}")
-    low, high = integer_range(TYPES[declared])
+    low, high = TYPES[declared].range
     if not low <= number <= high:
         raise UsageError(f"-D {name}={text}: does not fit {declared}", f"choose from {low} to {high}")
     return number

@@ -16,8 +16,9 @@ import numpy as np
 from dagc.base.deadline import HANGS
 from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, WrongResult
 from dagc.base.statistics import median_interval
+from dagc.ir.traversal import Row
 from dagc.measure.launch import Finished, Printed, launch
-from dagc.measure.runner import Row, Runner, world
+from dagc.measure.runner import Runner, world
 from dagc.measure.watchdog import Watchdog, ended, hang_summary, place
 
 # ---- bench ----

@@ -135,33 +135,22 @@ class Executor:
         return {}
 
     def _audit(self, command: Command) -> Answer:
-        opened = self._opened(command)
-        opened.placed = None
-        opened.use(command.get("settings", ()))
         for rows in command["tables"]:
-            where = partial(self._where, opened, rows)
-            with self._watchdog.watch(command["limit"], where):
-                wrong = opened.runner.audit(self._table(opened, rows))
+            with self._in_runs(command, rows) as (runner, table):
+                wrong = runner.audit(table)
             if wrong:
                 return {"wrong": wrong}
         return {}
 
     def _measure(self, command: Command) -> Answer:
-        opened = self._opened(command)
-        opened.placed = None
-        opened.use(command.get("settings", ()))
-        rows, limit = command["rows"], command["limit"]
-
-        where = partial(self._where, opened, rows)
-        with self._watchdog.watch(limit, where):
-            table = self._table(opened, rows)
-            wrong = opened.runner.check(table) if command["check"] else ""
-            if wrong:
-                return {"wrong": wrong}
-        with self._watchdog.watch(limit, where):
-            seconds, iterations = opened.runner.measure(table, command["seconds"], command["guess"])
-            metrics = self._observe(opened.runner, table, iterations, seconds, command.get("metrics", ()))
-            wrong = opened.runner.check(table, poison=1, runs=0) if command["recheck"] else ""
+        with self._in_runs(command, command["rows"]) as (runner, table):
+            wrong = runner.check(table) if command["check"] else ""
+        if wrong:
+            return {"wrong": wrong}
+        with self._in_runs(command, command["rows"]) as (runner, table):
+            seconds, iterations = runner.measure(table, command["seconds"], command["guess"])
+            metrics = self._observe(runner, table, iterations, seconds, command.get("metrics", ()))
+            wrong = runner.check(table, poison=1, runs=0) if command["recheck"] else ""
         if wrong:
             return {"wrong": wrong}
         return {"seconds": seconds, "iterations": iterations, "metrics": metrics}
@@ -225,21 +214,15 @@ class Executor:
         return float(metric(name).combine(parts.values()))
 
     def _solve(self, command: Command) -> Answer:
-        opened, rows = self._opened(command), command["rows"]
-        opened.placed = None
-        with self._watchdog.watch(command["limit"], partial(self._where, opened, rows)):
-            seconds, runs, ended = opened.runner.solve(self._table(opened, rows))
+        with self._in_runs(command, command["rows"]) as (runner, table):
+            seconds, runs, ended = runner.solve(table)
         if not ended:
             return {"wrong": f"the end of the repetition was not reached in {counted(runs, 'run')}"}
         return {"seconds": seconds, "iterations": runs}
 
     def _trace(self, command: Command) -> Answer:
-        opened = self._opened(command)
-        opened.placed = None
-        opened.use(command.get("settings", ()))
-        rows = command["rows"]
-        with self._watchdog.watch(command["limit"], partial(self._where, opened, rows)):
-            mine = opened.runner.trace(self._table(opened, rows))
+        with self._in_runs(command, command["rows"]) as (runner, table):
+            mine = runner.trace(table)
             spans = [
                 [rank, position, *map(float, times)]
                 for rank, of_rank in enumerate(self._comm.allgather(mine.tolist()))
@@ -260,12 +243,8 @@ class Executor:
     # ---- open launch parameters ---------------------------------------------------------------
 
     def _verify(self, command: Command) -> Answer:
-        opened, rows = self._opened(command), command["rows"]
-        opened.placed = None
-        with self._watchdog.watch(command["limit"], partial(self._where, opened, rows)):
-            opened.use(command["base"], command["settings"])
-            table = self._table(opened, rows)
-            runs, runner = command["runs"], opened.runner
+        with self._in_runs(command, command["rows"]) as (runner, table):
+            runs = command["runs"]
             wrong = runner.check(table, 0, runs) or runner.check(table, 1, runs)
             return self._slowest(wrong and (runner.audit(table) or wrong))
 
@@ -332,6 +311,16 @@ class Executor:
                 return self._slowest(runner.issue(command["op"]))
             finally:
                 driver.cuProfilerStop()
+
+    @contextmanager
+    def _in_runs(self, command: Command, rows: list[list[int]]) -> Iterator[tuple[Runner, Table]]:
+        """The runner and the table for whole runs, under the settings of a command and within its limit. The data of
+        `place` are lost."""
+        opened = self._opened(command)
+        opened.placed = None
+        with self._watchdog.watch(command["limit"], partial(self._where, opened, rows)):
+            opened.use(command.get("base", ()), command.get("settings", ()))
+            yield opened.runner, self._table(opened, rows)
 
     @contextmanager
     def _at(self, command: Command) -> Iterator[Runner]:

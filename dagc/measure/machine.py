@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from dagc.base import children, signals
-from dagc.base.errors import MissingTool, RunFailed
+from dagc.base.errors import DagcError, MissingTool, RunFailed
+from dagc.base.files import entry_directory, write_text_atomic
 from dagc.base.resources import resource
 from dagc.build.builder import Build, build
-from dagc.build.target import GPU, gpus
-from dagc.build.toolchain import NO_NVCC_HELP, find_cxx, find_mpi, find_nvcc
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import GPU, NO_NVCC_HELP, answer_of, find_cxx, find_nvcc, gpus
 from dagc.store.results import MachineRecord
 
 _CLOCKS = ("clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem", "persistence_mode", "power.limit")
@@ -106,15 +107,8 @@ def _clocks() -> list[dict[str, str]]:
 def _smi(query: str) -> list[list[str]]:
     """nvidia-smi's answer, a list of words for each line; empty if it is missing or fails."""
     smi = shutil.which("nvidia-smi")
-    if smi is None:
-        return []
-    try:
-        done = children.run([smi, query, "--format=csv,noheader"], seconds=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    if done.returncode:
-        return []
-    return [[word.strip() for word in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
+    text = answer_of([smi, query, "--format=csv,noheader"]) if smi is not None else None
+    return [[word.strip() for word in line.split(",")] for line in (text or "").splitlines() if line.strip()]
 
 
 # ---- micro-benchmarks ------------------------------------------------------------------------------
@@ -127,22 +121,23 @@ PATIENCE = 120.0  # seconds for the compiler, and for the benchmarks
 
 
 def descriptor_path(gpu: GPU) -> Path:
-    """The path of a GPU's descriptor. Each version of the benchmarks has its own."""
-    chosen = os.environ.get("DAGC_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME")
-    folder = Path(chosen) if chosen else (Path(base) if base else Path.home() / ".cache") / "dagc"
+    """The path of a GPU's descriptor. Each version of the benchmarks has its own. Raises DagcError without a cache."""
+    folder = entry_directory("gpus")
+    if folder is None:
+        help = "name a directory that can be written in DAGC_CACHE"
+        raise DagcError("the cache, which keeps the measured speed of the GPU, cannot be written", help)
     version = hashlib.sha256(resource(SOURCE).read_bytes()).hexdigest()[:8]
     name = "-".join("".join(c if c.isalnum() else " " for c in gpu.name.lower()).split())
-    return folder / "gpus" / f"{name}-{version}.toml"
+    return folder / f"{name}-{version}.toml"
 
 
-def probe(gpu: GPU, folder: Path | None = None) -> Path:
+def probe(gpu: GPU) -> Path:
     """The descriptor of a GPU of this machine (the first, in CUDA's order), measured now if there is none.
 
-    Takes about 5 s the first time: compiles and runs the benchmarks. `folder`: for the file (default: the cache).
-    Raises MissingTool without nvcc, RunFailed if the benchmarks do not compile or run.
+    Takes about 5 s the first time: compiles and runs the benchmarks. Raises MissingTool without nvcc, RunFailed if the
+    benchmarks do not compile or run.
     """
-    path = descriptor_path(gpu) if folder is None else folder / descriptor_path(gpu).name
+    path = descriptor_path(gpu)
     if path.exists():
         return path
     nvcc = find_nvcc()
@@ -155,12 +150,8 @@ def probe(gpu: GPU, folder: Path | None = None) -> Path:
             "of the GPU does not compile",
         )
         text = _answer([str(program)], "of the GPU does not run", temporary)
-    path.parent.mkdir(parents=True, exist_ok=True)
     head = "# Queried from the driver and measured by dagc tune. Remove this file to measure again.\n"
-    handle, partial = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        out.write(head + text)
-    os.replace(partial, path)
+    write_text_atomic(path, head + text)
     return path
 
 

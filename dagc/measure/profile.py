@@ -7,7 +7,6 @@ order.
 from __future__ import annotations
 
 import csv
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagc.base.errors import MissingTool, RunFailed, UsageError
-from dagc.build.toolchain import find_nvcc
+from dagc.base.errors import MissingTool, RunFailed
+from dagc.build.toolchain import find_nvcc, override
 
 # ncu's name -> ours: inputs of the fitted model. Sums over the GPU, for one launch; more counters may cost repetitions.
 METRICS = {
@@ -31,17 +30,11 @@ NO_NCU_HELP = "install Nsight Compute (it comes with the CUDA toolkit), or name 
 
 def find_ncu() -> Path | None:
     """DAGC_NCU, else ncu on the PATH, next to nvcc, or in the directory of its installer."""
-    chosen = os.environ.get("DAGC_NCU", "")
-    if chosen:
-        path = shutil.which(chosen)
-        if path is None:
-            raise UsageError(f"DAGC_NCU={chosen} is not an executable program", "correct DAGC_NCU, or unset it")
-        return Path(path)
-    path = shutil.which("ncu")
-    if path is not None:
-        return Path(path)
+    chosen, found = override("DAGC_NCU"), shutil.which("ncu")
+    if chosen is not None or found is not None:
+        return chosen or Path(str(found))
     nvcc = find_nvcc()
-    siblings = [Path(nvcc.path).with_name("ncu")] if nvcc else []
+    siblings = [nvcc.path.with_name("ncu")] if nvcc else []
     installed = sorted(Path("/opt/nvidia/nsight-compute").glob("*/ncu"), reverse=True)
     return next((p for p in (*siblings, *installed) if p.exists()), None)
 

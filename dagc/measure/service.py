@@ -1,18 +1,308 @@
-"""Service on the ranks for the laboratory: opens libraries when needed, and counts deaths in one place.
+"""The measuring service: ranks that obey the commands of `dagc.measure.executor`, libraries opened on them when needed,
+and their deaths counted in one place.
 
-One protocol (the commands of `dagc.measure.executor`) isolates crashes, hangs and wrong results: the ranks end, the
-next command starts them again, and libraries are opened again.
+One protocol isolates crashes, hangs and wrong results: the ranks end, the next command starts them again, and libraries
+are opened again. If the searching process was started alone, it starts the ranks itself and talks to the first over a
+socket (`WorkerLink`): a rank that dies takes the others with it, but not the search. If the user started the command on
+several ranks, the first rank searches and works with the others (`TeamLink`): a rank that dies ends the command
+(dagc.measure.launch reports which, and its signal).
 """
 
 from __future__ import annotations
 
+import itertools
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from dagc.measure.link import RankLink, RanksDied
+from dagc.base import signals
+from dagc.base.errors import MissingTool, RunFailed
+from dagc.base.resources import IMPORTED_FROM
+from dagc.build.mpi import require_mpi
+from dagc.build.ranks import rank_among
+from dagc.measure.launch import Printed, Started, start
+from dagc.measure.watchdog import FAULT, died, ended, hang_summary
+
+if TYPE_CHECKING:
+    from dagc.measure.executor import Executor
+
+START_SECONDS = 120.0
+STARTS = 3
+_LATE_SECONDS = 15.0  # beyond a command's limit, for the ranks' own watchdogs and their starter
+_POLITE_SECONDS = 5.0
+_PROFILER_SECONDS = 300.0
+_MOST_SHOWN = 4 << 20  # characters of what ranks print: a kernel may print in each run
+
+
+class RanksDied(Exception):
+    """The ranks died, or were ended, during a command. The message gives the reason, in one line."""
+
+
+class RankLink(Protocol):
+    """Commands to the ranks. After a death, libraries must be opened again."""
+
+    def ask(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Execute a command on the ranks and return its answer. Starts the ranks if they do not run. Raises
+        RanksDied."""
+
+    def close(self) -> None:
+        """End the ranks. May be called twice."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class WorkerLink:
+    """Ranks that this process starts, at the first command and after each death."""
+
+    def __init__(self, ranks: int, profiler: Sequence[str] = ()) -> None:
+        """`profiler`: a command that runs the ranks. `close` then waits until its output is written."""
+        self._ranks, self._profiler = ranks, profiler
+        self._worker: _Worker | None = None
+        self._printed = Printed()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ask(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Raises RunFailed if the ranks cannot be started three times in a row, MissingTool without mpi4py."""
+        if self._worker is None:
+            self._worker = self._start()
+        try:
+            return self._worker.ask(command)
+        except RanksDied:
+            self._end()
+            raise
+
+    def close(self) -> None:
+        self._end()
+        self._printed.show()
+
+    def _end(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close(self._printed)
+
+    def _start(self) -> _Worker:
+        for attempt in itertools.count(1):
+            try:
+                return _Worker(self._ranks, self._profiler)
+            except RanksDied as death:
+                if attempt == STARTS:
+                    raise RunFailed(f"the ranks could not be started {STARTS} times in a row: {death}") from None
+        raise AssertionError
+
+
+class _Worker:
+    """One start of the ranks."""
+
+    def __init__(self, ranks: int, profiler: Sequence[str]) -> None:
+        """Raises RanksDied, MissingTool."""
+        self._numbers = itertools.count()
+        self._profiler = profiler
+        self._pending = False
+        with ExitStack() as stack:
+            self._directory = Path(stack.enter_context(_scratch()))
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(str(self._directory / "socket"))
+            listener.listen(1)
+            with signals.deferred():
+                self._started = self._start(ranks)
+                stack.callback(self._started.end)
+            self._connection = stack.enter_context(self._accept(listener))
+            self._started.connected()
+            self._lines = stack.enter_context(self._connection.makefile("rw", encoding="utf-8"))
+            self._stack = stack.pop_all()
+
+    def _start(self, ranks: int) -> Started:
+        argv = [
+            *self._profiler,
+            sys.executable,
+            "-m",
+            "dagc.measure.worker",
+            "--socket",
+            str(self._directory / "socket"),
+        ]
+        path = os.pathsep.join(filter(None, (IMPORTED_FROM, os.environ.get("PYTHONPATH", ""))))
+        with self._log_file("stdout").open("w") as stdout, self._log_file("stderr").open("w") as stderr:
+            return start(
+                [*argv, "--ranks", str(ranks)], ranks, stdout=stdout, stderr=stderr, env={"PYTHONPATH": path}
+            )  # fmt: skip
+
+    def _accept(self, listener: socket.socket) -> socket.socket:
+        listener.settimeout(0.1)
+        give_up = time.monotonic() + START_SECONDS
+        while time.monotonic() < give_up:
+            with suppress(TimeoutError):
+                connection, _ = listener.accept()
+                return connection
+            code = self._started.wait(0)
+            if code == MissingTool.exit_code:
+                raise MissingTool(*self._missing())
+            if code is not None:
+                raise RanksDied(self._why(code))
+        raise RanksDied(f"no answer within {START_SECONDS:.0f} s")
+
+    def ask(self, command: dict[str, Any]) -> dict[str, Any]:
+        number = next(self._numbers)
+        # The ranks enforce the limit themselves, twice if they check before they time; this is for when they cannot.
+        self._connection.settimeout(2 * command["limit"] + _LATE_SECONDS)
+        try:
+            self._pending = True
+            self._lines.write(json.dumps({**command, "id": number}) + "\n")
+            self._lines.flush()
+            for line in self._lines:
+                answer: dict[str, Any] = json.loads(line)
+                if answer["id"] == number:  # otherwise it answers an interrupted command
+                    self._pending = False
+                    return answer
+        except TimeoutError:
+            raise RanksDied(f"hang: no answer after {2 * command['limit'] + _LATE_SECONDS:.0f} s") from None
+        except OSError:
+            pass
+        raise RanksDied(self._why(self._started.wait(_LATE_SECONDS)))
+
+    def close(self, printed: Printed) -> None:
+        """End the ranks. What they printed is added to `printed`."""
+        if not self._pending:
+            with suppress(OSError):
+                self._lines.write(json.dumps({"do": "stop"}) + "\n")
+                self._lines.flush()
+                self._started.wait(_PROFILER_SECONDS if self._profiler else _POLITE_SECONDS)
+        if not self._profiler:
+            printed.add(self._read("stdout", _MOST_SHOWN))
+            printed.add(self._read("stderr", _MOST_SHOWN))
+        with suppress(OSError):
+            self._stack.close()
+
+    # ---- output of the ranks -----------------------------------------------------------------------
+
+    def _log_file(self, name: str) -> Path:
+        return self._directory / name
+
+    def _read(self, name: str, most: int = -1) -> list[str]:
+        with suppress(OSError), self._log_file(name).open(errors="replace") as file:
+            return file.read(most).splitlines()
+        return []
+
+    def _missing(self) -> tuple[str, str]:
+        lines = [line for line in self._read("stderr") if line.startswith("dagc: ")]
+        helps = [line.removeprefix("dagc: help: ") for line in lines if line.startswith("dagc: help: ")]
+        wrong = [line.removeprefix("dagc: ") for line in lines if not line.startswith("dagc: help: ")]
+        return (wrong or ["the ranks lack a package or a tool"])[0], (helps or [""])[0]
+
+    def _why(self, code: int | None) -> str:
+        files = self._directory.glob(f"{FAULT}*")
+        faults = {int(file.name.removeprefix(FAULT)): "\n".join(self._read(file.name)) for file in files}
+        return reason(self._read("stderr"), self._read("stdout"), code, died(faults))
+
+
+def reason(stderr: Iterable[str], stdout: Iterable[str], code: int | None, fault: str = "") -> str:
+    """The reason why ranks ended, in one line: `hang: ...`, `out of memory: ...` or `run failed: ...`.
+
+    `code`: of the starter; `fault`: which rank died of what, if known.
+    """
+    stderr, stdout = list(stderr), list(stdout)
+    hang = hang_summary(stderr)
+    if hang:
+        return f"hang: {hang}"
+    signalled = ended(stderr)
+    if signalled:
+        return f"run failed: {signalled}"
+    own = [line.removeprefix("dagc: ") for line in stderr if line.startswith("dagc: ")]
+    if own:
+        kind = "out of memory" if "out of memory" in own[0].lower() else "run failed"
+        return f"{kind}: {own[0]}"
+    if fault:
+        return f"run failed: {fault}"
+    number = signals.reported_signal((*stderr, *stdout)) or (None if code is None else signals.of_code(code))
+    if number is not None:
+        return f"run failed: a rank was terminated by {signals.named(number)}"
+    words = [line.strip() for line in stderr if line.strip(" =-")]
+    last = f": {words[-1]}" if words else ""
+    return f"run failed: the ranks ended{'' if code is None else f' with exit code {code}'}{last}"
+
+
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """A directory of this user, with a name short enough for a socket in it (some 100 characters)."""
+    there = None if len(tempfile.gettempdir()) < 70 else "/tmp"
+    return tempfile.TemporaryDirectory(prefix="dagc-", dir=there, ignore_cleanup_errors=True)
+
+
+class TeamLink:
+    """The ranks of this command, of which this process is the first."""
+
+    def __init__(self, executor: Executor, comm: Any) -> None:
+        self._executor, self._comm = executor, comm
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ask(self, command: dict[str, Any]) -> dict[str, Any]:
+        from dagc.measure.executor import share  # loads numpy
+
+        with signals.deferred():  # half a command would leave the other ranks waiting
+            share(self._comm, command)
+            return self._executor.run(command)
+
+    def close(self) -> None:
+        from dagc.measure.executor import STOP, share  # loads numpy
+
+        if not self._closed:
+            self._closed = True
+            share(self._comm, STOP)
+            self._executor.close()
+
+
+def require_ranks() -> None:
+    """Raises MissingTool if ranks cannot be started or reached: before a long build rather than after it."""
+    require_mpi()
+    if find_spec("mpi4py") is None:  # the ranks run this Python
+        raise MissingTool("mpi4py is not installed, which the ranks that measure need", "pip install 'dagc[mpi]'")
+
+
+def link_ranks(ranks: int) -> RankLink | None:
+    """The link to `ranks` ranks. If this process was started alone, nothing is started yet.
+
+    If it was started as one of `ranks` ranks, the first gets its link; the others work here until that link is closed,
+    and then get None. So call it before anything that may fail on the first rank only. Raises UsageError if this
+    command was started on another number of ranks.
+    """
+    rank = rank_among(ranks)
+    if rank is None:
+        return WorkerLink(ranks)
+    from dagc.measure.executor import Executor, serve  # loads numpy
+    from dagc.measure.runner import world  # loads numpy
+
+    comm = world()
+    executor = Executor(comm)
+    if rank == 0:
+        return TeamLink(executor, comm)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first rank ends the search
+    serve(comm, executor)
+    return None
+
+
+# ---- libraries on the ranks ----
 
 OPEN_SECONDS = 300.0  # loading arrays, and connecting GPUs
 GIVE_UP = 3  # deaths in one place without a success

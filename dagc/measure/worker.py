@@ -1,5 +1,5 @@
 """A rank of the measuring service: `python -m dagc.measure.worker --socket PATH --ranks N`, started by
-dagc.measure.link.
+dagc.measure.service.
 
 Rank 0 takes commands from the Unix socket of the searching process, one JSON object a line, and answers each with one.
 When that process ends, for any reason, the ranks end too.
@@ -40,7 +40,7 @@ def main() -> int:
     except DagcError as error:
         print(f"dagc: {error.message}\ndagc: help: {error.help}", file=sys.stderr)
         return error.exit_code
-    # Record which rank died of what, for dagc.measure.link: starters name the signal of the first rank they notice,
+    # Record which rank died of what, for dagc.measure.service: starters name the signal of the first rank they notice,
     # which may be one that they ended themselves.
     with (args.socket.parent / f"{FAULT}{comm.Get_rank()}").open("w") as faults:
         faulthandler.enable(faults, all_threads=False)

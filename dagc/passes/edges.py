@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from heapq import heappop, heappush
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -120,8 +121,6 @@ class Edges:
     def sorted(self, *, issued: bool = False) -> list[OpId]:
         """All ops in a topological order of the completion edges, with `issued` of both kinds, small numbers first.
         There must be no cycle."""
-        from heapq import heappop, heappush
-
         waits = [len(before) for before in self._before]
         more: dict[OpId, list[OpId]] = {}
         for u, v in self._order if issued else ():

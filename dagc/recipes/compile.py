@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import RunFailed, UsageError, WrongResult
 from dagc.build.ranks import rank_among, ranks_or_default
-from dagc.build.target import TargetChoice, choose_target
+from dagc.build.toolchain import TargetChoice, choose_target
 from dagc.choice.legal import unit_of
 from dagc.choice.types import variant_of
 from dagc.emit.layout import promises

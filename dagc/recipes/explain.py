@@ -17,7 +17,7 @@ from dagc.base.files import is_output
 from dagc.base.resources import __version__
 from dagc.base.statistics import interval
 from dagc.build.ranks import joined
-from dagc.build.target import TargetChoice, choose_target
+from dagc.build.toolchain import TargetChoice, choose_target
 from dagc.ir.choice import Choice
 from dagc.ir.program import KernelOp, Program
 from dagc.ir.traversal import parse_traversal
@@ -31,9 +31,8 @@ from dagc.learn.explain.pairs import AnsweredQuestion, Explanation, TimingOption
 from dagc.learn.rules.labels import noise_of
 from dagc.learn.rules.text import FORMATS
 from dagc.learn.rules.tree import LearnedRules
-from dagc.measure.link import RankLink, link_ranks
 from dagc.measure.metrics import objective_for
-from dagc.measure.service import RunnerLibrary
+from dagc.measure.service import RankLink, RunnerLibrary, link_ranks
 from dagc.recipes.results import Loaded, judged, learn
 from dagc.report.display import Display
 from dagc.setup import check_arrays, run_setup

@@ -17,7 +17,7 @@ from dagc.base.children import Workers
 from dagc.base.deadline import ENDLESS, Clock, Deadline
 from dagc.base.errors import ProgramError, UsageError, WrongResult, counted
 from dagc.base.objective import TIME, Objective
-from dagc.build.target import choose_target
+from dagc.build.toolchain import choose_target
 from dagc.ir.plan import Target
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate
@@ -29,8 +29,8 @@ from dagc.lab.orders import Orders, OrderStore
 from dagc.lab.replay import UNKEPT, ReplayMachine
 from dagc.lab.strategy import Judge, default, find, names
 from dagc.learn.disagreement import WRONG, Disagreement, SpaceKind, by_settings, disagreement
-from dagc.measure.link import RankLink, link_ranks
 from dagc.measure.metrics import objective_for, units
+from dagc.measure.service import RankLink, link_ranks
 from dagc.report import si
 from dagc.report.display import Display, warn
 from dagc.space.loops import waits_between

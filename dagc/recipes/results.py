@@ -17,7 +17,7 @@ from dagc.base.files import write_text_atomic
 from dagc.base.objective import TIME
 from dagc.base.resources import __version__
 from dagc.base.source import Source
-from dagc.build.target import choose_target
+from dagc.build.toolchain import choose_target
 from dagc.ir.plan import Target
 from dagc.ir.program import ExchangeOp, shown
 from dagc.ir.sym import Const

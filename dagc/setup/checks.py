@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import Diagnostic, counted
 from dagc.base.source import Span
 from dagc.base.spelling import Spelling
+from dagc.ir.constraints import alike
 from dagc.ir.enums import ElementType, Role
 from dagc.ir.program import (
     Array,
@@ -25,7 +26,6 @@ from dagc.ir.program import (
     Scalar,
     conditional_regions,
 )
-from dagc.ir.ranges import alike, integer_range
 from dagc.ir.sym import Const, Number, Sym, UnboundName, Var, evaluate, free, show
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class Checker:
         """Compare an integer that is passed by value with the range of its formal."""
         if not formal.type.is_integer or not isinstance(value, int):
             return
-        low, high = integer_range(formal.type)
+        low, high = formal.type.range
         if not low <= value <= high and not any(d.span == op.span for d in self.diagnostics):
             passed = f"op {op.name} passes {value} as `{formal.name}` of {op.kernel}"
             message = f"{passed}, which is {formal.type.value} (rank {self._rank})"

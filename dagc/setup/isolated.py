@@ -24,7 +24,6 @@ from dagc.base.errors import DagcError, UsageError
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-_PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.2  # a process that the set-up started may keep the connection open after a crash
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
 
@@ -95,7 +94,6 @@ def _drain(connection: Connection, said: dict[str, Any]) -> None:
 
 def _work(work: Callable[[], None], connection: Connection, faults: IO[str], parent: int) -> NoReturn:
     """The forked process."""
-    import ctypes
     import faulthandler
 
     failed: tuple[type[BaseException], Any, dict[str, Any]] | None = None
@@ -103,7 +101,7 @@ def _work(work: Callable[[], None], connection: Connection, faults: IO[str], par
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        signals.end_with_parent()
         if os.getppid() != parent:
             _exit_now(1)
         faulthandler.enable(faults, all_threads=False)

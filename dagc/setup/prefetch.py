@@ -2,6 +2,8 @@
 measurements.
 
 As many inputs are on disk as were asked for and as fit: those that were requested and not dropped, and the next ones.
+A process is `python -m dagc.setup.prefetch FD`, which reads jobs from a connection until its end: the arguments of
+`run_setup`. Its answer is "", or the reason of the failure, in one line.
 """
 
 from __future__ import annotations
@@ -15,15 +17,17 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Pipe
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from threading import RLock
 from typing import Any, Generic, Self, TypeVar
 
+from dagc.base import signals
 from dagc.base.children import Workers
 from dagc.base.errors import DagcError
 from dagc.base.resources import IMPORTED_FROM
 from dagc.ir.program import Program
+from dagc.setup.arrays import run_setup
 
 K = TypeVar("K", bound=Hashable)  # an input
 AHEAD = 3  # inputs whose data lie on disk, or are written, while nothing is known of their size
@@ -210,7 +214,7 @@ class Prefetch(Generic[K]):
 
 
 class _Process:
-    """One process of `dagc.setup.worker`."""
+    """One process that runs set-ups."""
 
     def __init__(self, threads: int) -> None:
         """`threads`: of OpenMP and of the linear algebra in NumPy and SciPy, unless the environment sets them; without
@@ -220,7 +224,7 @@ class _Process:
         with theirs:
             number = theirs.fileno()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "dagc.setup.worker", str(number)], pass_fds=(number,),
+                [sys.executable, "-m", "dagc.setup.prefetch", str(number)], pass_fds=(number,),
                 stdin=subprocess.DEVNULL,
                 env={**dict.fromkeys(THREADS, str(threads)), **os.environ, "PYTHONPATH": path},
             )  # fmt: skip
@@ -254,3 +258,28 @@ class _Process:
         """Free the remaining resources of the process."""
         self._process.wait()
         self._connection.close()
+
+
+# ---- in such a process ----
+
+
+def main(descriptor: int) -> None:
+    """Serve the connection with this file descriptor."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks ends this one
+    signals.end_with_parent()  # also if it dies while this one is stopped
+    with Connection(descriptor) as connection:
+        while True:
+            try:
+                job = connection.recv()
+            except EOFError:
+                return
+            try:
+                run_setup(**job)
+                failure = ""
+            except DagcError as error:
+                failure = " ".join(str(error).split())
+            connection.send(failure)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -14,7 +14,8 @@ from dagc.base.errors import UsageError
 from dagc.base.files import output_directory
 from dagc.base.source import encoded
 from dagc.build.builder import Build, build, require_wheel, write_wheel
-from dagc.build.toolchain import require_mpi, require_nccl
+from dagc.build.mpi import require_mpi
+from dagc.build.toolchain import require_nccl
 from dagc.ir.plan import CodeFeature, EmittedChoosers, OpenTunable, Plan, Target, program_hash
 from dagc.ir.program import Graph, KernelOp, Program, shown
 from dagc.passes.loops import repeated
@@ -27,7 +28,7 @@ from dagc.stages.options import CompileOptions
 from dagc.stages.program import write_arrays
 
 if TYPE_CHECKING:
-    from dagc.build.target import TargetChoice
+    from dagc.build.toolchain import TargetChoice
     from dagc.emit.library import Enqueued
     from dagc.ir.traversal import Traversal
     from dagc.measure.bench import BenchResult

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import MissingTool, RunFailed, UsageError
-from dagc.build import target
+from dagc.build import toolchain
 from dagc.build.ranks import joined
 from dagc.build.toolchain import find_nvcc
 from dagc.choice.legal import block_of, op_of
@@ -42,13 +42,15 @@ NOTHING_RAN = Counted(notes=("no hardware counters where nothing is launched: co
 
 def is_here(task: TuningTask) -> bool:
     """Whether this machine has a GPU of the target architecture; times of another would be meaningless."""
-    here = target.gpus()
+    here = toolchain.gpus()
     return bool(here) and here[0].arch.rstrip("af") == task.chosen.arch.rstrip("af")
 
 
 def gpu_name(task: TuningTask, hardware: Hardware, measured: bool) -> str:
     """The GPU of the times, or else of the model; a named descriptor may be that of a similar GPU."""
-    return target.gpus()[0].name if measured and task.chosen.target is Target.CUDA and is_here(task) else hardware.name
+    return (
+        toolchain.gpus()[0].name if measured and task.chosen.target is Target.CUDA and is_here(task) else hardware.name
+    )
 
 
 def hardware_at_hand(task: TuningTask, gpu: str | None) -> tuple[Hardware, list[str]]:
@@ -57,7 +59,7 @@ def hardware_at_hand(task: TuningTask, gpu: str | None) -> tuple[Hardware, list[
 
     Raises UsageError if there is no such descriptor.
     """
-    here = target.gpus() if task.chosen.target is Target.CUDA else ()
+    here = toolchain.gpus() if task.chosen.target is Target.CUDA else ()
     if gpu is not None or not here or here[0].arch != task.chosen.arch:
         notes = []
         if here and not is_here(task):
@@ -137,7 +139,7 @@ def can_run(task: TuningTask) -> bool:
 
 def unmeasured(task: TuningTask, hardware: Hardware) -> list[str]:
     """A note that everything is ranked by the model of a GPU that is not here, and how to measure on this machine."""
-    if can_run(task) or target.gpus():
+    if can_run(task) or toolchain.gpus():
         return []
     how = "--target host measures on the CPU, whose times do not apply to a GPU"
     return [f"no GPU was found: settings are ranked by the model of {hardware.name} (--gpu), none was measured; {how}"]

@@ -30,10 +30,9 @@ from dagc.choice.selector import number as as_json
 from dagc.choice.types import Case, Cell, Settings
 from dagc.ir.plan import Target, selects_device
 from dagc.lab.launches import AGREE, Timing, agree
-from dagc.measure.link import WorkerLink
 from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import objective_for, observed, of_results, units
-from dagc.measure.service import Service
+from dagc.measure.service import Service, WorkerLink
 from dagc.setup.arrays import elements
 from dagc.setup.prefetch import AHEAD, Job, Prefetch
 from dagc.store.results import Run

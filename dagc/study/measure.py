@@ -26,9 +26,8 @@ from dagc.lab.engine import TRIED, PriorResult, SearchOptions, explore
 from dagc.lab.launches import EXPECTED, Launches, Programs, SizedProgram, Timing, Values, repeated, verify
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
-from dagc.measure.link import RanksDied, WorkerLink
 from dagc.measure.profile import profiled
-from dagc.measure.service import GIVE_UP, RunnerLibrary, Service
+from dagc.measure.service import GIVE_UP, RanksDied, RunnerLibrary, Service, WorkerLink
 from dagc.report.si import seconds as in_units
 from dagc.space import Space
 from dagc.stages.options import Progress

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.source import Source
-from dagc.build.target import TargetChoice
+from dagc.build.toolchain import TargetChoice
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.types import PROGRAM, Case, Cell, Settings, settings_text, variant_of
 from dagc.ir.plan import Target

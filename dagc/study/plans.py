@@ -44,7 +44,7 @@ from dagc.store.settings import check_fixed, fixed_choices
 from dagc.study.tuned import check_tuned, open_choices, tried_in
 
 if TYPE_CHECKING:
-    from dagc.build.target import TargetChoice
+    from dagc.build.toolchain import TargetChoice
     from dagc.choice.choose import Chooser
     from dagc.ir.program import Graph, Program
     from dagc.store.tuned import ProgramChooser, Tuned

@@ -12,10 +12,9 @@ from typing import Any
 
 from dagc.base.children import Workers
 from dagc.base.errors import BuildFailed, DagcError, ProgramError, UsageError
-from dagc.build import target
+from dagc.build import toolchain
 from dagc.build.mpi import cores
-from dagc.build.target import TargetChoice, choose_target
-from dagc.build.toolchain import find_nvcc, kernel_resources
+from dagc.build.toolchain import TargetChoice, choose_target, find_nvcc, kernel_resources
 from dagc.choice.feature import offered
 from dagc.choice.legal import SHARED_LIMIT, fits, legal_settings, op_of, unit_in, units
 from dagc.choice.types import Case, Settings, Unit
@@ -703,7 +702,7 @@ def fitting(task: TuningTask, at: AtCase, memory: int | None = None) -> dict[str
 
 def _memory(task: TuningTask) -> int:
     """Bytes of memory of the device, or of the machine on the host target, as in the running program."""
-    here = target.gpus() if task.chosen.target is Target.CUDA else ()
+    here = toolchain.gpus() if task.chosen.target is Target.CUDA else ()
     return here[0].memory if here else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
 
 

@@ -18,19 +18,19 @@ from dagc.base.children import Workers
 from dagc.base.errors import BuildFailed, DagcError, ProgramError, Severity, UsageError, counted
 from dagc.base.files import scratch_directory
 from dagc.build.mpi import cores
-from dagc.build.target import choose_target
+from dagc.build.toolchain import choose_target
 from dagc.choice.selector import FEWEST, Selector
 from dagc.choice.types import PROGRAM, Case, Cell, Settings
 from dagc.ir.plan import Target
+from dagc.ir.traversal import Row
 from dagc.lab.configurations import open_decisions
 from dagc.lab.engine import SearchOptions, explore
-from dagc.lab.launches import Programs, Row, Timing
+from dagc.lab.launches import Programs, Timing
 from dagc.lab.plans import METHODS, ProgramSelect, inputs_of, measured, plan_label, program_select
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
-from dagc.measure.link import WorkerLink
 from dagc.measure.metrics import objective_for, observed, of_results
-from dagc.measure.service import RunnerLibrary, Service
+from dagc.measure.service import RunnerLibrary, Service, WorkerLink
 from dagc.passes import build_graph
 from dagc.setup import read_scalars
 from dagc.setup.prefetch import Job, Prefetch

@@ -23,11 +23,10 @@ from dagc.base.files import is_output
 from dagc.base.objective import TIME, Objective
 from dagc.base.resources import __version__
 from dagc.base.source import find_file, read_file
-from dagc.build import target
+from dagc.build import toolchain
 from dagc.build.mpi import cores as compilers
-from dagc.build.mpi import takes_device_pointers
-from dagc.build.target import TargetChoice
-from dagc.build.toolchain import answer_of, require_mpi
+from dagc.build.mpi import require_mpi, takes_device_pointers
+from dagc.build.toolchain import TargetChoice, answer_of
 from dagc.ir.choice import Choice
 from dagc.ir.enums import ElementType, Transport
 from dagc.ir.plan import Plan, Target, open_tunables, program_hash, stays_fixed
@@ -38,8 +37,7 @@ from dagc.lab.live import LiveMachine, Loadable
 from dagc.lab.orders import COUNTING_WORK, Orders
 from dagc.lab.orders import domain_of as domain
 from dagc.lang.races import where_to_look
-from dagc.measure.link import require_ranks
-from dagc.measure.service import RunnerLibrary
+from dagc.measure.service import RunnerLibrary, require_ranks
 from dagc.report import si
 from dagc.report.counting import loop_notes
 from dagc.report.display import SILENT, Display
@@ -257,7 +255,7 @@ def program_record(program: Program) -> Any:
 def require_machine(chosen: TargetChoice) -> None:
     """Raises MissingTool if there are no ranks, or no GPU, to run on."""
     require_ranks()
-    if chosen.target is Target.CUDA and not target.gpus():
+    if chosen.target is Target.CUDA and not toolchain.gpus():
         raise MissingTool("no GPU was found, which measuring on the CUDA target needs", "explore with --target host")
 
 

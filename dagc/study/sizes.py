@@ -22,9 +22,8 @@ from dagc.cuda.ptx import Resources
 from dagc.ir.plan import Target, stays_fixed
 from dagc.lab.across import AcrossSizes
 from dagc.lab.launches import Timing
-from dagc.measure.link import WorkerLink
 from dagc.measure.metrics import objective_for, observed, of_results
-from dagc.measure.service import Service
+from dagc.measure.service import Service, WorkerLink
 from dagc.stages.options import LimitOptions, Progress, TuneOptions, searching
 from dagc.store.settings import FACT, values_fixed
 from dagc.study.choosers import (

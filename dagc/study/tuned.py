@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME
-from dagc.build import target
+from dagc.build import toolchain
 from dagc.choice.avoid import Tried, tried_at
 from dagc.choice.feature import offered
 from dagc.choice.legal import legal_settings, op_of, unit_of, units
@@ -173,7 +173,9 @@ def _check_gpu(tuned: Tuned, path: str | Path, arch: str | None) -> None:
     """Another GPU of the same architecture has other limits and another speed. Without a GPU, there is no check."""
     wanted = tuned.facts.gpu
     here = (
-        [g.name for g in target.gpus() if g.arch == arch] if arch is not None and tuned.facts.target == "cuda" else []
+        [g.name for g in toolchain.gpus() if g.arch == arch]
+        if arch is not None and tuned.facts.target == "cuda"
+        else []
     )
     if here and wanted and wanted not in here:
         raise UsageError(

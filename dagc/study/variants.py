@@ -23,9 +23,8 @@ from dagc.ir.plan import VARIANT, needed_features, places_together, users_of, va
 from dagc.ir.program import Device, HostMemory, Program
 from dagc.ir.sym import evaluate
 from dagc.lab.launches import BATCH
-from dagc.measure.link import RanksDied
 from dagc.measure.machine import measured_transfers
-from dagc.measure.service import one_line
+from dagc.measure.service import RanksDied, one_line
 from dagc.report import si
 from dagc.setup.arrays import elements
 from dagc.setup.prefetch import AHEAD

@@ -12,7 +12,7 @@ import lzma
 from functools import cache
 from pathlib import Path
 
-from dagc.build.target import choose_target
+from dagc.build.toolchain import choose_target
 from dagc.ir.choice import Choice
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate

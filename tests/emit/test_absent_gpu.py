@@ -10,8 +10,8 @@ import pytest
 
 from dagc import api
 from dagc.build.builder import Build, build
-from dagc.build.target import gpus
-from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
+from dagc.build.mpi import find_mpi, require_mpi
+from dagc.build.toolchain import find_cxx, find_nvcc, gpus
 from dagc.choice.choose import emitted
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.models import ModelInputs, unit_chooser

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from dagc.emit import emit
-from dagc.emit.table import SMALLEST, BeginCapture, EndCapture, PositionedStep, positions, rows, with_capture_regions
+from dagc.emit.forms import SMALLEST, BeginCapture, EndCapture, PositionedStep, positions, rows, with_capture_regions
 from dagc.ir.plan import Target
 from dagc.ir.traversal import Issue, Stream, Traversal, parse_traversal
 from dagc.space import Space

@@ -12,7 +12,8 @@ from dagc import api
 from dagc.base.errors import BuildFailed, ProgramError
 from dagc.base.source import Source
 from dagc.build.builder import Build, build
-from dagc.build.toolchain import find_cmake, find_cxx, find_mpi, find_nvcc, require_mpi
+from dagc.build.mpi import find_mpi, require_mpi
+from dagc.build.toolchain import find_cmake, find_cxx, find_nvcc
 from dagc.emit import linked
 from dagc.ir.plan import Target, plan_inputs, plan_to_json, program_hash
 from dagc.ir.program import Program
@@ -138,7 +139,7 @@ def test_a_file_belongs_to_the_program(copied: Path, name: str) -> None:
 
 def test_a_plan_needs_no_files(copied: Path) -> None:
     made = plan(PROGRAM, Target.HOST)
-    texts = dict(plan_inputs(plan_to_json(made)).sources)
+    texts = plan_inputs(plan_to_json(made)).sources
     path = Path(made.program.path)
     again = program_of(path, {k: v.replace("2 * in", "3 * in") for k, v in texts.items()})
     assert again.files == made.program.files

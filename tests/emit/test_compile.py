@@ -10,7 +10,8 @@ import pytest
 
 from dagc.base.errors import BuildFailed
 from dagc.build.builder import Build, build
-from dagc.build.toolchain import find_cmake, find_cxx, find_mpi, find_nvcc, require_mpi
+from dagc.build.mpi import find_mpi, require_mpi
+from dagc.build.toolchain import find_cmake, find_cxx, find_nvcc
 from dagc.emit import emit
 from dagc.ir.plan import Target
 from tests.emit.build import ALLTOALLV, COLUMNS, HALO, RANKS, ROOT, SINK, SPMV, plan, write

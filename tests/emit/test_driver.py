@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagc.build.toolchain import find_cxx, find_mpi
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import find_cxx
 from dagc.ir.plan import Plan, Target
 from dagc.ir.traversal import Entry, Traversal, Wait
 from dagc.measure.launch import Finished, launch

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dagc import api
-from dagc.build.target import gpus
-from dagc.build.toolchain import find_mpi, find_nccl, find_nvcc
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import find_nccl, find_nvcc, gpus
 from dagc.measure.launch import launch
 from tests.emit.build import SINK, SPMV
 

@@ -17,7 +17,8 @@ import pytest
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.build.builder import Build, build
-from dagc.build.toolchain import find_cxx, find_mpi, require_mpi
+from dagc.build.mpi import find_mpi, require_mpi
+from dagc.build.toolchain import find_cxx
 from dagc.emit import driver_files
 from dagc.emit.common import emission
 from dagc.emit.driver import driver_view

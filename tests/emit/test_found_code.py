@@ -9,7 +9,8 @@ import pytest
 from dagc import api
 from dagc.base.errors import DagcError, WrongResult
 from dagc.base.source import Source
-from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import find_cxx, find_nvcc
 from dagc.cuda.text import has_kernels, signatures_of
 from dagc.lang.lower import lower, parse_with_includes
 from dagc.lang.races import suspects

@@ -13,7 +13,8 @@ import pytest
 from dagc.base.errors import UsageError
 from dagc.base.resources import resource
 from dagc.build.builder import Build, command_line, compiler_of
-from dagc.build.toolchain import find_cxx, find_mpi, find_nccl, find_nvcc, require_mpi, require_nccl
+from dagc.build.mpi import find_mpi, require_mpi
+from dagc.build.toolchain import find_cxx, find_nccl, find_nvcc, require_nccl
 from dagc.cuda.lexer import KEYWORDS, is_global
 from dagc.emit import emit
 from dagc.emit.library import emit_library

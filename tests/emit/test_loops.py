@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from dagc import api
 from dagc.build.builder import Build, build
-from dagc.build.toolchain import require_mpi
+from dagc.build.mpi import require_mpi
 from dagc.emit import emit
-from dagc.emit.rolling import rolled
+from dagc.emit.forms import rolled
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Record, Traversal, parse_traversal

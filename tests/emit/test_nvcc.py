@@ -14,7 +14,8 @@ import pytest
 
 from dagc import api
 from dagc.build.builder import Build, build
-from dagc.build.toolchain import find_mpi, find_nccl, find_nvcc, require_mpi, require_nccl
+from dagc.build.mpi import find_mpi, require_mpi
+from dagc.build.toolchain import find_nccl, find_nvcc, require_nccl
 from dagc.choice.legal import units
 from dagc.ir.plan import CodeFeature, Features, Plan, Target, feature_variable
 from dagc.ir.program import CodeText, KernelOp

@@ -10,7 +10,8 @@ import pytest
 
 from dagc import api
 from dagc.build.builder import Build, build
-from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import find_cxx, find_nvcc
 from dagc.emit import emit, linked
 from dagc.ir.plan import Plan, Target
 from dagc.measure.launch import launch

@@ -14,11 +14,10 @@ from dagc import api
 from dagc.base.errors import UsageError
 from dagc.base.source import Source
 from dagc.build.builder import Build, build
-from dagc.build.mpi import thread_sanitizer_environment
-from dagc.build.target import gpus
-from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
+from dagc.build.mpi import find_mpi, require_mpi, thread_sanitizer_environment
+from dagc.build.toolchain import find_cxx, find_nvcc, gpus
 from dagc.emit import emit, never_captured
-from dagc.emit.table import table_line
+from dagc.emit.forms import table_line
 from dagc.ir.plan import Plan, Target, answers_of, open_variants, users_of, values_of
 from dagc.ir.program import CopyOp, Graph, KernelOp
 from dagc.ir.sym import show

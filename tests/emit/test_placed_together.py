@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dagc.build.builder import Build, build
-from dagc.build.target import gpus
-from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
+from dagc.build.mpi import find_mpi, require_mpi
+from dagc.build.toolchain import find_cxx, find_nvcc, gpus
 from dagc.choice.choose import c_head
 from dagc.choice.feature import asked_features
 from dagc.choice.placement import DEVICE, HOST, Problem, Transfer, Transfers, Value, place

@@ -18,8 +18,8 @@ from tests.emit.build import SPMV, graph, plan
 
 def rebuild(inputs: PlanInputs) -> Graph:
     """The graph of the texts and choices in a plan alone."""
-    source = Source(inputs.path, dict(inputs.sources)[inputs.path])
-    defines = dict(inputs.params) | dict(inputs.decisions)
+    source = Source(inputs.path, inputs.sources[inputs.path])
+    defines = inputs.params | inputs.decisions
     return build_graph(lower(parse_with_includes(source), defines))
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dagc.base.source import Source
-from dagc.build.mpi import thread_sanitizer_environment
-from dagc.build.toolchain import find_cxx, find_mpi, require_mpi
+from dagc.build.mpi import find_mpi, require_mpi, thread_sanitizer_environment
+from dagc.build.toolchain import find_cxx
 from dagc.emit import emit
 from dagc.ir.plan import Plan, Target
 from dagc.lang.lower import lower, parse_with_includes

@@ -13,7 +13,8 @@ from dagc import api
 from dagc.base.errors import ProgramError
 from dagc.base.source import Source
 from dagc.build.builder import Build, build
-from dagc.build.toolchain import find_cxx, find_mpi, require_mpi
+from dagc.build.mpi import find_mpi, require_mpi
+from dagc.build.toolchain import find_cxx
 from dagc.emit import table_line
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import ExchangeOp, KernelOp

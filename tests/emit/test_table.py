@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dagc.emit.table import rows, table_line
+from dagc.emit.forms import rows, table_line
 from dagc.ir.program import OpId
 from dagc.ir.traversal import Event, Issue, Record, Stream, Traversal, Wait
 

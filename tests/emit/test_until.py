@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagc.build.toolchain import find_cxx, find_mpi
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import find_cxx
 from dagc.ir.plan import Target
 from dagc.measure.launch import Finished, launch
 from dagc.setup import run_setup

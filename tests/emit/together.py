@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from dagc.build.builder import Build, build
-from dagc.build.toolchain import require_mpi
+from dagc.build.mpi import require_mpi
 from dagc.emit import emit, sources
 from dagc.ir.plan import Plan
 from tests.emit.build import write_headers

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.build.toolchain import find_cxx, find_mpi, require_cxx, require_mpi
+from dagc.build.mpi import find_mpi, require_mpi
+from dagc.build.toolchain import find_cxx, require_cxx
 from dagc.measure.launch import Finished, launch
 from tests.precompiled import use_for_libraries
 

@@ -15,8 +15,8 @@ from dagc import api
 from dagc.base.errors import UsageError
 from dagc.base.resources import __version__, resource
 from dagc.build.builder import Build, build
-from dagc.build.mpi import thread_sanitizer_environment
-from dagc.build.toolchain import find_cmake, require_cxx, require_mpi
+from dagc.build.mpi import require_mpi, thread_sanitizer_environment
+from dagc.build.toolchain import find_cmake, require_cxx
 from tests.library.conftest import SAMPLES, Libraries, Start, needs_mpi
 from tests.precompiled import use_for_libraries
 

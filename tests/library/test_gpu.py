@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dagc.build.target import gpus
-from dagc.build.toolchain import find_nccl, find_nvcc, require_cxx
+from dagc.build.toolchain import find_nccl, find_nvcc, gpus, require_cxx
 from dagc.measure.launch import Finished, launch
 from tests.library.conftest import needs_mpi
 from tests.library.gpu import HERE, SAMPLES, TRANSPORTS, application, library

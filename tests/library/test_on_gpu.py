@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.build.target import gpus
-from dagc.build.toolchain import find_mpi, find_nvcc
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import find_nvcc, gpus
 from dagc.measure.launch import launch
 
 DATA = Path(__file__).parent / "data"

@@ -14,9 +14,9 @@ import pytest
 
 from dagc import api
 from dagc.build.builder import Build, build
-from dagc.build.mpi import thread_sanitizer_environment
-from dagc.build.toolchain import find_cxx, find_mpi, require_mpi
-from dagc.emit.table import table_line
+from dagc.build.mpi import find_mpi, require_mpi, thread_sanitizer_environment
+from dagc.build.toolchain import find_cxx
+from dagc.emit.forms import table_line
 from dagc.ir.plan import Plan
 from dagc.ir.traversal import Entry, Traversal
 from dagc.measure.launch import Finished, launch

@@ -15,7 +15,8 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import DagcError, UsageError, WrongResult
-from dagc.build.toolchain import find_cmake, require_mpi
+from dagc.build.mpi import require_mpi
+from dagc.build.toolchain import find_cmake
 from dagc.ir.plan import Plan, Target
 from dagc.ir.traversal import traversal_text
 from dagc.measure.bench import BenchResult, run_bench

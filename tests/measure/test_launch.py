@@ -13,9 +13,20 @@ import pytest
 
 from dagc.base.errors import RunFailed, UsageError
 from dagc.build.builder import Build, build
-from dagc.build.mpi import WAITING, YIELDING, cores, rank_environment, starter_options, thread_sanitizer_environment
+from dagc.build.mpi import (
+    MPI,
+    WAITING,
+    YIELDING,
+    MPIKind,
+    cores,
+    find_mpi,
+    mpi_of_wrapper,
+    rank_environment,
+    starter_options,
+    thread_sanitizer_environment,
+)
 from dagc.build.ranks import joined
-from dagc.build.toolchain import MPI, MPIKind, find_cxx, find_mpi, mpi_of_wrapper
+from dagc.build.toolchain import find_cxx
 from dagc.measure.launch import Finished, launch
 
 PROGRAM = r"""
@@ -133,7 +144,7 @@ def test_hanging_ranks_are_ended_after_the_timeout(mpi: MPI, program: Path) -> N
 def test_interrupt_ends_the_ranks(mpi: MPI, program: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from dagc.measure.launch import launch\n"
-        "from dagc.build.toolchain import mpi_of_wrapper\n"
+        "from dagc.build.mpi import mpi_of_wrapper\n"
         f"mpi = mpi_of_wrapper(Path({_wrapper(mpi)!r}), 'test')\n"
         f"launch([{str(program)!r}, 'hang'], 2, mpi=mpi, capture=False)\n"
     )
@@ -155,7 +166,7 @@ def test_a_program_that_is_not_there(mpi: MPI, tmp_path: Path) -> None:
 def test_under_mpiexec_the_program_joins(mpi: MPI, program: Path) -> None:
     code = (
         "from pathlib import Path; from dagc.measure.launch import launch, joined\n"
-        "from dagc.build.toolchain import mpi_of_wrapper\n"
+        "from dagc.build.mpi import mpi_of_wrapper\n"
         f"mpi = mpi_of_wrapper(Path({_wrapper(mpi)!r}), 'test')\n"
         f"done = launch([{str(program)!r}], 3, timeout=300, mpi=mpi).check()\n"
         "import sys; sys.stdout.write(f'{joined()} | {done.stdout.strip()}\\n')  # at once: ranks share a pipe\n"

@@ -27,8 +27,7 @@ from dagc.lab.configurations import configuration_of
 from dagc.lab.live import EVERY, LiveMachine, Loadable
 from dagc.lab.orders import Orders
 from dagc.measure.launch import joined, launch
-from dagc.measure.link import RankLink, WorkerLink, link_ranks, require_ranks
-from dagc.measure.service import RunnerLibrary
+from dagc.measure.service import RankLink, RunnerLibrary, WorkerLink, link_ranks, require_ranks
 from dagc.setup import run_setup
 from dagc.space import Space
 from dagc.stages.artifacts import build_artifact
@@ -293,7 +292,7 @@ import sys
 from pathlib import Path
 from random import Random
 from dagc.store.records import Records
-from dagc.measure.link import link_ranks
+from dagc.measure.service import link_ranks
 from dagc.ir.traversal import traversal_text
 from tests.measure.test_live import RANKS, build_library
 from tests.test_records import PROGRAM, RUN
@@ -342,7 +341,7 @@ JOINED = """
 import sys
 from pathlib import Path
 from random import Random
-from dagc.measure.link import link_ranks
+from dagc.measure.service import link_ranks
 from tests.measure.test_live import RANKS, build_library
 link = link_ranks(RANKS)
 if link is None:

@@ -9,7 +9,7 @@ import pytest
 
 from dagc import api
 from dagc.emit import emit
-from dagc.emit.rolling import rolled
+from dagc.emit.forms import rolled
 from dagc.ir.plan import Plan, Target
 from dagc.ir.traversal import Issue, Record, Traversal
 from dagc.measure.launch import launch

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.base.errors import MissingTool, UsageError
-from dagc.build.target import GPU, gpus
-from dagc.build.toolchain import find_nvcc
+from dagc.base.errors import DagcError, MissingTool, UsageError
+from dagc.build.toolchain import GPU, find_nvcc, gpus
 from dagc.measure.machine import descriptor_path, probe
 from dagc.measure.profile import find_ncu, profiled, read_counts
 from dagc.perf.hardware import load_hardware
@@ -47,12 +46,17 @@ def test_without_a_profiler(monkeypatch):
     assert "DAGC_NCU" in caught.value.help
 
 
-def test_a_descriptor_is_made_once(tmp_path):
+def test_a_descriptor_is_made_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("DAGC_CACHE", str(tmp_path))
     here = GPU("NVIDIA H200 (two)", "9.0", 1 << 30, "580")
-    assert descriptor_path(here).name.startswith("nvidia-h200-two-")
-    path = tmp_path / descriptor_path(here).name
+    path = descriptor_path(here)
+    assert path.parent == tmp_path / "gpus"
+    assert path.name.startswith("nvidia-h200-two-")
     path.write_text("kept")
-    assert probe(here, tmp_path).read_text() == "kept"
+    assert probe(here).read_text() == "kept"
+    monkeypatch.setenv("DAGC_CACHE", "/proc/no/cache")
+    with pytest.raises(DagcError, match="cannot be written"):
+        probe(here)
 
 
 @pytest.mark.nvcc
@@ -74,8 +78,9 @@ def test_the_benchmarks_compile_without_a_warning(tmp_path):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not gpus(), reason="no NVIDIA GPU on this machine")
-def test_what_this_gpu_can_do(tmp_path):
-    hardware = load_hardware(str(probe(gpus()[0], tmp_path)))
+def test_what_this_gpu_can_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("DAGC_CACHE", str(tmp_path))
+    hardware = load_hardware(str(probe(gpus()[0])))
     assert hardware.name == gpus()[0].name
     found = hardware.measured
     assert found is not None

@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from dagc.emit.table import rows
+from dagc.emit.forms import rows
 from dagc.ir.traversal import Issue, Record, Traversal, Wait
 from dagc.measure.launch import launch
 from tests.measure.conftest import LOWERINGS, SPMV, Built, Make, needs_mpi

@@ -10,8 +10,7 @@ import pytest
 
 from dagc import api
 from dagc.lab.launches import Launches, SizedProgram, Timing, verify
-from dagc.measure.link import RanksDied, WorkerLink
-from dagc.measure.service import GIVE_UP, Deaths, Service
+from dagc.measure.service import GIVE_UP, Deaths, RanksDied, Service, WorkerLink
 from dagc.study.measure import sized_program
 from dagc.study.prepare import prepare, tuning_task
 from tests.tune.programs import write_fill

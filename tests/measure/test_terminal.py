@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 BEGIN = """
 import os, signal, sys, time
-from dagc.measure.terminal import work_in_child
+from dagc.measure.launch import work_in_child
 work_in_child(4)
 """
 

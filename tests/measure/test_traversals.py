@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from dagc.emit.table import rows
+from dagc.emit.forms import rows
 from dagc.ir.traversal import Issue, Traversal
 from dagc.measure.launch import launch
 from tests.measure.conftest import HALO, LOWERINGS, SPMV, Built, Lowered, Make, needs_mpi, wander

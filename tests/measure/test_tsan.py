@@ -19,7 +19,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from dagc.emit.table import BeginCapture, EndCapture, with_capture_regions
+from dagc.emit.forms import BeginCapture, EndCapture, with_capture_regions
 from dagc.ir.program import Action, GraphOp, KernelOp
 from dagc.ir.traversal import Issue, Record, Traversal
 from dagc.measure.launch import Finished

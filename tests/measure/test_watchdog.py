@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dagc.measure.link import reason
+from dagc.measure.service import reason
 from dagc.measure.watchdog import died, ended, hang_summary, place
 
 NAMES = ("pack", "post_send", "wait_recv", "yl")

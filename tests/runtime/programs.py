@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dagc.base.resources import resource
 from dagc.build.builder import Build, build
-from dagc.build.toolchain import MPI
+from dagc.build.mpi import MPI
 from tests.precompiled import by_clang, precompiled_flags
 
 SOURCES = Path(__file__).parent / "cpp"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dagc.build.toolchain import require_mpi
+from dagc.build.mpi import require_mpi
 from dagc.measure.launch import launch
 from tests.runtime.programs import make
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dagc.base.errors import RunFailed
-from dagc.build.toolchain import MPI, find_cxx, find_mpi
+from dagc.build.mpi import MPI, find_mpi
+from dagc.build.toolchain import find_cxx
 from dagc.measure.launch import launch
 from tests.runtime.programs import make
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagc.build.toolchain import MPI, find_cxx, find_mpi
+from dagc.build.mpi import MPI, find_mpi
+from dagc.build.toolchain import find_cxx
 from dagc.measure.launch import launch
 from tests.runtime.programs import make
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dagc.build.mpi import thread_sanitizer_environment
-from dagc.build.toolchain import MPI, find_cxx, find_mpi
+from dagc.build.mpi import MPI, find_mpi, thread_sanitizer_environment
+from dagc.build.toolchain import find_cxx
 from dagc.measure.launch import Finished, launch
 from tests.runtime.programs import make
 from tests.tiers import representatives

@@ -9,7 +9,8 @@ import pytest
 
 from dagc.base.resources import resource
 from dagc.build.builder import Build, build
-from dagc.build.toolchain import find_mpi, find_nvcc
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import find_nvcc
 from tests.emit.build import NVCC_ALONE
 from tests.runtime.programs import SOURCES
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from dagc.build.builder import Build, build
-from dagc.build.toolchain import find_mpi, find_nvcc, has_library, require_mpi
+from dagc.build.mpi import find_mpi, require_mpi
+from dagc.build.toolchain import find_nvcc, has_library
 from dagc.recipes.tune import tune
 from dagc.stages.options import TuneOptions
 from tests.emit.build import NVCC_ALONE

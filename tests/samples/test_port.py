@@ -11,7 +11,8 @@ import pytest
 
 from dagc import api
 from dagc.build.builder import Build, build
-from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
+from dagc.build.mpi import find_mpi, require_mpi
+from dagc.build.toolchain import find_cxx, find_nvcc
 from dagc.measure.launch import launch
 from tests.precompiled import by_clang
 

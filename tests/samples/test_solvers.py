@@ -11,7 +11,8 @@ import pytest
 from scipy import sparse
 
 from dagc import api
-from dagc.build.toolchain import find_cxx, find_mpi
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import find_cxx
 from tests.samples.load import SAMPLES, sample
 from tests.tiers import representatives
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.build.toolchain import find_cxx, find_mpi
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import find_cxx
 from dagc.measure.launch import launch
 
 SPMV = Path(__file__).parents[2] / "samples/spmv"

@@ -17,8 +17,7 @@ import pytest
 from benchmarks.fuzz_files import write_program, write_results
 from dagc import api
 from dagc.base.errors import MissingTool, UsageError
-from dagc.build.mpi import takes_device_pointers
-from dagc.build.toolchain import require_mpi
+from dagc.build.mpi import require_mpi, takes_device_pointers
 from dagc.cli.main import main
 from dagc.recipes import explain as explain_recipe
 from dagc.setup import check_arrays, read_scalars, run_setup

@@ -125,14 +125,14 @@ def test_a_file_of_another_gpu_of_the_same_architecture_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dagc.base.errors import UsageError
-    from dagc.build.target import GPU
+    from dagc.build.toolchain import GPU
 
     tuned = tmp_path / "tuned.db"
     tune(SYRK, tuned, TuneOptions(sizes="NI=NJ=300", target="cuda", arch="sm_90", gpu="h200", top=0))
     graph = api.load_graph(SYRK)
     for name, refused in (("NVIDIA H200", False), ("NVIDIA H100 PCIe", True)):
         here = (GPU(name, "9.0", 1 << 30, "580"),)
-        monkeypatch.setattr("dagc.build.target.gpus", lambda here=here: here)
+        monkeypatch.setattr("dagc.build.toolchain.gpus", lambda here=here: here)
         if refused:
             with pytest.raises(UsageError, match="tuned for NVIDIA H200, this machine has NVIDIA H100 PCIe"):
                 choosers_of(graph, load_tuned(tuned), "sm_90")

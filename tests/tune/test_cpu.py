@@ -26,7 +26,7 @@ SLOW = """if (i == 0 && n > 200) std::this_thread::sleep_for(std::chrono::millis
 
 def test_without_a_gpu_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor compared: the reference is not computed."""
-    monkeypatch.setattr("dagc.build.target.gpus", lambda: ())
+    monkeypatch.setattr("dagc.build.toolchain.gpus", lambda: ())
     program = write_fill(tmp_path, BLOCKS)
     program.with_suffix(".py").write_text(
         FILL_PY.replace('return {"y"', 'raise ValueError("not needed")\n    return {"y"')
@@ -41,7 +41,7 @@ def test_without_a_gpu_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_method_that_measures_names_the_target_that_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagc.build.target.gpus", lambda: ())
+    monkeypatch.setattr("dagc.build.toolchain.gpus", lambda: ())
     with pytest.raises(UsageError, match="nothing can run here: no GPU was found") as raised:
         tune_recipe.tune(write_fill(tmp_path, BLOCKS), None, TuneOptions(sizes="N=100", method="exhaustive"))
     assert "--target host" in raised.value.help
@@ -49,7 +49,7 @@ def test_a_method_that_measures_names_the_target_that_can(tmp_path: Path, monkey
 
 def test_variants_still_run_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No model compares them."""
-    monkeypatch.setattr("dagc.build.target.gpus", lambda: ())
+    monkeypatch.setattr("dagc.build.toolchain.gpus", lambda: ())
     (tmp_path / "total.dag").write_text(CPU)
     (tmp_path / "total.py").write_text(CPU_PY)
     assert tune_prepare.tuning_task(read(tmp_path / "total.dag")).chosen.target is Target.HOST

@@ -8,7 +8,8 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import UsageError
-from dagc.build.toolchain import find_cxx, find_mpi
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import find_cxx
 from dagc.choice.types import variant_of
 from dagc.cli.main import main
 from dagc.measure.launch import launch

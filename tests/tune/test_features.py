@@ -168,7 +168,8 @@ def test_the_program_computes_its_features_and_chooses_as_python_does(tuned: Pat
 
 def test_a_library_chooses_for_the_arrays_of_its_caller(tuned: Path) -> None:
     """At create, and again at rebind, which creates the program anew."""
-    from dagc.build.toolchain import require_cxx, require_mpi
+    from dagc.build.mpi import require_mpi
+    from dagc.build.toolchain import require_cxx
 
     (chooser,) = choosers_of(api.load_graph(tuned / "sums.dag"), load_tuned(tuned / "t.db"))
     assert isinstance(chooser, Chooser)
@@ -213,7 +214,7 @@ def expected(data: Path) -> tuple[float, dict[str, float]]:
 
 def asked(source: Path, program: Path, data: Path) -> tuple[float, int]:
     from dagc.build.builder import Build, build
-    from dagc.build.toolchain import require_mpi
+    from dagc.build.mpi import require_mpi
 
     if not program.exists():
         build(Build([source], target="host", mpi=require_mpi(), flags=("-O0", *by_clang())), program)

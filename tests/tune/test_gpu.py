@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.build.target import GPU, gpus
-from dagc.build.toolchain import find_nvcc
+from dagc.build.toolchain import GPU, find_nvcc, gpus
 from dagc.perf.hardware import DESCRIPTORS
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
@@ -24,7 +23,7 @@ H100 = GPU("NVIDIA H100 PCIe", "9.0", 1 << 30, "580")
 
 
 def test_kernels_are_compiled_for_the_gpu_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagc.build.target.gpus", lambda: ())
+    monkeypatch.setattr("dagc.build.toolchain.gpus", lambda: ())
     program = write_fill(tmp_path, "tune bx in {32, 64}")
     own = tmp_path / "own.toml"
     own.write_text("[mine]\n" + DESCRIPTORS.read_text().split("[a100]")[1].split("[v100]")[0])
@@ -36,7 +35,7 @@ def test_kernels_are_compiled_for_the_gpu_that_is_named(tmp_path: Path, monkeypa
 
 
 def test_nothing_is_measured_on_another_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagc.build.target.gpus", lambda: (H100,))
+    monkeypatch.setattr("dagc.build.toolchain.gpus", lambda: (H100,))
     program = write_fill(tmp_path, "tune bx in {32, 64}")
     done = tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="cuda", gpu="a100"))
     assert done.cells == 0
@@ -44,7 +43,7 @@ def test_nothing_is_measured_on_another_gpu(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_file_is_of_the_gpu_that_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagc.build.target.gpus", lambda: (H100,))
+    monkeypatch.setattr("dagc.build.toolchain.gpus", lambda: (H100,))
     made = tune_prepare.tuning_task(api.read(write_fill(tmp_path, "tune bx in {32, 64}")), target="cuda", arch="sm_90")
     hardware, notes = tune_gpu.hardware_at_hand(made, "h200")
     assert not notes
@@ -54,7 +53,7 @@ def test_the_file_is_of_the_gpu_that_was_measured(tmp_path: Path, monkeypatch: p
 
 def test_registers_that_nvcc_does_not_say_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a GPU that it does not support, or where it is missing."""
-    monkeypatch.setattr("dagc.build.target.gpus", lambda: ())
+    monkeypatch.setattr("dagc.build.toolchain.gpus", lambda: ())
     program, own = write_fill(tmp_path, "tune bx in {32, 64}"), tmp_path / "own.toml"
     own.write_text("[old]\n" + DESCRIPTORS.read_text().split("[v100]")[1].split("[")[0].replace("sm_70", "sm_20"))
     options = TuneOptions(sizes="N=100", target="cuda", gpu=str(own), top=0)

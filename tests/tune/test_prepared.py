@@ -12,8 +12,7 @@ import pytest
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.build.builder import Build, build
-from dagc.build.mpi import thread_sanitizer_environment
-from dagc.build.toolchain import require_mpi
+from dagc.build.mpi import require_mpi, thread_sanitizer_environment
 from dagc.emit import emit
 from dagc.ir.plan import (
     ChoiceCall,
@@ -29,8 +28,7 @@ from dagc.ir.program import CodeText, KernelOp
 from dagc.ir.sym import Var
 from dagc.lab.launches import Launches, Timing, verify
 from dagc.measure.launch import launch
-from dagc.measure.link import WorkerLink
-from dagc.measure.service import Service
+from dagc.measure.service import Service, WorkerLink
 from dagc.recipes import tune as tune_recipe
 from dagc.setup import run_setup
 from dagc.space import Space
