@@ -26,7 +26,7 @@ from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.calibrate import MeasuredRows, assumed, scaled
 from dagc.lab.model.pool import Pool
-from dagc.learn.rules.types import Sample
+from dagc.learn.rules.types import Example
 from dagc.recipes.results import estimated
 from dagc.space import Space
 
@@ -78,7 +78,7 @@ def estimate_row(path: str, seed: int, measured: int) -> str:
     parsed = [(i, parse_traversal(i.traversal, graphs[i.configuration], path)) for i in results.measured()]
     Random(seed).shuffle(parsed)
     handed = [
-        Sample(graphs[i.configuration], i.configuration, traversal, i.measurements[0].value, 1)
+        Example(graphs[i.configuration], i.configuration, traversal, i.measurements[0].value, 1)
         for i, traversal in parsed[:measured]
     ]
     found = estimated(handed, results.noise)

@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.rules_chance import NOISES, times_of, wilson
+from dagc.base.sample import Sample
 from dagc.base.statistics import noise_floor
 from dagc.lab.candidate import Candidate
 from dagc.lab.replay import UNKEPT
@@ -43,7 +44,6 @@ from dagc.learn.explain.pairs import (
     time_pairs,
 )
 from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature
-from dagc.store.results import Outcome
 
 EDITS = 3  # of a rule
 PASSES = 5
@@ -59,8 +59,8 @@ class Machine:
     ratios: Sequence[float]
     times: Iterator[float]
 
-    def measure(self, candidate: Candidate) -> Outcome:
-        return Outcome(self.ratios[candidate.space] * next(self.times), iterations=1)
+    def measure(self, candidate: Candidate) -> Sample:
+        return Sample(self.ratios[candidate.space] * next(self.times), iterations=1)
 
 
 @dataclass
@@ -71,10 +71,10 @@ class Recording:
     passes: list[list[float]]
     asked: dict[int, int]
 
-    def measure(self, candidate: Candidate) -> Outcome:
+    def measure(self, candidate: Candidate) -> Sample:
         number = self.asked.get(candidate.space, 0)
         self.asked[candidate.space] = number + 1
-        return Outcome(self.ratios[candidate.space] * self.passes[candidate.space][number % PASSES], iterations=1)
+        return Sample(self.ratios[candidate.space] * self.passes[candidate.space][number % PASSES], iterations=1)
 
 
 def run(noise: str, kind: str, rules: int, ratio: float, seed: int) -> tuple[list[AnsweredQuestion], list[PairTiming]]:

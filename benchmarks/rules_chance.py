@@ -44,7 +44,7 @@ from dagc.ir.choice import Choice
 from dagc.ir.traversal import Traversal
 from dagc.learn.rules.labels import Outliers, Repeats, classify_times
 from dagc.learn.rules.tree import classes_of
-from dagc.learn.rules.types import Sample
+from dagc.learn.rules.types import Example
 from dagc.space import Space
 
 NOISES = ("normal", "t3", "skewed", "bursty")
@@ -91,7 +91,7 @@ def orders_of(design: str, count: int, random: np.random.Generator) -> list[list
     return out
 
 
-def samples_of(noise: str, design: str, count: int, random: np.random.Generator) -> list[Sample]:
+def samples_of(noise: str, design: str, count: int, random: np.random.Generator) -> list[Example]:
     from tests.data.h200 import h200_graph
 
     graph, everything = h200_graph(), implementations()
@@ -105,7 +105,7 @@ def samples_of(noise: str, design: str, count: int, random: np.random.Generator)
         for place, i in enumerate(sorted(range(count), key=lambda i: times[orders[i][0]])[:BEST] * (PASSES - 1)):
             orders[i].append(total + place)
     return [
-        Sample(
+        Example(
             graph, Choice(()), everything[row], float(median(times[mine])), len(mine),
             tuple(float(t) for t in times[mine]), tuple(mine),
         )

@@ -41,6 +41,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import dagc
+from dagc.base.sample import Sample
 from dagc.base.statistics import interval
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
@@ -54,7 +55,7 @@ from dagc.recipes.explore import warm
 from dagc.recipes.results import Loaded
 from dagc.space import Space
 from dagc.stages.options import ExploreOptions
-from dagc.store.results import Outcome, Results
+from dagc.store.results import Results
 
 WITHIN = 1.03
 TOP = 10
@@ -136,11 +137,11 @@ class Replayed:
         return chosen or min(self.seen, key=lambda c: median(self.seen[c]))
 
     def measure(self, candidate: Candidate) -> bool:
-        outcome = self.machine.measure(candidate)
-        self.strategy.observe(candidate, outcome)
-        if not outcome.failure:
-            self.seen.setdefault(candidate, []).append(outcome.value)
-        return not outcome.failure
+        sample = self.machine.measure(candidate)
+        self.strategy.observe(candidate, sample)
+        if not sample.failure:
+            self.seen.setdefault(candidate, []).append(sample.value)
+        return not sample.failure
 
     def run(self, most: int) -> dict[str, float]:
         """Measurements until the choice is within 3 % (infinite: not within `most`), and the loss after confirming."""
@@ -192,7 +193,7 @@ def overhead(sample: str, defines: dict[str, Any], names: Sequence[str], steps: 
             candidate = strategy.propose()
             assert candidate is not None
             seen.add(candidate)
-            strategy.observe(candidate, Outcome(Random(crc32(repr(candidate).encode())).random()))
+            strategy.observe(candidate, Sample(Random(crc32(repr(candidate).encode())).random()))
         memory = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         # Once more from the beginning, without the trace. The first proposal builds what the strategy works with.
@@ -206,7 +207,7 @@ def overhead(sample: str, defines: dict[str, Any], names: Sequence[str], steps: 
                 break
             seconds = 1e-6 * (1 + crc32(repr(candidate).encode()) % 997)
             before = time.perf_counter()
-            strategy.observe(candidate, Outcome(seconds))
+            strategy.observe(candidate, Sample(seconds))
             each.append(proposed + time.perf_counter() - before)
             seen.add(candidate)
         first, *each = each

@@ -39,6 +39,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from dagc.base.sample import Sample
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
 from dagc.ir.traversal import parse_traversal
@@ -51,13 +52,13 @@ from dagc.learn.rules.features import Samples
 from dagc.learn.rules.judging import accuracy
 from dagc.learn.rules.labels import Outliers
 from dagc.learn.rules.tree import LearnedRules, learn
-from dagc.learn.rules.types import Sample
+from dagc.learn.rules.types import Example
 from dagc.recipes.results import (
     Loaded,
     estimated,
 )
 from dagc.space import Space
-from dagc.store.results import Outcome, Results
+from dagc.store.results import Results
 
 SIZES = (50, 100, 200, 400)
 PAPER = {"50": 0.75, "100": 0.83, "200": 0.96, "400": 0.99, "all": 1.0}
@@ -77,10 +78,10 @@ def load(path: str | None) -> tuple[Results, dict[Choice, Graph]]:
     return loaded.results, dict(loaded.graphs)
 
 
-def whole(results: Results, graphs: dict[Choice, Graph]) -> list[Sample]:
+def whole(results: Results, graphs: dict[Choice, Graph]) -> list[Example]:
     """Every implementation with the median of its passes."""
     return [
-        Sample(
+        Example(
             graphs[i.configuration], i.configuration, parse_traversal(i.traversal, graphs[i.configuration]),
             i.value(results.reference), len(i.measurements),
         )
@@ -91,16 +92,16 @@ def whole(results: Results, graphs: dict[Choice, Graph]) -> list[Sample]:
 class Medians:
     """Answers with the median of all recorded passes: every time the same, and less noisy."""
 
-    def __init__(self, domain: Orders, everything: Sequence[Sample]) -> None:
+    def __init__(self, domain: Orders, everything: Sequence[Example]) -> None:
         spaces = {s.configuration: number for number, s in enumerate(domain.spaces)}
         self.samples = {Candidate(spaces[s.configuration], s.traversal): s for s in everything}
 
-    def measure(self, candidate: Candidate) -> Outcome:
+    def measure(self, candidate: Candidate) -> Sample:
         found = self.samples.get(candidate)
-        return Outcome(failure="not recorded") if found is None else Outcome(found.value, iterations=1)
+        return Sample(failure="not recorded") if found is None else Sample(found.value, iterations=1)
 
 
-def searched(name: str, seed: int, machine: Machine, domain: Orders, everything: Sequence[Sample]) -> list[Sample]:
+def searched(name: str, seed: int, machine: Machine, domain: Orders, everything: Sequence[Example]) -> list[Example]:
     """What a search measures of every implementation, the first 400 in the order of the search.
 
     With all of them measured it does not matter in which order: the rest is not asked of the strategy.
@@ -108,10 +109,10 @@ def searched(name: str, seed: int, machine: Machine, domain: Orders, everything:
     strategy = find(name)(domain, seed)
     found: dict[Candidate, float] = {}
     while len(found) < max(SIZES) and (candidate := strategy.propose()) is not None:
-        outcome = machine.measure(candidate)
-        strategy.observe(candidate, outcome)
-        if not outcome.failure:
-            found.setdefault(candidate, outcome.value)
+        sample = machine.measure(candidate)
+        strategy.observe(candidate, sample)
+        if not sample.failure:
+            found.setdefault(candidate, sample.value)
     spaces = {s.configuration: number for number, s in enumerate(domain.spaces)}
     for sample in everything:
         candidate = Candidate(spaces[sample.configuration], sample.traversal)
@@ -121,7 +122,7 @@ def searched(name: str, seed: int, machine: Machine, domain: Orders, everything:
     for place, (candidate, seconds) in enumerate(found.items()):
         configured = domain.spaces[candidate.space]
         out.append(
-            Sample(
+            Example(
                 configured.graph, configured.configuration, candidate.traversal, seconds, times=(seconds,),
                 orders=(place,),
             )
@@ -137,7 +138,7 @@ def far_off(learned: LearnedRules, table: Samples, times: Sequence[float], limit
 
 
 def one(
-    samples: Sequence[Sample], outliers: Outliers, table: Samples, times: list[float]
+    samples: Sequence[Example], outliers: Outliers, table: Samples, times: list[float]
 ) -> dict[str, dict[str, float]]:
     """All ways to learn: figures of one set of rules each."""
     out = {}
@@ -205,7 +206,7 @@ def replay(job: tuple[argparse.Namespace, str | None, str, int]) -> dict[tuple[s
 @dataclass(frozen=True)
 class Recording:
     results: Results
-    samples: list[Sample]
+    samples: list[Example]
     domain: Orders
     outliers: Outliers
     table: Samples

@@ -31,6 +31,7 @@ from random import Random
 from statistics import median
 from typing import Any
 
+from dagc.base.sample import Sample
 from dagc.base.statistics import interval
 from dagc.ir.traversal import traversal_text
 from dagc.lab.candidate import Candidate
@@ -44,7 +45,6 @@ from dagc.recipes.explore import Ready, checked, ready
 from dagc.report.display import SILENT
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import read
-from dagc.store.results import Outcome
 from dagc.study.launch import timed_sites
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,16 +96,16 @@ class _Alone:
     def domain(self, domain: Orders) -> None:
         self.machine.domain = domain
 
-    def alone(self, index: int, site: Any, *more: Any) -> Callable[[int], Outcome]:
+    def alone(self, index: int, site: Any, *more: Any) -> Callable[[int], Sample]:
         measure = self.machine.alone(index, site, *more)
         variant = self.domain.spaces[index].configuration.get(f"{site.op}.variant")
         seconds = self.found.setdefault((site.op, site.settings, variant), {})
 
-        def noted(number: int) -> Outcome:
-            outcome = measure(number)
-            if not outcome.failure:
-                seconds[number] = outcome.value
-            return outcome
+        def noted(number: int) -> Sample:
+            sample = measure(number)
+            if not sample.failure:
+                seconds[number] = sample.value
+            return sample
 
         return noted
 
@@ -120,7 +120,7 @@ class _Fixed:
     def whole(self, candidate: Candidate) -> Candidate:
         return replace(candidate, settings=self.settings[candidate.space])
 
-    def measure(self, candidate: Candidate) -> Outcome:
+    def measure(self, candidate: Candidate) -> Sample:
         return self.machine.measure(self.whole(candidate))
 
 
@@ -185,9 +185,9 @@ class Session:
         for _ in range(ROUNDS):
             draw.shuffle(turn)
             for search in turn:
-                outcome = self.machine.measure(self.choices[search])
-                if not outcome.failure:
-                    times[search].append(1e6 * outcome.value)
+                sample = self.machine.measure(self.choices[search])
+                if not sample.failure:
+                    times[search].append(1e6 * sample.value)
         out: dict[str, Any] = {"seconds": round(at, 1)}
         for search, each in times.items():
             if each:

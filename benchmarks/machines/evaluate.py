@@ -29,6 +29,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from benchmarks.machines.family import Drawn, draw
+from dagc.base.sample import Sample
 from dagc.base.statistics import interval
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import SearchOptions, explore
@@ -36,7 +37,6 @@ from dagc.lab.orders import Orders
 from dagc.lab.replay import UNKEPT
 from dagc.lab.strategy import RankingStrategy, default, find
 from dagc.recipes.explore import UNTIL
-from dagc.store.results import Outcome
 
 WITHIN = 1.03
 ENUMERATED = 60_000
@@ -68,10 +68,10 @@ class Climb:
         self.seen.add(candidate)
         return candidate
 
-    def observe(self, candidate: Candidate, outcome: Outcome) -> None:
+    def observe(self, candidate: Candidate, sample: Sample) -> None:
         self.since += 1
-        if outcome.value < self.time:
-            self.fastest, self.time, self.since = candidate, outcome.value, 0
+        if sample.value < self.time:
+            self.fastest, self.time, self.since = candidate, sample.value, 0
 
     def least(self, truth: Callable[[Candidate], float], evaluations: int) -> float:
         """The smallest exact time among so many candidates."""
@@ -79,7 +79,7 @@ class Climb:
         for _ in range(evaluations):
             candidate = self.propose()
             found = truth(candidate)
-            self.observe(candidate, Outcome(found))
+            self.observe(candidate, Sample(found))
             best = min(best, found)
         return best
 
@@ -147,10 +147,10 @@ def search(job: tuple[int, str, int, int]) -> dict[str, Any]:
             break
         if candidate not in exact:
             exact[candidate] = machine.truth(candidate)
-        outcome = Outcome(exact[candidate] * next(factors))
+        sample = Sample(exact[candidate] * next(factors))
         before = time.process_time()
-        strategy.observe(candidate, outcome)
-        seen.setdefault(candidate, []).append(outcome.value)
+        strategy.observe(candidate, sample)
+        seen.setdefault(candidate, []).append(sample.value)
         if isinstance(strategy, RankingStrategy):
             choice = strategy.best()  # updates the model, which the next proposal would do otherwise
         else:
@@ -186,8 +186,8 @@ class _Synthetic:
     def __init__(self, machine: Drawn, number: int) -> None:
         self.machine, self.factors = machine, machine.noise.factors(Random(1000 * machine.seed + number))
 
-    def measure(self, candidate: Candidate) -> Outcome:
-        return Outcome(self.machine.truth(candidate) * next(self.factors))
+    def measure(self, candidate: Candidate) -> Sample:
+        return Sample(self.machine.truth(candidate) * next(self.factors))
 
 
 def ended(job: tuple[int, str, int, int]) -> dict[str, Any]:
@@ -339,7 +339,7 @@ def memory(steps: int) -> str:
     strategy, random = strategy_of("default", machine.domain, 0), Random(0)
     for _ in range(steps):
         candidate = strategy.propose()
-        strategy.observe(candidate, Outcome(random.uniform(1e-4, 2e-4)))
+        strategy.observe(candidate, Sample(random.uniform(1e-4, 2e-4)))
     return f"{tracemalloc.get_traced_memory()[1] / 2**20:.0f} MiB after {steps} measurements of the halo exchange"
 
 

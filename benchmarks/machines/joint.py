@@ -33,6 +33,7 @@ import dagc
 from benchmarks.machines.evaluate import Climb, confirmed, reached, shown
 from benchmarks.machines.family import HERE, NOISES, SAMPLES, Noise, machine_of
 from benchmarks.machines.simulate import Execution, Machine
+from dagc.base.sample import Sample
 from dagc.base.statistics import interval
 from dagc.choice.types import Settings
 from dagc.ir.choice import Choice
@@ -42,7 +43,6 @@ from dagc.lab.configurations import configuration_of
 from dagc.lab.orders import Orders, domain_of
 from dagc.lab.settings import LaunchSettings, timed_alone
 from dagc.lab.strategy import RankingStrategy, find
-from dagc.store.results import Outcome
 
 EVALUATIONS, STARTS = 12_000, 6
 ALONE = 6  # measurements of each op alone, of the two stages
@@ -184,12 +184,12 @@ def _joint(
         for at, site in enumerate(configured.sites):
             key = site, configured.configuration.get(f"{site.op}.variant")
 
-            def alone(setting: int, space: int = space, at: int = at, site: LaunchSite = site) -> Outcome:
+            def alone(setting: int, space: int = space, at: int = at, site: LaunchSite = site) -> Sample:
                 value = machine.alone(space, site.op, setting) * next(factors)
                 if space == 0 and value < least[at]:  # what would be chosen if the search ended here
                     settings[at], least[at] = setting, value
                 choices.append(machine.truth(Candidate(0, first.space.first(), tuple(settings))))
-                return Outcome(value)
+                return Sample(value)
 
             ops.setdefault(key, (site, alone))
     known = dict(zip(ops, timed_alone(list(ops.values()), ALONE, number), strict=True))
@@ -212,9 +212,9 @@ def _searched(
         candidate = strategy.propose()
         if candidate is None:
             break
-        outcome = Outcome(machine.truth(candidate) * next(factors))
-        strategy.observe(candidate, outcome)
-        seen.setdefault(candidate, []).append(outcome.value)
+        sample = Sample(machine.truth(candidate) * next(factors))
+        strategy.observe(candidate, sample)
+        seen.setdefault(candidate, []).append(sample.value)
         choice = strategy.best() if isinstance(strategy, RankingStrategy) else min(seen, key=lambda c: median(seen[c]))
         assert choice is not None
         choices.append(machine.truth(choice))
@@ -232,7 +232,7 @@ def _staged(
         strategy: Any = find("model")(LaunchSettings(site.settings, site.prior), number)
         for _ in range(min(ALONE, len(site.settings))):
             chosen = strategy.propose()
-            strategy.observe(chosen, Outcome(machine.alone(0, site.op, site.settings.index(chosen)) * next(factors)))
+            strategy.observe(chosen, Sample(machine.alone(0, site.op, site.settings.index(chosen)) * next(factors)))
             settings[at] = site.settings.index(strategy.best())
             choices.append(machine.truth(Candidate(0, first.space.first(), tuple(settings))))
     # Other variants have settings of their own: their models' best.

@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.tune.kernel_tuner import FAMILIES, Case, Model, read_cases
+from dagc.base.sample import Sample
 from dagc.choice.types import Settings
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
-from dagc.store.results import Outcome
 
 BUDGETS = (3, 5, 10, 20)
 
@@ -45,11 +45,11 @@ def measured(name: str, case: Case, prior: Sequence[float], seed: int) -> list[S
         return [case.default, *(b for b in ranked if b != case.default)][: max(BUDGETS)]
     strategy = find(name.split(",", maxsplit=1)[0])(LaunchSettings(blocks, prior if "prior" in name else ()), seed)
     out = [case.default]
-    strategy.observe(case.default, Outcome(case.times[case.default]))
+    strategy.observe(case.default, Sample(case.times[case.default]))
     while len(out) < min(max(BUDGETS), len(blocks)):
         candidate = strategy.propose()
         out.append(candidate)
-        strategy.observe(candidate, Outcome(case.times[candidate]))
+        strategy.observe(candidate, Sample(case.times[candidate]))
     return out
 
 

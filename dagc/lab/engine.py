@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 from random import Random
 from statistics import median
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
+from dagc.base.sample import CONFIRM, Sample
 from dagc.base.signals import deferred
 from dagc.base.statistics import FEWEST_PAIRS, Changes, Noise, faster, followed
 from dagc.lab.domain import C, Domain
 from dagc.lab.strategy import Judge, RankingStrategy, Strategy, fallback
 from dagc.lab.trust import Tally, Trust
-from dagc.store.results import CONFIRMED, Outcome, best_estimate, drift_factor, judging, rank
+from dagc.store.results import CONFIRMED, best_estimate, drift_factor, judging, rank
 
 # A search ends if the probability of a better candidate is at most DOUBT in this many consecutive checks. The model is
 # optimistic: on synthetic machines, 5 % in two checks missed a better candidate in 11 % of the searches or more.
@@ -27,14 +29,15 @@ TRIED = 3  # candidates that are measured whatever the time limit, until one can
 FEWEST, CHECKED_EVERY = 20, 5  # candidates before the first such check; measurements between two checks
 WITHOUT = 200  # measurements of a search without a model that would have ended by the model's doubt, at least
 
+NOTHING_KNOWN: Mapping[Any, Sequence[Sample]] = MappingProxyType({})
 M_contra = TypeVar("M_contra", bound=Hashable, contravariant=True)  # a candidate
 
 
 class Machine(Protocol[M_contra]):
     """Measures candidates: on real ranks, or from a recording."""
 
-    def measure(self, candidate: M_contra) -> Outcome:
-        """One measurement; a failure is an outcome, not an exception."""
+    def measure(self, candidate: M_contra) -> Sample:
+        """One measurement; a failure is a sample, not an exception."""
 
 
 class Store(Protocol[M_contra]):
@@ -43,24 +46,8 @@ class Store(Protocol[M_contra]):
     def begin(self, candidate: M_contra) -> Any:
         """Called before a candidate is measured. Returns its key for `add` and `fail`."""
 
-    def add(self, key: Any, outcome: Outcome, purpose: str = "search") -> None:
-        """Add a measurement."""
-
-    def fail(self, key: Any, failure: str) -> None:
-        """Record that the measurement failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class PriorResult(Generic[C]):
-    """Measurements of a candidate by an earlier run.
-
-    `values` have drift divided out; `confirming` are those of them that confirmed it.
-    """
-
-    candidate: C
-    values: tuple[float, ...]
-    failure: str = ""
-    confirming: tuple[float, ...] = ()
+    def add(self, key: Any, sample: Sample) -> None:
+        """Add a measurement, or its failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +152,7 @@ def explore(
     store: Store[C],
     options: SearchOptions,
     *,
-    known: Iterable[PriorResult[C]] = (),
+    known: Mapping[C, Sequence[Sample]] = NOTHING_KNOWN,
     base: float = math.nan,
     same: Callable[[C], str] | None = None,
     progress: Callable[[Progress[C]], None] | None = None,
@@ -173,13 +160,13 @@ def explore(
 ) -> Summary[C]:
     """Search until the budget, the time or the space is exhausted, or the user interrupts.
 
-    `known`: results of an earlier run, observed first. `base`: the drift reference that their times are scaled to (NaN:
-    the first one measured). `same` returns equal keys for candidates that do the same work (`--prune-syncs`): only the
-    first of them is measured. `show`: a value as text. A failed measurement does not raise.
+    `known`: samples of an earlier run with drift divided out, observed first. `base`: the drift reference that their
+    times are scaled to (NaN: the first one measured). `same` returns equal keys for candidates that do the same work
+    (`--prune-syncs`): only the first of them is measured. `show`: a value as text. A failed measurement does not raise.
     """
     loop = _Loop(domain, strategy, machine, store, options, base, same, progress, show)
-    for earlier in known:
-        loop.learn(earlier)
+    for candidate, samples in known.items():
+        loop.learn(candidate, samples)
     try:
         loop.search()
         loop.passes()
@@ -222,18 +209,16 @@ class _Loop(Generic[C]):
         self.interrupted = False
         self.doubt = math.nan
         self.check_at = 0  # measurements at the next check whether to end
-        self.inferred: set[C] = set()  # took the outcome of another candidate that does the same work
+        self.inferred: set[C] = set()  # took the sample of another candidate that does the same work
         self.assured = 0  # checks in a row that allowed the search to end
 
     # ---- phases -------------------------------------------------------------------------
 
-    def learn(self, earlier: PriorResult[C]) -> None:
-        tally = Tally(earlier.candidate, None, list(earlier.values), earlier.failure, list(earlier.confirming))
-        self.tallies[earlier.candidate] = tally
-        if self.same is not None:
-            self.first_of.setdefault(self.same(earlier.candidate), tally)
-        value = median(earlier.values) if earlier.values else math.nan
-        self.strategy.observe(earlier.candidate, Outcome(value, failure=earlier.failure))
+    def learn(self, candidate: C, samples: Sequence[Sample]) -> None:
+        tally = self._tally(candidate)
+        for sample in samples:
+            tally.add(sample)
+        self.strategy.observe(candidate, tally.sample)
         self._consider(tally)
 
     def search(self) -> None:
@@ -244,13 +229,13 @@ class _Loop(Generic[C]):
             self.trust.predict(candidate)
             first = self._first_of(candidate)
             if first is None:
-                outcome = self._measure(candidate, "search", budget)
+                sample = self._measure(candidate, "search", budget)
             elif candidate in self.inferred:  # proposed again
-                outcome = self._measure(first.candidate, "search", budget)
+                sample = self._measure(first.candidate, "search", budget)
             else:
                 self.inferred.add(candidate)
-                outcome = Outcome(first.median if first.values else math.nan, failure=first.failure)
-            self.strategy.observe(candidate, outcome)
+                sample = first.sample
+            self.strategy.observe(candidate, sample)
             if candidate in self.tallies:
                 self.trust.observe(candidate)
 
@@ -277,8 +262,7 @@ class _Loop(Generic[C]):
             self.strategy = fallback(self.domain, self.options.seed)
             self.trust = Trust(self.strategy, self.tallies)
             for tally in self.tallies.values():
-                value = tally.median if tally.values else math.nan
-                self.strategy.observe(tally.candidate, Outcome(value, failure=tally.failure))
+                self.strategy.observe(tally.candidate, tally.sample)
         return None
 
     def _noise(self) -> float:
@@ -327,7 +311,7 @@ class _Loop(Generic[C]):
                 return
             left = sum(self._missing(t) for t in short)
             for tally in short:
-                self._measure(tally.candidate, "confirm", self.measurements + left)
+                self._measure(tally.candidate, CONFIRM, self.measurements + left)
                 left -= 1
                 if not self._in_time():
                     return
@@ -399,49 +383,48 @@ class _Loop(Generic[C]):
         first = self.first_of.get(self.same(candidate))
         return None if first is None or first.candidate == candidate else first
 
-    def _measure(self, candidate: C, phase: str, budget: int | None) -> Outcome:
+    def _tally(self, candidate: C) -> Tally[C]:
         tally = self.tallies.get(candidate)
         if tally is None:
-            tally = self.tallies[candidate] = Tally(candidate, None)
+            tally = self.tallies[candidate] = Tally(candidate)
             if self.same is not None:
                 self.first_of.setdefault(self.same(candidate), tally)
+        return tally
+
+    def _measure(self, candidate: C, phase: str, budget: int | None) -> Sample:
+        tally = self._tally(candidate)
         tally.key = self.store.begin(candidate)
         before = perf_counter()
-        outcome = self.machine.measure(candidate)
+        sample = self.machine.measure(candidate)
         elapsed = perf_counter() - before
         self.measuring += elapsed
         self.measurements += 1
+        if phase == CONFIRM:
+            sample = replace(sample, purpose=CONFIRM)
         with deferred():  # what was measured is kept
-            if outcome.failure:
-                self.store.fail(tally.key, outcome.failure)
-            else:
-                self.store.add(tally.key, outcome, "confirm" if phase == "confirm" else "search")
-        if outcome.failure:
+            self.store.add(tally.key, sample)
+        if sample.failure:
             self.failures += 1
-            tally.failure = outcome.failure
         else:
-            tally.several |= len(outcome.times) > 1
-            outcome = self._without_drift(candidate, outcome)
-            tally.values.append(outcome.value)
-            if phase == "confirm":
-                tally.confirming.append(outcome.value)
-            self.times.append(outcome.value)
+            sample = self._without_drift(candidate, sample)
+            self.times.append(sample.value)
             self.timed += elapsed
+        tally.add(sample)
         self._consider(tally)
         if self.progress is not None:
             self._report(phase, budget, self.progress)
-        return outcome
+        return sample
 
-    def _without_drift(self, candidate: C, outcome: Outcome) -> Outcome:
-        if math.isnan(outcome.reference):
-            return outcome
+    def _without_drift(self, candidate: C, sample: Sample) -> Sample:
+        if math.isnan(sample.reference):
+            return sample
         if math.isnan(self.base):
-            self.base = outcome.reference
-        if outcome.value > 0 < outcome.reference:
-            again = self.changes.add(candidate, outcome.reference, outcome.value)
+            self.base = sample.reference
+        if sample.value > 0 < sample.reference:
+            again = self.changes.add(candidate, sample.reference, sample.value)
             if again and len(self.changes.pairs) % FEWEST_PAIRS == 0:
                 self.follow = followed(self.changes.pairs)
-        return replace(outcome, value=outcome.value * drift_factor(self.base, outcome.reference, self.follow))
+        return replace(sample, value=sample.value * drift_factor(self.base, sample.reference, self.follow))
 
     def _consider(self, tally: Tally[C]) -> None:
         """Keep the best up to date: a candidate may rise, fall or fail when it is measured again."""
@@ -458,7 +441,7 @@ class _Loop(Generic[C]):
 
     def _report(self, phase: str, budget: int | None, progress: Callable[[Progress[C]], None]) -> None:
         # During the confirmation, show what would be the result, not the lowest single time.
-        ranked = self._ranked() if phase == "confirm" else ()
+        ranked = self._ranked() if phase == CONFIRM else ()
         best = ranked[0] if ranked else self.best
         times = () if best is None else _judged(best)
         progress(

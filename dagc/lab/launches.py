@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 from dagc.base.deadline import HANGS
 from dagc.base.errors import RunFailed
 from dagc.base.objective import TIME, Objective
+from dagc.base.sample import Sample
 from dagc.base.statistics import interval
 from dagc.choice.types import Settings
 from dagc.ir.traversal import Row
 from dagc.measure.metrics import least_seconds, observed, of_results
 from dagc.measure.service import RanksDied, RunnerLibrary, Service, one_line
-from dagc.store.results import Outcome
 
 EXPECTED = 100.0  # times its expected length: what takes longer counts as hung
 UNKNOWN = 6.0  # times the watchdog: the same where no length is expected yet
@@ -70,13 +70,13 @@ class Timing:
         """The metrics measured in addition to the time."""
         return observed(self.objective)
 
-    def valued(self, timed: Outcome, observed: Outcome) -> Outcome:
+    def valued(self, timed: Sample, observed: Sample) -> Sample:
         """The times of a candidate with its other metrics, and the value of the objective; or why there is none."""
         if observed.failure:
             return observed
         value = self.objective.value({**observed.metrics, "time": timed.value})
         if math.isnan(value):
-            return Outcome(failure=f"{self.objective.text} is not a number above 0")
+            return Sample(failure=f"{self.objective.text} is not a number above 0")
         return replace(timed, value=value, metrics=observed.metrics)
 
 
@@ -110,7 +110,7 @@ def verify(service: Service, program: SizedProgram, base: Values, settings: Valu
         )
     except RanksDied as death:
         return one_line(str(death))
-    return _outcome(answer).failure
+    return _sample(answer).failure
 
 
 Tolerance: TypeAlias = tuple[
@@ -164,38 +164,38 @@ class Launches:
             return f"a launch takes more than {longest:g} s"
         return f"the program does not run: {failure}" if failure else ""
 
-    def measure(self, candidate: Settings) -> Outcome:
-        """Time single launches; the value is their median, or that of the objective. A failure is an outcome."""
+    def measure(self, candidate: Settings) -> Sample:
+        """Time single launches; the value is their median, or that of the objective. A failure is a sample."""
         return self._observed(candidate, self._series(candidate, self._tolerance))
 
-    def again(self, candidate: Settings) -> Outcome:
+    def again(self, candidate: Settings) -> Sample:
         """Another series of launches of a candidate whose results have been compared."""
         return self._series(candidate, None)
 
-    def _series(self, candidate: Settings, tolerance: Tolerance | None) -> Outcome:
+    def _series(self, candidate: Settings, tolerance: Tolerance | None) -> Sample:
         """`tolerance`: None for results that have been compared."""
         if self._timing.clear:
             few = replace(self._timing, most=self._timing.fewest)
-            outcome, tolerance = self._timed(candidate, few, tolerance), None
-            if outcome.failure or min(outcome.times, default=0.0) > self._timing.clear * self._best:
-                return outcome
-        outcome = self._timed(candidate, self._timing, tolerance)
-        if not outcome.failure:
-            self._best = min(self._best, outcome.value)
-        return outcome
+            sample, tolerance = self._timed(candidate, few, tolerance), None
+            if sample.failure or min(sample.times, default=0.0) > self._timing.clear * self._best:
+                return sample
+        sample = self._timed(candidate, self._timing, tolerance)
+        if not sample.failure:
+            self._best = min(self._best, sample.value)
+        return sample
 
-    def _observed(self, candidate: Settings, outcome: Outcome) -> Outcome:
-        """The outcome with the other metrics of a launch, and the value of the objective if that is not the time."""
-        if self._timing.objective.is_time or outcome.failure:
-            return outcome
+    def _observed(self, candidate: Settings, sample: Sample) -> Sample:
+        """The sample with the other metrics of a launch, and the value of the objective if that is not the time."""
+        if self._timing.objective.is_time or sample.failure:
+            return sample
         observed = self._ask(
-            candidate, do="observe", metrics=self._timing.metrics, seconds=outcome.value, rows=self._program.rows
+            candidate, do="observe", metrics=self._timing.metrics, seconds=sample.value, rows=self._program.rows
         )
         if of_results(self._timing.metrics):
             self._service.placed = None  # the program has run
-        return self._timing.valued(outcome, observed)
+        return self._timing.valued(sample, observed)
 
-    def _timed(self, candidate: Settings, timing: Timing, tolerance: Tolerance | None) -> Outcome:
+    def _timed(self, candidate: Settings, timing: Timing, tolerance: Tolerance | None) -> Sample:
         return self._ask(candidate, do="launch", tolerance=tolerance, timing=timing.limits)
 
     def count(self, candidate: Settings) -> str:
@@ -212,30 +212,30 @@ class Launches:
             iterations=iterations, limit=min(self._timing.allowed(None), launches * self._timing.longest),
         )  # fmt: skip
 
-    def _ask(self, candidate: Settings, **command: Any) -> Outcome:
+    def _ask(self, candidate: Settings, **command: Any) -> Sample:
         """Execute a command under a setting, with the program stopped before the op."""
         failure = self.place() or self._wrong
         if failure:
-            return Outcome(failure=one_line(failure))
+            return Sample(failure=one_line(failure))
         settings = self._named(candidate)
         limit = self._timing.allowed(self.took if command["do"] == "launch" else None) + OVER * self._timing.seconds
         try:
-            return _outcome(
+            return _sample(
                 self._service.ask(self._program.library, op=self._op, settings=settings, limit=limit, **command)
             )
         except RanksDied as death:
-            return Outcome(failure=one_line(str(death)))
+            return Sample(failure=one_line(str(death)))
 
 
-def _outcome(answer: Mapping[str, Any]) -> Outcome:
+def _sample(answer: Mapping[str, Any]) -> Sample:
     if "error" in answer:
-        return Outcome(failure=one_line(f"run failed: {answer['error']}"))
+        return Sample(failure=one_line(f"run failed: {answer['error']}"))
     if "wrong" in answer:
-        return Outcome(failure=one_line(str(answer["wrong"])))
+        return Sample(failure=one_line(str(answer["wrong"])))
     times = answer.get("times", ())
     if not all(math.isfinite(t) and t > 0 for t in times):
-        return Outcome(failure="a time that is not a positive number was measured")
-    return Outcome(
+        return Sample(failure="a time that is not a positive number was measured")
+    return Sample(
         median(times) if times else math.nan, iterations=len(times), times=tuple(map(float, times)),
         metrics=answer.get("metrics", {}),
     )  # fmt: skip
@@ -317,26 +317,26 @@ class Programs:
         self._best = math.inf  # seconds of the fastest so far
         self._took: dict[str, float] = {}  # by command: the least seconds
 
-    def measure(self, candidate: Settings) -> Outcome:
+    def measure(self, candidate: Settings) -> Sample:
         """Compare with the references, time until the interval of the median is narrow enough, and observe the other
         metrics of the objective."""
         library, rows = self._programs[candidate]
         try:
-            outcome = self._observed(library, rows, self._timed(library, rows, self._checked))
+            sample = self._observed(library, rows, self._timed(library, rows, self._checked))
             self._service.close(library)
         except RanksDied as death:
-            return Outcome(failure=one_line(str(death)))
-        return outcome
+            return Sample(failure=one_line(str(death)))
+        return sample
 
-    def again(self, candidate: Settings) -> Outcome:
+    def again(self, candidate: Settings) -> Sample:
         """Another series of times of a candidate whose results have been compared."""
         library, rows = self._programs[candidate]
         try:
-            outcome = self._timed(library, rows, False)
+            sample = self._timed(library, rows, False)
             self._service.close(library)
         except RanksDied as death:
-            return Outcome(failure=one_line(str(death)))
-        return outcome
+            return Sample(failure=one_line(str(death)))
+        return sample
 
     def verify(self, candidate: Settings) -> str:
         """Compare one run with the reference. Returns "" or the mismatch."""
@@ -346,9 +346,9 @@ class Programs:
             self._service.close(library)
         except RanksDied as death:
             return one_line(str(death))
-        return _outcome(answer).failure
+        return _sample(answer).failure
 
-    def _timed(self, library: RunnerLibrary, rows: Sequence[Row], checked: bool) -> Outcome:
+    def _timed(self, library: RunnerLibrary, rows: Sequence[Row], checked: bool) -> Sample:
         answer = self._ask(library, "audit", tables=[rows]) if checked else {}
         times: list[float] = []
         end = time.monotonic() + self._timing.seconds
@@ -360,17 +360,17 @@ class Programs:
                 times.append(answer["seconds"])
         if "seconds" in answer:
             self._best = min(self._best, median(times))
-        return _outcome(answer if "seconds" not in answer else {"times": times})
+        return _sample(answer if "seconds" not in answer else {"times": times})
 
-    def _observed(self, library: RunnerLibrary, rows: Sequence[Row], outcome: Outcome) -> Outcome:
+    def _observed(self, library: RunnerLibrary, rows: Sequence[Row], sample: Sample) -> Sample:
         timing = self._timing
-        if timing.objective.is_time or outcome.failure:
-            return outcome
+        if timing.objective.is_time or sample.failure:
+            return sample
         answer = self._service.ask(
-            library, do="measure", rows=rows, check=False, recheck=False, guess=outcome.value, metrics=timing.metrics,
+            library, do="measure", rows=rows, check=False, recheck=False, guess=sample.value, metrics=timing.metrics,
             seconds=max(BATCH, least_seconds(timing.metrics)), limit=timing.allowed(None),
         )  # fmt: skip
-        return timing.valued(outcome, _outcome(answer))
+        return timing.valued(sample, _sample(answer))
 
     def _once(
         self, library: RunnerLibrary, rows: Sequence[Row], times: Sequence[float], checked: bool

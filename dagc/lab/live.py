@@ -12,6 +12,7 @@ from typing import Any
 
 from dagc.base.errors import RunFailed, WrongResult
 from dagc.base.objective import TIME, Objective
+from dagc.base.sample import Sample
 from dagc.base.statistics import noise_floor
 from dagc.choice.types import Settings
 from dagc.ir.enums import Opcode
@@ -22,7 +23,7 @@ from dagc.lab.orders import Orders
 from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import least_seconds, observed
 from dagc.measure.service import OPEN_SECONDS, RankLink, RanksDied, RunnerLibrary, Service, one_line
-from dagc.store.results import MachineRecord, Outcome, TraceSpan
+from dagc.store.results import MachineRecord, TraceSpan
 
 EVERY = 8  # measurements between two timings of the drift reference
 
@@ -43,11 +44,11 @@ class Loadable:
 
 
 class LiveMachine:
-    """Measures the candidates of a domain. A failure is an outcome; the next measurement starts the ranks again.
+    """Measures the candidates of a domain. A failure is a sample; the next measurement starts the ranks again.
 
     The drift reference is the candidate whose noise floor was measured, else the first that can be measured. It is
     timed again after every eighth measurement; each of these timings is passed to `on_reference` at once. The reference
-    of an outcome is the median of the last three.
+    of a sample is the median of the last three.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class LiveMachine:
 
     # ---- measuring ----------------------------------------------------------------------------
 
-    def measure(self, candidate: Candidate) -> Outcome:
+    def measure(self, candidate: Candidate) -> Sample:
         """Check the results of the candidate unless that was done before, then time it once.
 
         Raises RunFailed if the ranks cannot be started, MissingTool if mpi4py is missing.
@@ -93,19 +94,19 @@ class LiveMachine:
             self.time_reference()
         seconds, iterations, failure, others = self._time(candidate, self._observed)
         if failure:
-            return Outcome(failure=failure)
+            return Sample(failure=failure)
         self._since += 1
         if self._reference is None:
             self._reference = candidate
             self.time_reference()
         if self._objective.is_time:
-            return Outcome(seconds, self._around(), iterations)
+            return Sample(seconds, self._around(), iterations)
         metrics = {"time": seconds, **others}
         value = self._objective.value(metrics)
         if math.isnan(value) or not all(0 <= amount < math.inf for amount in metrics.values()):
             amounts = ", ".join(f"{name} {amount:g}" for name, amount in metrics.items())
-            return Outcome(failure=f"no objective: {self._objective.text} is not a number above 0 ({amounts})")
-        return Outcome(value, iterations=iterations, metrics=metrics)
+            return Sample(failure=f"no objective: {self._objective.text} is not a number above 0 ({amounts})")
+        return Sample(value, iterations=iterations, metrics=metrics)
 
     def time_reference(self) -> float:
         """Time the drift reference; NaN if there is none yet, or if it fails. Also called at the end of a search."""
@@ -174,7 +175,7 @@ class LiveMachine:
 
     def alone(
         self, index: int, site: LaunchSite, repeats: int, timing: Timing, tolerance: Tolerance
-    ) -> Callable[[int], Outcome]:
+    ) -> Callable[[int], Sample]:
         """Time single launches of an op of a space under one of its settings (by number), on the data that it reads in
         its program. `repeats`: number of runs of the program that produced the references."""
         first, graph = self.domain.first(index), self.domain.spaces[index].graph.unrolled

@@ -14,6 +14,7 @@ from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from dagc.base.sample import Sample
 from dagc.choice.types import Settings
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph, Value
@@ -22,7 +23,7 @@ from dagc.lab.candidate import Candidate, ConfiguredSpace, LaunchSite
 from dagc.lab.neighbours import follow, neighbour, outline, translated
 from dagc.space import Counter, Space, TooManyStates
 from dagc.space.moves import Asker, Moves, State
-from dagc.store.results import ImplementationId, Outcome
+from dagc.store.results import ImplementationId
 
 if TYPE_CHECKING:
     from dagc.lab.model.estimate import Model
@@ -390,13 +391,13 @@ class OrderStore:
         text = traversal_text(candidate.traversal, self._domain.spaces[candidate.space].graph)
         return self._records.begin(self._domain.configuration(candidate), text)
 
-    def add(self, key: ImplementationId, outcome: Outcome, purpose: str = "search") -> None:
-        others = dict(outcome.metrics)
-        seconds = others.pop("time", outcome.value)
-        self._records.add(key, seconds, outcome.reference, outcome.iterations, purpose, others)
-
-    def fail(self, key: ImplementationId, failure: str) -> None:
-        self._records.fail(key, failure)
+    def add(self, key: ImplementationId, sample: Sample) -> None:
+        if sample.failure:
+            self._records.fail(key, sample.failure)
+            return
+        others = dict(sample.metrics)
+        seconds = others.pop("time", sample.value)
+        self._records.add(key, seconds, sample.reference, sample.iterations, sample.purpose, others)
 
 
 def domain_of(

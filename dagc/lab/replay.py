@@ -6,10 +6,11 @@ import math
 from random import Random
 from statistics import median
 
+from dagc.base.sample import Sample
 from dagc.ir.traversal import traversal_text
 from dagc.lab.candidate import Candidate
 from dagc.lab.orders import Orders
-from dagc.store.results import Implementation, Outcome, Results
+from dagc.store.results import Implementation, Results
 
 
 class ReplayMachine:
@@ -26,13 +27,13 @@ class ReplayMachine:
         self._dealt: dict[int, list[int]] = {}  # per implementation, order of its passes
         self._next: dict[int, int] = {}
 
-    def measure(self, candidate: Candidate) -> Outcome:
+    def measure(self, candidate: Candidate) -> Sample:
         implementation = self._implementation(candidate)
         if implementation is None:
-            return Outcome(failure="not recorded")
+            return Sample(failure="not recorded")
         times = implementation.times(self.results.reference)
         if not times:
-            return Outcome(failure=implementation.failure or "not recorded")
+            return Sample(failure=implementation.failure or "not recorded")
         order = self._dealt.get(implementation.id)
         if order is None:
             order = self._dealt[implementation.id] = list(range(len(times)))
@@ -44,7 +45,7 @@ class ReplayMachine:
         again = order[1:] or order
         dealt = order[turn] if turn < len(order) else again[(turn - len(order)) % len(again)]
         metrics = {} if self.results.objective.is_time else implementation.measurements[dealt].metrics
-        return Outcome(times[dealt], iterations=1, metrics=metrics)
+        return Sample(times[dealt], iterations=1, metrics=metrics)
 
     def judged(self, candidate: Candidate) -> float:
         """The median of the passes that `measure` has not returned; of all passes if it has returned every one."""
@@ -72,10 +73,7 @@ class Unkept:
     def begin(self, candidate: object) -> None:
         pass
 
-    def add(self, key: None, outcome: Outcome, purpose: str = "search") -> None:
-        pass
-
-    def fail(self, key: None, failure: str) -> None:
+    def add(self, key: None, sample: Sample) -> None:
         pass
 
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from dagc.base.sample import Sample
 from dagc.choice.types import Settings
 from dagc.ir.plan import VARIANT
 from dagc.lab.candidate import LaunchSite
 from dagc.lab.strategies.model import Strategy, expected_gain
-from dagc.store.results import Outcome
 
 if TYPE_CHECKING:
     import numpy as np
@@ -174,7 +174,7 @@ class SettingsModel:
 class _Alone:
     """The model of one op's settings from timings of single launches."""
 
-    def __init__(self, site: LaunchSite, measure: Callable[[int], Outcome], seed: int) -> None:
+    def __init__(self, site: LaunchSite, measure: Callable[[int], Sample], seed: int) -> None:
         domain = LaunchSettings(site.settings, site.prior)
         self.site, self._measure = site, measure
         self._strategy, self._model = Strategy(domain, seed), domain.surrogate()
@@ -186,12 +186,12 @@ class _Alone:
         chosen = self._strategy.propose()
         assert chosen is not None, "one is left"
         self.left -= 1
-        outcome = self._measure(self.site.settings.index(chosen))
-        self._strategy.observe(chosen, outcome)
-        if math.isnan(outcome.value):
+        sample = self._measure(self.site.settings.index(chosen))
+        self._strategy.observe(chosen, sample)
+        if math.isnan(sample.value):
             self._failed.append(self.site.settings.index(chosen))
         else:
-            self._model.observe(chosen, 1e6 * outcome.value)
+            self._model.observe(chosen, 1e6 * sample.value)
 
     @property
     def least(self) -> float:
@@ -222,7 +222,7 @@ class _Alone:
 
 
 def timed_alone(
-    ops: Sequence[tuple[LaunchSite, Callable[[int], Outcome]]],
+    ops: Sequence[tuple[LaunchSite, Callable[[int], Sample]]],
     number: int,
     seed: int,
     late: Callable[[], bool] = lambda: False,

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from dagc.base.errors import UsageError
 from dagc.base.resources import names_in
+from dagc.base.sample import Sample
 from dagc.lab.domain import C, Domain
-from dagc.store.results import Outcome
 
 
 class Strategy(Protocol[C]):
@@ -29,7 +29,7 @@ class Strategy(Protocol[C]):
     def propose(self) -> C | None:
         """The next candidate to measure; None if all have been proposed."""
 
-    def observe(self, candidate: C, outcome: Outcome) -> None:
+    def observe(self, candidate: C, sample: Sample) -> None:
         """Learn from a measurement of the last proposal, or of any other candidate (resumed search, confirmation)."""
 
 

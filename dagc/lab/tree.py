@@ -12,8 +12,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Generic
 
+from dagc.base.sample import Sample
 from dagc.lab.domain import C, Domain
-from dagc.store.results import Outcome
 
 EXPLORATION = math.sqrt(2)
 
@@ -73,7 +73,7 @@ class SearchTree(Generic[C]):
                 return decision
         raise AssertionError("the number exceeds the sum of the weights")
 
-    def observe(self, candidate: C, outcome: Outcome) -> None:
+    def observe(self, candidate: C, sample: Sample) -> None:
         """Backpropagation. A candidate that was not proposed here is added; one observed before adds no rollout."""
         at, new = self.root, False
         for decision in self.domain.path(candidate):
@@ -86,7 +86,7 @@ class SearchTree(Generic[C]):
         if new:
             self._finish(at)
         rollout = at.n == 0
-        value = outcome.value
+        value = sample.value
         while True:
             at.n += rollout
             if not math.isnan(value):

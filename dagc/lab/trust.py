@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Generic, TypeVar
 
+from dagc.base.sample import CONFIRM, Sample
 from dagc.base.statistics import APART
 from dagc.lab.strategy import Predictor, RankingStrategy
 
@@ -30,11 +31,26 @@ class Tally(Generic[C]):
     """
 
     candidate: C
-    key: Any
+    key: Any = None
     values: list[float] = field(default_factory=list)
     failure: str = ""
     confirming: list[float] = field(default_factory=list)
     several: bool = False
+
+    def add(self, sample: Sample) -> None:
+        """Count a measurement whose value has drift divided out, or its failure."""
+        if sample.failure:
+            self.failure = sample.failure
+            return
+        self.several |= len(sample.times) > 1
+        self.values.append(sample.value)
+        if sample.purpose == CONFIRM:
+            self.confirming.append(sample.value)
+
+    @property
+    def sample(self) -> Sample:
+        """All measurements as one, for a strategy: the median of the values."""
+        return Sample(median(self.values) if self.values else math.nan, failure=self.failure)
 
     @property
     def median(self) -> float:

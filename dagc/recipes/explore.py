@@ -17,12 +17,13 @@ from dagc.base.children import Workers
 from dagc.base.deadline import ENDLESS, Clock, Deadline
 from dagc.base.errors import ProgramError, UsageError, WrongResult, counted
 from dagc.base.objective import TIME, Objective
+from dagc.base.sample import Sample
 from dagc.build.toolchain import choose_target
 from dagc.ir.plan import Target
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine as Measurer
-from dagc.lab.engine import PriorResult, SearchOptions, Store, Summary
+from dagc.lab.engine import SearchOptions, Store, Summary
 from dagc.lab.engine import explore as run_search
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders, OrderStore
@@ -669,7 +670,7 @@ def _search(
             machine,
             store,
             chosen,
-            known=_prior_results(earlier, domain) if earlier is not None else (),
+            known=_known(earlier, domain) if earlier is not None else {},
             base=earlier.reference if earlier is not None else math.nan,
             same=_same_work(domain) if options.prune_syncs else None,
             progress=progress,
@@ -722,22 +723,19 @@ def _disagreement(
         assert candidate is not None, "of a kind"
         first = domain.first(candidate.space)
         for other in (replace(candidate, settings=first.settings), replace(first, settings=candidate.settings)):
-            key, outcome = store.begin(other), machine.measure(other)
-            if outcome.failure:
-                store.fail(key, outcome.failure)
-            else:
-                store.add(key, outcome)
+            store.add(store.begin(other), machine.measure(other))
     return disagreement(records.results(), kind)
 
 
-def _prior_results(earlier: Results, domain: Orders) -> list[PriorResult[Candidate]]:
-    """The results of a file for the candidates of a domain."""
-    out = []
+def _known(earlier: Results, domain: Orders) -> dict[Candidate, list[Sample]]:
+    """The samples of a file for the candidates of a domain, with drift divided out."""
+    out = {}
     for implementation in earlier.implementations:
         candidate = _candidate(domain, implementation)
         if candidate is not None and (implementation.measurements or implementation.failure):
-            times, confirming = implementation.times(earlier.reference), implementation.confirming(earlier.reference)
-            out.append(PriorResult(candidate, times, implementation.failure, confirming))
+            timed = zip(implementation.measurements, implementation.times(earlier.reference), strict=True)
+            out[candidate] = [Sample(value, purpose=m.purpose) for m, value in timed]
+            out[candidate] += [Sample(failure=implementation.failure)] if implementation.failure else []
     return out
 
 

@@ -33,7 +33,7 @@ from dagc.learn.rules.labels import Outliers
 from dagc.learn.rules.text import FORMATS, Findings, render
 from dagc.learn.rules.tree import classes_of
 from dagc.learn.rules.tree import learn as learn_rules
-from dagc.learn.rules.types import Sample
+from dagc.learn.rules.types import Example
 from dagc.recipes.explore import equal, fixed_lines, spread, unconfirmed
 from dagc.report.html import as_html
 from dagc.stages.artifacts import compile_traversal
@@ -61,7 +61,7 @@ WHOLE = 2500  # a space up to this size is estimated as a whole; of a larger one
 SAMPLE = 1000  # this many implementations, drawn uniformly (by random walks if they cannot be counted)
 
 
-def estimated(samples: Sequence[Sample], noise: float = math.nan) -> Estimates:
+def estimated(samples: Sequence[Example], noise: float = math.nan) -> Estimates:
     """The samples and the rest of the space of their configurations, with times (`dagc.learn.rules.judging.estimate`).
 
     `noise` is the relative standard deviation of a single measurement. The order of the samples does not matter.
@@ -79,7 +79,7 @@ def estimated(samples: Sequence[Sample], noise: float = math.nan) -> Estimates:
     known = [Candidate(spaces[s.configuration], s.traversal) for s in measured]
     others = _others(domain, known)
     unknown = [
-        Sample(domain.spaces[c.space].graph, domain.spaces[c.space].configuration, c.traversal, math.nan, 0)
+        Example(domain.spaces[c.space].graph, domain.spaces[c.space].configuration, c.traversal, math.nan, 0)
         for c in others
     ]
     from dagc.lab.model.calibrate import fitted_simulation  # loads numpy
@@ -167,7 +167,7 @@ class Loaded:
         """The graphs of all configurations that have implementations."""
         return {c: self.graph(c) for c in sorted({i.configuration for i in self.results.implementations})}
 
-    def samples(self) -> tuple[Sample, ...]:
+    def samples(self) -> tuple[Example, ...]:
         """The measured implementations for rules, fastest first.
 
         With their medians as measured: what was confirmed is shrunk together elsewhere, and the step between that and
@@ -180,15 +180,15 @@ class Loaded:
         """Lines on implementations that disagree; none if they agree."""
         return () if self.disagreement is None else self.disagreement.lines
 
-    def best(self) -> Sample | None:
+    def best(self) -> Example | None:
         """The best implementation of the file; None without measurements, or if implementations disagree."""
         chosen = () if self.disagreement is not None else ranking(self.results)
         return self._sample(chosen[0], judged(chosen, 0, self.results).value) if chosen else None
 
-    def _sample(self, implementation: Implementation, value: float) -> Sample:
+    def _sample(self, implementation: Implementation, value: float) -> Example:
         graph = self.structure(implementation.configuration)
         traversal = parse_traversal(implementation.traversal, graph, self.path)
-        return Sample(
+        return Example(
             graph, implementation.configuration, traversal, value, len(implementation.measurements),
             implementation.times(self.results.reference), tuple(m.order for m in implementation.measurements),
         )  # fmt: skip
@@ -203,7 +203,7 @@ def learn(
     all_classes: bool = False,
     full_tree: bool = False,
     only: Collection[Choice] | None = None,
-    samples: Sequence[Sample] | None = None,
+    samples: Sequence[Example] | None = None,
     halves: bool = False,
 ) -> LearnedRules:
     """Learn rules from all measurements of a results file (of the configurations in `only`).

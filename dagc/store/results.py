@@ -62,23 +62,6 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of a request to measure: a value, or the reason why there is none.
-
-    `value` is what a search minimises: seconds per iteration, or the value of another objective. `metrics`: what was
-    measured for it (empty: only the time). `times`: the single times of which `value` is the median.
-    `failure` is "" or one line: `wrong result: ...`, `hang: ...`, `out of memory: ...`, `run failed: ...`.
-    """
-
-    value: float = math.nan
-    reference: float = math.nan
-    iterations: int = 0
-    failure: str = ""
-    times: tuple[float, ...] = ()
-    metrics: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class Implementation:
     """A traversal of one configuration (as text), with all measurements of it."""
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, counted
 from dagc.base.files import scratch_directory
+from dagc.base.sample import Sample
 from dagc.build.ranks import joined
 from dagc.choice.legal import op_of, unit_of
 from dagc.choice.types import Case, Settings
@@ -26,7 +27,7 @@ from dagc.lab.settings import timed_alone
 from dagc.setup import read_scalars
 from dagc.stages.options import ExploreOptions, TuneOptions
 from dagc.stages.program import ProgramText
-from dagc.store.results import Outcome, Results
+from dagc.store.results import Results
 from dagc.store.settings import Fixed, Kernels, Origin, kernels_of, open_settings, settings_before
 from dagc.study.choosers import Asked, ChooserInputs, first_choosers
 from dagc.study.gpu import NOT_COUNTED, hardware_at_hand
@@ -341,7 +342,7 @@ def timed_sites(machine: LiveMachine, data: Path, request: SearchRequest) -> Ord
     end = time.monotonic() + request.deadline.limit(TIMING_SHARE, MEASURING_SECONDS)
     flush = DEFAULT_FLUSH if request.chosen.target is Target.CUDA else 0
     timing = Timing(seconds=CELL_SECONDS, flush=flush, watchdog=options.watchdog)
-    ops: dict[tuple[object, ...], tuple[LaunchSite, Callable[[int], Outcome]]] = {}
+    ops: dict[tuple[object, ...], tuple[LaunchSite, Callable[[int], Sample]]] = {}
     with request.display.phase("timing single launches"):
         for index, configured in enumerate(spaces):
             program = configured.graph.program

@@ -22,7 +22,7 @@ from dagc.ir.plan import MEASURED, VARIANT, selects_device, variant_number
 from dagc.ir.program import Graph, KernelOp, Program, Region
 from dagc.ir.sym import Number
 from dagc.lab.across import AcrossSizes, Proposal
-from dagc.lab.engine import TRIED, PriorResult, SearchOptions, explore
+from dagc.lab.engine import TRIED, SearchOptions, explore
 from dagc.lab.launches import EXPECTED, Launches, Programs, SizedProgram, Timing, Values, repeated, verify
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
@@ -37,7 +37,7 @@ from dagc.study.results import Measurements, priced
 
 if TYPE_CHECKING:
     from dagc.store.records import Records
-from dagc.store.results import Outcome
+from dagc.base.sample import Sample
 
 # ---- checks and timings ----
 
@@ -199,14 +199,14 @@ class Hangs:
         self._watchdog = watchdog
         self._at: dict[tuple[str, Settings], dict[Case, None]] = {}
 
-    def measure(self, machine: Launches | Programs, op: str, case: Case, settings: Settings) -> Outcome:
+    def measure(self, machine: Launches | Programs, op: str, case: Case, settings: Settings) -> Sample:
         """Measure an answer at an input, unless it was given up."""
         if len(self._at.get((op, settings), ())) >= GIVE_UP:
-            return Outcome(failure=f"not measured: it hung at {GIVE_UP} other inputs")
-        outcome = machine.measure(settings)
-        if outcome.failure.startswith("hang"):
+            return Sample(failure=f"not measured: it hung at {GIVE_UP} other inputs")
+        sample = machine.measure(settings)
+        if sample.failure.startswith("hang"):
             self._at.setdefault((op, settings), {})[case] = None
-        return outcome
+        return sample
 
     @property
     def notes(self) -> list[str]:
@@ -233,7 +233,7 @@ class WatchedMachine:
     op: str
     case: Case
 
-    def measure(self, candidate: Settings) -> Outcome:
+    def measure(self, candidate: Settings) -> Sample:
         """See `Launches.measure`."""
         return self.hangs.measure(self.machine, self.op, self.case, candidate)
 
@@ -460,11 +460,11 @@ class Measuring:
             return f"{first}, and those of {counted(new, 'setting')} more than {in_units(item.seconds)}"
         domain = LaunchSettings([item.settings[i] for i in right], [item.prior[i] for i in right] if item.prior else ())
         strategy = _Starting(find(item.strategy)(domain, self.task.seed), [s for s in item.first if s in domain])
-        known = [
-            PriorResult(c.settings, priced(c, self.timing.objective).times, c.failure)
+        known = {
+            c.settings: [Sample(priced(c, self.timing.objective).value, failure=c.failure)]
             for c in self.known
             if (c.op, c.case) == (item.op, item.case) and c.settings in domain
-        ]
+        }
         budget = None if item.budget is None else item.budget - len(known)
         left = self.end.timeout
         store = CellStore(item.op, item.case, self.keep_cell, self.say)
@@ -580,13 +580,12 @@ class Searching:
         assert self.machine is not None
         store = CellStore(cell.op, cell.case, self.measuring.keep_cell, self.measuring.say)
         key = store.begin(cell.settings)
-        outcome = self.measuring.hangs.measure(self.machine, cell.op, cell.case, cell.settings)
-        if outcome.failure:
-            store.fail(key, outcome.failure)
+        sample = self.measuring.hangs.measure(self.machine, cell.op, cell.case, cell.settings)
+        store.add(key, sample)
+        if sample.failure:
             self.search.fail(cell.op, cell.case, cell.settings)
         else:
-            store.add(key, outcome)
-            self.search.observe(cell.op, cell.case, cell.settings, outcome.times)
+            self.search.observe(cell.op, cell.case, cell.settings, sample.times)
 
 
 def _not_here(case: Case, why: str) -> RunFailed:
@@ -604,10 +603,10 @@ class _Starting:
     def propose(self) -> Settings | None:
         return self._first.pop(0) if self._first else self._strategy.propose()
 
-    def observe(self, candidate: Settings, outcome: Outcome) -> None:
+    def observe(self, candidate: Settings, sample: Sample) -> None:
         if candidate in self._first:
             self._first.remove(candidate)
-        self._strategy.observe(candidate, outcome)
+        self._strategy.observe(candidate, sample)
 
 
 class CellStore:
@@ -627,17 +626,9 @@ class CellStore:
         """Announce a further series of launches."""
         self._say(f"{in_words(self._op, candidate, self._case)} again")
 
-    def add(self, key: Settings, outcome: Outcome, purpose: str = "search") -> None:
-        self._cell(key, outcome.times, "", tuple(outcome.metrics.items()))
-
-    def fail(self, key: Settings, failure: str) -> None:
-        self._cell(key, (), failure, ())
-
-    def _cell(
-        self, settings: Settings, times: tuple[float, ...], failure: str, metrics: tuple[tuple[str, float], ...]
-    ) -> None:
-        took = time.perf_counter() - self._began
-        self.cells.append(Cell(self._op, self._case, settings, times, failure, took, metrics))
+    def add(self, key: Settings, sample: Sample) -> None:
+        took, metrics = time.perf_counter() - self._began, tuple(sample.metrics.items())
+        self.cells.append(Cell(self._op, self._case, key, sample.times, sample.failure, took, metrics))
         self._keep(self.cells[-1])
 
 
@@ -654,11 +645,11 @@ def timed_again(
     def again(settings: Settings) -> tuple[float, ...]:
         store.begin_again(settings)
         began = time.perf_counter()
-        outcome = machine.again(settings)
+        sample = machine.again(settings)
         took[settings] += time.perf_counter() - began
-        if outcome.failure:
-            failed[settings] = f"{outcome.failure} (when it was timed again)"
-        return outcome.times
+        if sample.failure:
+            failed[settings] = f"{sample.failure} (when it was timed again)"
+        return sample.times
 
     times = repeated({c.settings: c.times for c in cells if c.times}, again, timing, seed, over)
     for cell in cells:

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from benchmarks.explain_chance import NOISES, part
+from dagc.base.sample import Sample
 from dagc.ir.choice import Choice
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.orders import Orders
@@ -25,7 +26,6 @@ from dagc.learn.explain.pairs import (
 )
 from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature
 from dagc.space import Space
-from dagc.store.results import Outcome
 from tests.graphs import spmv
 from tests.tiers import representatives
 
@@ -46,14 +46,14 @@ class Known:
     random: Random = field(default_factory=lambda: Random(5))
     asked: list[Candidate] = field(default_factory=list)
 
-    def measure(self, candidate: Candidate) -> Outcome:
+    def measure(self, candidate: Candidate) -> Sample:
         if len(self.asked) == self.interrupt_at:
             raise KeyboardInterrupt
         self.asked.append(candidate)
         if candidate in self.fails:
-            return Outcome(failure=self.fails[candidate])
+            return Sample(failure=self.fails[candidate])
         factor = self.random.gauss(1, self.noise) * (1 + self.drift) ** len(self.asked)
-        return Outcome(self.seconds[candidate] * factor, iterations=3)
+        return Sample(self.seconds[candidate] * factor, iterations=3)
 
 
 @dataclass
@@ -66,11 +66,11 @@ class Kept:
         self.begun.append(candidate)
         return len(self.begun)
 
-    def add(self, key: int, outcome: Outcome, purpose: str = "search") -> None:
-        self.added.append((outcome.value, purpose))
-
-    def fail(self, key: int, failure: str) -> None:
-        self.failed.append(failure)
+    def add(self, key: int, sample: Sample) -> None:
+        if sample.failure:
+            self.failed.append(sample.failure)
+        else:
+            self.added.append((sample.value, sample.purpose))
 
 
 def test_pairs_are_interleaved_and_alternate() -> None:

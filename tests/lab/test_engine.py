@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
+from dagc.base.sample import Sample
 from dagc.lab.candidate import Candidate
-from dagc.lab.engine import LEFT, PriorResult, Progress, SearchOptions, explore
+from dagc.lab.engine import LEFT, Progress, SearchOptions, explore
 from dagc.lab.orders import Orders
 from dagc.lab.replay import ReplayMachine
 from dagc.lab.strategy import find
-from dagc.store.results import Outcome
 from tests.data.h200 import h200_graph, h200_results
 from tests.lab.test_strategies import domain, time_of
 
@@ -22,10 +22,10 @@ from tests.lab.test_strategies import domain, time_of
 class Table:
     """A machine: the n-th answer for a candidate."""
 
-    def __init__(self, answer: Callable[[Candidate, int], Outcome]) -> None:
+    def __init__(self, answer: Callable[[Candidate, int], Sample]) -> None:
         self.answer, self.asked = answer, list[Candidate]()
 
-    def measure(self, candidate: Candidate) -> Outcome:
+    def measure(self, candidate: Candidate) -> Sample:
         self.asked.append(candidate)
         return self.answer(candidate, self.asked.count(candidate) - 1)
 
@@ -40,15 +40,12 @@ class Memory:
         self.calls.append(("begin", candidate))
         return len(self.calls)
 
-    def add(self, key: int, outcome: Outcome, purpose: str = "search") -> None:
-        self.calls.append(("add", outcome.value, purpose))
-
-    def fail(self, key: int, failure: str) -> None:
-        self.calls.append(("fail", failure))
+    def add(self, key: int, sample: Sample) -> None:
+        self.calls.append(("fail", sample.failure) if sample.failure else ("add", sample.value, sample.purpose))
 
 
-def steady(candidate: Candidate, turn: int) -> Outcome:
-    return Outcome(time_of(candidate), iterations=1)
+def steady(candidate: Candidate, turn: int) -> Sample:
+    return Sample(time_of(candidate), iterations=1)
 
 
 def run(machine: Table, options: SearchOptions, name: str = "random", **more: object) -> tuple[object, Memory, Orders]:
@@ -74,8 +71,8 @@ def test_a_lucky_time_does_not_win() -> None:
     """One candidate is fast the first time only."""
     lucky = min(domain(), key=repr)
 
-    def answer(candidate: Candidate, turn: int) -> Outcome:
-        return Outcome(0.1) if candidate == lucky and turn == 0 else Outcome(time_of(candidate) + (candidate == lucky))
+    def answer(candidate: Candidate, turn: int) -> Sample:
+        return Sample(0.1) if candidate == lucky and turn == 0 else Sample(time_of(candidate) + (candidate == lucky))
 
     done, _, _ = run(Table(answer), SearchOptions(confirm=5, repeats=5))
     assert done.best != lucky
@@ -86,9 +83,9 @@ def test_drift_is_divided_out() -> None:
     """The machine becomes slower and slower, and its reference with it."""
     speed = iter(range(1, 10_000))
 
-    def answer(candidate: Candidate, turn: int) -> Outcome:
+    def answer(candidate: Candidate, turn: int) -> Sample:
         factor = 1 + next(speed) / 500
-        return Outcome(time_of(candidate) * factor, reference=factor)
+        return Sample(time_of(candidate) * factor, reference=factor)
 
     machine = Table(answer)
     done, _, _ = run(machine, SearchOptions(confirm=0))
@@ -99,8 +96,8 @@ def test_a_reference_that_times_do_not_follow_is_not_divided_out() -> None:
     """It varies by itself: once repeated measurements show it, times are as measured."""
     random = Random(0)
 
-    def answer(candidate: Candidate, turn: int) -> Outcome:
-        return Outcome(time_of(candidate), reference=random.choice([0.7, 1.0, 1.4]))
+    def answer(candidate: Candidate, turn: int) -> Sample:
+        return Sample(time_of(candidate), reference=random.choice([0.7, 1.0, 1.4]))
 
     done, _, _ = run(Table(answer), SearchOptions(passes=2, confirm=5, repeats=9))
     assert done.value == pytest.approx(time_of(done.best))
@@ -118,8 +115,8 @@ def test_passes_are_interleaved() -> None:
 
 
 def test_failures_are_recorded_and_the_search_goes_on() -> None:
-    def answer(candidate: Candidate, turn: int) -> Outcome:
-        return Outcome(failure="run failed: a rank") if candidate.space == 0 else steady(candidate, turn)
+    def answer(candidate: Candidate, turn: int) -> Sample:
+        return Sample(failure="run failed: a rank") if candidate.space == 0 else steady(candidate, turn)
 
     done, store, _ = run(Table(answer), SearchOptions(confirm=2, repeats=2))
     assert done.failures == 15
@@ -132,8 +129,8 @@ def test_what_fails_when_measured_again_is_not_the_best() -> None:
     """The fastest of all hangs at its second measurement."""
     fastest = min(domain(), key=time_of)
 
-    def answer(candidate: Candidate, turn: int) -> Outcome:
-        return Outcome(failure="hang: rank 1") if candidate == fastest and turn == 1 else steady(candidate, turn)
+    def answer(candidate: Candidate, turn: int) -> Sample:
+        return Sample(failure="hang: rank 1") if candidate == fastest and turn == 1 else steady(candidate, turn)
 
     reports: list[Progress] = []
     machine = Table(answer)
@@ -145,13 +142,13 @@ def test_what_fails_when_measured_again_is_not_the_best() -> None:
 
 
 def test_nothing_works() -> None:
-    done, _, _ = run(Table(lambda c, t: Outcome(failure="run failed")), SearchOptions(budget=5))
+    done, _, _ = run(Table(lambda c, t: Sample(failure="run failed")), SearchOptions(budget=5))
     assert done.best is None
     assert math.isnan(done.value)
 
 
 def test_an_interruption_ends_with_the_best_so_far() -> None:
-    def answer(candidate: Candidate, turn: int) -> Outcome:
+    def answer(candidate: Candidate, turn: int) -> Sample:
         if len(machine.asked) == 20:
             raise KeyboardInterrupt
         return steady(candidate, turn)
@@ -163,11 +160,11 @@ def test_an_interruption_ends_with_the_best_so_far() -> None:
 
 
 def test_what_is_known_is_not_measured_again() -> None:
-    known = [PriorResult(c, (time_of(c),)) for c in list(domain())[:100]]
+    known = {c: [Sample(time_of(c))] for c in list(domain())[:100]}
     machine = Table(steady)
     done, _, _ = run(machine, SearchOptions(confirm=0), "mcts", known=known)
     assert len(machine.asked) == 57
-    assert not {k.candidate for k in known} & set(machine.asked)
+    assert not known.keys() & set(machine.asked)
     assert done.implementations == 157
 
 
@@ -193,7 +190,7 @@ class Clock:
         self.now = 0.0
         monkeypatch.setattr("dagc.lab.engine.perf_counter", lambda: self.now)
 
-    def measure(self, candidate: Candidate, turn: int) -> Outcome:
+    def measure(self, candidate: Candidate, turn: int) -> Sample:
         self.now += 1.0
         return steady(candidate, turn)
 
@@ -237,7 +234,7 @@ def test_what_is_not_confirmed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_slowest_is_judged_as_the_best_is() -> None:
     """One implementation is not faster than itself: what chose it is no longer counted."""
-    done, _, _ = run(Table(lambda _, turn: Outcome(3.0 if turn else 2.0)), SearchOptions(budget=1))
+    done, _, _ = run(Table(lambda _, turn: Sample(3.0 if turn else 2.0)), SearchOptions(budget=1))
     assert (done.value, done.worst, done.lowest) == (3.0, 3.0, 2.0)
 
 
@@ -245,8 +242,8 @@ def test_the_display_shows_what_would_be_the_result() -> None:
     """The lowest single time is that of a candidate which is slow afterwards."""
     lucky = min(domain(), key=repr)
 
-    def answer(candidate: Candidate, turn: int) -> Outcome:
-        return Outcome(0.1) if candidate == lucky and turn == 0 else Outcome(time_of(candidate) + (candidate == lucky))
+    def answer(candidate: Candidate, turn: int) -> Sample:
+        return Sample(0.1) if candidate == lucky and turn == 0 else Sample(time_of(candidate) + (candidate == lucky))
 
     reports: list[Progress] = []
     done, _, _ = run(Table(answer), SearchOptions(confirm=5, repeats=5), progress=reports.append)
@@ -263,7 +260,7 @@ def test_without_time_one_is_measured() -> None:
 
 
 def test_without_time_what_fails_is_not_tried_for_ever() -> None:
-    done, _, _ = run(Table(lambda candidate, number: Outcome(failure="no")), SearchOptions(time=0.0))
+    done, _, _ = run(Table(lambda candidate, number: Sample(failure="no")), SearchOptions(time=0.0))
     assert (done.measurements, done.best) == (3, None)
 
 
@@ -297,7 +294,7 @@ class Sure:
     def propose(self) -> Candidate | None:
         return self.left.pop() if self.left else None
 
-    def observe(self, candidate: Candidate, outcome: Outcome) -> None:
+    def observe(self, candidate: Candidate, sample: Sample) -> None:
         pass
 
     def doubt(self, share: float) -> float:

@@ -10,6 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from dagc.base.sample import Sample
 from dagc.ir.choice import Choice
 from dagc.lab.candidate import Candidate, ConfiguredSpace, LaunchSite
 from dagc.lab.model.estimate import Model
@@ -18,7 +19,6 @@ from dagc.lab.orders import Orders, steps_of
 from dagc.lab.settings import timed_alone
 from dagc.lab.strategy import find
 from dagc.space import Space
-from dagc.store.results import Outcome
 from tests.graphs import make_graph, spmv
 
 BLOCKS = tuple((("bx", x), ("by", y)) for x in (32, 64, 128) for y in (1, 2))
@@ -174,7 +174,7 @@ def test_the_search_finds_the_settings_of_the_kernels_that_count(domain: Orders)
     strategy = find("model")(domain, 0)
     for _ in range(40):
         candidate = strategy.propose()
-        strategy.observe(candidate, Outcome(1e-6 * _machine(domain, [candidate])[0]))
+        strategy.observe(candidate, Sample(1e-6 * _machine(domain, [candidate])[0]))
     everything = [Candidate(c.space, c.traversal, (3, 0)) for c in domain if c.settings == (0, 0)]
     assert _machine(domain, [strategy.best()])[0] <= 1.05 * min(_machine(domain, everything))
 
@@ -194,7 +194,7 @@ def test_settings_that_fail_are_left_alone(domain: Orders) -> None:
         fails = candidate.settings[0] >= 4
         failures += fails
         value = float("nan") if fails else 1e-6 * _machine(domain, [candidate])[0]
-        strategy.observe(candidate, Outcome(value, failure="run failed" if fails else ""))
+        strategy.observe(candidate, Sample(value, failure="run failed" if fails else ""))
     assert failures <= 6
     assert strategy.best().settings[0] == 3
 
@@ -203,10 +203,10 @@ def test_launches_are_timed_where_they_may_gain() -> None:
     """Once of a short op, and of a variant that is slow; most of the op that takes most of the time."""
     asked: dict[str, int] = {"short": 0, "long": 0, "slow": 0}
 
-    def of(name: str, us: float) -> tuple[LaunchSite, Callable[[int], Outcome]]:
-        def measure(number: int) -> Outcome:
+    def of(name: str, us: float) -> tuple[LaunchSite, Callable[[int], Sample]]:
+        def measure(number: int) -> Sample:
             asked[name] += 1
-            return Outcome(1e-6 * us * (1 + 0.05 * number))
+            return Sample(1e-6 * us * (1 + 0.05 * number))
 
         return LaunchSite("long" if name == "slow" else name, LINES, (1.0, 1.1, 1.2, 1.3)), measure
 
@@ -223,16 +223,16 @@ def test_what_single_launches_say_of_settings() -> None:
     site = LaunchSite("yr", LINES, (1.3, 1.2, 1.1, 1.0))
     asked: list[int] = []
 
-    def measure(number: int) -> Outcome:
+    def measure(number: int) -> Sample:
         asked.append(number)
-        return Outcome(failure="wrong result") if number == 3 else Outcome(1e-6 * (50.0 + number))
+        return Sample(failure="wrong result") if number == 3 else Sample(1e-6 * (50.0 + number))
 
     (timed,) = timed_alone([(site, measure)], 3, seed=0)
     assert len(set(asked)) == 3
     assert timed.prior[3] == float("inf")
     assert all(40 < timed.prior[number] < 60 for number in asked if number != 3)
     assert min(timed.doubts) >= 0.03
-    assert timed_alone([(site, lambda number: Outcome(failure="run failed"))], 4, seed=0) == [site]
+    assert timed_alone([(site, lambda number: Sample(failure="run failed"))], 4, seed=0) == [site]
     pool = Pool([ConfiguredSpace(_configuration("peer"), Space(spmv()), (LaunchSite("yl", BLOCKS), timed))])
     level = _level(pool, "yr")
     assert pool.prior[level] == pytest.approx(timed.prior[0])

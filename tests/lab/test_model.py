@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dagc.base.sample import Sample
 from dagc.ir.choice import Choice
 from dagc.ir.program import Action, Graph
 from dagc.ir.traversal import Issue, Record, Traversal, parse_traversal
@@ -28,7 +29,6 @@ from dagc.lab.orders import Orders
 from dagc.lab.strategy import RankingStrategy, find
 from dagc.space import Space
 from dagc.stages.program import load_graph
-from dagc.store.results import Outcome
 from tests.data.h200 import SPMV
 from tests.tiers import examples
 
@@ -287,7 +287,7 @@ def test_a_large_space_is_sampled_and_the_sample_grows() -> None:
         candidate = strategy.propose()
         assert candidate is not None
         found.append(candidate)
-        strategy.observe(candidate, Outcome(1e-6 * (50 + number % 7)))
+        strategy.observe(candidate, Sample(1e-6 * (50 + number % 7)))
     assert len(set(found)) > 40  # some are measured again
     assert strategy.best() in found
 

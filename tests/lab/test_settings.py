@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagc.base.sample import Sample
 from dagc.choice.types import Settings
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find, names
-from dagc.store.results import Outcome
 
 BLOCKS: tuple[Settings, ...] = tuple(
     (("bx", x), ("by", y)) for x, y in product((4, 8, 16, 32, 64, 128, 256), (1, 2, 4, 8, 16)) if 32 <= x * y <= 1024
@@ -49,7 +49,7 @@ def test_a_strategy_proposes_each_setting_once(name: str, settings: tuple[Settin
     proposed = []
     while (candidate := strategy.propose()) is not None:
         proposed.append(candidate)
-        strategy.observe(candidate, Outcome(1e-6 * (1 + len(proposed))))
+        strategy.observe(candidate, Sample(1e-6 * (1 + len(proposed))))
     assert sorted(proposed) == sorted(settings)
 
 
@@ -72,7 +72,7 @@ def _regret(name: str, seed: int, measured: int, with_prior: bool) -> float:
     seen = []
     for _ in range(measured):
         candidate = strategy.propose()
-        strategy.observe(candidate, Outcome(times[candidate] * noise.gauss(1, 0.01)))
+        strategy.observe(candidate, Sample(times[candidate] * noise.gauss(1, 0.01)))
         seen.append(times[candidate])
     return min(seen) / min(times.values()) - 1
 
@@ -91,5 +91,5 @@ def test_an_infinite_prior_is_not_fatal() -> None:
     domain = LaunchSettings(BLOCKS, [math.inf] * len(BLOCKS))
     strategy = find("model")(domain, 0)
     first = strategy.propose()
-    strategy.observe(first, Outcome(failure="run failed"))
+    strategy.observe(first, Sample(failure="run failed"))
     assert strategy.propose() != first

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dagc.base.sample import Sample
 from dagc.ir.choice import Choice
 from dagc.ir.traversal import Issue
 from dagc.lab import orders
@@ -25,7 +26,6 @@ from dagc.lab.strategies.mcts_min import closeness
 from dagc.lab.strategy import RankingStrategy, default, find, names
 from dagc.lab.tree import SearchTree, TreeNode
 from dagc.space import Space
-from dagc.store.results import Outcome
 from tests.graphs import halo, make_graph, spmv
 from tests.tiers import examples
 
@@ -49,7 +49,7 @@ def drain(name: str, where: Orders, seed: int = 0) -> list[Candidate]:
     strategy, out = find(name)(where, seed), []
     while (candidate := strategy.propose()) is not None:
         out.append(candidate)
-        strategy.observe(candidate, Outcome(time_of(candidate)))
+        strategy.observe(candidate, Sample(time_of(candidate)))
     return out
 
 
@@ -60,12 +60,12 @@ def test_the_model_is_repeatable_and_skips_what_is_known_or_fails() -> None:
     def first(seed: int) -> list[Candidate]:
         strategy, out = find("model")(where, seed), []
         for candidate in known:
-            strategy.observe(candidate, Outcome(time_of(candidate)))
+            strategy.observe(candidate, Sample(time_of(candidate)))
         for number in range(8):
             candidate = strategy.propose()
             assert candidate is not None
             out.append(candidate)
-            strategy.observe(candidate, Outcome(failure="hang") if number % 2 else Outcome(time_of(candidate)))
+            strategy.observe(candidate, Sample(failure="hang") if number % 2 else Sample(time_of(candidate)))
         return out
 
     found = first(1)
@@ -99,7 +99,7 @@ def test_every_second_of_the_first_measurements_is_uniform() -> None:
             candidate = strategy.propose()
             assert candidate is not None
             out.append(candidate)
-            strategy.observe(candidate, Outcome(1e-6 * len(candidate.traversal.entries)))
+            strategy.observe(candidate, Sample(1e-6 * len(candidate.traversal.entries)))
         return out
 
     runs = [first(seed) for seed in range(8)]
@@ -118,7 +118,7 @@ def test_what_may_be_the_fastest_is_measured_again() -> None:
         candidate = strategy.propose()
         assert candidate is not None
         times[candidate] += 1
-        strategy.observe(candidate, Outcome(1e-6 * len(candidate.traversal.entries) * random.gauss(1, 0.04)))
+        strategy.observe(candidate, Sample(1e-6 * len(candidate.traversal.entries) * random.gauss(1, 0.04)))
     middle = sorted(len(c.traversal.entries) for c in where)[71]
     again = [c for c, number in times.items() if number > 1]
     assert len(again) >= 3
@@ -138,7 +138,7 @@ def test_failures_are_not_proposed_again(name: str) -> None:
     while (candidate := strategy.propose()) is not None:
         assert candidate not in where
         where.add(candidate)
-        strategy.observe(candidate, Outcome(failure="hang: a rank"))
+        strategy.observe(candidate, Sample(failure="hang: a rank"))
     assert len(where) == 142
 
 
@@ -148,11 +148,11 @@ def test_what_is_known_is_not_proposed(name: str) -> None:
     known = list(where)[::3]
     strategy = find(name)(where, 1)
     for candidate in known:
-        strategy.observe(candidate, Outcome(time_of(candidate)))
+        strategy.observe(candidate, Sample(time_of(candidate)))
     found = []
     while (candidate := strategy.propose()) is not None:
         found.append(candidate)
-        strategy.observe(candidate, Outcome(time_of(candidate)))
+        strategy.observe(candidate, Sample(time_of(candidate)))
     assert sorted(map(repr, found)) == sorted(repr(c) for c in where if c not in known)
 
 
@@ -164,7 +164,7 @@ def test_the_tree_remembers_what_was_observed_below_each_node(seed: int, number:
     for _ in range(number):
         candidate = tree.propose()
         assert candidate is not None
-        tree.observe(candidate, Outcome(time_of(candidate)))
+        tree.observe(candidate, Sample(time_of(candidate)))
 
     def check(node: TreeNode) -> list[float]:
         below = [t for child in node.children.values() for t in check(child)]
@@ -198,7 +198,7 @@ def test_a_space_that_cannot_be_counted() -> None:
             candidate = strategy.propose()
             assert candidate is not None
             found.add(candidate)
-            strategy.observe(candidate, Outcome(1.0))
+            strategy.observe(candidate, Sample(1.0))
         assert len(found) == 30
 
 
@@ -225,7 +225,7 @@ def test_the_model_finds_the_fastest_soon() -> None:
     for _ in range(12):
         candidate = strategy.propose()
         assert candidate is not None
-        strategy.observe(candidate, Outcome(1e-6 * true(candidate) * random.gauss(1, 0.02)))
+        strategy.observe(candidate, Sample(1e-6 * true(candidate) * random.gauss(1, 0.02)))
     choice = strategy.best()
     assert choice is not None
     assert true(choice) <= 1.03 * fastest
@@ -258,13 +258,13 @@ REPLAYED = """
 from zlib import crc32
 from benchmarks.machines.family import draw
 from dagc.lab.strategy import find
-from dagc.store.results import Outcome
+from dagc.base.sample import Sample
 machine = draw(18)
 strategy = find("model")(machine.domain, 0)
 for _ in range(20):
     candidate = strategy.propose()
     noise = 1 + crc32(repr(candidate).encode()) % 1000 / 20000
-    strategy.observe(candidate, Outcome(machine.truth(candidate) * noise))
+    strategy.observe(candidate, Sample(machine.truth(candidate) * noise))
     print(candidate)
 """
 

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dagc.base.sample import Sample
 from dagc.lab.candidate import Candidate
-from dagc.lab.engine import PriorResult, SearchOptions, Summary, explore
+from dagc.lab.engine import SearchOptions, Summary, explore
 from dagc.lab.orders import Orders
 from dagc.lab.strategies import model
 from dagc.lab.strategy import find, names
-from dagc.store.results import Outcome, judging, rank
+from dagc.store.results import judging, rank
 from tests.data.jacobi import jacobi_search
 from tests.lab.test_strategies import domain, time_of
 from tests.tiers import examples
@@ -105,9 +106,9 @@ class Stubborn:
     def propose(self) -> Candidate:
         return self.random.choice(EVERYTHING)
 
-    def observe(self, candidate: Candidate, outcome: Outcome) -> None:
-        if not outcome.failure:
-            self.seen[candidate] = outcome.value
+    def observe(self, candidate: Candidate, sample: Sample) -> None:
+        if not sample.failure:
+            self.seen[candidate] = sample.value
 
     def best(self) -> Candidate | None:
         return next(iter(self.ranked(1)), None)
@@ -125,23 +126,22 @@ class Noisy:
         self.confirming: dict[Candidate, list[float]] = {}
         self.now = 0.0
 
-    def measure(self, candidate: Candidate) -> Outcome:
+    def measure(self, candidate: Candidate) -> Sample:
         self.now += 1.0
         if Random(repr(candidate)).random() < 0.05:
-            return Outcome(failure="run failed")
+            return Sample(failure="run failed")
         factor = self.random.gauss(1, self.noise) * (2 if self.random.random() < self.disturbed else 1)
-        return Outcome(UNIT * time_of(candidate) * factor, iterations=1)
+        return Sample(UNIT * time_of(candidate) * factor, iterations=1)
 
     def begin(self, candidate: Candidate) -> Candidate:
         return candidate
 
-    def add(self, key: Candidate, outcome: Outcome, purpose: str = "search") -> None:
-        self.values.setdefault(key, []).append(outcome.value)
-        if purpose == "confirm":
-            self.confirming.setdefault(key, []).append(outcome.value)
-
-    def fail(self, key: Candidate, failure: str) -> None:
-        pass
+    def add(self, key: Candidate, sample: Sample) -> None:
+        if sample.failure:
+            return
+        self.values.setdefault(key, []).append(sample.value)
+        if sample.purpose == "confirm":
+            self.confirming.setdefault(key, []).append(sample.value)
 
 
 def searched(
@@ -210,7 +210,7 @@ def test_a_model_that_agrees_is_kept(seed: int) -> None:
     """With disturbed measurements too: the model of the laboratory on a machine that is as it assumes."""
     where, machine = domain(), Noisy(seed, 0.02, 0.03)
     times = {c: 1 + 0.1 * len(c.traversal.entries) for c in EVERYTHING}
-    machine.measure = lambda c: Outcome(  # type: ignore[method-assign]
+    machine.measure = lambda c: Sample(  # type: ignore[method-assign]
         UNIT * times[c] * machine.random.gauss(1, 0.02) * (2 if machine.random.random() < 0.03 else 1), iterations=1
     )
     done = explore(where, find("model")(where, seed), machine, machine, SearchOptions(budget=100))
@@ -247,10 +247,10 @@ def test_a_recorded_search_ends_with_the_best_that_it_measured(number: int) -> N
     for candidate, seconds in recorded[:number]:
         times.setdefault(candidate, []).append(seconds)
     strategy, least = find("model")(where, 0), min(map(median, times.values()))
-    known = [PriorResult(candidate, tuple(values)) for candidate, values in times.items()]
+    known = {candidate: list(map(Sample, values)) for candidate, values in times.items()}
 
-    def measure(candidate: Candidate) -> Outcome:
-        return Outcome(median(times[candidate]), iterations=1)
+    def measure(candidate: Candidate) -> Sample:
+        return Sample(median(times[candidate]), iterations=1)
 
     machine = Noisy(0, 0.0, 0.0)
     machine.measure = measure  # type: ignore[method-assign]

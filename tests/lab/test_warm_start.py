@@ -12,11 +12,11 @@ import pytest
 from benchmarks.machines.evaluate import reached
 from benchmarks.machines.family import draw
 from dagc.base.errors import UsageError
+from dagc.base.sample import Sample
 from dagc.lab.orders import Orders
 from dagc.lab.strategy import find
 from dagc.recipes.explore import explore
 from dagc.stages.options import ExploreOptions
-from dagc.store.results import Outcome
 from tests.data.h200 import SPMV, h200_file
 
 RECORDS = Path(__file__).parents[2] / "benchmarks/results/2026-11-21-4xh200-explore"
@@ -64,7 +64,7 @@ def test_another_one_that_was_fastest_elsewhere_follows_where_the_first_is_fast(
     for _ in range(12):
         candidate = strategy.propose()
         proposed.append(candidate)
-        strategy.observe(candidate, Outcome(1e-4 * (2 if candidate not in known else 1 if holds else 4)))
+        strategy.observe(candidate, Sample(1e-4 * (2 if candidate not in known else 1 if holds else 4)))
     assert proposed[4] == known[-1]
     assert (known[-2] in proposed) == holds
     assert not set(proposed[:4]) & set(known)
@@ -83,7 +83,7 @@ def test_knowledge_of_another_size_helps_and_nonsense_does_little_harm(factor: f
         factors, choices = drawn.noise.factors(Random(seed)), []
         for _ in range(15):
             candidate = strategy.propose()
-            strategy.observe(candidate, Outcome(drawn.truth(candidate) * next(factors)))
+            strategy.observe(candidate, Sample(drawn.truth(candidate) * next(factors)))
             choices.append(drawn.truth(strategy.best()))
         return reached(choices, best)
 

@@ -12,7 +12,7 @@ from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Record, Traversal, Wait, parse_traversal, traversal_text
 from dagc.lab.configurations import configuration_of
 from dagc.learn.rules.tree import LearnedRules, learn
-from dagc.learn.rules.types import Sample
+from dagc.learn.rules.types import Example
 from dagc.space import Space
 from dagc.store.results import Implementation, ImplementationId, Measurement, Results, TraceSpan
 from tests.data.h200 import RUN, SPMV, h200_graph, h200_results, program_of
@@ -61,7 +61,7 @@ def h200_traced() -> Results:
 def learned_of(results: Results, graphs: dict[Choice, Graph]) -> LearnedRules:
     """Rules, as `dagc report` learns them."""
     samples = [
-        Sample(
+        Example(
             graphs[i.configuration],
             i.configuration,
             parse_traversal(i.traversal, graphs[i.configuration]),

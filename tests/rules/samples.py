@@ -12,7 +12,7 @@ from dagc.ir.program import Graph
 from dagc.ir.traversal import Traversal, parse_traversal
 from dagc.learn.rules.labels import Outliers
 from dagc.learn.rules.tree import LearnedRules, learn
-from dagc.learn.rules.types import Sample
+from dagc.learn.rules.types import Example
 from dagc.space import Space
 from tests.data.h200 import PASSES, h200_graph, h200_results
 from tests.graphs import make_graph
@@ -20,17 +20,17 @@ from tests.graphs import make_graph
 NONE = Choice(())
 
 
-def samples_of(graph: Graph, seconds: Callable[[Traversal], float] = lambda t: 1.0) -> list[Sample]:
+def samples_of(graph: Graph, seconds: Callable[[Traversal], float] = lambda t: 1.0) -> list[Example]:
     """Every implementation of a graph, with times made up."""
-    return [Sample(graph, NONE, t, seconds(t)) for t in Space(graph)]
+    return [Example(graph, NONE, t, seconds(t)) for t in Space(graph)]
 
 
 @cache
-def h200_samples() -> tuple[Sample, ...]:
+def h200_samples() -> tuple[Example, ...]:
     """All 2036, in the order of their IDs, with the median of their five passes."""
     graph = h200_graph()
     return tuple(
-        Sample(
+        Example(
             graph, i.configuration, parse_traversal(i.traversal, graph), i.value(), PASSES, i.times(),
             tuple(m.order for m in i.measurements),
         )

@@ -17,7 +17,7 @@ from dagc.cli.main import main
 from dagc.ir.program import Value
 from dagc.ir.traversal import Issue
 from dagc.learn.rules.across import Input, across, claim_of, render_across
-from dagc.learn.rules.types import Sample
+from dagc.learn.rules.types import Example
 from dagc.recipes.results import Loaded, message_bytes, rules_across
 from tests.data.h200 import h200_file
 from tests.graphs import spmv
@@ -28,30 +28,30 @@ RECORDS = ROOT / "benchmarks/results/2026-11-21-4xh200-explore"
 GRAPH = spmv()
 
 
-def _late(sample: Sample, a: str, b: str) -> bool:
+def _late(sample: Example, a: str, b: str) -> bool:
     at = {GRAPH.ops[e.op].name: i for i, e in enumerate(sample.traversal.entries) if isinstance(e, Issue)}
     return at[a] > at[b]
 
 
-def _input(name: str, slow: Callable[[Sample], float], noise: float = 0.002, **facts: Value) -> Input:
+def _input(name: str, slow: Callable[[Example], float], noise: float = 0.002, **facts: Value) -> Input:
     """200 implementations drawn by lot, each measured four times; `slow`: how much slower each is than the best."""
     random = Random(name)
     samples = []
     for sample in random.sample(samples_of(GRAPH), 200):
         times = tuple((1 + slow(sample)) * random.gauss(1, noise) for _ in range(4))
-        samples.append(Sample(GRAPH, sample.configuration, sample.traversal, sorted(times)[1], 4, times, (0, 1, 2, 3)))
+        samples.append(Example(GRAPH, sample.configuration, sample.traversal, sorted(times)[1], 4, times, (0, 1, 2, 3)))
     return Input(name, tuple(facts.items()), tuple(samples), noise)
 
 
-def _yl_first(sample: Sample) -> float:
+def _yl_first(sample: Example) -> float:
     return 0.2 * _late(sample, "yl", "post_send")
 
 
-def _yl_last(sample: Sample) -> float:
+def _yl_last(sample: Example) -> float:
     return 0.2 * (not _late(sample, "yl", "post_send"))
 
 
-def _sizes(slow: Callable[[Sample], float], *sizes: int) -> list[Input]:
+def _sizes(slow: Callable[[Example], float], *sizes: int) -> list[Input]:
     return [_input(f"rows={rows}", slow, rows=rows) for rows in sizes]
 
 

@@ -24,7 +24,7 @@ from dagc.learn.rules.judging import FEWEST, accuracy, estimate, in_order
 from dagc.learn.rules.labels import classify_times, with_estimates
 from dagc.learn.rules.text import Findings, render
 from dagc.learn.rules.tree import learn
-from dagc.learn.rules.types import Sample
+from dagc.learn.rules.types import Example
 from dagc.recipes.results import estimated
 from dagc.space import Space
 from tests.graphs import make_graph, spmv
@@ -40,12 +40,12 @@ def slow(graph: Graph, traversal: Traversal) -> bool:
     return names.index("yl") > names.index("post_send")
 
 
-def made_up(seed: int, outliers: int = 0) -> tuple[list[Sample], list[Sample]]:
+def made_up(seed: int, outliers: int = 0) -> tuple[list[Example], list[Example]]:
     """(60 measured of the SpMV, all of it without noise): 20 % slower where yl is issued after post_send."""
     graph, random = spmv(), Random(seed)
     whole = []
     for traversal in Space(graph):
-        whole.append(Sample(graph, NONE, traversal, 1e-4 * (1.2 if slow(graph, traversal) else 1.0)))
+        whole.append(Example(graph, NONE, traversal, 1e-4 * (1.2 if slow(graph, traversal) else 1.0)))
     measured = [replace(s, value=s.value * random.gauss(1, NOISE)) for s in random.sample(whole, 60)]
     fast = [i for i, s in enumerate(measured) if s.value < 1.1e-4]
     for i in fast[:outliers]:
@@ -53,7 +53,7 @@ def made_up(seed: int, outliers: int = 0) -> tuple[list[Sample], list[Sample]]:
     return measured, whole
 
 
-def text(sample: Sample) -> str:
+def text(sample: Example) -> str:
     return sample.configuration.text + traversal_text(sample.traversal, sample.graph)
 
 
@@ -131,7 +131,7 @@ def test_several_configurations() -> None:
     graph = make_graph([("a", True), ("b", True), ("c", False)], [("a", "c")], 2)
     space = list(Space(graph))
     assert 2 * len(space) > FEWEST
-    samples = [Sample(graph, c, t, 1e-5 * f) for c, f in ((first, 1), (second, 3)) for t in space]
+    samples = [Example(graph, c, t, 1e-5 * f) for c, f in ((first, 1), (second, 3)) for t in space]
     found = estimated(samples[:-2] if len(samples) > FEWEST + 1 else samples, NOISE).samples
     assert len(found) == len(samples)
     assert all(s.value == pytest.approx(1e-5 if s.configuration == first else 3e-5, rel=0.2) for s in found)

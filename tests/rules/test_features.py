@@ -12,7 +12,7 @@ from dagc import load_graph
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
 from dagc.learn.rules.features import Implications, Samples
-from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature, Sample
+from dagc.learn.rules.types import Example, FeatureKind, Rule, RuleFeature
 from dagc.space import Space
 from tests.graphs import make_graph, spmv
 from tests.measure.conftest import SAMPLES
@@ -106,7 +106,7 @@ def test_pairs_of_values() -> None:
 def test_ops_that_only_some_configurations_have() -> None:
     one = make_graph([("a", True), ("b", True), ("x", True)], [])
     other = make_graph([("a", True), ("b", True)], [])
-    samples = [Sample(g, _configured(more=g is one), t, 1.0) for g in (one, other) for t in Space(g)]
+    samples = [Example(g, _configured(more=g is one), t, 1.0) for g in (one, other) for t in Space(g)]
     table = Samples.of(samples)
     texts = {f.text(truth) for f in table.features()[0] for truth in (True, False)}
     assert {"a, b in the same stream", "a, b in different streams"} <= texts

@@ -14,7 +14,7 @@ from dagc.ir.traversal import Issue, Traversal
 from dagc.learn.rules.features import Samples
 from dagc.learn.rules.judging import FEWEST_OF_HALVES, RuleSetVerdict, accuracy, check, in_halves
 from dagc.learn.rules.tree import LearnedRules, learn
-from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature, RuleSet, Sample
+from dagc.learn.rules.types import Example, FeatureKind, Rule, RuleFeature, RuleSet
 from tests.data.h200 import h200_results
 from tests.graphs import spmv
 from tests.rules.samples import h200_learned, h200_samples, samples_of
@@ -126,7 +126,7 @@ def test_two_hundred_single_measurements_of_the_h200_data() -> None:
     random, results = Random(0), h200_results()
     chosen = random.sample(list(zip(h200_samples(), results.implementations, strict=True)), 400)
     part = learn(
-        [Sample(s.graph, s.configuration, s.traversal, random.choice(i.times())) for s, i in chosen], results.noise
+        [Example(s.graph, s.configuration, s.traversal, random.choice(i.times())) for s, i in chosen], results.noise
     )
     whole = h200_samples()
     found = accuracy(part, Samples.of(whole), [s.value for s in whole])
@@ -140,7 +140,7 @@ def test_two_hundred_single_measurements_of_the_h200_data() -> None:
 
 
 @cache
-def _some() -> list[Sample]:
+def _some() -> list[Example]:
     """An eighth of the implementations of the SpMV."""
     graph = spmv()
     return samples_of(graph, _slow_if_early(graph))[::8]

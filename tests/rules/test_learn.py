@@ -16,7 +16,7 @@ from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue
 from dagc.learn.rules.features import Implications, Samples
 from dagc.learn.rules.tree import learn, paths
-from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature, Sample
+from dagc.learn.rules.types import Example, FeatureKind, Rule, RuleFeature
 from dagc.space import Space
 from tests.data.h200 import h200_results
 from tests.graphs import make_graph, spmv
@@ -64,7 +64,7 @@ def test_the_order_of_samples_does_not_matter() -> None:
 
 @pytest.mark.thorough
 def test_equal_times_do_not_make_the_order_matter() -> None:
-    samples = [Sample(s.graph, s.configuration, s.traversal, round(s.value, 6)) for s in h200_samples()[::5]]
+    samples = [Example(s.graph, s.configuration, s.traversal, round(s.value, 6)) for s in h200_samples()[::5]]
     assert learn(samples).rule_sets == learn(samples[::-1]).rule_sets
 
 
@@ -93,7 +93,7 @@ def test_the_rule_that_makes_the_times_is_found() -> None:
     assert learned.satisfied(sample) == learned.rule_sets[0]
 
 
-def _at_random(samples: list[Sample]) -> list[Sample]:
+def _at_random(samples: list[Example]) -> list[Example]:
     """As measured once, in random order."""
     order = Random(7).sample(range(len(samples)), len(samples))
     return [replace(s, times=(s.value,), orders=(place,)) for s, place in zip(samples, order, strict=True)]
@@ -103,7 +103,7 @@ def test_a_transport_is_a_rule() -> None:
     """The fastest class of a union of configurations is that of one of them, although its graph has other ops."""
     host, nccl = spmv(), make_graph([("pack", True), ("swap", True), ("yl", True)], [("pack", "swap")])
     samples = [
-        Sample(graph, Choice((("transport", name),)), t, seconds * (1 + 0.001 * i))
+        Example(graph, Choice((("transport", name),)), t, seconds * (1 + 0.001 * i))
         for graph, name, seconds in ((host, "mpi_host", 2.0), (nccl, "nccl", 1.0))
         for i, t in enumerate(list(Space(graph))[:30])
     ]
@@ -118,7 +118,7 @@ def test_every_implementation_of_a_union_follows_exactly_one_rule_set() -> None:
     host = spmv()
     swapped = make_graph([("pack", True), ("swap", True), ("yl", True), ("y", True)], [("pack", "swap"), ("swap", "y")])
     samples = [
-        Sample(graph, Choice((("capture", capture), ("transport", name))), t, seconds + random.random())
+        Example(graph, Choice((("capture", capture), ("transport", name))), t, seconds + random.random())
         for graph, name, seconds in ((host, "mpi_host", 5.0), (swapped, "nccl", 1.0), (swapped, "peer", 1.5))
         for capture in (False, True)
         for t in list(Space(graph))[:40]

@@ -16,7 +16,7 @@ from dagc.learn.rules.judging import accuracy
 from dagc.learn.rules.labels import Outliers, Repeats, by_chance, classify_times, most_by_chance
 from dagc.learn.rules.text import Findings, render
 from dagc.learn.rules.tree import learn
-from dagc.learn.rules.types import Sample
+from dagc.learn.rules.types import Example
 from tests.data.h200 import h200_results
 from tests.graphs import spmv
 from tests.rules.samples import h200_outliers, h200_samples, samples_of
@@ -71,7 +71,7 @@ def test_learning_draws_a_rare_fast_class_once_it_is_confirmed() -> None:
     random = Random(3)
     made = samples_of(spmv(), lambda _: random.gauss(1.0, NOISE))
     fast = {id(s) for s in made[500:516]}
-    samples = [Sample(s.graph, s.configuration, s.traversal, 0.8 * s.value if id(s) in fast else s.value)
+    samples = [Example(s.graph, s.configuration, s.traversal, 0.8 * s.value if id(s) in fast else s.value)
                for s in made]  # fmt: skip
     samples = [replace(s, times=(s.value,), orders=(i,)) for i, s in enumerate(random.sample(samples, len(samples)))]
     best = sorted(samples, key=lambda s: s.value)[:20]
@@ -163,7 +163,7 @@ def test_single_passes_of_the_h200_data_have_no_class_of_outliers_only() -> None
     for seed in range(6):
         random = Random(seed)
         chosen = random.sample(list(zip(whole, results.implementations, strict=True)), 400)
-        part = [Sample(s.graph, s.configuration, s.traversal, random.choice(i.times())) for s, i in chosen]
+        part = [Example(s.graph, s.configuration, s.traversal, random.choice(i.times())) for s, i in chosen]
         for all_classes in lost:
             learned = learn(part, results.noise, all_classes=all_classes, outliers=outliers)
             for c in learned.classes.classes:
@@ -177,7 +177,7 @@ def test_single_passes_of_the_h200_data_have_no_class_of_outliers_only() -> None
 def test_what_was_dropped_is_told() -> None:
     random = Random(9)
     made = samples_of(spmv(), lambda t: random.gauss(1.0, NOISE))[:200]
-    samples = [*made[:-2], *(Sample(s.graph, s.configuration, s.traversal, 1.4 + 0.01 * i)
+    samples = [*made[:-2], *(Example(s.graph, s.configuration, s.traversal, 1.4 + 0.01 * i)
                              for i, s in enumerate(made[-2:]))]  # fmt: skip
     learned = learn(samples, NOISE)
     words = "a neighbouring class would have 2 implementations, and noise and outliers may put up to "

@@ -11,7 +11,7 @@ import pytest
 from dagc.learn.rules.features import Samples
 from dagc.learn.rules.judging import accuracy
 from dagc.learn.rules.tree import LearnedRules, grow, held_out, learn, others
-from dagc.learn.rules.types import Sample
+from dagc.learn.rules.types import Example
 from tests.data.h200 import h200_results
 from tests.rules.samples import h200_learned, h200_outliers, h200_samples
 
@@ -78,7 +78,7 @@ def test_few_judged_samples_are_in_different_folds() -> None:
     assert (found.error, found.folds) == (0.0, 10)
 
 
-def _part() -> tuple[list[Sample], float]:
+def _part() -> tuple[list[Example], float]:
     """A quarter of the implementations, each with one of its passes."""
     chosen = list(zip(h200_samples(), h200_results().implementations, strict=True))[::4]
     return [replace(s, value=i.measurements[0].value, measurements=1) for s, i in chosen], h200_results().noise

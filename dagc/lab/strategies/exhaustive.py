@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import ClassVar, Generic
 
+from dagc.base.sample import Sample
 from dagc.lab.domain import C, Domain
-from dagc.store.results import Outcome
 
 
 class Strategy(Generic[C]):
@@ -28,5 +28,5 @@ class Strategy(Generic[C]):
                 return candidate
         return None
 
-    def observe(self, candidate: C, outcome: Outcome) -> None:
+    def observe(self, candidate: C, sample: Sample) -> None:
         self.seen.add(candidate)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Generic
 
+from dagc.base.sample import Sample
 from dagc.lab.domain import C, Domain
 from dagc.lab.tree import SearchTree, TreeNode
-from dagc.store.results import Outcome
 
 
 def closeness(child: TreeNode, parent: TreeNode, root: TreeNode) -> float:
@@ -31,5 +31,5 @@ class Strategy(Generic[C]):
     def propose(self) -> C | None:
         return self.tree.propose()
 
-    def observe(self, candidate: C, outcome: Outcome) -> None:
-        self.tree.observe(candidate, outcome)
+    def observe(self, candidate: C, sample: Sample) -> None:
+        self.tree.observe(candidate, sample)

@@ -8,8 +8,8 @@ from random import Random
 from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
+from dagc.base.sample import Sample
 from dagc.lab.domain import C, Domain, Surrogate
-from dagc.store.results import Outcome
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +45,7 @@ class Strategy(Generic[C]):
 
     def __init__(self, domain: Domain[C], seed: int) -> None:
         self.domain, self.random = domain, Random(seed)
-        self.before: list[tuple[C, Outcome]] = []  # observations before the model was built
+        self.before: list[tuple[C, Sample]] = []  # observations before the model was built
         self.measured = 0
         self.observed = 0  # measurements, of failed ones too
         self.grown_with = -RENEW
@@ -117,21 +117,21 @@ class Strategy(Generic[C]):
             expected = np.where(rows == ranked[0], mean[ranked[1]], expected)
         return expected_gain(expected, moved, float(mean[ranked[0]]))
 
-    def observe(self, candidate: C, outcome: Outcome) -> None:
+    def observe(self, candidate: C, sample: Sample) -> None:
         if self._built is None:
-            self.before.append((candidate, outcome))
+            self.before.append((candidate, sample))
             return
         self._built.extend([candidate])
         self.closed.add(candidate)
         self.observed += 1
         row = self._built.row[candidate]
         self._states.extend(bytes(max(0, row + 1 - len(self._states))))
-        self._states[row] = _FAILED if math.isnan(outcome.value) else _TIMED
-        if math.isnan(outcome.value):
+        self._states[row] = _FAILED if math.isnan(sample.value) else _TIMED
+        if math.isnan(sample.value):
             self._built.fail(candidate)
         else:
             self.measured += 1
-            self._built.observe(candidate, outcome.value * 1e6)
+            self._built.observe(candidate, sample.value * 1e6)
 
     def expected(self, candidate: C) -> tuple[float, float] | None:
         """What the model expects of a candidate in its pool, once it is fitted."""
@@ -179,8 +179,8 @@ class Strategy(Generic[C]):
             model.extend(self.domain if self._whole else self._sample())
             # Those that are not in the sample, all at once: each addition copies the arrays.
             model.extend(candidate for candidate, _ in self.before)
-            for candidate, outcome in self.before:
-                self.observe(candidate, outcome)
+            for candidate, sample in self.before:
+                self.observe(candidate, sample)
         if not self._whole and self.measured - self.grown_with >= RENEW:
             self.grown_with = self.measured
             self._grow(self._built)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import ClassVar, Generic
 
+from dagc.base.sample import Sample
 from dagc.lab.domain import C, Domain
-from dagc.store.results import Outcome
 
 _TRIES = 1000
 
@@ -43,5 +43,5 @@ class Strategy(Generic[C]):
         self.left = left - 1
         return number
 
-    def observe(self, candidate: C, outcome: Outcome) -> None:
+    def observe(self, candidate: C, sample: Sample) -> None:
         self.seen.add(candidate)

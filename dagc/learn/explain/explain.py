@@ -35,7 +35,7 @@ from dagc.learn.explain.pairs import (
 from dagc.learn.rules.features import Implications, Naming, Samples
 from dagc.learn.rules.text import cell, finite, in_form, why_no_rules
 from dagc.learn.rules.tree import LearnedRules
-from dagc.learn.rules.types import Rule, RuleSet, Sample
+from dagc.learn.rules.types import Example, Rule, RuleSet
 
 # ---- mechanisms ----
 
@@ -270,7 +270,7 @@ def ask(
     arguments are those of dagc.learn.explain.edits.questions.
     """
     configured = domain.spaces[best.space]
-    own = learned.satisfied(Sample(configured.graph, configured.configuration, best.traversal, 0.0))
+    own = learned.satisfied(Example(configured.graph, configured.configuration, best.traversal, 0.0))
     notes = []
     reason = why_no_rules(learned)
     if reason:

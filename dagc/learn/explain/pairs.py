@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from random import Random
 from statistics import median, median_low
 
 from dagc.base.objective import TIME, Objective
+from dagc.base.sample import EXPLAIN, Sample
 from dagc.base.statistics import shift_interval
 from dagc.ir.choice import Choice
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine, Store
 from dagc.learn.rules.types import Floats, Rule
-from dagc.store.results import Outcome
 
 LEAST_NOISE = 0.01  # assumed relative standard deviation of a single measurement if it is not known
 MOST_MARGIN = 0.05  # maximal margin for "costs nothing", however noisy the machine
@@ -327,25 +327,22 @@ def _pair(
     order = (best, one.edit) if best_first else (one.edit, best)
     values: dict[Candidate, float] = {}
     for candidate in order:
-        outcome = _measure(candidate, machine, store)
-        if outcome.failure:
+        sample = _measure(candidate, machine, store)
+        if sample.failure:
             if candidate == one.edit:
-                one.failure = outcome.failure
+                one.failure = sample.failure
             return
-        values[candidate] = outcome.value
+        values[candidate] = sample.value
     one.best.append(values[best])
     one.edited.append(values[one.edit])
     one.ratios.append(values[one.edit] / values[best])
 
 
-def _measure(candidate: Candidate, machine: Machine[Candidate], store: Store[Candidate]) -> Outcome:
+def _measure(candidate: Candidate, machine: Machine[Candidate], store: Store[Candidate]) -> Sample:
     key = store.begin(candidate)
-    outcome = machine.measure(candidate)
-    if outcome.failure:
-        store.fail(key, outcome.failure)
-    else:
-        store.add(key, outcome, "explain")
-    return outcome
+    sample = replace(machine.measure(candidate), purpose=EXPLAIN)
+    store.add(key, sample)
+    return sample
 
 
 def _interval(ratios: Sequence[float]) -> tuple[float, float, float, float]:

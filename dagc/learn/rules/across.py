@@ -31,7 +31,7 @@ from dagc.ir.program import Value, shown
 from dagc.learn.rules.features import Implications, Samples
 from dagc.learn.rules.labels import noise_of
 from dagc.learn.rules.text import cell, finite, in_form, percent, rule_json
-from dagc.learn.rules.types import Bools, Floats, Rule, RuleFeature, Sample
+from dagc.learn.rules.types import Bools, Example, Floats, Rule, RuleFeature
 
 LOSS = 0.01  # median loss of the followers at which rules hold
 WORST = 0.03  # and its 95th percentile
@@ -50,7 +50,7 @@ class Input:
 
     name: str
     facts: tuple[tuple[str, Value], ...]
-    samples: tuple[Sample, ...]
+    samples: tuple[Example, ...]
     noise: float
 
     def fact(self, name: str) -> Value | None:
@@ -202,7 +202,7 @@ class _Table:
         return Loss(len(losses), float(np.median(losses)), float(np.quantile(losses, 0.95)))
 
 
-def best_of(samples: Sequence[Sample]) -> float:
+def best_of(samples: Sequence[Example]) -> float:
     """The value of the best: chosen by one half of the measurements, judged by the other half.
 
     If samples were measured once, or only some of them again, the median of the fastest (with selection bias).

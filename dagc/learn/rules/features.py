@@ -18,7 +18,7 @@ from dagc.ir.plan import kernel_of
 from dagc.ir.program import Graph, KernelOp, OpId, Value, shown
 from dagc.ir.sym import Var
 from dagc.ir.traversal import Traversal
-from dagc.learn.rules.types import Bools, FeatureKind, Ints, Rule, RuleFeature, Sample
+from dagc.learn.rules.types import Bools, Example, FeatureKind, Ints, Rule, RuleFeature
 
 # ---- names of the entries of a traversal ----
 
@@ -196,7 +196,7 @@ class Samples:
         self._column, self._lane = column, lane
 
     @staticmethod
-    def of(samples: Iterable[Sample]) -> Samples:
+    def of(samples: Iterable[Example]) -> Samples:
         return Samples([(s.graph, s.configuration, s.traversal) for s in samples])
 
     def __len__(self) -> int:

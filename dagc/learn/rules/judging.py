@@ -14,7 +14,7 @@ from dagc.ir.traversal import traversal_text
 from dagc.learn.rules.features import Samples
 from dagc.learn.rules.labels import FEWEST_OF_ONE, Outliers, noise_of
 from dagc.learn.rules.tree import LearnedRules, learn
-from dagc.learn.rules.types import Bools, Classes, Floats, Halves, Rule, RuleSet, Sample
+from dagc.learn.rules.types import Bools, Classes, Example, Floats, Halves, Rule, RuleSet
 
 # ---- accuracy ----
 # How well rules from a part of a space classify all of it (Table V of the Tenzing paper).
@@ -107,7 +107,7 @@ TOLERANCE = 0.01
 _FAR = 0.95
 
 
-def in_halves(samples: Iterable[Sample], noise: float, draws: int = DRAWS) -> Halves | None:
+def in_halves(samples: Iterable[Example], noise: float, draws: int = DRAWS) -> Halves | None:
     """Learn rules from one half of the measured samples and judge them by the other, and the other way round.
 
     `noise` as for `learn`. `draws`: of the halves, by lot; equal samples, in any order, give an equal result. None for
@@ -139,7 +139,7 @@ def in_halves(samples: Iterable[Sample], noise: float, draws: int = DRAWS) -> Ha
 
 
 def _of_half(
-    training: Sequence[Sample], test: Sequence[Sample], noise: float
+    training: Sequence[Example], test: Sequence[Example], noise: float
 ) -> tuple[Accuracy, float, Sequence[float], float] | None:
     """The accuracy, the slowest time of class 1, the times of its followers, and the best of `test`; None without
     rules."""
@@ -290,7 +290,7 @@ class Estimates:
     spread   median relative deviation of measured times from their median: the error of a constant
     """
 
-    samples: tuple[Sample, ...]
+    samples: tuple[Example, ...]
     error: float
     spread: float
 
@@ -300,13 +300,13 @@ class Estimates:
         return self.error > self.spread / 2
 
 
-def in_order(samples: Sequence[Sample]) -> list[Sample]:
+def in_order(samples: Sequence[Example]) -> list[Example]:
     """Sorted in an order that depends neither on times nor on the given order."""
     return sorted(samples, key=lambda s: (s.configuration.text, traversal_text(s.traversal, s.graph)))
 
 
 def estimate(
-    measured: Sequence[Sample], others: Sequence[Sample], simulate: Simulate, noise: float = math.nan
+    measured: Sequence[Example], others: Sequence[Example], simulate: Simulate, noise: float = math.nan
 ) -> Estimates:
     """All of `measured`, then all of `others`, with times as described above; the given times of `others` are ignored.
 

@@ -35,7 +35,7 @@ from statistics import median
 from typing import Any
 
 from dagc.ir.traversal import traversal_text
-from dagc.learn.rules.types import Bools, Boundary, Classes, Floats, Ints, PerformanceClass, Sample
+from dagc.learn.rules.types import Bools, Boundary, Classes, Example, Floats, Ints, PerformanceClass
 
 # ---- classes that may be chance ----
 
@@ -389,7 +389,7 @@ class Evidence:
     repeated: Ints
 
     @staticmethod
-    def of(samples: Sequence[Sample], answers: Bools) -> Evidence:
+    def of(samples: Sequence[Example], answers: Bools) -> Evidence:
         import numpy as np
 
         in_time = all(s.orders for s in samples)

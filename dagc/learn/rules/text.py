@@ -14,7 +14,7 @@ from dagc.ir.traversal import traversal_text
 from dagc.learn.rules.judging import Accuracy, CheckedRuleSet, Estimates, RuleSetVerdict
 from dagc.learn.rules.labels import FEWEST_TO_CUT
 from dagc.learn.rules.tree import LearnedRules, TreeError
-from dagc.learn.rules.types import Boundary, Classes, Halves, Rule, RuleSet, Sample
+from dagc.learn.rules.types import Boundary, Classes, Example, Halves, Rule, RuleSet
 
 FORMATS = ("text", "md", "json")
 
@@ -32,7 +32,7 @@ class Findings:
     accuracy: Accuracy | None = None
     sets: int = 3
     estimates: Estimates | None = None
-    best: Sample | None = None
+    best: Example | None = None
     advice: tuple[str, ...] = ()
     objective: Objective = TIME
 

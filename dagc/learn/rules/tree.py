@@ -36,7 +36,7 @@ from dagc.learn.rules.labels import (
     tested,
     with_estimates,
 )
-from dagc.learn.rules.types import Bools, Classes, Floats, Halves, Ints, Node, Rule, RuleFeature, RuleSet, Sample, Tree
+from dagc.learn.rules.types import Bools, Classes, Example, Floats, Halves, Ints, Node, Rule, RuleFeature, RuleSet, Tree
 
 # ---- CART with Gini impurity and balanced classes, its size by Algorithm 1 ----
 
@@ -378,7 +378,7 @@ class LearnedRules:
     halves      how rules of one half of the samples do on the other half; None: not requested, or too few samples
     """
 
-    samples: tuple[Sample, ...]
+    samples: tuple[Example, ...]
     classes: Classes
     labels: tuple[int, ...]
     features: tuple[RuleFeature, ...]
@@ -400,7 +400,7 @@ class LearnedRules:
         answers = {feature: samples.ask(feature) for feature in used}
         return [int(leaf) for leaf in classify(self.tree, answers, len(samples))]
 
-    def classify(self, *samples: Sample) -> list[int]:
+    def classify(self, *samples: Example) -> list[int]:
         """The class, from 0 for the fastest, that the tree assigns to each sample. Their times are ignored."""
         return [self.tree.nodes[leaf].number for leaf in self.leaves(Samples.of(samples))]
 
@@ -408,14 +408,14 @@ class LearnedRules:
         """The rule sets of a class, those with the most samples first."""
         return tuple(rule_set for rule_set in self.rule_sets if rule_set.number == number)
 
-    def satisfied(self, sample: Sample) -> RuleSet:
+    def satisfied(self, sample: Example) -> RuleSet:
         """The rule set that an implementation follows: exactly one."""
         leaf = self.leaves(Samples.of([sample]))[0]
         return next(rule_set for rule_set in self.rule_sets if rule_set.leaf == leaf)
 
 
 def learn(
-    samples: Iterable[Sample],
+    samples: Iterable[Example],
     noise: float = math.nan,
     *,
     all_classes: bool = False,
@@ -463,7 +463,7 @@ def learn(
 
 
 def classes_of(
-    samples: Iterable[Sample], noise: float = math.nan, outliers: Outliers | None = None, level: float = LEVEL
+    samples: Iterable[Example], noise: float = math.nan, outliers: Outliers | None = None, level: float = LEVEL
 ) -> Classes:
     """The classes of `learn`, without a tree. Raises ValueError without samples."""
     return _drawn(samples, noise, False, PERCENTILE, outliers, level).classes
@@ -473,8 +473,8 @@ def classes_of(
 class _Drawn:
     """Samples, fastest first; the measured ones of them; all as a table; and the classes of the measured ones."""
 
-    samples: tuple[Sample, ...]
-    measured: tuple[Sample, ...]
+    samples: tuple[Example, ...]
+    measured: tuple[Example, ...]
     table: Samples
     features: tuple[RuleFeature, ...]
     answers: Bools
@@ -482,7 +482,7 @@ class _Drawn:
 
 
 def _drawn(
-    samples: Iterable[Sample],
+    samples: Iterable[Example],
     noise: float,
     all_classes: bool,
     percentile: float,
@@ -508,8 +508,8 @@ def _drawn(
     return _Drawn(chosen, measured, table, features, answers, classes)
 
 
-def _sorted(samples: Iterable[Sample]) -> tuple[Sample, ...]:
-    def key(s: Sample) -> tuple[float, str, str]:
+def _sorted(samples: Iterable[Example]) -> tuple[Example, ...]:
+    def key(s: Example) -> tuple[float, str, str]:
         return s.value, s.configuration.text, traversal_text(s.traversal, s.graph)
 
     return tuple(sorted(samples, key=key))
@@ -522,7 +522,7 @@ def _cost(held: TreeError | None, costs: Sequence[float]) -> float:
     return math.inf if len(costs) > 1 and not held.helps else held.cost
 
 
-def _labelled(chosen: Sequence[Sample], measured: Sequence[Sample], classes: Classes) -> tuple[Classes, Ints]:
+def _labelled(chosen: Sequence[Example], measured: Sequence[Example], classes: Classes) -> tuple[Classes, Ints]:
     """(the classes of all samples, the class of each); `measured`: the samples that gave the boundaries."""
     import numpy as np
 
@@ -532,7 +532,7 @@ def _labelled(chosen: Sequence[Sample], measured: Sequence[Sample], classes: Cla
     return with_estimates(classes, times), np.array([classes.of(t) for t in times])
 
 
-def _wrong(labels: Ints, samples: Sequence[Sample], classes: Classes) -> Bools:
+def _wrong(labels: Ints, samples: Sequence[Example], classes: Classes) -> Bools:
     """Whether a class is wrong for a sample by more than the noise. Shape (samples, classes)."""
     import numpy as np
 

@@ -23,7 +23,7 @@ Floats: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Example:
     """An implementation and its value: the median of `measurements` measurements, an estimate if that is 0.
 
     times    the single measurements, in the order taken; empty if unknown
