@@ -78,10 +78,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A file of `benchmarks/results` with tables. `kind`: `results` or `tuned`."""
+    """A file of `benchmarks/results` with tables. `kind`: `results` or `tuned`; `file`: the program when it ran."""
 
     path: Path
     kind: str
+    file: str
     params: tuple[tuple[str, object], ...]
     sources: tuple[tuple[str, str], ...] = field(repr=False)
     choosers: tuple[tuple[str, str], ...] = field(repr=False)
@@ -93,7 +94,7 @@ class Record:
     @property
     def program(self) -> str:
         """The path of its text among its sources."""
-        return next(path for path, _ in self.sources if path.endswith(".dag")).lstrip("/")
+        return next(path for path, _ in self.sources if path.endswith(self.file)).lstrip("/")
 
 
 # ---- records --------------------------------------------------------------------------------
@@ -110,15 +111,17 @@ def records() -> list[Record]:
     """All of them, ordered by name."""
     out = []
     with tempfile.TemporaryDirectory() as folder:
-        for path in sorted(p for p in RECORDS.rglob("*.db*") if p.suffix == ".db" or p.name.endswith(".db.xz")):
+        packed = list(RECORDS.rglob("*.db.xz"))
+        for path in sorted([*packed, *({*RECORDS.rglob("*.db")} - {file.with_suffix("") for file in packed})]):
             file = sqlite3.connect(unpack(path, Path(folder)))
             tables = {row[0] for row in file.execute("SELECT name FROM sqlite_master")}
             name, column = ("tune_chooser", "op") if "tune_chooser" in tables else ("chooser", "domain")
             choosers = tuple(file.execute(f"SELECT {column}, chooser FROM {name}")) if name in tables else ()
             sources = tuple(file.execute("SELECT path, text FROM source"))
-            params = json.loads(next(file.execute("SELECT value FROM meta WHERE key = 'params'"))[0])
+            meta = dict(file.execute("SELECT key, value FROM meta"))
             file.close()
-            out.append(Record(path, "tuned" if choosers else "results", tuple(params.items()), sources, choosers))
+            kind, params = "tuned" if choosers else "results", tuple(json.loads(meta["params"]).items())
+            out.append(Record(path, kind, meta["path"], params, sources, choosers))
     return out
 
 
@@ -440,6 +443,11 @@ def keep(file: Path, text: str, began: float) -> None:
     print(f"{time.monotonic() - began:6.1f} s  {file.parent.name}/{file.stem}", flush=True)
 
 
+def unpacked(root: Path) -> set[Path]:
+    """The records that stand beside their compressed files."""
+    return {file for packed in (root / "benchmarks/results").rglob("*.xz") if (file := packed.with_suffix("")).exists()}
+
+
 def run_figures(only: str, output: Path) -> None:
     """Write what the quick blocks of docs/figures.md and REPLAYS print, by the benchmarks of the dagc that runs."""
     from benchmarks import figures
@@ -451,9 +459,11 @@ def run_figures(only: str, output: Path) -> None:
     for number, (name, script) in enumerate(scripts):
         title = f"{number}-{Path(name).name}"
         if only in f"figures/{title}":
-            began = time.monotonic()
+            began, before = time.monotonic(), unpacked(figures.ROOT)
             script = f"set -euo pipefail\ncd {figures.ROOT}\n{script}"
             done = subprocess.run(["bash", "-c", script], check=False, capture_output=True, text=True)
+            for file in unpacked(figures.ROOT) - before:
+                file.unlink()
             text = masked(f"{script}\n{done.stdout}exit code {done.returncode}\n".replace(sys.executable, "python"))
             keep(output / "figures" / f"{title}.txt", text, began)
 
