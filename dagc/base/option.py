@@ -23,9 +23,9 @@ class Option:
     spelling  `--quiet`, `--top N`, `--format {text,md}`; a positional argument `FILE`, of which one or more `FILE...`
     help      one line; the default is added to it, unless it mentions one
     parse     text -> value; raises ArgumentTypeError
-    name      of the value among the arguments; that of the field
-    default   the value where the option is not given. A switch gives the opposite
-    several   makes the value of an option that may be repeated from its values
+    name      of the value among the arguments: that of the field, else the spelling
+    default   the value where the option is not given. A switch, by default False, gives the opposite
+    several   makes the value of an option that may be repeated from its values, by default none
     required  whether the command needs it
     only      one of these has to be given, or the option has no effect: `--active`, `--as library or --as wheel`. Those
               that the command does not have do not count
@@ -43,6 +43,13 @@ class Option:
     only: str = ""
     without: str = ""
     leaves: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", self.flag.strip("-.").replace("-", "_").lower())
+        if self.default is None and self.flag.startswith("-"):
+            default = self.several(()) if self.several else None if self.value else False
+            object.__setattr__(self, "default", default)
 
     @property
     def flag(self) -> str:
@@ -72,11 +79,9 @@ class Option:
         return f"{self.help} (default: {self.constant})".lstrip() if self.constant else self.help
 
 
-def option(
-    spelling: str, help: str = "", parse: Callable[[str], Any] = str, *, default: Any = None, **rest: Any
-) -> Any:
+def option(spelling: str, help: str, parse: Callable[[str], Any] = str, **rest: Any) -> Any:
     """A field of a data class that is an option; the arguments are those of `Option`."""
-    return as_field(Option(spelling, help, parse, default=default, **rest))
+    return as_field(Option(spelling, help, parse, **rest))
 
 
 def as_field(option: Option) -> Any:
@@ -84,10 +89,15 @@ def as_field(option: Option) -> Any:
     return field(default=option.default, metadata={"option": option})
 
 
-def options_of(kind: type, *names: str) -> tuple[Option, ...]:
-    """The options that the fields of a data class are, in their order; `names`: of these fields alone."""
-    found = {f.name: f.metadata["option"] for f in fields(kind) if "option" in f.metadata}
-    return tuple(replace(found[name], name=name) for name in names or found)
+def options_of(*kinds: type) -> tuple[Option, ...]:
+    """The options that the fields of these data classes are."""
+    return tuple(o for kind in kinds for o in named(kind, *(f.name for f in fields(kind) if "option" in f.metadata)))
+
+
+def named(kind: type, *names: str) -> tuple[Option, ...]:
+    """The options that the fields of these names are."""
+    found = {f.name: f.metadata["option"] for f in fields(kind) if f.name in names}
+    return tuple(replace(found[name], name=name) for name in names)
 
 
 def alternatives(names: Iterable[str]) -> str:

@@ -10,31 +10,24 @@ from dagc.ir.enums import Transport
 
 INCLUDE = Option(
     "-I DIR", "additional directory to search for the program's files (include, setup); may be repeated",
-    name="include", default=(), several=tuple,
+    name="include", several=tuple,
 )  # fmt: skip
-FILE = (Option("FILE", "the .dag file", name="file"), INCLUDE)
+FILE = (Option("FILE", "the .dag file"), INCLUDE)
 DEFINES = Option(
     "-D NAME=VALUE", "override a parameter or fix a decision (rows=1000, transport=mpi_cuda, yl.block=128); may be"
-    " repeated", name="defines", default=(), several=tuple,
+    " repeated", name="defines", several=tuple,
 )  # fmt: skip
-STREAMS = Option("--streams N", "streams to use (default: the program's, else 2)", positive, name="streams")
+STREAMS = Option("--streams N", "streams to use (default: the program's, else 2)", positive)
 TRANSPORT = Option(
     "--transport NAME",
-    f"{alternatives(t.value for t in Transport)} (default: the first that the program allows)",
-    name="transport",
+    f"{alternatives(transport.value for transport in Transport)} (default: the first that the program allows)",
 )
-PROGRAM = (*FILE, STREAMS, TRANSPORT, DEFINES)  # a program, and values for its decisions
-QUIET = Option("--quiet", "no notes, no progress display", name="quiet", default=False)
+QUIET = Option("--quiet", "no notes, no progress display")
 
 
 def output(value: str, help: str, required: bool = False) -> Option:
     """-o."""
     return Option(f"-o {value}", help, name="output", required=required)
-
-
-def switch(flag: str, help: str) -> Option:
-    """An option without a value."""
-    return Option(flag, help, name=flag.strip("-").replace("-", "_"), default=False)
 
 
 def defines_of(args: argparse.Namespace, *names: str) -> dict[str, str]:

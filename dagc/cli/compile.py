@@ -6,19 +6,10 @@ import argparse
 import sys
 
 from dagc.base.errors import counted
-from dagc.base.option import Option, options_of
+from dagc.base.option import Option, named, options_of
 from dagc.cli.arguments import DEFINES, FILE, QUIET, STREAMS, TRANSPORT, defines_of, output
 from dagc.cli.parser import Command, options_from
-from dagc.stages.options import (
-    ChooserOptions,
-    CompileOptions,
-    FormOptions,
-    OutputOptions,
-    PointerOptions,
-    RankOptions,
-    RunOptions,
-    TargetOptions,
-)
+from dagc.stages import options as parts
 from dagc.stages.orders import OrderOptions
 
 
@@ -29,7 +20,7 @@ def _compile(args: argparse.Namespace) -> int:
     from dagc.report.display import Display
     from dagc.report.stages import Printer, stages
 
-    options = options_from(args, CompileOptions, defines=defines_of(args, "streams", "transport"))
+    options = options_from(args, parts.CompileOptions, defines=defines_of(args, "streams", "transport"))
     printer = Printer(stages(args.print_after), partial(print, end="", flush=True))
     done = compile(args.file, args.output, options, display=Display(quiet=args.quiet), printer=printer)
     if done.result is not None or not args.run:  # of several ranks, the first reports
@@ -53,38 +44,28 @@ def _setup(args: argparse.Namespace) -> int:
 COMMANDS = {
     "compile": Command(
         _compile,
-        (
-            *FILE,
-            output("DIR", "output directory (default: dagc-out/PROGRAM)"),
-            *options_of(TargetOptions),
-            DEFINES,
-            *options_of(CompileOptions, "traversal"),
-            STREAMS,
-            TRANSPORT,
-            *options_of(OrderOptions),
-            *options_of(FormOptions),
-            Option(
-                "--print-after STAGES",
-                "print the program after these stages, with commas: lower, messages, edges, traversal, plan; or all",
-                name="print_after",
-                default="",
-            ),
-            *options_of(RunOptions, "run", "ranks", "seed", "seconds", "repeats", "watchdog"),
-            *options_of(PointerOptions),
-            *options_of(OutputOptions),
-            *options_of(ChooserOptions),
-            QUIET,
+        *FILE,
+        output("DIR", "output directory (default: dagc-out/PROGRAM)"),
+        *(*options_of(parts.TargetOptions), DEFINES),
+        *(*named(parts.CompileOptions, "traversal"), STREAMS, TRANSPORT),
+        *options_of(OrderOptions),
+        *named(parts.FormOptions, "form", "name", "build"),
+        Option(
+            "--print-after STAGES",
+            "print the program after these stages, with commas: lower, messages, edges, traversal, plan; or all",
+            default="",
         ),
+        *options_of(parts.RunOptions, parts.PointerOptions),
+        *named(parts.FormOptions, "force"),
+        *options_of(parts.ChooserOptions),
+        QUIET,
     ),
     "setup": Command(
         _setup,
-        (
-            *FILE,
-            DEFINES,
-            *options_of(RankOptions),
-            output("DIR", "output directory; `bench --data DIR` reads it", required=True),
-            *options_of(RunOptions, "seed"),
-            QUIET,
-        ),
+        *(*FILE, DEFINES),
+        *named(parts.RunOptions, "ranks"),
+        output("DIR", "output directory; `bench --data DIR` reads it", required=True),
+        *named(parts.RunOptions, "seed"),
+        QUIET,
     ),
 }

@@ -7,8 +7,8 @@ A parser knows no defaults: its namespace has what was given, and nothing else.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from dagc.base.errors import UsageError
@@ -17,29 +17,27 @@ from dagc.base.option import Option
 Options = TypeVar("Options")
 
 
-@dataclass(frozen=True, slots=True)
 class OneOf:
     """Options of which at most one may be given, exactly one if `required`."""
 
-    options: tuple[Option, ...]
-    required: bool = False
+    def __init__(self, *options: Option, required: bool = False) -> None:
+        self.options, self.required = options, required
 
 
-@dataclass(frozen=True, slots=True)
 class Command:
-    """A command: what it does with its arguments, whose options are in the order of its help. Returns the exit code."""
+    """What a command does with its arguments, whose exit code it returns, and its options in the order of the help."""
 
-    run: Callable[[argparse.Namespace], int]
-    entries: tuple[Option | OneOf, ...]
+    def __init__(self, run: Callable[[argparse.Namespace], int], *entries: Option | OneOf) -> None:
+        self.run, self._entries = run, entries
 
     @property
-    def options(self) -> Iterator[Option]:
-        for entry in self.entries:
-            yield from entry.options if isinstance(entry, OneOf) else (entry,)
+    def options(self) -> tuple[Option, ...]:
+        """All options and positional arguments."""
+        return tuple(o for entry in self._entries for o in (entry.options if isinstance(entry, OneOf) else (entry,)))
 
     def fill(self, parser: argparse.ArgumentParser) -> None:
         """Add the options to a parser."""
-        for entry in self.entries:
+        for entry in self._entries:
             if isinstance(entry, OneOf):
                 group = parser.add_mutually_exclusive_group(required=entry.required)
                 for option in entry.options:

@@ -6,13 +6,14 @@ import argparse
 import sys
 
 from dagc.base.errors import MissingTool, counted
-from dagc.base.option import Option, duration, natural, options_of
-from dagc.cli.arguments import INCLUDE, PROGRAM, QUIET, defines_of, output, switch
+from dagc.base.option import Option, duration, named, natural, options_of
+from dagc.cli.arguments import DEFINES, FILE, INCLUDE, QUIET, STREAMS, TRANSPORT, defines_of, output
 from dagc.cli.parser import Command, OneOf
 from dagc.stages.orders import OrderOptions
 
 _LOWERING = ("streams", "transport")
-_JSON = switch("--json", "print JSON")
+_PROGRAM = (*FILE, STREAMS, TRANSPORT, DEFINES)
+_JSON = Option("--json", "print JSON")
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -131,68 +132,39 @@ def _doctor(args: argparse.Namespace) -> int:
 COMMANDS = {
     "count": Command(
         _count,
-        (
-            *PROGRAM,
-            Option(
-                "--time T",
-                "time limit such as 90s or 10m, then print a lower bound (default: none)",
-                duration,
-                name="time",
-            ),
-            *options_of(OrderOptions, "unroll"),
-            _JSON,
-            QUIET,
-        ),
+        *_PROGRAM,
+        Option("--time T", "time limit such as 90s or 10m, then print a lower bound (default: none)", duration),
+        *named(OrderOptions, "unroll"),
+        *(_JSON, QUIET),
     ),
     "list": Command(
         _list,
-        (
-            *PROGRAM,
-            Option("--limit N", "only the first N (default: all)", natural, name="limit"),
-            *options_of(OrderOptions),
-            OneOf(
-                (
-                    switch("--json", "one JSON object a line: id, traversal"),
-                    switch("--plain", "only texts, without IDs"),
-                )
-            ),
-            QUIET,
-        ),
+        *_PROGRAM,
+        Option("--limit N", "only the first N (default: all)", natural),
+        *options_of(OrderOptions),
+        OneOf(Option("--json", "one JSON object a line: id, traversal"), Option("--plain", "only texts, without IDs")),
+        QUIET,
     ),
     "show": Command(
         _show,
-        (
-            *PROGRAM,
-            Option("--format {text,dot,svg,html}", name="format", default="text"),
-            Option(
-                "--fold",
-                "one round of each loop (default: all rounds; html has both)",
-                name="fold",
-                default=False,
-                without="--format html",
-            ),
-            output("PATH", "write to PATH instead of standard output"),
-            QUIET,
-        ),
+        *_PROGRAM,
+        Option("--format {text,dot,svg,html}", default="text"),
+        Option("--fold", "one round of each loop (default: all rounds; html has both)", without="--format html"),
+        output("PATH", "write to PATH instead of standard output"),
+        QUIET,
     ),
-    "check": Command(_check, PROGRAM),
+    "check": Command(_check, *_PROGRAM),
     "fmt": Command(
         _fmt,
-        (
-            Option("FILE...", ".dag texts", name="files"),
-            switch("--check", "change nothing; exit with 1 if a file would change"),
-            switch("--stdout", "print the result, change nothing"),
-        ),
+        Option("FILE...", ".dag texts", name="files"),
+        Option("--check", "change nothing; exit with 1 if a file would change"),
+        Option("--stdout", "print the result, change nothing"),
     ),
     "init": Command(
         _init,
-        (
-            Option("NAME", "the new directory; its last part is the name of the program", name="directory"),
-            Option(
-                "--from SAMPLE", "copy a sample instead (spmv, heat, ...); an unknown name lists them", name="sample"
-            ),
-        ),
+        Option("NAME", "the new directory; its last part is the name of the program", name="directory"),
+        Option("--from SAMPLE", "copy a sample instead (spmv, heat, ...); an unknown name lists them", name="sample"),
     ),
-    "lsp": Command(_lsp, (INCLUDE, switch("--stdio", "communicate by standard input and output (the only way)"))),
-    "doctor": Command(_doctor, (_JSON,)),
+    "lsp": Command(_lsp, INCLUDE, Option("--stdio", "communicate by standard input and output (the only way)")),
+    "doctor": Command(_doctor, _JSON),
 }

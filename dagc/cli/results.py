@@ -9,25 +9,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from dagc.base.errors import counted
-from dagc.base.option import Option, natural, options_of, positive
-from dagc.cli.arguments import DEFINES, FILE, INCLUDE, QUIET, STREAMS, defines_of, output, switch
+from dagc.base.option import Option, named, natural, options_of, positive
+from dagc.cli.arguments import DEFINES, FILE, INCLUDE, QUIET, STREAMS, defines_of, output
 from dagc.cli.parser import Command, OneOf, options_from
-from dagc.stages.options import (
-    EarlierOptions,
-    ExplainOptions,
-    ExploreOptions,
-    FormOptions,
-    MeasuringOptions,
-    OpenOptions,
-    OutputOptions,
-    PointerOptions,
-    RankOptions,
-    SpaceOptions,
-    StrategyOptions,
-    TargetOptions,
-    WatchdogOptions,
-    objective_option,
-)
+from dagc.stages import options as parts
 from dagc.stages.orders import OrderOptions
 
 
@@ -42,7 +27,7 @@ def _explore(args: argparse.Namespace) -> int:
     from dagc.build.ranks import ranks_or_default
     from dagc.recipes import explore as api
 
-    options = options_from(args, ExploreOptions, ranks=ranks_or_default(args.ranks))
+    options = options_from(args, parts.ExploreOptions, ranks=ranks_or_default(args.ranks))
     done = api.explore(args.file, args.output, options, defines_of(args, "streams"))
     if done is not None:  # of several ranks, the first reports
         print(done.render(), end="")
@@ -83,7 +68,7 @@ def _explain(args: argparse.Namespace) -> int:
     from dagc.recipes import explain as api
 
     with nullcontext() if args.format == "text" else _others_to_stderr():
-        text, code = api.explain(args.results, options_from(args, ExplainOptions), args.format)
+        text, code = api.explain(args.results, options_from(args, parts.ExplainOptions), args.format)
     print(text, end="")
     return code
 
@@ -128,135 +113,91 @@ def _merge(args: argparse.Namespace) -> int:
     return 0
 
 
-_RESULTS = Option("RESULTS", "a results file of `dagc explore`", name="results")
-_OBJECTIVE = objective_option("that of the search")
-_FORMAT = Option("--format {text,md,json}", name="format", default="text")
-_OF_ONE = "several results files"  # without these: options of `rules`
+_RESULTS = Option("RESULTS", "a results file of `dagc explore`")
+_OBJECTIVE = parts.objective_option("that of the search")
+_FORMAT = Option("--format {text,md,json}", default="text")
+_MANY = "several results files"  # options of `rules` that have no effect with them
 
 COMMANDS = {
     "explore": Command(
         _explore,
-        (
-            *FILE,
-            output("PATH", "results file (default: dagc-out/PROGRAM.db)"),
-            *options_of(RankOptions),
-            *options_of(StrategyOptions),
-            *options_of(OpenOptions),
-            STREAMS,
-            DEFINES,
-            *options_of(OrderOptions),
-            *options_of(MeasuringOptions),
-            *options_of(EarlierOptions),
-            *options_of(TargetOptions),
-            *options_of(SpaceOptions),
-            *options_of(WatchdogOptions),
-            *options_of(ExploreOptions, "trace"),
-            *options_of(PointerOptions),
-            QUIET,
-        ),
+        *FILE,
+        output("PATH", "results file (default: dagc-out/PROGRAM.db)"),
+        *named(parts.RunOptions, "ranks"),
+        *options_of(parts.StrategyOptions, parts.OpenOptions),
+        *(STREAMS, DEFINES),
+        *options_of(OrderOptions, parts.MeasuringOptions, parts.EarlierOptions, parts.TargetOptions),
+        *named(parts.ExploreOptions, "most", "most_configurations", "watchdog", "trace"),
+        *options_of(parts.PointerOptions),
+        QUIET,
     ),
     "best": Command(
         _best,
-        (
-            _RESULTS,
-            _OBJECTIVE,
-            output("DIR", "output directory (default: dagc-out/PROGRAM-best)"),
-            Option("--rank K", "use the implementation at this rank; 0 is the best", natural, name="rank", default=0),
-            *options_of(FormOptions),
-            Option(
-                "--plan",
-                "print the traversal and its choices, write nothing",
-                name="plan",
-                default=False,
-                leaves="--objective --rank --quiet",
-            ),
-            Option("--target {cuda,host}", "(default: that of the results file)", name="target"),
-            *options_of(OutputOptions),
-            QUIET,
-        ),
+        *(_RESULTS, _OBJECTIVE),
+        output("DIR", "output directory (default: dagc-out/PROGRAM-best)"),
+        Option("--rank K", "use the implementation at this rank; 0 is the best", natural, default=0),
+        *named(parts.FormOptions, "form", "name", "build"),
+        Option("--plan", "print the traversal and its choices, write nothing", leaves="--objective --rank --quiet"),
+        Option("--target {cuda,host}", "(default: that of the results file)"),
+        *named(parts.FormOptions, "force"),
+        QUIET,
     ),
     "rules": Command(
         _rules,
-        (
-            Option(
-                "RESULTS...",
-                "a results file of `dagc explore`; of several, rules across their inputs: FILE or NAME=FILE each",
-                name="results",
-            ),
-            _OBJECTIVE,
-            Option(
-                "--against FULL",
-                "full exploration to compare with: mark consistent rules, print the accuracy",
-                name="against",
-                without=_OF_ONE,
-            ),
-            _FORMAT,
-            Option("--sets N", "rule sets shown for each class", positive, name="sets", default=3, without=_OF_ONE),
-            Option(
-                "--classes {distinct,all}",
-                "distinct: no class boundaries below the noise floor; all: as in the paper",
-                name="classes",
-                default="distinct",
-                without=_OF_ONE,
-            ),
-            Option(
-                "--tree {pruned,full}",
-                "pruned by cross-validation, or full as in the paper (default: pruned; full with --classes all)",
-                name="tree",
-                default="pruned",
-                without=_OF_ONE,
-            ),
-            Option(
-                "--estimate",
-                "also learn from estimated times of unmeasured implementations",
-                name="estimate",
-                default=False,
-                without=_OF_ONE,
-            ),
-            QUIET,
+        Option(
+            "RESULTS...",
+            "a results file of `dagc explore`; of several, rules across their inputs: FILE or NAME=FILE each",
         ),
+        _OBJECTIVE,
+        Option(
+            "--against FULL",
+            "full exploration to compare with: mark consistent rules, print the accuracy",
+            without=_MANY,
+        ),
+        _FORMAT,
+        Option("--sets N", "rule sets shown for each class", positive, default=3, without=_MANY),
+        Option(
+            "--classes {distinct,all}",
+            "distinct: no class boundaries below the noise floor; all: as in the paper",
+            default="distinct",
+            without=_MANY,
+        ),
+        Option(
+            "--tree {pruned,full}",
+            "pruned by cross-validation, or full as in the paper (default: pruned; full with --classes all)",
+            default="pruned",
+            without=_MANY,
+        ),
+        Option("--estimate", "also learn from estimated times of unmeasured implementations", without=_MANY),
+        QUIET,
     ),
     "explain": Command(
         _explain,
-        (
-            _RESULTS,
-            _OBJECTIVE,
-            INCLUDE,
-            *options_of(ExplainOptions, "replay", "variants", "pairs", "seconds", "data", "seed"),
-            _FORMAT,
-            *options_of(WatchdogOptions),
-            *options_of(ExplainOptions, "other_machine"),
-            *options_of(PointerOptions),
-            QUIET,
-        ),
+        *(_RESULTS, _OBJECTIVE, INCLUDE),
+        *named(parts.ExplainOptions, "replay", "variants", "pairs", "seconds", "data", "seed"),
+        _FORMAT,
+        *named(parts.ExplainOptions, "watchdog", "other_machine", "mpi_takes_device_pointers"),
+        QUIET,
     ),
     "report": Command(
-        _report,
-        (_RESULTS, _OBJECTIVE, output("PATH", "output file, for example report.html", required=True), QUIET),
+        _report, _RESULTS, _OBJECTIVE, output("PATH", "output file, for example report.html", required=True), QUIET
     ),
     "export": Command(
         _export,
-        (
-            _RESULTS,
-            _OBJECTIVE,
-            OneOf(
-                (
-                    switch("--csv", "comma-separated values"),
-                    switch("--parquet", "Parquet; needs dagc[parquet] and -o"),
-                ),
-                required=True,
-            ),
-            output("PATH", "(default: standard output)"),
-            QUIET,
+        *(_RESULTS, _OBJECTIVE),
+        OneOf(
+            Option("--csv", "comma-separated values"),
+            Option("--parquet", "Parquet; needs dagc[parquet] and -o"),
+            required=True,
         ),
+        output("PATH", "(default: standard output)"),
+        QUIET,
     ),
     "merge": Command(
         _merge,
-        (
-            Option("RESULTS...", "results files", name="results"),
-            output("PATH", "output file; must not exist", required=True),
-            switch("--other-machine", "accept files of different machines"),
-            QUIET,
-        ),
+        Option("RESULTS...", "results files"),
+        output("PATH", "output file; must not exist", required=True),
+        Option("--other-machine", "accept files of different machines"),
+        QUIET,
     ),
 }

@@ -6,21 +6,10 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
-from dagc.base.option import Option, options_of
+from dagc.base.option import Option, named, options_of
 from dagc.cli.arguments import DEFINES, FILE, QUIET, defines_of, output
 from dagc.cli.parser import Command, options_from
-from dagc.stages.options import (
-    CaseOptions,
-    CellOptions,
-    EvaluationOptions,
-    LabelOptions,
-    LearningOptions,
-    LimitOptions,
-    MachineOptions,
-    SiteOptions,
-    TunedFileOptions,
-    TuneOptions,
-)
+from dagc.stages import options as parts
 
 if TYPE_CHECKING:
     from dagc.base.objective import Objective
@@ -44,7 +33,7 @@ def _run(args: argparse.Namespace) -> int:
         )
         return 0
     _alone()
-    options = options_from(args, TuneOptions, defines=defines_of(args))
+    options = options_from(args, parts.TuneOptions, defines=defines_of(args))
     from pathlib import Path
 
     from dagc.report.display import Display
@@ -147,34 +136,22 @@ def _value(value: float, objective: Objective) -> str:
 COMMANDS = {
     "tune": Command(
         _run,
-        (
-            *FILE,
-            output("PATH", "tuned file (default: dagc-out/PROGRAM-tuned.db)"),
-            *options_of(SiteOptions),
-            *options_of(CaseOptions),
-            *options_of(LabelOptions),
-            *options_of(LearningOptions),
-            Option(
-                "--evaluate",
-                "evaluate the tuned file -o at --inputs or --samples that it was not trained on",
-                name="evaluate",
-                default=False,
-            ),
-            *options_of(EvaluationOptions),
-            *options_of(LimitOptions),
-            *options_of(CellOptions, "cell", "watchdog", "flush"),
-            *options_of(TunedFileOptions),
-            *options_of(MachineOptions, "gpu", "target", "arch"),
-            DEFINES,
-            *options_of(MachineOptions, "ranks", "seed"),
-            QUIET,
-            Option(
-                "--show K",
-                "only print the rational program of this op or kernel, or of `occupancy`",
-                name="show",
-                leaves="-I -o --method --gpu -D --quiet --format",
-            ),
-            Option("--format {text,latex,c,dot,svg}", "format of --show", name="format", default="text", only="--show"),
+        *FILE,
+        output("PATH", "tuned file (default: dagc-out/PROGRAM-tuned.db)"),
+        *options_of(parts.SiteOptions, parts.CaseOptions, parts.LabelOptions, parts.LearningOptions),
+        Option("--evaluate", "evaluate the tuned file -o at --inputs or --samples that it was not trained on"),
+        *options_of(parts.EvaluationOptions, parts.LimitOptions),
+        *named(parts.CellOptions, "cell", "watchdog", "flush"),
+        *options_of(parts.TunedFileOptions),
+        *named(parts.MachineOptions, "gpu", "target", "arch"),
+        DEFINES,
+        *named(parts.MachineOptions, "ranks", "seed"),
+        QUIET,
+        Option(
+            "--show K",
+            "only print the rational program of this op or kernel, or of `occupancy`",
+            leaves="-I -o --method --gpu -D --quiet --format",
         ),
+        Option("--format {text,latex,c,dot,svg}", "format of --show", default="text", only="--show"),
     ),
 }

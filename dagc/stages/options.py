@@ -1,5 +1,6 @@
-"""Options of the commands, with their defaults: the fields are declared once, in parts by concern, and the command line
-is made of them (`dagc/base/option.py`). A function that reads a part takes the part."""
+"""Options of the commands, with their defaults, in parts by concern. The command line is made of them
+(`dagc/base/option.py`), and docs/reference/commands.md describes each. A function that reads one part takes this part.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from dagc.base.option import (
     or_help,
     positive,
     share,
-)
+)  # fmt: skip
 from dagc.base.resources import names_in
 from dagc.ir.enums import Transport
 from dagc.stages.orders import OrderOptions
@@ -30,27 +31,24 @@ Progress: TypeAlias = Callable[[int, int, str], None]
 # ---- parts of several commands --------------------------------------------------------------
 
 
+def objective_option(default: str) -> Option:
+    """--objective: an expression of metrics (`dagc.base.objective`), which is checked later."""
+    return Option(
+        "--objective time|energy|EXPRESSION", "quantity to minimise: time, cpu, energy, error, or an expression of"
+        f" them; max:EXPRESSION to maximise; --objective help lists the metrics (default: {default})",
+        or_help(_metrics),
+    )  # fmt: skip
+
+
 def _metrics() -> Iterator[str]:
     from dagc.measure.metrics import summaries  # only with --objective help
 
     return (f"{name:12} {unit:4} {summary}" for name, unit, summary in summaries())
 
 
-def objective_option(default: str) -> Option:
-    """--objective: an expression of metrics (`dagc.base.objective`)."""
-    return Option(
-        "--objective time|energy|EXPRESSION",
-        "quantity to minimise: time, cpu, energy, error, or an expression of them; max:EXPRESSION to maximise;"
-        f" --objective help lists the metrics (default: {default})",
-        or_help(_metrics),
-        name="objective",
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class TargetOptions:
-    """`target` is "cuda", "host" or None (chosen by what is installed), `arch` nvcc's name (default: the GPU's, else
-    sm_90)."""
+    """`target` None: chosen by what is installed."""
 
     target: str | None = option(
         "--target {cuda,host}", "(default: cuda if a GPU and nvcc are found, else host)", without="--replay"
@@ -63,39 +61,23 @@ class TargetOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class FormOptions:
-    """`form` is "program", "driver" (one whose driver.py is ready to run), "library" (for applications, called `name`)
-    or "wheel" (a Python package with it); `build`: whether the compiler runs."""
+    """What is written."""
 
     form: str = option(
-        "--as {program,library,wheel,driver}",
-        "a standalone program, a library for applications, a Python package of one, or a program and what its "
-        "driver.py (PyCUDA, mpi4py) calls",
-        default="program",
-    )
+        "--as {program,library,wheel,driver}", "a standalone program, a library for applications, a Python package of"
+        " one, or a program and what its driver.py (PyCUDA, mpi4py) calls", default="program",
+    )  # fmt: skip
     name: str | None = option(
         "--name NAME", "name of the library, and prefix of its functions (default: the program's name)",
         only="--as library or --as wheel",
     )  # fmt: skip
     build: bool = option("--no-build", "write only sources", default=True, without="--run")
-
-
-@dataclass(frozen=True, kw_only=True)
-class OutputOptions:
-    """`force`: write into a directory that dagc did not create."""
-
-    force: bool = option("--force", "write into a directory that dagc did not create", default=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankOptions:
-    """`ranks`: the number of ranks (default: 4, or those of mpiexec or srun)."""
-
-    ranks: int | None = option("-n RANKS", "(default: 4; under mpiexec or srun, their number)", positive, only="--run")
+    force: bool = option("--force", "write into a directory that dagc did not create")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchdogOptions:
-    """`watchdog`: seconds after which a measurement counts as hung."""
+    """When to give up."""
 
     watchdog: float = option(
         "--watchdog S", "seconds after which a measurement counts as hung", in_seconds, default=HANGS,
@@ -105,11 +87,11 @@ class WatchdogOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PointerOptions:
-    """`mpi_takes_device_pointers`: asserted of an MPI that cannot be queried."""
+    """What is known of the MPI."""
 
     mpi_takes_device_pointers: bool = option(
         "--mpi-takes-device-pointers", "assert that the MPI accepts device pointers, if it cannot be queried",
-        default=False, only="--run", without="--replay",
+        only="--run", without="--replay",
     )  # fmt: skip
 
 
@@ -117,40 +99,34 @@ class PointerOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(RankOptions):
-    """`run`: whether the program also runs, on the arrays that the user's Python code makes from `seed` for `ranks`
-    ranks. It is timed `repeats` times for `seconds`; an iteration longer than `watchdog` seconds counts as a hang."""
+class RunOptions:
+    """Whether the program also runs, on the arrays that the user's Python code makes for `ranks` ranks."""
 
-    run: bool = option(
-        "--run", "build, check the results and measure the time (runs the set-up's Python code)", default=False
-    )
+    run: bool = option("--run", "build, check the results and measure the time (runs the set-up's Python code)")
+    ranks: int | None = option("-n RANKS", "(default: 4; under mpiexec or srun, their number)", positive, only="--run")
     seed: int = option("--seed N", "seed of the set-up", natural, default=0, only="--run")
     seconds: float = option(
         "--seconds S", "length of one measurement in seconds", in_seconds, default=0.01, only="--run"
     )
     repeats: int = option("--repeats N", "measurements", positive, default=20, only="--run")
     watchdog: float = option(
-        "--watchdog S", "seconds after which an iteration counts as hung", in_seconds, default=HANGS,
-        only="--run",
-    )  # fmt: skip
+        "--watchdog S", "seconds after which an iteration counts as hung", in_seconds, default=HANGS, only="--run"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChooserOptions:
-    """`launch` is "fixed" (the values of the program) or a tuned file: its choosers are compiled in, or choose among
-    plans (docs/how-to/plans.md). The program then computes its `features` "now" (at the start), "parallel" (at the
-    start, each on a thread), "async" (during its first ops), or "beside" (during its first runs, which use the
-    defaults), and without `constraints` ignores the `require`s of variants except those on the memory."""
+    """The values of launch settings. Those of a tuned file are compiled in as choosers, or choose among plans
+    (docs/how-to/plans.md); without `constraints` the program ignores `require`s."""
 
     launch: str = option(
         "--launch fixed|TUNED", "launch settings: the program's values, or the choosers of a file of `dagc tune`",
         default="fixed",
     )  # fmt: skip
     features: str = option(
-        "--features {now,parallel,async,beside}",
-        "with --launch TUNED: compute features at the start, each on a thread, during the first ops, or the first runs",
-        default="now",
-    )
+        "--features {now,parallel,async,beside}", "with --launch TUNED: compute features at the start, each on a"
+        " thread, during the first ops, or the first runs", default="now",
+    )  # fmt: skip
     constraints: bool = option(
         "--no-constraints", "with --launch TUNED: ignore the `require`s of variants, except those on hw.memory",
         default=True,
@@ -158,13 +134,11 @@ class ChooserOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompileOptions(
-    TargetOptions, OrderOptions, FormOptions, RunOptions, PointerOptions, OutputOptions, ChooserOptions
-):
+class CompileOptions(TargetOptions, OrderOptions, FormOptions, RunOptions, PointerOptions, ChooserOptions):
     """Options of `dagc compile`.
 
     `traversal` is "first", an ID (with `unroll`: of those with an order for every round of a loop), or a file (a
-    traversal's text, or a `plan.json`). The other fields are those of the parts.
+    traversal's text, or a `plan.json`).
     """
 
     defines: Mapping[str, Any] | None = None
@@ -182,20 +156,14 @@ def _strategies() -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class StrategyOptions:
-    """What is minimised, how it is searched, and when the search ends.
-
-    `objective` None is that of the results file that is resumed or replayed, else the time; `strategy` None the default
-    of `dagc.lab.strategy`; `time` is in seconds; `until` a fraction (0.01: one percent), None: UNTIL if neither budget
-    nor time is given.
-    """
+    """What is minimised, how it is searched, and when the search ends: `time` in seconds, `until` a fraction (0.01: one
+    percent), None: UNTIL if neither budget nor time is given."""
 
     objective: str | None = as_field(objective_option("that of the resumed or replayed results file, else time"))
     strategy: str | None = option(
-        "--strategy NAME",
-        "exhaustive, random, mcts, mcts-min or model (default: model up to 512 ops, else mcts-min);"
-        " --strategy help lists them",
-        or_help(_strategies),
-    )
+        "--strategy NAME", "exhaustive, random, mcts, mcts-min or model (default: model up to 512 ops, else mcts-min);"
+        " --strategy help lists them", or_help(_strategies),
+    )  # fmt: skip
     budget: int | None = option(
         "--budget N", "number of measurements in the search (default: until 1%; random, mcts: 200; exhaustive: all)",
         positive,
@@ -204,46 +172,36 @@ class StrategyOptions:
         "--time T", "time limit of the command, such as 90s, 10m, 1.5h (default: none)", duration
     )
     until: float | None = option(
-        "--until SHARE",
-        "stop when no improvement by more than this fraction is expected (default: 1% without the above)",
-        share,
-    )
+        "--until SHARE", "stop when no improvement by more than this fraction is expected (default: 1% without the"
+        " above)", share,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenOptions:
-    """What is searched.
-
-    `transport` is "all" or names with commas, `capture` "off", "on", "both" or None (both with GPUs, off without);
-    `launch` is "search", "auto", "fixed", the path of a tuned file, or None (search); `only` is None or "orders"
-    (variants, staging and launch settings are not searched).
-    """
+    """What is searched. None: `capture` both with GPUs, off without; `launch` searched."""
 
     transport: str = option(
-        "--transport all|NAME[,NAME]",
-        f"{alternatives(t.value for t in Transport)} (default: all that the program allows and this machine supports)",
-        default="all",
-    )
+        "--transport all|NAME[,NAME]", f"{alternatives(transport.value for transport in Transport)}"
+        " (default: all that the program allows and this machine supports)", default="all",
+    )  # fmt: skip
     capture: str | None = option("--capture {off,on,both}", "CUDA graphs (default: both with GPUs, off on the host)")
     opened: tuple[str, ...] = option(
-        "--open NAME[=V1,V2]",
-        "also search this decision: per_axis, yl.block=64,128, all; may be repeated (default: variants, staging)",
-        default=(), several=tuple,
+        "--open NAME[=V1,V2]", "also search this decision: per_axis, yl.block=64,128, all; may be repeated (default:"
+        " variants, staging)", several=tuple,
     )  # fmt: skip
     launch: str | None = option(
-        "--launch search|auto|fixed|TUNED",
-        "launch settings: searched with the orders, tuned first, the program's defaults, or those of a file of"
-        " `dagc tune` (default: search; --resume: as in the results file)",
-    )
+        "--launch search|auto|fixed|TUNED", "launch settings: searched with the orders, tuned first, the program's"
+        " defaults, or those of a file of `dagc tune` (default: search; --resume: as in the results file)",
+    )  # fmt: skip
     only: str | None = option(
-        "--only {orders}",
-        "search orders, streams, transports and capture only; the rest stays at its default or -D",
+        "--only {orders}", "search orders, streams, transports and capture only; the rest stays at its default or -D"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuringOptions:
-    """How often and how long (`seconds`) each implementation is measured, and with which `seed`."""
+    """How often and how long each implementation is measured."""
 
     passes: int = option("--passes N", "measurements of each implementation", positive, default=1)
     confirm: int = option("--confirm K", "re-measure the best K at the end", natural, default=10)
@@ -256,39 +214,36 @@ class MeasuringOptions:
 class EarlierOptions:
     """Files of earlier searches and set-ups."""
 
-    resume: bool = option("--resume", "continue an existing results file", default=False, without="--replay")
+    resume: bool = option("--resume", "continue an existing results file", without="--replay")
     other_machine: bool = option(
-        "--other-machine", "continue even if the file is from another machine", default=False, only="--resume"
+        "--other-machine", "continue even if the file is from another machine", only="--resume"
     )
     warm_start: str | None = option(
-        "--warm-start RESULTS",
-        "start from the best implementations and the costs in this file (of another size, matrix or machine)",
-    )
+        "--warm-start RESULTS", "start from the best implementations and the costs in this file (of another size,"
+        " matrix or machine)",
+    )  # fmt: skip
     replay: str | None = option("--replay RESULTS", "take times from this results file instead of measuring")
     data: str | None = option("--data DIR", "arrays written by `dagc setup` (default: generated)", without="--replay")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpaceOptions:
-    """The largest space of an exhaustive search, and most configurations that are compiled."""
+class ExploreOptions(
+    StrategyOptions, OpenOptions, OrderOptions, MeasuringOptions, EarlierOptions, TargetOptions, WatchdogOptions,
+    PointerOptions,
+):  # fmt: skip
+    """Options of `dagc explore`."""
 
+    ranks: int = 4
     most: int = option(
         "--max N", "largest space for an exhaustive search", positive, default=100_000, without="another --strategy"
     )
     most_configurations: int = option(
-        "--max-configurations N", "maximal number of configurations to compile", positive, default=64,
+        "--max-configurations N",
+        "maximal number of configurations to compile",
+        positive,
+        default=64,
         without="--replay",
-    )  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExploreOptions(
-    StrategyOptions, OpenOptions, OrderOptions, MeasuringOptions, EarlierOptions, TargetOptions, SpaceOptions,
-    WatchdogOptions, PointerOptions,
-):  # fmt: skip
-    """Options of `dagc explore`; docs/reference/commands.md describes each, with its unit."""
-
-    ranks: int = 4
+    )
     trace: bool = option(
         "--no-trace", "do not trace the best and the slowest at the end", default=True, without="--replay"
     )
@@ -297,7 +252,7 @@ class ExploreOptions(
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions(WatchdogOptions, PointerOptions):
-    """Options of `dagc explain`. `seconds` and `watchdog` are in seconds; `objective` None is that of the file."""
+    """Options of `dagc explain`. `objective` None is that of the file."""
 
     objective: str | None = None
     replay: str | None = option("--replay RESULTS", "take times from this results file instead of measuring")
@@ -307,7 +262,7 @@ class ExplainOptions(WatchdogOptions, PointerOptions):
     data: str | None = option("--data DIR", "arrays written by `dagc setup` (default: generated)", without="--replay")
     seed: int = option("--seed N", "seed", natural, default=0)
     other_machine: bool = option(
-        "--other-machine", "measure even if the file is from another machine", default=False, without="--replay"
+        "--other-machine", "measure even if the file is from another machine", without="--replay"
     )
     quiet: bool = False
 
@@ -330,7 +285,8 @@ def searching() -> tuple[str, ...]:
 
 
 COSTS = "cost"  # the method that predicts a time for each answer
-METHODS = (*_SUMMARIES, *searching(), *names_in("choice/learners"))
+LEARNERS = names_in("choice/learners")
+METHODS = (*_SUMMARIES, *searching(), *LEARNERS)
 
 
 def methods() -> tuple[tuple[str, str], ...]:
@@ -346,81 +302,61 @@ def methods() -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class SiteOptions:
-    """What is tuned, and by which method: one of METHODS; "": that of the program's `select`, else `volume`.
-    `variants`: sites whose `select` names the variant, and nothing else."""
+    """What is tuned, and by which of METHODS; "": that of the program's `select`, else `volume`."""
 
-    kernels: tuple[str, ...] = option(
-        "--kernel K", "op or kernel (default: all); may be repeated", default=(), several=tuple
-    )
+    kernels: tuple[str, ...] = option("--kernel K", "op or kernel (default: all); may be repeated", several=tuple)
     method: str = option(
         "--method NAME",
-        f"volume, rational, exhaustive, {', '.join(names_in('choice/learners'))}; or help"
-        " (default: the program's `select`, else volume)",
-        or_help(lambda: (f"{name:11} {summary}" for name, summary in methods())),
-        default="",
-    )
-    variants: bool = option("--variants", "tune only what `select` names a variant for, and plans", default=False)
+        f"volume, rational, exhaustive, {', '.join(LEARNERS)}; or help (default: the program's `select`, else volume)",
+        or_help(lambda: (f"{name:11} {summary}" for name, summary in methods())), default="",
+    )  # fmt: skip
+    variants: bool = option("--variants", "tune only what `select` names a variant for, and plans")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaseOptions:
-    """The sizes and inputs that are measured.
-
-    `inputs`: lists of inputs (`dagc.study.cases`). `samples`: inputs to draw from the values after `over` (None: all
-    of these). `warm_start`: a tuned file of another machine, some of whose inputs are measured here.
-    """
+    """The sizes and inputs that are measured. `inputs`: lists as `dagc.study.cases` reads them."""
 
     sizes: str = option(
-        "--sizes SPEC",
-        "sizes such as NI=NJ=512,1000 NK=64; separate several by `;`, or repeat the option (default: the values after"
-        " `over`)",
-        default="", several="; ".join,
+        "--sizes SPEC", "sizes such as NI=NJ=512,1000 NK=64; separate several by `;`, or repeat the option (default:"
+        " the values after `over`)", several="; ".join,
     )  # fmt: skip
     inputs: tuple[str, ...] = option(
-        "--inputs LIST",
-        'inputs: globs ("train/*.mtx"), lists (@train.txt), calls ("rmat(scale = 16)"), separated by commas; may be'
-        " repeated (default: the files of `over files`)",
-        default=(), several=tuple,
+        "--inputs LIST", 'inputs: globs ("train/*.mtx"), lists (@train.txt), calls ("rmat(scale = 16)"), separated by'
+        " commas; may be repeated (default: the files of `over files`)", several=tuple,
     )  # fmt: skip
     samples: int | None = option(
         "--samples N", "draw N inputs from the values after `over` (default: all that are listed there)", positive
     )
     warm_start: str | None = option(
-        "--warm-start TUNED",
-        "also learn from this tuned file of another machine; --samples of its inputs are measured here",
-    )
+        "--warm-start TUNED", "also learn from this tuned file of another machine; --samples of its inputs are measured"
+        " here",
+    )  # fmt: skip
     check_at: str = option(
-        "--check-at SPEC",
-        "size or input at which results are compared with the reference (default: the smallest)",
+        "--check-at SPEC", "size or input at which results are compared with the reference (default: the smallest)",
         default="",
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelOptions:
-    """Which inputs are measured, of those that are listed or drawn.
-
-    `active`: by Algorithm 1 (`dagc.study.sampling`): `initial` at random, then batches of `batch` below `margin`.
-    `incremental`: the most informative inputs (by `next`), until `iterations` are labelled or `accuracy` is reached.
-    """
+    """Which inputs are measured, of those that are listed or drawn. `active` is Algorithm 1 (`dagc.study.sampling`)."""
 
     active: bool = option(
-        "--active", "with --samples: draw inputs where a random forest is unsure which variant is best", default=False
+        "--active", "with --samples: draw inputs where a random forest is unsure which variant is best"
     )
     initial: int | None = option(
-        "--initial N",
-        "with --active: random inputs before the first batch (default: a fifth of the samples, 20 or more)",
-        positive, only="--active",
+        "--initial N", "with --active: random inputs before the first batch (default: a fifth of the samples, 20 or"
+        " more)", positive, only="--active",
     )  # fmt: skip
     batch: int | None = option(
         "--batch N", "with --active: inputs per batch (default: a twentieth of the samples)", positive, only="--active"
     )
     margin: float = option(
-        "--margin U",
-        "with --active: difference of the two largest probabilities below which the forest is unsure",
+        "--margin U", "with --active: difference of the two largest probabilities below which the forest is unsure",
         share, default=MARGIN, only="--active",
     )  # fmt: skip
-    incremental: bool = option("--incremental", "measure only the most informative inputs", default=False)
+    incremental: bool = option("--incremental", "measure only the most informative inputs")
     iterations: int | None = option(
         "--iterations N", "with --incremental: inputs to measure (default: 25)", positive, only="--incremental"
     )
@@ -435,25 +371,20 @@ class LabelOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LearningOptions:
-    """What is learned.
+    """What is learned. `calls` 0: the cost of a conversion is not counted; `objective` None: that of a resumed file,
+    else the time."""
 
-    `calls`: number of calls of an op over which the cost of a conversion is spread (0: not counted). `constraints`:
-    whether `require`s of run-time values count. `objective`: the quantity to minimise (None: that of a resumed file,
-    else the time).
-    """
-
-    select_features: bool = option(
-        "--select-features", "choose features by cross-validation, cheap ones first", default=False
-    )
+    select_features: bool = option("--select-features", "choose features by cross-validation, cheap ones first")
     calls: int = option(
-        "--calls N", "spread the cost of a variant's conversion over N calls (default: not counted)", positive,
+        "--calls N",
+        "spread the cost of a variant's conversion over N calls (default: not counted)",
+        positive,
         default=0,
-    )  # fmt: skip
+    )
     constraints: bool = option(
         "--no-constraints",
-        "ignore the `require`s of variants that depend on run-time values, except those on hw.memory",
-        default=True,
-    )
+        "ignore the `require`s of variants that depend on run-time values, except those on hw.memory", default=True,
+    )  # fmt: skip
     objective: str | None = as_field(objective_option("that of a resumed file, else time"))
 
 
@@ -466,43 +397,35 @@ def _folds(text: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationOptions:
-    """Of an evaluation: `folds`, `hold_out`: at held-out training inputs, without measuring."""
+    """Evaluations at held-out training inputs, without measuring."""
 
     folds: int | None = option(
         "--folds N", "with --evaluate: N-fold cross-validation over the inputs that the file was trained on", _folds,
         only="--evaluate",
     )  # fmt: skip
     hold_out: float | None = option(
-        "--hold-out S",
-        "with --evaluate: hold out this fraction of the inputs, such as 10%, drawn by --seed; train on the others",
-        share, only="--evaluate",
+        "--hold-out S", "with --evaluate: hold out this fraction of the inputs, such as 10%, drawn by --seed; train on"
+        " the others", share, only="--evaluate",
     )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class LimitOptions:
-    """When measuring ends.
-
-    `top`: settings that are measured at each size in addition to the default, on average (0: none; None: TOP if neither
-    `budget` nor `seconds` nor `until` is given). `budget`: most cells; `seconds`: for the command, which ends at
-    `deadline`; `until`: a fraction (0.01: one percent); stops when no setting is expected to be faster by more.
-    """
+    """When measuring ends. `seconds` are for the command, which ends at `deadline`; `until` is a fraction (0.01: one
+    percent)."""
 
     top: int | None = option(
-        "--top N",
-        "measure N settings at each size in addition to the default, on average; 0: none"
-        " (default: 5, no limit with --budget, --time or --until)",
-        natural,
-    )
+        "--top N", "measure N settings at each size in addition to the default, on average; 0: none (default: 5, no"
+        " limit with --budget, --time or --until)", natural,
+    )  # fmt: skip
     budget: int | None = option("--budget N", "measure at most N settings in total (default: set by --top)", positive)
     until: float | None = option(
         "--until SHARE", "stop when no setting is expected to be faster by more than this fraction, such as 1%", share
     )
     seconds: float | None = option(
-        "--time T",
-        "time limit of the command, such as 90s, 10m, 1.5h (default: none; launch settings on the CPU: 60s)",
-        duration,
-    )
+        "--time T", "time limit of the command, such as 90s, 10m, 1.5h (default: none; launch settings on the CPU:"
+        " 60s)", duration,
+    )  # fmt: skip
     deadline: Deadline = ENDLESS
 
     @property
@@ -513,8 +436,7 @@ class LimitOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CellOptions(WatchdogOptions):
-    """Of a single setting: seconds of measuring (`cell`), and whether the L2 cache is flushed before each launch.
-    `watchdog`: as `dagc.lab.launches.Timing.allowed` says."""
+    """How a single setting is measured. `watchdog`: as `dagc.lab.launches.Timing.allowed` says."""
 
     cell: float = option("--cell S", "maximal time for one setting in seconds", in_seconds, default=0.25)
     flush: bool = option("--warm", "do not flush the L2 cache before each launch", default=True)
@@ -524,16 +446,17 @@ class CellOptions(WatchdogOptions):
 class TunedFileOptions:
     """Of the tuned file."""
 
-    resume: bool = option("--resume", "continue an existing tuned file", default=False)
+    resume: bool = option("--resume", "continue an existing tuned file")
     other_machine: bool = option(
-        "--other-machine", "with --resume or --evaluate: accept a file of another machine", default=False,
+        "--other-machine",
+        "with --resume or --evaluate: accept a file of another machine",
         only="--resume or --evaluate",
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineOptions:
-    """For which GPU and target, on how many ranks. `gpu`: a descriptor's name or file (None: by the architecture)."""
+    """For which GPU and target, on how many ranks."""
 
     gpu: str | None = option(
         "--gpu NAME",
@@ -555,7 +478,7 @@ class TuneOptions(
     SiteOptions, CaseOptions, LabelOptions, LearningOptions, EvaluationOptions, LimitOptions, CellOptions,
     TunedFileOptions, MachineOptions,
 ):  # fmt: skip
-    """Options of `dagc tune`. The fields are those of the parts."""
+    """Options of `dagc tune`."""
 
     defines: Mapping[str, Any] = field(default_factory=dict)
 

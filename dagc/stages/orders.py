@@ -12,6 +12,6 @@ class OrderOptions:
     """`unroll`: every round of a loop has an order of its own; `prune_syncs` removes redundant sync ops."""
 
     unroll: bool = option(
-        "--unroll", "an order for every round of a loop (default: one order, which its rounds repeat)", default=False
+        "--unroll", "an order for every round of a loop (default: one order, which its rounds repeat)"
     )
-    prune_syncs: bool = option("--prune-syncs", "remove redundant sync ops (default: keep)", default=False)
+    prune_syncs: bool = option("--prune-syncs", "remove redundant sync ops (default: keep)")
