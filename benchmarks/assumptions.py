@@ -26,7 +26,7 @@ from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.calibrate import MeasuredRows, assumed, scaled
 from dagc.lab.model.pool import Pool
-from dagc.learn.rules.types import Example
+from dagc.learn.types import Example
 from dagc.recipes.results import estimated
 from dagc.space import Space
 

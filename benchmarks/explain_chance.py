@@ -34,7 +34,7 @@ from dagc.base.sample import Sample
 from dagc.base.statistics import noise_floor
 from dagc.lab.candidate import Candidate
 from dagc.lab.replay import UNKEPT
-from dagc.learn.explain.pairs import (
+from dagc.learn.pairs import (
     AnsweredQuestion,
     Finding,
     PairTiming,
@@ -43,7 +43,7 @@ from dagc.learn.explain.pairs import (
     differing,
     time_pairs,
 )
-from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature
+from dagc.learn.types import FeatureKind, Rule, RuleFeature
 
 EDITS = 3  # of a rule
 PASSES = 5

@@ -46,8 +46,11 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
         "choice/surface.py", "choice/residual.py", "lab/across.py", "study/search.py",
     ),
     "simulation as the cost model of searches": ("lab/model/*", "lab/strategies/model.py"),
-    "design rules": ("learn/rules/*",),
-    "`explain`": ("learn/explain/*", "recipes/explain.py", "lab/neighbours.py"),
+    "design rules": (
+        "learn/types.py", "learn/classes.py", "learn/features.py", "learn/tree.py", "learn/judging.py", "learn/text.py",
+        "learn/across.py",
+    ),
+    "`explain`": ("learn/edits.py", "learn/pairs.py", "learn/explain.py", "recipes/explain.py", "lab/neighbours.py"),
     "tables, pictures and pages": ("report/*",),
     "merge and export of records": ("store/merge*.py", "store/export.py", "study/merged.py"),
 }  # fmt: skip

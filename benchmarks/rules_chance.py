@@ -42,9 +42,9 @@ sys.path.insert(0, str(ROOT))
 from dagc.base.statistics import noise_floor
 from dagc.ir.choice import Choice
 from dagc.ir.traversal import Traversal
-from dagc.learn.rules.labels import Outliers, Repeats, classify_times
-from dagc.learn.rules.tree import classes_of
-from dagc.learn.rules.types import Example
+from dagc.learn.classes import Outliers, Repeats, classify_times
+from dagc.learn.tree import classes_of
+from dagc.learn.types import Example
 from dagc.space import Space
 
 NOISES = ("normal", "t3", "skewed", "bursty")

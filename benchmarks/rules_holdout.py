@@ -3,7 +3,7 @@
     python -m benchmarks.rules_holdout [RESULTS.db ...] [--draws 5] [--jobs N] [--markdown F] [--json F]
 
 Without a file: the explorations of `RECORDS`. What `dagc rules` prints of halves, with more draws of them
-(`dagc.learn.rules.types.Halves` says what each column is).
+(`dagc.learn.types.Halves` says what each column is).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dagc.learn.rules.judging import in_halves
-from dagc.learn.rules.types import Halves
+from dagc.learn.judging import in_halves
+from dagc.learn.types import Halves
 from dagc.recipes.results import Loaded
 
 RECORDS = "benchmarks/results/2026-11-21-4xh200-explore"

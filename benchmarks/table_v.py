@@ -48,11 +48,11 @@ from dagc.lab.engine import Machine
 from dagc.lab.orders import Orders
 from dagc.lab.replay import ReplayMachine
 from dagc.lab.strategy import find
-from dagc.learn.rules.features import Samples
-from dagc.learn.rules.judging import accuracy
-from dagc.learn.rules.labels import Outliers
-from dagc.learn.rules.tree import LearnedRules, learn
-from dagc.learn.rules.types import Example
+from dagc.learn.classes import Outliers
+from dagc.learn.features import Samples
+from dagc.learn.judging import accuracy
+from dagc.learn.tree import LearnedRules, learn
+from dagc.learn.types import Example
 from dagc.recipes.results import (
     Loaded,
     estimated,

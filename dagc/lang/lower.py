@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 
 from dagc.base.errors import Diagnostic, Finding, ProgramError, Severity, UsageError
-from dagc.base.memory import uncollected
+from dagc.base.python import uncollected
 from dagc.base.source import Source, Span
 from dagc.cuda.lexer import indices_read, may_find_thread, words_of
 from dagc.ir import program as ir

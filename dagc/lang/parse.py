@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import Diagnostic, ProgramError
 from dagc.base.files import entry_directory, load_entry, store_entry
-from dagc.base.memory import uncollected
+from dagc.base.python import uncollected
 from dagc.base.resources import resource
 from dagc.base.source import Source, Span
 from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role

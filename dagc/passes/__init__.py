@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dagc.base.errors import Diagnostic, ProgramError, Severity, report_notes
-from dagc.base.memory import uncollected
+from dagc.base.python import uncollected
 from dagc.base.source import Source
 from dagc.ir.enums import Transport
 from dagc.ir.program import Graph, Program, Staging

@@ -26,11 +26,11 @@ from dagc.lab.configurations import Configured
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders, OrderStore, domain_of
 from dagc.lab.replay import UNKEPT, ReplayMachine
-from dagc.learn.explain.explain import Answers, Inquiry, answer, ask, explanation, render
-from dagc.learn.explain.pairs import AnsweredQuestion, Explanation, TimingOptions
-from dagc.learn.rules.labels import noise_of
-from dagc.learn.rules.text import FORMATS
-from dagc.learn.rules.tree import LearnedRules
+from dagc.learn.classes import noise_of
+from dagc.learn.explain import Answers, Explanation, Inquiry, answer, ask, explanation, render
+from dagc.learn.pairs import AnsweredQuestion, TimingOptions
+from dagc.learn.text import FORMATS
+from dagc.learn.tree import LearnedRules
 from dagc.measure.metrics import objective_for
 from dagc.measure.service import RankLink, RunnerLibrary, link_ranks
 from dagc.recipes.results import Loaded, judged, learn

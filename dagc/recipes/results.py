@@ -25,15 +25,15 @@ from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.orders import domain_of
 from dagc.lang.lower import parse_with_includes
+from dagc.learn.across import Input, across, render_across
+from dagc.learn.classes import Outliers
 from dagc.learn.disagreement import Disagreement, SpaceKind, disagreement
-from dagc.learn.rules.across import Input, across, render_across
-from dagc.learn.rules.features import Samples
-from dagc.learn.rules.judging import FEWEST, accuracy, check, estimate, in_halves, in_order
-from dagc.learn.rules.labels import Outliers
-from dagc.learn.rules.text import FORMATS, Findings, render
-from dagc.learn.rules.tree import classes_of
-from dagc.learn.rules.tree import learn as learn_rules
-from dagc.learn.rules.types import Example
+from dagc.learn.features import Samples
+from dagc.learn.judging import FEWEST, accuracy, check, estimate, in_halves, in_order
+from dagc.learn.text import FORMATS, Findings, render
+from dagc.learn.tree import classes_of
+from dagc.learn.tree import learn as learn_rules
+from dagc.learn.types import Example
 from dagc.recipes.explore import equal, fixed_lines, spread, unconfirmed
 from dagc.report.html import as_html
 from dagc.stages.artifacts import compile_traversal
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from dagc.ir.choice import Choice
     from dagc.ir.program import Graph, Value
     from dagc.lab.orders import Orders
-    from dagc.learn.rules.judging import Estimates
-    from dagc.learn.rules.tree import LearnedRules
-    from dagc.learn.rules.types import Classes
+    from dagc.learn.judging import Estimates
+    from dagc.learn.tree import LearnedRules
+    from dagc.learn.types import Classes
     from dagc.store.results import Implementation
     from dagc.store.tuned import Tuned
 
@@ -62,7 +62,7 @@ SAMPLE = 1000  # this many implementations, drawn uniformly (by random walks if 
 
 
 def estimated(samples: Sequence[Example], noise: float = math.nan) -> Estimates:
-    """The samples and the rest of the space of their configurations, with times (`dagc.learn.rules.judging.estimate`).
+    """The samples and the rest of the space of their configurations, with times (`dagc.learn.judging.estimate`).
 
     `noise` is the relative standard deviation of a single measurement. The order of the samples does not matter.
     Raises UsageError for fewer than ten.

@@ -33,7 +33,7 @@ from dagc.store.results import (
 )
 
 if TYPE_CHECKING:
-    from dagc.learn.rules.types import Boundary, Classes, Node, Tree
+    from dagc.learn.types import Boundary, Classes, Node, Tree
 
 
 # ---- data computed from the measurements before drawing: intervals, ties, labels, convergence ----

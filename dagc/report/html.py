@@ -16,9 +16,9 @@ from dagc.ir.choice import Choice
 from dagc.ir.program import Action, Graph, shown
 from dagc.ir.traversal import Entry, Traversal, parse_traversal
 from dagc.lab.orders import domain_of
-from dagc.learn.rules.text import by_chance, held_out_halves, why_no_rules
-from dagc.learn.rules.tree import LearnedRules
-from dagc.learn.rules.types import RuleSet
+from dagc.learn.text import by_chance, held_out_halves, why_no_rules
+from dagc.learn.tree import LearnedRules
+from dagc.learn.types import RuleSet
 from dagc.report import charts, si
 from dagc.report.charts import (
     AxisScale,

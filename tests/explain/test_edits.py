@@ -15,12 +15,12 @@ from dagc.ir.program import Graph
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.orders import Orders
-from dagc.learn.explain import edits
-from dagc.learn.explain.edits import questions
-from dagc.learn.explain.explain import ask
-from dagc.learn.explain.pairs import Question
-from dagc.learn.rules.features import Samples
-from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature
+from dagc.learn import edits
+from dagc.learn.edits import questions
+from dagc.learn.explain import ask
+from dagc.learn.features import Samples
+from dagc.learn.pairs import Question
+from dagc.learn.types import FeatureKind, Rule, RuleFeature
 from dagc.space import Space
 from dagc.space.proof import Prover
 from tests.data.h200 import h200_graph, h200_results

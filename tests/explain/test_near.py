@@ -13,9 +13,9 @@ from dagc.ir.program import Graph
 from dagc.ir.traversal import Traversal
 from dagc.lab.neighbours import deviations, follow, outline
 from dagc.lab.orders import carried_over
-from dagc.learn.explain.edits import breaking
-from dagc.learn.rules.features import Samples
-from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature
+from dagc.learn.edits import breaking
+from dagc.learn.features import Samples
+from dagc.learn.types import FeatureKind, Rule, RuleFeature
 from dagc.space import Space
 from dagc.space.proof import Prover
 from tests.graphs import halo, spmv

@@ -13,7 +13,7 @@ from dagc.base.sample import Sample
 from dagc.ir.choice import Choice
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.orders import Orders
-from dagc.learn.explain.pairs import (
+from dagc.learn.pairs import (
     AnsweredQuestion,
     Edit,
     Finding,
@@ -24,7 +24,7 @@ from dagc.learn.explain.pairs import (
     differing,
     time_pairs,
 )
-from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature
+from dagc.learn.types import FeatureKind, Rule, RuleFeature
 from dagc.space import Space
 from tests.graphs import spmv
 from tests.tiers import representatives

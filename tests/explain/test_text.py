@@ -16,8 +16,8 @@ from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.orders import Orders
 from dagc.lab.replay import UNKEPT, ReplayMachine
-from dagc.learn.explain.explain import answer, ask, changes, difference, explanation, mechanism, render
-from dagc.learn.explain.pairs import Explanation, TimingOptions
+from dagc.learn.explain import Explanation, answer, ask, changes, difference, explanation, mechanism, render
+from dagc.learn.pairs import TimingOptions
 from dagc.space import Space
 from tests.data.h200 import PASSES, h200_graph, h200_results
 from tests.rules.samples import h200_learned

@@ -11,8 +11,8 @@ from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Record, Traversal, Wait, parse_traversal, traversal_text
 from dagc.lab.configurations import configuration_of
-from dagc.learn.rules.tree import LearnedRules, learn
-from dagc.learn.rules.types import Example
+from dagc.learn.tree import LearnedRules, learn
+from dagc.learn.types import Example
 from dagc.space import Space
 from dagc.store.results import Implementation, ImplementationId, Measurement, Results, TraceSpan
 from tests.data.h200 import RUN, SPMV, h200_graph, h200_results, program_of

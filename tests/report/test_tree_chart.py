@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from dagc.learn.rules.types import FeatureKind, Node, RuleFeature, Tree
+from dagc.learn.types import FeatureKind, Node, RuleFeature, Tree
 from dagc.report.charts import MOST_LEAVES, MOST_WIDTH, readable_depth, tree_chart
 
 

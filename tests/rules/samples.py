@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Traversal, parse_traversal
-from dagc.learn.rules.labels import Outliers
-from dagc.learn.rules.tree import LearnedRules, learn
-from dagc.learn.rules.types import Example
+from dagc.learn.classes import Outliers
+from dagc.learn.tree import LearnedRules, learn
+from dagc.learn.types import Example
 from dagc.space import Space
 from tests.data.h200 import PASSES, h200_graph, h200_results
 from tests.graphs import make_graph

@@ -16,8 +16,8 @@ from dagc.base.errors import UsageError
 from dagc.cli.main import main
 from dagc.ir.program import Value
 from dagc.ir.traversal import Issue
-from dagc.learn.rules.across import Input, across, claim_of, render_across
-from dagc.learn.rules.types import Example
+from dagc.learn.across import Input, across, claim_of, render_across
+from dagc.learn.types import Example
 from dagc.recipes.results import Loaded, message_bytes, rules_across
 from tests.data.h200 import h200_file
 from tests.graphs import spmv

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.rules_chance import NOISES, SCALE, case, samples_of
-from dagc.learn.rules.tree import learn
+from dagc.learn.tree import learn
 from tests.data.h200 import h200_results
 from tests.rules.samples import h200_learned, h200_outliers, h200_samples
 from tests.tiers import representatives

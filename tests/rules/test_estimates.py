@@ -19,12 +19,12 @@ from dagc.ir.traversal import Issue, Traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.calibrate import fitted_simulation
 from dagc.lab.orders import Orders
-from dagc.learn.rules.features import Samples
-from dagc.learn.rules.judging import FEWEST, accuracy, estimate, in_order
-from dagc.learn.rules.labels import classify_times, with_estimates
-from dagc.learn.rules.text import Findings, render
-from dagc.learn.rules.tree import learn
-from dagc.learn.rules.types import Example
+from dagc.learn.classes import classify_times, with_estimates
+from dagc.learn.features import Samples
+from dagc.learn.judging import FEWEST, accuracy, estimate, in_order
+from dagc.learn.text import Findings, render
+from dagc.learn.tree import learn
+from dagc.learn.types import Example
 from dagc.recipes.results import estimated
 from dagc.space import Space
 from tests.graphs import make_graph, spmv

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from dagc import load_graph
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
-from dagc.learn.rules.features import Implications, Samples
-from dagc.learn.rules.types import Example, FeatureKind, Rule, RuleFeature
+from dagc.learn.features import Implications, Samples
+from dagc.learn.types import Example, FeatureKind, Rule, RuleFeature
 from dagc.space import Space
 from tests.graphs import make_graph, spmv
 from tests.measure.conftest import SAMPLES

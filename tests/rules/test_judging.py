@@ -11,10 +11,10 @@ import pytest
 
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Traversal
-from dagc.learn.rules.features import Samples
-from dagc.learn.rules.judging import FEWEST_OF_HALVES, RuleSetVerdict, accuracy, check, in_halves
-from dagc.learn.rules.tree import LearnedRules, learn
-from dagc.learn.rules.types import Example, FeatureKind, Rule, RuleFeature, RuleSet
+from dagc.learn.features import Samples
+from dagc.learn.judging import FEWEST_OF_HALVES, RuleSetVerdict, accuracy, check, in_halves
+from dagc.learn.tree import LearnedRules, learn
+from dagc.learn.types import Example, FeatureKind, Rule, RuleFeature, RuleSet
 from tests.data.h200 import h200_results
 from tests.graphs import spmv
 from tests.rules.samples import h200_learned, h200_samples, samples_of

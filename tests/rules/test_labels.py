@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagc.learn.rules.labels import classify_times, cut_again, noise_of
-from dagc.learn.rules.tree import learn
+from dagc.learn.classes import classify_times, cut_again, noise_of
+from dagc.learn.tree import learn
 from tests.data.h200 import h200_results
 from tests.rules.samples import h200_learned, h200_samples
 

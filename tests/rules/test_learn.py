@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue
-from dagc.learn.rules.features import Implications, Samples
-from dagc.learn.rules.tree import learn, paths
-from dagc.learn.rules.types import Example, FeatureKind, Rule, RuleFeature
+from dagc.learn.features import Implications, Samples
+from dagc.learn.tree import learn, paths
+from dagc.learn.types import Example, FeatureKind, Rule, RuleFeature
 from dagc.space import Space
 from tests.data.h200 import h200_results
 from tests.graphs import make_graph, spmv
@@ -89,7 +89,7 @@ def test_the_rule_that_makes_the_times_is_found() -> None:
     assert all(found.sufficient for found in learned.rule_sets)
     assert learned.tree.error == 0.0
     sample = learned.samples[0]
-    assert learned.classify(sample, learned.samples[-1]) == [0, 3]
+    assert learned.classify(Samples.of([sample, learned.samples[-1]])) == [0, 3]
     assert learned.satisfied(sample) == learned.rule_sets[0]
 
 

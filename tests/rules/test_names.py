@@ -6,8 +6,8 @@ from hypothesis import given, settings
 
 from dagc.ir.program import Graph
 from dagc.ir.traversal import parse_traversal
-from dagc.learn.rules.features import Naming, Samples
-from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature
+from dagc.learn.features import Naming, Samples
+from dagc.learn.types import FeatureKind, Rule, RuleFeature
 from dagc.space import Space
 from tests.graphs import make_graph, spmv
 from tests.rules.samples import NONE, graphs, samples_of

@@ -11,12 +11,12 @@ from statistics import median
 import numpy as np
 import pytest
 
-from dagc.learn.rules.features import Samples
-from dagc.learn.rules.judging import accuracy
-from dagc.learn.rules.labels import Outliers, Repeats, by_chance, classify_times, most_by_chance
-from dagc.learn.rules.text import Findings, render
-from dagc.learn.rules.tree import learn
-from dagc.learn.rules.types import Example
+from dagc.learn.classes import Outliers, Repeats, by_chance, classify_times, most_by_chance
+from dagc.learn.features import Samples
+from dagc.learn.judging import accuracy
+from dagc.learn.text import Findings, render
+from dagc.learn.tree import learn
+from dagc.learn.types import Example
 from tests.data.h200 import h200_results
 from tests.graphs import spmv
 from tests.rules.samples import h200_outliers, h200_samples, samples_of

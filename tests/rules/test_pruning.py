@@ -8,10 +8,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from dagc.learn.rules.features import Samples
-from dagc.learn.rules.judging import accuracy
-from dagc.learn.rules.tree import LearnedRules, grow, held_out, learn, others
-from dagc.learn.rules.types import Example
+from dagc.learn.features import Samples
+from dagc.learn.judging import accuracy
+from dagc.learn.tree import LearnedRules, grow, held_out, learn, others
+from dagc.learn.types import Example
 from tests.data.h200 import h200_results
 from tests.rules.samples import h200_learned, h200_outliers, h200_samples
 

@@ -12,11 +12,11 @@ import pytest
 
 from dagc.base.errors import UsageError
 from dagc.base.objective import TIME
-from dagc.learn.rules.features import Samples
-from dagc.learn.rules.judging import accuracy, check
-from dagc.learn.rules.text import FORMATS, Findings, render
-from dagc.learn.rules.tree import LearnedRules, learn
-from dagc.learn.rules.types import Halves
+from dagc.learn.features import Samples
+from dagc.learn.judging import accuracy, check
+from dagc.learn.text import FORMATS, Findings, render
+from dagc.learn.tree import LearnedRules, learn
+from dagc.learn.types import Halves
 from tests.graphs import make_graph, spmv
 from tests.rules.samples import h200_learned, h200_outliers, h200_samples, samples_of
 

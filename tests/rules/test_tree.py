@@ -7,19 +7,30 @@ import pytest
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.tree import DecisionTreeClassifier
 
-from dagc.learn.rules.tree import Growth, train
-from dagc.learn.rules.types import FeatureKind, RuleFeature
+from dagc.learn.tree import Growth, grow, others
+from dagc.learn.types import Bools, FeatureKind, Ints, RuleFeature, Tree
 
 
 def _features(count: int) -> list[RuleFeature]:
     return [RuleFeature(FeatureKind.BEFORE, f"a{i}", f"b{i}") for i in range(count)]
 
 
+def _grown(
+    table: Bools, labels: Ints, features: list[RuleFeature], wrong: Bools | None = None, simplify: float = 0.0
+) -> Tree:
+    """The tree of two or three classes, pruned by `wrong` if that is given, or by the cost of a leaf."""
+    classes = int(labels.max()) + 1
+    growth, tried = grow(table, labels, classes)
+    if wrong is not None or simplify:
+        growth.prune(others(labels, classes) if wrong is None else wrong, simplify)
+    return growth.tree(others(labels, classes) if wrong is None else wrong, features, tried)
+
+
 def _train(rows: list[str], labels: list[int]):  # type: ignore[no-untyped-def]
     """Rows of 0 and 1, one a sample."""
     table = np.array([[c == "1" for c in row] for row in rows])
     made = np.array(labels)
-    return train(table, made, max(labels) + 1, _features(table.shape[1]))
+    return _grown(table, made, _features(table.shape[1]))
 
 
 def test_by_hand() -> None:
@@ -67,9 +78,9 @@ def test_splits_that_make_nothing_right_are_taken_back() -> None:
     table = np.array([[c == "1" for c in row] for row in ("00", "00", "11", "10", "10", "10")])
     labels = np.array([0, 0, 0, 1, 1, 1])
     wrong = labels[:, None] != np.arange(2)
-    assert train(table, labels, 2, _features(2), wrong).leaves == train(table, labels, 2, _features(2)).leaves == 3
+    assert _grown(table, labels, _features(2), wrong).leaves == _grown(table, labels, _features(2)).leaves == 3
     wrong[2, 1] = False
-    tree = train(table, labels, 2, _features(2), wrong)
+    tree = _grown(table, labels, _features(2), wrong)
     assert [(n.feature, n.counts, n.number, n.wrong) for n in tree.nodes] == [
         (_features(1)[0], (3, 3), 0, 3), (None, (1, 3), 1, 0), (None, (2, 0), 0, 0),
     ]  # fmt: skip
@@ -81,14 +92,14 @@ def test_simpler() -> None:
     rows, labels = ["00"] * 10 + ["11"] + ["10"] * 10, [0] * 11 + [1] * 10
     assert _train(rows, labels).leaves == 3
     table = np.array([[c == "1" for c in row] for row in rows])
-    tree = train(table, np.array(labels), 2, _features(2), simplify=0.1)
+    tree = _grown(table, np.array(labels), _features(2), simplify=0.1)
     assert tree.leaves == 2
     assert tree.error == pytest.approx(1 / 22)
     assert [n.wrong for n in tree.nodes if n.leaf] == [1, 0]
 
 
 def test_no_features() -> None:
-    tree = train(np.zeros((3, 0), dtype=bool), np.array([0, 0, 1]), 2, [])
+    tree = _grown(np.zeros((3, 0), dtype=bool), np.array([0, 0, 1]), [])
     assert (tree.leaves, tree.depth, tree.error) == (1, 0, 0.5)
 
 

@@ -15,13 +15,12 @@ from functools import lru_cache
 from random import Random
 from statistics import median, median_low
 
-from dagc.base.objective import TIME, Objective
+from dagc.base.python import np
 from dagc.base.sample import EXPLAIN, Sample
 from dagc.base.statistics import shift_interval
-from dagc.ir.choice import Choice
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine, Store
-from dagc.learn.rules.types import Floats, Rule
+from dagc.learn.types import Floats, Rule
 
 LEAST_NOISE = 0.01  # assumed relative standard deviation of a single measurement if it is not known
 MOST_MARGIN = 0.05  # maximal margin for "costs nothing", however noisy the machine
@@ -178,45 +177,6 @@ class AnsweredQuestion:
             return None
         middle = median_low(t.ratio for t in timed)
         return next(t for t in timed if t.ratio == middle)
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """All answers for the best implementation.
-
-    traversal    text of the best
-    value        its estimate from the results file, as `dagc best` prints it
-    number       its class, from 0, of `classes`
-    noise        relative standard deviation of a single measurement, NaN: unknown
-    shown        per answer and edit: its description
-    """
-
-    program: str
-    configuration: Choice
-    traversal: str
-    value: float
-    number: int
-    classes: int
-    implementations: int
-    noise: float
-    answers: tuple[AnsweredQuestion, ...]
-    shown: tuple[tuple[EditView, ...], ...]
-    notes: tuple[str, ...] = ()
-    objective: Objective = TIME
-
-
-@dataclass(frozen=True, slots=True)
-class EditView:
-    """The description of an edit. `before` and `after`: the entries of the traversal that differ; empty if none do.
-
-    mechanism   its effect on waits, streams and issue order, in words; "" if none is known
-    """
-
-    configuration: Choice
-    traversal: str
-    before: str
-    after: str
-    mechanism: str
 
 
 # ---- timed pairs ----
@@ -420,12 +380,9 @@ def _chance(ratios: Sequence[float], options: TimingOptions, least: int) -> floa
 @lru_cache(8)
 def _drawn(n: int, alike: tuple[float, ...]) -> Floats:
     """Null distribution for n pairs: _DRAWN absolute Hodges-Lehmann estimates of the logarithm, ascending."""
-    import numpy as np
-
     pairs = np.random.default_rng(0).choice([*alike, *(-x for x in alike)], (_DRAWN, n))
     first, second = np.triu_indices(n)
-    out: Floats = np.sort(abs(np.median((pairs[:, first] + pairs[:, second]) / 2, axis=1)))
-    return out
+    return np.sort(abs(np.median((pairs[:, first] + pairs[:, second]) / 2, axis=1)))
 
 
 def differing(timings: Sequence[PairTiming], rules: int) -> float:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from dagc.base.errors import counted
+from dagc.base.python import np
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Traversal
-
-if TYPE_CHECKING:  # NumPy takes a while to load
-    import numpy as np
 
 Bools: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
 Ints: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"
@@ -107,7 +105,7 @@ class Classes:
     boundaries    drawn, ascending; one fewer than the classes
     dropped       above the threshold, but below the noise floor, or beside a class that may be chance
     noise         the floor: relative standard deviation of the times used (NaN: unknown, nothing was dropped for it)
-    p             probability of so many classes by chance (dagc.learn.rules.labels); NaN: not tested
+    p             probability of so many classes by chance (dagc.learn.classes); NaN: not tested
     """
 
     classes: tuple[PerformanceClass, ...]
@@ -150,6 +148,15 @@ class RuleFeature:
     a: str
     b: str
     total: bool = True
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether it is about a decision, not about the entries of a traversal."""
+        return self.kind in (FeatureKind.CHOICE, FeatureKind.AT_MOST)
+
+    @property
+    def is_stream(self) -> bool:
+        return self.kind in (FeatureKind.SAME, FeatureKind.DIFFERENT)
 
     def text(self, truth: bool = True) -> str:
         """As in Fig. 6 of the Tenzing paper: `yl before CES-b4-post_send`, `yl, pack in different streams`."""

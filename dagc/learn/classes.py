@@ -34,8 +34,9 @@ from math import comb
 from statistics import median
 from typing import Any
 
+from dagc.base.python import np
 from dagc.ir.traversal import traversal_text
-from dagc.learn.rules.types import Bools, Boundary, Classes, Example, Floats, Ints, PerformanceClass
+from dagc.learn.types import Bools, Boundary, Classes, Example, Floats, Ints, PerformanceClass
 
 # ---- classes that may be chance ----
 
@@ -73,7 +74,6 @@ class Outliers:
         By the rule of succession, (k + 1) / (n + 2), since an event not seen among few may occur. With too few
         deviations: 6 % up to 1.5 times, 0.1 % beyond, or the share under normal noise if that is larger.
         """
-        import numpy as np
         from scipy.special import ndtr
 
         deviations = ratios - 1
@@ -81,15 +81,12 @@ class Outliers:
             known = np.array(self.deviations)
             slower = len(known) - np.searchsorted(known, deviations, side="left")
             faster = np.searchsorted(known, deviations, side="right")
-            counted: Floats = (np.where(deviations < 0, faster, slower) + 1) / (len(known) + 2)
-            return counted
+            return (np.where(deviations < 0, faster, slower) + 1) / (len(known) + 2)
         assumed: Floats = np.where(abs(deviations) <= REACH, USUAL, BEYOND)
         return np.maximum(assumed, ndtr(-abs(deviations) / self.noise)) if self.noise > 0 else assumed
 
     def shares_of_medians(self, ratios: Floats, measurements: int) -> Floats:
         """The same for medians of so many measurements: at least half of them must deviate."""
-        import numpy as np
-
         p, n = self.shares(ratios), measurements
         terms = [comb(n, k) * p**k * (1 - p) ** (n - k) for k in range((n + 1) // 2, n + 1)]
         total: Floats = np.sum(terms, axis=0)
@@ -113,8 +110,6 @@ def by_chance(times: Sequence[float], first: int, end: int, repeats: Repeats) ->
 
     0 if the class has more samples than that, and is kept. There are times outside of it.
     """
-    import numpy as np
-
     all_times, measurements = np.array(times), np.array(repeats.measurements)
     place = np.arange(len(times))
     inside = (place >= first) & (place < end)
@@ -171,8 +166,6 @@ def classify_times(
     `noise`: of these times, see `noise_of`; NaN keeps every boundary. `repeats`: decides which classes are outliers;
     without it, or without noise, none is. Raises ValueError without times.
     """
-    import numpy as np
-
     if not times:
         raise ValueError("no times")
     ordered = np.sort(np.asarray(times, dtype=float))
@@ -281,13 +274,10 @@ def _classes(times: tuple[float, ...], boundaries: Sequence[Boundary]) -> tuple[
 
 def _convolve(ordered: Floats, radius: int) -> Floats:
     """Mean of the next `radius` times minus that of the last, at each position with that many times on both sides."""
-    import numpy as np
-
     if len(ordered) < 2 * radius:
         return np.zeros(0)
     sums: Floats = np.convolve(ordered, np.ones(radius), mode="valid") / radius  # means of `radius` in a row
-    out: Floats = sums[radius:] - sums[:-radius]
-    return out
+    return sums[radius:] - sums[:-radius]
 
 
 def _boundaries(ordered: Floats, first: int, percentile: float) -> tuple[list[Boundary], float]:
@@ -307,7 +297,6 @@ def _peaks(convolution: Floats, percentile: float, rounding: float) -> tuple[lis
 
     Peaks up to `rounding` are ignored: evenly rising times have hundreds of them, and the percentile would be one.
     """
-    import numpy as np
     from scipy.signal import find_peaks, peak_prominences
 
     peaks, _ = find_peaks(convolution)
@@ -390,8 +379,6 @@ class Evidence:
 
     @staticmethod
     def of(samples: Sequence[Example], answers: Bools) -> Evidence:
-        import numpy as np
-
         in_time = all(s.orders for s in samples)
         texts = [] if in_time else [(s.configuration.text, traversal_text(s.traversal, s.graph)) for s in samples]
         keys: list[Any] = [s.orders[0] for s in samples] if in_time else texts
@@ -418,8 +405,6 @@ class Evidence:
 
         `differ`: whether a difference between any samples is established.
         """
-        import numpy as np
-
         inside = np.zeros(len(times), dtype=bool)
         inside[first:end] = True
         limit = (times[boundary - 1] + times[boundary]) / 2
@@ -456,8 +441,6 @@ class Evidence:
 
 def tested(classes: Classes, evidence: Evidence, level: float) -> Classes:
     """Drop boundaries that chance explains: the probability of any boundary between equal samples is `level`."""
-    import numpy as np
-
     if not classes.boundaries:
         return classes
     times, drawn = np.array(classes.times), _judged(classes.boundaries, classes, evidence, False)
@@ -479,8 +462,6 @@ def tested(classes: Classes, evidence: Evidence, level: float) -> Classes:
 
 
 def _judged(boundaries: Sequence[Boundary], classes: Classes, evidence: Evidence, differ: bool) -> list[Boundary]:
-    import numpy as np
-
     times, edges = np.array(classes.times), [0, *(b.position + 1 for b in boundaries), len(classes.times)]
     out = []
     for i, b in enumerate(boundaries):
@@ -504,8 +485,6 @@ def _ranks(values: Floats) -> Floats:
 
 def _shifted(values: Floats, in_time: bool) -> Floats:
     """Row 0: the values; further rows: rotated, also in reverse, at most SHIFTS; without `in_time`, shuffled."""
-    import numpy as np
-
     n, random = len(values), np.random.default_rng(0)
     if not in_time or n < FEWEST_SHIFTS:
         return np.stack([values, *(random.permutation(values) for _ in range(SHIFTS))])
@@ -517,11 +496,8 @@ def _shifted(values: Floats, in_time: bool) -> Floats:
 
 def _largest(drawn: Floats, answers: Floats) -> Floats:
     """For each row of values, its largest absolute product with a column of the answers."""
-    import numpy as np
-
     parts = [abs(drawn[k : k + ROWS] @ answers).max(axis=1) for k in range(0, len(drawn), ROWS)]
-    out: Floats = np.concatenate(parts)
-    return out
+    return np.concatenate(parts)
 
 
 def _share(statistics: Floats) -> float:

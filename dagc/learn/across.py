@@ -27,11 +27,12 @@ from typing import Any
 
 from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective
+from dagc.base.python import np
 from dagc.ir.program import Value, shown
-from dagc.learn.rules.features import Implications, Samples
-from dagc.learn.rules.labels import noise_of
-from dagc.learn.rules.text import cell, finite, in_form, percent, rule_json
-from dagc.learn.rules.types import Bools, Example, Floats, Rule, RuleFeature
+from dagc.learn.classes import noise_of
+from dagc.learn.features import Implications, Samples
+from dagc.learn.text import cell, finite, in_form, percent, rule_json
+from dagc.learn.types import Bools, Example, Floats, Rule, RuleFeature
 
 LOSS = 0.01  # median loss of the followers at which rules hold
 WORST = 0.03  # and its 95th percentile
@@ -177,8 +178,6 @@ class _Table:
     """All samples in one table, with the answers to every rule: each feature, then its negation."""
 
     def __init__(self, inputs: Sequence[Input]) -> None:
-        import numpy as np
-
         self.inputs = inputs
         self.samples = Samples.of([s for one in inputs for s in one.samples])
         self.features, answers = self.samples.features()
@@ -194,8 +193,6 @@ class _Table:
         return Rule(features[column % len(features)], column < len(features))
 
     def loss(self, chosen: Bools) -> Loss:
-        import numpy as np
-
         losses = self.losses[chosen]
         if not len(losses):
             return Loss(0, math.nan, math.nan)
@@ -221,8 +218,6 @@ def best_of(samples: Sequence[Example]) -> float:
 
 def _conjunction(table: _Table, train: Sequence[int]) -> tuple[Rule, ...]:
     """Rules whose followers have a small loss on all of these inputs, by beam search."""
-    import numpy as np
-
     weights = np.stack([table.samples_of[k] for k in train]).astype(float)
     least = np.array([[max(FOLLOWERS, SHARE * table.samples_of[k].sum())] for k in train])
     everything = np.logical_or.reduce([table.samples_of[k] for k in train])
@@ -251,15 +246,11 @@ def _conjunction(table: _Table, train: Sequence[int]) -> tuple[Rule, ...]:
 
 def _steps(loss: Floats | float) -> Floats:
     """Losses rounded, so that nearly equal ones are ties, which the number of followers decides."""
-    import numpy as np
-
-    out: Floats = np.floor(np.asarray(loss) / NOTHING)
-    return out
+    return np.floor(np.asarray(loss) / NOTHING)
 
 
 def _followers(table: _Table, rules: Sequence[Rule], given: int) -> Bools:
-    out: Bools = table.samples.follow(rules) & table.samples_of[given]
-    return out
+    return table.samples.follow(rules) & table.samples_of[given]
 
 
 def _losses(table: _Table, rules: Sequence[Rule], inputs: Iterable[int]) -> tuple[Loss, ...]:

@@ -16,14 +16,13 @@ from dagc.ir.traversal import Event, Traversal, traversal_text
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine, Store
 from dagc.lab.orders import Orders
-from dagc.learn.explain.edits import questions
-from dagc.learn.explain.pairs import (
+from dagc.learn.edits import questions
+from dagc.learn.features import SYNC_FOR, Implications, Naming, Samples
+from dagc.learn.pairs import (
     LEVEL,
     MOST_MARGIN,
     AnsweredQuestion,
     Edit,
-    EditView,
-    Explanation,
     Finding,
     PairTiming,
     Question,
@@ -32,10 +31,9 @@ from dagc.learn.explain.pairs import (
     differing,
     time_pairs,
 )
-from dagc.learn.rules.features import Implications, Naming, Samples
-from dagc.learn.rules.text import cell, finite, in_form, why_no_rules
-from dagc.learn.rules.tree import LearnedRules
-from dagc.learn.rules.types import Example, Rule, RuleSet
+from dagc.learn.text import cell, finite, in_form, why_no_rules
+from dagc.learn.tree import LearnedRules
+from dagc.learn.types import Example, Rule, RuleSet
 
 # ---- mechanisms ----
 
@@ -117,7 +115,7 @@ def _facts(graph: Graph, traversal: Traversal) -> _Facts:
             covers[entry.event] = frozenset(lanes.get(int(entry.stream), ()))
         else:
             for name in names[position]:
-                host = name.removeprefix("CES-b4-")
+                host = name.removeprefix(SYNC_FOR)
                 waited[name] = covers[entry.event] - needs[host if host != name else _next(graph, traversal, position)]
             if lane is None and names[position]:
                 waits.append(names[position][0])
@@ -210,6 +208,46 @@ def _listed(names: Iterable[str]) -> str:
 
 # ---- explanations ----
 
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All answers for the best implementation.
+
+    traversal    text of the best
+    value        its estimate from the results file, as `dagc best` prints it
+    number       its class, from 0, of `classes`
+    noise        relative standard deviation of a single measurement, NaN: unknown
+    shown        per answer and edit: its description
+    """
+
+    program: str
+    configuration: Choice
+    traversal: str
+    value: float
+    number: int
+    classes: int
+    implementations: int
+    noise: float
+    answers: tuple[AnsweredQuestion, ...]
+    shown: tuple[tuple[EditView, ...], ...]
+    notes: tuple[str, ...] = ()
+    objective: Objective = TIME
+
+
+@dataclass(frozen=True, slots=True)
+class EditView:
+    """The description of an edit. `before` and `after`: the entries of the traversal that differ; empty if none do.
+
+    mechanism   its effect on waits, streams and issue order, in words; "" if none is known
+    """
+
+    configuration: Choice
+    traversal: str
+    before: str
+    after: str
+    mechanism: str
+
+
 _MOST_FURTHER = 12  # rules of other rule sets that are asked about
 
 
@@ -267,7 +305,7 @@ def ask(
     """Questions about the rules that the best follows, and about those of `sets` more rule sets of its class.
 
     Of the other rule sets, only rules that hold for the best and are not implied by its own are used. The other
-    arguments are those of dagc.learn.explain.edits.questions.
+    arguments are those of dagc.learn.edits.questions.
     """
     configured = domain.spaces[best.space]
     own = learned.satisfied(Example(configured.graph, configured.configuration, best.traversal, 0.0))
@@ -309,7 +347,7 @@ def answer(
     most: Callable[[Candidate], int] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Answers:
-    """Time all edits (dagc.learn.explain.pairs.time_pairs). An edit that breaks several rules is timed once."""
+    """Time all edits (dagc.learn.pairs.time_pairs). An edit that breaks several rules is timed once."""
     edits = [e.candidate for q in asked.questions for e in q.edits]
     timed = time_pairs(asked.best, edits, machine, store, options, most, progress)
     timings = iter(timed.timings)

@@ -11,10 +11,10 @@ from typing import Any
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
 from dagc.ir.traversal import traversal_text
-from dagc.learn.rules.judging import Accuracy, CheckedRuleSet, Estimates, RuleSetVerdict
-from dagc.learn.rules.labels import FEWEST_TO_CUT
-from dagc.learn.rules.tree import LearnedRules, TreeError
-from dagc.learn.rules.types import Boundary, Classes, Example, Halves, Rule, RuleSet
+from dagc.learn.classes import FEWEST_TO_CUT
+from dagc.learn.judging import Accuracy, CheckedRuleSet, Estimates, RuleSetVerdict
+from dagc.learn.tree import LearnedRules, TreeError
+from dagc.learn.types import Boundary, Classes, Example, Halves, Rule, RuleSet
 
 FORMATS = ("text", "md", "json")
 
@@ -105,9 +105,7 @@ def _noise_lines(classes: Classes, objective: Objective) -> Iterable[str]:
 def _best_line(findings: Findings) -> Iterable[str]:
     """The rule set of the best, which need not have the lowest time of class 1."""
     best, learned = findings.best, findings.learned
-    if best is None:
-        return
-    if learned.tree.leaves == 1:
+    if best is None or learned.tree.leaves == 1:
         return
     followed = learned.satisfied(best)
     place = learned.of_class(followed.number).index(followed) + 1

@@ -13,14 +13,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from dagc.base.python import np
 from dagc.ir.choice import Choice
 from dagc.ir.plan import kernel_of
 from dagc.ir.program import Graph, KernelOp, OpId, Value, shown
 from dagc.ir.sym import Var
 from dagc.ir.traversal import Traversal
-from dagc.learn.rules.types import Bools, Example, FeatureKind, Ints, Rule, RuleFeature
+from dagc.learn.types import Bools, Example, FeatureKind, Ints, Rule, RuleFeature
 
 # ---- names of the entries of a traversal ----
+
+# How the names of sync ops begin; the op that they serve follows.
+RECORD_OF, SYNC_FOR, WAIT_OF = SYNC_OPS = ("CER-after-", "CES-b4-", "CSWE-after-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +66,13 @@ class Naming:
                 continue
             later = [p for p, s in records.values() if s == bound[u] and p > at[u]]
             if later:
-                places[f"CER-after-{ops[u].name}"] = min(later)
+                places[f"{RECORD_OF}{ops[u].name}"] = min(later)
             for v in crossing:
                 waiter = bound[v]  # -1 for the CPU
                 for position, who, waited in syncs:
                     recorded, lane = records[waited]
                     if who == waiter and lane == bound[u] and recorded > at[u]:
-                        name = f"CES-b4-{ops[v].name}" if waiter < 0 else f"CSWE-after-{ops[u].name}"
+                        name = f"{SYNC_FOR}{ops[v].name}" if waiter < 0 else f"{WAIT_OF}{ops[u].name}"
                         places[name] = min(position, places.get(name, position))
                         break
         return places
@@ -79,8 +83,8 @@ class Naming:
         for u, users in enumerate(self.users):
             hosts = [v for v in users if not self.graph.ops[v].gpu]
             if hosts:
-                names.add(f"CER-after-{self.graph.ops[u].name}")
-            names |= {f"CES-b4-{self.graph.ops[v].name}" for v in hosts}
+                names.add(f"{RECORD_OF}{self.graph.ops[u].name}")
+            names |= {f"{SYNC_FOR}{self.graph.ops[v].name}" for v in hosts}
         return frozenset(names)
 
     def may(self) -> frozenset[str]:
@@ -89,8 +93,8 @@ class Naming:
         names = {op.name for op in ops}
         for u, users in enumerate(self.users):
             for v in users:
-                names.add(f"CER-after-{ops[u].name}")
-                names.add(f"CSWE-after-{ops[u].name}" if ops[v].gpu else f"CES-b4-{ops[v].name}")
+                names.add(f"{RECORD_OF}{ops[u].name}")
+                names.add(f"{WAIT_OF}{ops[u].name}" if ops[v].gpu else f"{SYNC_FOR}{ops[v].name}")
         return frozenset(names)
 
     def implied(self) -> frozenset[tuple[str, str]]:
@@ -108,7 +112,7 @@ class Naming:
             for v in users:
                 needs.setdefault(v, set()).add(u)
         for u, users in enumerate(self.users):
-            record, wait = f"CER-after-{ops[u].name}", f"CSWE-after-{ops[u].name}"
+            record, wait = f"{RECORD_OF}{ops[u].name}", f"{WAIT_OF}{ops[u].name}"
             if users:
                 add(ops[u].name, record)
             for v in users:
@@ -117,12 +121,12 @@ class Naming:
                     if sum(ops[w].gpu for w in users) == 1:
                         add(wait, ops[v].name)
                 else:
-                    sync = f"CES-b4-{ops[v].name}"
+                    sync = f"{SYNC_FOR}{ops[v].name}"
                     add(sync, ops[v].name)
                     if len(needs[v]) == 1:
                         add(record, sync)
         # Not through a wait: a traversal may have none if all users of u are on its stream.
-        return frozenset(_closure(after, {f"CSWE-after-{op.name}" for op in ops}))
+        return frozenset(_closure(after, {f"{WAIT_OF}{op.name}" for op in ops}))
 
 
 def _closure(after: dict[str, set[str]], ends: set[str]) -> set[tuple[str, str]]:
@@ -170,8 +174,6 @@ class Samples:
     """
 
     def __init__(self, samples: Sequence[tuple[Graph, Choice, Traversal]]) -> None:
-        import numpy as np
-
         graphs: dict[int, Graph] = {}
         for graph, _, _ in samples:
             graphs.setdefault(id(graph), graph)
@@ -204,28 +206,21 @@ class Samples:
 
     def ask(self, feature: RuleFeature) -> Bools:
         """The answers of all samples to a feature."""
-        import numpy as np
-
         a, b = feature.a, feature.b
-        if feature.kind in (FeatureKind.CHOICE, FeatureKind.AT_MOST):
+        if feature.is_choice:
             return np.array([chosen(feature, c) for c in self.configurations], dtype=bool)
         if feature.kind is FeatureKind.BEFORE:
             first, second = self._at(self.positions, self._column, a), self._at(self.positions, self._column, b)
-            before: Bools = (first >= 0) & (first < second)
-            return before
+            return (first >= 0) & (first < second)
         one, other = self._at(self.streams, self._lane, a), self._at(self.streams, self._lane, b)
         out: Bools = (one >= 0) & (other >= 0) & ((one == other) == (feature.kind is FeatureKind.SAME))
         return out
 
     def _at(self, table: Ints, columns: dict[str, int], name: str) -> Ints:
-        import numpy as np
-
         return table[:, columns[name]] if name in columns else np.full(len(self), -1, dtype=np.int64)
 
     def follow(self, rules: Iterable[Rule]) -> Bools:
         """Whether all rules hold, for each sample."""
-        import numpy as np
-
         out = np.ones(len(self), dtype=bool)
         for rule in rules:
             out &= self.ask(rule.feature) == rule.truth
@@ -233,8 +228,6 @@ class Samples:
 
     def features(self) -> tuple[tuple[RuleFeature, ...], Bools]:
         """The features that distinguish these samples, in canonical order, and their answers (samples x features)."""
-        import numpy as np
-
         seen: set[bytes] = set()
         kept: list[RuleFeature] = []
         columns: list[Bools] = []
@@ -272,12 +265,9 @@ class Samples:
                 yield RuleFeature(FeatureKind.BEFORE, b, a, total), (second >= 0) & (second < first)
 
 
-_SYNC = ("CER-after-", "CES-b4-", "CSWE-after-")
-
-
 def is_sync(name: str) -> bool:
     """Whether this is the name of a sync op."""
-    return name.startswith(_SYNC)
+    return name.startswith(SYNC_OPS)
 
 
 def _rank(vocabulary: Vocabulary, pair: tuple[int, int]) -> int:
@@ -296,7 +286,7 @@ def _vocabulary(namings: Sequence[Naming], counts: Iterable[dict[str, int]]) -> 
     order = {name: i for i, name in enumerate(ops)}
     syncs = sorted(
         (name for name in present if is_sync(name)),
-        key=lambda name: (next(i for i, p in enumerate(_SYNC) if name.startswith(p)), order[_served(name)]),
+        key=lambda name: (next(i for i, p in enumerate(SYNC_OPS) if name.startswith(p)), order[_served(name)]),
     )
     always = frozenset.intersection(*(n.always() for n in namings)) if namings else frozenset()
     implied: set[tuple[str, str]] = set()
@@ -315,7 +305,7 @@ def _vocabulary(namings: Sequence[Naming], counts: Iterable[dict[str, int]]) -> 
 
 
 def _served(name: str) -> str:
-    return next(name.removeprefix(prefix) for prefix in _SYNC if name.startswith(prefix))
+    return next(name.removeprefix(prefix) for prefix in SYNC_OPS if name.startswith(prefix))
 
 
 TIMES = " x "  # between the launch parameters of a block, and between their values
@@ -421,7 +411,7 @@ class Implications:
         return frozenset.intersection(*left) if left else frozenset()
 
     def _left(self, rules: Iterable[Rule]) -> list[Choice]:
-        choices = [r for r in rules if r.feature.kind in (FeatureKind.CHOICE, FeatureKind.AT_MOST)]
+        choices = [r for r in rules if r.feature.is_choice]
         return [c for c in self.configurations if all(chosen(r.feature, c) == r.truth for r in choices)]
 
     def _join(self, rules: list[Rule]) -> tuple[Rule, ...]:
@@ -438,13 +428,9 @@ class Implications:
     def implies(self, rules: Iterable[Rule], wanted: Rule) -> bool:
         """Whether `wanted` holds whenever all `rules` hold."""
         rules = list(rules)
-        match wanted.feature.kind:
-            case FeatureKind.BEFORE:
-                return self._order(rules, wanted)
-            case FeatureKind.SAME | FeatureKind.DIFFERENT:
-                return self._stream(rules, wanted)
-            case _:
-                return self._choice(rules, wanted)
+        if wanted.feature.is_choice:  # all configurations that satisfy the other choices must satisfy it
+            return all(chosen(wanted.feature, c) == wanted.truth for c in self._left(rules))
+        return (self._stream if wanted.feature.is_stream else self._order)(rules, wanted)
 
     # ---- orders -------------------------------------------------------------------------
 
@@ -476,7 +462,7 @@ class Implications:
             return False
         links: list[tuple[str, str, int]] = []
         for rule in rules:
-            differs = _differs(rule) if rule.feature.kind in (FeatureKind.SAME, FeatureKind.DIFFERENT) else None
+            differs = _differs(rule) if rule.feature.is_stream else None
             if differs is not None:
                 links += [(rule.feature.a, rule.feature.b, differs), (rule.feature.b, rule.feature.a, differs)]
         seen, todo = {(wanted.feature.a, 0)}, [(wanted.feature.a, 0)]
@@ -488,12 +474,6 @@ class Implications:
                     seen.add((b, total))
                     todo.append((b, total))
         return (wanted.feature.b, want) in seen
-
-    # ---- choices ------------------------------------------------------------------------
-
-    def _choice(self, rules: list[Rule], wanted: Rule) -> bool:
-        """By enumeration: all configurations that satisfy the other choices must satisfy it."""
-        return all(chosen(wanted.feature, c) == wanted.truth for c in self._left(rules))
 
 
 def _certain(rule: Rule, present: frozenset[str]) -> Rule:

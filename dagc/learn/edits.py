@@ -2,7 +2,7 @@
 
 An edit is another implementation of the space, so it is correct by construction, and it is proved again. Among the
 implementations that break only this rule, those nearest to the best are used: the distance is the number of different
-answers to the questions of dagc.learn.rules.features. Among about equally near ones, different ways of breaking the
+answers to the questions of dagc.learn.features. Among about equally near ones, different ways of breaking the
 rule are preferred to variants of one way. If no implementation breaks the rule alone, because other rules imply it,
 those that break the fewest other rules are used.
 
@@ -17,22 +17,22 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from dagc.base.python import np
 from dagc.ir.traversal import Traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.neighbours import ISSUE, RECORD, WAIT, Item, deviations, follow, outline
 from dagc.lab.orders import Orders, carried_over
-from dagc.learn.explain.pairs import Edit, Question
-from dagc.learn.rules.features import Samples
-from dagc.learn.rules.types import Bools, FeatureKind, Ints, Rule
+from dagc.learn.features import RECORD_OF, SYNC_FOR, WAIT_OF, Samples
+from dagc.learn.pairs import Edit, Question
+from dagc.learn.types import Bools, FeatureKind, Ints, Rule
 from dagc.space import Space, TooManyStates
 from dagc.space.moves import bits
 from dagc.space.proof import Prover
 
 # ---- traversals nearby: in outlines (dagc.lab.neighbours), for spaces too large to enumerate ----
 
-_RECORD, _SYNC, _WAIT = "CER-after-", "CES-b4-", "CSWE-after-"
 _OF_CPU = -1 - WAIT  # a wait of the CPU
-_KINDS = {_RECORD: RECORD, _SYNC: _OF_CPU, _WAIT: WAIT}
+_KINDS = {RECORD_OF: RECORD, SYNC_FOR: _OF_CPU, WAIT_OF: WAIT}
 
 
 def breaking(space: Space, rule: Rule, items: Sequence[Item]) -> Iterator[list[Item]]:
@@ -44,7 +44,7 @@ def breaking(space: Space, rule: Rule, items: Sequence[Item]) -> Iterator[list[I
     if feature.kind is FeatureKind.BEFORE:
         first, second = (feature.b, feature.a) if rule.truth else (feature.a, feature.b)
         yield from nearby.put_before(_named(first), _named(second))
-    elif feature.kind in (FeatureKind.SAME, FeatureKind.DIFFERENT) and names[feature.a].gpu and names[feature.b].gpu:
+    elif feature.is_stream and names[feature.a].gpu and names[feature.b].gpu:
         together = (feature.kind is FeatureKind.SAME) != rule.truth
         for moved, other in ((feature.a, feature.b), (feature.b, feature.a)):
             yield from nearby.rebound(int(names[moved].id), int(names[other].id), together)
@@ -165,7 +165,6 @@ class _Nearby:
 ENUMERATED = 25_000  # implementations; a larger space is searched around the best only
 _STARTS = 3  # candidates whose neighbours are examined, per rule that is not broken alone yet
 _FAR = 2  # times the distance of the nearest edit: more distant edits are not used for variety
-_CHOICES = (FeatureKind.CHOICE, FeatureKind.AT_MOST)
 
 _Key: TypeAlias = tuple[int, int, int, int]  # others broken, decisions changed, distance, row
 
@@ -202,7 +201,7 @@ def questions(
     for rule in dict.fromkeys((*own, *further)):
         edits = table.edits(rule, variants)
         alone = bool(edits) and not edits[0].also
-        if not pool.exact and usable is None and rule.feature.kind not in _CHOICES and not alone:
+        if not pool.exact and usable is None and not rule.feature.is_choice and not alone:
             edits = _search_on(domain, table, rule, variants) or edits
         out.append(Question(rule, rule in own, edits, pool.exact))
     provers = {c.space: Prover(domain.spaces[c.space].graph) for q in out for c in (e.candidate for e in q.edits)}
@@ -224,7 +223,7 @@ def _pool(
     known: Sequence[Candidate],
     usable: Callable[[Candidate], bool] | None,
 ) -> EditPool:
-    choices = any(rule.feature.kind in _CHOICES for rule in rules)
+    choices = any(rule.feature.is_choice for rule in rules)
     exact = _small(domain, best)
     here = _everything(domain, best) if exact else _around(domain, best, rules)
     there = _elsewhere(domain, best, known) if choices else ()
@@ -285,8 +284,6 @@ class _Table:
     """A pool, and the rules that hold for each candidate."""
 
     def __init__(self, domain: Orders, pool: EditPool, own: Sequence[Rule]) -> None:
-        import numpy as np
-
         self.domain, self.pool, self.own = domain, pool, tuple(own)
         spaces = domain.spaces
         self.samples = Samples(
@@ -303,9 +300,7 @@ class _Table:
 
     def edits(self, rule: Rule, most: int) -> tuple[Edit, ...]:
         """Up to `most` that break the rule with the fewest others: the nearest, and other ways that are near."""
-        import numpy as np
-
-        choice = rule.feature.kind in _CHOICES
+        choice = rule.feature.is_choice
         rows = np.flatnonzero(self.broken(rule) & (self.at_home != choice))
         if not len(rows):
             return ()

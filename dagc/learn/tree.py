@@ -22,9 +22,9 @@ from itertools import islice
 from statistics import median
 from typing import TypeAlias
 
+from dagc.base.python import np
 from dagc.ir.traversal import traversal_text
-from dagc.learn.rules.features import Implications, Samples
-from dagc.learn.rules.labels import (
+from dagc.learn.classes import (
     LEVEL,
     PERCENTILE,
     Evidence,
@@ -36,7 +36,8 @@ from dagc.learn.rules.labels import (
     tested,
     with_estimates,
 )
-from dagc.learn.rules.types import Bools, Classes, Example, Floats, Halves, Ints, Node, Rule, RuleFeature, RuleSet, Tree
+from dagc.learn.features import Implications, Samples
+from dagc.learn.types import Bools, Classes, Example, Floats, Halves, Ints, Node, Rule, RuleFeature, RuleSet, Tree
 
 # ---- CART with Gini impurity and balanced classes, its size by Algorithm 1 ----
 
@@ -60,8 +61,6 @@ class _Leaf:
     def number(self) -> int:
         """The class with the largest weight; ties (all classes, in a tree of one leaf) go to the class with the most
         samples, then to the fastest."""
-        import numpy as np
-
         return int(np.argmax(np.where(self.weights >= self.weights.max() - CLOSE, self.counts, -1)))
 
 
@@ -69,8 +68,6 @@ class Growth:
     """A tree that grows leaf by leaf. `table` is samples x features, `labels` the class of each sample, from 0."""
 
     def __init__(self, table: Bools, labels: Ints, classes: int) -> None:
-        import numpy as np
-
         self.table, self.labels, self.classes = table, labels, classes
         counts = np.bincount(labels, minlength=classes)
         # All classes have equal weight, with sum 1.
@@ -80,8 +77,6 @@ class Growth:
         self.nodes = [self._leaf(np.arange(len(labels)), 0)]
 
     def _leaf(self, rows: Ints, depth: int) -> _Leaf:
-        import numpy as np
-
         counts = np.bincount(self.labels[rows], minlength=self.classes)
         leaf = _Leaf(rows, self.one_hot[rows].sum(axis=0), counts, depth)
         if np.count_nonzero(leaf.weights) < 2 or not self.table.shape[1]:
@@ -154,8 +149,6 @@ class Growth:
 
     def classify_rows(self, table: Bools) -> Ints:
         """The class that the current tree assigns to each row of another table with the same features."""
-        import numpy as np
-
         at = np.zeros(len(table), dtype=np.int64)
         for i, node in enumerate(self.nodes):  # children come after their parents
             if node.children is not None:
@@ -165,8 +158,6 @@ class Growth:
 
     def tree(self, wrong: Bools, features: Sequence[RuleFeature], search: Sequence[Tried]) -> Tree:
         """The current tree."""
-        import numpy as np
-
         kept = [0]
         for i in kept:
             kept += self.nodes[i].children or ()
@@ -190,32 +181,13 @@ Tried: TypeAlias = tuple[int, float, int]  # leaf nodes allowed, error, depth
 
 
 def _purity(weights: Floats) -> Floats:
-    import numpy as np
-
     total = weights.sum(axis=1)
     out: Floats = np.divide((weights**2).sum(axis=1), total, out=np.zeros(len(weights)), where=total > 0)
     return out
 
 
-def train(
-    table: Bools, labels: Ints, classes: int, features: Sequence[RuleFeature], wrong: Bools | None = None,
-    simplify: float = 0.0,
-) -> Tree:  # fmt: skip
-    """Algorithm 1: the smallest tree whose error is not lowered by five more leaves.
-
-    `wrong` (samples x classes, default: every other class): splits that correct none of these are undone, and those
-    that lower the error by less than `simplify` per leaf.
-    """
-    growth, tried = grow(table, labels, classes)
-    if wrong is not None or simplify:
-        growth.prune(others(labels, classes) if wrong is None else wrong, simplify)
-    return growth.tree(others(labels, classes) if wrong is None else wrong, features, tried)
-
-
 def others(labels: Ints, classes: int) -> Bools:
     """Whether a class is not that of the sample. Shape (samples, classes)."""
-    import numpy as np
-
     out: Bools = labels[:, None] != np.arange(classes)
     return out
 
@@ -252,8 +224,6 @@ def _grow(growth: Growth) -> Iterator[tuple[Tried, int]]:
 
 def classify(tree: Tree, answers: dict[RuleFeature, Bools], rows: int) -> Ints:
     """The leaf (index of its node) of each of `rows` samples; `answers` has every feature of the tree."""
-    import numpy as np
-
     at = np.zeros(rows, dtype=np.int64)
     for i, node in enumerate(tree.nodes):  # children come after their parents
         if node.feature is not None:
@@ -301,8 +271,6 @@ def held_out(
     (the times of the others are estimated). The order of the samples must be unrelated to their measurements; equal
     input gives equal output. None with fewer than two judged samples, or only one class.
     """
-    import numpy as np
-
     classes = wrong.shape[1]
     folds = min(folds, int(judged.sum()))
     if folds < 2 or classes < 2:
@@ -330,8 +298,6 @@ def held_out(
 
 def _choose(missed: Bools, labels: Ints) -> int:
     """The index of the cost by the one-standard-error rule. `missed`: errors, shape (costs, samples)."""
-    import numpy as np
-
     errors, deviations = _errors(missed, labels)
     least = int(np.argmin(errors))
     return int(np.flatnonzero(errors <= errors[least] + deviations[least])[-1])
@@ -342,8 +308,6 @@ def _fold(labels: Ints, judged: Bools, folds: int) -> Ints:
 
     Judged samples come first, so that every fold has some.
     """
-    import numpy as np
-
     fold = np.empty(len(labels), dtype=np.int64)
     fold[np.lexsort((labels, ~judged))] = np.arange(len(labels)) % folds
     return fold
@@ -351,8 +315,6 @@ def _fold(labels: Ints, judged: Bools, folds: int) -> Ints:
 
 def _errors(missed: Bools, labels: Ints) -> tuple[Floats, Floats]:
     """For each row of `missed`, the mean over the classes of the share of errors, and its standard error."""
-    import numpy as np
-
     shares = np.array([missed[:, labels == k].mean(axis=1) for k in np.unique(labels)])
     counts = np.array([(labels == k).sum() for k in np.unique(labels)])
     variances = shares * (1 - shares) / counts[:, None]
@@ -400,9 +362,9 @@ class LearnedRules:
         answers = {feature: samples.ask(feature) for feature in used}
         return [int(leaf) for leaf in classify(self.tree, answers, len(samples))]
 
-    def classify(self, *samples: Example) -> list[int]:
+    def classify(self, samples: Samples) -> list[int]:
         """The class, from 0 for the fastest, that the tree assigns to each sample. Their times are ignored."""
-        return [self.tree.nodes[leaf].number for leaf in self.leaves(Samples.of(samples))]
+        return [self.tree.nodes[leaf].number for leaf in self.leaves(samples)]
 
     def of_class(self, number: int) -> tuple[RuleSet, ...]:
         """The rule sets of a class, those with the most samples first."""
@@ -439,10 +401,8 @@ def learn(
     `judge` False: the held-out error, which takes most of the time, is not computed; `cost` is 0 by default.
     Estimated times (`measurements` 0) are used for the tree, but not for boundaries.
     `level`: the probability of two or more classes if all implementations are equally fast. Boundaries that chance
-    explains are not drawn (dagc.learn.rules.labels); 1: not tested, as with `all_classes`.
+    explains are not drawn (dagc.learn.classes); 1: not tested, as with `all_classes`.
     """
-    import numpy as np
-
     drawn = _drawn(samples, noise, all_classes, percentile, outliers, level)
     chosen, table, features, answers = drawn.samples, drawn.table, drawn.features, drawn.answers
     classes, labels = _labelled(chosen, drawn.measured, drawn.classes)
@@ -489,8 +449,6 @@ def _drawn(
     outliers: Outliers | None,
     level: float,
 ) -> _Drawn:
-    import numpy as np
-
     chosen = _sorted(samples)
     if not chosen:
         raise ValueError("no samples")
@@ -524,8 +482,6 @@ def _cost(held: TreeError | None, costs: Sequence[float]) -> float:
 
 def _labelled(chosen: Sequence[Example], measured: Sequence[Example], classes: Classes) -> tuple[Classes, Ints]:
     """(the classes of all samples, the class of each); `measured`: the samples that gave the boundaries."""
-    import numpy as np
-
     if len(measured) == len(chosen):
         return classes, np.repeat(np.arange(len(classes.classes)), [c.count for c in classes.classes])
     times = [s.value for s in chosen]
@@ -534,13 +490,10 @@ def _labelled(chosen: Sequence[Example], measured: Sequence[Example], classes: C
 
 def _wrong(labels: Ints, samples: Sequence[Example], classes: Classes) -> Bools:
     """Whether a class is wrong for a sample by more than the noise. Shape (samples, classes)."""
-    import numpy as np
-
-    other: Bools = labels[:, None] != np.arange(len(classes.classes))
     times = np.array([s.value for s in samples])[:, None]
     fastest = np.array([c.fastest for c in classes.classes]) * (1 - classes.noise)
     slowest = np.array([c.slowest for c in classes.classes]) * (1 + classes.noise)
-    return other & ((times < fastest) | (times > slowest))
+    return others(labels, len(classes.classes)) & ((times < fastest) | (times > slowest))
 
 
 def _rule_sets(tree: Tree, imply: Implications) -> tuple[RuleSet, ...]:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeAlias
 
+from dagc.base.python import np
 from dagc.ir.traversal import traversal_text
-from dagc.learn.rules.features import Samples
-from dagc.learn.rules.labels import FEWEST_OF_ONE, Outliers, noise_of
-from dagc.learn.rules.tree import LearnedRules, learn
-from dagc.learn.rules.types import Bools, Classes, Example, Floats, Halves, Rule, RuleSet
+from dagc.learn.classes import FEWEST_OF_ONE, Outliers, noise_of
+from dagc.learn.features import Samples
+from dagc.learn.tree import LearnedRules, learn
+from dagc.learn.types import Bools, Classes, Example, Floats, Halves, Rule, RuleSet
 
 # ---- accuracy ----
 # How well rules from a part of a space classify all of it (Table V of the Tenzing paper).
@@ -64,12 +65,10 @@ class Accuracy:
 
 def accuracy(learned: LearnedRules, whole: Samples, values: Sequence[float]) -> Accuracy:
     """`whole`: all implementations; `values`: their measured values. Raises ValueError without any."""
-    import numpy as np
-
     if not len(whole):
         raise ValueError("nothing to classify")
     times = np.asarray(values, dtype=float)
-    predicted = np.array([learned.tree.nodes[leaf].number for leaf in learned.leaves(whole)])
+    predicted = np.array(learned.classify(whole))
     classes = learned.classes
     noise = 0.0 if math.isnan(classes.noise) else classes.noise
     in_range: list[Bools] = [(times >= c.fastest) & (times <= c.slowest) for c in classes.classes]
@@ -147,8 +146,7 @@ def _of_half(
     if learned.tree.leaves == 1:
         return None
     table, times = Samples.of(test), [s.value for s in test]
-    numbers = (learned.tree.nodes[leaf].number for leaf in learned.leaves(table))
-    followers = [time for time, number in zip(times, numbers, strict=True) if number == 0]
+    followers = [time for time, number in zip(times, learned.classify(table), strict=True) if number == 0]
     return accuracy(learned, table, times), learned.classes.classes[0].slowest, followers, min(times)
 
 
@@ -203,8 +201,6 @@ def check(learned: LearnedRules, full: LearnedRules) -> tuple[CheckedRuleSet, ..
 def _check(
     rule_set: RuleSet, learned: LearnedRules, full: LearnedRules, whole: Samples, times: Sequence[float]
 ) -> CheckedRuleSet:
-    import numpy as np
-
     meant = meant_classes(rule_set.number, learned.classes, full.classes)
     noise = 0.0 if np.isnan(full.classes.noise) else full.classes.noise
     low = full.classes.classes[meant[0]].fastest * (1 - noise)
@@ -213,8 +209,7 @@ def _check(
     holds = {rule: whole.ask(rule.feature) == rule.truth for rule in rule_set.rules}
 
     def followers(rules: Sequence[Rule]) -> Bools:
-        out: Bools = np.logical_and.reduce([holds[r] for r in rules]) if rules else np.ones(len(times), dtype=bool)
-        return out
+        return np.logical_and.reduce([holds[r] for r in rules]) if rules else np.ones(len(times), dtype=bool)
 
     here = followers(rule_set.rules)
     if not here.any():
@@ -313,8 +308,6 @@ def estimate(
     `noise`: relative standard deviation of a single measurement (NaN: unknown). Equal samples in equal order give equal
     times (`in_order`). Raises ValueError with fewer than FEWEST measured samples.
     """
-    import numpy as np
-
     if len(measured) < FEWEST:
         raise ValueError(f"{len(measured)} samples, at least {FEWEST} are needed")
     everything = (*measured, *others)
@@ -344,11 +337,8 @@ def estimate(
 
 def _table(answers: Any, simulated: Floats) -> Floats:
     """The features of rules and the logarithm of the simulated time: samples x features."""
-    import numpy as np
-
     # Not in seconds: scikit-learn treats values within 1e-7 of each other as equal.
-    table: Floats = np.column_stack([answers.astype(float), np.log(simulated)])
-    return table
+    return np.column_stack([answers.astype(float), np.log(simulated)])
 
 
 def _forest(bootstrap: bool) -> Any:

@@ -1,1 +1,0 @@
-"""Causal rules: the measured cost of breaking a single rule of the fastest implementation."""
