@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SPMV = ROOT / "samples/spmv/spmv.dag"
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 UTF8 = {"LC_ALL": "C.UTF-8", "PYTHONUTF8": "0"}
@@ -22,7 +22,7 @@ def dagc(locale: dict[str, str], *arguments: str | bytes, cwd: Path) -> subproce
 
 
 @pytest.mark.parametrize("locale", [ASCII, UTF8], ids=["ascii", "utf8"])
-def test_a_name_that_is_not_ascii(tmp_path: Path, locale: dict[str, str]) -> None:
+def test_a_program_may_have_a_name_beyond_ascii(tmp_path: Path, locale: dict[str, str]) -> None:
     (tmp_path / "größe.dag").write_bytes(SPMV.read_bytes())
     checked = dagc(locale, "check", "größe.dag", cwd=tmp_path)
     assert (checked.stdout.decode(), checked.stderr) == ("größe.dag: no errors\n", b"")
@@ -32,7 +32,7 @@ def test_a_name_that_is_not_ascii(tmp_path: Path, locale: dict[str, str]) -> Non
     assert "größe.dag" in (tmp_path / "wände/kernels.cu").read_text(encoding="utf-8")
 
 
-def test_a_message_that_is_not_ascii(tmp_path: Path) -> None:
+def test_an_excerpt_may_have_characters_beyond_ascii(tmp_path: Path) -> None:
     (tmp_path / "x.dag").write_text("program größe\n", encoding="utf-8")
     said = dagc(ASCII, "check", "x.dag", cwd=tmp_path)
     assert said.returncode == 2
@@ -40,7 +40,7 @@ def test_a_message_that_is_not_ascii(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("locale", [ASCII, UTF8], ids=["ascii", "utf8"])
-def test_a_path_that_is_not_utf8(tmp_path: Path, locale: dict[str, str]) -> None:
+def test_an_output_may_be_other_than_utf8_and_a_program_may_not(tmp_path: Path, locale: dict[str, str]) -> None:
     """As an output it is taken; a text with such a name could not be named in what is emitted."""
     latin = "größe".encode("latin-1")
     made = dagc(locale, "setup", str(SPMV), "-n", "1", "-D", "rows=100", "-o", latin, cwd=tmp_path)

@@ -17,7 +17,7 @@ import pytest
 
 from tests.tune.programs import FILL, FILL_PY
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 JACOBI = str(ROOT / "samples" / "jacobi" / "jacobi.dag")
 EXPLORE = ("explore", JACOBI, "-n", "2", "-D", "nx=64", "-D", "rows=64", "--target", "host", "-o", "r.db")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -82,7 +82,7 @@ class Command:
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("number", SIGNALS)
-def test_while_compilers_run_and_others_wait(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_compilers_that_run_and_those_that_wait(tmp_path: Path, number: signal.Signals) -> None:
     command = Command(tmp_path, *EXPLORE)
     command.when(lambda: command.runs("cc1plus"))
     command.ended_by(number)
@@ -92,7 +92,7 @@ def test_while_compilers_run_and_others_wait(tmp_path: Path, number: signal.Sign
 
 
 @pytest.mark.nvcc
-def test_while_nvcc_runs(tmp_path: Path) -> None:
+def test_a_signal_ends_nvcc(tmp_path: Path) -> None:
     command = Command(tmp_path, "compile", JACOBI, "--target", "cuda", "-o", "out")
     command.when(lambda: command.runs("cicc") or command.runs("cudafe"))
     command.ended_by(signal.SIGINT)
@@ -100,7 +100,7 @@ def test_while_nvcc_runs(tmp_path: Path) -> None:
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("number", SIGNALS)
-def test_during_the_set_up(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_the_set_up(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "fill.dag").write_text(
         FILL.replace("TUNE", "tune bx in {32, 64}").replace("BODY", "if (i < n) y[i] = i;")
     )
@@ -116,7 +116,7 @@ def test_during_the_set_up(tmp_path: Path, number: signal.Signals) -> None:
 @pytest.mark.mpi
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("number", SIGNALS)
-def test_while_measuring_nothing_measured_is_lost(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_while_measuring_loses_no_measurement(tmp_path: Path, number: signal.Signals) -> None:
     command = Command(tmp_path, *EXPLORE, "--only", "orders", "--transport", "mpi_host", "--seconds", "0.2")
 
     def measured() -> int:
@@ -138,7 +138,7 @@ def test_while_measuring_nothing_measured_is_lost(tmp_path: Path, number: signal
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_while_listing(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_a_list(tmp_path: Path, number: signal.Signals) -> None:
     command = Command(tmp_path, "list", JACOBI)
     assert command.child.stdout is not None
     command.child.stdout.readline()
@@ -146,7 +146,7 @@ def test_while_listing(tmp_path: Path, number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_while_counting(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_a_count(tmp_path: Path, number: signal.Signals) -> None:
     """A space that is too large to be counted."""
     ops = "\n".join(f"  o{i} : gpu k(a{i}, a{(5 * i * i + 3) % i})" for i in range(2, 34))  # without symmetry
     arrays = "\n".join(f"array a{i} : f32[8] inout" for i in range(34))

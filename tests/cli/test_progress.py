@@ -9,7 +9,7 @@ import pytest
 from dagc.cli import main as cli
 from dagc.report import display as live
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RESULTS = str(ROOT / "benchmarks/results/2026-11-22-2xh200-launch/heat-auto.db")
 SETUP = ["setup", str(ROOT / "samples/spmv/spmv.dag"), "-D", "rows=2000", "-n", "2", "-o"]
 
@@ -26,7 +26,7 @@ SETUP = ["setup", str(ROOT / "samples/spmv/spmv.dag"), "-D", "rows=2000", "-n", 
     ],
 )
 @pytest.mark.parametrize("quiet", [False, True])
-def test_what_takes_long_is_said(command, said, quiet, tmp_path, monkeypatch, capsys):
+def test_long_work_is_reported_unless_quiet(command, said, quiet, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(live, "_LOG_FIRST", 0.0)  # at once, instead of after a second
     words = [word.replace("OUT", str(tmp_path)) for word in command]
     assert cli.main([*words, *["--quiet"] * quiet]) == 0
