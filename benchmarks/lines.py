@@ -30,7 +30,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "set-ups in processes ahead of their use": ("setup/prefetch.py",),
     "access analysis of CUDA code": ("cuda/accesses.py", "cuda/expressions.py"),
     "variables beside the arguments, races within a launch": (
-        "cuda/state.py", "cuda/races.py", "lang/states.py", "lang/races.py",
+        "cuda/state.py", "cuda/races.py", "lang/code.py",
     ),
     "advice for all open values": ("passes/cases.py",),
     "performance models as rational programs": ("perf/*", "choice/terms.py", "choice/models.py", "choice/collect.py"),

@@ -20,7 +20,7 @@ from dagc.emit.layout import promises
 from dagc.ir.plan import Features, open_variants, plan_from_json, plan_inputs
 from dagc.ir.program import Device, KernelOp
 from dagc.ir.traversal import Traversal, parse_traversal
-from dagc.lang.races import where_to_look
+from dagc.lang.code import where_to_look
 from dagc.report.display import SILENT, Display
 from dagc.report.stages import NOTHING_PRINTED, Printer
 from dagc.space import Space, TooManyStates

@@ -36,7 +36,7 @@ from dagc.lab.configurations import Configured, combinations, configurations, op
 from dagc.lab.live import LiveMachine, Loadable
 from dagc.lab.orders import COUNTING_WORK, Orders
 from dagc.lab.orders import domain_of as domain
-from dagc.lang.races import where_to_look
+from dagc.lang.code import where_to_look
 from dagc.measure.service import RunnerLibrary, require_ranks
 from dagc.report import si
 from dagc.report.counting import loop_notes

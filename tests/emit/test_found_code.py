@@ -12,8 +12,8 @@ from dagc.base.source import Source
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx, find_nvcc
 from dagc.cuda.text import has_kernels, signatures_of
+from dagc.lang.code import suspects
 from dagc.lang.lower import lower, parse_with_includes
-from dagc.lang.races import suspects
 
 ROOT = Path(__file__).parents[2]
 
