@@ -26,6 +26,7 @@ from typing import Any
 
 from dagc import api
 from dagc.base.errors import DagcError
+from dagc.base.sample import Sample
 from dagc.build.toolchain import choose_target
 from dagc.choice.types import Case, Cell
 from dagc.recipes import explain as explain_recipe
@@ -146,7 +147,7 @@ def write_tuned(path: Path, dag: Path) -> Path:
             }  # fmt: skip
             connection.execute("UPDATE chooser SET chooser = ? WHERE domain = ?", (json.dumps(chooser), op))
         connection.commit()
-    _add_cell(path, Cell(rows[0][0], Case.of({"N": 100}), (("bx", 64),), (1e-05, 1.1e-05)))
+    _add_sample(path, Cell(rows[0][0], Case.of({"N": 100}), (("bx", 64),)), Sample.of((1e-05, 1.1e-05)))
     return path
 
 
@@ -165,7 +166,7 @@ def write_plans(path: Path, tuned: Path) -> Path:
         connection.execute("INSERT INTO fact VALUES ('program', ?)", (json.dumps(fixed),))
         connection.execute("INSERT INTO fact VALUES ('program data', ?)", (json.dumps([[[["N", 100]], [100]]]),))
         connection.commit()
-    _add_cell(path, Cell("program", Case.of({"N": 100}), (("m", 1),), (1e-05,)))
+    _add_sample(path, Cell("program", Case.of({"N": 100}), (("m", 1),)), Sample.of((1e-05,)))
     return path
 
 
@@ -199,11 +200,11 @@ def write_schema_1(path: Path, good: Path) -> Path:
     return path
 
 
-def _add_cell(path: Path, cell: Cell) -> None:
+def _add_sample(path: Path, cell: Cell, sample: Sample) -> None:
     """In a run of its own, like the first."""
     tuned = load_tuned(path)
     with Records.open(path, tuned.program, tuned.runs[0], resume=True, tuning=True) as records:
-        records.add_cell(cell, 0)
+        records.add_sample(cell, sample, 0)
 
 
 # ---- changes --------------------------------------------------------------------------------

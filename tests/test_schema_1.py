@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.fuzz_files import write_plans, write_program, write_results, write_schema_1, write_tuned
 from dagc.base.errors import UsageError
+from dagc.base.sample import Sample
 from dagc.store.merge import merge
 from dagc.store.records import Records, load
 from dagc.store.results import Results
@@ -52,8 +53,8 @@ def test_every_committed_tuned_file_is_read_as_before(tmp_path: Path) -> None:
         path = tmp_path / "t.db"
         path.write_bytes(lzma.decompress((RECORDS / name).read_bytes()))
         found = load_tuned(path)
-        cells = zip(found.cells, found.flushes, strict=True)
-        rows: list[object] = [(c.op, c.case.text, c.settings, c.times, c.failure, flush) for c, flush in cells]
+        samples = zip(found.samples, found.flushes, strict=True)
+        rows: list[object] = [(c.site, c.case.text, c.choice, s.times, s.failure, flush) for (c, s), flush in samples]
         rows += [sorted(found.checks.items()), found.facts.arch, found.facts.gpu]
         for op, c in found.kernel_choosers.items():  # sizes were whole numbers then
             anchors = tuple(replace(a, data=tuple(map(int, a.data))) for a in c.anchors)
@@ -80,7 +81,7 @@ def _tuned(path: Path) -> Tuned:
 def test_both_schemas_say_the_same(folder: Path) -> None:
     assert repr(load(folder / "old-orders.db")) == repr(load(folder / "orders.db"))
     now, before = _tuned(folder / "plans.db"), _tuned(folder / "old-plans.db")
-    assert [c.times for c in now.cells] == [(1e-05, 1.1e-05), (1e-05,)]
+    assert [sample.times for c, sample in now.samples] == [(1e-05, 1.1e-05), (1e-05,)]
     assert replace(now, runs=()) == replace(before, runs=())
 
 
@@ -117,10 +118,10 @@ def test_settings_are_kept_where_a_file_is_converted(folder: Path, tmp_path: Pat
     shutil.copy(folder / "old-plans.db", path)
     before = _tuned(path)
     with Records.open(path, before.program, before.runs[0], resume=True, tuning=True) as records:
-        records.add_cell(replace(before.cells[0], times=(3e-5,)), before.flushes[0])  # in place of the first
+        records.add_sample(before.samples[0][0], Sample.of((3e-5,)), before.flushes[0])  # in place of the first
     after = _tuned(path)
-    assert [c.times for c in after.cells] == [(3e-5,), *(c.times for c in before.cells[1:])]
-    assert replace(after, runs=(), cells=()) == replace(before, runs=(), cells=())
+    assert [sample.times for _, sample in after.samples] == [(3e-5,), *(one.times for _, one in before.samples[1:])]
+    assert replace(after, runs=(), samples=()) == replace(before, runs=(), samples=())
 
 
 def test_nothing_is_lost_of_a_run_that_was_killed_before(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from dagc.lab.launches import Timing
 from dagc.measure.service import RanksDied, Service, WorkerLink
 from dagc.study import measure as tune_measure
 from dagc.study import prepare as tune_prepare
+from dagc.study.results import Measurements
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def prepared(entry: Entry, folder: Path, *, target: str = "host", seed: int = 0)
 
 def check(ready: tune_prepare.Prepared, *, settings: int) -> Checked:
     """The default and `settings - 1` others of each op, the others drawn at random with the task's seed."""
-    task, right, failures = ready.task, 0, list(ready.failures)
+    task, failures = ready.task, list(ready.failures)
     draw = random.Random(f"{task.seed} check")
     chosen = {}
     for unit in task.units:
@@ -53,17 +54,13 @@ def check(ready: tune_prepare.Prepared, *, settings: int) -> Checked:
         others = [s for s in fits if s != unit.default]
         chosen[unit.op] = [unit.default, *draw.sample(others, min(settings - 1, len(others)))]
 
-    def keep(result: object) -> None:
-        nonlocal right
-        if isinstance(result, tune_measure.CheckedSettings):
-            right += not result.failure
-            if result.failure:
-                failures.append(f"{result.op} {settings_text(result.settings)}: {result.failure}")
-
+    recording = tune_measure.Recording(Measurements({}, {}, []), None, None, 0, task.check_at)
     with Service(WorkerLink(ready.task.ranks)) as service:
-        tune_measure.Measuring(ready, service, Timing(), keep).check(chosen)
+        tune_measure.Measuring(ready, service, Timing(), recording).check(chosen)
+    checks = recording.measured.checks
+    failures += [f"{op} {settings_text(settings)}: {why}" for (op, settings), why in checks.items() if why]
     failures += audit(ready)
-    return Checked(right, tuple(failures))
+    return Checked(sum(not why for why in checks.values()), tuple(failures))
 
 
 def audit(ready: tune_prepare.Prepared) -> list[str]:

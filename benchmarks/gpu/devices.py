@@ -111,8 +111,8 @@ def complete(table: Table, tuned: Tuned) -> Table:
     """Without inputs that the end of the time left half measured: where a version is missing that was run, with or
     without success, at 95 % of the inputs."""
     ran: dict[str, set[str]] = {}
-    for cell in tuned.cells:
-        ran.setdefault(cell.case.text, set()).add(settings_text(cell.settings))
+    for cell, _ in tuned.samples:
+        ran.setdefault(cell.case.text, set()).add(settings_text(cell.choice))
     often = Counter(variant for of in ran.values() for variant in of)
     common = {variant for variant, count in often.items() if count >= 0.95 * len(ran)}
     return only(table, [i for i, text in enumerate(table.inputs) if common <= ran.get(text, set())])

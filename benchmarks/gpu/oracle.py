@@ -48,6 +48,7 @@ from dagc.store.records import Records
 from dagc.store.results import Run
 from dagc.study import measure as tune_measure
 from dagc.study import prepare as tune_prepare
+from dagc.study.results import Measurements
 from dagc.study.runs import program_record, revision
 
 SAMPLES = ROOT / "samples" / "polybench"
@@ -220,8 +221,8 @@ def measure(
         tuning=True,
     ) as records:  # fmt: skip
         before = records.tuned()
-        done = {(c.op, c.case, c.settings) for c, f in zip(before.cells, before.flushes, strict=True) if f == flush}
-        done |= {(op, case, s) for name, op, case, s in known if name == program.name}
+        done = {cell for (cell, _), f in zip(before.samples, before.flushes, strict=True) if f == flush}
+        done |= {Cell(op, case, s) for name, op, case, s in known if name == program.name}
         wrong = {key for key, failure in before.checks.items() if failure}
         wanted = missing(ready, done, wrong, args)
         check = {
@@ -232,28 +233,19 @@ def measure(
             ]
             for unit in task.units
         }
-        began, cells, failures = time.monotonic(), 0, list(ready.failures)
-
-        def keep(result: Cell | tune_measure.CheckedSettings | tune_measure.Lost) -> None:
-            nonlocal cells
-            if isinstance(result, Cell):
-                cells += 1
-                records.add_cell(result, flush)
-            elif isinstance(result, tune_measure.CheckedSettings):
-                records.add_check(result.op, result.settings, task.check_at, result.failure)
-            if result.failure:
-                failures.append(str(result))
-                print(f"{program.name}: {result}", flush=True)
-
+        began, failures = time.monotonic(), list(ready.failures)
+        recording = tune_measure.Recording(Measurements({}, {}, failures), records, None, flush, task.check_at)
         try:
             timing = Timing(seconds=args.cell, flush=flush)
-            measuring = tune_measure.Measuring(ready, service, timing, keep, end=Deadline(math.inf, end))
+            measuring = tune_measure.Measuring(ready, service, timing, recording, end=Deadline(math.inf, end))
             measuring.time(wanted, measuring.check(check) | wrong)
             for case in ready.at:
                 service.close(tune_measure.sized_program(ready, case).library)
         except DagcError as error:  # the program does not run at all: the others go on
             failures.append(str(error))
-            print(f"{program.name}: {error}", flush=True)
+    for failure in failures:
+        print(f"{program.name}: {failure}", flush=True)
+    cells = recording.done
     left = sum(len(w.settings) for w in wanted) - cells
     if time.monotonic() < end:
         marker(program, args).write_text(asked(args))

@@ -28,8 +28,9 @@ from typing import Any, get_args
 
 from benchmarks.tune.curve import curve
 from dagc.base.errors import DagcError
+from dagc.base.sample import Sample as Timed
 from dagc.choice.methods import LEARNED
-from dagc.choice.types import PROGRAM, Case, Cell, Settings, settings_text, variant_of
+from dagc.choice.types import PROGRAM, Case, Settings, settings_text, variant_of
 from dagc.cli.tune import evaluation_text, table
 from dagc.recipes import tune as recipes
 from dagc.stages.options import TuneOptions
@@ -144,10 +145,10 @@ def tables(tuned: Tuned, program: Path) -> list[Table]:
     for op, chooser in tuned.choosers.items():
         selector = chooser.selector
         features = selector.data if selector is not None else chooser.data
-        cells: dict[Case, dict[Settings, Cell]] = {}
-        for cell in tuned.cells:
-            if cell.op == op:
-                cells.setdefault(cell.case, {})[cell.settings] = cell
+        cells: dict[Case, dict[Settings, Timed]] = {}
+        for cell, sample in tuned.samples:
+            if cell.site == op:
+                cells.setdefault(cell.case, {})[cell.choice] = sample
         answers = _plans(chooser, cells, program) if isinstance(chooser, ProgramChooser) else chooser.settings
         rows: dict[bool, list[Row]] = {False: [], True: []}
         for facts in tuned.facts.inputs:
@@ -160,7 +161,7 @@ def tables(tuned: Tuned, program: Path) -> list[Table]:
 
 
 def _plans(
-    chooser: ProgramChooser, cells: Mapping[Case, Mapping[Settings, Cell]], program: Path
+    chooser: ProgramChooser, cells: Mapping[Case, Mapping[Settings, Timed]], program: Path
 ) -> tuple[Settings, ...]:
     """All that was measured, the program's own setting first."""
     plain = load(program)
@@ -169,7 +170,7 @@ def _plans(
 
 
 def _row(
-    op: str, facts: InputFacts, cells: Mapping[Settings, Cell], answers: Sequence[Settings], names: Sequence[str]
+    op: str, facts: InputFacts, cells: Mapping[Settings, Timed], answers: Sequence[Settings], names: Sequence[str]
 ) -> Row:
     known = facts.features.get(op, {})
     times: dict[int, float] = {}
@@ -177,9 +178,9 @@ def _row(
         cell = cells.get(settings)
         if cell is None and op != PROGRAM:
             times[number] = math.inf  # its constraint failed there
-        elif cell is not None and cell.times and not cell.failure:
+        elif cell is not None and cell.good:
             times[number] = cell.value
-    timed = [c for c in cells.values() if c.times and not c.failure]
+    timed = [c for c in cells.values() if c.good]
     noise = noise_of_best((c.interval[0], c.value, c.interval[1]) for c in timed)
     return Row(facts.case.text, tuple(known.get(n, math.nan) for n in names), times, facts, noise)
 

@@ -78,9 +78,9 @@ class Replay:
             cell = search.propose()
             if cell is None:
                 break
-            at, setting = place[cell.case], number[cell.settings]
+            at, setting = place[cell.case], number[cell.choice]
             seconds, noise = math.exp(kernel.logs[at, setting]), float(kernel.noise[at, setting])
-            search.learn(cell.op, cell.case, cell.settings, seconds, noise)
+            search.learn(cell, seconds, noise)
             self.took.append(time.perf_counter() - began)
         self.measured += search.spent
         times.closed -= away

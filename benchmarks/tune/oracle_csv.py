@@ -64,12 +64,12 @@ def rows_of(path: Path) -> Iterator[list[str]]:
             yield from list(csv.reader(file))[1:]
         return
     tuned = load_tuned(path)
-    for cell, flush in zip(tuned.cells, tuned.flushes, strict=True):
-        low, high = cell.interval
-        times = [f"{t * 1e6:.5g}" if cell.times else "" for t in (cell.value, low, high)]
-        settings = " ".join(f"{n}={v}" for n, v in cell.settings)
+    for (cell, sample), flush in zip(tuned.samples, tuned.flushes, strict=True):
+        low, high = sample.interval
+        times = [f"{t * 1e6:.5g}" if sample.times else "" for t in (sample.value, low, high)]
+        settings = " ".join(f"{n}={v}" for n, v in cell.choice)
         yield [
-            path.stem, cell.op, cell.case.text, settings, *times, str(len(cell.times)), str(flush), cell.failure
+            path.stem, cell.site, cell.case.text, settings, *times, str(len(sample.times)), str(flush), sample.failure
         ]  # fmt: skip
 
 

@@ -38,8 +38,8 @@ def lines(tuned: Path, new: Path) -> list[str]:
     (unit,) = units(graph, [chooser.op])
     model = unit_chooser(graph, unit, legal_settings(graph, unit, LIMITS), load_hardware("h200"))
     times: dict[Case, dict[Settings, float]] = {}
-    for cell in load_tuned(new).cells:
-        times.setdefault(cell.case, {})[cell.settings] = cell.seconds
+    for cell, _ in load_tuned(new).samples:
+        times.setdefault(cell.case, {})[cell.choice] = cell.seconds
     method = load_tuned(tuned).kernel_choosers[chooser.op].method
     out = []
     for case, here in sorted(times.items()):

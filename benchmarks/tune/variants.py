@@ -42,7 +42,7 @@ from dagc.stages.program import load
 from dagc.store.tuned import ProgramChooser, Tuned, load_tuned
 from dagc.study.judge import Judged, Times, judge
 from dagc.study.report import MeasuredInputs, chosen_at, measured
-from dagc.study.results import minimised, priced
+from dagc.study.results import minimised
 from dagc.study.sampling import Strategy
 from dagc.study.train import merged, train
 
@@ -194,9 +194,9 @@ def of_programs(tuned: Tuned, program: ProgramChooser) -> MeasuredInputs:
     """The inputs that a chooser of whole programs was trained and evaluated on, with the objective of each plan."""
     objective = minimised(tuned)
     times: dict[Case, dict[int, float]] = {}
-    for cell in tuned.cells:
-        if cell.op == PROGRAM and cell.times and cell.settings in program.settings:
-            times.setdefault(cell.case, {})[program.settings.index(cell.settings)] = priced(cell, objective).value
+    for cell, sample in tuned.samples:
+        if cell.site == PROGRAM and sample.times and cell.choice in program.settings:
+            times.setdefault(cell.case, {})[program.settings.index(cell.choice)] = sample.priced(objective).value
     known = {one.case: one.features[PROGRAM] for one in tuned.facts.inputs}
     cases = tuple(p for p in times if p in known)
     vectors = tuple(tuple(known[p][name] for name in program.data) for p in cases)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from dagc.base.sample import Sample
 from dagc.choice.selector import Scale, scales_of
 from dagc.choice.types import Case, Cell, Settings
 
@@ -30,14 +31,17 @@ class Tried:
 
 
 def tried_at(
-    cells: Iterable[Cell], op: str, features: Mapping[Case, Mapping[str, float]], tests: Collection[Case] = ()
+    samples: Iterable[tuple[Cell, Sample]],
+    op: str,
+    features: Mapping[Case, Mapping[str, float]],
+    tests: Collection[Case] = (),
 ) -> tuple[Tried, ...]:
     """The inputs with `features` at which an op was tried, except the `tests`; () if nothing failed."""
     worked: dict[Case, set[Settings]] = {}
     failed: dict[Case, set[Settings]] = {}
-    for cell in cells:
-        if cell.op == op and cell.case in features and cell.case not in tests and (cell.failure or cell.times):
-            (failed if cell.failure else worked).setdefault(cell.case, set()).add(cell.settings)
+    for (site, case, choice), sample in samples:
+        if site == op and case in features and case not in tests and (sample.failure or sample.times):
+            (failed if sample.failure else worked).setdefault(case, set()).add(choice)
     cases = dict.fromkeys((*worked, *failed)) if failed else ()
     return tuple(
         Tried(features[p], frozenset(worked.get(p, ())), frozenset(failed.get(p, ()))) for p in cases

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from dagc.base.errors import UsageError, counted
-from dagc.choice.types import Cell
+from dagc.choice.types import Case
 from dagc.ir.plan import FAR
 from dagc.ir.program import Program
 
@@ -334,9 +334,9 @@ def _shown(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else f"{value:.4g}"
 
 
-def far_parameters(program: Program, cells: Iterable[Cell]) -> tuple[str, ...]:
-    """Warnings about parameters of the program that lie far outside of the sizes at which the cells were timed."""
-    extent = Extent.of(cell.case.sizes for cell in cells if cell.times)
+def far_parameters(program: Program, timed: Iterable[Case]) -> tuple[str, ...]:
+    """Warnings about parameters of the program that lie far outside of the sizes that were timed."""
+    extent = Extent.of(case.sizes for case in timed)
     sizes = {p.name: p.value for p in program.params if isinstance(p.value, int) and not isinstance(p.value, bool)}
     warning = extent.warning(sizes)
     return (warning,) if warning else ()

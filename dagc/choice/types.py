@@ -6,15 +6,13 @@ Times are in seconds.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import product
-from statistics import median
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from dagc.base.statistics import interval
+from dagc.base.sample import Sample
 from dagc.ir.names import mangle
 from dagc.ir.plan import VARIANT, OpenTunable
 from dagc.ir.program import Value
@@ -118,33 +116,15 @@ class Case:
         return cls(tuple(sorted(params.items())))
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One unit under one setting at one size: the measurements, or the reason for having none.
+class Cell(NamedTuple):
+    """What a sample is of: a setting of an op (or of PROGRAM) at a case."""
 
-    `times` are seconds of single launches in order, or values of another objective if it was computed from the
-    `metrics` (`dagc.study.results.priced`); `failure` is "" or one line. `took`: seconds that measuring it kept
-    the machine busy, including cache flushes and data restoration; not stored in files. `metrics`: those of a launch
-    except the time, by name (`dagc.measure.metrics`).
-    """
-
-    op: str
+    site: str
     case: Case
-    settings: Settings
-    times: tuple[float, ...] = ()
-    failure: str = ""
-    took: float = 0.0
-    metrics: tuple[tuple[str, float], ...] = ()
+    choice: Settings
 
-    @property
-    def value(self) -> float:
-        """The median of `times`; NaN without a measurement."""
-        return median(self.times) if self.times else math.nan
 
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The median's 95 % interval."""
-        return interval(self.times)
+Samples: TypeAlias = Mapping[Cell, Sample]
 
 
 def settings_text(settings: Settings) -> str:

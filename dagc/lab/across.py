@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
+from dagc.base.sample import Sample
 from dagc.base.statistics import interval
-from dagc.choice.types import Case, Settings
+from dagc.choice.types import Case, Cell, Settings
 
 if TYPE_CHECKING:
     from dagc.choice.surface import TimeSurface
@@ -28,15 +29,6 @@ DOUBT = 0.05  # probability of a faster setting: with `until`, the search ends w
 FLOOR = 0.001  # least expected gain that is worth a measurement, if the noise is less than that
 SPEND = 0.0001  # the same, while a budget that was requested is not spent
 HALF = 1.96  # half of a 95 % interval, in standard deviations
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A cell to measure."""
-
-    op: str
-    case: Case
-    settings: Settings
 
 
 @dataclass(slots=True)
@@ -95,23 +87,24 @@ class AcrossSizes:
         self._started: set[tuple[str, Case]] = set()
         self._sated = False  # whether no further gain is expected
 
-    def has(self, op: str, case: Case, settings: Settings) -> bool:
+    def has(self, cell: Cell) -> bool:
         """Whether it is a cell of the search."""
-        return op in self.ops and (case, settings) in self.ops[op].number
+        return cell.site in self.ops and cell[1:] in self.ops[cell.site].number
 
     # ---- results ----------------------------------------------------------------
 
-    def observe(self, op: str, case: Case, settings: Settings, times: Sequence[float]) -> None:
-        """Times in seconds. A cell of which none is finite and positive counts as failed."""
-        good = [t for t in times if math.isfinite(t) and t > 0]
-        if not good:
-            self.fail(op, case, settings)
+    def observe(self, cell: Cell, sample: Sample) -> None:
+        """A sample of a cell. One of which no time is finite and positive counts as failed."""
+        good = [t for t in sample.times if math.isfinite(t) and t > 0]
+        if sample.failure or not good:
+            self._fail(cell)
             return
         low, high = interval(good)
-        self.learn(op, case, settings, median(good), (high - low) / 2 / HALF / median(good))
+        self.learn(cell, median(good), (high - low) / 2 / HALF / median(good))
 
-    def learn(self, op: str, case: Case, settings: Settings, seconds: float, noise: float) -> None:
+    def learn(self, cell: Cell, seconds: float, noise: float) -> None:
         """The median of a cell, and its relative standard deviation (NaN: not known)."""
+        op, case, settings = cell
         self.spent += 1
         self._started.add((op, case))
         row = self.ops[op].number.get((case, settings))
@@ -122,9 +115,9 @@ class AcrossSizes:
         self.ops[op].seconds[row] = seconds
         self.ops[op].surface.observe(row, math.log(seconds), noise)
 
-    def fail(self, op: str, case: Case, settings: Settings) -> None:
-        """Record a failure at one size. The setting is not proposed at other sizes, unless all settings fail at that
-        size."""
+    def _fail(self, cell: Cell) -> None:
+        """The setting is not proposed at other sizes, unless all settings fail at that size."""
+        op, case, settings = cell
         self.spent += 1
         self._started.add((op, case))
         times = self.ops[op]
@@ -144,7 +137,7 @@ class AcrossSizes:
 
     # ---- proposals ------------------------------------------------------------
 
-    def propose(self, op: str = "", case: Case | None = None) -> Proposal | None:
+    def propose(self, op: str = "", case: Case | None = None) -> Cell | None:
         """The next cell; None at the end, with the reason in `ended`. `op`, `case`: those whose data are loaded."""
         left = None if self.budget is None else self.budget - self.spent
         if left is not None and left <= 0:
@@ -166,7 +159,7 @@ class AcrossSizes:
     def _unsure(self, pairs: Sequence[tuple[OpTimes, Case]]) -> list[tuple[OpTimes, Case]]:
         return [(o, p) for o, p in pairs if (o.op, p) in self._started and self._loss(o, p) > FLOOR]
 
-    def _end(self, why: str) -> Proposal | None:
+    def _end(self, why: str) -> Cell | None:
         self.ended = why
         return None
 
@@ -175,11 +168,11 @@ class AcrossSizes:
         mean, known, best = times.surface.mean, times.measured(case), times.expected(case)
         return float(min(mean[i] for i in known) - mean[best]) if known and best is not None else 0.0
 
-    def _started_at(self, times: OpTimes, case: Case) -> Proposal | None:
+    def _started_at(self, times: OpTimes, case: Case) -> Cell | None:
         row = times.start(case)
-        return None if row is None else Proposal(times.op, *times.rows[row])
+        return None if row is None else Cell(times.op, *times.rows[row])
 
-    def _confirming(self, unsure: Sequence[tuple[OpTimes, Case]]) -> Proposal | None:
+    def _confirming(self, unsure: Sequence[tuple[OpTimes, Case]]) -> Cell | None:
         if not unsure:
             return self._end(
                 "the time limit was reached" if self.out_of_time
@@ -190,11 +183,11 @@ class AcrossSizes:
             )  # fmt: skip
         times, case = max(unsure, key=lambda pair: self._loss(*pair))
         row = times.expected(case)
-        return None if row is None else Proposal(times.op, *times.rows[row])
+        return None if row is None else Cell(times.op, *times.rows[row])
 
     def _most_telling(
         self, pairs: Sequence[tuple[OpTimes, Case]], unsure: Sequence[tuple[OpTimes, Case]]
-    ) -> Proposal | None:
+    ) -> Cell | None:
         import numpy as np
 
         best: tuple[float, OpTimes, int] | None = None
@@ -215,7 +208,7 @@ class AcrossSizes:
         case = times.rows[row][0]
         if (times.op, case) not in self._started:  # the default comes first at each size
             return self._started_at(times, case)
-        return Proposal(times.op, *times.rows[row])
+        return Cell(times.op, *times.rows[row])
 
     def _enough(self, pairs: Sequence[tuple[OpTimes, Case]], most: float) -> bool:
         if self.until is not None:

@@ -17,6 +17,7 @@ from dagc.base.sample import Sample
 from dagc.base.statistics import interval
 from dagc.choice.types import Settings
 from dagc.ir.traversal import Row
+from dagc.lab.domain import C
 from dagc.measure.metrics import least_seconds, observed, of_results
 from dagc.measure.service import RanksDied, RunnerLibrary, Service, one_line
 
@@ -252,12 +253,12 @@ def middle(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 
 def repeated(
-    first: Mapping[Settings, tuple[float, ...]],
-    measure: Callable[[Settings], tuple[float, ...]],
+    first: Mapping[C, tuple[float, ...]],
+    measure: Callable[[C], tuple[float, ...]],
     timing: Timing,
     seed: int,
     over: Callable[[], bool] = lambda: False,
-) -> dict[Settings, tuple[float, ...]]:
+) -> dict[C, tuple[float, ...]]:
     """The `middle` of `timing.rounds` series of each candidate at most, of which `first` has one. Without those that
     were not timed again, or failed then.
 

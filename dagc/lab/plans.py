@@ -7,15 +7,16 @@ of the op PROGRAM. Times are in seconds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError
 from dagc.base.resources import names_in
+from dagc.base.sample import Sample
 from dagc.choice.feature import SelectorFeature, asked_features
 from dagc.choice.selector import Extent
-from dagc.choice.types import PROGRAM, Case, Cell, Settings
+from dagc.choice.types import PROGRAM, Case, Samples, Settings
 from dagc.ir.enums import ElementType
 from dagc.ir.names import mangle
 from dagc.ir.program import Program
@@ -92,15 +93,15 @@ class PlanTimes:
     notes: tuple[str, ...]
 
 
-def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Case, tuple[float, ...]]) -> PlanTimes:
+def measured(samples: Samples, legal: Sequence[Settings], data: Mapping[Case, tuple[float, ...]]) -> PlanTimes:
     """Skips cases at which not every legal setting was tried, or all failed. A setting that failed at any other size
     is excluded, so that it is never chosen; one that failed at an input has no time there. `data`: the features of the
     selector, by case."""
-    at: dict[Case, dict[Settings, Cell]] = {}
-    for cell in cells:
-        at.setdefault(cell.case, {})[cell.settings] = cell
+    at: dict[Case, dict[Settings, Sample]] = {}
+    for (_, case, choice), sample in samples.items():
+        at.setdefault(case, {})[choice] = sample
     notes: list[str] = []
-    complete: dict[Case, dict[Settings, Cell]] = {}
+    complete: dict[Case, dict[Settings, Sample]] = {}
     for case in sorted(at, key=lambda p: (data[p], p)):
         tried = sum(s in at[case] for s in legal)
         if tried < len(legal):
@@ -133,7 +134,7 @@ def measured_data(tuned: Tuned, names: Sequence[str]) -> Extent:
 
     Raises ValueError if the file has other features for them.
     """
-    timed = {cell.case for cell in tuned.cells if cell.op == PROGRAM and cell.times} - tuned.facts.tests
+    timed = {cell.case for cell, sample in tuned.samples if cell.site == PROGRAM and sample.times} - tuned.facts.tests
     return Extent.of(one.features[PROGRAM] for case, one in inputs_of(tuned, names).items() if case in timed)
 
 

@@ -130,7 +130,7 @@ def _sizes_in(path: str | Path) -> list[Case]:
     """The sizes at which kernels were timed in a tuned file."""
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3
 
-    return [cell.case for cell in load_tuned(path).cells if cell.op != PROGRAM and cell.times]
+    return [cell.case for cell, sample in load_tuned(path).samples if cell.site != PROGRAM and sample.times]
 
 
 def _objective_in(path: str | Path) -> str:

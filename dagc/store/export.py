@@ -59,20 +59,22 @@ TUNED_COLUMNS = {
 
 def tuned_columns(tuned: Tuned) -> dict[str, str]:
     """Name -> type of each column: TUNED_COLUMNS, and one for each metric except the time."""
-    return TUNED_COLUMNS | dict.fromkeys(sorted({n for cell in tuned.cells for n, _ in cell.metrics}), "float64")
+    return TUNED_COLUMNS | dict.fromkeys(
+        sorted({name for _, sample in tuned.samples for name in sample.metrics}), "float64"
+    )
 
 
 def tuned_table(tuned: Tuned) -> Iterator[tuple[Any, ...]]:
     """One row for each timed launch of a tuned file, and one for each setting that failed; columns as in
     `tuned_columns`. Metrics are averages over the launches."""
     tests, names = tuned.facts.tests, list(tuned_columns(tuned))[len(TUNED_COLUMNS) :]
-    for cell in tuned.cells:
-        head = (cell.op, cell.case.text, cell.case in tests, settings_text(cell.settings))
-        more = [dict(cell.metrics).get(name, math.nan) for name in names]
-        for number, seconds in enumerate(cell.times):
-            yield (*head, number, seconds, cell.failure, *more)
-        if not cell.times:
-            yield (*head, None, math.nan, cell.failure, *more)
+    for cell, sample in tuned.samples:
+        head = (cell.site, cell.case.text, cell.case in tests, settings_text(cell.choice))
+        more = [sample.metrics.get(name, math.nan) for name in names]
+        for number, seconds in enumerate(sample.times):
+            yield (*head, number, seconds, sample.failure, *more)
+        if not sample.times:
+            yield (*head, None, math.nan, sample.failure, *more)
 
 
 def export_csv(results: Results | Tuned, file: TextIO, objective: Objective = TIME) -> None:

@@ -88,7 +88,7 @@ _HELP = {
 
 def _check_choices(first: Tuned, other: Tuned) -> None:
     """Compare the parameters and decisions that are neither an input nor a size of both files."""
-    sizes = {name for one in (first, other) for cell in one.cells for name, _ in cell.case.params}
+    sizes = {name for one in (first, other) for cell, _ in one.samples for name, _ in cell.case.params}
     for mine, theirs in ((first.facts.kernels, other.facts.kernels), (first.facts.program, other.facts.program)):
         if mine is not None and theirs is not None:
             kept = ({**f, "params": {n: v for n, v in f["params"].items() if n not in sizes}} for f in (mine, theirs))
@@ -100,14 +100,14 @@ def _check_cells(tuned: Sequence[Tuned]) -> None:
     where: dict[tuple[Any, ...], Path] = {}
     for one in tuned:
         known = {facts.case for facts in one.facts.inputs}
-        if any(cell.case not in known for cell in one.cells if cell.times):
+        if any(cell.case not in known for cell, sample in one.samples if sample.times):
             raise UsageError(
                 f"{one.path} was tuned at sizes, not inputs: its set-up would have to run for their features",
                 "continue in one file: `dagc tune --resume --sizes`",
             )
-        for cell in one.cells:
-            key = (cell.op, cell.case, cell.settings, cell.times)
-            if cell.times and where.setdefault(key, one.path) != one.path:
+        for cell, sample in one.samples:
+            key = (cell.site, cell.case, cell.choice, sample.times)
+            if sample.times and where.setdefault(key, one.path) != one.path:
                 raise UsageError(
                     f"{one.path} and {where[key]} contain the same measurements, of {cell.case.text or 'one input'}",
                     "they would count twice; leave one of the files out",

@@ -24,6 +24,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagc.base.errors import NotWritten, UsageError, counted, not_written
+from dagc.base.sample import Sample
 from dagc.choice.types import Case, Cell, Settings
 from dagc.ir.choice import Choice
 from dagc.store.read import (
@@ -155,8 +156,8 @@ RUN_ENDED_TWICE = "the run ended twice while it was measured"
 class Records:
     """An open results file, written by one run of `dagc explore`, `explain` or `tune`.
 
-    For each measurement: `begin`, then `add` or `fail`; for tuned settings: `add_cell`. Each call is a transaction. If
-    it cannot be written (a full disk), they raise UsageError; earlier data stays, and `--resume` continues from it.
+    For each measurement: `begin`, then `add` or `fail`; for tuned settings: `add_sample`. Each call is a transaction.
+    If it cannot be written (a full disk), they raise UsageError; earlier data stays, and `--resume` continues from it.
     `note` says how a file of an older schema was converted, "" for others.
     """
 
@@ -311,21 +312,21 @@ class Records:
 
     # ---- settings -----------------------------------------------------------------------------
 
-    def add_cell(self, cell: Cell, flush: int) -> None:
-        """A cell, with a sample for each launch; it replaces an earlier one of the same op, case, settings and flush.
+    def add_sample(self, cell: Cell, sample: Sample, flush: int) -> None:
+        """The sample of a cell, with a row for each launch; it replaces an earlier one of the same cell and flush.
         `flush`: bytes written before each launch."""
 
         def write() -> None:
             (last,) = self._connection.execute("SELECT coalesce(max(id), 0) FROM candidate").fetchone()
-            case, choices = _json(cell.case.params), _json(cell.settings)
-            key = candidate_id(self._connection, cell.op, case, choices, flush=flush)
+            case, choices = _json(cell.case.params), _json(cell.choice)
+            key = candidate_id(self._connection, cell.site, case, choices, flush=flush)
             if key <= last:
                 of = "FROM sample WHERE candidate = ?"
                 self._connection.execute(f"DELETE FROM value WHERE sample IN (SELECT id {of})", (key,))
                 self._connection.execute(f"DELETE {of}", (key,))
-            self._connection.execute("UPDATE candidate SET failure = ? WHERE id = ?", (cell.failure, key))
-            more = {self._metrics[name]: value for name, value in cell.metrics}  # of the first sample
-            for seconds in cell.times:
+            self._connection.execute("UPDATE candidate SET failure = ? WHERE id = ?", (sample.failure, key))
+            more = {self._metrics[name]: value for name, value in sample.metrics.items()}  # of the first row
+            for seconds in sample.times:
                 values = {self._metrics["time"]: seconds} | more
                 insert_sample(self._connection, self._run, key, "tune", 1, None, values)
                 more = {}

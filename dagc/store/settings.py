@@ -188,7 +188,7 @@ def check_resumed(path: str | Path, before: Tuned, program: Program, cases: Iter
     not a size in all of them."""
     if before.facts.kernels is None:
         return
-    every = [*cases, *(cell.case for cell in before.cells if cell.op in before_units(before))]
+    every = [*cases, *(cell.case for cell, _ in before.samples if cell.site in before_units(before))]
     sizes = set.intersection(*({n for n, _ in p.params} for p in every)) if every else set()
     kept, now = before.facts.kernels, values_fixed(program)
     check_fixed(path, *({**f, "params": {n: v for n, v in f["params"].items() if n not in sizes}} for f in (kept, now)))
@@ -196,7 +196,7 @@ def check_resumed(path: str | Path, before: Tuned, program: Program, cases: Iter
 
 def before_units(tuned: Tuned) -> set[str]:
     """The ops of the file's cells, excluding whole programs."""
-    return {cell.op for cell in tuned.cells} - {PROGRAM}
+    return {cell.site for cell, _ in tuned.samples} - {PROGRAM}
 
 
 def check_compiled(path: str | Path, tuned: Tuned, program: Program) -> None:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from dagc.base.errors import UsageError
+from dagc.base.sample import Sample
 from dagc.choice.methods import from_json
 from dagc.choice.nodes import Name as FeatureName
 from dagc.choice.placement import Transfers
@@ -152,12 +153,12 @@ class ProgramChooser:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The content of a tuned file: cells with the flush of each, checks, facts by name, choosers by op."""
+    """The content of a tuned file: samples with the flush of each, checks, facts by name, choosers by op."""
 
     path: Path
     program: ProgramRecord
     runs: tuple[Run, ...]
-    cells: tuple[Cell, ...]
+    samples: tuple[tuple[Cell, Sample], ...]
     flushes: tuple[int, ...]
     checks: dict[tuple[str, Settings], str]
     facts: TunedFacts
@@ -214,11 +215,10 @@ def tuned_in(connection: sqlite3.Connection, path: Path) -> Tuned:
         "SELECT c.id, c.domain, c.point, a.choices, c.failure, c.flush FROM candidate c"
         " JOIN assignment a ON a.id = c.assignment WHERE c.domain != '' ORDER BY c.id"
     )
-    cells, flushes = [], []
+    samples, flushes = [], []
     for key, op, case, choices, failure, flush in rows_as(rows, _Candidate):
-        more = tuple(metrics[key].items())
-        where = Case.of(decoded(case, Params))
-        cells.append(Cell(op, where, _settings(choices), tuple(times[key]), failure, metrics=more))
+        cell = Cell(op, Case.of(decoded(case, Params)), _settings(choices))
+        samples.append((cell, Sample.of(tuple(times[key]), failure, metrics[key])))
         flushes.append(flush)
     checks = connection.execute(
         "SELECT domain, choices, failure FROM checked JOIN assignment ON id = assignment ORDER BY domain, choices"
@@ -229,7 +229,7 @@ def tuned_in(connection: sqlite3.Connection, path: Path) -> Tuned:
         path=path,
         program=read_program(connection),
         runs=tuple(run for _, run in read_runs(connection)),
-        cells=tuple(cells),
+        samples=tuple(samples),
         flushes=tuple(flushes),
         checks={(op, _settings(s)): failure for op, s, failure in rows_as(checks, tuple[Name, str, Line])},
         facts=_facts(facts),

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
 from dagc.base.objective import TIME, Objective
+from dagc.base.sample import Sample
 from dagc.choice.avoid import Tried, tried_at
 from dagc.choice.feature import FeatureContext, SelectorFeature, asked_features, offered, values_of
 from dagc.choice.legal import bindings, op_of, op_under, unit_in
 from dagc.choice.selector import FEWEST, Selector
-from dagc.choice.types import MODELS, Case, Cell, Settings, Unit, variant_of
+from dagc.choice.types import MODELS, Case, Cell, Samples, Settings, Unit, variant_of
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir import sym
 from dagc.ir.enums import ElementType
@@ -23,7 +24,7 @@ from dagc.ir.plan import VARIANT, Target, kernel_of, places_together
 from dagc.ir.program import DEVICE, Graph, Region
 from dagc.stages.options import COSTS
 from dagc.study.prepare import Prepared, TuningTask, only
-from dagc.study.results import GUESS, KernelResult, Measurements, best_cell
+from dagc.study.results import GUESS, KernelResult, Measurements, best_choice
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
@@ -119,7 +120,7 @@ def learn(
     ready: Prepared,
     unit: Unit,
     asked: Asked,
-    cells: Mapping[Any, Cell],
+    samples: Samples,
     seed: int,
     model: Callable[[Case], int] | None,
 ) -> LearnedSelector:
@@ -133,7 +134,7 @@ def learn(
 
     if asked.method not in LEARNED:
         return LearnedSelector(None, ())
-    cases = _measured(ready, unit, cells)
+    cases = _measured(ready, unit, samples)
     names = asked.data or features_of(ready, unit, list(cases))
     index = {settings: i for i, settings in enumerate(ready.task.settings[unit.op])}
     rows = _vectors(ready, unit, names, cases)
@@ -141,9 +142,9 @@ def learn(
     cases = {p: timed for p, timed in cases.items() if p in rows}
     training = merged(
         list(rows.values()),
-        [{index[c.settings]: c.value for c in timed} for timed in cases.values()],
-        [[(c.interval[0], c.value, c.interval[1]) for c in timed] for timed in cases.values()],
-        _failed(unit, cases, index, cells),
+        [{index[s]: c.value for s, c in timed.items()} for timed in cases.values()],
+        [[(c.interval[0], c.value, c.interval[1]) for c in timed.values()] for timed in cases.values()],
+        _failed(unit, cases, index, samples),
     )
     if not names or len(training.sizes) < FEWEST:
         lost = f" (a feature is not finite or was not computed at {missing} more)" if missing else ""
@@ -229,7 +230,7 @@ def _rows_of(ready: Prepared, unit: Unit, cases: Iterable[Case]) -> dict[Case, t
 
 
 def learn_together(
-    ready: Prepared, units: Sequence[Unit], cells: Mapping[Any, Cell], seed: int, asked: Mapping[str, Asked]
+    ready: Prepared, units: Sequence[Unit], samples: Samples, seed: int, asked: Mapping[str, Asked]
 ) -> dict[str, LearnedSelector]:
     """One regressor trained on the samples of several ops of a kernel, specialised to the constants of each op.
 
@@ -238,13 +239,13 @@ def learn_together(
     from dagc.choice.learners.cost import Cost  # loads msgspec
     from dagc.study.train import merged, train  # loads msgspec
 
-    timed = {u.op: _measured(ready, u, cells) for u in units}
+    timed = {u.op: _measured(ready, u, samples) for u in units}
     rows = {u.op: _rows_of(ready, u, timed[u.op]) for u in units}
     index = {settings: i for i, settings in enumerate(ready.task.settings[units[0].op])}
     every = [(row, timed[op][p]) for op, of in rows.items() for p, row in of.items()]
     training = merged(
-        [row for row, _ in every], [{index[c.settings]: c.value for c in at} for _, at in every],
-        [[(c.interval[0], c.value, c.interval[1]) for c in at] for _, at in every],
+        [row for row, _ in every], [{index[s]: c.value for s, c in at.items()} for _, at in every],
+        [[(c.interval[0], c.value, c.interval[1]) for c in at.values()] for _, at in every],
     )  # fmt: skip
     context = FeatureContext(ready.task.program, op_of(ready.task.graph, units[0]))
     names = tuple(sym.show(argument) for argument in context.asked)
@@ -294,30 +295,28 @@ def _fallback(asked: Asked, why: str) -> LearnedSelector:
     )
 
 
-def _measured(ready: Prepared, unit: Unit, cells: Mapping[Any, Cell]) -> dict[Case, list[Cell]]:
-    """The timed cells of each size at which all were tried; a setting that was timed nowhere gives wrong results."""
-    timed: dict[Case, dict[Settings, Cell]] = {}
+def _measured(ready: Prepared, unit: Unit, samples: Samples) -> dict[Case, dict[Settings, Sample]]:
+    """The timed settings of each size at which all were tried; a setting that was timed nowhere gives wrong results."""
+    timed: dict[Case, dict[Settings, Sample]] = {}
     tried: set[tuple[Case, Settings]] = set()
-    for (op, case, settings), cell in cells.items():
+    for (op, case, settings), sample in samples.items():
         if op == unit.op:
             tried.add((case, settings))
-            if cell.times and not cell.failure:
-                timed.setdefault(case, {})[settings] = cell
+            if sample.good:
+                timed.setdefault(case, {})[settings] = sample
     ever_timed = {settings for at in timed.values() for settings in at}
     return {
-        case: list(timed[case].values())
+        case: timed[case]
         for case in ready.task.cases
         if case in timed and all((case, s) in tried for s in ready.at[case].fits[unit.op] if s in ever_timed)
     }
 
 
-def _failed(
-    unit: Unit, cases: Iterable[Case], index: Mapping[Settings, int], cells: Mapping[Any, Cell]
-) -> list[set[int]]:
+def _failed(unit: Unit, cases: Iterable[Case], index: Mapping[Settings, int], samples: Samples) -> list[set[int]]:
     """The numbers of the answers that failed at each case."""
     out: dict[Case, set[int]] = {case: set() for case in cases}
-    for (op, case, settings), cell in cells.items():
-        if op == unit.op and cell.failure and case in out and settings in index:
+    for (op, case, settings), sample in samples.items():
+        if op == unit.op and sample.failure and case in out and settings in index:
             out[case].add(index[settings])
     return list(out.values())
 
@@ -432,7 +431,7 @@ def final_choosers(
     good = replace(
         ready, task=replace(ready.task, settings=fit), at={p: only(at, fit) for p, at in ready.at.items()}
     )  # fmt: skip
-    right = {key: cell for key, cell in measured.cells.items() if key[2] in fit.get(key[0], ())}
+    right = {key: sample for key, sample in measured.samples.items() if key[2] in fit.get(key[0], ())}
     out: dict[str, AtSizes] = {}
     learned_by_op: dict[str, LearnedSelector] = {}
     for unit in ready.task.units:
@@ -444,12 +443,12 @@ def final_choosers(
         elif learned is None:
             model = _model(inputs, good, unit) if asked.method in LEARNED and inputs.objective.is_time else None
             learned = learn(good, unit, asked, right, seed, model)
-        cells = {case: best_cell(right, unit.op, case) for case in ready.task.cases}
-        bests = {case: cell.settings for case, cell in cells.items() if cell is not None}
+        found = {case: best_choice(right, unit.op, case) for case in ready.task.cases}
+        bests = {case: settings for case, settings in found.items() if settings is not None}
         bests |= {p: s for (op, p), s in guessed.items() if op == unit.op and p not in bests and s in fit[op]}
         anchors = [(_features_at(ready, unit, p), bests[p]) for p in ready.task.cases if p in bests]
         tried = tried_at(
-            right.values(), unit.op, {p: _features_at(ready, unit, p) for p in ready.task.cases if p in ready.at}
+            right.items(), unit.op, {p: _features_at(ready, unit, p) for p in ready.task.cases if p in ready.at}
         )
         out[unit.op] = AtSizes.of(
             ready.task, partial(chooser_with, inputs, good, unit, anchors, learned.selector, tried)
@@ -500,21 +499,21 @@ def methods(asked: Mapping[str, Asked]) -> str:
 
 
 def line_of(
-    ready: Prepared, unit: Unit, case: Case, chooser: Any, cells: Mapping[Any, Cell], learned: LearnedSelector,
+    ready: Prepared, unit: Unit, case: Case, chooser: Any, samples: Samples, learned: LearnedSelector,
     sure: float = math.nan,
 ) -> KernelResult:  # fmt: skip
     """`chooser`: that of the program at this size. `sure`: a search's probability that nothing is faster."""
     sizes = ready.at[case].values
     index = chooser.choose(sizes)
-    chosen, best = chooser.settings[index], best_cell(cells, unit.op, case)
+    chosen, best = chooser.settings[index], best_choice(samples, unit.op, case)
 
     def seconds(settings: Settings) -> float:
-        cell = cells.get((unit.op, case, settings))
-        return cell.value if cell is not None else math.nan
+        sample = samples.get(Cell(unit.op, case, settings))
+        return sample.value if sample is not None else math.nan
 
     guess = chooser.model is None and chooser.selector is None and not chooser.anchors
     return KernelResult(
-        unit.op, case, unit.default, chosen, best.settings if best else None, seconds(unit.default), seconds(chosen),
-        best.value if best else math.nan, GUESS if guess else chooser.why(sizes, index),
+        unit.op, case, unit.default, chosen, best, seconds(unit.default), seconds(chosen),
+        seconds(best) if best is not None else math.nan, GUESS if guess else chooser.why(sizes, index),
         case in learned.left_out, learned.left_out.get(case, math.nan), sure,
     )  # fmt: skip

@@ -22,6 +22,7 @@ from dagc.base.errors import DagcError, RunFailed, UsageError, counted
 from dagc.base.files import scratch_directory
 from dagc.base.objective import Objective
 from dagc.base.resources import __version__
+from dagc.base.sample import Sample
 from dagc.build.mpi import cores
 from dagc.choice.feature import offered, values_of
 from dagc.choice.legal import op_of
@@ -92,8 +93,8 @@ def known_before(records: Records | None, task: TuningTask, flush: int, resume: 
     """The measurements of a resumed file; empty for a new one."""
     if records is None or not resume:
         return Known(Measurements({}, {}, []))
-    cells, checks = resumed(records, task, flush)
-    return Known(Measurements(cells, checks, []), {one.case: one for one in records.tuned().facts.inputs})
+    samples, checks = resumed(records, task, flush)
+    return Known(Measurements(samples, checks, []), {one.case: one for one in records.tuned().facts.inputs})
 
 
 def elements_of(data: Path) -> int:
@@ -177,7 +178,7 @@ class Visits(Recording, Generic[Task]):
     def count_earlier(self) -> None:
         """Before the training of a resumed file goes on: what it has measured counts for the budget, and its failures
         are reported again, since they are not measured again."""
-        earlier = {key: cell for key, cell in self.known.measured.cells.items() if cell.case not in self.tests}
+        earlier = {c: sample for c, sample in self.known.measured.samples.items() if c.case not in self.tests}
         self.left = max(0, self.left - len(earlier))
         self.known.measured.failures += failures_before(earlier)
 
@@ -235,14 +236,14 @@ class Visits(Recording, Generic[Task]):
         """Notes on how the answers were measured in this run."""
         return [*self.repeats, *self.hangs.notes]
 
-    def priced(self, cell: Cell) -> Cell:
-        """A cell whose times are values of the objective, including the share of its conversion."""
-        return paid(cell, self.known.inputs.get(cell.case), self.options.calls, self.objective)
+    def priced(self, cell: Cell, sample: Sample) -> Sample:
+        """A sample in values of the objective, including the share of its conversion."""
+        return paid(cell, sample, self.known.inputs.get(cell.case), self.options.calls, self.objective)
 
     def complete(self, case: Case) -> bool:
         """Whether every allowed answer at a case was tried, except those with wrong results."""
-        cells, fits = self.known.measured.cells, self.fits(case)
-        return all((op, case, s) in cells for op, of in fits.items() for s in of if (op, s) not in self.wrong)
+        samples, fits = self.known.measured.samples, self.fits(case)
+        return all((op, case, s) in samples for op, of in fits.items() for s in of if (op, s) not in self.wrong)
 
     def note_input(self, facts: InputFacts) -> None:
         """Store the facts about an input."""
@@ -283,7 +284,7 @@ class Visits(Recording, Generic[Task]):
         raise NotImplementedError
 
     def _refuse(self, case: Case, error: DagcError) -> None:
-        self.known.measured.failures.append(f"{case.text or 'as given'}: skipped: {' '.join(str(error).split())}")
+        self.skip(case, " ".join(str(error).split()))
         self.refused.add(case)
         self._drop(case)
 
@@ -307,7 +308,7 @@ class Visits(Recording, Generic[Task]):
             return False
         failure = self._label(case, then) if label else ""
         if failure:
-            self.known.measured.failures.append(f"{case.text or 'as given'}: skipped: {failure}")
+            self.skip(case, failure)
         self._leave(case)
         if label or not self.prefetch.roomy:
             self._drop(case)
@@ -348,8 +349,8 @@ class Inputs(Visits[TuningTask]):
             seconds=self.options.cell, flush=self.flush, clear=CLEAR, objective=self.objective,
             rounds=ROUNDS, every=uses_cores(self.task), watchdog=self.options.watchdog,
         )  # fmt: skip
-        before = list(self.known.measured.cells.values())
-        self.run = Measuring(ready, self.service, self.timing, self.keep, before, self.end, self.say)
+        before = dict(self.known.measured.samples)
+        self.run = Measuring(ready, self.service, self.timing, self, before, self.end)
         self.run.hangs = self.hangs
         for facts in self.known.inputs.values():
             ready.at[facts.case] = at_before(self.task, facts, self.codes)
@@ -362,7 +363,7 @@ class Inputs(Visits[TuningTask]):
         return self.ready.at[case].fits
 
     def choosable(self) -> Mapping[str, Sequence[Settings]]:
-        return choosable(self.task, self.known.measured.checks, self.known.measured.cells)[0]
+        return choosable(self.task, self.known.measured.checks, self.known.measured.samples)[0]
 
     def names(self, asked: Mapping[str, Asked], op: str, cases: Collection[Case]) -> tuple[str, ...]:
         unit = next(u for u in self.task.units if u.op == op)
@@ -403,12 +404,12 @@ class Inputs(Visits[TuningTask]):
     def _settle(self, case: Case) -> None:
         """Where answers differ from the default, compare the default with the reference. If it is wrong, it has failed
         there, and those that are right are timed."""
-        cells = self.known.measured.cells
+        samples = self.known.measured.samples
         differ: dict[str, list[Settings]] = {}
         for unit in self.task.units:
-            here = {s: cells.get((unit.op, case, s)) for s in self.ready.at[case].fits[unit.op]}
+            here = {s: samples.get(Cell(unit.op, case, s)) for s in self.ready.at[case].fits[unit.op]}
             base, wrong = here.get(self.run.base[unit.op]), [s for s, c in here.items() if c and OTHER in c.failure]
-            if wrong and base is not None and base.times and not base.failure:
+            if wrong and base is not None and base.good:
                 differ[unit.op] = wrong
         if not differ or not self.task.program.verifies:
             return
@@ -441,13 +442,13 @@ class Inputs(Visits[TuningTask]):
 
     def _settle_op(self, op: str, case: Case, differ: list[Settings]) -> None:
         base, run = self.run.base[op], self.run
-        failure = next((r.failure for r in run.results({op: [base]}, case)), "")
+        failure = next((sample.failure for _, sample in run.results({op: [base]}, case)), "")
         if not failure:
             return
-        right = [r.settings for r in run.results({op: differ}, case) if not r.failure]
+        right = [cell.choice for cell, sample in run.results({op: differ}, case) if not sample.failure]
         for settings in (base, *right):
-            self.forget((op, case, settings))
-        self.keep(Cell(op, case, base, (), failure))
+            self.forget(Cell(op, case, settings))
+        self.keep(Cell(op, case, base), Sample(failure=failure))
         if not right:
             return
         run.base[op] = right[0]
@@ -473,7 +474,7 @@ class Inputs(Visits[TuningTask]):
         left, limit = self.left, self.options.seconds
         seconds = math.inf if limit is None else SHARE * limit
         for unit in self.task.units:
-            known = [s for s in at.fits[unit.op] if (unit.op, at.case, s) in self.known.measured.cells]
+            known = [s for s in at.fits[unit.op] if (unit.op, at.case, s) in self.known.measured.samples]
             new = [s for s in at.fits[unit.op] if s not in known][: max(0, left)]
             left -= len(new)
             if new:
@@ -805,19 +806,19 @@ def times_at(inputs: Visits[Any], op: str, case: Case, priced: bool = True) -> d
     failed or was not measured. Seconds, unless `priced`."""
     fits, out = set(inputs.fits(case)[op]), {}
     for number, settings in enumerate(inputs.answers[op]):
-        cell = inputs.known.measured.cells.get((op, case, settings))
+        sample = inputs.known.measured.samples.get(cell := Cell(op, case, settings))
         if settings not in fits:
             out[number] = math.inf
-        elif cell is not None and cell.times and not cell.failure:
-            out[number] = (inputs.priced(cell) if priced else cell).value
+        elif sample is not None and sample.good:
+            out[number] = (inputs.priced(cell, sample) if priced else sample).value
     return out
 
 
 def failures_at(inputs: Visits[Any], op: str, case: Case) -> dict[int, str]:
     """Why each answer of an op failed at an input, by number; without those that did not."""
-    cells = inputs.known.measured.cells
-    here = ((n, cells.get((op, case, settings))) for n, settings in enumerate(inputs.answers[op]))
-    return {n: cell.failure for n, cell in here if cell is not None and cell.failure}
+    samples = inputs.known.measured.samples
+    here = ((n, samples.get(Cell(op, case, settings))) for n, settings in enumerate(inputs.answers[op]))
+    return {n: sample.failure for n, sample in here if sample is not None and sample.failure}
 
 
 def noise(inputs: Visits[Any], op: str) -> float:
@@ -830,9 +831,9 @@ def noises(inputs: Visits[Any], op: str, cases: Sequence[Case]) -> list[float]:
     from dagc.study.train import noise_of_best  # loads msgspec
 
     intervals_at: dict[Case, list[tuple[float, float, float]]] = {p: [] for p in cases}
-    for (o, case, _), cell in inputs.known.measured.cells.items():
-        if o == op and case in intervals_at and cell.times and not cell.failure:
-            intervals_at[case].append((cell.interval[0], cell.value, cell.interval[1]))
+    for (o, case, _), sample in inputs.known.measured.samples.items():
+        if o == op and case in intervals_at and sample.good:
+            intervals_at[case].append((sample.interval[0], sample.value, sample.interval[1]))
     return [noise_of_best(intervals) for intervals in intervals_at.values()]
 
 
@@ -858,13 +859,13 @@ def open_records(task: TuningTask, output: str | Path, options: TuneOptions, flu
 
 def resumed(
     records: Records, task: TuningTask, flush: int
-) -> tuple[dict[tuple[str, Case, Settings], Cell], dict[tuple[str, Settings], str]]:
+) -> tuple[dict[Cell, Sample], dict[tuple[str, Settings], str]]:
     """Cells of earlier runs that were timed in the same way, and the checked settings. Raises UsageError if the file
     was made with other parameters."""
     before = records.tuned()
     check_resumed(records.path, before, task.program, task.cases)
-    timed = zip(before.cells, before.flushes, strict=True)
-    return {(c.op, c.case, c.settings): c for c, flushed in timed if flushed == flush}, dict(before.checks)
+    timed = zip(before.samples, before.flushes, strict=True)
+    return {c: sample for (c, sample), flushed in timed if flushed == flush}, dict(before.checks)
 
 
 def minimise(
@@ -881,9 +882,9 @@ def minimise(
     """
     names = observed(objective)
     notes: list[str] = []
-    lacking = [key for key, c in measured.cells.items() if c.times and not {*names} <= dict(c.metrics).keys()]
+    lacking = [key for key, c in measured.samples.items() if c.times and not {*names} <= c.metrics.keys()]
     for key in lacking:
-        del measured.cells[key]
+        del measured.samples[key]
     if records is None:
         return notes
     if again is not None:

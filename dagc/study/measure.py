@@ -5,23 +5,24 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from dagc.base.children import Workers
 from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import DagcError, RunFailed, counted
 from dagc.choice.legal import op_of, op_under, unit_in
-from dagc.choice.types import PROGRAM, Case, Cell, Settings, Unit, settings_text
+from dagc.choice.types import PROGRAM, Case, Cell, Samples, Settings, Unit, settings_text
 from dagc.ir.enums import Mode, Opcode
 from dagc.ir.plan import MEASURED, VARIANT, selects_device, variant_number
 from dagc.ir.program import Graph, KernelOp, Program, Region
 from dagc.ir.sym import Number
-from dagc.lab.across import AcrossSizes, Proposal
+from dagc.lab.across import AcrossSizes
 from dagc.lab.engine import TRIED, SearchOptions, explore
 from dagc.lab.launches import EXPECTED, Launches, Programs, SizedProgram, Timing, Values, repeated, verify
 from dagc.lab.settings import LaunchSettings
@@ -33,17 +34,18 @@ from dagc.space import Space
 from dagc.stages.options import Progress
 from dagc.study import prepare as tune_prepare
 from dagc.study.prepare import Prepared, TuningTask
-from dagc.study.results import Measurements, priced
+from dagc.study.results import Measurements
 
 if TYPE_CHECKING:
     from dagc.store.records import Records
-from dagc.base.sample import Sample
+from dagc.base.sample import CHECK, Sample
 
 # ---- checks and timings ----
 
 
 FEATURE_LIMIT = 30.0  # seconds that the code of all features may take at one size before it counts as hanging
 RESULTS_AGREE = 1e-3  # tolerance of results without a `verify`
+NOTHING_KNOWN: Samples = MappingProxyType({})
 LAUNCHES = 2  # of each setting, at least: one is compared, one is timed
 
 
@@ -90,36 +92,23 @@ class Wanted:
         return len(self.settings) if self.budget is None else min(self.budget, len(self.settings))
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedSettings:
-    """Whether the whole program gives correct results under settings of one unit; `failure` is "" or the fault. `took`:
-    as for cells."""
+class Recorder(Protocol):
+    """Receives what is measured, as it comes."""
 
-    op: str
-    settings: Settings
-    failure: str
-    took: float = 0.0
+    def keep(self, cell: Cell, sample: Sample) -> None:
+        """A sample. That of a check says whether the whole program gives correct results under a setting of one op, the
+        others being at their defaults."""
 
+    def skip(self, case: Case, why: str) -> None:
+        """A case at which the program itself does not run, whatever the settings."""
 
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """A size at which the program itself does not run, whatever the settings."""
-
-    case: Case
-    failure: str
+    def say(self, what: str) -> None:
+        """What is being done now."""
 
 
-Keep: TypeAlias = "Callable[[Cell | CheckedSettings | Lost], None]"
-Say: TypeAlias = Callable[[str], None]  # reports what is being done
-
-
-def no_report(what: str) -> None:
-    """A `Say` that reports nothing."""
-
-
-def in_words(op: str, settings: Settings, case: Case) -> str:
-    """Settings of an op at a case, in messages."""
-    return f"{answer_in_words(op, settings)} at {case.text or 'as given'}"
+def in_words(cell: Cell) -> str:
+    """A setting of an op at a case, in messages."""
+    return f"{answer_in_words(cell.site, cell.choice)} at {cell.case.text or 'as given'}"
 
 
 def answer_in_words(op: str, settings: Settings) -> str:
@@ -144,45 +133,42 @@ class Recording:
         self.done, self.total = 0, total
         self.now = ""  # what is being done
 
-    def keep(self, result: Cell | CheckedSettings | Lost) -> None:
-        """Store a result."""
+    def keep(self, cell: Cell, sample: Sample) -> None:
+        """Store a sample, which may replace that of the first series of the launches of the cell."""
         measured = self.measured
-        if isinstance(result, Lost):
-            measured.failures.append(f"{result.case.text}: skipped: {result.failure}")
-            return
-        where = result.case if isinstance(result, Cell) else self.check_at
-        if result.failure:
-            measured.failures.append(f"{in_words(result.op, result.settings, where)}: {result.failure}")
-        if isinstance(result, Cell):
-            self._keep_cell(result)
-        else:
-            measured.busy += result.took
-            measured.checks[result.op, result.settings] = result.failure
+        measured.busy += sample.took
+        if sample.failure:
+            measured.failures.append(f"{in_words(cell)}: {sample.failure}")
+        if sample.purpose == CHECK:
+            measured.checks[cell.site, cell.choice] = sample.failure
             if self.records is not None:
-                self.records.add_check(result.op, result.settings, where, result.failure)
+                self.records.add_check(cell.site, cell.choice, cell.case, sample.failure)
+        else:
+            self._count(cell, sample)
+            measured.samples[cell] = sample
+            if self.records is not None:
+                self.records.add_sample(cell, sample, self.flush)
         self.say(self.now)
 
-    def forget(self, key: tuple[str, Case, Settings]) -> None:
-        """Forget a result that is measured again, or replaced."""
-        cell = self.measured.cells.pop(key)
-        self.done, self.left, self.measured.busy = self.done - 1, self.left + 1, self.measured.busy - cell.took
-        with suppress(ValueError):
-            self.measured.failures.remove(f"{in_words(cell.op, cell.settings, cell.case)}: {cell.failure}")
+    def skip(self, case: Case, why: str) -> None:
+        """Report a case at which nothing is measured."""
+        self.measured.failures.append(f"{case.text or 'as given'}: skipped: {why}")
 
-    def _keep_cell(self, cell: Cell) -> None:
-        """Store a cell, which may replace that of the first series of its launches."""
-        measured, key = self.measured, (cell.op, cell.case, cell.settings)
-        first = measured.cells.get(key)
-        measured.busy += cell.took
+    def forget(self, cell: Cell) -> None:
+        """Forget a sample that is measured again, or replaced."""
+        sample = self.measured.samples.pop(cell)
+        self.done, self.left, self.measured.busy = self.done - 1, self.left + 1, self.measured.busy - sample.took
+        with suppress(ValueError):
+            self.measured.failures.remove(f"{in_words(cell)}: {sample.failure}")
+
+    def _count(self, cell: Cell, sample: Sample) -> None:
+        first = self.measured.samples.get(cell)
         if first is None:
             self.done, self.left = self.done + 1, self.left - 1
-        else:
-            measured.busy -= first.took
-            if not cell.failure:
-                measured.again.append((first.value, cell.value))
-        measured.cells[key] = cell
-        if self.records is not None:
-            self.records.add_cell(cell, self.flush)
+            return
+        self.measured.busy -= first.took
+        if not sample.failure:
+            self.measured.again.append((first.value, sample.value))
 
     def say(self, what: str) -> None:
         """Report progress: what is being done now."""
@@ -199,13 +185,14 @@ class Hangs:
         self._watchdog = watchdog
         self._at: dict[tuple[str, Settings], dict[Case, None]] = {}
 
-    def measure(self, machine: Launches | Programs, op: str, case: Case, settings: Settings) -> Sample:
+    def measure(self, machine: Launches | Programs, cell: Cell) -> Sample:
         """Measure an answer at an input, unless it was given up."""
-        if len(self._at.get((op, settings), ())) >= GIVE_UP:
+        at = self._at.setdefault((cell.site, cell.choice), {})
+        if len(at) >= GIVE_UP:
             return Sample(failure=f"not measured: it hung at {GIVE_UP} other inputs")
-        sample = machine.measure(settings)
+        sample = machine.measure(cell.choice)
         if sample.failure.startswith("hang"):
-            self._at.setdefault((op, settings), {})[case] = None
+            at[cell.case] = None
         return sample
 
     @property
@@ -216,7 +203,7 @@ class Hangs:
             f"{answer_in_words(*key)}: given up, since it hung at {', '.join(p.text or 'as given' for p in cases)}"
             for key, cases in given_up
         ]
-        if self._at:
+        if any(self._at.values()):
             out.append(
                 f"a measurement counts as hung after {self._watchdog:g} s, or {EXPECTED:.0f} times its expected length"
                 " if that is longer; --watchdog sets other seconds"
@@ -235,7 +222,7 @@ class WatchedMachine:
 
     def measure(self, candidate: Settings) -> Sample:
         """See `Launches.measure`."""
-        return self.hangs.measure(self.machine, self.op, self.case, candidate)
+        return self.hangs.measure(self.machine, Cell(self.op, self.case, candidate))
 
 
 def computed_features(ready: Prepared, names: Sequence[str]) -> None:
@@ -276,14 +263,13 @@ class Measuring:
     """Checks and timings of a task at the cases that are ready, in the order of the requests."""
 
     def __init__(
-        self, ready: Prepared, service: Service, timing: Timing, keep: Keep, known: Iterable[Cell] = (),
-        end: Deadline = ENDLESS, say: Say = no_report, at_least: int = 0,
+        self, ready: Prepared, service: Service, timing: Timing, recorder: Recorder, known: Samples = NOTHING_KNOWN,
+        end: Deadline = ENDLESS, at_least: int = 0,
     ) -> None:  # fmt: skip
-        """Each result is handed to `keep` as it comes, and announced to `say` before it is measured. `known`: cells of
-        an earlier run. At `end` it ends between two cells, but not before `at_least` cells were timed."""
+        """`known`: samples of an earlier run. At `end` it ends between two cells, but not before `at_least` cells were
+        timed."""
         self.ready, self.task, self.service, self.timing = ready, ready.task, service, timing
-        self.keep, self.known, self.end, self.say = keep, tuple(known), end, say
-        self.at_least = at_least
+        self.recorder, self.known, self.end, self.at_least = recorder, known, end, at_least
         self.units = {u.op: u for u in self.task.units}
         self.base = {u.op: u.default for u in self.task.units}
         self.hangs = Hangs(timing.watchdog)
@@ -294,9 +280,9 @@ class Measuring:
         self.programs: dict[Case, SizedProgram] = {}
         self._decisions: dict[tuple[str, Settings], Values] = {}
 
-    def keep_cell(self, cell: Cell) -> None:
+    def keep(self, cell: Cell, sample: Sample) -> None:
         self.timed += 1
-        self.keep(cell)
+        self.recorder.keep(cell, sample)
 
     def over(self) -> bool:
         return self.end.over and (self.timed >= self.at_least or self.late >= TRIED)
@@ -320,29 +306,32 @@ class Measuring:
         it are checked again.
         """
         right: dict[str, Settings] = {}
-        failed: list[CheckedSettings] = []
-        for result in self.results(check):
-            if result.failure:
-                failed.append(result)
+        failed: dict[Cell, Sample] = {}
+        for cell, sample in self.results(check):
+            if sample.failure:
+                failed[cell] = sample
             else:
-                right.setdefault(result.op, result.settings)
-                self.keep(result)
-        moved = {r.op: right[r.op] for r in failed if r.settings == self.base[r.op] and r.op in right}
+                right.setdefault(cell.site, cell.choice)
+                self.recorder.keep(cell, sample)
+        moved = {c.site: right[c.site] for c in failed if c.choice == self.base[c.site] and c.site in right}
         self.base.update(moved)
-        again = {r.op: check[r.op] for r in failed if r.op not in right} if moved else {}
-        failed = [r for r in failed if r.op not in again]
-        for result in (*failed, *self.results(again)):
-            self.keep(result)
-            if result.failure and result not in failed:
-                failed.append(result)
-        return {(r.op, r.settings) for r in failed}
+        again = {c.site: check[c.site] for c in failed if c.site not in right} if moved else {}
+        failed = {cell: sample for cell, sample in failed.items() if cell.site not in again}
+        for cell, sample in (*failed.items(), *self.results(again)):
+            self.recorder.keep(cell, sample)
+            if sample.failure:
+                failed[cell] = sample
+        return {(cell.site, cell.choice) for cell in failed}
 
     def verify(self, later: Mapping[str, Sequence[Settings]]) -> None:
         """Compare those of these settings that were not compared yet."""
-        for result in self.results({op: [s for s in of if (op, s) not in self.compared] for op, of in later.items()}):
-            self.keep(result)
+        new = {op: [s for s in of if (op, s) not in self.compared] for op, of in later.items()}
+        for cell, sample in self.results(new):
+            self.recorder.keep(cell, sample)
 
-    def results(self, check: Mapping[str, Sequence[Settings]], case: Case | None = None) -> Iterator[CheckedSettings]:
+    def results(
+        self, check: Mapping[str, Sequence[Settings]], case: Case | None = None
+    ) -> Iterator[tuple[Cell, Sample]]:
         """Compare settings with the references, at the input of the checks or another one that has references."""
         case = self.task.check_at if case is None else case
         for op, settings in check.items():
@@ -351,7 +340,8 @@ class Measuring:
                     continue
                 if self.over():
                     return
-                self.say(f"checking {in_words(op, one, case)}")
+                cell = Cell(op, case, one)
+                self.recorder.say(f"checking {in_words(cell)}")
                 began = time.perf_counter()
                 try:
                     values = self.decisions(self.units[op], one)
@@ -364,7 +354,7 @@ class Measuring:
                     self.least = took if self.least is None else min(self.least, took)
                 if case == self.task.check_at:
                     self.compared.add((op, one))
-                yield CheckedSettings(op, one, failure, took)
+                yield cell, Sample(failure=failure, purpose=CHECK, took=took)
                 if self.end.over and not failure:
                     return
                 self.late += self.end.over
@@ -397,7 +387,7 @@ class Measuring:
             if failure and number == len(cases) - 1 and not self.timed:
                 raise _not_here(case, failure)
             if failure:
-                self.keep(Lost(case, failure))
+                self.recorder.skip(case, failure)
             if self.over():
                 return
 
@@ -453,27 +443,23 @@ class Measuring:
         failure = machine.unusable()
         if failure:
             return failure
-        done = {c.settings for c in self.known if (c.op, c.case) == (item.op, item.case)}
+        done = {s: known for (op, case, s), known in self.known.items() if (op, case) == (item.op, item.case)}
         new = sum(item.settings[i] not in done for i in right)
         if LAUNCHES * machine.took * new > item.seconds:
             first = f"the first launch of {item.op} takes {in_units(machine.took)}"
             return f"{first}, and those of {counted(new, 'setting')} more than {in_units(item.seconds)}"
         domain = LaunchSettings([item.settings[i] for i in right], [item.prior[i] for i in right] if item.prior else ())
         strategy = _Starting(find(item.strategy)(domain, self.task.seed), [s for s in item.first if s in domain])
-        known = {
-            c.settings: [Sample(priced(c, self.timing.objective).value, failure=c.failure)]
-            for c in self.known
-            if (c.op, c.case) == (item.op, item.case) and c.settings in domain
-        }
+        known = {s: [sample.priced(self.timing.objective)] for s, sample in done.items() if s in domain}
         budget = None if item.budget is None else item.budget - len(known)
         left = self.end.timeout
-        store = CellStore(item.op, item.case, self.keep_cell, self.say)
+        store = CellStore(item.op, item.case, self.keep, self.recorder.say)
         options = SearchOptions(budget, left, confirm=0, seed=self.task.seed)
         watched = WatchedMachine(machine, self.hangs, item.op, item.case)
         if explore(domain, strategy, watched, store, options, known=known).interrupted:
             raise KeyboardInterrupt
-        for cell in timed_again(store, machine, self.timing, self.task.seed, self.over):
-            self.keep(cell)
+        for cell, sample in timed_again(store, machine, self.timing, self.task.seed, self.over):
+            self.recorder.keep(cell, sample)
         return ""
 
 
@@ -490,12 +476,12 @@ class Searching:
         for op, settings in (key for key, failure in checked.items() if failure):
             if op in search.ops:
                 search.exclude(op, settings)
-        for cell in run.known:
-            if search.has(cell.op, cell.case, cell.settings):
-                search.observe(cell.op, cell.case, cell.settings, cell.times)
+        for cell, sample in run.known.items():
+            if search.has(cell):
+                search.observe(cell, sample)
         self.at: tuple[str, Case | None] = "", None  # whose arrays are loaded
         self.machine: Launches | None = None
-        self.lost: list[Lost] = []  # sizes at which the program does not run
+        self.lost: dict[Case, str] = {}  # sizes at which the program does not run, and why
 
     def run(self) -> None:
         left = self.measuring.end.left
@@ -509,9 +495,9 @@ class Searching:
                 self._time(cell)
         self._leave()
         if self.lost and not self.measuring.timed:
-            raise _not_here(self.lost[-1].case, self.lost[-1].failure)
-        for lost in self.lost:
-            self.measuring.keep(lost)
+            raise _not_here(*list(self.lost.items())[-1])
+        for case, why in self.lost.items():
+            self.measuring.recorder.skip(case, why)
 
     def _late(self, left: float) -> bool:
         """Whether the remaining time suffices only for the settings that would be chosen. `left`: seconds at the
@@ -524,17 +510,17 @@ class Searching:
 
     # ---- checks -------------------------------------------------------------------------
 
-    def _is_right(self, cell: Proposal) -> bool:
+    def _is_right(self, cell: Cell) -> bool:
         """Whether a setting agrees with the reference, if it can be launched at the size of the checks."""
-        key = cell.op, cell.settings
+        key = cell.site, cell.choice
         if (
             key in self.right
-            or cell.settings not in self.measuring.ready.at[self.measuring.task.check_at].fits[cell.op]
+            or cell.choice not in self.measuring.ready.at[self.measuring.task.check_at].fits[cell.site]
         ):
             return True
-        settings = (cell.settings, *self.search.hopeful(cell.op, 10**6))
-        unknown = [s for s in dict.fromkeys(settings) if (cell.op, s) not in self.right]
-        self._check({cell.op: unknown[:CHECKED_TOGETHER]})
+        settings = (cell.choice, *self.search.hopeful(cell.site, 10**6))
+        unknown = [s for s in dict.fromkeys(settings) if (cell.site, s) not in self.right]
+        self._check({cell.site: unknown[:CHECKED_TOGETHER]})
         return key in self.right
 
     def _check(self, settings: Mapping[str, Sequence[Settings]]) -> None:
@@ -561,31 +547,28 @@ class Searching:
             self.measuring.close(self.at[1])
         self.at, self.machine = ("", None), None
 
-    def _placed(self, cell: Proposal) -> bool:
+    def _placed(self, cell: Cell) -> bool:
         """Stop the program before the op at the size. A size at which it does not run is abandoned."""
-        if self.machine is not None and self.at == (cell.op, cell.case):
+        if self.machine is not None and self.at == (cell.site, cell.case):
             return True
         if self.at[1] != cell.case:
             self._leave()
-        self.at = cell.op, cell.case
-        self.machine = self.measuring.machine(cell.op, cell.case)
+        self.at = cell.site, cell.case
+        self.machine = self.measuring.machine(cell.site, cell.case)
         failure = self.machine.unusable()
         if failure:
             self.search.skip(cell.case)
-            self.lost.append(Lost(cell.case, failure))
+            self.lost[cell.case] = failure
             self._leave()
         return not failure
 
-    def _time(self, cell: Proposal) -> None:
+    def _time(self, cell: Cell) -> None:
         assert self.machine is not None
-        store = CellStore(cell.op, cell.case, self.measuring.keep_cell, self.measuring.say)
-        key = store.begin(cell.settings)
-        sample = self.measuring.hangs.measure(self.machine, cell.op, cell.case, cell.settings)
+        store = CellStore(cell.site, cell.case, self.measuring.keep, self.measuring.recorder.say)
+        key = store.begin(cell.choice)
+        sample = self.measuring.hangs.measure(self.machine, cell)
         store.add(key, sample)
-        if sample.failure:
-            self.search.fail(cell.op, cell.case, cell.settings)
-        else:
-            self.search.observe(cell.op, cell.case, cell.settings, sample.times)
+        self.search.observe(cell, sample)
 
 
 def _not_here(case: Case, why: str) -> RunFailed:
@@ -610,53 +593,54 @@ class _Starting:
 
 
 class CellStore:
-    """A store that forwards the measurements of an op at a case as cells, which are also in `cells`. Each is announced
-    to `say`."""
+    """A store that forwards the samples of an op at a case, which are also in `samples`. Their values are times,
+    whatever the objective. Each is announced to `say`."""
 
-    def __init__(self, op: str, case: Case, keep: Callable[[Cell], None], say: Say) -> None:
+    def __init__(self, op: str, case: Case, keep: Callable[[Cell, Sample], None], say: Callable[[str], None]) -> None:
         self._op, self._case, self._keep, self._say, self._began = op, case, keep, say, 0.0
-        self.cells: list[Cell] = []
+        self.samples: dict[Cell, Sample] = {}
 
-    def begin(self, candidate: Settings) -> Settings:
-        self._say(in_words(self._op, candidate, self._case))
+    def begin(self, candidate: Settings) -> Cell:
+        cell = Cell(self._op, self._case, candidate)
+        self._say(in_words(cell))
         self._began = time.perf_counter()
-        return candidate
+        return cell
 
-    def begin_again(self, candidate: Settings) -> None:
+    def begin_again(self, cell: Cell) -> None:
         """Announce a further series of launches."""
-        self._say(f"{in_words(self._op, candidate, self._case)} again")
+        self._say(f"{in_words(cell)} again")
 
-    def add(self, key: Settings, sample: Sample) -> None:
-        took, metrics = time.perf_counter() - self._began, tuple(sample.metrics.items())
-        self.cells.append(Cell(self._op, self._case, key, sample.times, sample.failure, took, metrics))
-        self._keep(self.cells[-1])
+    def add(self, key: Cell, sample: Sample) -> None:
+        took = time.perf_counter() - self._began
+        self.samples[key] = replace(Sample.of(sample.times, sample.failure, sample.metrics), took=took)
+        self._keep(key, self.samples[key])
 
 
 def timed_again(
     store: CellStore, machine: Launches | Programs, timing: Timing, seed: int, over: Callable[[], bool]
-) -> Iterator[Cell]:
-    """Cells that replace those of the store, which are of the first series of their launches, see
+) -> Iterator[tuple[Cell, Sample]]:
+    """Samples that replace those of the store, which are of the first series of their launches, see
     `dagc.lab.launches.repeated`; with the metrics of the first. What fails when it is timed again has failed: it may
     fail in the program, too."""
-    cells = store.cells
-    took = {c.settings: c.took for c in cells}
-    failed: dict[Settings, str] = {}
+    took = {cell: first.took for cell, first in store.samples.items()}
+    failed: dict[Cell, str] = {}
 
-    def again(settings: Settings) -> tuple[float, ...]:
-        store.begin_again(settings)
+    def again(cell: Cell) -> tuple[float, ...]:
+        store.begin_again(cell)
         began = time.perf_counter()
-        sample = machine.again(settings)
-        took[settings] += time.perf_counter() - began
+        sample = machine.again(cell.choice)
+        took[cell] += time.perf_counter() - began
         if sample.failure:
-            failed[settings] = f"{sample.failure} (when it was timed again)"
+            failed[cell] = f"{sample.failure} (when it was timed again)"
         return sample.times
 
-    times = repeated({c.settings: c.times for c in cells if c.times}, again, timing, seed, over)
-    for cell in cells:
-        if cell.settings in failed:
-            yield replace(cell, times=(), failure=failed[cell.settings], took=took[cell.settings], metrics=())
-        elif cell.settings in times:
-            yield replace(cell, times=times[cell.settings], took=took[cell.settings])
+    firsts = {cell: first.times for cell, first in store.samples.items() if first.times}
+    times = repeated(firsts, again, timing, seed, over)
+    for cell, first in store.samples.items():
+        if cell in failed:
+            yield cell, Sample(failure=failed[cell], took=took[cell])
+        elif cell in times:
+            yield cell, replace(Sample.of(times[cell], metrics=first.metrics), took=took[cell])
 
 
 def decisions(graph: Graph, unit: Unit, settings: Settings) -> Values:

@@ -15,7 +15,7 @@ from dagc.base.errors import UsageError, counted
 from dagc.base.source import Source
 from dagc.build.toolchain import TargetChoice
 from dagc.choice.legal import legal_settings, units
-from dagc.choice.types import PROGRAM, Case, Cell, Settings, settings_text, variant_of
+from dagc.choice.types import PROGRAM, Case, Settings, settings_text, variant_of
 from dagc.ir.plan import Target
 from dagc.ir.program import DEVICE
 from dagc.lang.lower import parse_with_includes
@@ -31,7 +31,6 @@ from dagc.study.results import Measurements, choosable, minimised, paid
 if TYPE_CHECKING:
     from dagc.store.tuned import Tuned
 
-Cells = Mapping[tuple[str, "Case", "Settings"], "Cell"]
 NO_MEMORY = 0  # bytes, for a `require` on the memory of an unknown device
 
 
@@ -61,8 +60,8 @@ def _target(tuned: Tuned) -> Target:
 
 def _given(tuned: Tuned, decisions: Mapping[str, Any], text: ProgramText) -> dict[str, Any]:
     """The decisions given by -D: no setting of the file assigns them, and they differ from the text."""
-    opened = {f"{c.op}.{name}" if c.op != PROGRAM else name for c in tuned.cells for name, _ in c.settings}
-    opened |= {f"{c.op}.{DEVICE}" for c in tuned.cells if "." in variant_of(c.settings)}
+    opened = {f"{c.site}.{name}" if c.site != PROGRAM else name for c, _ in tuned.samples for name, _ in c.choice}
+    opened |= {f"{c.site}.{DEVICE}" for c, _ in tuned.samples if "." in variant_of(c.choice)}
     as_written = values_fixed(text.program())["decisions"]
     return {name: v for name, v in decisions.items() if name not in opened and as_written.get(name, v) != v}
 
@@ -80,9 +79,7 @@ def _of_kernels(files: Sequence[Tuned], merged: Tuned, text: ProgramText) -> dic
     objective = minimised(merged)
     calls = merged.facts.calls
     tried = {
-        (c.op, c.case, c.settings): paid(c, known.get(c.case), calls, objective)
-        for c in merged.cells
-        if c.op != PROGRAM
+        c: paid(c, sample, known.get(c.case), calls, objective) for c, sample in merged.samples if c.site != PROGRAM
     }
     _check_variants(files, ready)
     for case, at in ready.at.items():  # settings that were tried were allowed
@@ -91,12 +88,12 @@ def _of_kernels(files: Sequence[Tuned], merged: Tuned, text: ProgramText) -> dic
             for op, legal in task.settings.items()
         }
         ready.at[case] = replace(at, fits=fits)
-    cells = {key: cell for key, cell in tried.items() if key[1] not in tests}
+    samples = {cell: sample for cell, sample in tried.items() if cell.case not in tests}
     stored = files[0].kernel_choosers
     hardware = next(iter(stored.values())).hardware
     inputs = ChooserInputs(ready, asked, NOT_COUNTED, hardware, {op: c.resources for op, c in stored.items()})
-    fit, _ = choosable(task, merged.checks, cells)
-    final, _ = final_choosers(inputs, fit, Measurements(cells, dict(merged.checks), []), task.seed)
+    fit, _ = choosable(task, merged.checks, samples)
+    final, _ = final_choosers(inputs, fit, Measurements(samples, dict(merged.checks), []), task.seed)
     return {op: kernel_chooser_record(sized.chooser, inputs) for op, sized in final.items()}
 
 
@@ -109,7 +106,7 @@ def _task(merged: Tuned, first: Tuned, text: ProgramText) -> TuningTask:
     if missing := ops - {unit.op for unit in tuned_units}:
         message = f"{first.path}: chooses for `{min(missing)}`, of which nothing is open in the text that it keeps"
         raise UsageError(message, "tune again into another file")
-    tried = {(cell.op, cell.settings) for cell in merged.cells}
+    tried = {(cell.site, cell.choice) for cell, _ in merged.samples}
     chosen = TargetChoice(_target(merged), merged.facts.arch, "as tuned")
     limits = limits_of(chosen)
     settings = {
@@ -139,7 +136,7 @@ def _check_variants(files: Sequence[Tuned], ready: Prepared) -> None:
     another `-D`, when it was tuned)."""
     for op, settings in ready.task.settings.items():
         for one in files:
-            tried = {cell.settings for cell in one.cells if cell.op == op}
+            tried = {cell.choice for cell, _ in one.samples if cell.site == op}
             for setting in settings:
                 cases = _where(one, op, setting, ready) if setting not in tried else []
                 if cases:
@@ -152,5 +149,5 @@ def _check_variants(files: Sequence[Tuned], ready: Prepared) -> None:
 
 def _where(one: Tuned, op: str, setting: Settings, ready: Prepared) -> list[Case]:
     """The inputs of a file at which the op was measured and the setting is allowed."""
-    measured: Collection[Case] = {cell.case for cell in one.cells if cell.op == op and cell.times}
+    measured: Collection[Case] = {cell.case for cell, sample in one.samples if cell.site == op and sample.times}
     return sorted(p for p in measured if p in ready.at and setting in ready.at[p].fits[op])

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import parse_objective
+from dagc.base.sample import Sample
 from dagc.choice.selector import FEWEST
 from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import observed, units
@@ -27,7 +28,7 @@ from dagc.study.results import paid
 from dagc.study.tuned import check_tuned
 
 if TYPE_CHECKING:
-    from dagc.choice.types import Case, Cell, Settings
+    from dagc.choice.types import Case, Cell, Samples, Settings
     from dagc.ir.program import Program
     from dagc.stages.options import TunedFileOptions, TuneOptions
     from dagc.store.tuned import KernelChooser, Tuned
@@ -85,12 +86,12 @@ def cases_of_file(tuned: Tuned, program: Program, options: TuneOptions) -> tuple
     if options.active or options.incremental or options.sizes or options.inputs:
         raise UsageError("--warm-start takes its inputs from that file", "drop --active, --incremental and the inputs")
     for name in observed(parse_objective(options.objective or "time", units())):
-        if not any(name in dict(c.metrics) for c in tuned.cells):
+        if not any(name in sample.metrics for _, sample in tuned.samples):
             raise UsageError(
                 f"{tuned.path}: {name} was not measured",
                 f"tune there with --objective {options.objective}, or drop --objective here",
             )
-    cases = sorted({c.case for c in tuned.cells if c.times} - tuned.facts.tests)
+    cases = sorted({c.case for c, sample in tuned.samples if sample.times} - tuned.facts.tests)
     draw = random.Random(f"{options.seed} warm start")
     return tuple(draw.sample(cases, min(options.samples, len(cases))))
 
@@ -100,7 +101,7 @@ class Borrowed:
     """Cells of another machine as used for training here (values of the objective), with the facts about their
     inputs."""
 
-    cells: Mapping[tuple[str, Case, Settings], Cell]
+    samples: Samples
     at: Mapping[Case, AtCase]
     notes: tuple[str, ...]
 
@@ -116,7 +117,7 @@ def borrowed(
     """Training data from a file of another machine, in addition to the inputs of `task`, which were measured here.
     `fit`: the answers that may be chosen."""
     facts = {one.case: one for one in tuned.facts.inputs if not one.test}
-    cells: dict[tuple[str, Case, Settings], Cell] = {}
+    samples: dict[Cell, Sample] = {}
     notes = []
     for unit in task.units:
         names = inputs.names(asked, unit.op, task.cases)
@@ -132,19 +133,19 @@ def borrowed(
         notes.append(f"{unit.op}: learned from {WAYS[way]}; PPP at {counted(len(ours), 'sample')} here: {shown}")
         if way:
             ratios = ratios_of(ours, theirs.rows) if way == 2 else {}
-            for key, cell in theirs.cells.items():
-                if key[1] not in ours and key[1] in facts:
-                    factor = ratios.get(theirs.number[key[2]], ratios.get(-1, 1.0))
-                    cells[key] = replace(cell, times=tuple(t * factor for t in cell.times))
-    at = {p: at_before(inputs.task, facts[p], inputs.codes) for p in {key[1] for key in cells}}
-    return Borrowed(cells, at, tuple(notes))
+            for cell, sample in theirs.samples.items():
+                if cell.case not in ours and cell.case in facts:
+                    factor = ratios.get(theirs.number[cell.choice], ratios.get(-1, 1.0))
+                    samples[cell] = Sample.of(tuple(t * factor for t in sample.times), metrics=sample.metrics)
+    at = {p: at_before(inputs.task, facts[p], inputs.codes) for p in {cell.case for cell in samples}}
+    return Borrowed(samples, at, tuple(notes))
 
 
 @dataclass(frozen=True, slots=True)
 class _Theirs:
     """An op of the file: its cells, the numbers of the answers here, and the rows of all inputs with a time."""
 
-    cells: Mapping[tuple[str, Case, Settings], Cell]
+    samples: Samples
     number: Mapping[Settings, int]
     rows: Rows
 
@@ -153,18 +154,18 @@ def _theirs(inputs: Inputs, tuned: Tuned, op: str, names: Sequence[str], fit: Se
     """The op in values of the objective, like the samples here."""
     number = {s: n for n, s in enumerate(inputs.task.settings[op]) if s in fit}
     tests, facts, wanted = tuned.facts.tests, {one.case: one for one in tuned.facts.inputs}, observed(inputs.objective)
-    cells = {
-        (c.op, c.case, c.settings): paid(c, facts.get(c.case), inputs.options.calls, inputs.objective)
-        for c in tuned.cells
-        if c.op == op and c.settings in number and c.times and not c.failure and c.case not in tests
-        if dict(c.metrics).keys() >= {*wanted}
+    samples = {
+        c: paid(c, sample, facts.get(c.case), inputs.options.calls, inputs.objective)
+        for c, sample in tuned.samples
+        if c.site == op and c.choice in number and sample.good and c.case not in tests
+        if sample.metrics.keys() >= {*wanted}
     }
     times: dict[Case, dict[int, float]] = {}
-    for (_, case, answer), cell in cells.items():
-        times.setdefault(case, {})[number[answer]] = cell.value
+    for (_, case, answer), sample in samples.items():
+        times.setdefault(case, {})[number[answer]] = sample.value
     features = {p: one.features.get(op, {}) for p, one in facts.items()}
     rows = {p: (tuple(features.get(p, {}).get(n, math.nan) for n in names), at) for p, at in times.items()}
-    return _Theirs(cells, number, {p: row for p, row in rows.items() if _usable(row)})
+    return _Theirs(samples, number, {p: row for p, row in rows.items() if _usable(row)})
 
 
 def _usable(row: tuple[Sequence[float], Mapping[int, float]]) -> bool:

@@ -101,7 +101,9 @@ def compile_plans(
     if options.run:
         how.arrays(first.program, directory)
     binary = _build(plans, library, directory, how.display) if options.build else None
-    far = far_parameters(program, (cell for cell in tuned.cells if cell.op == PROGRAM))
+    far = far_parameters(
+        program, (cell.case for cell, sample in tuned.samples if cell.site == PROGRAM and sample.times)
+    )
     left, name = (without, library.name) if library is not None else ((*without, *left_out(first)), "")
     compiled = Compiled(directory, first, None, chosen.reason, files, binary, None, left, launcher, far, name)
     return PlanSelection(compiled, chooser, launcher.plans)
@@ -170,7 +172,7 @@ def _check_request(tuned: Tuned, names: Any, defines: Mapping[str, Any], travers
 
 
 def _check_fixed(tuned: Tuned, program: Any, stored: ProgramChooser) -> None:
-    sizes = {name for cell in tuned.cells if cell.op == PROGRAM for name, _ in cell.case.params}
+    sizes = {name for cell, _ in tuned.samples if cell.site == PROGRAM for name, _ in cell.case.params}
     if tuned.facts.program is None:
         raise UsageError(f"{tuned.path}: the fixed values are missing", "tune again into another file")
     check_fixed(tuned.path, tuned.facts.program, fixed_choices(program, stored.names, sizes))

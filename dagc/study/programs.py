@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dagc.base.children import Workers
 from dagc.base.errors import BuildFailed, DagcError, ProgramError, Severity, UsageError, counted
 from dagc.base.files import scratch_directory
+from dagc.base.sample import CHECK, Sample
 from dagc.build.mpi import cores
 from dagc.build.toolchain import choose_target
 from dagc.choice.selector import FEWEST, Selector
-from dagc.choice.types import PROGRAM, Case, Cell, Settings
+from dagc.choice.types import PROGRAM, Case, Cell, Samples, Settings
 from dagc.ir.plan import Target
 from dagc.ir.traversal import Row
 from dagc.lab.configurations import open_decisions
@@ -57,7 +58,7 @@ from dagc.study.inputs import (
     to_visit,
     vector,
 )
-from dagc.study.measure import CellStore, CheckedSettings, WatchedMachine, in_words, timed_again
+from dagc.study.measure import CellStore, WatchedMachine, in_words, timed_again
 from dagc.study.plans import plan_chooser
 from dagc.study.prepare import (
     ProgramTask,
@@ -69,7 +70,7 @@ from dagc.study.prepare import (
     compiled_part,
     single_values,
 )
-from dagc.study.results import Evaluated, Evaluation, KernelResult, Measurements, Tuning, minimised, priced
+from dagc.study.results import Evaluated, Evaluation, KernelResult, Measurements, Tuning, best_choice, minimised
 from dagc.study.train import corrected_labels, observed_labels
 from dagc.study.variants import measured_in_full, nothing_evaluated, untrained
 
@@ -128,25 +129,25 @@ class PlanCases(Visits[ProgramTask]):
         return {case: vector(self, PROGRAM, self.task.select.data, case) for case in self.known.inputs}
 
     @property
-    def cells(self) -> Cells:
-        """The training cells, in values of the objective: all except test inputs and settings with wrong results."""
-        cells, inputs = self.known.measured.cells, self.known.inputs
-        right = {(p, s): c for (op, p, s), c in cells.items() if (op, s) not in self.wrong}
-        return {key: self.priced(c) for key, c in right.items() if not inputs[key[0]].test}
+    def samples(self) -> Samples:
+        """The training samples, in values of the objective: all except test inputs and settings with wrong results."""
+        samples, inputs = self.known.measured.samples, self.known.inputs
+        right = {c: sample for c, sample in samples.items() if (c.site, c.choice) not in self.wrong}
+        return {c: self.priced(c, sample) for c, sample in right.items() if not inputs[c.case].test}
 
     def begin(self) -> None:
         """Compile the plans while the set-ups of the first cases run. Raises BuildFailed if none compiles."""
         todo = [p for p in to_visit(self.task) if not self.complete(p)]
         self.expect(todo)
-        cells = self.known.measured.cells
-        needed = [s for s in self.task.settings if any((PROGRAM, p, s) not in cells for p in todo)]
+        samples = self.known.measured.samples
+        needed = [s for s in self.task.settings if any((PROGRAM, p, s) not in samples for p in todo)]
         self.built, refused = build_programs(self.task, needed, self.folder, self.progress)
         if needed and not self.built:
             raise refused[needed[0]]
         for settings, error in refused.items():
             why = error.first if isinstance(error, BuildFailed) else error.message.splitlines()[0]
             self.wrong.add((PROGRAM, settings))
-            self.keep(CheckedSettings(PROGRAM, settings, f"does not compile: {why}"))
+            self.keep(self._checked(settings), Sample(failure=f"does not compile: {why}", purpose=CHECK))
         self.limit_time()
 
     def expect(self, cases: Sequence[Case]) -> None:
@@ -160,13 +161,16 @@ class PlanCases(Visits[ProgramTask]):
     def _check_at(self, case: Case, todo: Mapping[str, Sequence[Settings]]) -> None:
         for first, members in self.groups.items():
             for settings in (s for s in members if s in todo[PROGRAM]):
-                self.say(f"checking {in_words(PROGRAM, settings, case)}")
+                self.say(f"checking {in_words(Cell(PROGRAM, case, settings))}")
                 place = self.prefetch.get((case, first))
                 failure = self._programs(place, [settings]).verify(settings)
                 self.wrong |= {(PROGRAM, settings)} if failure else set()
                 self.check_at = case
-                self.keep(CheckedSettings(PROGRAM, settings, failure))
+                self.keep(self._checked(settings), Sample(failure=failure, purpose=CHECK))
             self.prefetch.drop((case, first))
+
+    def _checked(self, settings: Settings) -> Cell:
+        return Cell(PROGRAM, self.check_at, settings)
 
     def _drop(self, case: Case) -> None:
         for arrays in [(case, None), *((case, first) for first in self.groups)]:
@@ -194,7 +198,7 @@ class PlanCases(Visits[ProgramTask]):
 
     def _label(self, case: Case, then: Any) -> str:
         """Measure every plan. A failure is a result of the plan."""
-        known, wrong = self.known.measured.cells, self.wrong
+        known, wrong = self.known.measured.samples, self.wrong
         wanted = [s for s in self.task.settings if (PROGRAM, case, s) not in known and (PROGRAM, s) not in wrong]
         random.Random(f"{self.task.seed} {case.text}").shuffle(wanted)
         wanted = wanted[: max(0, self.left)]
@@ -206,8 +210,8 @@ class PlanCases(Visits[ProgramTask]):
         watched = WatchedMachine(machine, self.hangs, PROGRAM, case)
         if explore(domain, find("exhaustive")(domain, 0), watched, store, options).interrupted:
             raise KeyboardInterrupt
-        for cell in timed_again(store, machine, self.timing, self.task.seed, self._late):
-            self.keep(cell)
+        for cell, sample in timed_again(store, machine, self.timing, self.task.seed, self._late):
+            self.keep(cell, sample)
         return ""
 
     def _programs(self, place: Path, settings: Iterable[Settings]) -> Programs:
@@ -324,7 +328,6 @@ def _same_at(program: Program, other: Program, case: Case) -> None:
 # ---- what is learned ----
 
 
-Cells = Mapping[tuple["Case", "Settings"], "Cell"]
 Data = Mapping["Case", tuple[float, ...]]
 
 
@@ -341,14 +344,14 @@ class LearnedPlans:
     left_out: Mapping[Case, float] = field(default_factory=dict)
 
 
-def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> LearnedPlans:
+def learn(task: ProgramTask, method: str, samples: Samples, data: Data) -> LearnedPlans:
     """Select few plans, by rule, that are within the noise of the best at each size, and the one that is best on
     average; train the selector on their gains."""
     from dagc.choice.learners.knn import nearest  # loads msgspec
     from dagc.choice.methods import fit  # loads msgspec
     from dagc.study.train import best_on_average, merged, shares_of  # loads msgspec
 
-    complete = measured(cells.values(), task.settings, data)
+    complete = measured(samples, task.settings, data)
     notes, names = list(complete.notes), task.select.data
     training = merged(complete.data, complete.times, complete.intervals, complete.failed)
     sizes, times = training.sizes, training.times
@@ -393,21 +396,21 @@ def learned_from(merged: Tuned, first: Tuned, text: ProgramText) -> dict[str, An
         )
     wrong = {settings for (op, settings), failure in merged.checks.items() if op == PROGRAM and failure}
     objective = minimised(merged)
-    cells = {
-        (c.case, c.settings): priced(c, objective)
-        for c in merged.cells
-        if c.op == PROGRAM and c.case not in merged.facts.tests and c.settings not in wrong
+    samples = {
+        c: sample.priced(objective)
+        for c, sample in merged.samples
+        if c.site == PROGRAM and c.case not in merged.facts.tests and c.choice not in wrong
     }
-    tried, default = {settings for _, settings in cells}, tuple((n, program.decision(n)) for n in select.names)
+    tried, default = {cell.choice for cell in samples}, tuple((n, program.decision(n)) for n in select.names)
     settings = sorted((s for s in _legal(text.program, _values(program, select, {})) if s in tried), key=default.__ne__)
-    cases = tuple(sorted({case for case, _ in cells}))
+    cases = tuple(sorted({cell.case for cell in samples}))
     chosen = choose_target(merged.facts.target or None, merged.facts.arch or None)
     seed = first.runs[0].seed
     task = ProgramTask(text, chosen, program, select, tuple(settings), cases, cases[0], seed)
     data = {
         p: tuple(one.features[PROGRAM][n] for n in select.data) for p, one in inputs_of(merged, select.data).items()
     }
-    learned = learn(task, stored.method, cells, data)
+    learned = learn(task, stored.method, samples, data)
     if learned.selector is None:
         raise UsageError(f"nothing was learned from the merged inputs: {'; '.join(learned.notes)}", "tune with more")
     return chooser_record(task, learned)
@@ -424,13 +427,13 @@ def chooser_record(task: ProgramTask, learned: LearnedPlans) -> dict[str, Any]:
 
 def _table(plans: PlanCases, learned: LearnedPlans, notes: Sequence[str], output: str | Path | None) -> Tuning:
     """A line for each size of this run that has anything measured."""
-    task, cells, measured = plans.task, plans.cells, plans.known.measured
+    task, samples, measured = plans.task, plans.samples, plans.known.measured
     data = plans.data
     return Tuning(
-        tuple(_line(task, learned, p, cells, data[p]) for p in task.cases if p in data),
+        tuple(_line(task, learned, p, samples, data[p]) for p in task.cases if p in data),
         f"{_grade(task)}; {len(task.settings)} programs",
         learned.method,
-        len(cells),
+        len(samples),
         tuple(measured.failures),
         (*notes, *learned.notes, *task.text.changed()),
         Path(output) if output is not None else None,
@@ -445,20 +448,21 @@ def _grade(task: ProgramTask) -> str:
     return "host target: programs run on the CPU, and their times do not apply to a GPU" if host else "with a GPU"
 
 
-def _line(task: ProgramTask, learned: LearnedPlans, case: Case, cells: Cells, data: tuple[float, ...]) -> KernelResult:
+def _line(
+    task: ProgramTask, learned: LearnedPlans, case: Case, samples: Samples, data: tuple[float, ...]
+) -> KernelResult:
     chosen = task.default
     if learned.selector is not None:
         chosen = learned.settings[learned.selector.choose(data)]
-    timed = [c for (p, _), c in cells.items() if p == case and c.times and not c.failure]
-    best = min(timed, key=lambda c: c.value, default=None)
+    best = best_choice(samples, PROGRAM, case)
 
     def seconds(settings: Settings) -> float:
-        cell = cells.get((case, settings))
-        return cell.value if cell is not None else math.nan
+        sample = samples.get(Cell(PROGRAM, case, settings))
+        return sample.value if sample is not None else math.nan
 
     return KernelResult(
-        PROGRAM, case, task.default, chosen, best.settings if best else None, seconds(task.default), seconds(chosen),
-        best.value if best else math.nan, learned.why or "the default",
+        PROGRAM, case, task.default, chosen, best, seconds(task.default), seconds(chosen),
+        seconds(best) if best is not None else math.nan, learned.why or "the default",
         case in learned.left_out, learned.left_out.get(case, math.nan),
     )  # fmt: skip
 
@@ -486,7 +490,7 @@ def tune_program(
         plans.check()
         notes = [*plans.notes, *label(plans, {PROGRAM: Asked(method, task.select.data)}, options), *plans.remarks]
         plans.known.measured.seconds = time.monotonic() - began
-        learned = learn(plans.right, method, plans.cells, plans.data)
+        learned = learn(plans.right, method, plans.samples, plans.data)
         if plans.records is not None and learned.selector is not None:
             plans.records.set_chooser(PROGRAM, chooser_record(task, learned))
         return _table(plans, learned, notes, output)
@@ -562,9 +566,9 @@ def _before(task: ProgramTask, records: Records | None, options: TunedFileOption
         if before.facts.program is not None:
             check_fixed(records.path, before.facts.program, now)
         known.inputs = inputs_of(before, task.select.data)
-        cells = {(c.op, c.case, c.settings): c for c in before.cells if c.op == PROGRAM and c.case in known.inputs}
+        samples = {c: sample for c, sample in before.samples if c.site == PROGRAM and c.case in known.inputs}
         checks = {key: failure for key, failure in before.checks.items() if key[0] == PROGRAM}
-        known.measured = Measurements(cells, checks, [])
+        known.measured = Measurements(samples, checks, [])
     records.set_fact(PROGRAM, now)
     records.set_fact("arch", task.chosen.arch)
     records.set_fact("target", task.chosen.target.value)

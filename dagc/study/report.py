@@ -62,7 +62,7 @@ def variants_page(tuned: Tuned, version: str) -> str:
     views = [op_view(tuned, op, chooser) for op, chooser in _ops(tuned)]
     on_host = tuned.facts.target == "host"  # then the GPU is that of the model which ranks settings
     where = "target host: times do not apply to a GPU" if on_host else tuned.facts.gpu or "GPU unknown"
-    subtitle = f"{where}; {counted(len({c.case for c in tuned.cells}), 'input')} measured"
+    subtitle = f"{where}; {counted(len({c.case for c, _ in tuned.samples}), 'input')} measured"
     return as_page(views, title=tuned.program.name, subtitle=subtitle, file=tuned.path.name, version=version)
 
 
@@ -108,24 +108,24 @@ def measured(tuned: Tuned, op: str, chooser: KernelChooser, names: Sequence[str]
 
     number = {settings: i for i, settings in enumerate(chooser.settings)}
     objective, inputs = minimised(tuned), {one.case: one for one in tuned.facts.inputs}
-    cells = [
-        paid(c, inputs.get(c.case), tuned.facts.calls, objective)
-        for c in tuned.cells
-        if c.op == op and c.settings in number
-    ]
+    samples = {
+        c: paid(c, sample, inputs.get(c.case), tuned.facts.calls, objective)
+        for c, sample in tuned.samples
+        if c.site == op and c.choice in number
+    }
     at: dict[Case, dict[int, float]] = {}
     failures: dict[Case, dict[int, str]] = {}
-    for cell in cells:
-        row = at.setdefault(cell.case, dict.fromkeys(range(len(number)), math.inf))
-        if cell.times and not cell.failure:
-            row[number[cell.settings]] = cell.value
+    for (_, case, choice), sample in samples.items():
+        row = at.setdefault(case, dict.fromkeys(range(len(number)), math.inf))
+        if sample.good:
+            row[number[choice]] = sample.value
         else:
-            del row[number[cell.settings]]
-            failures.setdefault(cell.case, {})[number[cell.settings]] = cell.failure
+            del row[number[choice]]
+            failures.setdefault(case, {})[number[choice]] = sample.failure
     features = {case: one.features.get(op, {}) for case, one in inputs.items()}
     vectors = {p: tuple(features.get(p, {}).get(n, math.nan) for n in names) for p in at}
     kept = [p for p in at if all(map(math.isfinite, vectors[p])) and any(map(math.isfinite, at[p].values()))]
-    noise = tolerance_of((*c.interval[:1], c.value, *c.interval[1:]) for c in cells if c.times and not c.failure)
+    noise = tolerance_of((*c.interval[:1], c.value, *c.interval[1:]) for c in samples.values() if c.good)
     tests = tuned.facts.tests
     return MeasuredInputs(
         tuple(kept),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective, parse_objective
+from dagc.base.sample import Sample
 from dagc.choice.legal import op_of
-from dagc.choice.types import PROGRAM, Case, Cell, Settings, settings_text, variant_of
+from dagc.choice.types import PROGRAM, Case, Cell, Samples, Settings, settings_text, variant_of
 from dagc.ir.enums import Mode
 from dagc.measure.metrics import units
 from dagc.study.prepare import TuningTask
@@ -39,7 +40,7 @@ def unchecked(
 
 
 def choosable(
-    task: TuningTask, checks: Mapping[tuple[str, Settings], str], cells: Mapping[tuple[str, Case, Settings], Cell]
+    task: TuningTask, checks: Mapping[tuple[str, Settings], str], samples: Samples
 ) -> tuple[dict[str, tuple[Settings, ...]], list[str]]:
     """The settings of each unit that a chooser may return, and notes. These agree with the reference (or, if they
     cannot be launched at the size of the checks, with another setting at the sizes where they were timed), and failed
@@ -47,14 +48,14 @@ def choosable(
     failed does not count against them. A setting that fails at an input is not chosen at inputs like this one
     (`dagc.choice.avoid`)."""
     good = {key for key, failure in checks.items() if not failure} | {
-        (o, s) for (o, _, s), c in cells.items() if c.times
+        (o, s) for (o, _, s), c in samples.items() if c.times
     }
-    lost = _lost(cells)
+    lost = _lost(samples)
     bad = {key for key, failure in checks.items() if failure}
     drawn = {p.name for p in task.program.params if p.spread is not None}
     failed: dict[tuple[str, Settings], list[Case]] = {}
     avoided: dict[tuple[str, Settings], list[Case]] = {}
-    for (o, p, s), c in cells.items():
+    for (o, p, s), c in samples.items():
         learned = p.is_input or any(name in drawn for name, _ in p.params)
         if c.failure and (learned or (o, p) not in lost):
             (avoided if learned else failed).setdefault((o, s), []).append(p)
@@ -98,21 +99,21 @@ def _excluded(op: str, settings: Settings, cases: Sequence[Case], near: bool = F
     return f"{op} {settings_text(settings)}: {said} ({where})"
 
 
-def _lost(cells: Mapping[tuple[str, Case, Settings], Cell]) -> list[tuple[str, Case]]:
+def _lost(samples: Samples) -> list[tuple[str, Case]]:
     """Units and sizes at which several settings were tried, and all failed."""
     tried: dict[tuple[str, Case], list[bool]] = {}
-    for (op, case, _), cell in cells.items():
-        tried.setdefault((op, case), []).append(bool(cell.failure))
+    for (op, case, _), sample in samples.items():
+        tried.setdefault((op, case), []).append(bool(sample.failure))
     return [where for where, failed in tried.items() if len(failed) > 1 and all(failed)]
 
 
-def doubtful(task: TuningTask, cells: Mapping[tuple[str, Case, Settings], Cell]) -> list[str]:
+def doubtful(task: TuningTask, samples: Samples) -> list[str]:
     """Notes on sizes at which all other settings (two or more) differ from the default: at sizes other than that of the
     checks, results are compared with the default, which may itself be wrong."""
     notes = []
     for unit in task.units:
         for case in task.cases:
-            here = {s: c for (op, p, s), c in cells.items() if (op, p) == (unit.op, case)}
+            here = {s: c for (op, p, s), c in samples.items() if (op, p) == (unit.op, case)}
             others = [c for s, c in here.items() if s != unit.default]
             default = here.get(unit.default)
             if default is not None and default.times and len(others) > 1 and all(OTHER in c.failure for c in others):
@@ -202,7 +203,7 @@ class Measurements:
     """Measurements. `seconds` and `busy` as in `Tuning`; `again`: for each cell that was timed again, its value by the
     first series of launches, and its value now."""
 
-    cells: dict[tuple[str, Case, Settings], Cell]
+    samples: dict[Cell, Sample]
     checks: dict[tuple[str, Settings], str]
     failures: list[str]
     seconds: float = 0.0
@@ -210,30 +211,22 @@ class Measurements:
     again: list[tuple[float, float]] = field(default_factory=list)
 
 
-def failures_before(cells: Mapping[tuple[str, Case, Settings], Cell]) -> list[str]:
+def failures_before(samples: Samples) -> list[str]:
     """Those of an earlier run, which are not measured again. (Settings that failed the check are checked again.)"""
     return [
-        f"{'' if op == PROGRAM else f'{op} '}{settings_text(settings)} at {case.text or 'as given'}: {cell.failure}"
+        f"{'' if op == PROGRAM else f'{op} '}{settings_text(settings)} at {case.text or 'as given'}: {sample.failure}"
         " (in an earlier run)"
-        for (op, case, settings), cell in cells.items()
-        if cell.failure
+        for (op, case, settings), sample in samples.items()
+        if sample.failure
     ]
 
 
-def priced(cell: Cell, objective: Objective, more: float = 0.0) -> Cell:
-    """A cell whose times are values of the objective. `more`: additional seconds of every call."""
-    if not more and objective.is_time:
-        return cell
-    values = (objective.value({**dict(cell.metrics), "time": t + more}) for t in cell.times)
-    return replace(cell, times=tuple(values))
-
-
-def paid(cell: Cell, facts: InputFacts | None, calls: int, objective: Objective) -> Cell:
-    """A cell whose times are values of the objective, including the share of its conversion over this many calls."""
+def paid(cell: Cell, sample: Sample, facts: InputFacts | None, calls: int, objective: Objective) -> Sample:
+    """A sample in values of the objective, including the share of its conversion over this many calls."""
     more = 0.0
     if facts is not None and calls:
-        more = facts.conversions.get(cell.op, {}).get(variant_of(cell.settings), 0.0) / calls
-    return priced(cell, objective, more)
+        more = facts.conversions.get(cell.site, {}).get(variant_of(cell.choice), 0.0) / calls
+    return sample.priced(objective, more)
 
 
 def minimised(tuned: Tuned) -> Objective:
@@ -241,6 +234,7 @@ def minimised(tuned: Tuned) -> Objective:
     return parse_objective(tuned.facts.objective, units())
 
 
-def best_cell(cells: Mapping[Any, Cell], op: str, case: Case) -> Cell | None:
-    timed = [c for (o, p, _), c in cells.items() if o == op and p == case and c.times and not c.failure]
-    return min(timed, key=lambda c: c.value, default=None)
+def best_choice(samples: Samples, op: str, case: Case) -> Settings | None:
+    """The fastest measured setting of an op at a case; None if none was measured."""
+    here = {s: one.value for (o, p, s), one in samples.items() if o == op and p == case and one.good}
+    return min(here, key=lambda s: here[s], default=None)

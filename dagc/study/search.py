@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from dagc.study.prepare import volume
 
 if TYPE_CHECKING:
     from dagc.choice.residual import Learner
-    from dagc.choice.types import Case, Cell, Settings, Unit
+    from dagc.choice.types import Case, Samples, Settings, Unit
     from dagc.cuda.ptx import Resources
 
 MOST_CODES = 6  # most compiled versions of a kernel whose instructions are distinguished
@@ -196,9 +196,9 @@ def alike(each: Sequence[Resources]) -> list[Resources]:
 SHARE = 0.02  # gain of another setting that the column `sure` of the table refers to
 
 
-def guesses(search: AcrossSizes, cells: Mapping[tuple[str, Case, Settings], Cell]) -> dict[tuple[str, Case], Settings]:
+def guesses(search: AcrossSizes, samples: Samples) -> dict[tuple[str, Case], Settings]:
     """The search's choices at sizes without timings."""
-    timed = {(op, case) for (op, case, _), cell in cells.items() if cell.times and not cell.failure}
+    timed = {(op, case) for (op, case, _), sample in samples.items() if sample.good}
     ops = [o for o in search.ops.values() if o.modelled or any(op == o.op for op, _ in timed)]
     return {(o.op, p): search.choice(o.op, p) for o in ops for p in o.cases if (o.op, p) not in timed}
 

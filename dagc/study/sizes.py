@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from dagc.base.errors import BuildFailed, MissingTool
 from dagc.base.files import scratch_directory
 from dagc.base.objective import Objective
 from dagc.choice.legal import op_of
-from dagc.choice.types import MODELS, Case, Cell, Settings, Unit
+from dagc.choice.types import MODELS, Case, Cell, Samples, Settings, Unit
 from dagc.cuda.ptx import Resources
 from dagc.ir.plan import Target, stays_fixed
 from dagc.lab.across import AcrossSizes
@@ -69,7 +69,6 @@ from dagc.study.results import (
     choosable,
     doubtful,
     failures_before,
-    priced,
     unchecked,
 )
 from dagc.study.search import guesses, search_of, sureness
@@ -257,9 +256,9 @@ def _recording(request: TuneRequest, known: ChooserInputs) -> Iterator[Recording
         if records is not None:
             ready.notes += filter(None, [records.note])
             if options.resume:
-                measurements.cells, measurements.checks = resumed(records, task, flush)
+                measurements.samples, measurements.checks = resumed(records, task, flush)
                 ops = {u.op for u in task.units}
-                earlier = {key: cell for key, cell in measurements.cells.items() if cell.op in ops}
+                earlier = {cell: sample for cell, sample in measurements.samples.items() if cell.site in ops}
                 measurements.failures += failures_before(earlier)
             records.set_fact(FACT, values_fixed(task.program))
         ready.notes += minimise(records, measurements, known.objective, asked_cells(task))
@@ -269,22 +268,22 @@ def _recording(request: TuneRequest, known: ChooserInputs) -> Iterator[Recording
 def _learned(request: TuneRequest, known: ChooserInputs, search: AcrossSizes, recording: Recording) -> Tuning:
     """The choosers of all ops, made from the measurements and stored in the file; and the table."""
     ready, task, measured = known.ready, known.ready.task, recording.measured
-    measured.cells = {key: priced(cell, known.objective) for key, cell in measured.cells.items()}
-    fit, notes = choosable(task, measured.checks, measured.cells)
+    measured.samples = {cell: sample.priced(known.objective) for cell, sample in measured.samples.items()}
+    fit, notes = choosable(task, measured.checks, measured.samples)
     # A learner trained on GPUs does not apply to the CPU, so nothing is chosen there without measurements.
-    known_there = measured.cells or task.chosen.target is Target.CUDA
-    guessed = guesses(search, measured.cells) if known_there else {}
+    known_there = measured.samples or task.chosen.target is Target.CUDA
+    guessed = guesses(search, measured.samples) if known_there else {}
     final, learned = final_choosers(known, fit, measured, request.options.seed, guessed)
     if recording.records is not None:
-        keep(recording.records, known, {op: sized.chooser for op, sized in final.items()}, bool(measured.cells))
+        keep(recording.records, known, {op: sized.chooser for op, sized in final.items()}, bool(measured.samples))
     models = (f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note)
     notes = [*ready.notes, *notes, *(m for m in models if not any(note.startswith(m) for note in ready.notes))]
     notes += [note for what in learned.values() for note in what.notes]
     notes += [f"the search ended: {search.ended}"] if request.top and search.ended else []
-    notes += [*doubtful(task, measured.cells), *task.text.changed()]
-    number = len(measured.cells)
+    notes += [*doubtful(task, measured.samples), *task.text.changed()]
+    number = len(measured.samples)
     return Tuning(
-        _lines(ready, final, learned, measured.cells, sureness(search)),
+        _lines(ready, final, learned, measured.samples, sureness(search)),
         grade(task, number, known.counted, known.asked), methods(known.asked), number,
         tuple(measured.failures), tuple(notes), Path(request.output) if request.output is not None else None,
         measured.seconds, measured.busy, known.objective,
@@ -295,33 +294,32 @@ def _lines(
     ready: Prepared,
     final: Mapping[str, AtSizes],
     learned: Mapping[str, LearnedSelector],
-    cells: Mapping[Any, Cell],
+    samples: Samples,
     sure: Mapping[tuple[str, Case], float],
 ) -> tuple[KernelResult, ...]:
     """The results of all ops at all sizes."""
     return tuple(
-        line_of(ready, u, p, final[u.op].at(p), cells, learned[u.op], sure.get((u.op, p), math.nan))
+        line_of(ready, u, p, final[u.op].at(p), samples, learned[u.op], sure.get((u.op, p), math.nan))
         for u in ready.task.units
         for p in ready.task.cases
     )
 
 
-def _number(search: AcrossSizes | None, wanted: Sequence[Wanted], before: Sequence[Cell]) -> int:
+def _number(search: AcrossSizes | None, wanted: Sequence[Wanted], before: Collection[Cell]) -> int:
     """The most cells to measure, in addition to earlier ones."""
-    known = {(c.op, c.case, c.settings) for c in before}
-    number = sum(w.number - sum((w.op, w.case, s) in known for s in w.settings) for w in wanted)
+    number = sum(w.number - sum((w.op, w.case, s) in before for s in w.settings) for w in wanted)
     if search is None:
         return number
     cells = sum(len(o.rows) for o in search.ops.values())
     every = cells if search.budget is None else min(cells, search.budget)
-    return number + max(0, every - sum(search.has(c.op, c.case, c.settings) for c in before))
+    return number + max(0, every - sum(map(search.has, before)))
 
 
 def _to_check(wanted: Sequence[Wanted], measured: Measurements) -> dict[str, list[Settings]]:
     """The settings of each op that are requested and not measured yet."""
     check: dict[str, list[Settings]] = {}
     for w in wanted:
-        new = [s for s in w.settings if (w.op, w.case, s) not in measured.cells]
+        new = [s for s in w.settings if (w.op, w.case, s) not in measured.samples]
         check[w.op] = list(dict.fromkeys((*check.get(w.op, []), *new)))
     return check
 
@@ -336,10 +334,10 @@ def _run(
     """Measure the cells that are wanted and not known yet, and what `search` proposes; check what is timed before, and
     every other legal setting that was not checked in the end."""
     ready, task, measured = known.ready, known.ready.task, recording.measured
-    todo = [w for w in wanted if any((w.op, w.case, s) not in measured.cells for s in w.settings)]
+    todo = [w for w in wanted if any((w.op, w.case, s) not in measured.samples for s in w.settings)]
     check = _to_check(todo, measured)
     later = unchecked(task, check, measured.checks) if (wanted or search) and recording.records is not None else {}
-    before = list(measured.cells.values())
+    before = dict(measured.samples)
     recording.total = _number(search, todo, before)
     if not (recording.total > 0 or later):
         return
@@ -350,7 +348,7 @@ def _run(
             seconds=options.cell, flush=recording.flush, objective=known.objective, watchdog=options.watchdog,
             longest=HOST_LAUNCH if host else math.inf,
         )  # fmt: skip
-        run = Measuring(ready, service, timing, recording.keep, before, options.deadline, recording.say, at_least=1)
+        run = Measuring(ready, service, timing, recording, before, options.deadline, at_least=1)
         run.require_short()
         run.time(todo, run.check(check))
         if search is not None:

@@ -76,7 +76,7 @@ def choosers_of(
 def tried_in(tuned: Tuned, op: str) -> tuple[Tried, ...]:
     """The training inputs of an op, or of PROGRAM, if something failed at one."""
     features = {one.case: one.features.get(op, {}) for one in tuned.facts.inputs}
-    return tried_at(tuned.cells, op, features, tuned.facts.tests)
+    return tried_at(tuned.samples, op, features, tuned.facts.tests)
 
 
 def _check_open(graph: Graph, stored: Mapping[str, KernelChooser], path: str | Path) -> None:
@@ -153,7 +153,7 @@ def check_tuned(tuned: Tuned, program: Program, arch: str | None, other_machine:
         raise UsageError(f"{path}: tuned for program {tuned.program.name}, this is {now.name}", "tune this program")
     if not tuned.program.has_text_of(now):
         raise UsageError(f"{path}: tuned for another text of {tuned.program.name}", "tune the program again")
-    if arch is not None and tuned.facts.target == "host" and any(cell.times for cell in tuned.cells):
+    if arch is not None and tuned.facts.target == "host" and any(sample.times for cell, sample in tuned.samples):
         raise UsageError(
             f"{path}: measured on the host target, whose times do not apply to a GPU",
             "tune with --target cuda, or compile with --launch fixed",
@@ -196,10 +196,11 @@ def open_choices(
     opened = tuple(
         t for c in choosers for t in unit_of(graph, c.op, bool(c.site.variants)).restricted(c.settings).tunables
     )
-    cells = [cell for cell in tuned.cells if any(cell.op == c.op for c in choosers)]
+    sites = {c.op for c in choosers}
+    timed = (cell.case for cell, sample in tuned.samples if cell.site in sites and sample.times)
     features = dict.fromkeys(code for c in choosers for feature in c.features for code in feature.code)
     chooser = replace(
-        emitted(choosers), warnings=far_parameters(graph.program, cells), constraints=constraints, mode=mode
+        emitted(choosers), warnings=far_parameters(graph.program, timed), constraints=constraints, mode=mode
     )
     if places_together(graph.program):
         chooser = replace(chooser, placement=_placement(tuned, choosers, mode))
@@ -298,9 +299,9 @@ def _priced(
 def _times(tuned: Tuned, chooser: Chooser) -> dict[Case, dict[Settings, float]]:
     """Seconds of the cells that did not fail."""
     times: dict[Case, dict[Settings, float]] = {}
-    for cell in tuned.cells:
-        if cell.op == chooser.op and cell.times and not cell.failure:
-            times.setdefault(cell.case, {})[cell.settings] = cell.value
+    for cell, sample in tuned.samples:
+        if cell.site == chooser.op and sample.good:
+            times.setdefault(cell.case, {})[cell.choice] = sample.value
     return times
 
 

@@ -17,7 +17,7 @@ from dagc.base.errors import UsageError, counted
 from dagc.choice.feature import offered
 from dagc.choice.legal import op_of
 from dagc.choice.placement import DEVICE, HOST, Placement, Problem, Transfers, Value, fit_transfer, place
-from dagc.choice.types import PROGRAM, Case, Cell, Settings, Unit, settings_text, variant_of
+from dagc.choice.types import PROGRAM, Case, Samples, Settings, Unit, settings_text, variant_of
 from dagc.ir.names import data_file
 from dagc.ir.plan import VARIANT, needed_features, places_together, users_of, values_of, variants_of
 from dagc.ir.program import Device, HostMemory, Program
@@ -315,18 +315,18 @@ def _learned(
 ) -> Tuning:
     """The choosers of all ops, trained on the labelled inputs and stored in the file; and the table."""
     ready, measured = _training(inputs)
-    task, cells = ready.task, measured.cells
+    task, samples = ready.task, measured.samples
     hardware, more = hardware_at_hand(task, options.gpu)
     if options.select_features:
         asked, chosen = _subsets(inputs, task, asked, options)
         notes = [*notes, *chosen]
-    fit, chosen_from = choosable(task, measured.checks, cells)
-    tried = {case for _, case, _ in cells}
+    fit, chosen_from = choosable(task, measured.checks, samples)
+    tried = {case for _, case, _ in samples}
     labelled = tuple(p for p in task.cases if p in tried)
     training = measured
     if options.warm_start is not None:
         moved = borrowed(inputs, replace(task, cases=labelled), asked, fit, _other(options), options.seed)
-        training = replace(measured, cells={**moved.cells, **cells})
+        training = replace(measured, samples={**moved.samples, **samples})
         every = tuple(dict.fromkeys((*task.cases, *moved.at)))
         ready = replace(ready, task=replace(task, cases=every), at={**moved.at, **ready.at})
         notes = [*notes, *moved.notes]
@@ -335,12 +335,12 @@ def _learned(
     choosers = {op: sized.chooser for op, sized in final.items()}
     if inputs.records is not None:
         notes = [*notes, *_keep_transfers(inputs.records, task)]
-        keep(inputs.records, known, choosers, bool(cells), options.calls)
-    lines = tuple(line_of(ready, u, p, final[u.op].at(p), cells, learned[u.op]) for u in task.units for p in labelled)
+        keep(inputs.records, known, choosers, bool(samples), options.calls)
+    lines = tuple(line_of(ready, u, p, final[u.op].at(p), samples, learned[u.op]) for u in task.units for p in labelled)
     notes = [*inputs.ready.notes, *more, *notes, *chosen_from, *(n for what in learned.values() for n in what.notes)]
-    notes += _notes(inputs, task, choosers, cells)
+    notes += _notes(inputs, task, choosers, samples)
     return Tuning(
-        lines, grade(task, len(cells), NOT_COUNTED, asked), methods(asked), len(cells), tuple(measured.failures),
+        lines, grade(task, len(samples), NOT_COUNTED, asked), methods(asked), len(samples), tuple(measured.failures),
         tuple(notes), Path(output) if output is not None else None, measured.seconds, measured.busy, inputs.objective,
     )  # fmt: skip
 
@@ -350,19 +350,19 @@ def _training(inputs: Inputs) -> tuple[Prepared, Measurements]:
     measured, tests = inputs.known.measured, inputs.tests
     cases = (p for p in (*inputs.task.cases, *inputs.known.inputs) if p in inputs.ready.at and p not in tests)
     task = replace(inputs.task, cases=tuple(dict.fromkeys(cases)))
-    cells = {key: inputs.priced(cell) for key, cell in measured.cells.items() if key[1] not in tests}
+    samples = {c: inputs.priced(c, sample) for c, sample in measured.samples.items() if c.case not in tests}
     ready = replace(inputs.ready, task=task, at={p: inputs.ready.at[p] for p in task.cases})
-    return ready, replace(measured, cells=cells)
+    return ready, replace(measured, samples=samples)
 
 
-def _notes(inputs: Inputs, task: TuningTask, choosers: Mapping[str, Chooser], cells: Mapping[Any, Cell]) -> list[str]:
+def _notes(inputs: Inputs, task: TuningTask, choosers: Mapping[str, Chooser], samples: Samples) -> list[str]:
     """Notes on choosers, test inputs, costs of features, defaults and doubtful measurements."""
     return [
         *(f"{op}: {chooser.note}" for op, chooser in choosers.items() if chooser.note),
         *(f"{p.text}: a test input of the file: not trained on" for p in inputs.task.cases if p in inputs.tests),
         *costs(inputs, task, choosers),
         *risky_defaults(inputs, task),
-        *doubtful(task, cells),
+        *doubtful(task, samples),
         *task.text.changed(),
     ]
 
@@ -548,7 +548,7 @@ def evaluate_inputs(
         ops = [_moved(one, tuned, options.seed) for one in ops] if home else ops
         ops += [Evaluated(TOGETHER, *placed.judged())] if placed is not None else []
         return Evaluation(
-            tuple(ops), grade(task, len(inputs.known.measured.cells), NOT_COUNTED, {}), len(done),
+            tuple(ops), grade(task, len(inputs.known.measured.samples), NOT_COUNTED, {}), len(done),
             tuple(inputs.known.measured.failures),
             (*notes, *partly, *inputs.remarks, *inputs.ready.notes, *task.text.changed()),
             time.monotonic() - began, trained,
@@ -588,7 +588,9 @@ def _programs(inputs: Inputs, choosers: Mapping[str, Any], tuned: Tuned) -> Plac
 def untrained(asked: Sequence[Case], tuned: Tuned, programs: bool = False) -> tuple[tuple[Case, ...], int, list[str]]:
     """The inputs that the ops of a file, or its whole `programs`, were not trained on; the number of training inputs;
     and notes on skipped inputs. Raises UsageError if none remains."""
-    trained = {c.case for c in tuned.cells if (c.op == PROGRAM) is programs and c.times} - tuned.facts.tests
+    trained = {
+        c.case for c, sample in tuned.samples if (c.site == PROGRAM) is programs and sample.times
+    } - tuned.facts.tests
     cases = tuple(p for p in asked if p not in trained)
     if not cases:
         raise UsageError(

@@ -120,8 +120,8 @@ class TestOracle:
         assert "3 cells, 0 left, 0 failures" in run("one", "--settings", "3")
         assert "2 cells, 0 left, 0 failures" in run("one", "--settings", "5")
         assert run("one", "--settings", "5") == ""
-        cells = load_tuned(tmp_path / "one" / "stream.scale.db").cells
-        assert len({c.settings for c in cells}) == len(cells) == 5
+        samples = load_tuned(tmp_path / "one" / "stream.scale.db").samples
+        assert len({cell.choice for cell, _ in samples}) == len(samples) == 5
         csv = tmp_path / "one.csv.xz"
         monkeypatch.setattr(sys, "argv", ["x", str(tmp_path / "one" / "stream.scale.db"), "-o", str(csv)])
         assert oracle_csv.main() == 0

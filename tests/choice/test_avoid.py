@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dagc.base.sample import Sample
 from dagc.choice.avoid import PENALTY, Avoided, Tried, tried_at
 from dagc.choice.choose import Chooser, Reason, avoided_of, emitted
 from dagc.choice.feature import SelectorFeature
@@ -57,9 +58,10 @@ def test_a_region_reaches_to_the_nearest_input_at_which_the_answer_worked() -> N
     nowhere = Avoided.of([(16.0,), (64.0,)], [set(), set()], [{0}, {0}])
     assert nowhere.at((1e9,)) == {0}
     assert Avoided.of([(16.0,)], [{0}], [set()]) == Avoided()
-    cells = [Cell("y", Case.of({"k": k}), ANSWERS[0], (), "wrong" if k else "") for k in range(3)]
-    features = {cell.case: {"n": 1.0} for cell in cells[1:]}
-    assert tried_at(cells, "y", features, {cells[2].case}) == (Tried({"n": 1.0}, frozenset(), frozenset(ANSWERS[:1])),)
+    cases = [Case.of({"k": k}) for k in range(3)]
+    samples = [(Cell("y", case, ANSWERS[0]), Sample(failure="wrong" if k else "")) for k, case in enumerate(cases)]
+    features = {case: {"n": 1.0} for case in cases[1:]}
+    assert tried_at(samples, "y", features, {cases[2]}) == (Tried({"n": 1.0}, frozenset(), frozenset(ANSWERS[:1])),)
 
 
 def chooser(method: str, variants: bool, seed: int) -> Chooser:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dagc.base.sample import Sample
 from dagc.choice.residual import UNTRAINED, size_coordinates
 from dagc.choice.surface import Rows, TimeSurface
 from dagc.choice.types import Case, Settings
@@ -42,8 +43,8 @@ def op_times(
 def run(search: AcrossSizes, time: Time) -> list[tuple[str, Case, Settings]]:
     out = []
     while (cell := search.propose()) is not None:
-        out.append((cell.op, cell.case, cell.settings))
-        search.observe(cell.op, cell.case, cell.settings, [time(cell.case, cell.settings)] * 5)
+        out.append((cell.site, cell.case, cell.choice))
+        search.observe(cell, Sample.of((time(cell.case, cell.choice),) * 5))
     return out
 
 
@@ -162,9 +163,9 @@ def test_what_fails_or_is_no_number_is_not_proposed_again() -> None:
     search.exclude("k", SETTINGS[6])
     seen = []
     while (cell := search.propose()) is not None:
-        seen.append((cell.case, cell.settings))
-        broken = cell.settings == bad or cell.case == POINTS[2]
-        search.observe("k", cell.case, cell.settings, [math.nan] if broken else [1e-4 * (1 + 0.1 * len(seen))])
+        seen.append((cell.case, cell.choice))
+        broken = cell.choice == bad or cell.case == POINTS[2]
+        search.observe(cell, Sample.of((math.nan if broken else 1e-4 * (1 + 0.1 * len(seen)),)))
     assert len(seen) == len(set(seen))
     assert [s for _, s in seen].count(bad) <= 2, "at one size, and at the one where all fail"
     assert SETTINGS[6] not in {s for _, s in seen}
@@ -184,9 +185,9 @@ def test_several_ops_share_a_budget_and_it_goes_where_more_is_to_be_gained() -> 
     search = AcrossSizes([op_times("right", right), op_times("wrong")], 30)
     count = {"right": 0, "wrong": 0}
     while (cell := search.propose()) is not None:
-        count[cell.op] += 1
-        time = right if cell.op == "right" else other
-        search.observe(cell.op, cell.case, cell.settings, [time(cell.case, cell.settings)] * 5)
+        count[cell.site] += 1
+        time = right if cell.site == "right" else other
+        search.observe(cell, Sample.of((time(cell.case, cell.choice),) * 5))
     assert sum(count.values()) <= 30
     assert count["wrong"] > count["right"] >= 3
 
@@ -196,7 +197,7 @@ def test_without_time_only_what_would_be_chosen_is_measured() -> None:
     for _ in range(8):
         cell = search.propose()
         assert cell is not None
-        search.observe("k", cell.case, cell.settings, [time(cell.case, cell.settings)] * 5)
+        search.observe(cell, Sample.of((time(cell.case, cell.choice),) * 5))
     search.out_of_time, expected = True, search.to_confirm
     assert len(run(search, time)) >= min(1, expected)
     assert search.ended == "the time limit was reached"

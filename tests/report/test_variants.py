@@ -93,8 +93,11 @@ def test_the_page_escapes_and_loads_nothing(tuned: Tuned) -> None:
 
 def test_a_file_tuned_for_energy_is_judged_by_energy(tuned: Tuned) -> None:
     """Here the joules of an answer are the greater the less its time is."""
-    cells = [replace(c, metrics=(("energy", 1e-9 / min(c.times)),)) if c.times else c for c in tuned.cells]
-    by_energy = replace(tuned, cells=tuple(cells), facts=replace(tuned.facts, objective="energy"))
+    samples = tuple(
+        (cell, replace(sample, metrics={"energy": 1e-9 / min(sample.times)}) if sample.times else sample)
+        for cell, sample in tuned.samples
+    )
+    by_energy = replace(tuned, samples=samples, facts=replace(tuned.facts, objective="energy"))
     chooser = tuned.kernel_choosers["y"]
     by_time, found = (measured(t, "y", chooser, NAMES) for t in (tuned, by_energy))
     slowest = [max(at, key=lambda a: at[a] if at[a] < float("inf") else 0) for at in by_time.times]

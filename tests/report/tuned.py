@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from dagc.base.sample import Sample
 from dagc.choice.types import Cell, Settings
 from dagc.cuda.ptx import ASSUMED
 from dagc.perf.hardware import load_hardware
@@ -31,21 +32,20 @@ def tuned_file(tests: int = 30, method: str = "tree") -> Tuned:
     """50 training inputs and so many test inputs; of the first test input's features `fill` is missing."""
     draw = random.Random(4)
     measured = [_input(i, i >= 50, draw) for i in range(50 + tests)]
-    cells = []
+    samples = []
     for facts, times in measured:
         for answer, seconds in times.items():
             noisy = tuple(seconds * (1 + 0.01 * draw.random()) for _ in range(7))
-            cells.append(Cell("y", facts.case, SETTINGS[answer], noisy))
+            samples.append((Cell("y", facts.case, SETTINGS[answer]), Sample.of(noisy)))
     rows = [tuple(facts.features["y"][n] for n in NAMES) for facts, _ in measured[:50]]
     known = merged(rows, [times for _, times in measured[:50]], [[(0.99, 1.0, 1.01)]] * 50)
     selector = train(method, NAMES, known, default=0)
     inputs = [facts for facts, _ in measured]
     if tests:
         inputs[50] = InputFacts(inputs[50].params, True, features={"y": {"rows": 64.0}})
-    first = cells[0]
-    cells[0] = Cell("y", first.case, first.settings, (), "wrong: element 3 is 8, expected 3")
+    samples[0] = samples[0][0], Sample(failure="wrong: element 3 is 8, expected 3")
     chooser = KernelChooser(method, load_hardware("h200"), ASSUMED, {}, SETTINGS, NAMES, (), selector)
     return Tuned(
-        Path("spmv-tuned.db"), ProgramRecord("spmv</script>", "spmv.dag", "0" * 16, (), ()), (), tuple(cells),
-        (0,) * len(cells), {}, TunedFacts("cuda", "sm_90", "NVIDIA H200", inputs=tuple(inputs)), {"y": chooser},
+        Path("spmv-tuned.db"), ProgramRecord("spmv</script>", "spmv.dag", "0" * 16, (), ()), (), tuple(samples),
+        (0,) * len(samples), {}, TunedFacts("cuda", "sm_90", "NVIDIA H200", inputs=tuple(inputs)), {"y": chooser},
     )  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import DagcError, RunFailed
+from dagc.base.sample import Sample
 from dagc.choice.types import Case, Cell
 from dagc.cli.main import main
 from dagc.ir.program import KernelOp
@@ -97,7 +98,7 @@ def answers(folder: Path) -> set[int]:
 def test_no_chooser_answers_with_a_setting_that_is_wrong(tune: Tune, tmp_path: Path) -> None:
     done = tune("largest block", top=1)
     assert ["128" in failure for failure in done.failures] == [True]
-    assert {dict(c.settings)["bx"] for c in load_tuned(tmp_path / "t.db").cells} == {32, 64}
+    assert {dict(c.choice)["bx"] for c, _ in load_tuned(tmp_path / "t.db").samples} == {32, 64}
     assert answers(tmp_path) == {32, 64}, "what was not timed is checked too"
     assert {line.why for line in done.lines} != {"the default"}, "there is a model"
 
@@ -142,22 +143,22 @@ def test_a_size_at_which_every_setting_fails_is_no_setting_s_failure(tmp_path: P
     """As where a kernel faults on a GPU whatever its block."""
     made = tune_prepare.tuning_task(api.read(write_fill(tmp_path, BLOCKS, "y[i] = i;")), target="host")
     settings, cases = made.settings["fill"], [Case.of({"N": n}) for n in (100, 300)]
-    cells = {("fill", cases[0], s): Cell("fill", cases[0], s, (1.0, 1.1)) for s in settings[:2]}
-    cells |= {("fill", cases[1], s): Cell("fill", cases[1], s, failure="launch failed") for s in settings[:2]}
+    samples = {Cell("fill", cases[0], s): Sample.of((1.0, 1.1)) for s in settings[:2]}
+    samples |= {Cell("fill", cases[1], s): Sample(failure="launch failed") for s in settings[:2]}
     checks = {("fill", s): "" for s in settings}
-    fit, notes = choosable(made, checks, cells)
+    fit, notes = choosable(made, checks, samples)
     assert fit == {"fill": settings}
     assert notes == ["fill at N=300: all settings failed, so no single setting is the cause"]
-    cells["fill", cases[1], settings[2]] = Cell("fill", cases[1], settings[2], (1.0,))
-    fit, notes = choosable(made, checks, cells)
+    samples[Cell("fill", cases[1], settings[2])] = Sample.of((1.0,))
+    fit, notes = choosable(made, checks, samples)
     assert fit == {"fill": settings[2:]}
     assert [note.split(", ")[0] for note in notes] == ["fill 32: never chosen", "fill 64: never chosen"]
     path = write_fill(tmp_path, BLOCKS, "y[i] += i;")  # launched again, it reads what it wrote
     path.write_text(path.read_text().replace("y: out", "y: inout").replace("f32[n] out", "f32[n] inout"))
     again = tune_prepare.tuning_task(api.read(path), target="host")
-    *_, note = choosable(again, checks, cells)[1]
+    *_, note = choosable(again, checks, samples)[1]
     assert note.startswith("fill failed only when it was timed: its launches follow each other, each on what the last")
-    assert choosable(again, {("fill", s): "wrong" for s in settings}, cells)[1] == [*notes, NONE_RIGHT]
+    assert choosable(again, {("fill", s): "wrong" for s in settings}, samples)[1] == [*notes, NONE_RIGHT]
 
 
 def test_a_wrong_default_of_one_kernel_does_not_make_the_other_wrong(tmp_path: Path) -> None:

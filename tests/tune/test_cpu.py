@@ -62,7 +62,7 @@ def test_a_size_with_long_launches_is_skipped(tmp_path: Path, monkeypatch: pytes
         asked = TuneOptions(sizes="N=100,300", target="host", cell=0.001, method=method)
         done = tune_recipe.tune(program, tmp_path / f"{method}.db", asked)
         assert done.failures == ("N=300: skipped: a launch takes more than 0.2 s",)
-        assert {cell.case.text for cell in load_tuned(tmp_path / f"{method}.db").cells} == {"N=100"}
+        assert {cell.case.text for cell, _ in load_tuned(tmp_path / f"{method}.db").samples} == {"N=100"}
     with pytest.raises(RunFailed, match=r"at N=300: a launch takes more than 0\.2 s"):
         tune_recipe.tune(program, None, TuneOptions(sizes="N=300", target="host", cell=0.001))
 

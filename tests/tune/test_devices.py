@@ -89,7 +89,7 @@ def test_from_tuning_to_the_program(program: Path, tmp_path: Path, unoptimised: 
     found = load_tuned(tuned)
     answers = [variant_of(setting) for setting in found.kernel_choosers["scale"].settings]
     assert answers == ["gpu.plain", "cpu.plain"]  # the default: the first on the GPU; without what is wrong
-    timed = {variant_of(cell.settings) for cell in found.cells if cell.times and cell.case.text == "N=2000"}
+    timed = {variant_of(cell.choice) for cell, sample in found.samples if sample.times and cell.case.text == "N=2000"}
     assert timed == {"gpu.plain", "cpu.plain"}
     done = api.compile(program, tmp_path / "out", target="host", launch=str(tuned))
     assert done.binary is not None

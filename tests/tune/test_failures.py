@@ -90,7 +90,7 @@ def test_what_crashes_when_it_is_timed_again_has_failed(program: Path, tmp_path:
     done = tuned(program, tmp_path / "t.db", range(41, 42), said)
     where = "run failed: rank 0: terminated by SIGABRT (abort was called) in op `fill` (kernel `fill`)"
     assert done.failures == (f"fill late at made(n = 41): {where} (when it was timed again)",)
-    found = {(c.case.text, variant_of(c.settings)): c for c in load_tuned(tmp_path / "t.db").cells}
+    found = {(c.case.text, variant_of(c.choice)): sample for c, sample in load_tuned(tmp_path / "t.db").samples}
     plain, late = (found["made(n = 41)", variant] for variant in ("plain", "late"))
     assert plain.times
     assert not plain.failure
@@ -140,4 +140,4 @@ def test_another_objective_does_not_replace_what_more_inputs_taught(
     )
     tuned = load_tuned(file)
     assert tuned.facts.objective == "cpu"
-    assert {c.case.text for c in tuned.cells if "cpu" in dict(c.metrics)} == {*inputs, "made(n = 46)"}
+    assert {c.case.text for c, sample in tuned.samples if "cpu" in dict(sample.metrics)} == {*inputs, "made(n = 46)"}

@@ -147,12 +147,14 @@ def trained(program: Path) -> Path:
 
 def test_inputs_are_kept_with_what_is_known_of_them(trained: Path) -> None:
     tuned = load_tuned(trained)
-    assert {c.case.text for c in tuned.cells} >= {"train/a.txt", "made(mode = 1, n = 64)"}
+    assert {c.case.text for c, _ in tuned.samples} >= {"train/a.txt", "made(mode = 1, n = 64)"}
     facts = {one.case: one for one in tuned.facts.inputs}
     one = facts[Case((("file", "made(mode = 1, n = 64)"),))]
     assert (one.features["fill"], one.elements, one.test) == ({"wanted": 1.0, "n": 64.0}, 64, False)
     assert one.seconds["feature.fill.wanted"] > 0
-    assert len([c for c in tuned.cells if c.case.text == "made(mode = 2, n = 79)"]) == 2, "one is not allowed there"
+    assert len([c for c, _ in tuned.samples if c.case.text == "made(mode = 2, n = 79)"]) == 2, (
+        "one is not allowed there"
+    )
 
 
 def test_a_tuned_file_is_exported(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,8 +200,8 @@ def test_parts_of_a_tuned_file_merge_to_the_whole(
     assert main(["merge", str(parts[1]), str(parts[0]), "-o", str(out)]) == 0
     assert "16 inputs to learn from, 0 to evaluate, of 2 runs\n  fill: knn" in capsys.readouterr().out
     merged, whole = load_tuned(out), load_tuned(trained)
-    assert {(c.case, c.settings): (c.times, c.failure) for c in merged.cells} == {
-        (c.case, c.settings): (c.times, c.failure) for c in whole.cells
+    assert {(c.case, c.choice): (sample.times, sample.failure) for c, sample in merged.samples} == {
+        (c.case, c.choice): (sample.times, sample.failure) for c, sample in whole.samples
     }
     assert merged.checks == whole.checks
     assert {one.case: one for one in merged.facts.inputs} == {one.case: one for one in whole.facts.inputs}
@@ -231,8 +233,8 @@ def test_a_test_input_of_one_file_is_one_of_both(parts: tuple[Path, Path], tmp_p
     merge([*parts, other], tmp_path / "out.db")
     found = load_tuned(tmp_path / "out.db")
     assert found.facts.tests == {case}
-    again = {(c.case, c.settings): c for c in load_tuned(other).cells}
-    both = {(c.case, c.settings): c for c in found.cells}
+    again = {(c.case, c.choice): sample for c, sample in load_tuned(other).samples}
+    both = {(c.case, c.choice): sample for c, sample in found.samples}
     assert all(len(both[key].times) == 2 * len(cell.times) for key, cell in again.items())
     assert {key for key, c in again.items() if c.failure} <= {key for key, c in both.items() if c.failure}
 
@@ -326,7 +328,7 @@ def test_incremental(program: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "fill: chosen by " in text or "fill: no feature was dropped" in text
     tuned = load_tuned(tmp_path / "t.db")
     assert len(tuned.facts.inputs) == 16, "features of all inputs"
-    assert len({c.case for c in tuned.cells}) == 6
+    assert len({c.case for c, _ in tuned.samples}) == 6
     assert tuned.kernel_choosers["fill"].selector is not None
     assert main([*arguments, "--accuracy", "0.5", "--resume", "-o", str(tmp_path / "t.db")]) == 0
     assert "labelled of 16, chosen by cost; accuracy " in capsys.readouterr().out
@@ -461,7 +463,7 @@ def test_variants_with_constraints_and_conversions(tmp_path: Path, capsys: pytes
     assert "y padded: conversion " in text
     assert "; pays after " in text
     tuned = load_tuned(tmp_path / "t.db")
-    long = [c.settings for c in tuned.cells if "wide = 50" in c.case.text]
+    long = [c.choice for c, _ in tuned.samples if "wide = 50" in c.case.text]
     assert long == [(("variant", "row"),)], "the other one is not allowed there"
     facts = {one.case.text: one for one in tuned.facts.inputs}
     assert facts["made(n = 1000, width = 18)"].conversions["y"]["padded"] > 0
@@ -503,11 +505,11 @@ def test_what_was_measured_before_does_not_count_for_the_limit(program: Path, tm
     limit, those of all three would take more."""
     slow, fast = ("made(mode = 0, n = 43)",), "made(mode = 0, n = 44)"
     tune_recipe.tune(program, tmp_path / "t.db", replace(HOST, inputs=slow, check_at=fast, budget=2))
-    assert len(load_tuned(tmp_path / "t.db").cells) == 2
+    assert len(load_tuned(tmp_path / "t.db").samples) == 2
     again = replace(HOST, inputs=slow, check_at=fast, seconds=4.6, deadline=LONG, resume=True)
     done = tune_recipe.tune(program, tmp_path / "t.db", again)
     assert not any("skipped" in failure for failure in done.failures)
-    assert len(load_tuned(tmp_path / "t.db").cells) == 3
+    assert len(load_tuned(tmp_path / "t.db").samples) == 3
 
 
 def test_a_note_tells_of_repeats_only_if_they_were_needed_or_changed_something() -> None:
@@ -532,7 +534,7 @@ def test_another_objective(program: Path, tmp_path: Path, capsys: pytest.Capture
     assert "default cpu" in capsys.readouterr().out
     tuned = load_tuned(tmp_path / "t.db")
     assert tuned.facts.objective == "cpu"
-    spent = {(c.case, c.settings): dict(c.metrics)["cpu"] for c in tuned.cells}
+    spent = {(c.case, c.choice): dict(sample.metrics)["cpu"] for c, sample in tuned.samples}
     assert all(seconds > 0 for seconds in spent.values())
     anchors = tuned.kernel_choosers["fill"]
     for line in tuned.facts.inputs:
@@ -542,9 +544,9 @@ def test_another_objective(program: Path, tmp_path: Path, capsys: pytest.Capture
         assert anchors.settings[chosen] == best, "the best by what was observed, not by time"
     assert main([*arguments, "--evaluate", "--inputs", "made(mode = 1, n = 45)"]) == 0
     tests = load_tuned(tmp_path / "t.db").facts.tests
-    cells = [c for c in load_tuned(tmp_path / "t.db").cells if c.case in tests]
-    assert cells
-    assert all(dict(c.metrics).keys() == {"cpu"} for c in cells)
+    samples = [sample for cell, sample in load_tuned(tmp_path / "t.db").samples if cell.case in tests]
+    assert samples
+    assert all(sample.metrics.keys() == {"cpu"} for sample in samples)
 
 
 def test_the_error_of_results_as_objective(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -560,7 +562,7 @@ def test_the_error_of_results_as_objective(tmp_path: Path, capsys: pytest.Captur
     assert main([*arguments, "--inputs", calls, "--objective", "max(error, 1e-9)"]) == 0
     assert "default max(error, 1e-9)" in capsys.readouterr().out
     tuned = load_tuned(file)
-    errors = {(c.case.text, dict(c.settings)["mode"]): dict(c.metrics)["error"] for c in tuned.cells}
+    errors = {(c.case.text, dict(c.choice)["mode"]): dict(sample.metrics)["error"] for c, sample in tuned.samples}
     assert errors == pytest.approx(
         {("made(mode = 1, n = 40)", 0): 2**-4, ("made(mode = 1, n = 40)", 1): 2**-5,
          ("made(mode = 4, n = 40)", 0): 2**-4, ("made(mode = 4, n = 40)", 1): 2**-5}
@@ -569,8 +571,10 @@ def test_the_error_of_results_as_objective(tmp_path: Path, capsys: pytest.Captur
         (("mode", 1),)
     }
     assert main([*arguments, "--evaluate", "--inputs", "made(mode = 1, n = 48)"]) == 0
-    cells = [c for c in load_tuned(file).cells if c.case in load_tuned(file).facts.tests]
-    assert {dict(c.settings)["mode"]: round(dict(c.metrics)["error"], 7) for c in cells} == {0: 0.0625, 1: 0.03125}
+    tuned = load_tuned(file)
+    tests = {cell: sample for cell, sample in tuned.samples if cell.case in tuned.facts.tests}
+    errors = {dict(c.choice)["mode"]: round(sample.metrics["error"], 7) for c, sample in tests.items()}
+    assert errors == {0: 0.0625, 1: 0.03125}
 
 
 def test_a_long_list_is_compared_and_visited_as_far_as_it_is_measured(

@@ -67,7 +67,7 @@ def test_plans_over_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "m=4 at made(rate = 1.5): " in text, "compared with its own reference"
     assert "m=4 at made(rate = 1.3)" not in text, "not measured any more"
     found = load_tuned(tuned)
-    seconds = {(c.case.text, dict(c.settings)["m"]): c.value for c in found.cells if c.times}
+    seconds = {(c.case.text, dict(c.choice)["m"]): sample.value for c, sample in found.samples if sample.times}
     assert seconds["made(rate = 10.8)", 1] < seconds["made(rate = 10.8)", 2], "3 runs, not 38"
     assert seconds["made(rate = 1.3)", 2] < seconds["made(rate = 1.3)", 1]
     chosen = found.program_chooser

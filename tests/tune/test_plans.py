@@ -14,6 +14,7 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import UsageError
+from dagc.base.sample import Sample
 from dagc.choice.types import Case, Cell
 from dagc.cli.main import main
 from dagc.emit.library import emit_plans
@@ -156,8 +157,8 @@ def taken(out: Path, n: int, data: Path) -> str:
 @runs
 def test_every_cell_is_kept(tuned: Path) -> None:
     found = load_tuned(tuned)
-    assert {(c.op, len(c.settings)) for c in found.cells} == {(PROGRAM, 3)}
-    assert all(c.times and not c.failure for c in found.cells)
+    assert {(c.site, len(c.choice)) for c, _ in found.samples} == {(PROGRAM, 3)}
+    assert all(sample.times and not sample.failure for c, sample in found.samples)
     assert found.program_chooser is not None
     assert found.program_chooser.names == ("m", "chunks", "streams")
     assert found.facts.program is not None
@@ -418,7 +419,9 @@ def test_settings_that_fail_are_told_and_not_chosen(faulty: Path, tmp_path: Path
     rest = TuneOptions(sizes="N=10,40,60", target="host", cell=0.01, resume=True)
     done = tune_recipe.tune(faulty, tmp_path / "t.db", rest)
     assert done.cells == 9, "what did not compile was not measured"
-    failures = {(c.settings[0][1], c.case.params[0][1]): c.failure for c in load_tuned(tmp_path / "t.db").cells}
+    failures = {
+        (c.choice[0][1], c.case.params[0][1]): sample.failure for c, sample in load_tuned(tmp_path / "t.db").samples
+    }
     assert {key for key, failure in failures.items() if failure} == {(2, 60), (3, 60)}
     assert "is wrong" in failures[2, 60]
     assert any(
@@ -457,20 +460,17 @@ def test_another_objective_of_drawn_sizes(faulty: Path, tmp_path: Path, capsys: 
     assert "default error" in out
     assert "active: 4 samples: 3 at random, then 1 batch" in out
     tuned = load_tuned(tmp_path / "t.db")
-    assert {(dict(c.settings)["k"], dict(c.metrics)["error"]) for c in tuned.cells if c.times} == {
+    assert {(dict(c.choice)["k"], dict(sample.metrics)["error"]) for c, sample in tuned.samples if sample.times} == {
         (1, 2**-23),
         (3, 2**-8),
     }
     assert tuned.program_chooser is not None
     assert tuned.program_chooser.settings == ((("k", 1),),)
     assert main([*words, "--evaluate", "--samples", "2", "--seed", "7"]) == 0
-    cells = [
-        c
-        for c in load_tuned(tmp_path / "t.db").cells
-        if c.case in load_tuned(tmp_path / "t.db").facts.tests and c.times
-    ]
-    assert cells
-    assert all("error" in dict(c.metrics) for c in cells)
+    tuned = load_tuned(tmp_path / "t.db")
+    samples = [sample for cell, sample in tuned.samples if cell.case in tuned.facts.tests and sample.times]
+    assert samples
+    assert all("error" in sample.metrics for sample in samples)
 
 
 BOTH = """program both
@@ -552,11 +552,11 @@ def test_measured_leaves_out_what_cannot_be_learned_from() -> None:
     a, b, c = ((("k", 1),), (("k", 2),), (("k", 3),))
     cases = [Case.of({"N": n}) for n in (30, 10, 20, 40)]
     data = {p: (p.params[0][1],) for p in cases}
-    cells = [Cell(PROGRAM, p, s, (1.0, 1.1, 1.2)) for p in cases[:2] for s in (a, b)]
-    cells += [Cell(PROGRAM, p, c, (), "wrong") for p in cases[:1]] + [Cell(PROGRAM, cases[1], c, (0.5,))]
-    cells += [Cell(PROGRAM, cases[2], a, (1.0,))]
-    cells += [Cell(PROGRAM, cases[3], s, (), "run failed: no memory") for s in (a, b, c)]
-    found = measured(cells, (a, b, c), data)
+    samples = {Cell(PROGRAM, p, s): Sample.of((1.0, 1.1, 1.2)) for p in cases[:2] for s in (a, b)}
+    samples |= {Cell(PROGRAM, cases[0], c): Sample(failure="wrong"), Cell(PROGRAM, cases[1], c): Sample.of((0.5,))}
+    samples |= {Cell(PROGRAM, cases[2], a): Sample.of((1.0,))}
+    samples |= {Cell(PROGRAM, cases[3], s): Sample(failure="run failed: no memory") for s in (a, b, c)}
+    found = measured(samples, (a, b, c), data)
     assert found.settings == (a, b), "3 is wrong somewhere"
     assert found.data == ((10,), (30,))
     assert found.times == ({0: 1.1, 1: 1.1}, {0: 1.1, 1: 1.1})
@@ -574,12 +574,11 @@ def test_a_plan_that_loses_much_where_it_is_wrong_is_not_chosen(tmp_path: Path) 
     task = program_task(read(tmp_path / "a.dag"), TuneOptions(target="host"))
     one, two = ((("k", 1),), (("k", 2),))
     cases = [Case.of({"input": f"made(n = {n})"}) for n in range(100, 136)]
-    cells = {(p, one): Cell(PROGRAM, p, one, (1.0,)) for p in cases}
+    samples = {Cell(PROGRAM, p, one): Sample.of((1.0,)) for p in cases}
     for i, p in enumerate(cases):
-        cells[p, two] = (
-            Cell(PROGRAM, p, two, (), "no end") if i % 6 == 0 else Cell(PROGRAM, p, two, (0.9 if i % 3 else 20,))
-        )
-    found = learn(task, "forest", cells, {p: (float(i),) for i, p in enumerate(cases)})
+        failed = Sample(failure="no end")
+        samples[Cell(PROGRAM, p, two)] = failed if i % 6 == 0 else Sample.of((0.9 if i % 3 else 20,))
+    found = learn(task, "forest", samples, {p: (float(i),) for i, p in enumerate(cases)})
     assert found.selector is not None
     assert found.settings == (one, two)
     chosen = [found.settings[found.selector.choose([n])] for n in np.arange(0.5, 35, 3)]

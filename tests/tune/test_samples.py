@@ -107,7 +107,7 @@ def tuned(done: Tuning) -> Tuned:
 
 def labelled(tuned: Tuned) -> list[dict[str, float | int | str]]:
     """Values of the inputs in the order in which they were measured."""
-    return [dict(p.params) for p in dict.fromkeys(cell.case for cell in tuned.cells)]
+    return [dict(p.params) for p in dict.fromkeys(cell.case for cell, _ in tuned.samples)]
 
 
 def off_the_fastest(tuned: Tuned) -> tuple[float, float, float]:
@@ -116,9 +116,9 @@ def off_the_fastest(tuned: Tuned) -> tuple[float, float, float]:
     As they were measured, on however busy a machine: what is fast is what the measurements say.
     """
     times: dict[Case, dict[str, float]] = {}
-    for cell in tuned.cells:
-        if cell.times:
-            times.setdefault(cell.case, {})[str(dict(cell.settings)["variant"])] = cell.value
+    for cell, sample in tuned.samples:
+        if sample.times:
+            times.setdefault(cell.case, {})[str(dict(cell.choice)["variant"])] = sample.value
     chooser, rows = tuned.kernel_choosers["fill"], []
     assert chooser.selector is not None
     for case, of in times.items():
@@ -232,10 +232,10 @@ def test_samples_to_evaluate_are_others(done: Tuning, program: Path, tuned: Tune
     path.write_bytes(tuned.path.read_bytes())
     options = replace(HOST, samples=6, defines={"count": "16"})
     found = tune_recipe.evaluate(program, path, options)
-    assert found.trained == len({c.case for c in tuned.cells if c.times})
+    assert found.trained == len({c.case for c, sample in tuned.samples if sample.times})
     (one,) = found.ops
     assert len(one.judged.verdicts) >= 2
-    assert not {case.name for case in one.judged.verdicts} & {c.case.text for c in tuned.cells}
+    assert not {case.name for case in one.judged.verdicts} & {c.case.text for c, _ in tuned.samples}
     text = "\n".join(one.lines)
     assert "PPP " in text
     assert "PoIS " in text
@@ -307,7 +307,7 @@ def test_a_few_samples_mend_what_another_machine_was_trained_for(moved: Path, pr
     assert "the samples here alone" in note
     assert "the file's times, scaled" in note
     kept = load_tuned(tmp_path / "mended.db")
-    assert len({c.case for c in kept.cells}) <= 20, "what was measured elsewhere stays in its file"
+    assert len({c.case for c, _ in kept.samples}) <= 20, "what was measured elsewhere stays in its file"
     chosen, _, high = off_the_fastest(kept)
     assert chosen < high, "over there, `high` was the best for all"
     with pytest.raises(UsageError, match="--warm-start measures some inputs"):

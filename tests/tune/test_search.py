@@ -36,13 +36,14 @@ def test_a_budget_is_for_all_sizes_and_a_setting_that_fails_is_not_fatal(tmp_pat
     every = tune_recipe.tune(
         program, tmp_path / "t.db", TuneOptions(sizes="N=100,300,500", target="host", cell=0.01, budget=50, resume=True)
     )
-    cells = load_tuned(tmp_path / "t.db").cells
-    assert 4 < every.cells == len({(c.case, c.settings) for c in cells}) <= 9, "nothing twice"
+    samples = load_tuned(tmp_path / "t.db").samples
+    assert 4 < every.cells == len({cell for cell, _ in samples}) <= 9, "nothing twice"
     assert any("the search ended: " in note for note in every.notes)
     assert all(0 <= line.sure <= 1 for line in every.lines)
     assert "sure" in table(every)
-    if any(c.failure for c in cells):  # it was measured at the size where it is wrong
-        assert len([c for c in cells if c.failure]) == 1
+    failed = [cell for cell, sample in samples if sample.failure]
+    if failed:  # it was measured at the size where it is wrong
+        assert len(failed) == 1
         assert all(dict(line.chosen)["bx"] != 128 for line in every.lines), "chosen at no size"
 
 
@@ -114,15 +115,15 @@ def test_another_objective_than_the_time(tmp_path: Path, capsys: pytest.CaptureF
     assert main([*words, "--objective", "cpu / time", "--budget", "3"]) == 0
     assert "default cpu / time" in capsys.readouterr().out
     tuned = load_tuned(file)
-    assert (tuned.facts.objective, len(tuned.cells)) == ("cpu / time", 3)
-    ratios = {c.settings: median(dict(c.metrics)["cpu"] / t for t in c.times) for c in tuned.cells}
+    assert (tuned.facts.objective, len(tuned.samples)) == ("cpu / time", 3)
+    ratios = {c.choice: median(dict(sample.metrics)["cpu"] / t for t in sample.times) for c, sample in tuned.samples}
     best = min(ratios, key=lambda settings: ratios[settings])
     chooser = tuned.kernel_choosers["fill"]
     assert [chooser.settings[a.chosen] for a in chooser.anchors] == [best]
     assert choosers_of(load_graph(path), tuned)[0].model is None, "it predicts the time"
 
     assert main([*words, "--resume", "--budget", "4"]) == 0
-    assert len(load_tuned(file).cells) == 4
+    assert len(load_tuned(file).samples) == 4
     assert "default cpu / time" in capsys.readouterr().out
     for method in ("volume", "rational"):
         assert main([*words, "-o", str(tmp_path / "u.db"), "--objective", "cpu", "--method", method]) == 2

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dagc.base.sample import Sample
 from dagc.choice.learners import cost
 from dagc.choice.types import Case, Cell, Settings, variant_of
 from dagc.perf.hardware import load_hardware
@@ -61,26 +62,26 @@ def seconds(op: str, case: Case, settings: Settings) -> float:
     return 1e-8 * work if variant_of(settings) == "cpu.one" else 1e-5 + 1e-9 * work
 
 
-def inputs_of(ready: Prepared) -> tuple[ChooserInputs, dict[tuple[str, Case, Settings], Cell]]:
+def inputs_of(ready: Prepared) -> tuple[ChooserInputs, dict[Cell, Sample]]:
     task = ready.task
-    cells = {
-        (u.op, p, s): Cell(u.op, p, s, (seconds(u.op, p, s),) * 3)
+    samples = {
+        Cell(u.op, p, s): Sample.of((seconds(u.op, p, s),) * 3)
         for u in task.units
         for p in task.cases
         for s in task.settings[u.op]
     }
     asked = asked_of(task, "", runs=True)
-    return ChooserInputs(ready, asked, NOT_COUNTED, load_hardware("h200"), {}), cells
+    return ChooserInputs(ready, asked, NOT_COUNTED, load_hardware("h200"), {}), samples
 
 
 def test_ops_that_differ_in_what_is_asked_for_share_samples(tmp_path: Path) -> None:
     ready = prepared(tmp_path)
-    known, cells = inputs_of(ready)
+    known, samples = inputs_of(ready)
     together = {u.op: [one.op for one in alike(ready, u, known.asked)] for u in ready.task.units}
     assert together == {"a": ["a", "b"], "b": ["a", "b"], "c": ["c"]}, "`turned` is no feature"
 
     fit = dict(ready.task.settings)
-    choosers, learned = final_choosers(known, fit, Measurements(cells, {}, []), 0)
+    choosers, learned = final_choosers(known, fit, Measurements(samples, {}, []), 0)
     assert "learned from a, b together" in learned["a"].notes[-1]
     assert "together" not in learned["c"].notes[-1]
     assert choosers["b"].chooser.selector.data == ("n", "narrow", "narrow", "work")  # the share is 0.5

@@ -71,7 +71,7 @@ def test_tune_and_compile(tmp_path: Path) -> None:
         assert line.best_value <= line.default_value
         assert line.chosen == line.best, "at a measured size the best that was measured is chosen"
     found = load_tuned(tuned)
-    assert all(cell.times for cell in found.cells)
+    assert all(sample.times for cell, sample in found.samples)
     assert set(found.checks.values()) == {""}
     again = tune_recipe.tune(SYRK, tuned, TuneOptions(sizes=SIZES, target="host", top=2, cell=0.01, resume=True))
     assert again.cells == done.cells, "nothing is measured twice"
@@ -97,7 +97,7 @@ def test_one_wrong_setting_is_told_and_not_chosen(tmp_path: Path) -> None:
     assert len(done.failures) == 1
     assert "fill bx=64" in done.failures[0] or "fill 64" in done.failures[0]
     assert "is wrong" in done.failures[0]
-    measured = {cell.settings for cell in load_tuned(tmp_path / "t.db").cells}
+    measured = {cell.choice for cell, _ in load_tuned(tmp_path / "t.db").samples}
     assert measured == {(("bx", 32),), (("bx", 128),)}, "4096 threads are beyond the device, 64 are wrong"
     assert all(dict(line.chosen)["bx"] in (32, 128) for line in done.lines)
 

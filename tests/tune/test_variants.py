@@ -188,8 +188,8 @@ def launched(tuned: Path) -> list[str]:
 @pytest.mark.mpi
 def test_every_variant_is_measured_and_kept(tuned: Path) -> None:
     kept = load_tuned(tuned)
-    assert {c.settings for c in kept.cells if c.times} == {ROW, vector(2), vector(4), CALLED}
-    allowed = [dict(c.case.params)["SPREAD"] for c in kept.cells if c.settings == CALLED]
+    assert {c.choice for c, sample in kept.samples if sample.times} == {ROW, vector(2), vector(4), CALLED}
+    allowed = [dict(c.case.params)["SPREAD"] for c, _ in kept.samples if c.choice == CALLED]
     assert sorted(allowed) == [0, 10, 200], "not where its `require` does not hold"
     assert stored_chooser(tuned, "y")["settings"] == [
         {"variant": "row"}, {"variant": "vector", "lanes": 2}, {"variant": "vector", "lanes": 4}, {"variant": "called"},
@@ -332,7 +332,9 @@ def test_ops_of_the_cpu_have_variants_too(tmp_path: Path) -> None:
     (tmp_path / "total.dag").write_text(CPU)
     done = tune_recipe.tune(tmp_path / "total.dag", tmp_path / "t.db", TuneOptions(target="host", cell=0.01))
     assert not done.failures
-    slow = [cell.value for cell in load_tuned(tmp_path / "t.db").cells if cell.settings == (("variant", "slow"),)]
+    slow = [
+        sample.value for cell, sample in load_tuned(tmp_path / "t.db").samples if cell.choice == (("variant", "slow"),)
+    ]
     assert len(slow) == 3
     assert min(slow) >= 3e-3, "what the op takes, not the stream, which has nothing to do"
     options = ["--launch", str(tmp_path / "t.db"), "--target", "host", "-o", str(tmp_path / "o"), "--run", "-n", "1"]

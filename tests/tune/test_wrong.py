@@ -62,12 +62,12 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_reference_decides_which_of_two_results_is_right(tuned: Path) -> None:
     worked: dict[str, list[int]] = {"plain": [], "fast": []}
     why = {}
-    for cell in load_tuned(tuned / "t.db").cells:
+    for cell, sample in load_tuned(tuned / "t.db").samples:
         n = int(cell.case.text.partition("= ")[2].rstrip(")"))
-        if cell.times:
-            worked[variant_of(cell.settings)].append(n)
+        if sample.times:
+            worked[variant_of(cell.choice)].append(n)
         else:
-            why[variant_of(cell.settings), n] = cell.failure
+            why[variant_of(cell.choice), n] = sample.failure
     assert sorted(worked["plain"]) == [n for n in TRAINED if not 60 <= n < 80]
     assert sorted(worked["fast"]) == [n for n in TRAINED if n < 70]
     assert "element 3 is 8, expected 3; largest difference 5" in why["plain", 62]
