@@ -55,7 +55,7 @@ REPLAYS = {  # launch settings across sizes, and orders, by recorded times
 }  # fmt: skip
 MASKS = (
     (r"Time of the search: .*", "Time of the search"),
-    (r"(?m)^.*: \d+ s\n", ""),  # the display of progress
+    (r"(?m)^.*: \d+ s( \(.*\))?\n", ""),  # the display of progress
     (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)?", "TIME"),
     (r"\b\d+(\.\d+)? s (searching|measuring|of it)", r"SECONDS \2"),
     (r"(measured|others?|inputs?|sizes?|built|in) in \d+(\.\d+)? s\b", r"\1 in SECONDS"),
@@ -419,13 +419,16 @@ def written(folder: Path) -> Iterator[str]:
 
 
 def text_of(case: Case) -> str:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    folder = Path(tempfile.gettempdir()) / f"unchanged-{os.getpid()}"  # random names are escaped in Markdown
+    folder.mkdir()
+    try:
         if case.prepare is not None:
             case.prepare(folder)
         parts = [ran(words, folder, number) for number, words in enumerate(case.commands)]
         parts += [case.ask(folder)] if case.ask is not None else []
         return masked("".join([*parts, *written(folder)]), folder)
+    finally:
+        shutil.rmtree(folder)
 
 
 def run_family(name: str, only: str, output: Path) -> None:
