@@ -337,7 +337,7 @@ def _newer(path: Path) -> None:
 
 
 def _no_text(path: Path) -> None:
-    """What is wrong with it SQLite tells in the bytes of the file, which are no UTF-8."""
+    """What is wrong with it SQLite tells in the bytes of the file, which are not UTF-8."""
     content = path.read_bytes()
     name = b"sqlite_autoindex_candidate_1"
     assert name in content

@@ -55,7 +55,7 @@ SAMPLES = ROOT / "samples" / "polybench"
 SQUARE = "512,1000,1024,2048,3000,4096,8192"
 CUBIC = "256,500,512,1000,1024,2048"
 
-# Program -> (size of the check, sizes). Squares, of which two are no powers of two, then skewed shapes.
+# Program -> (size of the check, sizes). Squares, of which two are not powers of two, then skewed shapes.
 POLYBENCH: dict[str, tuple[str, str]] = {
     "2dconv": ("NI=70 NJ=53", f"NI=NJ={SQUARE}; NI=512 NJ=16384; NI=16384 NJ=512"),
     "3dconv": (

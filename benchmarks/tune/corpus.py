@@ -249,7 +249,7 @@ def of_dagc(replay: Replay) -> dict[str, Choose]:
 PARTS: dict[str, Callable[[Measured], bool]] = {
     "2-D blocks": lambda k: k.wide,
     "1-D blocks": lambda k: not k.wide,
-    "tunables that are no block dimension": lambda k: k.tuned_code,
+    "tunables beside block dimensions": lambda k: k.tuned_code,
 }
 
 

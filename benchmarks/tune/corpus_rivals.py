@@ -131,7 +131,7 @@ def main() -> int:
     found = json.loads(args.file.read_text())
     parts = {
         "2-D blocks": [s for s in found if s["wide"]], "1-D blocks": [s for s in found if not s["wide"]],
-        "tunables that are no block dimension": [s for s in found if s["code"]],
+        "tunables beside block dimensions": [s for s in found if s["code"]],
     }  # fmt: skip
     print(f"| Kernel Tuner, the default first | {' | '.join(parts)} |\n|---|---|---|---|")
     for in_all, what in ((0, "5 at each size"), (20, "20 in all, evenly")):

@@ -60,7 +60,7 @@ class Measured:
 
     @property
     def tuned_code(self) -> bool:
-        """Whether it has tunables that are no dimension of the block."""
+        """Whether it has tunables beside the dimensions of the block."""
         return any(not t.axis for t in self.unit.tunables)
 
 

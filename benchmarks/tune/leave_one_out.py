@@ -147,7 +147,7 @@ def main() -> int:
             "",
             "t_chosen / t_best at the size left out, geometric means; a selector is trained on the kernel's other",
             f"sizes, where everything was measured. The tolerance of labels, over all cells: {noise:.2%}.",
-            "`nearest`: the best of the nearest measured size. `skewed`: shapes that are no squares or cubes.",
+            "`nearest`: the best of the nearest measured size. `skewed`: shapes other than squares and cubes.",
             "",
         ]
         args.markdown.write_text("\n".join([*head, *lines, "", *by_kernel(found)]) + "\n")

@@ -67,13 +67,13 @@ def _literal(text: str, name: str, node: ast.expr) -> Any:
         value = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         value = None
-    if not _plain(value):
+    if not _is_literal(value):
         raise ValueError(f"`{text}`: {name} is not a number, a string, or a list of these")
     return value
 
 
-def _plain(value: Any) -> bool:
-    return all(map(_plain, value)) if isinstance(value, list | tuple) else isinstance(value, _LITERALS)
+def _is_literal(value: Any) -> bool:
+    return all(map(_is_literal, value)) if isinstance(value, list | tuple) else isinstance(value, _LITERALS)
 
 
 def _offered(functions: Mapping[str, Any]) -> str:

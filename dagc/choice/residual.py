@@ -83,7 +83,7 @@ def modelled(terms: Array) -> Array:
 
 
 def coordinates(unit: Unit, settings: Sequence[Settings]) -> Array:
-    """Coordinates of the settings in doublings, shape (settings, 3 + tunables that are no dimension of the block)."""
+    """Coordinates of the settings in doublings, shape (settings, 3 + tunables beside the dimensions of the block)."""
     own = [t.name for t in unit.tunables if not t.axis]
     columns = {t.name: "xyz".index(t.axis) for t in unit.tunables if t.axis} | {n: 3 + i for i, n in enumerate(own)}
     out = np.zeros((len(settings), 3 + len(own)))

@@ -52,7 +52,7 @@ _OF_TUNABLES = tuple(f"tunable_{i + 1}" for i in range(MOST_TUNABLES))
 # written in a sector of a store; sectors asked for over unique ones of a block; bytes that the resident blocks use over
 # the L1 cache; standard deviation of log(seconds) that the model admits; the block and the grid; registers and bytes
 # spilled of a thread; bytes of shared memory of a block, and blocks that a multiprocessor holds; log2(1 + value) of the
-# tunables that are no dimension of the block, in the unit's order, 0 where there is none.
+# tunables beside the dimensions of the block, in the unit's order, 0 where there is none.
 TERMS: tuple[str, ...] = (
     "seconds", *(f"{n}_s" for n in OF_TIME), *_OF_MODEL, *_OF_LAUNCH, *_OF_CODE, *_OF_TUNABLES
 )  # fmt: skip

@@ -496,7 +496,9 @@ def _steps_of(body: Node) -> dict[str, Node]:
     out = {}
     for child in body.named_children:
         one = child.named_children[0] if child.type == "expression_statement" and child.named_children else None
-        names = [name for name, bumped in assigned_names(one) if bumped] if one is not None and _plain(one) else []
+        names = (
+            [name for name, bumped in assigned_names(one) if bumped] if one is not None and _only_variables(one) else []
+        )
         if one is None or len(names) != 1 or changed.count(names[0]) != 1:
             continue
         if not set(list(names_below(one))[1:]) & {*changed, *_declared_names(body)}:
@@ -684,7 +686,7 @@ def _updates(node: Node | None, condition: Node | None, name: str) -> tuple[Node
 
 def _moved(state: State, node: Node, name: str, iterations: sp.Expr) -> Any:
     """The value of a variable after a number of iterations, each of which changes it by the same amount."""
-    if not _plain(node):
+    if not _only_variables(node):
         raise NotUnderstood(f"the step of a loop, `{shown_text(node)}`, is not understood")
     moved, value = _step(state, node, name) * iterations, state.env.get(name)
     if isinstance(value, Pointer):
@@ -692,16 +694,16 @@ def _moved(state: State, node: Node, name: str, iterations: sp.Expr) -> Any:
     return as_number(value) + moved if isinstance(value, sp.Expr) and is_known(value) else new_unknown(state)
 
 
-_PLAIN = frozenset(
+_WITHOUT_LOADS = frozenset(
     """assignment_expression update_expression binary_expression parenthesized_expression identifier
     number_literal""".split()
 )
 
 
-def _plain(node: Node) -> bool:
+def _only_variables(node: Node) -> bool:
     """Whether an expression consists of variables and numbers only, without loads and calls, which may give another
     value the next time."""
-    return text_of(node) in BUILT_IN or (node.type in _PLAIN and all(map(_plain, node.named_children)))
+    return text_of(node) in BUILT_IN or (node.type in _WITHOUT_LOADS and all(map(_only_variables, node.named_children)))
 
 
 _SCALED = {"/=": -1, ">>=": -1, "*=": 1, "<<=": 1}
@@ -722,11 +724,11 @@ def _geometric(state: State, condition: Node | None, update: Node | None, name: 
     factor = factor if operator in ("/=", "*=") else sp.Integer(2) ** factor
     relation = operator_of(condition)
     if isinstance(start, sp.Integer) and isinstance(bound, sp.Integer):
-        return _counted(relation, start, bound, factor, _SCALED[operator])
+        return _trips_executed(relation, start, bound, factor, _SCALED[operator])
     return _powers(relation, start, bound, factor, _SCALED[operator])
 
 
-def _counted(relation: str, start: sp.Integer, bound: sp.Integer, factor: sp.Integer, up: int) -> sp.Expr | None:
+def _trips_executed(relation: str, start: sp.Integer, bound: sp.Integer, factor: sp.Integer, up: int) -> sp.Expr | None:
     """The number of iterations if all values are numbers, by executing them."""
     value, trips = int(start), 0
     while trips <= _MOST_SCALED and _settled(relation, sp.Integer(value), bound):

@@ -79,7 +79,7 @@ class _Loop:
 
 def read_instructions(text: str) -> dict[str, Instructions]:
     """Instructions of each kernel function of a PTX text, by name."""
-    return {name: _counted(body) for name, body in _functions(text)}
+    return {name: _instructions_of(body) for name, body in _functions(text)}
 
 
 def _functions(text: str) -> Iterable[tuple[str, list[str]]]:
@@ -134,7 +134,7 @@ def _loops(body: list[str]) -> list[_Loop]:
     return [_Loop(first, end) for first, end in sorted(last.items())]
 
 
-def _counted(body: list[str]) -> Instructions:
+def _instructions_of(body: list[str]) -> Instructions:
     loops = _loops(body)
     once, _ = _own(body, _Loop(0, len(body) - 1), loops)
     depths: dict[int, list[_Loop]] = {}

@@ -295,17 +295,6 @@ class _Indexer:
         self.declare(node.items, inner)
         self._children(node, inner)
 
-    def _collective(self, node: ast.Collective, scope: NameScope) -> None:
-        self._ref(node.name, (), scope)
-        self.walk((*node.call.args, *((node.comm,) if node.comm is not None else ())), scope)
-
-    def _message(self, node: ast.Message, scope: NameScope) -> None:
-        if node.name is not None:
-            self._ref(node.name, (), scope)
-        for each in fields(node):
-            if each.compare and each.name != "name":
-                self.walk(getattr(node, each.name), scope)
-
     def _edge(self, node: ast.Edge, scope: NameScope) -> None:
         for ref in (r for group in node.groups for r in group):
             self._ref(ref, scope.find("ops", ref.name), scope)
@@ -318,23 +307,23 @@ class _Indexer:
     def _setup(self, node: ast.Setup, scope: NameScope) -> None:
         self.files.append(FileUse(node.call.callee.span, node.file, node.call.callee.name))
         self._string(node.span, node.file)
-        self._arguments(node.call, scope)
+        self._children(node, scope)
 
     def _verify(self, node: ast.Verify, scope: NameScope) -> None:
         self.files.append(FileUse(node.call.callee.span, "", node.call.callee.name))
-        self.walk(node.target, scope)
-        self._arguments(node.call, scope)
-        self.walk(node.rtol, scope)
-        self.walk(node.atol, scope)
-        self.walk(node.runs, scope)
+        self._children(node, scope)
 
     def _include(self, node: ast.Include, scope: NameScope) -> None:
         self._string(node.span, node.file)
 
     def _children(self, node: Any, scope: NameScope) -> None:
+        """What a node consists of; the name before its colon is a declaration, of which the indices alone are uses."""
         for each in fields(node):
-            if each.compare:
-                self.walk(getattr(node, each.name), scope)
+            child = getattr(node, each.name)
+            if each.name == "name" and isinstance(child, ast.Ref):
+                self._ref(child, (), scope)
+            elif each.compare:
+                self.walk(child, scope)
 
     def _arguments(self, call: ast.Call, scope: NameScope) -> None:
         for arg in call.args:
@@ -393,8 +382,7 @@ class _Indexer:
 
     def _exchange(self, node: ast.Exchange, scope: NameScope) -> None:
         self._ref(node.name, (), scope)
-        if node.comm is not None:
-            self.walk(node.comm, scope)
+        self.walk(node.comm, scope)
         inner = scope.child(node.span)
         self.spaces.setdefault((node.name.name, Kind.OP, scope.owner), inner)
         self.declare(node.items, inner)
@@ -425,7 +413,7 @@ class _Indexer:
 
 _WALKS = {  # nodes whose names are not all values, or that open a scope; of all others the children are walked
     ast.Ref: "_value", ast.Kernel: "_callable", ast.SubDag: "_callable", ast.Impl: "_block", ast.MainDag: "_block",
-    ast.For: "_for", ast.Op: "_op", ast.Collective: "_collective", ast.Exchange: "_exchange", ast.Message: "_message",
+    ast.For: "_for", ast.Op: "_op", ast.Exchange: "_exchange",
     ast.Edge: "_edge", ast.Select: "_select", ast.Setup: "_setup", ast.Verify: "_verify", ast.Include: "_include",
     ast.Code: "_code", ast.Call: "_arguments",
 }  # fmt: skip

@@ -90,7 +90,7 @@ class TooManyAssignments(Exception):
 
 def assignments(candidates: Mapping[str, Sequence[Value]], constraints: Sequence[Constraint]) -> int:
     """The number of combinations that satisfy all constraints. Those that agree in the names that later constraints
-    ask for are counted together, so many names that few constraints connect are no work.
+    ask for are counted together, so many names that few constraints connect cost little.
 
     Raises TooManyAssignments.
     """

@@ -338,8 +338,8 @@ class Access:
 @dataclass(frozen=True, slots=True)
 class HiddenState(Spanned):
     """A variable that the code of an op uses and no header names: of `__device__` memory, global, or static. `name`: of
-    the storage, `::hits`, which is no name of an array; variables that pointers may connect share one. `span`: of its
-    declaration."""
+    the storage, `::hits`, which cannot be that of an array; variables that pointers may connect share one. `span`: of
+    its declaration."""
 
     name: str
     mode: Mode

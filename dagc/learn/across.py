@@ -231,12 +231,14 @@ def _conjunction(table: _Table, train: Sequence[int]) -> tuple[Rule, ...]:
             counts = weights[:, here] @ answers
             sums = (weights[:, here] * table.losses[here]) @ answers
             means = np.where((counts >= least).all(axis=0), (sums / np.maximum(counts, 1)).mean(axis=0), np.inf)
-            order = np.lexsort((-counts.sum(axis=0), _steps(means)))
+            order = np.lexsort((-counts.sum(axis=0), _rounded(means)))
             for column in map(int, order[:BEAM]):
                 if means[column] < value - GAIN:
                     followers = here & table.answers[:, column]
                     candidates.setdefault(followers.tobytes(), (float(means[column]), (*columns, column), followers))
-        front = sorted(candidates.values(), key=lambda one: (float(_steps(one[0])), -int(one[2].sum()), one[1]))[:BEAM]
+        front = sorted(candidates.values(), key=lambda one: (float(_rounded(one[0])), -int(one[2].sum()), one[1]))[
+            :BEAM
+        ]
         if not front or front[0][0] >= best[0] - GAIN:
             break
         best = front[0][:2]
@@ -244,7 +246,7 @@ def _conjunction(table: _Table, train: Sequence[int]) -> tuple[Rule, ...]:
     return Implications(table.samples).merge(path)
 
 
-def _steps(loss: Floats | float) -> Floats:
+def _rounded(loss: Floats | float) -> Floats:
     """Losses rounded, so that nearly equal ones are ties, which the number of followers decides."""
     return np.floor(np.asarray(loss) / NOTHING)
 

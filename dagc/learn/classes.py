@@ -424,7 +424,7 @@ class Evidence:
         label, values = label - label.mean(), values - values.mean()
         if not label.any() or not values.any():
             return math.nan
-        return _share(_shifted(values, True) @ label)
+        return _share_as_large(_shifted(values, True) @ label)
 
     def _by_features(self, values: Floats, inside: Bools | None, differ: bool) -> float:
         """The test by features, with one of `values` for each sample; NaN without features."""
@@ -436,7 +436,7 @@ class Evidence:
         if not answers.shape[1] or not values.any():
             return math.nan
         ways = (True,) if self.in_time else (False,) if differ else (True, False)
-        return max(_share(_largest(_shifted(values, way), answers)) for way in ways)
+        return max(_share_as_large(_largest(_shifted(values, way), answers)) for way in ways)
 
 
 def tested(classes: Classes, evidence: Evidence, level: float) -> Classes:
@@ -500,6 +500,6 @@ def _largest(drawn: Floats, answers: Floats) -> Floats:
     return np.concatenate(parts)
 
 
-def _share(statistics: Floats) -> float:
+def _share_as_large(statistics: Floats) -> float:
     """The share of values that are at least as large as the first."""
     return float((statistics >= statistics[0] - abs(statistics[0]) * EQUAL).mean())

@@ -201,7 +201,7 @@ class _Tally:
         self._building = building  # seconds that it took to build the graph of `current`
         whole: int | str = _STOPPED if count is None else count
         self._known: dict[frozenset[tuple[str, Value]], int | str] = {_key(current): whole}
-        self._counted: dict[Moves, int | str] = {moves: whole}
+        self._number_of_orders: dict[Moves, int | str] = {moves: whole}
         self._combinations: dict[frozenset[tuple[str, Value]], int | None] = {_key(current): combinations}
 
     def count(self, choices: dict[str, Value]) -> int | str:
@@ -226,13 +226,13 @@ class _Tally:
         except ProgramError as error:
             first = next(d for d in error.diagnostics if d.severity is Severity.ERROR)
             return first.message
-        if moves not in self._counted:
+        if moves not in self._number_of_orders:
             watch = _watch(lambda states: None, self._end)
             try:
-                self._counted[moves] = Counter(moves, VARIATION_WORK // moves.size, watch).total()
+                self._number_of_orders[moves] = Counter(moves, VARIATION_WORK // moves.size, watch).total()
             except TooManyStates:
-                self._counted[moves] = _STOPPED if monotonic() > self._end else _TOO_MANY
-        return self._counted[moves]
+                self._number_of_orders[moves] = _STOPPED if monotonic() > self._end else _TOO_MANY
+        return self._number_of_orders[moves]
 
 
 _TOO_MANY_CHOICES = "too many combinations of variants and tunables that `require`s connect"
@@ -364,7 +364,7 @@ def as_text(report: CountReport) -> str:
     out += [f"  {note}" for note in report.loops]
     if report.lines:
         width = max(len(line.label) for line in report.lines)
-        out += [f"  {line.label:{width}}  {_counted(line)}" for line in report.lines]
+        out += [f"  {line.label:{width}}  {_number_of_orders(line)}" for line in report.lines]
     if report.per_op:
         each = ", ".join(f"{op} {n}" for op, n in report.per_op)
         out.append(f"variants and tunables, for each of them: {each}: {_combined(report)}")
@@ -383,7 +383,7 @@ def _combined(report: CountReport) -> str:
     return f"{si.exact(report.combinations)}{alone or ' combinations'}"
 
 
-def _counted(line: Variation) -> str:
+def _number_of_orders(line: Variation) -> str:
     """The orders of a variation, and with variants and tunables."""
     if line.count is None:
         return f"({line.note})"

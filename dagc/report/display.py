@@ -256,7 +256,7 @@ def panel(
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     table.add_row(progress.phase, f"{_measurements(progress)}, {_pace(progress)}{_left(progress)}")
-    share = _share(progress)
+    share = _fraction_used(progress)
     if share is not None:
         table.add_row("", ProgressBar(total=1.0, completed=share, width=BINS))
     table.add_row("covered", _covered(progress))
@@ -300,7 +300,7 @@ def _pace(progress: Progress[Candidate]) -> str:
     return f"{progress.elapsed:.0f} s, {progress.measured / progress.elapsed:.1f} a second"
 
 
-def _share(progress: Progress[Candidate]) -> float | None:
+def _fraction_used(progress: Progress[Candidate]) -> float | None:
     """Fraction used of the budget or of the time, whichever is larger; None if neither is known."""
     shares = []
     if progress.budget:

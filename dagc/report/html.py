@@ -374,7 +374,7 @@ def provenance(results: Results) -> list[tuple[str, list[tuple[str, str]]]]:
             ("started", run.started),
             ("hosts", ", ".join(machine.hosts)),
             ("CPU", f"{machine.cpu}, {si.ordinary(machine.cores, 'core')}"),
-            ("GPUs", _counted(machine.gpus) or "none"),
+            ("GPUs", _models_counted(machine.gpus) or "none"),
             ("driver", machine.driver or "not recorded"),
             ("MPI", machine.mpi),
             ("target", f"{machine.target} {machine.arch}".strip()),
@@ -403,7 +403,7 @@ def _option(key: str) -> str:
     return _OPTIONS.get(key, f"--{key.replace('_', '-')}")
 
 
-def _counted(names: Sequence[str]) -> str:
+def _models_counted(names: Sequence[str]) -> str:
     """`4 x NVIDIA H200`, with the sign for it."""
     return ", ".join(f"{len(list(same))} \u00d7 {name}" for name, same in groupby(names))
 

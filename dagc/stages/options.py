@@ -391,7 +391,7 @@ class LearningOptions:
 def _folds(text: str) -> int:
     folds = positive(text)
     if folds < 2:
-        raise ArgumentTypeError("one fold leaves nothing to train on: give 2 or more")
+        raise ArgumentTypeError("one fold would test all inputs and train on none: give 2 or more")
     return folds
 
 

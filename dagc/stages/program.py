@@ -202,7 +202,7 @@ def traversals(
 
     With `prune_syncs`, redundant sync ops are removed, and only the first of several traversals that become equal is
     listed. A loop is represented by one round (`[t]`), unless `unroll` is set; a comment after `#` then has the waits
-    between rounds, which are no decisions.
+    between rounds, which are not decisions.
     """
     from dagc.ir.traversal import traversal_text  # only for list
     from dagc.space.loops import waits_between  # only for list

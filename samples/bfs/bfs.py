@@ -38,7 +38,7 @@ def graph(rank: int, size: int, seed: int, input: str, source: int, runs: int) -
     """The graph of an input in CSR form, and the sources of its traversals. Each rank has the same ones.
 
     `source` -1: random vertices that have an edge, as far as there are any. Raises ValueError for an unknown input, a
-    file that is no graph, and a source that is no vertex.
+    file that is not a graph, and a source that is not a vertex.
     """
     try:
         edges = call(input, FAMILIES, _read)

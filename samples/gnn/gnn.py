@@ -118,7 +118,7 @@ def _read(path: str) -> Graph:
         edges.check_format(full_check=True)
         features.check_format(full_check=True)
     except (OSError, KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is no graph that planetoid.py has written: {error}") from None
+        raise ValueError(f"{path} is not a graph that planetoid.py has written: {error}") from None
     if n < 1 or columns < 1 or classes < 1 or n * columns > MOST:
         raise ValueError(f"{path}: {n} nodes, {columns} features, {classes} classes")
     return Graph(arrays["ptr"].astype(np.int32), arrays["col"].astype(np.int32), features.toarray(), classes)

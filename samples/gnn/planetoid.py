@@ -52,7 +52,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _read(path: Path) -> Any:
-    """Raises ValueError for what is no Planetoid file."""
+    """Raises ValueError for anything but a Planetoid file."""
     try:
         with path.open("rb") as file:
             return _Unpickler(file, encoding="latin1").load()
@@ -63,10 +63,10 @@ def _read(path: Path) -> Any:
 def _matrix(path: Path) -> Any:
     made = _read(path)
     if not isinstance(made, _Matrix):
-        raise ValueError(f"{path} is no sparse matrix")
+        raise ValueError(f"{path} is not a sparse matrix")
     parts = [np.asarray(part) for part in (made.data, made.indices, made.indptr)]
     if any(part.dtype.kind not in "fiu" for part in parts):
-        raise ValueError(f"{path} has values that are no numbers")
+        raise ValueError(f"{path} has values that are not numbers")
     out = sparse.csr_array(tuple(parts), shape=made._shape)
     out.check_format(full_check=True)
     return out

@@ -121,8 +121,8 @@ def _small(bins: int) -> type[np.unsignedinteger[Any]]:
 
 
 def _array(file: BinaryIO, path: str) -> Values:
-    """The numbers of an array. Raises ValueError for other things, and for numbers that are no bin."""
-    refused = f"{path} is no array of numbers in NumPy's format"
+    """The numbers of an array. Raises ValueError for other things, and for numbers outside of the bins."""
+    refused = f"{path} is not an array of numbers in NumPy's format"
     try:
         numbers = np.load(file, allow_pickle=False)
     except (EOFError, OverflowError, SyntaxError, ValueError, tokenize.TokenError, zipfile.BadZipFile) as error:
@@ -146,9 +146,9 @@ def _image(file: BinaryIO, path: str) -> Values:
         with Image.open(file) as image:
             return np.asarray(image.convert("L")).ravel()
     except Image.UnidentifiedImageError:
-        raise ValueError(f"{path} is no image that Pillow can read") from None
+        raise ValueError(f"{path} is not an image that Pillow can read") from None
     except (EOFError, OverflowError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path} is no image that Pillow can read: {error}") from None
+        raise ValueError(f"{path} is not an image that Pillow can read: {error}") from None
 
 
 def _read(path: str) -> Values:

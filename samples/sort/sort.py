@@ -27,7 +27,7 @@ MOST = 2**30 - 1  # keys: 30 bits of a word count them
 def keys(rank: int, size: int, seed: int, input: str) -> dict[str, Any]:
     """The keys, in the array of their type; the other one is empty. Each rank has the same ones.
 
-    Raises ValueError for an unknown input, for a file that is no array of keys, and for too many keys.
+    Raises ValueError for an unknown input, for a file that does not hold an array of keys, and for too many keys.
     """
     try:
         made = call(input, FAMILIES, _read)
@@ -308,7 +308,7 @@ def _type(bits: int) -> type[np.float32 | np.float64]:
 
 def _read(path: str) -> Keys:
     """The keys of a file. A relative path begins at this directory."""
-    refused = f"{path} is no array of numbers in NumPy's format"
+    refused = f"{path} is not an array of numbers in NumPy's format"
     try:
         with open(HERE / path, "rb", opener=_open) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

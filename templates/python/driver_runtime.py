@@ -83,7 +83,7 @@ def ceil(a: float) -> int:
 
 
 def grid(x: int, y: int = 1, z: int = 1) -> Grid | None:
-    """Launch geometry; None if there is nothing to launch."""
+    """Launch geometry; None if the grid is empty."""
     if min(x, y, z) < 0 or x > 0x7FFFFFFF or max(y, z) > 0xFFFF:
         fail(RUN_FAILED, f"a grid of {x} x {y} x {z} blocks cannot be launched")
     return (int(x), int(y), int(z)) if x and y and z else None

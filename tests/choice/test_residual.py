@@ -71,7 +71,7 @@ CHANGES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "another format": lambda found: found.update(format=99),
     "no kernel": lambda found: found.pop("kernel"),
     "a negative length": lambda found: found["kernel"].update(lengths=[1, 1, 1, -1, 1]),
-    "a deviation that is no number": lambda found: found.update(deviation=float("nan")),
+    "a deviation that is not a number": lambda found: found.update(deviation=float("nan")),
     "a tree that goes round": _cycle,
     "a text for a number": lambda found: found.update(blind="much"),
     "a list for all": lambda found: found.update(kernel=[]),

@@ -42,7 +42,7 @@ def test_what_is_measured_at_one_size_serves_the_others() -> None:
 
 
 def test_a_term_that_is_wrong_is_wrong_for_all_settings_that_answer_to_it() -> None:
-    """Settings 1 and 4 wait for one term, which takes twice what the model says; they are no neighbours."""
+    """Settings 1 and 4 wait for one term, which takes twice what the model says; they are not neighbours."""
     answers = np.tile([0.0, 1.0, 0.0, 0.0, 1.0], SIZES)[:, None]
     found = surface(deviation=0.05, responses=answers)
     found.observe(0, math.log(1e-4))

@@ -23,7 +23,7 @@ VSCODE = ROOT / "editors/vscode"
 GRAMMAR = VSCODE / "syntaxes/dag.tmLanguage.json"
 SAMPLES = sorted((ROOT / "samples").glob("*/*.dag"))
 KEYWORD = ("keyword.", "storage.modifier.", "constant.language.")
-# Where a keyword that is no reserved word is one.
+# Where a keyword that is not a reserved word is one.
 CONTEXTS = {
     "device": "array a : f32[n] on device",
     "host": "array a : f32[n] on  host in",

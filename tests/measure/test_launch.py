@@ -68,7 +68,7 @@ def _mpis() -> list[MPI]:
     found = [find_mpi()]
     wrappers = [w for w in os.environ.get("DAGC_TEST_MPIS", "").split(os.pathsep) if w]
     found += [mpi_of_wrapper(Path(w), "DAGC_TEST_MPIS") for w in wrappers]
-    assert None not in found[1:], f"DAGC_TEST_MPIS={wrappers} names something that is no MPI"
+    assert None not in found[1:], f"DAGC_TEST_MPIS={wrappers} names something that is not an MPI"
     return [mpi for mpi in found if mpi is not None and mpi.mpiexec is not None]
 
 

@@ -1,4 +1,4 @@
-"""Files that are no programs."""
+"""Files that are not programs."""
 
 from __future__ import annotations
 

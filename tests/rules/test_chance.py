@@ -24,7 +24,7 @@ def test_null_data_have_one_class(noise: str, design: str) -> None:
 
 
 def test_the_labels_alone_see_classes_in_skewed_noise_and_in_bursts() -> None:
-    """What is tested is not that there is nothing to draw."""
+    """The test does not pass for want of boundaries."""
     assert case(("skewed", "drawn", 80, range(30)))[1] > 9
     assert case(("bursty", "in-a-row", 80, range(30)))[1] > 15
 

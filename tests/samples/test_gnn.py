@@ -104,7 +104,7 @@ def test_graphs_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     np.savez(tmp_path / "object.npz", **good | {"x_val": np.array([{}], object)})
     (tmp_path / "text.npz").write_text("no")
     for name in ("wild", "object", "text"):
-        with pytest.raises(ValueError, match="is no graph that planetoid.py has written"):
+        with pytest.raises(ValueError, match="is not a graph that planetoid.py has written"):
             gnn._graph(f"{name}.npz")
     with pytest.raises(ValueError, match="hidden = 0"):
         gnn.gcn(0, 1, 1, graph=GRAPH, layers=2, hidden=0)

@@ -23,7 +23,7 @@ SOMETIMES = ("ell", "dia")  # a `require` keeps them to matrices that are not to
 LIBRARIES = ("cusparse1", "cusparse2")
 AGAIN = ("merge", "segmented", "sell", "binned")  # two ops with one conversion
 
-# Sizes that are no multiple of anything; with ELL and DIA where they fit.
+# Sizes that are multiples of nothing; with ELL and DIA where they fit.
 EVERYWHERE = (
     "stencil(points=5, side=7)",
     "stencil(points=27, side=6)",

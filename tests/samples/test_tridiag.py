@@ -122,7 +122,7 @@ def test_zero_pivots_end_the_program_and_name_the_rows(benches: dict[str, Path],
         data = _with_rows(rows, tmp_path / f"data{number}")
         with pytest.raises(WrongResult, match=f"thomas: a pivot in {named} is zero or not finite"):
             run_bench(binary, data, ranks=1, seconds=1e-4, repeats=2)
-    # In doubles 15 - (5 * (1 / 3)) * 9 is no zero and 15 - 5 * (9 * (1 / 3)) is one: all stages have to take the same.
+    # In doubles 15 - (5 * (1 / 3)) * 9 is not zero and 15 - 5 * (9 * (1 / 3)) is one: all stages have to take the same.
     near = _with_rows({5: (0.0, 3.0, 9.0), 6: (5.0, 15.0, 1.0)}, tmp_path / "near")
     with pytest.raises(WrongResult, match=r"x is wrong: element \d+ is -?\d"):  # inexact, not NaN
         run_bench(binary, near, ranks=1, seconds=1e-4, repeats=2)

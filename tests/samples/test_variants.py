@@ -141,7 +141,7 @@ def test_levels_are_shortest_paths(text: str) -> None:
     np.testing.assert_array_equal(levels, np.where(np.isinf(paths), -1, paths))
 
 
-NO_ARRAY = "is no array of numbers in NumPy's format: "
+NO_ARRAY = "is not an array of numbers in NumPy's format: "
 
 
 def archive() -> bytes:

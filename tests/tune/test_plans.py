@@ -355,7 +355,7 @@ def test_a_library_of_plans(compiled: Path, tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.mpi
 @runs
 def test_requires_of_plans_in_a_library() -> None:
-    """A plan is no candidate where a `require` of it does not hold, on any rank."""
+    """A plan is not a candidate where a `require` of it does not hold, on any rank."""
     text = FAULTY.replace("k != 4,", "k < 9,").replace("on host out", "on host out\nscalar step : f64")
     given = []
     for k in ("1", "3"):

@@ -1,4 +1,4 @@
-"""Set-ups and references of filters that are no convolutions."""
+"""Set-ups and references of filters other than convolutions."""
 
 from __future__ import annotations
 

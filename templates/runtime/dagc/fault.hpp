@@ -58,7 +58,7 @@ inline void begin_op(const char* text) {
 }
 inline void end_op() { begin_op(nullptr); }
 
-// Names a part of the program that is no op, also within an op.
+// Names a part of the program other than an op, also within an op.
 class UnderWay {
  public:
   explicit UnderWay(const char* text) : outer_(op_under_way.load(std::memory_order_relaxed)) { begin_op(text); }

@@ -122,7 +122,7 @@ class Workspace {
     if (block.memory == nullptr)
       fail(exit_run_failed, std::string("out of memory: ") + block.name + " takes " + std::to_string(block.bytes) + " bytes");
     if (reinterpret_cast<std::uintptr_t>(block.memory) % 64 != 0)
-      fail(exit_bad_input, "the allocator returned an address that is no multiple of 64");
+      fail(exit_bad_input, "the allocator returned an address that is not a multiple of 64");
   }
 
   void release(const Block& block) const {

@@ -83,7 +83,7 @@ if package == "cupy":
     refused(scaled.Error, "has 999 elements, needs 1000", n=n, x=x[1:], y=y)
     refused(scaled.Error, "overlaps", n=n - 1, x=x[1:], y=x[:-1])
 
-    class Claims:  # what is no memory of the GPU
+    class Claims:  # of the host
         __cuda_array_interface__ = x.__cuda_array_interface__ | {"data": (numbers.ctypes.data, False)}
 
     refused(scaled.Error, "array `x` is ", n=n, x=Claims(), y=y)
