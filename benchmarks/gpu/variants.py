@@ -31,7 +31,6 @@ from dagc.base.errors import DagcError
 from dagc.base.sample import Sample as Timed
 from dagc.choice.methods import LEARNED
 from dagc.choice.types import PROGRAM, Case, Settings, settings_text, variant_of
-from dagc.cli.tune import evaluation_text, table
 from dagc.recipes import tune as recipes
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import load
@@ -83,16 +82,16 @@ def measured(sample: Sample, out: Path, args: argparse.Namespace, end: float) ->
     left = max(1.0, 0.5 * (end - began))
     done = recipes.tune(sample.program, tuned, _replace(options, seconds=left), _progress)
     took["train"] = time.monotonic() - began
-    (out / f"{sample.name}-train.txt").write_text(table(done))
-    print(table(done), flush=True)
+    (out / f"{sample.name}-train.txt").write_text(done.render())
+    print(done.render(), flush=True)
     began = time.monotonic()
     left = max(1.0, end - began - 20)
     judged = recipes.evaluate(
         sample.program, tuned, _replace(options, inputs=(sample.test,), seconds=left), _progress
     )  # fmt: skip
     took["evaluate"] = time.monotonic() - began
-    (out / f"{sample.name}-test.txt").write_text(evaluation_text(judged))
-    print(evaluation_text(judged), flush=True)
+    (out / f"{sample.name}-test.txt").write_text(judged.render())
+    print(judged.render(), flush=True)
     return took
 
 

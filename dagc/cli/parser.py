@@ -75,10 +75,10 @@ class Command:
             if not option.flag.startswith("-"):
                 continue
             excluding = [o.flag for o in alone if o is not option and option.flag not in str(o.leaves).split()]
-            for what in (*excluding, *_words(option.without)):
+            for what in (*excluding, *_one_of(option.without)):
                 if is_given(what):
                     raise UsageError(f"{option.flag} has no effect with {what}", f"drop {option.flag}")
-            owners = [what for what in _words(option.only) if what.split()[0] in named]
+            owners = [what for what in _one_of(option.only) if what.split()[0] in named]
             if owners and not any(is_given(what) for what in owners):
                 owner = " or ".join(owners)
                 raise UsageError(f"{option.flag} belongs to {owner}", f"add {owner}, or drop {option.flag}")
@@ -90,7 +90,7 @@ _CONDITIONS: dict[str, Callable[[argparse.Namespace], bool]] = {
 }
 
 
-def _words(alternatives: str) -> list[str]:
+def _one_of(alternatives: str) -> list[str]:
     return alternatives.split(" or ") if alternatives else []
 
 

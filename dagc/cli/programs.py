@@ -113,7 +113,6 @@ def _lsp(args: argparse.Namespace) -> int:
     except ImportError as error:
         if (error.name or "").split(".")[0] not in ("pygls", "lsprotocol"):
             raise
-
         raise MissingTool(
             f"the language server needs the package {error.name}", "pip install 'dagc[lsp]', or pip install pygls"
         ) from None

@@ -15,6 +15,7 @@ from dagc.choice.legal import op_of
 from dagc.choice.types import PROGRAM, Case, Cell, Samples, Settings, settings_text, variant_of
 from dagc.ir.enums import Mode
 from dagc.measure.metrics import units
+from dagc.report import si
 from dagc.study.prepare import TuningTask
 
 if TYPE_CHECKING:
@@ -151,6 +152,11 @@ class KernelResult:
     left_out: float = math.nan
     sure: float = math.nan
 
+    @property
+    def regret(self) -> float:
+        """By how much the chosen setting is worse than the best known: 0.1 is 10 %; NaN if that is unknown."""
+        return self.chosen_value / self.best_value - 1 if self.best_value > 0 else math.nan
+
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
@@ -168,6 +174,62 @@ class Tuning:
     seconds: float = 0.0
     busy: float = 0.0
     objective: Objective = TIME
+
+    def render(self) -> str:
+        """A line per kernel and size. For a learned method, the figure is the regret at held-out sizes: it was trained
+        on the answers at the others."""
+        took = f" in {self.seconds:.1f} s" if self.seconds >= 0.05 else ""
+        took += f" ({self.busy:.2f} s of it checks and timings)" if took and self.busy else ""
+        text = [f"{self.grade}; method {self.method}, {counted(self.cells, 'setting')} measured{took}"]
+        columns = [(title, *values) for title, values in self._columns().items()]
+        padded = [[word.ljust(max(map(len, column))) for word in column] for column in columns]
+        text += ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
+        text += _remarks(self)
+        if self.output is not None:
+            use = f"use it: dagc compile FILE --launch {self.output}"
+            text.append(f"wrote {self.output}; {use if self.lines else 'it chooses nothing yet: use --resume'}")
+        return "\n".join(text) + "\n"
+
+    def _columns(self) -> dict[str, list[str]]:
+        lines, objective = self.lines, self.objective
+        learned = any(line.trained for line in lines)
+        unit = "us" if objective.is_time else objective.text
+        columns = {
+            "kernel": [line.op for line in lines],
+            "size": [line.case.text or "as given" for line in lines],
+            "default": [settings_text(line.default) for line in lines],
+            "chosen": [settings_text(line.chosen) for line in lines],
+            "best known": ["-" if line.best is None else settings_text(line.best) for line in lines],
+            f"default {unit}": [_value(line.default_value, objective) for line in lines],
+            f"chosen {unit}": [_value(line.chosen_value, objective) for line in lines],
+            "regret, in training" if learned else "regret": [_ratio(line.regret) for line in lines],
+        }
+        if learned:
+            columns["left out"] = [_ratio(line.left_out) for line in lines]
+        if any(not math.isnan(line.sure) for line in lines):
+            columns["sure"] = ["-" if math.isnan(line.sure) else f"{line.sure:.0%}" for line in lines]
+        return columns | {"limited by": [line.why for line in lines]}
+
+
+MANY_TIMES = 10  # a regret from which on the ratio is printed
+
+
+def _ratio(regret: float) -> str:
+    """`4.2%`; of what takes many times the best how many: `38 times`."""
+    if math.isnan(regret):
+        return "-"
+    return f"{regret:.1%}" if regret < MANY_TIMES else f"{1 + regret:.3g} times"
+
+
+def _value(value: float, objective: Objective) -> str:
+    if math.isnan(value):
+        return "-"
+    return si.significant(value * 1e6, 4) if objective.is_time else objective.scaled(value)
+
+
+def _remarks(done: Tuning | Evaluation) -> Iterator[str]:
+    yield from (f"failed: {failure}" for failure in done.failures)
+    yield from (f"note: {note}" for note in done.notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +258,14 @@ class Evaluation:
     notes: tuple[str, ...]
     seconds: float
     trained: int = 0
+
+    def render(self) -> str:
+        """A table for each op: percent of exhaustive and the figures to compare with."""
+        learned = f", trained on {counted(self.trained, 'other')}" if self.trained else ""
+        text = [f"{self.grade}; {counted(self.inputs, 'test input')}{learned}, in {self.seconds:.1f} s"]
+        for one in self.ops:
+            text += [f"{one.op}:", *(f"  {line}" for line in one.lines)]
+        return "\n".join([*text, *_remarks(self)]) + "\n"
 
 
 @dataclass(slots=True)

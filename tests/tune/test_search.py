@@ -10,7 +10,6 @@ import pytest
 from dagc.base.errors import UsageError
 from dagc.choice import residual
 from dagc.cli.main import main
-from dagc.cli.tune import table
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import load_graph
@@ -40,7 +39,7 @@ def test_a_budget_is_for_all_sizes_and_a_setting_that_fails_is_not_fatal(tmp_pat
     assert 4 < every.cells == len({cell for cell, _ in samples}) <= 9, "nothing twice"
     assert any("the search ended: " in note for note in every.notes)
     assert all(0 <= line.sure <= 1 for line in every.lines)
-    assert "sure" in table(every)
+    assert "sure" in every.render()
     failed = [cell for cell, sample in samples if sample.failure]
     if failed:  # it was measured at the size where it is wrong
         assert len(failed) == 1

@@ -12,7 +12,6 @@ import pytest
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
-from dagc.cli.tune import table
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
@@ -140,7 +139,7 @@ def test_where_nothing_can_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     asked = written(tmp_path, "select bx with knn(size)")
     done = tune_recipe.tune(asked, tmp_path / "t.db", TuneOptions(target="cuda", sizes="N=1000"))
     assert done.method == "volume"
-    assert "method volume, 1 setting measured" in table(replace(done, cells=1))
+    assert "method volume, 1 setting measured" in replace(done, cells=1).render()
     assert any("the program requests knn, which needs measurements" in note for note in done.notes)
     with pytest.raises(UsageError, match="method forest measures"):
         tune_recipe.tune(asked, tmp_path / "u.db", TuneOptions(target="cuda", method="forest"))

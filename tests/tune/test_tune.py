@@ -10,20 +10,21 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dagc import api
 from dagc.base.errors import BuildFailed, UsageError
-from dagc.base.objective import TIME
 from dagc.build.toolchain import find_nvcc
-from dagc.cli import tune as cli_tune
+from dagc.choice.types import Case
 from dagc.cli.main import main
 from dagc.measure.bench import run_bench
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
+from dagc.study.results import KernelResult, Tuning
 from tests.tune.oracle import ROOT
 from tests.tune.programs import write_fill
 
@@ -285,7 +286,11 @@ def test_a_tune_that_is_ended_leaves_nothing_in_the_temporary_folder(tmp_path: P
 
 
 def test_times_in_the_table_have_no_exponent() -> None:
-    assert [cli_tune._value(seconds, TIME) for seconds in (0.0139201, 1.5e-6, math.nan)] == ["13920", "1.500", "-"]
+    line = KernelResult("k", Case((("N", 9),)), (), (), None, 0.0139201, 1.5e-6, math.nan, "")
+    done = Tuning((line, replace(line, chosen_value=math.nan)), "host", "volume", 2, (), (), None)
+    row, other = done.render().splitlines()[2:]
+    assert row.split()[-3:] == ["13920", "1.500", "-"]
+    assert other.split()[-3:] == ["13920", "-", "-"]
 
 
 @pytest.mark.parametrize(
