@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from dagc.base.errors import UsageError
 from dagc.base.option import Option, alternatives, positive
 from dagc.ir.enums import Transport
 
@@ -36,6 +35,8 @@ def defines_of(args: argparse.Namespace, *names: str) -> dict[str, str]:
     for text in args.defines:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
+            from dagc.base.errors import UsageError
+
             raise UsageError(f"-D {text}: not of the form NAME=VALUE", "write for example -D rows=1000")
         out[name.strip()] = value.strip()
     return out | {name: str(getattr(args, name)) for name in names if getattr(args, name) is not None}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from dagc.base.errors import counted
 from dagc.base.option import Option, named, options_of
 from dagc.cli.arguments import DEFINES, FILE, QUIET, STREAMS, TRANSPORT, defines_of, output
 from dagc.cli.parser import Command, options_from
@@ -31,6 +30,7 @@ def _compile(args: argparse.Namespace) -> int:
 
 
 def _setup(args: argparse.Namespace) -> int:
+    from dagc.base.errors import counted
     from dagc.build.ranks import ranks_or_default
     from dagc.report.display import Display
     from dagc.stages import program as api

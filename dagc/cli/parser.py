@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from dagc.base.errors import UsageError
 from dagc.base.option import Option
 
 Options = TypeVar("Options")
@@ -58,6 +57,8 @@ class Command:
         return args
 
     def _refuse_without_effect(self, given: Iterable[Option], args: argparse.Namespace) -> None:
+        from dagc.base.errors import UsageError
+
         named = {option.flag: option for option in self.options}
 
         def is_given(what: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from dagc.base.errors import MissingTool, counted
 from dagc.base.option import Option, duration, named, natural, options_of
 from dagc.cli.arguments import DEFINES, FILE, INCLUDE, QUIET, STREAMS, TRANSPORT, defines_of, output
 from dagc.cli.parser import Command, OneOf
@@ -23,6 +22,8 @@ def _check(args: argparse.Namespace) -> int:
     if result.diagnostics:
         print(result.render(), file=sys.stderr)
     if result.errors:
+        from dagc.base.errors import counted
+
         print(counted(result.errors, "error"), file=sys.stderr)
         return 2
     print(f"{args.file}: no errors")
@@ -113,6 +114,8 @@ def _lsp(args: argparse.Namespace) -> int:
     except ImportError as error:
         if (error.name or "").split(".")[0] not in ("pygls", "lsprotocol"):
             raise
+        from dagc.base.errors import MissingTool
+
         raise MissingTool(
             f"the language server needs the package {error.name}", "pip install 'dagc[lsp]', or pip install pygls"
         ) from None

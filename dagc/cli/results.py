@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from dagc.base.errors import counted
 from dagc.base.option import Option, named, natural, options_of, positive
 from dagc.cli.arguments import DEFINES, FILE, INCLUDE, QUIET, STREAMS, defines_of, output
 from dagc.cli.parser import Command, OneOf, options_from
@@ -52,6 +51,8 @@ def _rules(args: argparse.Namespace) -> int:
 
     first, *more = args.results
     if more:
+        from dagc.base.errors import counted
+
         with _phase(args, f"{counted(len(args.results), 'results file')}: reading, learning rules across them"):
             text = api.rules_across(args.results, args.format, objective=args.objective)
     else:
