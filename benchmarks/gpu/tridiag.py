@@ -3,13 +3,15 @@
     python benchmarks/gpu/tridiag.py --build-only
     python benchmarks/gpu/tridiag.py -o tridiag.csv [--largest 1e8] [--time 400]
     python benchmarks/gpu/tridiag.py -o again.csv --largest 1e8 --again tridiag.csv --timings 25,60 --cell 1
+    python benchmarks/gpu/tridiag.py -o blocks.csv --again tridiag.csv --near 0.05 --blocks 32,64,128,256,512,1024
 
-There is a program for each type, m and number of chunks (each chunk with a stream of its own): m is known when kernels
-are compiled. Every cell is checked against LAPACK once and then timed as a whole solve, with all copies. The programs
-of one size are loaded together, as many as fit into `--memory`, and timed in turn, in a new random order each round, so
-that whatever drifts meets them all alike. A timing is that of as many solves as fill `BATCH` seconds.
+There is a program for each type, m, number of chunks (each chunk with a stream of its own) and block: they are known
+when kernels are compiled. Every cell is checked against LAPACK once and then timed as a whole solve, with all copies.
+The programs of one size are loaded together, as many as fit into `--memory`, and timed in turn, in a new random order
+each round, so that whatever drifts meets them all alike. A timing is that of as many solves as fill `BATCH` seconds.
 
-One line a cell: real,size,m,chunks,median_us,low_us,high_us,repeats,verified; low and high bound the median with 95 %.
+One line a cell: real,size,m,chunks,block,median_us,low_us,high_us,repeats,verified; low and high bound the median with
+95 %.
 What the file holds already is not measured again. `--again` gives more timings, into a file of their own, to those
 cells of another file that are near the fastest of their size: only they decide what is best. A cell with wrong results
 is written without times. What machine it was stands in a `.json` beside it.
@@ -25,7 +27,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, astuple, dataclass
@@ -53,13 +55,17 @@ TRIDIAG = ROOT / "samples/tridiag/tridiag.dag"
 REALS = {"f64": 8, "f32": 4}
 SUBSYSTEMS = (4, 8, 16, 20, 32, 64)
 CHUNKS = (1, 2, 4, 8, 16, 32)
+BLOCK = 256  # threads, where nothing else is asked; records without the column have it
 SIZES = tuple(sorted([d * 10**i for i in range(2, 8) for d in (1, 2, 4, 5, 8)]
                      + [4_500, 25_000, 30_000, 60_000, 70_000, 75_000, 10**8]))  # fmt: skip
-COLUMNS = ("real", "size", "m", "chunks", "median_us", "low_us", "high_us", "repeats", "verified")
+COLUMNS = ("real", "size", "m", "chunks", "block", "median_us", "low_us", "high_us", "repeats", "verified")
 BATCH = 0.002  # seconds: long beside what calling the program costs
 TIMINGS = (7, 25)  # of a cell, at least and at most
 NEAR = 0.15  # of the fastest of a size: what is within it is worth measuring again
 SMALL = 10**7  # data up to this size are made beforehand and kept
+
+
+ProgramKey = tuple[str, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,17 @@ class Cell:
     size: int
     m: int
     chunks: int
+    block: int = BLOCK
+
+    @classmethod
+    def of(cls, row: Mapping[str, str]) -> Cell:
+        """That of a line of a file."""
+        return cls(row["real"], *(int(row[name]) for name in ("size", "m", "chunks")), int(row.get("block", BLOCK)))
+
+    @property
+    def program(self) -> ProgramKey:
+        """What the compiler knows."""
+        return self.real, self.m, self.chunks, self.block
 
     @property
     def memory(self) -> int:
@@ -83,17 +100,17 @@ class Built:
     rows: tuple[Row, ...]
 
 
-Programs = dict[tuple[str, int, int], Built]
+Programs = dict[ProgramKey, Built]
 
 
 # ---- made ready -----------------------------------------------------------------------------
 
 
-def make(real: str, m: int, chunks: int, chosen: TargetChoice, work: Path) -> Built:
+def make(real: str, m: int, chunks: int, block: int, chosen: TargetChoice, work: Path) -> Built:
     """Emit one program and build its library."""
-    graph = api.load_graph(TRIDIAG, {"real": real, "m": m, "chunks": chunks, "streams": chunks, "block": 256})
+    graph = api.load_graph(TRIDIAG, {"real": real, "m": m, "chunks": chunks, "streams": chunks, "block": block})
     first = Space(graph).first()
-    folder = work / "programs" / f"{real}-{m}-{chunks}"
+    folder = work / "programs" / f"{real}-{m}-{chunks}-{block}"
     compile_traversal(graph, first, chosen, folder, CompileOptions(build=False, force=True))
     source = folder / f"runner.{'cu' if chosen.target.value == 'cuda' else 'cpp'}"
     order = Build(
@@ -116,7 +133,7 @@ def prepare(args: argparse.Namespace, cells: Sequence[Cell]) -> Programs:
     """Everything that the cells need, side by side: programs, and the data of all but the largest sizes."""
     chosen = choose_target(args.target, args.arch)
     # The programs of many chunks take longest to compile: they begin.
-    wanted = sorted({(c.real, c.m, c.chunks) for c in cells}, key=lambda w: (-w[2], -w[1]))
+    wanted = sorted({c.program for c in cells}, key=lambda w: (-w[2], -w[1]))
     systems = {(c.real, c.size) for c in cells if c.size <= SMALL}
     with ThreadPoolExecutor(max_workers=args.jobs) as pool:
         made = {w: pool.submit(make, *w, chosen, args.work) for w in wanted}
@@ -192,7 +209,7 @@ def measure(
     with ExitStack() as stack:
         found = []
         for cell in cells:
-            built = programs[cell.real, cell.m, cell.chunks]
+            built = programs[cell.program]
             runner = stack.enter_context(Runner(built.library, folder, comm))
             found.append(Opened(cell, runner, runner.prepare(built.rows)))
             found[-1].begin(longest, timings)
@@ -214,27 +231,38 @@ def known(path: Path) -> set[Cell]:
     if whole != text:
         path.write_text(whole, encoding="utf-8")
     lines = csv.DictReader(whole.splitlines())
-    return {Cell(line["real"], int(line["size"]), int(line["m"]), int(line["chunks"])) for line in lines}
+    return {Cell.of(line) for line in lines}
 
 
 def wanted(args: argparse.Namespace) -> list[Cell]:
     sizes = [int(float(s)) for s in args.sizes.split(",")] if args.sizes else [s for s in SIZES if s <= args.largest]
-    cells = [Cell(r, n, m, c) for n in sizes for r in args.reals.split(",") for m in SUBSYSTEMS for c in CHUNKS]
-    if args.again is None:
-        return cells
-    near = near_best(args.again)
-    return [c for c in cells if c in near]
+    near = near_best(args.again, args.near) if args.again is not None else None
+    return [
+        Cell(real, size, m, chunks, block)
+        for size in sizes
+        for real in args.reals.split(",")
+        for m in args.subsystems
+        for chunks in args.chunks
+        for block in args.blocks
+        if near is None or (real, size, m, chunks) in near
+    ]
 
 
-def near_best(path: Path) -> set[Cell]:
-    """Those cells of a file that took at most `NEAR` longer than the fastest of their size."""
+def near_best(path: Path, near: float) -> set[tuple[str, int, int, int]]:
+    """Type, size, m and chunks of those cells of a file that took at most this share longer than the fastest of their
+    size."""
     times: dict[tuple[str, int], dict[Cell, float]] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             if row["verified"] == "True":
-                cell = Cell(row["real"], int(row["size"]), int(row["m"]), int(row["chunks"]))
+                cell = Cell.of(row)
                 times.setdefault((cell.real, cell.size), {})[cell] = float(row["median_us"])
-    return {c for at in times.values() for c, time in at.items() if time <= (1 + NEAR) * min(at.values())}
+    return {
+        (c.real, c.size, c.m, c.chunks)
+        for at in times.values()
+        for c, time in at.items()
+        if time <= (1 + near) * min(at.values())
+    }
 
 
 def campaign(args: argparse.Namespace, programs: Programs, cells: Sequence[Cell], end: float) -> int:
@@ -269,6 +297,11 @@ def campaign(args: argparse.Namespace, programs: Programs, cells: Sequence[Cell]
     return wrong
 
 
+def numbers(text: str) -> tuple[int, ...]:
+    """`4,8,16`."""
+    return tuple(map(int, text.split(",")))
+
+
 def both(text: str) -> tuple[int, int]:
     """`7,25`."""
     fewest, most = (int(part) for part in text.split(","))
@@ -284,7 +317,11 @@ def main() -> int:
     add("--sizes", default="", metavar="N,N", help="(default: all 37)")
     add("--largest", type=float, default=1e7, metavar="N", help="leave out larger sizes (default: 1e7)")
     add("--reals", default="f64,f32")
-    add("--again", type=Path, metavar="FILE", help=f"only cells within {NEAR:.0%} of the fastest of their size there")
+    add("--subsystems", type=numbers, default=SUBSYSTEMS, metavar="M,M", help="rows of a sub-system")
+    add("--chunks", type=numbers, default=CHUNKS, metavar="N,N")
+    add("--blocks", type=numbers, default=(BLOCK,), metavar="N,N", help=f"threads of a block (default: {BLOCK})")
+    add("--again", type=Path, metavar="FILE", help="only m and chunks that are near the fastest of their size there")
+    add("--near", type=float, default=NEAR, metavar="X", help=f"with --again: within this share (default: {NEAR:g})")
     add("--cell", type=float, default=0.15, metavar="S", help="time of a cell, or the fewest timings (default: 0.15)")
     add("--timings", type=both, default=TIMINGS, metavar="N,N", help="of a cell, fewest and most (default: 7,25)")
     add("--time", type=float, default=math.inf, metavar="S", help="stop after so many seconds, builds included")
