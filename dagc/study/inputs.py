@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from dagc.base.deadline import ENDLESS
 from dagc.base.errors import DagcError, RunFailed, UsageError, counted
@@ -28,16 +28,17 @@ from dagc.choice.feature import offered, values_of
 from dagc.choice.legal import op_of
 from dagc.choice.selector import FEWEST
 from dagc.choice.selector import number as as_json
-from dagc.choice.types import Case, Cell, Settings
+from dagc.choice.types import PROGRAM, Case, Cell, Settings
 from dagc.ir.plan import Target, selects_device
 from dagc.lab.launches import AGREE, Timing, agree
+from dagc.lab.plans import inputs_of
 from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import objective_for, observed, of_results, units
 from dagc.measure.service import Service, WorkerLink
 from dagc.setup.arrays import elements
 from dagc.setup.prefetch import AHEAD, Job, Prefetch
 from dagc.store.results import Run
-from dagc.store.settings import FACT, check_resumed, values_fixed
+from dagc.store.settings import FACT, check_fixed, check_resumed, fixed_choices, values_fixed
 from dagc.study.cases import bytes_of
 from dagc.study.choosers import Asked, ChooserInputs, features_of
 from dagc.study.gpu import gpu_name
@@ -46,15 +47,12 @@ from dagc.study.prepare import (
     DEFAULT_FLUSH,
     AtCase,
     Prepared,
-    ProgramTask,
     TuningTask,
-    another_program,
     build_what_compiles,
     computed_of,
     draws_of,
     fitting,
     read_case,
-    same_at,
 )
 from dagc.study.results import OTHER, Measurements, choosable, failures_before, paid
 from dagc.study.runs import program_record, revision
@@ -90,11 +88,33 @@ class Known:
 
 
 def known_before(records: Records | None, task: TuningTask, flush: int, resume: bool) -> Known:
-    """The measurements of a resumed file; empty for a new one."""
+    """The measurements of a resumed file that were timed in the same way; empty for a new one. Raises UsageError if the
+    file was made with other parameters."""
     if records is None or not resume:
         return Known(Measurements({}, {}, []))
-    samples, checks = resumed(records, task, flush)
-    return Known(Measurements(samples, checks, []), {one.case: one for one in records.tuned().facts.inputs})
+    before = records.tuned()
+    if task.select is None:
+        check_resumed(records.path, before, task.program, task.cases)
+        inputs = {one.case: one for one in before.facts.inputs}
+    else:
+        if before.facts.program is not None:
+            check_fixed(records.path, before.facts.program, conditions(task)[PROGRAM])
+        inputs = inputs_of(before, task.select.data)
+    timed = zip(before.samples, before.flushes, strict=True)
+    samples = {cell: sample for (cell, sample), flushed in timed if flushed == flush}
+    checks = dict(before.checks)
+    if task.select is not None:
+        samples = {cell: sample for cell, sample in samples.items() if cell.site == PROGRAM and cell.case in inputs}
+        checks = {key: failure for key, failure in checks.items() if key[0] == PROGRAM}
+    return Known(Measurements(samples, checks, []), inputs)
+
+
+def conditions(task: TuningTask) -> dict[str, Any]:
+    """The facts of a file that must not differ when it is resumed."""
+    if task.select is None:
+        return {FACT: values_fixed(task.program)}
+    fixed = fixed_choices(task.program, task.select.names, [n for p in task.cases for n, _ in p.params])
+    return {PROGRAM: fixed, "arch": task.chosen.arch, "target": task.chosen.target.value}
 
 
 def elements_of(data: Path) -> int:
@@ -132,25 +152,61 @@ def check_at_first(
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A run of tuning: its options and objective, the ranks that measure, and where results go (`records` is None
-    without a tuned file). `known`: what an earlier run left. `flush`: bytes written before each launch."""
+    """A run of tuning: its task, options and objective, the ranks that measure, and where results go (`records` is None
+    without a tuned file). `known`: what an earlier run left. `flush`: bytes written before each launch. `folder`: for
+    what is built. `notes`: on the file."""
 
+    task: TuningTask
     options: TuneOptions
     objective: Objective
     service: Service
     known: Known
     records: Records | None
     progress: Progress | None
-    flush: int = 0
+    flush: int
+    folder: Path
+    notes: tuple[str, ...]
 
 
-Task = TypeVar("Task", TuningTask, ProgramTask)
+@contextmanager
+def begun(
+    task: TuningTask, output: str | Path | None, options: TuneOptions, progress: Progress | None, training: bool
+) -> Iterator[Session]:
+    """A run of tuning, with the measurements of a file that is resumed. `training`: else it only evaluates, and leaves
+    the file its objective."""
+    flush = flush_of(task, options)
+    with ExitStack() as stack:
+        folder = stack.enter_context(scratch_directory("dagc-tune-"))
+        records = stack.enter_context(
+            open_records(task, output, options, flush) if output is not None else nullcontext()
+        )
+        before = records.tuned().facts.objective if records is not None and options.resume else "time"
+        objective = objective_for(options.objective or before, task.chosen.target.value, task.program)
+        if task.select is not None and task.program.until is not None and not objective.is_time:
+            raise UsageError(
+                f"objective {objective.text}: of a program with `until` the time of the whole repetition is measured",
+                "drop --objective, or name a kernel with --kernel",
+            )
+        task = replace(task, compared=bool(of_results(observed(objective))))
+        known = known_before(records, task, flush, options.resume)
+        notes = minimise(records, known.measured, objective, asked_sites(task) if training else None)
+        if records is not None:
+            notes = [*filter(None, [records.note]), *notes]
+            for key, value in conditions(task).items():
+                records.set_fact(key, value)
+        service = stack.enter_context(Service(WorkerLink(task.ranks), watchdog=options.watchdog))
+        yield Session(task, options, objective, service, known, records, progress, flush, folder, tuple(notes))
+
+
+def flush_of(task: TuningTask, options: TuneOptions) -> int:
+    """Bytes written before each launch of a kernel on a GPU, so that it finds nothing in the caches."""
+    return DEFAULT_FLUSH if task.units and options.flush and task.chosen.target is Target.CUDA else 0
 
 
 # ---- one input after the other --------------------------------------------------------------
 
 
-class Visits(Recording, Generic[Task]):
+class Visits(Recording):
     """A task whose inputs (or sizes) are visited one after the other. A failure at one is recorded there, and the
     others continue.
 
@@ -158,15 +214,15 @@ class Visits(Recording, Generic[Task]):
     `fits`) and the actions of a visit (`_read`, `_label`, `_leave`, `_drop`).
     """
 
-    task: Task
     prefetch: Prefetch[Any]
     timing: Timing
 
-    def __init__(self, task: Task, session: Session) -> None:
-        known, self.task = session.known, task
+    def __init__(self, session: Session) -> None:
+        known, self.task = session.known, session.task
         super().__init__(
-            known.measured, session.records, session.progress, session.flush, task.check_at, session.options.budget
-        )
+            known.measured, session.records, session.progress, session.flush, self.task.check_at,
+            session.options.budget,
+        )  # fmt: skip
         self.known, self.service = known, session.service
         self.options, self.objective = session.options, session.objective
         self.refused: set[Case] = set()
@@ -255,7 +311,7 @@ class Visits(Recording, Generic[Task]):
 
     # ---- visits -------------------------------------------------------------------------------
 
-    def take(self, task: Task) -> None:
+    def take(self, task: TuningTask) -> None:
         """Continue with another task of the same program, which differs in its cases."""
         self.task = task
 
@@ -332,7 +388,7 @@ class Visits(Recording, Generic[Task]):
         self.prefetch.drop(case)
 
 
-class Inputs(Visits[TuningTask]):
+class Inputs(Visits):
     """The inputs of a task of kernels.
 
     `ready` has the cases that were visited or are known from an earlier run, and their features; the arrays of a case
@@ -341,7 +397,7 @@ class Inputs(Visits[TuningTask]):
 
     def __init__(self, ready: Prepared, prefetch: Prefetch[Case], session: Session, references: list[Case]) -> None:
         """`references`: the case whose data include references, which changes with the input of the checks."""
-        super().__init__(ready.task, session)
+        super().__init__(replace(session, task=ready.task))
         self.ready, self.prefetch, self.references = ready, prefetch, references
         self.limit_time()
         self.codes = [f.name for f in computed_of(self.task)]
@@ -482,8 +538,7 @@ class Inputs(Visits[TuningTask]):
         return out
 
     def _read(self, case: Case, test: bool = False, wait: float | None = None) -> None:
-        if not same_at(self.task.text, self.task.graph, case):
-            raise another_program(case)
+        self.task.require_same_at(case)
         place = self.prefetch.get(case, wait)
         self.run.programs.pop(case, None)  # its arrays were at another address
         at = read_case(self.task, case, place)
@@ -566,37 +621,22 @@ def opened(
 
     `ahead`: number of inputs whose data may be on disk; `references`: whether results are compared with the reference.
     """
-    flush = DEFAULT_FLUSH if options.flush and task.chosen.target is Target.CUDA else 0
     at_check = [task.check_at] if references else []
-    with ExitStack() as stack:
-        folder = stack.enter_context(scratch_directory("dagc-tune-"))
-        records = stack.enter_context(
-            open_records(task, output, options, flush) if output is not None else nullcontext()
-        )
-        before = records.tuned().facts.objective if records is not None and options.resume else "time"
-        objective = objective_for(options.objective or before, task.chosen.target.value, task.program)
-        task = replace(task, compared=bool(of_results(observed(objective))))
-        prefetch = stack.enter_context(
-            Prefetch(folder / "inputs", partial(_job, task, at_check), **processes(uses_cores(task), ahead))
-        )
-        known = known_before(records, task, flush, options.resume)
-        notes = minimise(records, known.measured, objective, asked_cells(task) if references else None)
-        prefetch.expect([p for p in order if p not in known.inputs])
-        if progress is not None:
-            progress(0, 0, "setting up the first inputs, compiling")
-        library, task, failures = build_what_compiles(task, folder)
-        known.measured.failures += failures
-        notes = [*filter(None, [records.note if records is not None else ""]), *notes]
-        ready = Prepared(task, library, notes=notes)
-        service = stack.enter_context(Service(WorkerLink(task.ranks), watchdog=options.watchdog))
-        if records is not None:
-            records.set_fact(FACT, values_fixed(task.program))
-        yield Inputs(ready, prefetch, Session(options, objective, service, known, records, progress, flush), at_check)
+    with begun(task, output, options, progress, references) as session:
+        task, known = session.task, session.known
+        job, how = partial(_job, task, at_check), processes(uses_cores(task), ahead)
+        with Prefetch(session.folder / "inputs", job, **how) as prefetch:
+            prefetch.expect([p for p in order if p not in known.inputs])
+            if progress is not None:
+                progress(0, 0, "setting up the first inputs, compiling")
+            library, task, failures = build_what_compiles(task, session.folder)
+            known.measured.failures += failures
+            yield Inputs(Prepared(task, library, notes=list(session.notes)), prefetch, session, at_check)
 
 
-def asked_cells(task: TuningTask) -> set[tuple[str, Case]]:
-    """The ops and cases that a run of the task measures."""
-    return {(u.op, case) for u in task.units for case in set(task.cases).difference(task.earlier)}
+def asked_sites(task: TuningTask) -> set[tuple[str, Case]]:
+    """The sites and cases that a run of the task measures."""
+    return {(site, case) for site in task.settings for case in set(task.cases).difference(task.earlier)}
 
 
 def processes(cores_used: bool, ahead: int = AHEAD) -> dict[str, Any]:
@@ -619,14 +659,14 @@ def _job(task: TuningTask, references: Collection[Case], case: Case) -> Job:
     return Job(program, task.text.path.parent, task.ranks, task.seed, task.compared or case in references)
 
 
-def order_of(task: TuningTask | ProgramTask) -> list[Case]:
+def order_of(task: TuningTask) -> list[Case]:
     """The input of the checks first, the others in random order, so that a time limit omits a random part of them."""
     others = [p for p in task.cases if p != task.check_at]
     random.Random(f"{task.seed} order").shuffle(others)
     return [task.check_at, *others]
 
 
-def to_visit(task: TuningTask | ProgramTask) -> list[Case]:
+def to_visit(task: TuningTask) -> list[Case]:
     """`order_of`, without an input of the checks that is not one of the task."""
     order = order_of(task)
     return order[len(order) - len(task.cases) :]
@@ -639,7 +679,7 @@ KNOWING = 0.5  # of the time limit that the features of all inputs may take in i
 ITERATIONS = 25  # labelled inputs of incremental tuning: Nitro (Muralidharan et al. 2014, section III-B)
 
 
-def drawn_less(task: TuningTask | ProgramTask, options: CaseOptions) -> list[str]:
+def drawn_less(task: TuningTask, options: CaseOptions) -> list[str]:
     """A note if fewer inputs were drawn than requested."""
     count = len(task.cases)
     if options.samples is not None and count < options.samples:
@@ -652,7 +692,7 @@ def drawn_less(task: TuningTask | ProgramTask, options: CaseOptions) -> list[str
     return []
 
 
-def label_all(inputs: Visits[Any]) -> list[str]:
+def label_all(inputs: Visits) -> list[str]:
     """Label every input, while time and budget last."""
     cases = to_visit(inputs.task)
     inputs.total = len(cases) * sum(map(len, inputs.answers.values()))
@@ -663,7 +703,7 @@ def label_all(inputs: Visits[Any]) -> list[str]:
     return []
 
 
-def label(inputs: Visits[Any], asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
+def label(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
     """Measure the training inputs; returns notes."""
     if options.incremental:
         return label_incrementally(inputs, asked, options)
@@ -672,7 +712,7 @@ def label(inputs: Visits[Any], asked: Mapping[str, Asked], options: TuneOptions)
     return [*drawn_less(inputs.task, options), *label_all(inputs)]
 
 
-def label_actively(inputs: Visits[Any], options: TuneOptions) -> list[str]:
+def label_actively(inputs: Visits, options: TuneOptions) -> list[str]:
     """Label inputs by Algorithm 1 of MLCD: those of the task, which were drawn at random, then batches of candidates
     for which the guide is unsure, until there are `options.samples` or no such candidate is found.
 
@@ -714,7 +754,7 @@ def label_actively(inputs: Visits[Any], options: TuneOptions) -> list[str]:
     return [f"{summary}; {why}" if why else summary]
 
 
-def _choosable_times(inputs: Visits[Any], cases: Sequence[Case]) -> list[list[dict[int, float]]]:
+def _choosable_times(inputs: Visits, cases: Sequence[Case]) -> list[list[dict[int, float]]]:
     """For each op: the times of its answers at some inputs, except answers that are never chosen."""
     out = []
     for op, fit in inputs.choosable().items():
@@ -724,7 +764,7 @@ def _choosable_times(inputs: Visits[Any], cases: Sequence[Case]) -> list[list[di
     return out
 
 
-def _labelled(inputs: Visits[Any]) -> list[Case]:
+def _labelled(inputs: Visits) -> list[Case]:
     """Training inputs at which every answer was tried, in the order in which they were measured."""
     known = [p for p, facts in inputs.known.inputs.items() if not facts.test and p not in inputs.refused]
     return [p for p in known if inputs.complete(p)]
@@ -736,7 +776,7 @@ def _exhausted(draws: Draws, looked: int, margin: float) -> str:
     return f"stopped: none of {counted(looked, 'candidate')} has a margin below {margin:g}"
 
 
-def label_incrementally(inputs: Visits[Any], asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
+def label_incrementally(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
     """Compute the features of all inputs first; then label one after the other, always the most informative, until
     there are enough."""
     from dagc.study.sampling import next_input  # loads msgspec
@@ -772,7 +812,7 @@ def label_incrementally(inputs: Visits[Any], asked: Mapping[str, Asked], options
     return [note + ("" if math.isnan(reached) else f"; accuracy {reached:.1%}")]
 
 
-def _accuracy(inputs: Visits[Any], asked: Mapping[str, Asked], options: TuneOptions, labelled: set[Case]) -> float:
+def _accuracy(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions, labelled: set[Case]) -> float:
     """The least accuracy of all ops: at the test inputs of the file if it has any, else by leave-one-out."""
     from dagc.study.judge import judge  # only with --accuracy
     from dagc.study.sampling import trained  # loads msgspec
@@ -795,13 +835,13 @@ def _accuracy(inputs: Visits[Any], asked: Mapping[str, Asked], options: TuneOpti
     return min((a for a in out if not math.isnan(a)), default=math.nan)
 
 
-def vector(inputs: Visits[Any], op: str, names: Sequence[str], case: Case) -> tuple[float, ...]:
+def vector(inputs: Visits, op: str, names: Sequence[str], case: Case) -> tuple[float, ...]:
     """The features of an op at an input; NaN if unknown."""
     known = inputs.known.inputs[case].features.get(op, {})
     return tuple(known.get(name, math.nan) for name in names)
 
 
-def times_at(inputs: Visits[Any], op: str, case: Case, priced: bool = True) -> dict[int, float]:
+def times_at(inputs: Visits, op: str, case: Case, priced: bool = True) -> dict[int, float]:
     """The objective of each answer of an op at an input, by number: infinite if it is not allowed there, missing if it
     failed or was not measured. Seconds, unless `priced`."""
     fits, out = set(inputs.fits(case)[op]), {}
@@ -814,19 +854,19 @@ def times_at(inputs: Visits[Any], op: str, case: Case, priced: bool = True) -> d
     return out
 
 
-def failures_at(inputs: Visits[Any], op: str, case: Case) -> dict[int, str]:
+def failures_at(inputs: Visits, op: str, case: Case) -> dict[int, str]:
     """Why each answer of an op failed at an input, by number; without those that did not."""
     samples = inputs.known.measured.samples
     here = ((n, samples.get(Cell(op, case, settings))) for n, settings in enumerate(inputs.answers[op]))
     return {n: sample.failure for n, sample in here if sample is not None and sample.failure}
 
 
-def noise(inputs: Visits[Any], op: str) -> float:
+def noise(inputs: Visits, op: str) -> float:
     """The noise of a comparison of two answers of an op, relative: the median over the inputs."""
     return median(noises(inputs, op, list(inputs.known.inputs)) or [0.0])
 
 
-def noises(inputs: Visits[Any], op: str, cases: Sequence[Case]) -> list[float]:
+def noises(inputs: Visits, op: str, cases: Sequence[Case]) -> list[float]:
     """The noise of comparing the two fastest answers of an op at each input, relative."""
     from dagc.study.train import noise_of_best  # loads msgspec
 
@@ -840,7 +880,7 @@ def noises(inputs: Visits[Any], op: str, cases: Sequence[Case]) -> list[float]:
 # ---- the tuned file --------------------------------------------------------------------------------
 
 
-def open_records(task: TuningTask, output: str | Path, options: TuneOptions, flush: int) -> Any:
+def open_records(task: TuningTask, output: str | Path, options: TuneOptions, flush: int) -> Records:
     from datetime import UTC, datetime
 
     from dagc.store.records import Records  # loads msgspec, sqlite3
@@ -855,17 +895,6 @@ def open_records(task: TuningTask, output: str | Path, options: TuneOptions, flu
         output, program_record(task.program), run, resume=options.resume, other_machine=options.other_machine,
         tuning=True,
     )  # fmt: skip
-
-
-def resumed(
-    records: Records, task: TuningTask, flush: int
-) -> tuple[dict[Cell, Sample], dict[tuple[str, Settings], str]]:
-    """Cells of earlier runs that were timed in the same way, and the checked settings. Raises UsageError if the file
-    was made with other parameters."""
-    before = records.tuned()
-    check_resumed(records.path, before, task.program, task.cases)
-    timed = zip(before.samples, before.flushes, strict=True)
-    return {c: sample for (c, sample), flushed in timed if flushed == flush}, dict(before.checks)
 
 
 def minimise(

@@ -17,7 +17,7 @@ from dagc.build.mpi import cores
 from dagc.build.toolchain import TargetChoice, choose_target, find_nvcc, kernel_resources
 from dagc.choice.feature import offered
 from dagc.choice.legal import SHARED_LIMIT, fits, legal_settings, op_of, unit_in, units
-from dagc.choice.types import Case, Settings, Unit
+from dagc.choice.types import PROGRAM, Case, Settings, Unit
 from dagc.cuda.lexer import names_used
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.emit import linked
@@ -222,9 +222,11 @@ DEFAULT_FLUSH = 128 << 20  # bytes: more than twice the L2 cache of any current 
 
 @dataclass(frozen=True, slots=True)
 class TuningTask:
-    """The tuning task of one program.
+    """The tuning task of one program: of the `units` of its kernels, or of whole programs with a `select` at the top,
+    each of which is compiled by itself (`plans`).
 
-    `settings` holds the legal ones of each unit, the default first; `check_at` is where results are compared with the
+    `settings` holds the legal ones of each unit, or of PROGRAM, the default first; `-D` of a task of whole programs is
+    in `text`, without the values of what is selected; `check_at` is where results are compared with the
     reference. `ranks` run the program together. `data`: existing arrays of its one size, with references.
     `device_pointers`: the user asserts that this MPI accepts them. `graphs` are those of sizes at which the program
     differs from that of its defaults, since parameters in it are constants: `constants` names these. `features`: the
@@ -252,49 +254,39 @@ class TuningTask:
     without: tuple[str, ...] = ()
     constraints: bool = True
     compared: bool = False
+    select: ProgramSelect | None = None
 
     @property
     def program(self) -> Program:
         return self.graph.program
 
-    def graph_at(self, case: Case) -> Graph:
-        return self.graphs.get(case, self.graph)
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramTask:
-    """The tuning task of whole programs: `settings` are the legal ones, the program's own first. `defines` fix the
-    rest.
-
-    `check_at`: where results are compared with the reference if that differs between settings; else they are at every
-    case.
-    """
-
-    text: ProgramText
-    chosen: TargetChoice
-    program: Program
-    select: ProgramSelect
-    settings: tuple[Settings, ...]
-    cases: tuple[Case, ...]
-    check_at: Case
-    seed: int
-
     @property
-    def default(self) -> Settings:
-        return self.settings[0]
+    def plans(self) -> tuple[Settings, ...]:
+        """The settings of whole programs, the program's own first."""
+        return self.settings[PROGRAM]
 
-    def program_at(self, case: Case, settings: Settings | None = None) -> Program:
-        """The program at a case under a setting, None: under the default."""
-        return self.text.program({**dict(case.params), **dict(self.default if settings is None else settings)})
+    def program_at(self, case: Case, plan: Settings | None = None) -> Program:
+        """The program at a case, under a setting of whole programs (None: the default). Raises ProgramError."""
+        decisions = plan if plan is not None or self.select is None else self.plans[0]
+        return self.text.program({**dict(case.params), **dict(decisions or ())})
+
+    def require_same_at(self, case: Case) -> None:
+        """Raises UsageError if the program is compiled to different code at a case, although one has to serve all."""
+        program = self.program if self.select is None else self.program_at(self.check_at)
+        if compiled_part(self.program_at(case)) != compiled_part(program):
+            raise another_program(case)
 
     def references(self) -> dict[Settings, list[Settings]]:
-        """The settings by the first one that has the same references."""
+        """The settings of whole programs by the first one that has the same references."""
         out: dict[Settings, list[Settings]] = {}
         seen: dict[Any, Settings] = {}
-        for s in self.settings:
+        for s in self.plans:
             program = self.program_at(self.check_at, s)
             out.setdefault(seen.setdefault((program.setup, program.verifies), s), []).append(s)
         return out
+
+    def graph_at(self, case: Case) -> Graph:
+        return self.graphs.get(case, self.graph)
 
 
 @dataclass(frozen=True, slots=True)

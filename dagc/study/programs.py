@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.children import Workers
 from dagc.base.errors import BuildFailed, DagcError, ProgramError, Severity, UsageError, counted
-from dagc.base.files import scratch_directory
 from dagc.base.sample import CHECK, Sample
 from dagc.build.mpi import cores
 from dagc.build.toolchain import choose_target
@@ -30,29 +29,26 @@ from dagc.lab.launches import Programs, Timing
 from dagc.lab.plans import METHODS, ProgramSelect, inputs_of, measured, plan_label, program_select
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
-from dagc.measure.metrics import objective_for, observed, of_results
-from dagc.measure.service import RunnerLibrary, Service, WorkerLink
+from dagc.measure.metrics import observed, of_results
+from dagc.measure.service import RunnerLibrary
 from dagc.passes import build_graph
 from dagc.setup import read_scalars
 from dagc.setup.prefetch import Job, Prefetch
 from dagc.space import Space
 from dagc.stages.artifacts import build_artifact, proved_plan, write_sources
 from dagc.stages.program import ProgramText
-from dagc.store.settings import check_fixed, fixed_choices
 from dagc.study.choosers import Asked, left_out
 from dagc.study.gpu import require_runs
 from dagc.study.inputs import (
     CLEAR,
     ROUNDS,
-    Known,
     Session,
     Visits,
+    begun,
     elements_of,
     failures_at,
     label,
-    minimise,
     noises,
-    open_records,
     processes,
     times_at,
     to_visit,
@@ -61,23 +57,19 @@ from dagc.study.inputs import (
 from dagc.study.measure import CellStore, WatchedMachine, in_words, timed_again
 from dagc.study.plans import plan_chooser
 from dagc.study.prepare import (
-    ProgramTask,
     TuningTask,
-    another_program,
     cases_asked,
     check_case,
     compared_first,
-    compiled_part,
     single_values,
 )
-from dagc.study.results import Evaluated, Evaluation, KernelResult, Measurements, Tuning, best_choice, minimised
+from dagc.study.results import Evaluated, Evaluation, KernelResult, Tuning, best_choice, minimised
 from dagc.study.train import corrected_labels, observed_labels
 from dagc.study.variants import measured_in_full, nothing_evaluated, untrained
 
 if TYPE_CHECKING:
     from dagc.ir.program import Program, Value
-    from dagc.stages.options import Progress, SiteOptions, TunedFileOptions, TuneOptions
-    from dagc.store.records import Records
+    from dagc.stages.options import Progress, SiteOptions, TuneOptions
     from dagc.store.tuned import Tuned
 
 
@@ -87,19 +79,19 @@ if TYPE_CHECKING:
 Arrays: TypeAlias = "tuple[Case, Settings | None]"  # the data of a case; with the references of a setting
 
 
-class PlanCases(Visits[ProgramTask]):
+class PlanCases(Visits):
     """The cases of a task of whole programs: each setting is compiled once, for all of them."""
 
-    def __init__(self, task: ProgramTask, folder: Path, session: Session) -> None:
+    def __init__(self, session: Session) -> None:
         """Raises UsageError for an objective that needs one reference for all settings, if their references differ."""
-        super().__init__(task, session)
-        self.folder = folder
+        super().__init__(session)
+        task, folder = session.task, session.folder
+        self.folder, self.select, self.notes = folder, selected(task), session.notes
         self.groups = task.references()
         self.together = len(self.groups) == 1
         if of_results(observed(self.objective)) and not self.together:
             what = f"objective {self.objective.text}: the settings of {task.program.name} have different references"
             raise UsageError(what, "use another --objective")
-        self.notes: list[str] = []  # of the file
         self.built: dict[Settings, BuiltProgram] = {}
         self.prefetch = Prefetch(folder / "inputs", partial(_job, task, self.together), **processes(cores_used=True))
         self.timing = Timing(
@@ -109,24 +101,24 @@ class PlanCases(Visits[ProgramTask]):
 
     @property
     def answers(self) -> Mapping[str, Sequence[Settings]]:
-        return {PROGRAM: self.task.settings}
+        return self.task.settings
 
     def fits(self, case: Case) -> Mapping[str, Sequence[Settings]]:
         return self.answers
 
     def choosable(self) -> Mapping[str, Sequence[Settings]]:
-        return {PROGRAM: self.right.settings}
+        return self.right.settings
 
     @property
-    def right(self) -> ProgramTask:
+    def right(self) -> TuningTask:
         """The task without the settings whose results are wrong; unchanged if all are wrong."""
-        kept = tuple(s for s in self.task.settings if (PROGRAM, s) not in self.wrong)
-        return replace(self.task, settings=kept) if kept else self.task
+        kept = tuple(s for s in self.task.plans if (PROGRAM, s) not in self.wrong)
+        return replace(self.task, settings={PROGRAM: kept}) if kept else self.task
 
     @property
     def data(self) -> dict[Case, tuple[float, ...]]:
         """The features of each case."""
-        return {case: vector(self, PROGRAM, self.task.select.data, case) for case in self.known.inputs}
+        return {case: vector(self, PROGRAM, self.select.data, case) for case in self.known.inputs}
 
     @property
     def samples(self) -> Samples:
@@ -140,7 +132,7 @@ class PlanCases(Visits[ProgramTask]):
         todo = [p for p in to_visit(self.task) if not self.complete(p)]
         self.expect(todo)
         samples = self.known.measured.samples
-        needed = [s for s in self.task.settings if any((PROGRAM, p, s) not in samples for p in todo)]
+        needed = [s for s in self.task.plans if any((PROGRAM, p, s) not in samples for p in todo)]
         self.built, refused = build_programs(self.task, needed, self.folder, self.progress)
         if needed and not self.built:
             raise refused[needed[0]]
@@ -180,10 +172,10 @@ class PlanCases(Visits[ProgramTask]):
         """Raises DagcError if a feature is not finite, or if the program differs at the case."""
         from dagc.store.tuned import InputFacts  # loads msgspec, numpy, sqlite3
 
-        _same_at(self.task.program_at(self.task.check_at), self.task.program_at(case), case)
+        self.task.require_same_at(case)
         place = self.prefetch.get((case, None), wait)
         scalars = read_scalars(self.task.program, place)
-        features = {f.name: f.value(scalars) for f in self.task.select.features}
+        features = {f.name: f.value(scalars) for f in self.select.features}
         undefined = [name for name, value in features.items() if not math.isfinite(value)]
         if undefined:
             raise DagcError(f"`{undefined[0]}` is not a finite number there")
@@ -199,7 +191,7 @@ class PlanCases(Visits[ProgramTask]):
     def _label(self, case: Case, then: Any) -> str:
         """Measure every plan. A failure is a result of the plan."""
         known, wrong = self.known.measured.samples, self.wrong
-        wanted = [s for s in self.task.settings if (PROGRAM, case, s) not in known and (PROGRAM, s) not in wrong]
+        wanted = [s for s in self.task.plans if (PROGRAM, case, s) not in known and (PROGRAM, s) not in wrong]
         random.Random(f"{self.task.seed} {case.text}").shuffle(wanted)
         wanted = wanted[: max(0, self.left)]
         here = [s for s in wanted if s in self.built]
@@ -220,7 +212,7 @@ class PlanCases(Visits[ProgramTask]):
         return Programs(self.service, here, self.timing, until=until, checked=self.together)
 
 
-def _job(task: ProgramTask, together: bool, arrays: Arrays) -> Job:
+def _job(task: TuningTask, together: bool, arrays: Arrays) -> Job:
     case, settings = arrays
     program = task.program_at(case, settings)
     return Job(program, task.text.path.parent, 1, task.seed, together or settings is not None)
@@ -235,7 +227,7 @@ class BuiltProgram:
 
 
 def build_programs(
-    task: ProgramTask, settings: Sequence[Settings], folder: Path, progress: Progress | None = None
+    task: TuningTask, settings: Sequence[Settings], folder: Path, progress: Progress | None = None
 ) -> tuple[dict[Settings, BuiltProgram], dict[Settings, DagcError]]:
     """The runner library of each setting, compiled in parallel; and why some have none."""
     from dagc.emit import rows  # loads jinja2
@@ -266,8 +258,8 @@ def build_programs(
 # ---- what is tuned ---------------------------------------------------------------------------------
 
 
-def program_task(text: ProgramText, options: TuneOptions, test: bool = False) -> ProgramTask:
-    """Text -> ProgramTask. `-D m=4,8` leaves some values of a decision that the program selects.
+def program_task(text: ProgramText, options: TuneOptions, test: bool = False) -> TuningTask:
+    """Text -> task of whole programs. `-D m=4,8` leaves some values of a decision that the program selects.
 
     Raises ProgramError and UsageError.
     """
@@ -289,11 +281,21 @@ def program_task(text: ProgramText, options: TuneOptions, test: bool = False) ->
     default = tuple((n, program.decision(n)) for n in select.names)
     cases = cases_asked(plain_text, program, options, test)
     fixed = {n: v for n, v in plain.items() if n not in select.names}
-    for case in compared_first(cases, options):
-        _same_at(program, plain_text.program(dict(case.params)), case)
     ordered = tuple(sorted(settings, key=lambda s: s != default))
     check = check_case(program, cases, options.check_at)
-    return ProgramTask(text.with_defines(fixed), chosen, program, select, ordered, cases, check, options.seed)
+    task = TuningTask(
+        text.with_defines(fixed), chosen, build_graph(program), (), cases, {PROGRAM: ordered}, check, options.seed,
+        select=select,
+    )  # fmt: skip
+    for case in compared_first(cases, options):
+        task.require_same_at(case)
+    return task
+
+
+def selected(task: TuningTask) -> ProgramSelect:
+    """The `select` of a task of whole programs."""
+    assert task.select is not None
+    return task.select
 
 
 def _values(program: Program, select: ProgramSelect, several: Mapping[str, str]) -> dict[str, tuple[Value, ...]]:
@@ -319,12 +321,6 @@ def _legal(build: Callable[[dict[str, Value]], Program], values: Mapping[str, Se
     return tuple(out)
 
 
-def _same_at(program: Program, other: Program, case: Case) -> None:
-    """One compiled program must serve all sizes."""
-    if compiled_part(program) != compiled_part(other):
-        raise another_program(case)
-
-
 # ---- what is learned ----
 
 
@@ -344,15 +340,15 @@ class LearnedPlans:
     left_out: Mapping[Case, float] = field(default_factory=dict)
 
 
-def learn(task: ProgramTask, method: str, samples: Samples, data: Data) -> LearnedPlans:
+def learn(task: TuningTask, method: str, samples: Samples, data: Data) -> LearnedPlans:
     """Select few plans, by rule, that are within the noise of the best at each size, and the one that is best on
     average; train the selector on their gains."""
     from dagc.choice.learners.knn import nearest  # loads msgspec
     from dagc.choice.methods import fit  # loads msgspec
     from dagc.study.train import best_on_average, merged, shares_of  # loads msgspec
 
-    complete = measured(samples, task.settings, data)
-    notes, names = list(complete.notes), task.select.data
+    complete = measured(samples, task.plans, data)
+    notes, names = list(complete.notes), selected(task).data
     training = merged(complete.data, complete.times, complete.intervals, complete.failed)
     sizes, times = training.sizes, training.times
     fewest = 1 if method == "exhaustive" else FEWEST
@@ -372,7 +368,7 @@ def learn(task: ProgramTask, method: str, samples: Samples, data: Data) -> Learn
         selector = fit(method, names, sizes, numbers, task.seed, worth, seconds)
     except UsageError as error:
         return LearnedPlans(method, None, (), "", (*notes, f"no chooser: {error.message}"))
-    default = [complete.settings.index(task.default)] * len(sizes) if task.default in complete.settings else None
+    default = [complete.settings.index(task.plans[0])] * len(sizes) if task.plans[0] in complete.settings else None
     note, regrets = left_out(selector, names, training, task.seed, {"default": default} if default else {})
     at = {p: regrets.get(row, math.nan) for p, row in zip(complete.cases, complete.data, strict=True)}
     return LearnedPlans(method, selector, settings, selector.text, (*notes, note), at)
@@ -406,7 +402,9 @@ def learned_from(merged: Tuned, first: Tuned, text: ProgramText) -> dict[str, An
     cases = tuple(sorted({cell.case for cell in samples}))
     chosen = choose_target(merged.facts.target or None, merged.facts.arch or None)
     seed = first.runs[0].seed
-    task = ProgramTask(text, chosen, program, select, tuple(settings), cases, cases[0], seed)
+    task = TuningTask(
+        text, chosen, build_graph(program), (), cases, {PROGRAM: tuple(settings)}, cases[0], seed, select=select
+    )
     data = {
         p: tuple(one.features[PROGRAM][n] for n in select.data) for p, one in inputs_of(merged, select.data).items()
     }
@@ -416,11 +414,12 @@ def learned_from(merged: Tuned, first: Tuned, text: ProgramText) -> dict[str, An
     return chooser_record(task, learned)
 
 
-def chooser_record(task: ProgramTask, learned: LearnedPlans) -> dict[str, Any]:
+def chooser_record(task: TuningTask, learned: LearnedPlans) -> dict[str, Any]:
     """The record of a selector in a tuned file."""
     assert learned.selector is not None
     return {
-        "method": learned.method, "why": learned.why, "names": list(task.select.names), "data": list(task.select.data),
+        "method": learned.method, "why": learned.why, "names": list(selected(task).names),
+        "data": list(selected(task).data),
         "settings": [dict(s) for s in learned.settings], "selector": learned.selector.to_json(),
     }  # fmt: skip
 
@@ -431,7 +430,7 @@ def _table(plans: PlanCases, learned: LearnedPlans, notes: Sequence[str], output
     data = plans.data
     return Tuning(
         tuple(_line(task, learned, p, samples, data[p]) for p in task.cases if p in data),
-        f"{_grade(task)}; {len(task.settings)} programs",
+        f"{_grade(task)}; {len(task.plans)} programs",
         learned.method,
         len(samples),
         tuple(measured.failures),
@@ -443,15 +442,15 @@ def _table(plans: PlanCases, learned: LearnedPlans, notes: Sequence[str], output
     )
 
 
-def _grade(task: ProgramTask) -> str:
+def _grade(task: TuningTask) -> str:
     host = task.chosen.target is Target.HOST
     return "host target: programs run on the CPU, and their times do not apply to a GPU" if host else "with a GPU"
 
 
 def _line(
-    task: ProgramTask, learned: LearnedPlans, case: Case, samples: Samples, data: tuple[float, ...]
+    task: TuningTask, learned: LearnedPlans, case: Case, samples: Samples, data: tuple[float, ...]
 ) -> KernelResult:
-    chosen = task.default
+    chosen = task.plans[0]
     if learned.selector is not None:
         chosen = learned.settings[learned.selector.choose(data)]
     best = best_choice(samples, PROGRAM, case)
@@ -461,7 +460,7 @@ def _line(
         return sample.value if sample is not None else math.nan
 
     return KernelResult(
-        PROGRAM, case, task.default, chosen, best, seconds(task.default), seconds(chosen),
+        PROGRAM, case, task.plans[0], chosen, best, seconds(task.plans[0]), seconds(chosen),
         seconds(best) if best is not None else math.nan, learned.why or "the default",
         case in learned.left_out, learned.left_out.get(case, math.nan),
     )  # fmt: skip
@@ -488,7 +487,7 @@ def tune_program(
         plans.begin()
         began = time.monotonic()
         plans.check()
-        notes = [*plans.notes, *label(plans, {PROGRAM: Asked(method, task.select.data)}, options), *plans.remarks]
+        notes = [*plans.notes, *label(plans, {PROGRAM: Asked(method, selected(task).data)}, options), *plans.remarks]
         plans.known.measured.seconds = time.monotonic() - began
         learned = learn(plans.right, method, plans.samples, plans.data)
         if plans.records is not None and learned.selector is not None:
@@ -496,7 +495,7 @@ def tune_program(
         return _table(plans, learned, notes, output)
 
 
-def _tunable(text: ProgramText, options: TuneOptions) -> ProgramTask:
+def _tunable(text: ProgramText, options: TuneOptions) -> TuningTask:
     """The task. Raises UsageError for several ranks, and if nothing can run here."""
     if options.ranks > 1:
         raise UsageError(
@@ -504,41 +503,27 @@ def _tunable(text: ProgramText, options: TuneOptions) -> ProgramTask:
             "drop -n, or name a kernel with --kernel",
         )
     task = program_task(text, options)
-    require_runs(_as_unit_plan(task), "whole programs")
+    require_runs(task, "whole programs")
     return task
 
 
 @contextmanager
 def _opened(
-    task: ProgramTask,
+    task: TuningTask,
     output: str | Path | None,
     options: TuneOptions,
     progress: Progress | None,
     training: bool = True,
 ) -> Iterator[PlanCases]:
     """The cases of a task, with the measurements and checks of a resumed file. `training`: else it only evaluates."""
-    with ExitStack() as stack:
-        folder = stack.enter_context(scratch_directory("dagc-tune-"))
-        records = None
-        if output is not None:
-            records = stack.enter_context(open_records(_as_unit_plan(task), output, options, 0))
-        known, before = _before(task, records, options)
-        objective = objective_for(options.objective or before, task.chosen.target.value, task.program)
-        if not objective.is_time and task.program.until is not None:
-            raise UsageError(
-                f"objective {objective.text}: of a program with `until` the time of the whole repetition is measured",
-                "drop --objective, or name a kernel with --kernel",
-            )
-        notes = minimise(records, known.measured, objective, {(PROGRAM, p) for p in task.cases} if training else None)
-        service = stack.enter_context(Service(WorkerLink(1), watchdog=options.watchdog))
-        plans = PlanCases(task, folder, Session(options, objective, service, known, records, progress))
-        plans.notes += [*filter(None, [records.note if records is not None else ""]), *notes]
-        stack.enter_context(plans.prefetch)
-        yield plans
+    with begun(task, output, options, progress, training) as session:
+        plans = PlanCases(session)
+        with plans.prefetch:
+            yield plans
 
 
-def _method(task: ProgramTask, options: SiteOptions) -> str:
-    method = options.method or task.select.method
+def _method(task: TuningTask, options: SiteOptions) -> str:
+    method = options.method or selected(task).method
     if method not in METHODS:
         whose = "" if options.method else f", which the program's `select ... with {method}` requests"
         raise UsageError(
@@ -548,34 +533,7 @@ def _method(task: ProgramTask, options: SiteOptions) -> str:
     return method
 
 
-def _as_unit_plan(task: ProgramTask) -> Any:
-    """The plan in the form of kernel tuning, from which the record of a run is made."""
-    graph = build_graph(task.program)
-    return TuningTask(task.text, task.chosen, graph, (), task.cases, {}, task.cases[0], task.seed)
-
-
-def _before(task: ProgramTask, records: Records | None, options: TunedFileOptions) -> tuple[Known, str]:
-    """The measurements of a resumed file, and its objective. Stores the conditions that must not differ."""
-    known, objective = Known(Measurements({}, {}, [])), "time"
-    if records is None:
-        return known, objective
-    now = fixed_choices(task.program, task.select.names, [n for p in task.cases for n, _ in p.params])
-    if options.resume:
-        before = records.tuned()
-        objective = before.facts.objective
-        if before.facts.program is not None:
-            check_fixed(records.path, before.facts.program, now)
-        known.inputs = inputs_of(before, task.select.data)
-        samples = {c: sample for c, sample in before.samples if c.site == PROGRAM and c.case in known.inputs}
-        checks = {key: failure for key, failure in before.checks.items() if key[0] == PROGRAM}
-        known.measured = Measurements(samples, checks, [])
-    records.set_fact(PROGRAM, now)
-    records.set_fact("arch", task.chosen.arch)
-    records.set_fact("target", task.chosen.target.value)
-    return known, objective
-
-
-def _enough(method: str, task: ProgramTask, known: Iterable[Case], options: TuneOptions) -> None:
+def _enough(method: str, task: TuningTask, known: Iterable[Case], options: TuneOptions) -> None:
     sizes = max(len({*task.cases, *known}), (options.samples or 0) if options.active else 0)
     if method != "exhaustive" and sizes < FEWEST:
         raise UsageError(
@@ -606,13 +564,13 @@ def evaluate_program(
             raise nothing_evaluated(plans.known.measured.failures)
         known = plans.known.inputs
         orders = [chooser.order(known[p].values) for p in done]
-        chosen = [[task.settings.index(chooser.settings[i]) for i in order] for order in orders]
+        chosen = [[task.plans.index(chooser.settings[i]) for i in order] for order in orders]
         judged = judge(
             [p.text for p in done], [times_at(plans, PROGRAM, p) for p in done], chosen, 0,
             noises(plans, PROGRAM, done), sizes=[known[p].elements for p in done],
             failures=[failures_at(plans, PROGRAM, p) for p in done],
         )  # fmt: skip
         return Evaluation(
-            (Evaluated(PROGRAM, judged, task.settings),), _grade(task), len(done), tuple(plans.known.measured.failures),
+            (Evaluated(PROGRAM, judged, task.plans),), _grade(task), len(done), tuple(plans.known.measured.failures),
             (*notes, *partly, *plans.remarks, *task.text.changed()), time.monotonic() - began,
         )  # fmt: skip

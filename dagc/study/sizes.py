@@ -25,7 +25,6 @@ from dagc.lab.launches import Timing
 from dagc.measure.metrics import objective_for, observed, of_results
 from dagc.measure.service import Service, WorkerLink
 from dagc.stages.options import LimitOptions, Progress, TuneOptions, searching
-from dagc.store.settings import FACT, values_fixed
 from dagc.study.choosers import (
     Asked,
     AtSizes,
@@ -47,10 +46,9 @@ from dagc.study.gpu import (
     hardware_at_hand,
     unmeasured,
 )
-from dagc.study.inputs import asked_cells, keep, minimise, open_records, resumed
+from dagc.study.inputs import asked_sites, conditions, flush_of, keep, known_before, minimise, open_records
 from dagc.study.measure import Measuring, Recording, Searching, Wanted, computed_features
 from dagc.study.prepare import (
-    DEFAULT_FLUSH,
     Prepared,
     TuningTask,
     assumed,
@@ -249,20 +247,17 @@ def _prior(
 def _recording(request: TuneRequest, known: ChooserInputs) -> Iterator[Recording]:
     """Keeps what is measured, with the measurements of earlier runs if these are resumed."""
     ready, task, options = known.ready, known.ready.task, request.options
-    flush = DEFAULT_FLUSH if options.flush and task.chosen.target is Target.CUDA else 0
-    measurements = Measurements({}, {}, list(ready.failures))
-    output = request.output
+    flush, output = flush_of(task, options), request.output
     with open_records(task, output, options, flush) if output is not None else nullcontext() as records:
+        measured = known_before(records, task, flush, options.resume).measured
+        earlier = {cell: sample for cell, sample in measured.samples.items() if cell.site in task.settings}
+        measured.failures += [*ready.failures, *failures_before(earlier)]
         if records is not None:
             ready.notes += filter(None, [records.note])
-            if options.resume:
-                measurements.samples, measurements.checks = resumed(records, task, flush)
-                ops = {u.op for u in task.units}
-                earlier = {cell: sample for cell, sample in measurements.samples.items() if cell.site in ops}
-                measurements.failures += failures_before(earlier)
-            records.set_fact(FACT, values_fixed(task.program))
-        ready.notes += minimise(records, measurements, known.objective, asked_cells(task))
-        yield Recording(measurements, records, request.progress, flush, task.check_at)
+            for key, value in conditions(task).items():
+                records.set_fact(key, value)
+        ready.notes += minimise(records, measured, known.objective, asked_sites(task))
+        yield Recording(measured, records, request.progress, flush, task.check_at)
 
 
 def _learned(request: TuneRequest, known: ChooserInputs, search: AcrossSizes, recording: Recording) -> Tuning:

@@ -599,7 +599,7 @@ def untrained(asked: Sequence[Case], tuned: Tuned, programs: bool = False) -> tu
     return cases, len(trained), [f"{p.text}: skipped: the file was trained on it" for p in asked if p in trained]
 
 
-def measured_in_full(inputs: Visits[Any], visited: Sequence[Case]) -> tuple[list[Case], list[str]]:
+def measured_in_full(inputs: Visits, visited: Sequence[Case]) -> tuple[list[Case], list[str]]:
     """The visited inputs at which every answer was tried, and a note on the others."""
     done = [p for p in visited if inputs.complete(p)]
     left = len(visited) - len(done)
