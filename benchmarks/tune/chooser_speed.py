@@ -24,10 +24,11 @@ import numpy as np
 
 from benchmarks.tune.variants import read_table
 from dagc import api
-from dagc.choice.choose import Chooser, c_head, emitted
+from dagc.choice.choose import Chooser, emitted
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.methods import LEARNED
 from dagc.choice.models import unit_chooser
+from dagc.choice.selector import c_head
 from dagc.perf.evaluate import PartialEvaluator
 from dagc.perf.hardware import load_hardware
 from dagc.study.train import merged, train

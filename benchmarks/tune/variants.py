@@ -35,6 +35,7 @@ from benchmarks.tune.curve import curve
 from dagc.base.errors import UsageError
 from dagc.choice.feature import SelectorFeature
 from dagc.choice.methods import LEARNED
+from dagc.choice.selector import compile_together
 from dagc.choice.types import PROGRAM, Case, settings_text
 from dagc.ir.program import CodeText, Program
 from dagc.ir.sym import Var, free
@@ -160,11 +161,14 @@ def listed(table: Table, path: str) -> list[int]:
 def held_out(table: Table, method: str, parts: Sequence[Sequence[int]], seed: int = 0, learned: bool = False) -> Judged:
     """`learned`: trained on what the file learned from; otherwise on all but the fold. Judged at the folds alone."""
     chosen: dict[int, int | Sequence[int]] = {}
+    selectors = []
     for fold in parts:
         kept = table.learned if learned else [i for i in range(len(table.inputs)) if i not in set(fold)]
         noise = [[(1 - NOISE / 2, 1.0, 1 + NOISE / 2)]] * len(kept)
         known = merged([table.vectors[i] for i in kept], [table.times[i] for i in kept], noise)
-        selector = train(method, table.features, known, seed)
+        selectors.append(train(method, table.features, known, seed))
+    compile_together(selectors)
+    for fold, selector in zip(parts, selectors, strict=True):
         for i in fold:
             chosen[i] = selector.order(table.vectors[i])
     at = sorted(chosen)

@@ -12,10 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dagc.base.sample import Sample
-from dagc.choice.selector import Scale, scales_of
+from dagc.choice.selector import Scale, scales_of, shares, trained_ranges
 from dagc.choice.types import Case, Cell, Settings
 
-SHARE_BITS = 21  # of a feature's share of the measured range, as `dagc_share` in C computes it
 EVERYWHERE = 2**63 - 1  # the radius of an answer that worked nowhere
 PENALTY = 1e6  # factor of the expected time of an avoided answer, where ops are placed together
 
@@ -79,22 +78,14 @@ class Avoided:
         if not ever or not known:
             return cls(ever=ever)
         scales = scales_of([rows[i] for i in known])
-        at = [tuple(s.coordinate(v) for s, v in zip(scales, rows[i], strict=True)) for i in known]
-        lows = tuple(map(min, zip(*at, strict=True)))
-        widths = tuple(max(column) - low or 1 for column, low in zip(zip(*at, strict=True), lows, strict=True))
-        empty = cls(scales, lows, widths, (), ever)
-        places = {i: empty.place(rows[i]) for i in known}
+        lows, widths = trained_ranges([rows[i] for i in known], scales)
+        places = dict(zip(known, shares([rows[i] for i in known], scales, lows, widths), strict=True))
         regions = {
             FailureRegion(answer, places[i], min((_apart(places[i], places[k]) for k in known if answer in worked[k]),
                                           default=EVERYWHERE))
             for i in known for answer in failed[i]
         }  # fmt: skip
         return cls(scales, lows, widths, tuple(sorted(regions, key=lambda r: (r.answer, r.centre))), ever)
-
-    def place(self, x: Sequence[float]) -> tuple[int, ...]:
-        """The shares of finite features, in units of 2**-21."""
-        parts = zip(self.scales, x, self.lows, self.widths, strict=True)
-        return tuple((min(max(s.coordinate(v) - low, 0), width) << SHARE_BITS) // width for s, v, low, width in parts)
 
     def at(self, x: Sequence[float]) -> frozenset[int]:
         """The answers to avoid for a vector of features."""
@@ -104,7 +95,7 @@ class Avoided:
             return frozenset(self.ever)
         if not self.regions:
             return frozenset()
-        here = self.place(x)
+        (here,) = shares([x], self.scales, self.lows, self.widths)
         apart = ((region, _apart(here, region.centre)) for region in self.regions)
         return frozenset(region.answer for region, far in apart if far == 0 or far < region.radius)
 

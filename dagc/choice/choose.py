@@ -1,4 +1,5 @@
-"""Choosers: the answer of a site for a vector of features. One decision rule, in Python and in C.
+"""Choosers: the answer of a site for a vector of features. One decision rule, in C: emitted programs have it, and
+Python compiles and calls the same text.
 
 A chooser has a model (a rational program for the time of a launch), measured bests, a selector, or several of these:
 
@@ -20,65 +21,57 @@ warns.
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from dagc.choice.avoid import PENALTY, Avoided, Tried
+from dagc.choice.compiled import library
 from dagc.choice.feature import SelectorFeature
 from dagc.choice.legal import legal_settings, op_of, op_under, unit_of
-from dagc.choice.selector import EXP2, EXP2_FRACTION, FRACTION, LOG2, LOG2_FRACTION, Extent, Selector
+from dagc.choice.selector import Extent, Selector, c_head
 from dagc.choice.types import Settings, Site, SiteKind, Unit
 from dagc.ir.names import mangle, set_apart
 from dagc.ir.plan import FAR, VARIANT, ChoiceCall, EmittedChoosers, answers_of
 from dagc.ir.program import Device, Graph
 from dagc.ir.sym import Number
-from dagc.perf.cprint import BATCH_HELPERS, HELPERS, batch_to_c, identifier, padded_count, split, to_c
+from dagc.perf.cprint import batch_to_c, identifier, padded_count, split, to_c
 from dagc.perf.evaluate import PartialEvaluator, evaluate_all
 from dagc.perf.program import RationalProgram
 
 # ---- in C99 ----
 
 
-def c_head() -> str:
-    """Definitions shared by all choosers of a file."""
-    from dagc.emit.render import render  # loads jinja2
-
-    helpers = HELPERS + BATCH_HELPERS
-    return render(
-        "choice/head.h.j2", helpers=helpers, fraction=FRACTION, exp2=EXP2, exp2_fraction=EXP2_FRACTION, log2=LOG2,
-        log2_fraction=LOG2_FRACTION,
-    )  # fmt: skip
-
-
-def chooser_c(chooser: Chooser, margin: float) -> str:
+def chooser_c(chooser: Chooser, *, ordered: bool = False) -> str:
     """C99: `static inline dagc_choice dagc_choose_SITE(const double* features)`; `c_head` goes before it.
 
-    A second call with the same features returns the stored answer. `margin`: the fraction by which another setting must
-    be faster, by the model, than the best of the nearest measured case.
+    A second call with the same features returns the stored answer. `ordered`: with `dagc_order_SITE` also where an
+    emitted program does not need it.
     """
     from dagc.emit.render import render  # loads jinja2
 
     site, name, n = chooser.site, chooser.site.identifier, len(chooser.site.answers)
+    ordered = ordered or chooser.guarded
     data, functions = chooser.data, []
     programs = {"time": chooser.model, "launchable": chooser.launchable}
     calls = {what: _call(chooser, what, program) if program else "" for what, program in programs.items()}
     functions += [to_c(program, f"dagc_{what}_{name}") for what, program in programs.items() if program is not None]
     selector = chooser.selector
     if selector is not None:
-        functions.append(selector.c_text(name, ranked=chooser.guarded or bool(chooser.avoided.ever)))
+        functions.append(selector.c_text(name, ranked=ordered or bool(chooser.avoided.ever)))
     whole = sorted(parameters_of(chooser.model, chooser.launchable) & set(data))
     batch = _batch(chooser, whole)
     launch = site.kind is SiteKind.LAUNCH
     return render(
         "choice/chooser.h.j2", what=site.name, name=name, n=n, function=site.function, table=site.table,
-        features=data, functions=functions, margin=repr(1 + margin), padded=padded_count(n), **calls, **batch,
+        features=data, functions=functions, margin=repr(1 + MARGIN), padded=padded_count(n), **calls, **batch,
         answers=[site.row(i) for i in range(n)] if launch else [],
         text=site.label, texts=[site.text(i) for i in range(n)] if launch else [],
-        guarded=chooser.guarded, order=site.order if chooser.guarded else "", least_sure=chooser.least_sure, far=FAR,
+        guarded=chooser.guarded, order=site.order if ordered else "", least_sure=chooser.least_sure, far=FAR,
         columns=[
             {"name": _column(chooser, c), "type": _column_type(c), "values": [_number(v) for v in vs]}
             for c, vs in chooser.columns
@@ -146,7 +139,7 @@ def _number(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
-# ---- in Python ----
+# ---- choosers ----
 
 
 # Determined on exhaustive measurements of an H200: the mean regret is least if the best of one size is kept unless the
@@ -180,7 +173,7 @@ class Anchor:
     chosen: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Chooser:
     """Chooses an answer of a site by a vector of features.
 
@@ -234,37 +227,39 @@ class Chooser:
 
     def times(self, values: Mapping[str, Number]) -> list[float]:
         """The model's time of each setting in cycles; infinite where it cannot be launched."""
-        assert self.model is not None
-        sizes = self._sizes(values)
-        times = _over_answers(self.model, self.columns)(sizes)
-        good = self.can_launch(values)
-        return [float(t) if g else float("inf") for t, g in zip(_broadcast(times, len(good)), good, strict=True)]
+        import numpy as np
 
-    def can_launch(self, values: Mapping[str, Number]) -> list[bool]:
-        """Whether each setting can be launched at the sizes; true for all if nothing is known about it."""
-        n = len(self.site.answers)
-        if self.launchable is None:
-            return [True] * n
-        good = _over_answers(self.launchable, self.columns)(self._sizes(values))
-        return [bool(g == 1) for g in _broadcast(good, n)]
+        assert self.model is not None
+        sizes, n = self._sizes(values), len(self.site.answers)
+        times = np.broadcast_to(_over_answers(self.model, self.columns)(sizes), n)
+        if self.launchable is not None:
+            times = np.where(_over_answers(self.launchable, self.columns)(sizes) == 1, times, math.inf)
+        return [float(t) for t in times]
 
     @property
     def predicts(self) -> bool:
         """Whether `predict` gives times."""
         return self.selector is not None and self.selector.predicts
 
+    @cached_property
+    def _loaded(self) -> ctypes.CDLL:
+        from dagc.emit.render import render  # loads jinja2
+
+        text = c_head() + chooser_c(self, ordered=True)
+        return library(render("choice/decided.c.j2", text=text, site=self.site, predicts=self.predicts))
+
+    def _call(self, name: str, values: Mapping[str, Number], out: Any) -> Any:
+        """Raises MissingTool without a C compiler."""
+        here = self.vector(values)
+        return getattr(self._loaded, f"dagc_{name}")((ctypes.c_double * len(here))(*here), out)
+
     def predict(self, values: Mapping[str, Number]) -> tuple[float, ...]:
         """The expected seconds of each answer, by a selector that predicts times; constraints are ignored. Infinite for
         an answer that was never timed, and for all answers if a feature is not finite; PENALTY times as long for an
         answer that failed at inputs like this one."""
-        assert self.selector is not None
-        here = dict(zip(self.data, self.vector(values), strict=True))
-        if not all(map(math.isfinite, here.values())):
-            return (math.inf,) * len(self.site.answers)
-        seconds = self.selector.seconds([here[n] for n in self.selector.data])
-        failed = self.failed(values)
-        factors = (PENALTY if i in failed else 1.0 for i in range(len(self.site.answers)))
-        return tuple(seconds.get(i, math.inf) * factor for i, factor in enumerate(factors))
+        seconds = (ctypes.c_double * len(self.site.answers))()
+        self._call("expected", values, seconds)
+        return tuple(seconds)
 
     def failed(self, values: Mapping[str, Number]) -> frozenset[int]:
         """The answers that failed at inputs like this one in training."""
@@ -276,65 +271,15 @@ class Chooser:
 
     def decide(self, values: Mapping[str, Number]) -> tuple[int, Reason]:
         """The number of the answer, and why it is taken."""
-        answer, reason = self._wanted(values)
-        failed = self.failed(values)
-        if answer not in failed:
-            return answer, reason
-        others = (*self._ranked(values, reason is not Reason.NOT_FINITE), *range(len(self.site.answers)))
-        good = self.can_launch(values) if reason is not Reason.NOT_FINITE else [True] * len(self.site.answers)
-        other = next((i for i in others if i not in failed and good[i]), None)
-        return (0, Reason.FAILED) if other is None else (other, Reason.AVOIDED)
-
-    def _ranked(self, values: Mapping[str, Number], known: bool) -> tuple[int, ...]:
-        """The answers of the selector in its order, if the features are `known`."""
-        if self.selector is None or not known:
-            return ()
-        here = dict(zip(self.data, self.vector(values), strict=True))
-        return self.selector.order([here[n] for n in self.selector.data])
-
-    def _wanted(self, values: Mapping[str, Number]) -> tuple[int, Reason]:
-        """As `decide`, whether or not the answer failed."""
-        here = self.vector(values)
-        if not all(map(math.isfinite, here)):
-            return 0, Reason.NOT_FINITE
-        nearest = self._nearest(here)
-        if nearest is not None and nearest.data == here:
-            return nearest.chosen, Reason.CHOSEN
-        by_name = dict(zip(self.data, here, strict=True))
-        sure = 1.0
-        if self.selector is not None:
-            wanted, sure = self.selector.ask([by_name[n] for n in self.selector.data])
-            answer = self._launched(wanted, values)
-        elif self.model is not None:
-            answer = self._modelled(nearest, values)
-        else:
-            answer = self._launched(nearest.chosen if nearest is not None else 0, values)
-        if not self.guarded:
-            return answer, Reason.CHOSEN
-        if max(self.extent.beyond(by_name).values(), default=1.0) > FAR:
-            return 0, Reason.OUTSIDE
-        return (0, Reason.UNSURE) if sure < self.least_sure else (answer, Reason.CHOSEN)
+        reason = (ctypes.c_int * 1)()
+        return int(self._call("decided", values, reason)), list(Reason)[reason[0]]
 
     def order(self, values: Mapping[str, Number]) -> tuple[int, ...]:
         """All answers, the best first: that of `decide`, then those of the selector in its order, then the rest; last
         those that failed at inputs like this one. If a `require` of an answer does not hold, the next one is taken."""
-        answer, reason = self.decide(values)
-        here, failed = self.vector(values), self.failed(values)
-        known = reason in (Reason.CHOSEN, Reason.AVOIDED) and all(map(math.isfinite, here))
-        every = dict.fromkeys((answer, *self._ranked(values, known), *range(len(self.site.answers))))
-        return tuple(sorted(every, key=lambda i: i in failed))
-
-    def _launched(self, wanted: int, values: Mapping[str, Number]) -> int:
-        """The answer, or the first that can be launched."""
-        good = self.can_launch(values)
-        return next((i for i in (wanted, *range(len(good))) if good[i]), wanted)
-
-    def _modelled(self, nearest: Anchor | None, values: Mapping[str, Number]) -> int:
-        times = self.times(values)
-        best = min(range(len(times)), key=lambda i: times[i])
-        if nearest is not None and times[nearest.chosen] <= (1 + MARGIN) * times[best]:
-            return nearest.chosen
-        return best
+        order = (ctypes.c_int * len(self.site.answers))()
+        self._call("ordered", values, order)
+        return tuple(order)
 
     def ranked(self, values: Mapping[str, Number]) -> list[int]:
         """The answers that can be launched: fastest first by the model, or in the order of the list without one."""
@@ -361,22 +306,11 @@ class Chooser:
         vector = zip(self.data, self.vector(values), strict=True)
         return {name: int(v) for name, v in vector if math.isfinite(v)}
 
-    def _nearest(self, here: tuple[float, ...]) -> Anchor | None:
-        best, least = None, 0.0
-        for anchor in self.anchors:
-            distance = 1.0
-            for a, b in zip(anchor.data, here, strict=True):
-                low, high = min(a, b), max(a, b)
-                distance *= high / low if low > 0 else 1 + (high - low)
-            if best is None or distance < least:
-                best, least = anchor, distance
-        return best
-
     # ---- in C ---------------------------------------------------------------------------------
 
     def c_text(self) -> str:
         """`dagc.choice.choose.chooser_c` of this chooser."""
-        return chooser_c(self, MARGIN)
+        return chooser_c(self)
 
     @property
     def choice(self) -> ChoiceCall:
@@ -400,12 +334,6 @@ def _arrays(program: RationalProgram, columns: tuple[tuple[str, tuple[float, ...
 
     names = {p.name for p in program.parameters}
     return {n: np.array(v) for n, v in columns if n in names}
-
-
-def _broadcast(values: Any, n: int) -> Any:
-    import numpy as np
-
-    return np.broadcast_to(values, n)
 
 
 def emitted(choosers: Sequence[Chooser]) -> EmittedChoosers:

@@ -33,13 +33,6 @@ class Leaf(NamedTuple):
 Node: TypeAlias = Answer | Leaf | Split
 
 
-def find_leaf(node: Node, x: Sequence[float]) -> Answer | Leaf:
-    """The leaf of a vector of features."""
-    while isinstance(node, Split):
-        node = node.low if x[node.index] <= node.most else node.high
-    return node
-
-
 def with_fixed(node: Node, fixed: Mapping[int, float], places: Mapping[int, int]) -> Node:
     """A tree for vectors without the features at `fixed`, which have these values. `places`: indices of the others in
     these vectors."""
@@ -92,15 +85,19 @@ def from_scikit(tree: Any, scales: Sequence[Scale], leaf: Callable[[int], Answer
 
     Splits with equal sides are removed.
     """
+    import numpy as np
+
+    most = np.zeros(len(tree.feature))
+    for index, scale in enumerate(scales):
+        at = tree.feature == index
+        most[at] = scale.largest_below(tree.threshold[at])
+    sides = tree.children_left.tolist(), tree.children_right.tolist()
 
     def node(i: int) -> Node:
-        if tree.children_left[i] < 0:
+        if sides[0][i] < 0:
             return leaf(i)
-        low, high = node(int(tree.children_left[i])), node(int(tree.children_right[i]))
-        if low == high:
-            return low
-        index = int(tree.feature[i])
-        return Split(index, scales[index].largest_below(float(tree.threshold[i])), low, high)
+        low, high = node(sides[0][i]), node(sides[1][i])
+        return low if low == high else Split(int(tree.feature[i]), float(most[i]), low, high)
 
     return node(0)
 

@@ -1,18 +1,21 @@
 """Learned selectors: functions from a vector of features (float64) to the number of a choice.
 
-Selectors work on coordinates: integers that `Scale` computes from the features without rounding errors. Python and C
-therefore compare the same numbers, and ties do not depend on a mathematical library.
+Selectors work on coordinates: integers that `Scale` computes from the features without rounding errors, so ties do not
+depend on a mathematical library. There is one implementation of both, the C code of emitted programs
+(`templates/choice`): Python compiles it once and calls it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from dagc.base.errors import UsageError, counted
+from dagc.choice.compiled import library
 from dagc.choice.types import Case
 from dagc.ir.plan import FAR
 from dagc.ir.program import Program
@@ -21,10 +24,10 @@ FEWEST = 3  # training points
 FRACTION = 22  # fractional bits of a coordinate: a squared distance in one dimension is below 2**58
 UNIT = 1 << FRACTION
 MOST_FEATURES = 16  # so that the sum of the squares stays below 2**63
+SHARE_BITS = 21  # of a feature's share of its trained range: `dagc_share` in C
+EXP2_FRACTION = 24  # fractional bits of a power of two in C: `dagc_exp2`
 _LARGEST = 2.0**63  # larger features count as this
 _SPREAD = 8  # units of a linear feature over its trained range, as if its logarithm spanned a factor of 2**8
-_LOG_NEAR, _LINEAR_NEAR = 2.0**-28, 2.0**-45  # relative error bound of the formula for the feature of a coordinate
-_UNREAD = 21  # the last bits of a mantissa, which `log2_fixed` does not read
 _BEYOND = 16  # number of widths outside of that range at which values are clamped
 
 
@@ -59,97 +62,58 @@ class Scale:
         width = (self.high - self.low) or 1.0
         return self.low - _BEYOND * width, self.high + _BEYOND * width
 
-    def coordinate(self, x: float) -> int:
-        """The coordinate of a finite feature; monotonic in the feature."""
-        low, high = self.limits
-        x = min(max(x, low), high)
-        return log2_fixed(x) if self.kind == "log" else math.floor((x - self.low) * self.factor)
+    def coordinates(self, x: Any, *, near: bool = False) -> Any:
+        """The coordinates of finite features, shape (n,), as int64; monotonic in the feature. `near`: within two units,
+        which is quicker and not necessarily monotonic."""
+        return self._called("dagc_coordinates", x, "float64", "int64", near)
 
-    def near(self, x: float) -> int:
-        """The coordinate within two units; not necessarily monotonic in the feature."""
-        return log2_near(min(max(x, self.low), _LARGEST)) if self.kind == "log" else self.coordinate(x)
+    def coordinate(self, x: float, *, near: bool = False) -> int:
+        """`coordinates` of one feature."""
+        return int(self.coordinates([x], near=near)[0])
 
-    def largest_below(self, threshold: float) -> float:
-        """The largest feature whose coordinate, in units, is at most the threshold."""
-        least, most = self.limits
-        first = math.floor(threshold * UNIT) + 1  # the first coordinate above
-        if not self.coordinate(least) < first <= self.coordinate(most):
-            return most if self.coordinate(most) < first else least
-        log = self.kind == "log"
-        about = 2.0 ** (first / UNIT) if log else self.low + first / self.factor
-        width = _LOG_NEAR * about if log else _LINEAR_NEAR * (abs(about) + abs(least) + abs(most))
-        near = (max(about - width, least), min(about + width, most))
-        if not self.coordinate(near[0]) < first <= self.coordinate(near[1]):
-            near = self.limits
-        unread = _UNREAD if log else 0
-        low, high = (_bits(x) >> unread for x in near)
-        while low < high:
-            middle = low + (high - low + 1) // 2
-            if self.coordinate(_from_bits(middle << unread)) < first:
-                low = middle
-            else:
-                high = middle - 1
-        return _from_bits((low + 1 << unread) - 1)
+    def largest_below(self, thresholds: Any) -> Any:
+        """The largest features whose coordinates, in units, are at most the thresholds; shape (n,)."""
+        import numpy as np
+
+        ends = np.floor(np.asarray(thresholds, np.float64) * UNIT) + 1  # the first coordinates above
+        return self._called("dagc_largest_below", np.clip(ends, -(2**62), 2**62), "int64", "float64")
+
+    def _called(self, function: str, values: Any, given: str, returned: str, near: bool = False) -> Any:
+        import numpy as np
+
+        kind, (low, high) = 1 if self.kind == "linear" else 2 * near, self.limits
+        scale = _Scale(kind, low, high, self.low, self.factor)
+        array = np.ascontiguousarray(values, given)
+        out = np.empty(len(array), returned)
+        pointers = (ctypes.c_void_p(a.ctypes.data) for a in (array, out))
+        getattr(_arithmetic(), function)(ctypes.byref(scale), *pointers, len(array))
+        return out
 
 
-def _bits(x: float) -> int:
-    """An integer that is monotonic in the number."""
-    (bits,) = struct.unpack("<q", struct.pack("<d", x + 0.0))
-    return int(bits if bits >= 0 else -(bits & (2**63 - 1)))
+class _Scale(ctypes.Structure):
+    """As in `choice/scales.c.j2`."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int), ("low", ctypes.c_double), ("high", ctypes.c_double), ("zero", ctypes.c_double),
+        ("factor", ctypes.c_double),
+    )  # fmt: skip
 
 
-def _from_bits(bits: int) -> float:
-    magnitude: float = struct.unpack("<d", struct.pack("<q", abs(bits)))[0]
-    return magnitude if bits >= 0 else -magnitude
+@cache
+def _arithmetic() -> ctypes.CDLL:
+    """The arithmetic of coordinates in C."""
+    from dagc.emit.render import render  # loads jinja2
+
+    return library(render("choice/scales.c.j2", fraction=FRACTION, exp2_fraction=EXP2_FRACTION))
 
 
-def log2_fixed(x: float) -> int:
-    """2**22 log2(x) rounded down, within one unit; x > 0. Monotonic in x.
+def c_head() -> str:
+    """C99: definitions shared by all selectors and choosers of a file."""
+    from dagc.emit.render import render  # loads jinja2
+    from dagc.perf.cprint import BATCH_HELPERS, HELPERS  # loads numpy
 
-    The integer part is the exponent. Each squaring of the mantissa, which lies in [1, 2) and has 31 bits, gives one
-    more bit. The rounding errors of the squares add up to less than 2**-7 units, so the logarithm of the math library
-    gives the same result unless the next unit is that close.
-    """
-    near = math.log2(x) * UNIT
-    result = math.floor(near - 2.0**-7)
-    if result == math.floor(near + 2.0**-16):
-        return result
-    mantissa, exponent = math.frexp(x)
-    part, result = int(mantissa * 2.0**32), exponent - 1
-    for _ in range(FRACTION):
-        part = part * part >> 31
-        result *= 2
-        if part >> 32:
-            part >>= 1
-            result += 1
-    return result
-
-
-LOG2 = (774535969, 193787467, 62980716, 31894440, -10831372, 34829004, -23263435, 9809035)
-LOG2_FRACTION = 30  # 2**30 (1 - log2(2 - s)) on [0, 1] is s times this polynomial, whose coefficients add up to 2**30
-
-
-def log2_near(x: float) -> int:
-    """2**22 log2(x) within two units, exact at powers of 2; x > 0, not subnormal. It needs one product per coefficient,
-    `log2_fixed` one per bit."""
-    bits, one = _bits(x), 1 << LOG2_FRACTION
-    rest, part = one - (bits >> 52 - LOG2_FRACTION & one - 1), 0
-    for coefficient in reversed(LOG2):
-        part = coefficient + (part * rest >> LOG2_FRACTION)
-    return ((bits >> 52) - 1022) * UNIT - (part * rest >> 2 * LOG2_FRACTION - FRACTION)
-
-
-EXP2 = (1073741827, 744260852, 257945486, 59571873, 10398316, 1330509, 234782)  # 2**30 2**x on [0, 1]: a polynomial
-EXP2_FRACTION = 24  # fractional bits of the result of `exp2_fixed`
-
-
-def exp2_fixed(t: int) -> int:
-    """2**24 * 2**(-t / 2**22) for t >= 0, within two units. Decreasing in t."""
-    whole, rest = t >> FRACTION, UNIT - (t & (UNIT - 1))
-    result = 0
-    for coefficient in reversed(EXP2):
-        result = coefficient + (result * rest >> FRACTION)
-    return result >> (whole + 31 - EXP2_FRACTION) if whole <= EXP2_FRACTION else 0
+    helpers = HELPERS + BATCH_HELPERS
+    return render("choice/head.h.j2", helpers=helpers, fraction=FRACTION, exp2_fraction=EXP2_FRACTION)
 
 
 def scales_of(rows: Sequence[Sequence[float]]) -> tuple[Scale, ...]:
@@ -169,9 +133,10 @@ def scales_of(rows: Sequence[Sequence[float]]) -> tuple[Scale, ...]:
 class Selector:
     """A selector. Frozen; made by `dagc.choice.methods.fit`, or from the row of a tuned file.
 
-    The class of a learner defines `ask`, `answers`, `text`, `view` and `to_json`, and the fields `data` (names of the
-    features of its vector, in order), `scales` (one for each) and `least_sure`, the confidence below which the default
-    is better on average (`dagc.study.train.least_sure`). It may override `votes`.
+    The class of a learner defines `answers`, `text`, `view` and `to_json`, and the fields `data` (names of the features
+    of its vector, in order), `scales` (one for each) and `least_sure`, the confidence below which the default is better
+    on average (`dagc.study.train.least_sure`). Its template `choice/METHOD.h.j2` answers; the methods that ask it
+    raise MissingTool without a C compiler.
     """
 
     method: ClassVar[str]
@@ -189,30 +154,16 @@ class Selector:
         """All numbers that `choose` may return."""
         raise NotImplementedError
 
-    def ask(self, x: Sequence[float]) -> Answer:
-        """The choice for a vector of features, all of which are finite."""
-        raise NotImplementedError
-
-    def votes(self, x: Sequence[float]) -> Mapping[int, float]:
-        """The fraction of the evidence for each choice, at least for that of `ask`."""
-        answer = self.ask(x)
-        return {answer.label: answer.sure}
-
-    def order(self, x: Sequence[float]) -> tuple[int, ...]:
-        """The choices that it may return, the best first; the first is that of `ask`. If several are equal, the lowest
-        comes first."""
-        raise NotImplementedError
+    @property
+    def ordered(self) -> frozenset[int]:
+        """All numbers that `order` may return."""
+        return self.answers
 
     @property
     def predicts(self) -> bool:
         """Whether it predicts the time of each choice: `seconds`, and in C the function of
         `dagc.choice.choose.chooser_c`."""
         return False
-
-    def seconds(self, x: Sequence[float]) -> Mapping[int, float]:
-        """The expected time of each choice that was timed in training, in the unit of the training's times. Only for
-        selectors that predict times."""
-        raise NotImplementedError
 
     def view(self) -> dict[str, Any]:
         """The view for the template `choice/METHOD.h.j2`."""
@@ -222,18 +173,55 @@ class Selector:
         """The representation in a tuned file; `dagc.choice.methods.from_json` reads it."""
         raise NotImplementedError
 
+    def c_text(self, site: str, ranked: bool = False, votes: bool = False) -> str:
+        """C99 (and C++): `static inline int dagc_select_SITE(const double* x, double* sure)`, with its helpers. `site`:
+        its identifier. `ranked`: also `int dagc_preferred_SITE(const double* x, int* order)`, which returns the number
+        of choices and fills in `order`. `votes`: also `dagc_votes_SITE(x, votes)`, as `votes` returns them."""
+        from dagc.emit.render import render  # loads jinja2
+
+        view = {"site": site, "scales": self.scales, "ranked": ranked, "votes": votes}
+        return render(f"choice/{self.method}.h.j2", **view, **self.view())
+
+    # ---- asked in C ---------------------------------------------------------------------------
+
+    @cached_property
+    def _loaded(self) -> tuple[ctypes.CDLL, int]:
+        """The library that has the selector, and its number there."""
+        return _library_of([self]), 0
+
+    def _call(self, name: str, x: Sequence[float], out: Any) -> Any:
+        loaded, number = self._loaded
+        return getattr(loaded, f"dagc_{name}_{number}")((ctypes.c_double * len(x))(*x), out)
+
+    def ask(self, x: Sequence[float]) -> Answer:
+        """The choice for a vector of features, all of which are finite."""
+        sure = (ctypes.c_double * 1)()
+        return Answer(int(self._call("asked", x, sure)), sure[0])
+
     def choose(self, x: Sequence[float]) -> int:
         """The number of the choice."""
         return self.ask(x).label
 
-    def c_text(self, site: str, ranked: bool = False) -> str:
-        """C99 (and C++): `static inline int dagc_select_SITE(const double* x, double* sure)`, with its helpers. `site`:
-        its identifier. `ranked`: also `int dagc_preferred_SITE(const double* x, int* order)`, which returns the number
-        of choices and fills in `order`."""
-        from dagc.emit.render import render  # loads jinja2
+    def order(self, x: Sequence[float]) -> tuple[int, ...]:
+        """The choices by the evidence for them, the best first; the first is that of `ask`. Of equal ones, the lowest
+        comes first."""
+        order = (ctypes.c_int * len(self.ordered))()
+        return tuple(order[: self._call("ordered", x, order)])
 
-        view = {"site": site, "scales": self.scales, "ranked": ranked}
-        return render(f"choice/{self.method}.h.j2", **view, **self.view())
+    def votes(self, x: Sequence[float]) -> dict[int, float]:
+        """The fraction of the evidence for each choice, at least for that of `ask`."""
+        return self._of_each("voted", x)
+
+    def seconds(self, x: Sequence[float]) -> dict[int, float]:
+        """The expected time of each choice that was timed in training, in the unit of the training's times. Only for
+        selectors that predict times."""
+        return self._of_each("expected", x)
+
+    def _of_each(self, name: str, x: Sequence[float]) -> dict[int, float]:
+        """A number for each of the `answers`."""
+        values = (ctypes.c_double * (max(self.answers) + 1))()
+        self._call(name, x, values)
+        return {answer: values[answer] for answer in sorted(self.answers)}
 
     def common_json(self) -> dict[str, Any]:
         """The part of `to_json` that all selectors have. Scales of sizes are omitted, as in older files."""
@@ -243,16 +231,46 @@ class Selector:
         return common | ({"least_sure": self.least_sure} if self.least_sure else {})
 
 
-def ranked(labels: Sequence[int], scores: Sequence[int]) -> tuple[int, ...]:
-    """The labels by decreasing gain; stable for equal ones."""
-    return tuple(labels[i] for i in sorted(range(len(labels)), key=lambda i: -scores[i]))
+def compile_together(selectors: Sequence[Selector]) -> None:
+    """Compile selectors that will be asked, at once: that takes a fraction of the time of one after the other."""
+    if len(selectors) > 1:
+        loaded = _library_of(selectors)
+        for number, selector in enumerate(selectors):
+            vars(selector)["_loaded"] = loaded, number
+
+
+def _library_of(selectors: Sequence[Selector]) -> ctypes.CDLL:
+    from dagc.emit.render import render  # loads jinja2
+
+    texts = [selector.c_text(str(i), ranked=True, votes=True) for i, selector in enumerate(selectors)]
+    predicts = [selector.predicts for selector in selectors]
+    return library(render("choice/asked.c.j2", head=c_head(), selectors=texts, predicts=predicts))
 
 
 def coordinates(rows: Sequence[Sequence[float]], scales: Sequence[Scale]) -> Any:
     """The training matrix: coordinates in units, a row for each training point."""
     import numpy as np
 
-    return np.array([[s.coordinate(v) / UNIT for s, v in zip(scales, row, strict=True)] for row in rows], float)
+    columns = [s.coordinates(column) / UNIT for s, column in zip(scales, np.array(rows, float).T, strict=True)]
+    return np.ascontiguousarray(np.array(columns).T)
+
+
+def trained_ranges(rows: Sequence[Sequence[float]], scales: Sequence[Scale]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The least coordinate of each feature over the rows, and the width of its range, at least 1."""
+    columns = [scale.coordinates(column) for scale, column in zip(scales, zip(*rows, strict=True), strict=True)]
+    lows = tuple(int(column.min()) for column in columns)
+    return lows, tuple(int(column.max()) - low or 1 for column, low in zip(columns, lows, strict=True))
+
+
+def shares(
+    rows: Sequence[Sequence[float]], scales: Sequence[Scale], lows: Sequence[int], widths: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
+    """The positions of finite features in their `trained_ranges`, clamped: 0 to 2**SHARE_BITS, a row for each."""
+    columns = [
+        ((scale.coordinates(column) - low).clip(0, width) << SHARE_BITS) // width
+        for scale, column, low, width in zip(scales, zip(*rows, strict=True), lows, widths, strict=True)
+    ]
+    return tuple(zip(*(column.tolist() for column in columns), strict=True)) if columns else ((),) * len(rows)
 
 
 def check_training(data: Sequence[str], rows: Sequence[Sequence[float]], labels: Sequence[int]) -> None:

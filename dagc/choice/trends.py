@@ -1,4 +1,4 @@
-"""Trends: the first part of a regressor of times, a function of the features for each choice; the same numbers in C.
+"""Trends: the first part of a regressor of times, a function of the features for each choice.
 
 Two kinds. `LineTrend`: a line through the logarithms of features and seconds. `SumTrend`: a start, features, and maybe
 products of two of them, with factors that are not negative, as operations over a rate and bytes over a bandwidth add up
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from dagc.choice.selector import UNIT, Scale, log2_near
+from dagc.choice.selector import UNIT, Scale
 
 SLOPE = 1 << 20  # a slope of 1, so that a line is in units of ONE
 ONE = SLOPE * UNIT  # a factor of 2 in time
@@ -52,21 +52,10 @@ class LineTrend:
     starts: tuple[int, ...]
     slopes: tuple[tuple[int, ...], ...]
 
-    def logs(self, scales: Sequence[Scale], x: Sequence[float]) -> list[int]:
-        """The logarithm for each choice at a vector of features."""
-        here = [
-            min(max(scale.near(v), low), high)
-            for scale, v, low, high in zip(scales, x, self.lows, self.highs, strict=True)
-        ]
-        return [
-            start + sum(a * b for a, b in zip(row, here, strict=True))
-            for start, row in zip(self.starts, self.slopes, strict=True)
-        ]
-
     def with_fixed(self, scales: Sequence[Scale], fixed: Mapping[int, float]) -> LineTrend:
         """For vectors without the features at `fixed`, which have these values."""
         kept = [i for i in range(len(self.lows)) if i not in fixed]
-        here = {i: min(max(scales[i].near(v), self.lows[i]), self.highs[i]) for i, v in fixed.items()}
+        here = {i: min(max(scales[i].coordinate(v, near=True), self.lows[i]), self.highs[i]) for i, v in fixed.items()}
         starts = (
             s + sum(row[i] * at for i, at in here.items()) for s, row in zip(self.starts, self.slopes, strict=True)
         )
@@ -86,17 +75,6 @@ class SumTrend:
 
     most: tuple[float, ...]
     terms: tuple[tuple[Term, ...], ...]
-
-    def logs(self, scales: Sequence[Scale], x: Sequence[float]) -> list[int]:
-        """The logarithm for each choice at a vector of features."""
-        here = [shortened(min(max(v, 0.0), most)) for v, most in zip(x, self.most, strict=True)] + [1.0]
-        seconds = []
-        for terms in self.terms:
-            total = 0.0
-            for factor, i, j in terms:
-                total += factor * (here[i] * here[j])
-            seconds.append(total)
-        return [log2_near(min(max(t, SHORTEST), LARGEST)) * SLOPE for t in seconds]
 
     def with_fixed(self, scales: Sequence[Scale], fixed: Mapping[int, float]) -> SumTrend:
         """For vectors without the features at `fixed`, which have these values; exact to 17 bits."""
@@ -155,7 +133,7 @@ def trend_of(x: Any, rows: Any, logs: Any, timed: Any, seed: int = 0) -> Trend:
 
 
 def logs_of(trend: Trend, x: Any, rows: Any) -> Any:
-    """Logarithms to base 2 of seconds, shape (points, choices): `trend.logs` up to rounding. `x`, `rows` as of
+    """Logarithms to base 2 of seconds, shape (points, choices): those of the C code up to rounding. `x`, `rows` as of
     `trend_of`."""
     import numpy as np
 

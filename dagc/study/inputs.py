@@ -26,7 +26,7 @@ from dagc.base.sample import Sample
 from dagc.build.mpi import cores
 from dagc.choice.feature import offered, values_of
 from dagc.choice.legal import op_of
-from dagc.choice.selector import FEWEST
+from dagc.choice.selector import FEWEST, compile_together
 from dagc.choice.selector import number as as_json
 from dagc.choice.types import PROGRAM, Case, Cell, Settings
 from dagc.ir.plan import Target, selects_device
@@ -824,10 +824,11 @@ def _accuracy(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions, 
         vectors = [vector(inputs, op, names, p) for p in rows]
         times = [times_at(inputs, op, p) for p in rows]
         cases = tests or rows
-        chosen = []
-        for number, case in enumerate(cases):
-            known = {i: t for i, t in enumerate(times) if tests or i != number}
-            selector = trained(names, vectors, known, asked[op].method, options.seed, 0.0)
+        known = [{i: t for i, t in enumerate(times) if i != left} for left in ([None] if tests else range(len(rows)))]
+        learned = [trained(names, vectors, one, asked[op].method, options.seed, 0.0) for one in known]
+        compile_together([selector for selector in learned if selector is not None])
+        chosen: list[Sequence[int] | int] = []
+        for case, selector in zip(cases, learned * len(cases) if tests else learned, strict=True):
             x = vector(inputs, op, names, case)
             chosen.append(selector.order(x) if selector is not None and all(map(math.isfinite, x)) else 0)
         truth = [times_at(inputs, op, p) for p in cases]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
-from dagc.choice.selector import FEWEST, Answer, Extent, Selector, scales_of
+from dagc.choice.selector import FEWEST, Answer, Extent, Selector, compile_together, scales_of
 from dagc.choice.types import Case, settings_text
 from dagc.ir.plan import FAR
 from dagc.report import si
@@ -201,11 +201,12 @@ def learning_curve(method: str, names: Sequence[str], inputs: MeasuredInputs) ->
     if last <= FEWEST:
         return ()
     steps = sorted({round(FEWEST + (last - FEWEST) * k / (MOST_STEPS - 1)) for k in range(MOST_STEPS)})
+    labelled = [dict(enumerate(kept.times[:count])) for count in steps]
+    learned = [trained(names, kept.vectors, known, method, 0, kept.noise) for known in labelled]
+    selectors = {count: selector for count, selector in zip(steps, learned, strict=True) if selector is not None}
+    compile_together(tuple(selectors.values()))
     out = []
-    for count in steps:
-        selector = trained(names, kept.vectors, dict(enumerate(kept.times[:count])), method, 0, kept.noise)
-        if selector is None:
-            continue
+    for count, selector in selectors.items():
         vectors = tests.vectors or kept.vectors[count:]
         times = tests.times or kept.times[count:]
         share = judge([""] * len(vectors), times, [selector.order(x) for x in vectors], 0, kept.noise).all.percent
@@ -428,20 +429,22 @@ def left_out(
     too few."""
     from dagc.study.train import train  # loads msgspec
 
-    figures, answers, trained = [], [], 0
-    for part in parts:
-        kept = sorted(set(range(len(inputs.cases))) - set(part))
-        known = inputs.training(kept)
-        if len(known.sizes) < FEWEST:
-            left = counted(len(known.sizes), "input")
-            raise UsageError(f"{left} to train on, {FEWEST} are needed", "leave fewer out, or tune with more")
-        trained = max(trained, len(kept))
-        selector, avoided = train(method, names, known, seed, default=0), known.avoided
+    others = [sorted(set(range(len(inputs.cases))) - set(part)) for part in parts]
+    known = [inputs.training(kept) for kept in others]
+    few = next((len(training.sizes) for training in known if len(training.sizes) < FEWEST), None)
+    if few is not None:
+        left = counted(few, "input")
+        raise UsageError(f"{left} to train on, {FEWEST} are needed", "leave fewer out, or tune with more")
+    selectors = [train(method, names, training, seed, default=0) for training in known]
+    compile_together(selectors)
+    figures, answers = [], []
+    for part, kept, training, selector in zip(parts, others, known, selectors, strict=True):
+        avoided = training.avoided
         extent = Extent.of(dict(zip(names, inputs.vectors[i], strict=True)) for i in kept)
         for i in part:
             answers.append((i, *choice_at(selector, avoided, extent, inputs.vectors[i])))
         figures.append(_judged(inputs, answers[-len(part) :]).all)
-    return LeftOut(_judged(inputs, answers), tuple(figures), trained)
+    return LeftOut(_judged(inputs, answers), tuple(figures), max(map(len, others)))
 
 
 def _judged(inputs: MeasuredInputs, answers: Sequence[tuple[int, int, str]]) -> Judged:

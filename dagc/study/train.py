@@ -15,7 +15,7 @@ from typing import TypeVar
 from dagc.base.errors import counted
 from dagc.choice.avoid import Avoided
 from dagc.choice.methods import fit, unsure_below
-from dagc.choice.selector import FEWEST, Answer, Selector
+from dagc.choice.selector import FEWEST, Answer, Selector, compile_together
 
 Label = TypeVar("Label", bound=Hashable)
 Times = Mapping[int, float]  # number of a choice -> seconds
@@ -329,15 +329,26 @@ def answers_left_out(
     """The answers of selectors trained without a fold at the sizes of this fold; empty if too few sizes would
     remain."""
     order = random.Random(seed).sample(range(len(training.sizes)), len(training.sizes))
+    held_out = [order[k::folds] for k in range(folds)]
+    if not all(held_out) or any(len(order) - len(fold) < FEWEST for fold in held_out):
+        return ()
+    selectors = trained_without(method, data, training, held_out, seed)
     answers: dict[int, Answer] = {}
-    for fold in (order[k::folds] for k in range(folds)):
-        kept = [i for i in range(len(training.sizes)) if i not in set(fold)]
-        if not fold or len(kept) < FEWEST:
-            return ()
-        others = training.only(kept)
-        selector, avoided = train(method, data, others, seed), others.avoided
+    for fold, (selector, others) in zip(held_out, selectors, strict=True):
+        avoided = others.avoided
         answers.update((i, ask_avoiding(selector, avoided, training.sizes[i])) for i in fold)
     return tuple(answers[i] for i in range(len(order)))
+
+
+def trained_without(
+    method: str, data: Sequence[str], training: Training, folds: Sequence[Sequence[int]], seed: int
+) -> list[tuple[Selector, Training]]:
+    """For each fold the selector that is trained on the other sizes, and these."""
+    kept = [[i for i in range(len(training.sizes)) if i not in set(fold)] for fold in folds]
+    others = [training.only(sizes) for sizes in kept]
+    selectors = [train(method, data, one, seed) for one in others]
+    compile_together(selectors)
+    return list(zip(selectors, others, strict=True))
 
 
 def least_sure(
@@ -384,10 +395,10 @@ def leave_one_out(
     folds = FOLDS if count > ONE_BY_ONE else 0
     order = random.Random(seed).sample(range(count), count)
     chosen: dict[str, list[int]] = {"": [0] * count, "best constant": [0] * count}
-    for k in range(folds or count):
-        fold = order[k :: folds or count]
-        others = training.only([i for i in range(count) if i not in set(fold)])
-        selector, constant, avoided = train(method, data, others, seed), best_constant(others.times), others.avoided
+    held_out = [order[k :: folds or count] for k in range(folds or count)]
+    selectors = trained_without(method, data, training, held_out, seed)
+    for fold, (selector, others) in zip(held_out, selectors, strict=True):
+        constant, avoided = best_constant(others.times), others.avoided
         for i in fold:
             chosen[""][i] = ask_avoiding(selector, avoided, training.sizes[i]).label
             chosen["best constant"][i] = constant
@@ -490,15 +501,17 @@ class _Table:
         """Geometric mean of t_chosen / t_best at the inputs of each fold, trained on the others."""
         places = [self._names.index(n) for n in names]
         vectors = [tuple(row[i] for i in places) for row in self._rows]
-        logs: list[float] = []
+        selectors = []
         for fold in self._folds:
             kept = [i for i in range(len(vectors)) if i not in fold]
             noise = [[self._noise]] * len(kept)
             training = merged([vectors[i] for i in kept], [self._times[i] for i in kept], noise)
             if len(training.sizes) < FEWEST:
                 return math.inf
-            selector = train(self._method, list(names), training, self._seed)
-            logs += [math.log(_ratio(self._times[i], selector.choose(vectors[i]))) for i in fold]
+            selectors.append(train(self._method, list(names), training, self._seed))
+        compile_together(selectors)
+        pairs = zip(self._folds, selectors, strict=True)
+        logs = [math.log(_ratio(self._times[i], one.choose(vectors[i]))) for fold, one in pairs for i in fold]
         return math.exp(sum(logs) / len(logs))
 
 

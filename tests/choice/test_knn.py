@@ -1,13 +1,10 @@
-"""Labels by rule, nearest neighbours in Python, C and scikit-learn."""
+"""Labels by rule, and nearest neighbours as in scikit-learn."""
 
 from __future__ import annotations
 
-import ctypes
 import math
 import random
-import subprocess
 from itertools import pairwise, product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.base.errors import UsageError
-from dagc.choice.choose import c_head
 from dagc.choice.learners.knn import Knn
 from dagc.choice.methods import fit
 from dagc.choice.selector import Scale
@@ -87,21 +83,12 @@ def test_what_cannot_be_fitted(sizes: list[int], labels: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("k", "weights"), [(1, "uniform"), (3, "uniform"), (2, "distance"), (4, "distance")])
-def test_python_c_and_scikit_learn_agree(k: int, weights: str, tmp_path: Path) -> None:
+def test_scikit_learn_chooses_the_same(k: int, weights: str) -> None:
     from sklearn.neighbors import KNeighborsClassifier
 
     chooser = Knn(("n",), (Scale(),), tuple((s,) for s in SIZES), tuple(LABELS), k, weights)
-    text = c_head() + chooser.c_text("m")
-    text += "int ask(int64_t n) { const double x = (double)n; double sure; return dagc_select_m(&x, &sure); }\n"
-    source, library = tmp_path / "knn.c", tmp_path / "knn.so"
-    source.write_text(text)
-    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC"]
-    subprocess.run(["gcc", *flags, str(source), "-o", str(library), "-lm"], check=True)
-    ask = ctypes.CDLL(str(library)).ask
-    ask.argtypes = [ctypes.c_int64]
     draw = random.Random(3)
     sizes = sorted({int(10 ** draw.uniform(1.5, 7)) for _ in range(2000)} | set(SIZES))
     model = KNeighborsClassifier(k, weights=weights).fit(np.log10(np.array(SIZES, float))[:, None], LABELS)
     expected = model.predict(np.log10(np.array(sizes, float))[:, None])
     assert [chooser.choose([s]) for s in sizes] == list(expected)
-    assert [ask(s) for s in sizes] == list(expected)

@@ -12,9 +12,9 @@ import pytest
 from dagc.build.builder import Build, build
 from dagc.build.mpi import find_mpi, require_mpi
 from dagc.build.toolchain import find_cxx, find_nvcc, gpus
-from dagc.choice.choose import c_head
 from dagc.choice.feature import asked_features
 from dagc.choice.placement import DEVICE, HOST, Problem, Transfer, Transfers, Value, place
+from dagc.choice.selector import c_head
 from dagc.ir.plan import ChoiceCall, EmittedChoosers, Placement, Plan, Target, open_variants
 from dagc.ir.program import KernelOp
 from dagc.measure.launch import launch

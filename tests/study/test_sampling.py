@@ -115,12 +115,15 @@ def test_asking_where_it_matters_does_better_than_at_random() -> None:
 def test_votes_are_the_evidence_for_each_answer() -> None:
     sizes = ((100.0,), (400.0,), (1600.0,))
     assert Knn(("n",), (Scale(),), sizes, (7, 3, 7), 3, "uniform").votes([200]) == pytest.approx({7: 2 / 3, 3: 1 / 3})
-    assert Knn(("n",), (Scale(),), sizes, (7, 3, 7), 3, "distance").votes([400]) == {3: 1}
+    assert Knn(("n",), (Scale(),), sizes, (7, 3, 7), 3, "distance").votes([400]) == {3: 1, 7: 0}
     gains = ((FULL, FULL // 2), (0, FULL))
     forest = Forest(("n",), (Scale(),), (2, 9), gains, (Answer(1, 1), Answer(0, 1), Answer(1, 1)))
     assert forest.votes([1]) == {9: 2 / 3, 2: 1 / 3}
     assert forest.ask([1]) == (9, pytest.approx(2.5 / 3)), "as sure as it is worth on average"
-    assert TreeSelector(("n",), (Scale(),), Split(0, 5.0, Answer(1, 0.75), Answer(2, 1.0))).votes([4]) == {1: 0.75}
+    assert TreeSelector(("n",), (Scale(),), Split(0, 5.0, Answer(1, 0.75), Answer(2, 1.0))).votes([4]) == {
+        1: 0.75,
+        2: 0,
+    }
 
 
 # ---- inputs that are drawn ----

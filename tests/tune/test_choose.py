@@ -1,4 +1,4 @@
-"""Choosers: against the oracle of an H200, and in Python against C."""
+"""Choosers by a model: against the oracle of an H200, and against the rule."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_measured_size_without_a_feature_is_skipped() -> None:
     assert "1 measured size skipped: not known there: nj" in chooser.note
 
 
-def test_settings_that_cannot_be_launched_are_not_chosen(tmp_path: Path) -> None:
+def test_settings_that_cannot_be_launched_are_not_chosen() -> None:
     """65536 rows of blocks are too many along y: a block of one row cannot be launched there."""
     graph = api.load_graph(SAMPLES / "2dconv.dag")
     unit = units(graph)[0]
@@ -111,13 +111,6 @@ def test_settings_that_cannot_be_launched_are_not_chosen(tmp_path: Path) -> None
     assert measured.model is None
     assert measured.settings[measured.choose(there)] == flat
     assert measured.settings[measured.choose(sizes)] != flat
-    ask = f"const double x[] = {{70000, 64}}; const int answer = {measured.site.function}(x).answer;"
-    asked = f"{ask} return {measured.site.table}(answer)[1] == 8 ? 0 : 1;"
-    source = emitted([measured]).source + f"int main(void) {{ {asked} }}\n"
-    (tmp_path / "c.c").write_text(source)
-    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run(["gcc", *flags, str(tmp_path / "c.c"), "-o", str(tmp_path / "c"), "-lm"], check=True)
-    subprocess.run([str(tmp_path / "c")], check=True)
 
 
 def test_a_require_on_sizes_and_the_block_is_kept_by_the_chooser(tmp_path: Path) -> None:
@@ -136,15 +129,6 @@ def test_a_require_on_sizes_and_the_block_is_kept_by_the_chooser(tmp_path: Path)
         rows[name] = dict(chooser.settings[chooser.choose({"ni": 200, "nj": 200})])["by"]
         legal = [dict(s)["by"] for s in (chooser.settings[i] for i in chooser.ranked({"ni": 200, "nj": 200}))]
         assert max(legal) == (1 if more else 1024)
-        source = tmp_path / f"{name}.c"
-        calls = f"return {chooser.site.table}({chooser.site.function}(x).answer)[1];"
-        source.write_text(
-            emitted([chooser]).source + f"int main(void) {{ const double x[] = {{200, 200}}; {calls} }}\n"
-        )
-        subprocess.run(
-            ["gcc", "-std=c99", "-O1", "-ffp-contract=off", str(source), "-o", str(tmp_path / name), "-lm"], check=True
-        )
-        assert subprocess.run([str(tmp_path / name)], check=False).returncode == rows[name]
     assert rows["free"] > rows["bound"] == 1
 
 
@@ -155,7 +139,7 @@ TIMES = "void times_{op}(const double* x, double* out) {{ dagc_times_{op}(x, out
 @pytest.mark.parametrize(
     "program", ["gemm", "syr2k", "fdtd-2d", "corr", "gramschm", "3dconv", "stencil2d/rows_per_thread"]
 )
-def test_c_chooses_as_python_does(program: str, tmp_path: Path) -> None:
+def test_the_fastest_by_the_model_is_chosen(program: str, tmp_path: Path) -> None:
     found = choosers(program)
     graph = api.load_graph(path_of(program))
     first = found[0]
@@ -167,10 +151,10 @@ def test_c_chooses_as_python_does(program: str, tmp_path: Path) -> None:
         H200,
         anchors=[(near, first.settings[3]), ({**near, first.data[0]: 4000}, first.settings[1])],
     )
-    assert_equal_in_c([anchored, *found[1:]], tmp_path)
+    check_in_c([anchored, *found[1:]], tmp_path)
 
 
-def test_c_chooses_by_values_whose_names_it_does_not_have(tmp_path: Path) -> None:
+def test_a_chooser_asks_for_values_whose_names_c_does_not_have(tmp_path: Path) -> None:
     text = (ROOT / "samples/grid2d/grid2d.dag").read_text(encoding="utf-8")
     text = text.replace("array a     :", "for s in 0..2 { scalar m[s] : i64 }\narray a     :")
     (tmp_path / "grid2d.dag").write_text(text.replace("b_k[k % 2], n, n, w)", "b_k[k % 2], row.ranks * m[1], n, w)"))
@@ -178,11 +162,23 @@ def test_c_chooses_by_values_whose_names_it_does_not_have(tmp_path: Path) -> Non
     (unit,) = units(graph)
     chooser = unit_chooser(graph, unit, legal_settings(graph, unit, LIMITS), H200)
     assert {"row.ranks", "m[1]"} <= set(chooser.data)
-    assert_equal_in_c([chooser], tmp_path)
+    check_in_c([chooser], tmp_path)
 
 
-def assert_equal_in_c(found: list[Chooser], tmp_path: Path) -> None:
-    """The same answers and times in C and in Python, at sizes that are drawn."""
+def by_rule(c: Chooser, here: dict[str, int]) -> int:
+    """The best of this very size, else that of the nearest measured one, unless the model gains 5 % on it."""
+    at, times = tuple(here[n] for n in c.data), c.times(here)
+    best = times.index(min(times))
+    pairs = [list(zip(p.data, at, strict=True)) for p in c.anchors]
+    apart = [math.prod(max(p) / min(p) if min(p) > 0 else 1 + max(p) - min(p) for p in of) for of in pairs]
+    if not apart:
+        return best
+    near = c.anchors[apart.index(min(apart))]
+    return near.chosen if near.data == at or times[near.chosen] <= 1.05 * times[best] else best
+
+
+def check_in_c(found: list[Chooser], tmp_path: Path) -> None:
+    """Times as NumPy computes them and answers by the rule, at sizes that are drawn."""
     text = emitted(found).source
     for c in found:
         text += WRAPPER.format(op=c.op, function=c.site.function) + TIMES.format(op=c.op)
@@ -198,11 +194,10 @@ def assert_equal_in_c(found: list[Chooser], tmp_path: Path) -> None:
         sizes += [{**sizes[0], c.data[0]: odd} for odd in (0, 70_000, 3_000_000_000)] if c.data else []
         for here in (*sizes, sizes[-1]):  # the last twice: answered from memory
             data = (ctypes.c_double * max(1, len(c.data)))(*(here[n] for n in c.data))
-            answer = getattr(loaded, f"ask_{c.op}")(data)
             times = (ctypes.c_double * (len(c.settings) + 3))()
             getattr(loaded, f"times_{c.op}")(data, times)
             assert list(times)[: len(c.settings)] == c.times(here), (c.op, here)
-            assert answer == c.choose(here), (c.op, here)
+            assert getattr(loaded, f"ask_{c.op}")(data) == by_rule(c, here), (c.op, here)
 
 
 def test_shared_memory_limits_the_blocks_of_a_multiprocessor() -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dagc.choice.choose import c_head
-from dagc.choice.selector import Extent
+from dagc.choice.selector import Extent, c_head
 
 EXTENT = Extent.of([{"n": 10, "m[0]": 0}, {"n": 1000, "m[0]": 0}, {"n": 20}])
 SIZES = [(10, 0), (1000, 0), (4000, 0), (4001, 0), (1, 0), (0, 0), (-5, 3), (20, 7), (9, -3), (2**63 - 1, 2**63 - 1)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -13,7 +12,7 @@ import msgspec
 from dagc.base.errors import counted
 from dagc.choice import nodes
 from dagc.choice.gains import Examples
-from dagc.choice.selector import Answer, Scale, Selector, ranked
+from dagc.choice.selector import Answer, Scale, Selector
 
 SUMMARY = "gradient-boosted trees"
 TREES, DEPTH, RATE, SAMPLE = 40, 4, 0.15, 0.7
@@ -21,10 +20,11 @@ _UNIT = 1 << 24  # unit of a leaf: 2**-24, so that no sum is rounded
 _MOST = 1 << 40  # limit of a leaf's magnitude
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Boost(Selector):
     """`trees`: those of each of `labels`; their leaves are indices into `values`, in units of 2**-24. The predicted
-    gain of a label is its start in `starts` plus a leaf of each of its trees."""
+    gain of a label is its start in `starts` plus a leaf of each of its trees. The label with the largest is chosen, the
+    lowest if several are equal; its gain is the confidence."""
 
     method: ClassVar[str] = "boost"
     data: tuple[str, ...]
@@ -44,27 +44,6 @@ class Boost(Selector):
     def answers(self) -> frozenset[int]:
         """As `Selector.answers`."""
         return frozenset(self.labels)
-
-    def ask(self, x: Sequence[float]) -> Answer:
-        """The label with the largest predicted gain, the lowest if several are equal. The confidence is this gain."""
-        scores = self._scores(x)
-        best = scores.index(max(scores))
-        return Answer(self.labels[best], min(max(scores[best], 1), _UNIT) / _UNIT)
-
-    def votes(self, x: Sequence[float]) -> dict[int, float]:
-        """As `Selector.votes`: the predicted gain of each label."""
-        scores = zip(self.labels, self._scores(x), strict=True)
-        return {label: min(max(w, 1), _UNIT) / _UNIT for label, w in scores}
-
-    def order(self, x: Sequence[float]) -> tuple[int, ...]:
-        """As `Selector.order`."""
-        return ranked(self.labels, self._scores(x))
-
-    def _scores(self, x: Sequence[float]) -> list[int]:
-        return [
-            start + sum(self.values[nodes.find_leaf(root, x).label] for root in roots)
-            for start, roots in zip(self.starts, self.trees, strict=True)
-        ]
 
     def view(self) -> dict[str, Any]:
         """As `Selector.view`. `begin`: index of the first tree of each label."""

@@ -20,15 +20,7 @@ import msgspec
 from dagc.base.errors import counted
 from dagc.choice import nodes, trends
 from dagc.choice.gains import Examples
-from dagc.choice.selector import (
-    EXP2_FRACTION,
-    MOST_FEATURES,
-    Answer,
-    Scale,
-    Selector,
-    exp2_fixed,
-    ranked,
-)
+from dagc.choice.selector import EXP2_FRACTION, MOST_FEATURES, Answer, Scale, Selector
 
 SUMMARY = "predicted times"
 TREES, LEAF = 31, 2  # trees of the forest; least points of a leaf
@@ -41,11 +33,13 @@ ALL = 1 << EXP2_FRACTION
 _MOST_LEAF = 1 << 52  # so that the sum of a trend and 1000 leaves stays below 2**63
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cost(Selector):
     """Logarithms to base 2 of seconds, in units of 2**-42.
 
-    Each of `labels` has its trend plus the mean over the trees, whose leaves are row indices of `leaves`.
+    Each of `labels` has its trend plus the mean over the trees, whose leaves are row indices of `leaves`. The label
+    with the least time is chosen, the lowest if several are equal; the confidence is the time of the second best over
+    the sum of both. The evidence for a label is proportional to its speed.
     """
 
     method: ClassVar[str] = "cost"
@@ -71,36 +65,6 @@ class Cost(Selector):
     def predicts(self) -> bool:
         """As `Selector.predicts`."""
         return True
-
-    def seconds(self, x: Sequence[float]) -> dict[int, float]:
-        """As `Selector.seconds`."""
-        logs = ((label, t / trends.ONE) for label, t in zip(self.labels, self._logs(x), strict=True))
-        return {label: 2.0 ** min(max(log, -1000.0), 1000.0) for label, log in logs}
-
-    def ask(self, x: Sequence[float]) -> Answer:
-        """The label with the least expected time, the lowest if several are equal. The confidence is the time of the
-        second best over the sum of both."""
-        logs = self._logs(x)
-        least = min(logs)
-        best = logs.index(least)
-        second = min((*logs[:best], *logs[best + 1 :]), default=least + trends.MOST_START)
-        return Answer(self.labels[best], ALL / (ALL + exp2_fixed((second - least) // trends.SLOPE)))
-
-    def votes(self, x: Sequence[float]) -> dict[int, float]:
-        """As `Selector.votes`: fractions proportional to the speeds."""
-        logs = self._logs(x)
-        speeds = [exp2_fixed((t - min(logs)) // trends.SLOPE) for t in logs]
-        return {label: speed / sum(speeds) for label, speed in zip(self.labels, speeds, strict=True)}
-
-    def order(self, x: Sequence[float]) -> tuple[int, ...]:
-        """As `Selector.order`."""
-        return ranked(self.labels, [-t for t in self._logs(x)])
-
-    def _logs(self, x: Sequence[float]) -> list[int]:
-        """The logarithm for each label, all in integers."""
-        line = self.trend.logs(self.scales, x)
-        rows = [self.leaves[nodes.find_leaf(root, x).label] for root in self.roots]
-        return [t + _mean(sum(column), len(rows)) for t, column in zip(line, zip(*rows, strict=True), strict=True)]
 
     def with_fixed(self, fixed: Mapping[int, float], data: Sequence[str]) -> Cost:
         """The same selector for vectors without the features at `fixed`, which have these values; `data`: the names of
@@ -128,11 +92,6 @@ class Cost(Selector):
             **self.common_json(), "labels": list(self.labels), **asdict(self.trend),
             "leaves": [list(row) for row in self.leaves], "trees": [nodes.node_to_json(root) for root in self.roots],
         }  # fmt: skip
-
-
-def _mean(total: int, count: int) -> int:
-    """Rounded towards 0, as C divides."""
-    return total // count if total >= 0 else -(-total // count)
 
 
 # ---- training ---------------------------------------------------------------------------------

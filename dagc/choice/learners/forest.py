@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar
@@ -13,7 +11,7 @@ import msgspec
 from dagc.base.errors import counted
 from dagc.choice import nodes
 from dagc.choice.gains import FULL, Examples
-from dagc.choice.selector import Answer, Scale, Selector, ranked
+from dagc.choice.selector import Answer, Scale, Selector
 
 SUMMARY = "a random forest"
 # Up to 127 trees and at least 31, limited so that all have POINTS points together. The choice of few trees depends on
@@ -22,9 +20,12 @@ SUMMARY = "a random forest"
 MOST_TREES, FEWEST_TREES, POINTS = 127, 31, 30_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Forest(Selector):
-    """Decision trees whose leaves are row indices of `gains`: the gain of each of `labels`, in units of 2**-16."""
+    """Decision trees whose leaves are row indices of `gains`: the gain of each of `labels`, in units of 2**-16.
+
+    The label with the largest mean gain over the trees is chosen, the lowest if several are equal; its gain is the
+    confidence. The evidence for a label is the fraction of the trees whose best it is."""
 
     method: ClassVar[str] = "forest"
     data: tuple[str, ...]
@@ -43,28 +44,6 @@ class Forest(Selector):
     def answers(self) -> frozenset[int]:
         """As `Selector.answers`."""
         return frozenset(self.labels)
-
-    def ask(self, x: Sequence[float]) -> Answer:
-        """The label with the largest mean gain over the trees, the lowest if several are equal. The confidence is this
-        gain."""
-        scores = self._scores(x)
-        best = scores.index(max(scores))
-        return Answer(self.labels[best], scores[best] / (len(self.roots) * FULL))
-
-    def votes(self, x: Sequence[float]) -> dict[int, float]:
-        """As `Selector.votes`: the fraction of the trees for each label."""
-        best = Counter(self.labels[row.index(max(row))] for row in self._rows(x))
-        return {label: n / len(self.roots) for label, n in best.items()}
-
-    def order(self, x: Sequence[float]) -> tuple[int, ...]:
-        """As `Selector.order`."""
-        return ranked(self.labels, self._scores(x))
-
-    def _scores(self, x: Sequence[float]) -> list[int]:
-        return [sum(column) for column in zip(*self._rows(x), strict=True)]
-
-    def _rows(self, x: Sequence[float]) -> list[tuple[int, ...]]:
-        return [self.gains[nodes.find_leaf(root, x).label] for root in self.roots]
 
     def view(self) -> dict[str, Any]:
         """As `Selector.view`."""

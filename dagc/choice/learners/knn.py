@@ -1,11 +1,9 @@
-"""k nearest neighbours: trained with scikit-learn, evaluated in Python or in C."""
+"""k nearest neighbours, trained with scikit-learn."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import product
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,19 +11,22 @@ import msgspec
 
 from dagc.choice.gains import FOLDS, FULL, Examples, Gains, best_candidate
 from dagc.choice.nodes import Gain, Label, Real, SelectorRow
-from dagc.choice.selector import Answer, Scale, Selector, coordinates, number, ranked, scales_of
+from dagc.choice.selector import Scale, Selector, coordinates, number, scales_of
 
 SUMMARY = "nearest neighbours"
 _WEIGHT = 2.0**36  # weight by distance: this value over the distance in units of 2**-22, rounded down
 _MOST = 9  # neighbours
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Knn(Selector):
     """`points` are in ascending order, with a value for each of `data`; `labels` are numbers of choices.
 
     `weights`: `uniform` or `distance` (one over the Euclidean distance), as in scikit-learn. `gains`: the gain of each
     of the `columns` at each point, in units of 2**-16; without it, the gain of a point's label is 1 and any other 0.
+
+    The label with the largest weighted gain at the k nearest points is chosen, the lowest if several are equal; its
+    gain is the confidence. Of points at the same distance, the first in the list counts as nearer.
     """
 
     method: ClassVar[str] = "knn"
@@ -54,46 +55,14 @@ class Knn(Selector):
         """As `Selector.answers`."""
         return frozenset(self.choices)
 
-    def ask(self, x: Sequence[float]) -> Answer:
-        """The label with the largest weighted gain at the k nearest points, the lowest if several are equal. The
-        confidence is this gain.
-
-        Of points at the same distance, the first in the list counts as nearer.
-        """
-        scores, total = self._scores(x)
-        best = scores.index(max(scores))
-        return Answer(self.choices[best], float(scores[best]) / float(total * FULL))
-
-    def votes(self, x: Sequence[float]) -> dict[int, float]:
-        """As `Selector.votes`."""
-        scores, total = self._scores(x)
-        return {label: w / (total * FULL) for label, w in zip(self.choices, scores, strict=True) if w}
-
-    def order(self, x: Sequence[float]) -> tuple[int, ...]:
-        """As `Selector.order`."""
-        return ranked(self.choices, self._scores(x)[0])
-
-    def _scores(self, x: Sequence[float]) -> tuple[list[int], int]:
-        """The weighted gain of each column at the k nearest points, and the sum of the weights. All in integers, as in
-        C."""
-        here = [scale.coordinate(v) for scale, v in zip(self.scales, x, strict=True)]
-        rows = _coordinates(self.points, self.scales)
-        gains = _gains(self)
-        apart = [sum((a - b) ** 2 for a, b in zip(row, here, strict=True)) for row in rows]
-        scores, total = [0] * len(self.choices), 0
-        for i in sorted(range(len(apart)), key=lambda i: apart[i])[: self.k]:
-            if self.weights == "distance" and apart[i] == 0:
-                return list(gains[i]), 1
-            weight = math.floor(_WEIGHT / math.sqrt(apart[i])) if self.weights == "distance" else 1
-            scores = [w + weight * gain for w, gain in zip(scores, gains[i], strict=True)]
-            total += weight
-        return scores, total
-
     def view(self) -> dict[str, Any]:
         """As `Selector.view`."""
+        columns = zip(self.scales, zip(*self.points, strict=True), strict=True)
+        points = tuple(zip(*(scale.coordinates(column).tolist() for scale, column in columns), strict=True))
+        gains = self.gains or tuple(tuple(FULL * (label == one) for one in self.choices) for label in self.labels)
         return {
-            "points": _coordinates(self.points, self.scales), "labels": self.choices, "k": self.k, "full": FULL,
-            "gains": _gains(self), "by_distance": self.weights == "distance", "weight": _WEIGHT,
+            "points": points, "labels": self.choices, "k": self.k, "full": FULL, "gains": gains,
+            "by_distance": self.weights == "distance", "weight": _WEIGHT,
         }  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
@@ -103,17 +72,6 @@ class Knn(Selector):
             "labels": list(self.labels), "k": self.k, "weights": self.weights,
             **({"columns": list(self.columns), "gains": [list(row) for row in self.gains]} if self.gains else {}),
         }  # fmt: skip
-
-
-@lru_cache(maxsize=64)
-def _gains(knn: Knn) -> tuple[tuple[int, ...], ...]:
-    """A row for each point, a column for each label."""
-    return knn.gains or tuple(tuple(FULL * (label == one) for one in knn.choices) for label in knn.labels)
-
-
-@lru_cache(maxsize=64)
-def _coordinates(points: tuple[tuple[float, ...], ...], scales: tuple[Scale, ...]) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(s.coordinate(v) for s, v in zip(scales, row, strict=True)) for row in points)
 
 
 def nearest(data: Sequence[str], rows: Sequence[Sequence[float]], labels: Sequence[int]) -> Knn:
@@ -140,7 +98,7 @@ def fit(examples: Examples, seed: int = 0) -> Knn:
 
 
 def _choose(candidates: Sequence[tuple[int, str]], x: Any, matrix: Any, asked: Any) -> Any:
-    """The `choose` of `best_candidate`, with the rule of `Knn.ask`."""
+    """The `choose` of `best_candidate`, with the rule of `Knn`."""
     import numpy as np
 
     most = max(k for k, _ in candidates)

@@ -17,17 +17,9 @@ import msgspec
 
 from dagc.choice.gains import Examples, best_candidate
 from dagc.choice.nodes import Label, SelectorRow
-from dagc.choice.selector import (
-    EXP2_FRACTION,
-    Answer,
-    Scale,
-    Selector,
-    exp2_fixed,
-    ranked,
-)
+from dagc.choice.selector import EXP2_FRACTION, SHARE_BITS, Scale, Selector, shares, trained_ranges
 
 SUMMARY = "a support vector machine"
-_SHARE = 21  # binary digits of a scaled feature: 0 to 2**21 stand for -1 to 1
 _GAMMA = 16  # binary digits behind the point of gamma * log2(e)
 _COEFFICIENT = 20  # fractional bits of a coefficient
 _LARGEST = 1 << 38  # sum of the coefficients' magnitudes of a pair, so that a decision stays below 2**63
@@ -49,10 +41,13 @@ class Pair:
     coefficients: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Svm(Selector):
     """`points`: support vectors, scaled. `lows`, `widths`: the trained range of each coordinate. `gamma`: that of the
-    kernel exp(-gamma d**2), times log2(e), in units of 2**-16."""
+    kernel exp(-gamma d**2), times log2(e), in units of 2**-16.
+
+    The label that wins against most others is chosen, the lowest if several are equal. The confidence is that of its
+    closest decision: 0.5 at the boundary, 1 from the edge of the margin on; so is the evidence for each label."""
 
     method: ClassVar[str] = "svm"
     data: tuple[str, ...]
@@ -74,54 +69,6 @@ class Svm(Selector):
     def answers(self) -> frozenset[int]:
         """As `Selector.answers`."""
         return frozenset(self.labels)
-
-    def ask(self, x: Sequence[float]) -> Answer:
-        """The label that wins against most others, the lowest if several are equal. The confidence is that of its
-        closest decision: 0.5 at the boundary, 1 from the edge of the margin on."""
-        decisions = self.decisions(x)
-        least = [ONE] * len(self.labels)
-        for pair, decision in zip(self.pairs, decisions, strict=True):
-            least[pair.first] = min(least[pair.first], decision)
-            least[pair.second] = min(least[pair.second], -decision)
-        won = self._won(decisions)
-        best = won.index(max(won))
-        if not self.pairs:
-            return Answer(self.labels[0], 1.0)
-        return Answer(self.labels[best], 0.5 + 0.5 * (least[best] / ONE) if least[best] > 0 else 0.5)
-
-    def order(self, x: Sequence[float]) -> tuple[int, ...]:
-        """As `Selector.order`: by the number of pairs that a label wins."""
-        return ranked(self.labels, self._won(self.decisions(x)))
-
-    def _won(self, decisions: Sequence[int]) -> list[int]:
-        out = [0] * len(self.labels)
-        for pair, decision in zip(self.pairs, decisions, strict=True):
-            out[pair.first if decision > 0 else pair.second] += 1
-        return out
-
-    def votes(self, x: Sequence[float]) -> dict[int, float]:
-        """As `Selector.votes`: the closest decision of each label, 1 far on its own side and 0 far on the other."""
-        out = dict.fromkeys(self.labels, 1.0)
-        for pair, decision in zip(self.pairs, self.decisions(x), strict=True):
-            share = 0.5 + 0.5 * max(-1.0, min(1.0, decision / ONE))
-            first, second = self.labels[pair.first], self.labels[pair.second]
-            out[first], out[second] = min(out[first], share), min(out[second], 1 - share)
-        return out
-
-    def decisions(self, x: Sequence[float]) -> list[int]:
-        """The decision of each pair, in units of 2**-44."""
-        here = [
-            scaled(scale.coordinate(v), low, width)
-            for scale, v, low, width in zip(self.scales, x, self.lows, self.widths, strict=True)
-        ]
-        kernel = [
-            exp2_fixed((sum((a - b) ** 2 for a, b in zip(row, here, strict=True)) >> 10) * self.gamma >> 24)
-            for row in self.points
-        ]
-        return [
-            pair.offset + sum(c * kernel[i] for i, c in zip(pair.places, pair.coefficients, strict=True))
-            for pair in self.pairs
-        ]
 
     def view(self) -> dict[str, Any]:
         """As `Selector.view`."""
@@ -151,11 +98,6 @@ class Svm(Selector):
         }  # fmt: skip
 
 
-def scaled(coordinate: int, low: int, width: int) -> int:
-    """The position of a coordinate in its trained range: 0 to 2**21, clamped."""
-    return (min(max(coordinate - low, 0), width) << _SHARE) // width
-
-
 # ---- training ---------------------------------------------------------------------------------
 
 
@@ -165,11 +107,9 @@ def fit(examples: Examples, seed: int = 0) -> Svm:
     import numpy as np
 
     rows, scales, gains = examples.rows, examples.scales, examples.gains
-    at = [[scale.coordinate(v) for scale, v in zip(scales, row, strict=True)] for row in rows]
-    lows = tuple(map(min, zip(*at, strict=True)))
-    widths = tuple(max(column) - low or 1 for column, low in zip(zip(*at, strict=True), lows, strict=True))
-    points = [tuple(map(scaled, row, lows, widths)) for row in at]
-    x = np.array(points, float) / (1 << (_SHARE - 1)) - 1
+    lows, widths = trained_ranges(rows, scales)
+    points = shares(rows, scales, lows, widths)
+    x = np.array(points, float) / (1 << (SHARE_BITS - 1)) - 1
     costs = [c for c in COSTS if c * len(rows) <= 1 << 17] or [1.0]  # so that a decision fits into 64 bits
     cost, width = best_candidate(list(product(costs, WIDTHS)), _choose, x, gains.matrix, seed)
     parts = (examples.data, scales, lows, widths, _fixed(width))
@@ -225,7 +165,7 @@ def _pairs(machine: Any) -> Iterator[Pair]:
 
 _Places = tuple[Annotated[int, msgspec.Meta(ge=0, le=100_000)], ...]
 _Small = Annotated[int, msgspec.Meta(ge=0, le=1000)]
-_Share = Annotated[int, msgspec.Meta(ge=0, le=1 << _SHARE)]
+_Share = Annotated[int, msgspec.Meta(ge=0, le=1 << SHARE_BITS)]
 _Coordinate = Annotated[int, msgspec.Meta(ge=-(1 << 40), le=1 << 40)]
 
 

@@ -17,7 +17,7 @@ DEPTHS = (1, 2, 3, 4, 5, 7, None)
 Candidate = tuple[int | None, int]  # greatest depth, fewest points of a leaf
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TreeSelector(Selector):
     """A decision tree; its leaves are numbers of choices, with the mean gain at their training points as confidence."""
 
@@ -37,16 +37,14 @@ class TreeSelector(Selector):
         """As `Selector.answers`."""
         return frozenset(leaf.label for leaf in nodes.leaves(self.root))
 
-    def ask(self, x: Sequence[float]) -> Answer:
-        """As `Selector.ask`."""
-        leaf = nodes.find_leaf(self.root, x)
-        return Answer(leaf.label, leaf.sure)
-
-    def order(self, x: Sequence[float]) -> tuple[int, ...]:
-        """As `Selector.order`. A leaf without an order (of an older file) is followed by the labels of all leaves."""
-        return self._order(nodes.find_leaf(self.root, x))
+    @property
+    def ordered(self) -> frozenset[int]:
+        """As `Selector.ordered`: also labels that are best in no leaf."""
+        return frozenset(label for leaf in nodes.leaves(self.root) for label in self._order(leaf))
 
     def _order(self, leaf: Answer | nodes.Leaf) -> tuple[int, ...]:
+        """The labels of a leaf, the best first. One without an order (of an older file) is followed by the labels of
+        all leaves."""
         others = leaf.then if isinstance(leaf, nodes.Leaf) else sorted(self.answers - {leaf.label})
         return (leaf.label, *others)
 
