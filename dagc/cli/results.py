@@ -38,10 +38,10 @@ def _best(args: argparse.Namespace) -> int:
     from dagc.recipes import results as api
 
     with _phase(args, f"{args.results}: reading" if args.plan else f"{args.results}: reading, compiling the best"):
+        options = options_from(args, parts.CompileOptions)
         text = api.best(
-            args.results, args.output, rank=args.rank, build=args.build, only_print=args.plan,
-            target=args.target, force=args.force, objective=args.objective, form=args.form, name=args.name,
-        )  # fmt: skip
+            args.results, args.output, options, rank=args.rank, only_print=args.plan, objective=args.objective
+        )
     print(text, end="")
     return 0
 

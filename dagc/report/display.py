@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _BARS = "▁▂▃▄▅▆▇█"
 _EVERY = 0.25  # seconds between two drawings
-_LOG_FIRST = 1.0  # seconds before the first line of a phase, without a terminal
+FIRST_LINE = 1.0  # seconds before the first line of a phase, without a terminal
 _LOG_EVERY = 10.0  # seconds between two lines, without a terminal
 BINS = 40
 FEWEST_BINS = 8  # fewer are not informative
@@ -196,7 +196,7 @@ SILENT = Display(quiet=True)
 def _repeat(draw: Callable[[Phase], None], phase: Phase, stop: threading.Event) -> None:
     """Draw a phase until it ends. A closed standard error does not end the command."""
     terminal = draw is not _print_line
-    wait = _EVERY if terminal else _LOG_FIRST
+    wait = _EVERY if terminal else FIRST_LINE
     with suppress(OSError, ValueError):
         while not stop.wait(wait):
             draw(phase)

@@ -27,7 +27,7 @@ SETUP = ["setup", str(ROOT / "samples/spmv/spmv.dag"), "-D", "rows=2000", "-n", 
 )
 @pytest.mark.parametrize("quiet", [False, True])
 def test_long_work_is_reported_unless_quiet(command, said, quiet, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(live, "_LOG_FIRST", 0.0)  # at once, instead of after a second
+    monkeypatch.setattr(live, "FIRST_LINE", 0.0)  # at once, instead of after a second
     words = [word.replace("OUT", str(tmp_path)) for word in command]
     assert cli.main([*words, *["--quiet"] * quiet]) == 0
     assert (said in capsys.readouterr().err) == (not quiet)

@@ -194,7 +194,7 @@ def test_a_phase_speaks_only_where_it_takes_long(
     display = Display()
     with display.phase("reading"):
         pass
-    monkeypatch.setattr(live, "_LOG_FIRST", 0.0)
+    monkeypatch.setattr(live, "FIRST_LINE", 0.0)
     monkeypatch.setattr(live, "_LOG_EVERY", 1e9)
     said = ""
     with display.phase("compiling", 2) as phase, display.phase("within it"):
