@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagc.base.spelling import Spelling
+from dagc.base.errors import Spelling
 
 WORDS = st.text("abc_1", min_size=1, max_size=12)
 

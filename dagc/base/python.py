@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__all__ = ["np", "uncollected"]
+__all__ = ["Package", "np", "uncollected"]
 
 
-class _Package:
-    """A package of which each name is looked up once, and which is imported at the first."""
+class Package:
+    """A package that is imported at the first use of a name in it: in place of imports in many functions. A module
+    imports the package itself under TYPE_CHECKING, as below."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -28,7 +29,7 @@ class _Package:
 if TYPE_CHECKING:
     import numpy as np
 else:
-    np = _Package("numpy")
+    np = Package("numpy")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Text to AST. The only module that imports lark, and it does so at the first parse."""
+"""Text to AST. The only module that uses lark, which is loaded at the first parse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import Diagnostic, ProgramError
 from dagc.base.files import entry_directory, load_entry, store_entry
-from dagc.base.python import uncollected
+from dagc.base.python import Package, uncollected
 from dagc.base.resources import resource
 from dagc.base.source import Source, Span
 from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role
@@ -34,11 +34,11 @@ from dagc.lang.syntax import (
 )
 
 if TYPE_CHECKING:
-    from lark import Lark
-    from lark.common import LexerConf
-    from lark.exceptions import UnexpectedInput
-    from lark.lexer import ContextualLexer
-    from lark.lexer import Token as LarkToken
+    import lark.common
+    import lark.grammar
+    import lark.lexer
+else:
+    lark = Package("lark")
 
 
 # ---- trees to AST ----
@@ -252,8 +252,6 @@ def parse(source: Source) -> ast.Module:
     Raises `ProgramError` with all diagnostics: an op that does not say what runs it is read as one of the GPU or of
     MPI; after any other error, parsing resumes at the next item that starts a line without indentation.
     """
-    from lark.exceptions import UnexpectedInput
-
     # A byte order mark has no meaning here; replacing it by a space keeps every position.
     text = " " + source.text[1:] if source.text.startswith("\ufeff") else source.text
     plain = Source(source.path, text)
@@ -267,7 +265,7 @@ def parse(source: Source) -> ast.Module:
     restart: int | None = 0
     tokens: tuple[Token, ...] = ()
 
-    def reported(error: UnexpectedInput) -> bool:
+    def reported(error: lark.UnexpectedInput) -> bool:
         """Add the diagnostic of an error; returns whether parsing continues after it."""
         nonlocal tokens
         tokens = tokens or tuple(scan(text))  # once: a second for a large text
@@ -281,7 +279,7 @@ def parse(source: Source) -> ast.Module:
     while restart is not None and len(diagnostics) < _MOST_ERRORS:
         try:
             tree = _parser().parse(re.sub(r"[^\n]", " ", text[:restart]) + text[restart:], on_error=reported)
-        except UnexpectedInput as error:
+        except lark.UnexpectedInput as error:
             restart = _next_item(text, tokens, max(_position(error, text), restart + 1), diagnostics[-1])
             continue
         if not diagnostics:
@@ -292,12 +290,10 @@ def parse(source: Source) -> ast.Module:
 
 def accepted_after(text: str) -> frozenset[str]:
     """The tokens that may follow a text, as in `dagc.lang.syntax.Stop.accepts`; none if it has an error."""
-    from lark.exceptions import UnexpectedInput
-
     state = _parser().parse_interactive(text)
     try:
         state.exhaust_lexer()
-    except UnexpectedInput:
+    except lark.UnexpectedInput:
         return frozenset()
     names = _terminal_texts()
     accepted = state.accepts()  # type: ignore[no-untyped-call]
@@ -321,22 +317,18 @@ def _build(tree: object, source: Source) -> ast.Module:
 # ---- errors -----------------------------------------------------------------------------
 
 
-def _position(error: UnexpectedInput, text: str) -> int:
+def _position(error: lark.UnexpectedInput, text: str) -> int:
     """Offset of the token that was not accepted; the length of the text at its end."""
-    from lark.exceptions import UnexpectedToken
-
-    if isinstance(error, UnexpectedToken) and error.token.type == "$END":
+    if isinstance(error, lark.UnexpectedToken) and error.token.type == "$END":
         return len(text)
     at: int | None = getattr(error, "pos_in_stream", None)
     return at or 0
 
 
-def _completed(error: UnexpectedInput, word: str) -> bool:
+def _completed(error: lark.UnexpectedInput, word: str) -> bool:
     """Give the parser the kind that an op lacks, and then the token that was not accepted without it; in place of that
     token where a `word` follows it: then it was meant to be the kind. Returns whether the parser accepted them."""
-    from lark.exceptions import UnexpectedToken
-
-    if not isinstance(error, UnexpectedToken) or error.token.type == "$END":
+    if not isinstance(error, lark.UnexpectedToken) or error.token.type == "$END":
         return False
     missing = lacks_device(word or str(error.token), _accepts(error))
     if not missing or error.interactive_parser is None:
@@ -345,12 +337,12 @@ def _completed(error: UnexpectedInput, word: str) -> bool:
         error.interactive_parser.feed_token(error.token.new_borrow_pos(missing.upper(), missing, error.token))
         if not word:
             error.interactive_parser.feed_token(error.token)
-    except UnexpectedToken:
+    except lark.UnexpectedToken:
         return False
     return True
 
 
-def _accepts(error: UnexpectedInput) -> frozenset[str]:
+def _accepts(error: lark.UnexpectedInput) -> frozenset[str]:
     """The accepted tokens, by their text; see `dagc.lang.syntax.Stop`."""
     names = _terminal_texts()
     state = getattr(error, "interactive_parser", None)
@@ -391,26 +383,26 @@ class _WholeWords:
 
     always_accept = ("NAME",)
 
-    def process(self, stream: Iterator[LarkToken]) -> Iterator[LarkToken]:
+    def process(self, stream: Iterator[lark.Token]) -> Iterator[lark.Token]:
         return stream
 
 
-def _few_lexers(conf: LexerConf, states: dict[int, Collection[str]], always_accept: Collection[str]) -> ContextualLexer:
+def _few_lexers(
+    conf: lark.common.LexerConf, states: dict[int, Collection[str]], always_accept: Collection[str]
+) -> lark.lexer.ContextualLexer:
     """A lexer for each set of accepted free words, in place of one for each set of accepted tokens.
 
     A token that the parser does not accept is an error under any name, so that only words and texts that are two
     tokens in different places need a lexer that knows the place: 9 regular expressions to compile instead of 56.
     """
-    from lark.lexer import ContextualLexer
-
     somewhere = {t.name for t in conf.terminals if t.name in ("QUALIFIED", "FUNCTION") or t.pattern.value in FREE}
     anywhere = conf.terminals_by_name.keys() - somewhere
     here = {state: frozenset(somewhere.intersection(accepts)) for state, accepts in states.items()}
     whole = {some: frozenset(anywhere | some) for some in set(here.values())}
-    return ContextualLexer(conf, {state: whole[some] for state, some in here.items()}, always_accept)
+    return lark.lexer.ContextualLexer(conf, {state: whole[some] for state, some in here.items()}, always_accept)
 
 
-def _refuse_reserved(token: LarkToken) -> LarkToken:
+def _refuse_reserved(token: lark.Token) -> lark.Token:
     """A reserved word is not a name, even if no keyword fits."""
     return token.update(type="RESERVED") if token in RESERVED else token
 
@@ -423,10 +415,8 @@ class _PlainData(pickle.Unpickler):
 
 
 @lru_cache(maxsize=1)
-def _parser() -> Lark:
+def _parser() -> lark.Lark:
     """The parser, from cached tables if possible: building them takes 100 ms, loading them 10."""
-    import lark
-
     grammar = resource("grammar/dag.lark").read_text(encoding="utf-8")
     key = f"parser-{hashlib.sha256(f'{lark.__version__} {grammar}'.encode()).hexdigest()[:24]}"
     directory = entry_directory("parser")
@@ -446,21 +436,17 @@ def _parser() -> Lark:
     return _build_parser(grammar, directory / key if directory is not None else None, hooks)
 
 
-def _build_parser(grammar: str, entry: Path | None, hooks: dict[str, Any]) -> Lark:
+def _build_parser(grammar: str, entry: Path | None, hooks: dict[str, Any]) -> lark.Lark:
     """Build the tables from the grammar, and cache them."""
-    import lark
-    from lark.grammar import Rule
-    from lark.lexer import TerminalDef
-
     parser = lark.Lark(grammar, parser="lalr", lexer="contextual", propagate_positions=True, **hooks)
-    data, memo = parser.memo_serialize([TerminalDef, Rule])
+    data, memo = parser.memo_serialize([lark.lexer.TerminalDef, lark.grammar.Rule])
     data["options"] = {name: value for name, value in data["options"].items() if name not in hooks}
     if entry is not None:
         store_entry(entry, pickle.dumps((data, memo)), _MOST_TABLES)
     return _without_chains(parser)
 
 
-def _without_chains(parser: Lark) -> Lark:
+def _without_chains(parser: lark.Lark) -> lark.Lark:
     """Pass the only child of a rule such as `?sum: product` through unchanged.
 
     Lark does so too, but looks up its position at each of the ten levels of an expression, half of the parse time.

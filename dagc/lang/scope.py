@@ -9,9 +9,8 @@ from enum import Enum
 from fractions import Fraction
 from typing import NoReturn, TypeAlias
 
-from dagc.base.errors import Diagnostic, Finding, Severity, UsageError
+from dagc.base.errors import Diagnostic, Finding, Severity, Spelling, UsageError
 from dagc.base.source import Source, Span
-from dagc.base.spelling import Spelling
 from dagc.cuda.lexer import KEYWORDS, VARIABLES, is_macro, is_reserved
 from dagc.ir import program as ir
 from dagc.ir import sym

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.errors import Diagnostic, counted
+from dagc.base.errors import Diagnostic, Spelling, counted
 from dagc.base.source import Span
-from dagc.base.spelling import Spelling
 from dagc.ir.constraints import alike
 from dagc.ir.enums import ElementType, Role
 from dagc.ir.program import (

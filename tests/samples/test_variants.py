@@ -202,7 +202,10 @@ def test_images_that_are_refused(tmp_path: Path) -> None:
     whole = tmp_path / "a.png"
     Image.fromarray(np.random.default_rng(1).integers(0, 256, (40, 30), np.uint8)).save(whole)
     assert histogram.values(0, 1, 0, str(whole), 256, 1)["n"] == 1200
-    for content, message in ((b"text", "is no image"), (whole.read_bytes()[:-300], "cannot be read|is no image")):
+    for content, message in (
+        (b"text", "is not an image"),
+        (whole.read_bytes()[:-300], "cannot be read|is not an image"),
+    ):
         (tmp_path / "b.png").write_bytes(content)
         with pytest.raises(ValueError, match=rf"b\.png ({message})"):
             histogram.values(0, 1, 0, str(tmp_path / "b.png"), 256, 1)
