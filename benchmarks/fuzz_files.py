@@ -29,6 +29,7 @@ from dagc.base.errors import DagcError
 from dagc.base.sample import Sample
 from dagc.build.toolchain import choose_target
 from dagc.choice.types import Case, Cell
+from dagc.ir.choice import Choice
 from dagc.recipes import explain as explain_recipe
 from dagc.recipes import explore as explore_recipe
 from dagc.recipes import results as results_recipe
@@ -147,7 +148,8 @@ def write_tuned(path: Path, dag: Path) -> Path:
             }  # fmt: skip
             connection.execute("UPDATE chooser SET chooser = ? WHERE domain = ?", (json.dumps(chooser), op))
         connection.commit()
-    _add_sample(path, Cell(rows[0][0], Case.of({"N": 100}), (("bx", 64),)), Sample.of((1e-05, 1.1e-05)))
+    op = rows[0][0]
+    _add_sample(path, Cell(op, Case.of({"N": 100}), Choice.at(op, [("bx", 64)])), Sample.of((1e-05, 1.1e-05)))
     return path
 
 
@@ -166,7 +168,7 @@ def write_plans(path: Path, tuned: Path) -> Path:
         connection.execute("INSERT INTO fact VALUES ('program', ?)", (json.dumps(fixed),))
         connection.execute("INSERT INTO fact VALUES ('program data', ?)", (json.dumps([[[["N", 100]], [100]]]),))
         connection.commit()
-    _add_sample(path, Cell("program", Case.of({"N": 100}), (("m", 1),)), Sample.of((1e-05,)))
+    _add_sample(path, Cell("program", Case.of({"N": 100}), Choice((("m", 1),))), Sample.of((1e-05,)))
     return path
 
 

@@ -87,7 +87,7 @@ def test_a_tuned_file_and_the_defaults(tmp_path: Path) -> None:
     tuned = tmp_path / "t.db"
     large = {"nx": "1024", "rows": "256"}  # where blocks of several rows gain
     options = TuneOptions(sizes="nx=1024", target="host", top=0, cell=0.01, defines=SMALL | large, ranks=2)
-    by = {line.op: dict(line.chosen) for line in tune_recipe.tune(HEAT, tuned, options).lines}
+    by = {line.op: line.chosen.own for line in tune_recipe.tune(HEAT, tuned, options).lines}
     assert by["inner"]["by"] != 1, "where the model chooses the default, this test shows nothing"
     few: dict[str, object] = {"budget": 1, "confirm": 0, "repeats": 1}
     # What -D fixes stays; what it leaves open of the same kernel is still chosen.
@@ -245,5 +245,5 @@ def test_each_implementation_runs_under_its_own_settings(tmp_path: Path, monkeyp
     assert not {(again.configuration.get(f"{op}.bx"), again.configuration.get(f"{op}.by")) for op in "ab"} & bad
     for site in timed[0].spaces[0].sites:
         assert site.doubts
-        slow = {tuple(v for _, v in s) for s, t in zip(site.settings, site.prior, strict=True) if math.isinf(t)}
+        slow = {tuple(s.values()) for s, t in zip(site.settings, site.prior, strict=True) if math.isinf(t)}
         assert slow <= bad

@@ -20,7 +20,6 @@ from pathlib import Path
 from benchmarks.corpus.index import Entry, entries
 from dagc import api
 from dagc.base.errors import DagcError
-from dagc.choice.types import settings_text
 from dagc.lab.launches import Timing
 from dagc.measure.service import RanksDied, Service, WorkerLink
 from dagc.study import measure as tune_measure
@@ -58,7 +57,7 @@ def check(ready: tune_prepare.Prepared, *, settings: int) -> Checked:
     with Service(WorkerLink(ready.task.ranks)) as service:
         tune_measure.Measuring(ready, service, Timing(), recording).check(chosen)
     checks = recording.measured.checks
-    failures += [f"{op} {settings_text(settings)}: {why}" for (op, settings), why in checks.items() if why]
+    failures += [f"{op} {settings.in_words}: {why}" for (op, settings), why in checks.items() if why]
     failures += audit(ready)
     return Checked(sum(not why for why in checks.values()), tuple(failures))
 

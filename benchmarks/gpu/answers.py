@@ -17,7 +17,6 @@ from statistics import geometric_mean
 
 from benchmarks.gpu.beside_answer import unpacked
 from benchmarks.gpu.variants import tables
-from dagc.choice.types import settings_text
 
 Times = dict[str, dict[str, float]]  # seconds of each answer at each input
 
@@ -26,7 +25,7 @@ def times_of(path: Path, program: Path) -> dict[str, Times]:
     """Of each op."""
     return {
         table.op: {
-            row.facts.case.text: {settings_text(table.answers[i]): t for i, t in row.times.items() if t < math.inf}
+            row.facts.case.text: {table.answers[i].in_words: t for i, t in row.times.items() if t < math.inf}
             for row in (*table.train, *table.test)
         }
         for table in tables(unpacked(path), program)

@@ -24,7 +24,6 @@ from statistics import fmean, geometric_mean
 from benchmarks.gpu.variants import Row, Table, tables
 from dagc.base.errors import UsageError
 from dagc.choice.selector import Extent, Selector
-from dagc.choice.types import settings_text
 from dagc.store.tuned import Tuned, load_tuned
 from dagc.study.report import taken
 
@@ -65,7 +64,7 @@ def slower(table: Table, rivals: Collection[int], chooser: Guarded) -> list[str]
         best, own = min((seconds, i) for i, seconds in row.times.items() if i not in rivals)
         taken, seconds = taken_at(row, chooser), chosen_at(row, chooser)
         if seconds > rival:
-            chosen, other = (settings_text(table.answers[i]) for i in (taken, own))
+            chosen, other = (table.answers[i].in_words for i in (taken, own))
             speeds = f"chosen {rival / seconds:.2f} {chosen}, best other {rival / best:.2f} {other}"
             out.append((rival / seconds, f"  {speeds}: {row.facts.case.text}"))
     return [text for _, text in sorted(out)]
@@ -87,7 +86,7 @@ def line(rows: Sequence[Row], rivals: Collection[int], chooser: Guarded) -> str:
 
 def report(table: Table, chooser: Guarded, names: Collection[str]) -> list[str]:
     """Lines of one op. Raises UsageError where no answer has one of the names."""
-    known = {settings_text(settings): i for i, settings in enumerate(table.answers)}
+    known = {settings.in_words: i for i, settings in enumerate(table.answers)}
     if unknown := sorted(set(names) - set(known)):
         raise UsageError(f"{table.op} has no answer {unknown[0]}", f"one of: {', '.join(known)}")
     rivals = [known[name] for name in names]

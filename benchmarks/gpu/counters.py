@@ -62,7 +62,7 @@ def main() -> int:
                 for s in tune_measure.collect(prepared, Path(work) / name, ops, args.sizes, args.settings):
                     rows += 1
                     writer.writerow(
-                        [name, s.op, s.case.text, text(sorted(s.scalars.items())), text(s.settings)]
+                        [name, s.op, s.case.text, text(sorted(s.scalars.items())), text(s.settings.own.items())]
                         + [f"{s.counts[c]:g}" if c in s.counts else "" for c in columns]
                         + [s.failure]
                     )

@@ -42,7 +42,6 @@ from typing import Any
 from benchmarks.gpu.variants import costs, tables
 from benchmarks.tune.active import compare
 from benchmarks.tune.variants import NOISE, Table, read_table, tuned_tables
-from dagc.choice.types import settings_text
 from dagc.recipes import tune as recipes
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import Tuned, load_tuned
@@ -112,7 +111,7 @@ def complete(table: Table, tuned: Tuned) -> Table:
     without success, at 95 % of the inputs."""
     ran: dict[str, set[str]] = {}
     for cell, _ in tuned.samples:
-        ran.setdefault(cell.case.text, set()).add(settings_text(cell.choice))
+        ran.setdefault(cell.case.text, set()).add(cell.choice.in_words)
     often = Counter(variant for of in ran.values() for variant in of)
     common = {variant for variant, count in often.items() if count >= 0.95 * len(ran)}
     return only(table, [i for i, text in enumerate(table.inputs) if common <= ran.get(text, set())])

@@ -40,7 +40,8 @@ from dagc import __version__, api
 from dagc.base.deadline import Deadline
 from dagc.base.errors import DagcError
 from dagc.build.mpi import cores
-from dagc.choice.types import Case, Cell, Settings
+from dagc.choice.types import Case, Cell
+from dagc.ir.choice import Choice
 from dagc.lab.launches import Timing
 from dagc.measure.machine import machine_facts
 from dagc.measure.service import Service, WorkerLink
@@ -82,7 +83,7 @@ POLYBENCH: dict[str, tuple[str, str]] = {
 WARM = ("gemm", "2dconv")
 AHEAD = 24  # programs whose data are on the disk at a time
 
-Known: TypeAlias = "frozenset[tuple[str, str, Case, Settings]]"  # program, op, size, settings
+Known: TypeAlias = "frozenset[tuple[str, str, Case, Choice]]"  # program, op, size, settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +257,8 @@ def measure(
 
 def missing(
     ready: tune_prepare.Prepared,
-    done: set[tuple[str, Case, Settings]],
-    wrong: set[tuple[str, Settings]],
+    done: set[tuple[str, Case, Choice]],
+    wrong: set[tuple[str, Choice]],
     args: argparse.Namespace,
 ) -> list[tune_measure.Wanted]:
     """What is not measured yet, the settings of each size in an order of its own; `Measuring` orders the sizes.

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from benchmarks.gpu.beside_answer import unpacked
 from benchmarks.gpu.variants import tables
-from dagc.choice.types import settings_text
 from dagc.study.judge import judge
 
 
@@ -34,7 +33,7 @@ def report(first: Path, second: Path, program: Path) -> list[str]:
         found = judge([r.name for r in rows], [r.times for r in rows], chosen, 0, [r.noise for r in rows], sizes=sizes)
         out += [
             f"{after.op}: the best answer of the first file in the second",
-            *found.lines(lambda answer, of=after.answers: settings_text(of[answer]), worst=0),
+            *found.lines(lambda answer, of=after.answers: of[answer].in_words, worst=0),
         ]
     return out
 

@@ -30,7 +30,8 @@ from benchmarks.tune.curve import curve
 from dagc.base.errors import DagcError
 from dagc.base.sample import Sample as Timed
 from dagc.choice.methods import LEARNED
-from dagc.choice.types import PROGRAM, Case, Settings, settings_text, variant_of
+from dagc.choice.types import Case
+from dagc.ir.choice import PROGRAM, Choice
 from dagc.recipes import tune as recipes
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import load
@@ -119,7 +120,7 @@ class Table:
     """All that was measured of one site, the training inputs and the test inputs apart. Rows of both are `Row`s."""
 
     op: str
-    answers: tuple[Settings, ...]
+    answers: tuple[Choice, ...]
     features: tuple[str, ...]
     train: tuple[Row, ...]
     test: tuple[Row, ...]
@@ -144,7 +145,7 @@ def tables(tuned: Tuned, program: Path) -> list[Table]:
     for op, chooser in tuned.choosers.items():
         selector = chooser.selector
         features = selector.data if selector is not None else chooser.data
-        cells: dict[Case, dict[Settings, Timed]] = {}
+        cells: dict[Case, dict[Choice, Timed]] = {}
         for cell, sample in tuned.samples:
             if cell.site == op:
                 cells.setdefault(cell.case, {})[cell.choice] = sample
@@ -159,17 +160,15 @@ def tables(tuned: Tuned, program: Path) -> list[Table]:
     return out
 
 
-def _plans(
-    chooser: ProgramChooser, cells: Mapping[Case, Mapping[Settings, Timed]], program: Path
-) -> tuple[Settings, ...]:
+def _plans(chooser: ProgramChooser, cells: Mapping[Case, Mapping[Choice, Timed]], program: Path) -> tuple[Choice, ...]:
     """All that was measured, the program's own setting first."""
     plain = load(program)
-    own = tuple((name, plain.decision(name)) for name in chooser.names)
+    own = Choice(tuple((name, plain.decision(name)) for name in chooser.names))
     return tuple(sorted({s for of in cells.values() for s in of}, key=lambda s: (s != own, repr(s))))
 
 
 def _row(
-    op: str, facts: InputFacts, cells: Mapping[Settings, Timed], answers: Sequence[Settings], names: Sequence[str]
+    op: str, facts: InputFacts, cells: Mapping[Choice, Timed], answers: Sequence[Choice], names: Sequence[str]
 ) -> Row:
     known = facts.features.get(op, {})
     times: dict[int, float] = {}
@@ -203,7 +202,7 @@ def judged_by(table: Table, method: str, seed: int) -> tuple[Judged, float]:
 def report(table: Table, nitro: float | None, methods: Sequence[str], args: argparse.Namespace) -> dict[str, Any]:
     """The record of one site, and its text on standard output."""
     record: dict[str, Any] = {
-        "op": table.op, "answers": [settings_text(s) for s in table.answers], "features": list(table.features),
+        "op": table.op, "answers": [s.in_words for s in table.answers], "features": list(table.features),
         "train": len(table.train), "test": len(table.test), "tolerance": table.tolerance, "nitro": nitro,
         "methods": {}, "curves": {}, "costs": costs(table),
     }  # fmt: skip
@@ -217,7 +216,7 @@ def report(table: Table, nitro: float | None, methods: Sequence[str], args: argp
         record["methods"][method] = {**_judged(judged, table), "train_seconds": took}
         beside = f" (Nitro {nitro:.2f})" if nitro is not None else ""
         print(f"  {method}, trained in {took:.1f} s{beside}:")
-        for line in judged.lines(lambda answer: settings_text(table.answers[answer]), worst=8):
+        for line in judged.lines(lambda answer: table.answers[answer].in_words, worst=8):
             print(f"    {line}")
     for method in methods[:1] if args.curves else ():
         for strategy in get_args(Strategy):
@@ -253,7 +252,7 @@ def costs(table: Table) -> dict[str, Any]:
             shares.append(own / default)
             pays.append(pays_after(own, default, best))
         for variant, seconds in row.facts.conversions.get(table.op, {}).items():
-            fast = [t for i, t in row.times.items() if variant_of(table.answers[i]) == variant]
+            fast = [t for i, t in row.times.items() if table.answers[i].variant == variant]
             pays_then = pays_after(seconds, default, min(fast, default=math.inf))
             converted.setdefault(variant, []).append((seconds, pays_then))
     if shares:
@@ -297,15 +296,15 @@ def _judged(judged: Judged, table: Table) -> dict[str, Any]:
         "bands": {name: _figures(figures, table) for name, figures in judged.bands},
         "unsolved": list(judged.unsolved), "refused": judged.refused,
         "cases": [
-            {"input": c.name, "chosen": settings_text(table.answers[c.chosen]), "seconds": c.value,
-             "best": settings_text(table.answers[c.best]), "best_seconds": c.best_value}
+            {"input": c.name, "chosen": table.answers[c.chosen].in_words, "seconds": c.value,
+             "best": table.answers[c.best].in_words, "best_seconds": c.best_value}
             for c in judged.verdicts
         ],
     }  # fmt: skip
 
 
 def _figures(figures: Figures, table: Table) -> dict[str, Any]:
-    singles = {settings_text(table.answers[answer]): share for answer, share in figures.singles}
+    singles = {table.answers[answer].in_words: share for answer, share in figures.singles}
     return {
         "inputs": figures.inputs, "percent": figures.percent, "accuracy": figures.accuracy,
         "balanced": figures.balanced, "regret": figures.regret, "geometric": figures.geometric, "lost": figures.lost,
@@ -318,7 +317,7 @@ def matrix(table: Table) -> list[dict[str, Any]]:
     return [
         {"input": row.name, "test": row.facts.test, "elements": row.facts.elements,
          "features": dict(zip(table.features, row.vector, strict=True)),
-         "seconds": {settings_text(table.answers[i]): t for i, t in row.times.items() if t < math.inf}}
+         "seconds": {table.answers[i].in_words: t for i, t in row.times.items() if t < math.inf}}
         for row in (*table.train, *table.test)
     ]  # fmt: skip
 

@@ -17,7 +17,6 @@ from statistics import geometric_mean
 
 from benchmarks.gpu.beside_answer import unpacked
 from benchmarks.gpu.variants import tables
-from dagc.choice.types import settings_text
 
 Seconds = Mapping[str, float]  # by answer
 
@@ -26,7 +25,7 @@ def measured(path: Path, program: Path) -> dict[str, Seconds]:
     """The seconds of each answer by input, of the first op."""
     table = tables(unpacked(path), program)[0]
     return {
-        row.name: {settings_text(table.answers[i]): t for i, t in row.times.items() if t < math.inf}
+        row.name: {table.answers[i].in_words: t for i, t in row.times.items() if t < math.inf}
         for row in (*table.train, *table.test)
     }
 

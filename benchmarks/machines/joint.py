@@ -35,7 +35,6 @@ from benchmarks.machines.family import HERE, NOISES, SAMPLES, Noise, machine_of
 from benchmarks.machines.simulate import Execution, Machine
 from dagc.base.sample import Sample
 from dagc.base.statistics import interval
-from dagc.choice.types import Settings
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
 from dagc.lab.candidate import Candidate, LaunchSite
@@ -46,9 +45,9 @@ from dagc.lab.strategy import RankingStrategy, find
 
 EVALUATIONS, STARTS = 12_000, 6
 ALONE = 6  # measurements of each op alone, of the two stages
-BLOCKS_1D = tuple((("bx", x),) for x in (128, 32, 64, 256, 512, 1024))
+BLOCKS_1D = tuple(Choice((("bx", x),)) for x in (128, 32, 64, 256, 512, 1024))
 _SIZES_2D = [(x, y) for x, y in product((8, 16, 32, 64, 128, 256), (1, 2, 4, 8, 16)) if x * y <= 1024]
-BLOCKS_2D = tuple((("bx", x), ("by", y)) for x, y in sorted(_SIZES_2D, key=lambda size: size != (32, 1)))
+BLOCKS_2D = tuple(Choice((("bx", x), ("by", y))) for x, y in sorted(_SIZES_2D, key=lambda size: size != (32, 1)))
 PROGRAMS: dict[str, tuple[Path, dict[str, Any]]] = {
     "spmv": (SAMPLES / "spmv" / "spmv.dag", {"transport": "mpi_cuda"}),
     "heat": (SAMPLES / "heat" / "heat.dag", {"transport": "mpi_cuda", "steps": 1}),
@@ -96,20 +95,21 @@ def _graphs(program: str) -> tuple[tuple[Choice, Graph], ...]:
     return tuple((configuration_of(graph), graph) for graph in graphs)
 
 
-def _law(random: Random, settings: tuple[Settings, ...]) -> tuple[float, ...]:
+def _law(random: Random, settings: tuple[Choice, ...]) -> tuple[float, ...]:
     """What an op takes under each setting, the fastest 1."""
     best, sharp = random.uniform(6, 9.5), random.uniform(0.02, 0.12)
     wide, rows = random.choice((0.0, 0.3, 1.0)), random.choice((-0.15, 0.0, 0.1))
     logs = []
     for setting in settings:
-        sizes = dict(setting)
+        sizes = setting.own
         threads = math.prod(sizes.values())
         log = sharp * (math.log2(threads) - best) ** 2 + wide * max(0.0, 5 - math.log2(sizes["bx"])) ** 1.3
         logs.append(log + rows * math.log2(sizes.get("by", 1)) + random.gauss(0, 0.05))
     return tuple(math.exp(3.5 * math.tanh((log - min(logs)) / 3.5)) for log in logs)  # at most 33 times as long
 
 
-def _site(random: Random, op: str, law: tuple[float, ...], settings: tuple[Settings, ...], work: float) -> LaunchSite:
+def _site(random: Random, op: str, law: tuple[float, ...], settings: tuple[Choice, ...], work: float) -> LaunchSite:
+    settings = tuple(Choice.at(op, setting.items()) for setting in settings)
     if random.random() < 0.25:
         return LaunchSite(op, settings)
     wrong, level = random.choice((0.1, 0.2, 0.35)), math.exp(random.gauss(0, 0.5))

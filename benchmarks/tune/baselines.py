@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from math import comb
 from pathlib import Path
 
-from dagc.choice.types import Settings
+from dagc.ir.choice import Choice
 
-Times = Mapping[Settings, float]
+Times = Mapping[Choice, float]
 KLARAPTOR = Path(__file__).parent / "klaraptor.csv"  # its table, as published in 2018
 
 
-def best_of_random(times: Times, budget: int, default: Settings | None = None) -> dict[Settings, float]:
+def best_of_random(times: Times, budget: int, default: Choice | None = None) -> dict[Choice, float]:
     """How likely each block is the fastest of `budget` different ones drawn at random; `default` is one of them where
     it is given."""
     order = sorted(times, key=lambda s: times[s])
@@ -37,7 +37,7 @@ def best_of_random(times: Times, budget: int, default: Settings | None = None) -
     return out
 
 
-def best_constant(many: Iterable[Times]) -> Settings:
+def best_constant(many: Iterable[Times]) -> Choice:
     """The one block for all with the least geometric mean of t_chosen / t_best, among those that all have."""
     tables = list(many)
     shared = [s for s in tables[0] if all(s in times for times in tables)]

@@ -19,8 +19,8 @@ from typing import Any
 from benchmarks.corpus.index import entries
 from benchmarks.gpu.oracle import POLYBENCH, SAMPLES
 from dagc import api
-from dagc.choice.types import Settings
 from dagc.cuda.ptx import Instructions, Resources
+from dagc.ir.choice import Choice
 from dagc.study.prepare import compiled_resources, of_settings, tuning_task
 
 ARCH = "sm_90"
@@ -32,13 +32,13 @@ def programs() -> dict[str, Path]:
     return corpus | {name: SAMPLES / f"{name}.dag" for name in POLYBENCH}
 
 
-def read_compiled(path: Path) -> dict[tuple[str, str], dict[Settings, Resources]]:
+def read_compiled(path: Path) -> dict[tuple[str, str], dict[Choice, Resources]]:
     """(program, op) -> setting -> what its code takes; empty where there is no such file."""
-    out: dict[tuple[str, str], dict[Settings, Resources]] = {}
+    out: dict[tuple[str, str], dict[Choice, Resources]] = {}
     for program, ops in _read(path).items():
         for op, rows in ops.items():
             out[program, op] = {
-                tuple((n, v) for n, v in settings): Resources(
+                Choice.at(op, settings): Resources(
                     registers, shared, None if code is None else Instructions.from_json(code), spills
                 )
                 for settings, registers, shared, spills, code in rows
@@ -58,9 +58,9 @@ def compiled(path: Path) -> dict[str, Any]:
     return {op: [_row(s, r) for s, r in zip(task.settings[op], rows, strict=True)] for op, rows in each.items()}
 
 
-def _row(settings: Settings, taken: Resources) -> list[Any]:
+def _row(settings: Choice, taken: Resources) -> list[Any]:
     code = taken.instructions.to_json() if taken.instructions is not None else None
-    return [list(settings), taken.registers, taken.shared, taken.spills, code]
+    return [list(settings.own.items()), taken.registers, taken.shared, taken.spills, code]
 
 
 def write(path: Path, found: Mapping[str, Any]) -> None:

@@ -38,6 +38,7 @@ import numpy as np
 
 from benchmarks.tune.launches import Array, Measured, load
 from benchmarks.tune.learn import CHOSEN, COMPILED, RECIPES, Recipe, learned
+from benchmarks.tune.oracle_csv import of_any, of_op
 from dagc.choice.residual import FILE, Learner, load_learner, size_coordinates
 from dagc.choice.surface import Rows, TimeSurface
 from dagc.choice.terms import TERMS, responses
@@ -169,7 +170,7 @@ def always(settings: Mapping[str, int]) -> Choose:
     """One block for all; the default where a kernel does not have it, and at sizes where it cannot be launched."""
 
     def choose(kernel: Measured) -> Chosen:
-        wanted = [i for i, s in enumerate(kernel.settings) if settings.items() <= dict(s).items()]
+        wanted = [i for i, s in enumerate(kernel.settings) if settings.items() <= s.own.items()]
         place = wanted[0] if wanted else 0
         return [place if math.isfinite(logs[place]) else 0 for logs in kernel.logs]
 
@@ -180,18 +181,18 @@ def best_constant(found: Sequence[Measured]) -> Choose:
     """For each kernel the setting with the least mean loss on the kernels of all other families with the same set."""
     alike: dict[tuple[object, ...], list[Measured]] = {}
     for kernel in found:
-        alike.setdefault(tuple(sorted(kernel.settings)), []).append(kernel)
+        alike.setdefault(tuple(sorted(map(of_any, kernel.settings))), []).append(kernel)
 
     def choose(kernel: Measured) -> Chosen:
-        names = sorted(kernel.settings)
+        names = sorted(map(of_any, kernel.settings))
         losses = [
-            [logs[k.settings.index(s)] - np.nanmin(logs) for s in names]
+            [logs[k.settings.index(of_op(k.op, s))] - np.nanmin(logs) for s in names]
             for k in alike[tuple(names)] if k.family != kernel.family for logs in k.logs if np.isfinite(logs).any()
         ]  # fmt: skip
         if not losses:
             return [None] * len(kernel.cases)
         means = np.nan_to_num(np.array(losses), nan=3.0).mean(axis=0)
-        place = kernel.settings.index(names[int(means.argmin())])
+        place = kernel.settings.index(of_op(kernel.op, names[int(means.argmin())]))
         return [place if math.isfinite(logs[place]) else 0 for logs in kernel.logs]
 
     return choose

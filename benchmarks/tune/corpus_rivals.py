@@ -49,7 +49,7 @@ def spaces(oracle: Path) -> list[dict[str, Any]]:
                 {
                     "kernel": f"{program} {op}", "size": point.text, "sizes": len(sizes),
                     "wide": unit.dimensions >= 2, "code": any(not t.axis for t in unit.tunables),
-                    "names": [n for n, _ in order[0]], "settings": [[v for _, v in s] for s in order],
+                    "names": list(order[0].own), "settings": [list(s.values()) for s in order],
                     "times": [times[s] for s in order],
                 }
             )  # fmt: skip

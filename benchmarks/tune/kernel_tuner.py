@@ -34,12 +34,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.tune.oracle_csv import read_oracle
-from dagc.choice.types import Case, Settings
+from benchmarks.tune.oracle_csv import of_any, read_oracle
+from dagc.choice.types import Case
+from dagc.ir.choice import Choice
 
 ROOT = Path(__file__).parents[2]
 BUDGETS = (1, 3, 5, 10)
-DEFAULTS = {1: (("bx", 256),), 2: (("bx", 32), ("by", 8))}
+DEFAULTS = {1: Choice((("bx", 256),)), 2: Choice((("bx", 32), ("by", 8)))}
 # Not `brute_force` (it takes no budget), those that need packages of others (pyATF, scikit-optimize), and
 # `basinhopping` (a numerical optimiser that asks for known blocks over and over: 30 times as long as the others).
 STRATEGIES = """random_sample greedy_ils greedy_mls ordered_greedy_mls mls simulated_annealing genetic_algorithm
@@ -94,28 +95,28 @@ class KernelCase:
     program: str
     op: str
     case: Case
-    times: dict[Settings, float]
+    times: dict[Choice, float]
 
     @property
     def dimensions(self) -> int:
         return len(next(iter(self.times)))
 
     @property
-    def default(self) -> Settings:
+    def default(self) -> Choice:
         return DEFAULTS[self.dimensions]
 
-    def regret(self, tried: Iterable[Settings]) -> float:
+    def regret(self, tried: Iterable[Choice]) -> float:
         """The best of the blocks over the best of all."""
         return min(self.times[s] for s in tried) / min(self.times.values())
 
 
 def read_cases(oracle: Path) -> list[KernelCase]:
     """The cases of an oracle, in its order."""
-    found: dict[tuple[str, str, Case], dict[Settings, float]] = {}
+    found: dict[tuple[str, str, Case], dict[Choice, float]] = {}
     for cell in read_oracle(oracle):
         if cell.failure:
             raise ValueError(f"{cell.program} {cell.op} {cell.case.text}: a block failed ({cell.failure})")
-        found.setdefault((cell.program, cell.op, cell.case), {})[cell.settings] = cell.seconds
+        found.setdefault((cell.program, cell.op, cell.case), {})[of_any(cell.settings)] = cell.seconds
     return [KernelCase(*key, times) for key, times in found.items()]
 
 
@@ -124,8 +125,8 @@ def read_cases(oracle: Path) -> list[KernelCase]:
 
 def space_of(case: KernelCase) -> tuple[dict[str, list[int]], list[str]]:
     """`tune_params` and `restrictions` whose legal configurations are the blocks of the case."""
-    names = [n for n, _ in case.default]
-    params = {n: sorted({dict(s)[n] for s in case.times}) for n in names}
+    names = list(case.default)
+    params = {n: sorted({s[n] for s in case.times}) for n in names}
     return params, ["32 <= bx * by <= 1024"] if len(names) == 2 else []
 
 
@@ -141,8 +142,8 @@ def cache_of(case: KernelCase) -> dict[str, Any]:
         "tune_params": params,
         "objective": "time",
         "cache": {
-            ",".join(str(v) for _, v in settings): {
-                **dict(settings),
+            ",".join(map(str, settings.values())): {
+                **settings,
                 "time": seconds * 1e3,
                 "times": [seconds * 1e3],
                 **zero,
@@ -157,7 +158,7 @@ def write_cache(case: KernelCase, path: Path) -> None:
     path.write_text(json.dumps(cache_of(case)))
 
 
-def search(case: KernelCase, cache: Path, strategy: str, evaluations: int, seed: int) -> list[Settings]:
+def search(case: KernelCase, cache: Path, strategy: str, evaluations: int, seed: int) -> list[Choice]:
     """The blocks that a strategy of Kernel Tuner evaluates within its budget, each once, in its order."""
     import kernel_tuner
 
@@ -172,7 +173,7 @@ def search(case: KernelCase, cache: Path, strategy: str, evaluations: int, seed:
             restrictions=restrictions or None, lang="CUDA", block_size_names=list(params), quiet=True,
             strategy=strategy, strategy_options={"max_fevals": evaluations}, cache=str(cache), simulation_mode=True,
         )  # fmt: skip
-    tried = [tuple((n, int(r[n])) for n in params) for r in results if r]
+    tried = [Choice(tuple((n, int(r[n])) for n in params)) for r in results if r]
     return [s for s in dict.fromkeys(tried) if s in case.times][:evaluations]
 
 
@@ -250,7 +251,7 @@ class Volume:
 
     def prepare(self, cases: Sequence[KernelCase]) -> dict[str, Any]:
         """All that does not hang on the calibration, a row for each block of each case."""
-        rows = [(c.case, dict(s)) for c in cases for s in c.times]
+        rows = [(c.case, s) for c in cases for s in c.times]
         env: dict[str, Any] = {
             n.lower(): np.array([dict(case.params)[n] for case, _ in rows]) for n, _ in cases[0].case.params
         }
@@ -301,7 +302,7 @@ class Model:
                 out |= {i: part for i, part in zip(own, parts, strict=True) if i in places}
         return out
 
-    def rank(self, calibration: Mapping[str, float], places: set[int]) -> dict[int, list[Settings]]:
+    def rank(self, calibration: Mapping[str, float], places: set[int]) -> dict[int, list[Choice]]:
         """KernelCase -> its blocks, the one thought fastest first."""
         out = {}
         for i, predicted in self.predict(calibration, places).items():
@@ -331,7 +332,7 @@ class Model:
         return dict(zip(names, (float(v) for v in np.exp(found.x)), strict=True))
 
 
-def ranked(name: str, cases: Sequence[KernelCase], ranks: Mapping[int, Sequence[Settings]]) -> Outcome:
+def ranked(name: str, cases: Sequence[KernelCase], ranks: Mapping[int, Sequence[Choice]]) -> Outcome:
     """k evaluations: the best of the first k. None: the first, unseen."""
     regrets = {
         k: {i: [c.regret(ranks[i][: max(1, k)])] for i, c in enumerate(cases) if k <= len(c.times)}
@@ -349,7 +350,7 @@ def rank_model(cases: Sequence[KernelCase]) -> tuple[list[Outcome], dict[str, An
     started = time.perf_counter()
     as_it_is = model.rank({n: v for n, (v, _, _) in CALIBRATION.items()}, everything)
     ranking = time.perf_counter() - started
-    unseen: dict[int, list[Settings]] = {}
+    unseen: dict[int, list[Choice]] = {}
     for members in FAMILIES.values():
         own = {i for i, c in enumerate(cases) if c.program in members}
         if own:
@@ -366,7 +367,7 @@ def rank_model(cases: Sequence[KernelCase]) -> tuple[list[Outcome], dict[str, An
 
 def one_block(cases: Sequence[KernelCase]) -> Outcome:
     """What the best single block would do, had the oracle chosen it: one for each number of dimensions."""
-    ranks: dict[int, list[Settings]] = {}
+    ranks: dict[int, list[Choice]] = {}
     for dimensions in {c.dimensions for c in cases}:
         own = [i for i, c in enumerate(cases) if c.dimensions == dimensions]
         blocks = list(cases[own[0]].times)
@@ -378,7 +379,7 @@ def one_block(cases: Sequence[KernelCase]) -> Outcome:
 # ---- compile times --------------------------------------------------------------------------
 
 
-def kernel_text(program: str, op: str, settings: Settings) -> str:
+def kernel_text(program: str, op: str, settings: Choice) -> str:
     """One kernel of a program as a CUDA source of its own, for Kernel Tuner to compile: the block is a constant."""
     from dagc import api
     from dagc.choice.legal import op_of, units
@@ -395,7 +396,7 @@ def kernel_text(program: str, op: str, settings: Settings) -> str:
         for p in graph.program.params
         if isinstance(p.value, float) and not isinstance(p.value, bool)
     ]
-    blocks = [f"constexpr int {n} = {v};" for n, v in settings]
+    blocks = [f"constexpr int {n} = {v};" for n, v in settings.items()]
     head = "\n".join(["typedef float real;", *constants, *blocks])
     return f'{head}\nextern "C" __global__ void {kernel.name}({", ".join(formals)}) {{\n{impl.code.text}\n}}\n'
 
@@ -407,7 +408,7 @@ ARCH = "90"
 
 def compile_times() -> dict[str, Any]:
     """Seconds to compile one configuration (nvcc, NVRTC), and one program of dagc, on this machine."""
-    sources = [kernel_text(p, op, (("bx", x), ("by", y))) for p, op in TIMED for x, y in TIMED_BLOCKS]
+    sources = [kernel_text(p, op, Choice((("bx", x), ("by", y)))) for p, op in TIMED for x, y in TIMED_BLOCKS]
     facts: dict[str, Any] = {"machine": f"{os.cpu_count()} cores, {platform.machine()}, no GPU", "configurations": 16}
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)

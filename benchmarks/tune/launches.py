@@ -22,8 +22,9 @@ from dagc.base.errors import DagcError
 from dagc.choice.legal import legal_settings, unit_in, units
 from dagc.choice.residual import coordinates
 from dagc.choice.terms import TERMS, launch_terms
-from dagc.choice.types import Case, Settings, Unit
+from dagc.choice.types import Case, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
+from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
 from dagc.perf.hardware import Hardware, load_hardware
 from dagc.study.search import alike
@@ -42,7 +43,7 @@ class Measured:
     program: str
     op: str
     unit: Unit
-    settings: tuple[Settings, ...]
+    settings: tuple[Choice, ...]
     cases: tuple[Case, ...]
     logs: Array
     noise: Array
@@ -69,7 +70,7 @@ def load(oracles: Sequence[Path], gpu: str, compiled: Sequence[Path]) -> list[Me
     `benchmarks.tune.compiled`."""
     hardware, paths = load_hardware(gpu), programs()
     known = {op: rows for path in compiled for op, rows in read_compiled(path).items()}
-    found: dict[tuple[str, str], dict[Case, dict[Settings, tuple[float, float]]]] = {}
+    found: dict[tuple[str, str], dict[Case, dict[Choice, tuple[float, float]]]] = {}
     for cell in (cell for path in oracles for cell in read_oracle(path)):
         if cell.flush and not cell.failure and cell.seconds > 0:
             noise = (cell.high - cell.low) / 2 / NORMAL / cell.seconds
@@ -82,8 +83,8 @@ def load(oracles: Sequence[Path], gpu: str, compiled: Sequence[Path]) -> list[Me
 
 
 def _measured(
-    path: Path, program: str, op: str, times: dict[Case, dict[Settings, tuple[float, float]]], hardware: Hardware,
-    known: dict[Settings, Resources],
+    path: Path, program: str, op: str, times: dict[Case, dict[Choice, tuple[float, float]]], hardware: Hardware,
+    known: dict[Choice, Resources],
 ) -> Measured:  # fmt: skip
     graph = api.load_graph(path)
     (unit,) = units(graph, [op])
@@ -98,7 +99,7 @@ def _measured(
 
 
 def _tables(
-    path: Path, graph: Graph, unit: Unit, settings: Sequence[Settings], cases: Sequence[Case], hardware: Hardware,
+    path: Path, graph: Graph, unit: Unit, settings: Sequence[Choice], cases: Sequence[Case], hardware: Hardware,
     each: Sequence[Resources],
 ) -> Iterator[Array]:  # fmt: skip
     """As `dagc tune` has them: NaN where the model cannot be evaluated."""

@@ -20,7 +20,8 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).parents[2])
 
-from dagc.choice.types import Case, Settings
+from dagc.choice.types import Case
+from dagc.ir.choice import Choice
 from dagc.store.tuned import load_tuned
 
 COLUMNS = "program op params settings median_us low_us high_us launches flush failure".split()
@@ -33,7 +34,7 @@ class OracleCell:
     program: str
     op: str
     case: Case
-    settings: Settings
+    settings: Choice
     seconds: float
     low: float
     high: float
@@ -42,12 +43,22 @@ class OracleCell:
     failure: str
 
 
+def of_any(settings: Choice) -> Choice:
+    """A block without the name of its op, to compare it with those of other ops."""
+    return Choice(tuple(settings.own.items()))
+
+
+def of_op(op: str, settings: Choice) -> Choice:
+    """The block of an op."""
+    return Choice.at(op, settings.own.items())
+
+
 def read_oracle(path: Path) -> Iterator[OracleCell]:
     """The cells of a CSV that this script wrote, in its order."""
     with lzma.open(path, "rt", newline="") as file:
         for row in csv.DictReader(file):
             yield OracleCell(
-                row["program"], row["op"], Case(_pairs(row["params"])), _pairs(row["settings"]),
+                row["program"], row["op"], Case(_pairs(row["params"])), Choice.at(row["op"], _pairs(row["settings"])),
                 float(row["median_us"] or "nan") * 1e-6, float(row["low_us"] or "nan") * 1e-6,
                 float(row["high_us"] or "nan") * 1e-6, int(row["launches"]), int(row["flush"]), row["failure"],
             )  # fmt: skip
@@ -67,7 +78,7 @@ def rows_of(path: Path) -> Iterator[list[str]]:
     for (cell, sample), flush in zip(tuned.samples, tuned.flushes, strict=True):
         low, high = sample.interval
         times = [f"{t * 1e6:.5g}" if sample.times else "" for t in (sample.value, low, high)]
-        settings = " ".join(f"{n}={v}" for n, v in cell.choice)
+        settings = " ".join(f"{n}={v}" for n, v in cell.choice.own.items())
         yield [
             path.stem, cell.site, cell.case.text, settings, *times, str(len(sample.times)), str(flush), sample.failure
         ]  # fmt: skip

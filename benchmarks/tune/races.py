@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.gpu.variants import SAMPLES, tables
-from dagc.choice.types import Settings, settings_text
+from dagc.ir.choice import Choice
 from dagc.store.tuned import load_tuned
 from dagc.study.judge import judge
 
@@ -42,9 +42,9 @@ def rounds_of(text: str) -> Rounds:
     return tuple((int(products), int(pairs)) for products, _, pairs in (one.partition("x") for one in text.split(",")))
 
 
-def place(answers: Sequence[Settings], solver: str, precond: str) -> int:
+def place(answers: Sequence[Choice], solver: str, precond: str) -> int:
     """The number of a pair among the answers on record."""
-    return [dict(one) for one in answers].index({"solver": solver, "precond": precond})
+    return [one.own for one in answers].index({"solver": solver, "precond": precond})
 
 
 def raced(solvers: Any, system: str, rounds: Sequence[Rounds]) -> tuple[Mapping[str, Any], list[Any]]:
@@ -84,7 +84,7 @@ def main() -> int:
             for number, settings in enumerate(table.answers):
                 seconds = row.times.get(number, math.inf)
                 out.writerow(
-                    [row.name, row.name.partition("(")[0], row.facts.elements, *first, settings_text(settings),
+                    [row.name, row.name.partition("(")[0], row.facts.elements, *first, settings.in_words,
                      seconds if math.isfinite(seconds) else ""]
                 )  # fmt: skip
             file.flush()

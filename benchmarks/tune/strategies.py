@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.tune.kernel_tuner import FAMILIES, Case, Model, read_cases
 from dagc.base.sample import Sample
-from dagc.choice.types import Settings
+from dagc.ir.choice import Choice
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
 
@@ -37,7 +37,7 @@ def priors_of(cases: Sequence[Case]) -> dict[int, np.ndarray]:
     return out
 
 
-def measured(name: str, case: Case, prior: Sequence[float], seed: int) -> list[Settings]:
+def measured(name: str, case: Case, prior: Sequence[float], seed: int) -> list[Choice]:
     """The blocks in the order in which a strategy measures them, the default first."""
     blocks = list(case.times)
     if name == "ranking":

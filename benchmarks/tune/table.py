@@ -21,13 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.tune.baselines import Errors, best_constant, best_of_random, error_percent, published
-from benchmarks.tune.oracle_csv import OracleCell, read_oracle
+from benchmarks.tune.oracle_csv import OracleCell, of_any, of_op, read_oracle
 from dagc import api
 from dagc.choice.choose import Chooser, worth_measuring
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.models import ModelInputs, unit_chooser
-from dagc.choice.types import MODELS, Case, Settings, settings_text
+from dagc.choice.types import MODELS, Case
 from dagc.cuda.ptx import ASSUMED, Resources
+from dagc.ir.choice import Choice
 from dagc.perf.hardware import load_hardware
 from dagc.study import prepare as tune_prepare
 from dagc.study.prepare import resources_of
@@ -45,19 +46,19 @@ class Kernel:
 
     program: str
     op: str
-    times: dict[Case, dict[Settings, float]]
+    times: dict[Case, dict[Choice, float]]
     chooser: Chooser
-    remade: Callable[[list[tuple[dict[str, int], Settings]]], Chooser]
+    remade: Callable[[list[tuple[dict[str, int], Choice]]], Chooser]
 
     @property
     def two(self) -> bool:
         return len(self.chooser.settings[0]) == 2
 
     @property
-    def default(self) -> Settings:
+    def default(self) -> Choice:
         return self.chooser.settings[0]
 
-    def ranked(self, case: Case) -> list[Settings]:
+    def ranked(self, case: Case) -> list[Choice]:
         """Those that the oracle has, the model's fastest first."""
         order = [self.chooser.settings[i] for i in self.chooser.ranked(scalars(case))]
         return [s for s in order if s in self.times[case]]
@@ -82,7 +83,7 @@ def compiled(programs: Iterable[str]) -> dict[tuple[str, str], Resources]:
 
 def kernels(oracle: Path, nvcc: bool = False, method: str = "volume") -> list[Kernel]:
     """Flushed cells only."""
-    found: dict[tuple[str, str], dict[Case, dict[Settings, float]]] = {}
+    found: dict[tuple[str, str], dict[Case, dict[Choice, float]]] = {}
     for cell in read_oracle(oracle):
         if cell.flush and not cell.failure:
             found.setdefault((cell.program, cell.op), {}).setdefault(cell.case, {})[cell.settings] = cell.seconds
@@ -112,19 +113,19 @@ def middle(kernel: Kernel) -> Case:
     return min(kernel.times, key=distance)
 
 
-def best(times: dict[Settings, float], among: Iterable[Settings]) -> Settings:
+def best(times: dict[Choice, float], among: Iterable[Choice]) -> Choice:
     return min((s for s in among if s in times), key=lambda s: times[s])
 
 
-def few(kernel: Kernel, case: Case, top: int) -> list[Settings]:
+def few(kernel: Kernel, case: Case, top: int) -> list[Choice]:
     """What `dagc tune --top` measures: the model's first, at most half of the legal ones, and the default."""
     ranked = kernel.ranked(case)
     return [*ranked[: worth_measuring(top, len(kernel.times[case]))], kernel.default]
 
 
 # A block, or how likely each of several is: of a random choice.
-Choice = Settings | dict[Settings, float]
-Choose = Callable[[Kernel, Case], Choice]
+Chosen = Choice | dict[Choice, float]
+Choose = Callable[[Kernel, Case], Chosen]
 Where = Callable[[Kernel], Case]  # the size of a kernel at which something is measured
 
 
@@ -132,7 +133,7 @@ def adapted(top: int, where: Where = middle) -> Choose:
     """The best of the model's first `top` at one size, kept unless the model objects."""
     made: dict[tuple[str, str], Chooser] = {}
 
-    def choose(kernel: Kernel, case: Case) -> Settings:
+    def choose(kernel: Kernel, case: Case) -> Chosen:
         key = kernel.program, kernel.op
         if key not in made:
             start = where(kernel)
@@ -143,7 +144,7 @@ def adapted(top: int, where: Where = middle) -> Choose:
     return choose
 
 
-def chance(kernel: Kernel, case: Case, top: int = 5) -> dict[Settings, float]:
+def chance(kernel: Kernel, case: Case, top: int = 5) -> dict[Choice, float]:
     """As many random blocks as `few` has, the default among them."""
     times = kernel.times[case]
     return best_of_random(times, len(set(few(kernel, case, top))), kernel.default)
@@ -169,16 +170,20 @@ STRATEGIES: dict[str, tuple[Choose, bool]] = {
 def constants(found: list[Kernel]) -> dict[str, tuple[Choose, bool]]:
     """One block for all kernels with as many dimensions: the best in hindsight, and the best on the other programs."""
 
-    def tables(two: bool, without: str = "") -> list[dict[Settings, float]]:
-        return [t for k in found if k.two is two and k.program != without for t in k.times.values()]
+    def tables(two: bool, without: str = "") -> list[dict[Choice, float]]:
+        kernels = (k for k in found if k.two is two and k.program != without)
+        return [{of_any(s): t for s, t in times.items()} for k in kernels for times in k.times.values()]
 
     kinds = sorted({k.two for k in found}, reverse=True)
     hindsight = {two: best_constant(tables(two)) for two in kinds}
     unseen = {(k.program, k.two): best_constant(tables(k.two, k.program) or tables(k.two)) for k in found}
-    named = "; ".join(f"always {settings_text(hindsight[two])}" for two in kinds)
+    named = "; ".join(f"always {hindsight[two].in_words}" for two in kinds)
     return {
-        f"one block for all, the best in hindsight ({named})": (lambda k, p: hindsight[k.two], False),
-        "one block for all, the best on the other programs": (lambda k, p: unseen[k.program, k.two], False),
+        f"one block for all, the best in hindsight ({named})": (lambda k, p: of_op(k.op, hindsight[k.two]), False),
+        "one block for all, the best on the other programs": (
+            lambda k, p: of_op(k.op, unseen[k.program, k.two]),
+            False,
+        ),
     }
 
 
@@ -322,7 +327,7 @@ def table(found: list[Kernel]) -> list[str]:
             off.append(error_percent(times, times[chosen]))
             if high >= (1 + FLAT) * low:
                 telling.append(off[-1])
-            cells = [f"{settings_text(s)} | {times[s] * 1e6:.4g}" for s in (kernel.default, chosen, first)]
+            cells = [f"{s.in_words} | {times[s] * 1e6:.4g}" for s in (kernel.default, chosen, first)]
             lines.append(
                 f"| {kernel.program} {kernel.op} | {case.text} | {' | '.join(cells)} | {high * 1e6:.4g} |"
                 f" {off[-1]:.2f} | {times[chosen] / low:.3f} |"

@@ -17,7 +17,8 @@ from benchmarks.tune.table import LIMITS, scalars
 from dagc import api
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.models import unit_chooser
-from dagc.choice.types import Case, Settings, settings_text
+from dagc.choice.types import Case
+from dagc.ir.choice import Choice
 from dagc.perf.hardware import load_hardware
 from dagc.store.tuned import load_tuned
 from dagc.study.tuned import choosers_of
@@ -37,7 +38,7 @@ def lines(tuned: Path, new: Path) -> list[str]:
     (chooser,) = choosers_of(graph, load_tuned(tuned), "sm_90")
     (unit,) = units(graph, [chooser.op])
     model = unit_chooser(graph, unit, legal_settings(graph, unit, LIMITS), load_hardware("h200"))
-    times: dict[Case, dict[Settings, float]] = {}
+    times: dict[Case, dict[Choice, float]] = {}
     for cell, _ in load_tuned(new).samples:
         times.setdefault(cell.case, {})[cell.choice] = cell.seconds
     method = load_tuned(tuned).kernel_choosers[chooser.op].method
@@ -45,7 +46,7 @@ def lines(tuned: Path, new: Path) -> list[str]:
     for case, here in sorted(times.items()):
         sizes, best = scalars(case), min(here.values())
         taken = [c.settings[c.choose(sizes)] for c in (chooser, model)]
-        words = [f"{settings_text(s)}, {here[s] / best:.3f}" for s in (*taken, unit.default)]
+        words = [f"{s.in_words}, {here[s] / best:.3f}" for s in (*taken, unit.default)]
         out.append(f"| {tuned.stem} | {case.text} | {method} | {' | '.join(words)} |")
     return out
 

@@ -36,7 +36,8 @@ from dagc.base.errors import UsageError
 from dagc.choice.feature import SelectorFeature
 from dagc.choice.methods import LEARNED
 from dagc.choice.selector import compile_together
-from dagc.choice.types import PROGRAM, Case, settings_text
+from dagc.choice.types import Case
+from dagc.ir.choice import PROGRAM
 from dagc.ir.program import CodeText, Program
 from dagc.ir.sym import Var, free
 from dagc.stages.program import load
@@ -95,7 +96,7 @@ def tuned_tables(path: Path) -> list[Table]:
         elements = {one.case: float(one.elements) for one in tuned.facts.inputs}
         texts = tuple(p.text for p in found.cases)
         families = tuple(t.partition("(")[0] if "(" in t else str(Path(t).parent) for t in texts)
-        variants, times = tuple(map(settings_text, chooser.settings)), tuple(map(dict, found.times))
+        variants, times = tuple(s.in_words for s in chooser.settings), tuple(map(dict, found.times))
         sizes = tuple(elements.get(p, 0.0) for p in found.cases)
         learned = tuple(i for i, case in enumerate(found.cases) if case not in tuned.facts.tests)
         vectors, name = found.vectors, f"{path.stem} {op}"

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from dagc.base.sample import Sample
 from dagc.choice.selector import Scale, scales_of, shares, trained_ranges
-from dagc.choice.types import Case, Cell, Settings
+from dagc.choice.types import Case, Cell
+from dagc.ir.choice import Choice
 
 EVERYWHERE = 2**63 - 1  # the radius of an answer that worked nowhere
 PENALTY = 1e6  # factor of the expected time of an avoided answer, where ops are placed together
@@ -25,8 +26,8 @@ class Tried:
     and failed there."""
 
     features: Mapping[str, float]
-    worked: frozenset[Settings]
-    failed: frozenset[Settings]
+    worked: frozenset[Choice]
+    failed: frozenset[Choice]
 
 
 def tried_at(
@@ -36,8 +37,8 @@ def tried_at(
     tests: Collection[Case] = (),
 ) -> tuple[Tried, ...]:
     """The inputs with `features` at which an op was tried, except the `tests`; () if nothing failed."""
-    worked: dict[Case, set[Settings]] = {}
-    failed: dict[Case, set[Settings]] = {}
+    worked: dict[Case, set[Choice]] = {}
+    failed: dict[Case, set[Choice]] = {}
     for (site, case, choice), sample in samples:
         if site == op and case in features and case not in tests and (sample.failure or sample.times):
             (failed if sample.failure else worked).setdefault(case, set()).add(choice)

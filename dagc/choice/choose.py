@@ -34,9 +34,10 @@ from dagc.choice.compiled import library
 from dagc.choice.feature import SelectorFeature
 from dagc.choice.legal import legal_settings, op_of, op_under, unit_of
 from dagc.choice.selector import Extent, Selector, c_head
-from dagc.choice.types import Settings, Site, SiteKind, Unit
+from dagc.choice.types import Site, SiteKind, Unit
+from dagc.ir.choice import VARIANT, Choice
 from dagc.ir.names import mangle, set_apart
-from dagc.ir.plan import FAR, VARIANT, ChoiceCall, EmittedChoosers, answers_of
+from dagc.ir.plan import FAR, ChoiceCall, EmittedChoosers, answers_of
 from dagc.ir.program import Device, Graph
 from dagc.ir.sym import Number
 from dagc.perf.cprint import batch_to_c, identifier, padded_count, split, to_c
@@ -210,7 +211,7 @@ class Chooser:
         return self.selector.least_sure if self.selector is not None else 0.0
 
     @property
-    def settings(self) -> tuple[Settings, ...]:
+    def settings(self) -> tuple[Choice, ...]:
         """The answers."""
         return self.site.answers
 
@@ -347,7 +348,7 @@ def emitted(choosers: Sequence[Chooser]) -> EmittedChoosers:
 # ---- of an op ----
 
 
-def avoided_of(names: Sequence[str], settings: Sequence[Settings], tried: Sequence[Tried]) -> Avoided:
+def avoided_of(names: Sequence[str], settings: Sequence[Choice], tried: Sequence[Tried]) -> Avoided:
     """Where answers of a chooser failed, by its features `names` and its `settings`."""
     number = {answer: i for i, answer in enumerate(settings)}
     rows = [[one.features.get(name, math.nan) for name in names] for one in tried]
@@ -364,12 +365,12 @@ def default_chooser(graph: Graph, op: str) -> Chooser:
     return Chooser(site_of(graph, unit, tuple(dict.fromkeys((*legal[:1], *on_cpu[:1])))), ())
 
 
-def site_of(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> Site:
+def site_of(graph: Graph, unit: Unit, settings: Sequence[Choice]) -> Site:
     """The site of a unit, whose answers are these settings."""
     program, op = graph.program, op_of(graph, unit)
     if not unit.variants:
         return Site(SiteKind.LAUNCH, unit.op, tuple(settings))
-    defaults = {t.name: int(t.default) for t in reversed(unit.tunables) if t.name != VARIANT}
-    defaults |= {t.name: int(t.default) for t in unit.tunables_of(op.answer)}
+    defaults = {t.decision: int(t.default) for t in reversed(unit.tunables) if t.name != VARIANT}
+    defaults |= {t.decision: int(t.default) for t in unit.tunables_of(op.answer)}
     variants = answers_of(program, op)
-    return Site(SiteKind.LAUNCH, unit.op, tuple(settings), variants, tuple(defaults.items()))
+    return Site(SiteKind.LAUNCH, unit.op, tuple(settings), variants, Choice(tuple(defaults.items())))

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dagc.base.errors import UsageError
-from dagc.choice.types import Case, Settings, Unit
+from dagc.choice.types import Case, Unit
+from dagc.ir.choice import Choice
 from dagc.perf.fit import sample_points
 
 WARP = 32
@@ -53,16 +54,16 @@ def _product(sizes: Mapping[str, int]) -> float:
 
 
 def settings_to_count(
-    unit: Unit, settings: Sequence[Settings], draw: random.Random, n: int = SETTINGS
-) -> tuple[Settings, ...]:
+    unit: Unit, settings: Sequence[Choice], draw: random.Random, n: int = SETTINGS
+) -> tuple[Choice, ...]:
     """`n` of the settings; the numbers of lanes along x take turns."""
     axis = next((t.name for t in unit.tunables if t.axis == "x"), None)
-    groups: dict[int, list[Settings]] = {}
+    groups: dict[int, list[Choice]] = {}
     for s in settings:
-        groups.setdefault(min(WARP, int(dict(s)[axis])) if axis else 0, []).append(s)
+        groups.setdefault(min(WARP, int(s.own[axis])) if axis else 0, []).append(s)
     for group in groups.values():
         draw.shuffle(group)
-    out: list[Settings] = []
+    out: list[Choice] = []
     turns = list(groups.values())
     draw.shuffle(turns)
     while len(out) < n and any(turns):

@@ -7,18 +7,10 @@ from dataclasses import replace
 from typing import NoReturn
 
 from dagc.base.errors import UsageError
-from dagc.choice.types import Settings, Unit, variant_of
+from dagc.choice.types import Unit
 from dagc.ir import sym
-from dagc.ir.plan import (
-    VARIANT,
-    feature_variable,
-    is_open,
-    kernel_of,
-    only_explored,
-    open_tunables,
-    open_variants,
-    variants_of,
-)
+from dagc.ir.choice import VARIANT, Choice
+from dagc.ir.plan import feature_variable, is_open, kernel_of, only_explored, open_tunables, open_variants, variants_of
 from dagc.ir.program import CodeText, Graph, Impl, KernelOp, Program, Region
 from dagc.ir.sym import Const, Number, Sym, Var, at_run_time, free, specialised, substitute
 
@@ -103,19 +95,19 @@ def op_of(graph: Graph, unit: Unit) -> KernelOp:
     return op
 
 
-def op_under(program: Program, op: KernelOp, settings: Settings) -> KernelOp:
+def op_under(program: Program, op: KernelOp, settings: Choice) -> KernelOp:
     """The op with the variant of a setting, if it has one."""
-    variant = variant_of(settings)
+    variant = settings.variant
     return next(one for one in variants_of(program, op) if one.answer == variant) if variant else op
 
 
-def bindings(program: Program, op: KernelOp, settings: Settings) -> dict[str, Sym]:
+def bindings(program: Program, op: KernelOp, settings: Choice) -> dict[str, Sym]:
     """The values of names in the kernel's expressions under the settings: sizes remain per-rank scalars, and code
     features `feature.OP.NAME`. `op`: with the variant of the settings."""
     kernel, impl = kernel_of(program, op)
     env: dict[str, Sym] = {d.name: Const(d.chosen) for d in program.decisions}
     env |= {n: Const(v) for n, v in op.tunables}
-    env |= {n: Const(v) for n, v in settings if n != VARIANT}
+    env |= {n: Const(v) for n, v in settings.own.items() if n != VARIANT}
     for formal, arg in zip(kernel.formals, op.args, strict=True):
         if not isinstance(arg, Region):
             env[formal.name] = arg
@@ -129,7 +121,7 @@ def bindings(program: Program, op: KernelOp, settings: Settings) -> dict[str, Sy
     return env
 
 
-def legal_settings(graph: Graph, unit: Unit, hardware: Mapping[str, int]) -> tuple[Settings, ...]:
+def legal_settings(graph: Graph, unit: Unit, hardware: Mapping[str, int]) -> tuple[Choice, ...]:
     """Settings that the program's `require`s and the device's block limits allow, the default first.
 
     `hardware`: values of `hw.*` by name without the prefix (`max_threads_per_block`, ...), and `most_shared_per_block`,
@@ -153,7 +145,7 @@ def _may_hold(condition: Sym) -> bool:
     return not (isinstance(condition, Const) and not condition.value)
 
 
-def block_of(program: Program, op: KernelOp, settings: Settings) -> tuple[int, int, int]:
+def block_of(program: Program, op: KernelOp, settings: Choice) -> tuple[int, int, int]:
     """The block in threads. Raises sym.UnboundName if a dimension depends on a size."""
     _, impl = kernel_of(program, op)
     assert impl.launch is not None
@@ -162,7 +154,7 @@ def block_of(program: Program, op: KernelOp, settings: Settings) -> tuple[int, i
     return _three(sizes)
 
 
-def _block_fits(program: Program, impl: Impl, op: KernelOp, settings: Settings, hardware: Mapping[str, int]) -> bool:
+def _block_fits(program: Program, impl: Impl, op: KernelOp, settings: Choice, hardware: Mapping[str, int]) -> bool:
     if impl.launch is None:
         return True
     block = block_of(program, op, settings)
@@ -186,7 +178,7 @@ def _three(sizes: list[int]) -> tuple[int, int, int]:
     return x, y, z
 
 
-def grid_of(graph: Graph, unit: Unit, settings: Settings, scalars: Mapping[str, Number]) -> tuple[int, int, int]:
+def grid_of(graph: Graph, unit: Unit, settings: Choice, scalars: Mapping[str, Number]) -> tuple[int, int, int]:
     """The grid in blocks, for the values of the rank's scalars, of a variant that is launched."""
     program, op = graph.program, op_under(graph.program, op_of(graph, unit), settings)
     _, impl = kernel_of(program, op)
@@ -196,7 +188,7 @@ def grid_of(graph: Graph, unit: Unit, settings: Settings, scalars: Mapping[str, 
     return _three(sizes)
 
 
-def fits(graph: Graph, unit: Unit, settings: Settings, values: Mapping[str, Number], constraints: bool = True) -> bool:
+def fits(graph: Graph, unit: Unit, settings: Choice, values: Mapping[str, Number], constraints: bool = True) -> bool:
     """Whether the setting can be launched and is allowed. An empty grid launches nothing, so it cannot be timed.
 
     `values`: the rank's scalars, computed features (`feature.OP.NAME`) and `hw.memory`. The program checks a `require`

@@ -18,9 +18,10 @@ from dagc.choice.choose import Anchor, Chooser, avoided_of, parameters_of, site_
 from dagc.choice.feature import offered
 from dagc.choice.legal import block_of, op_of
 from dagc.choice.selector import Extent, Selector
-from dagc.choice.types import MODELS, Settings, Unit
+from dagc.choice.types import MODELS, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.syntax import NotUnderstood
+from dagc.ir.choice import Choice
 from dagc.ir.plan import AXES
 from dagc.ir.program import Graph, Program
 from dagc.perf.algebra import specialise
@@ -121,11 +122,11 @@ BY_VOLUME = ModelInputs()
 def unit_chooser(
     graph: Graph,
     unit: Unit,
-    settings: Sequence[Settings],
+    settings: Sequence[Choice],
     hardware: Hardware,
     model: ModelInputs = BY_VOLUME,
     *,
-    anchors: Sequence[tuple[Mapping[str, float], Settings]] = (),
+    anchors: Sequence[tuple[Mapping[str, float], Choice]] = (),
     selector: Selector | None = None,
     asked: Sequence[str] = (),
     tried: Sequence[Tried] = (),
@@ -164,7 +165,7 @@ def unit_chooser(
     )  # fmt: skip
 
 
-def _without(names: set[str], anchors: Sequence[tuple[Mapping[str, float], Settings]]) -> str:
+def _without(names: set[str], anchors: Sequence[tuple[Mapping[str, float], Choice]]) -> str:
     """A note on measured sizes that lack one of these features: they are not anchors."""
     sizes = [{n for n in names if n not in at} for at, _ in anchors]
     lacking = sorted(set().union(*sizes))
@@ -174,7 +175,7 @@ def _without(names: set[str], anchors: Sequence[tuple[Mapping[str, float], Setti
 
 
 def _placed(
-    anchors: Sequence[tuple[Mapping[str, float], Settings]], names: Sequence[str], settings: Sequence[Settings]
+    anchors: Sequence[tuple[Mapping[str, float], Choice]], names: Sequence[str], settings: Sequence[Choice]
 ) -> tuple[Anchor, ...]:
     """The measured points at which all of these features are known and finite."""
     numbers = list(settings)
@@ -187,12 +188,12 @@ def _placed(
     )
 
 
-def _columns(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> dict[str, list[float]]:
+def _columns(graph: Graph, unit: Unit, settings: Sequence[Choice]) -> dict[str, list[float]]:
     """Parameters of the models that depend on the setting: its block, and the tunables that are not a dimension of the
     block."""
     op = op_of(graph, unit)
     blocks = [block_of(graph.program, op, s) for s in settings]
-    values = [{**dict(op.tunables), **dict(s)} for s in settings]
+    values = [{**dict(op.tunables), **s.own} for s in settings]
     return {
         **{f"blockDim_{a}": [float(b[i]) for b in blocks] for i, a in enumerate(AXES)},
         "log2_threads": [math.log2(b[0] * b[1] * b[2]) for b in blocks],

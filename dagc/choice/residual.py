@@ -20,7 +20,8 @@ import numpy as np
 
 from dagc.choice.surface import Covariance
 from dagc.choice.terms import TERMS
-from dagc.choice.types import Case, Settings, Unit
+from dagc.choice.types import Case, Unit
+from dagc.ir.choice import Choice
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -82,13 +83,13 @@ def modelled(terms: Array) -> Array:
     return np.where(np.isfinite(logs), logs, known.max() if len(known) else 0.0)
 
 
-def coordinates(unit: Unit, settings: Sequence[Settings]) -> Array:
+def coordinates(unit: Unit, settings: Sequence[Choice]) -> Array:
     """Coordinates of the settings in doublings, shape (settings, 3 + tunables beside the dimensions of the block)."""
     own = [t.name for t in unit.tunables if not t.axis]
     columns = {t.name: "xyz".index(t.axis) for t in unit.tunables if t.axis} | {n: 3 + i for i, n in enumerate(own)}
     out = np.zeros((len(settings), 3 + len(own)))
     for i, setting in enumerate(settings):
-        for name, value in setting:
+        for name, value in setting.own.items():
             if name in columns and not isinstance(value, str):
                 out[i, columns[name]] = math.log2(1 + abs(value)) if columns[name] > 2 else math.log2(max(1, value))
     return out

@@ -13,18 +13,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from dagc.choice.feature import offered
 from dagc.choice.legal import block_of, grid_of, op_of
-from dagc.choice.types import Settings, Unit
+from dagc.choice.types import Unit
 from dagc.cuda.accesses import Accesses
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.syntax import NotUnderstood
 from dagc.ir import sym
-from dagc.ir.plan import AXES, VARIANT
+from dagc.ir.choice import VARIANT, Choice
+from dagc.ir.plan import AXES
 from dagc.ir.program import Graph, KernelOp
 from dagc.ir.sym import Number
 from dagc.perf.algebra import specialise
@@ -89,11 +90,14 @@ def _together(parts: np.ndarray) -> np.ndarray:
     return np.asarray(longer + soft * shorter**2 / longer + turnover)
 
 
+Constants: TypeAlias = tuple[tuple[str, int], ...]  # tunables that are constants of the compiled code
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchTerms:
     """The terms of some settings of a unit. `note`: the assumptions of the model, or why there is none."""
 
-    settings: tuple[Settings, ...]
+    settings: tuple[Choice, ...]
     note: str
     _fixed: np.ndarray  # columns that do not depend on sizes; NaN elsewhere
     _clock: float
@@ -128,7 +132,7 @@ class LaunchTerms:
             if name in computed:
                 table[places, _PLACE[column]] = computed[name] / scale
 
-    def _blocks(self, settings: Settings, values: Mapping[str, Number]) -> float:
+    def _blocks(self, settings: Choice, values: Mapping[str, Number]) -> float:
         """Number of blocks of the grid; NaN if it is not known before the dag runs."""
         try:
             grid = grid_of(self._graph, self._unit, settings, values)
@@ -143,7 +147,7 @@ _PLACE = {name: i for i, name in enumerate(TERMS)}
 def launch_terms(
     graph: Graph,
     unit: Unit,
-    settings: Sequence[Settings],
+    settings: Sequence[Choice],
     hardware: Hardware,
     *,
     resources: Resources | Sequence[Resources] = ASSUMED,
@@ -158,7 +162,7 @@ def launch_terms(
     columns: dict[str, list[float]] = {}
     for i, (setting, taken) in enumerate(zip(settings, of_each, strict=True)):
         block = block_of(graph.program, op, setting)
-        chosen = {n: float(v) for n, v in (*op.tunables, *setting) if n != VARIANT}
+        chosen = {n: float(v) for n, v in (*op.tunables, *setting.own.items()) if n != VARIANT}
         row: dict[str, float] = {f"log2_b{a}": math.log2(b) for a, b in zip(AXES, block, strict=True)}
         row |= {"log2_threads": math.log2(math.prod(block)), "registers": taken.registers}
         row |= {"spills": taken.spills, "shared": taken.shared, **dict.fromkeys(_OF_TUNABLES, 0.0)}
@@ -169,13 +173,13 @@ def launch_terms(
         of_setting |= {tunable(n).name: chosen[n] for n, _ in op.tunables}
         for name, value in of_setting.items():
             columns.setdefault(name, []).append(value)
-    codes = [tuple((n, v) for n, v in s if n in others and isinstance(v, int)) for s in settings]
+    codes = [tuple((n, v) for n, v in s.own.items() if n in others and isinstance(v, int)) for s in settings]
     groups, note = _groups(graph, unit, of_each, codes, columns, hardware, calibration or {})
     return LaunchTerms(tuple(settings), note, fixed, hardware.clock, graph, unit, groups)
 
 
 def _groups(
-    graph: Graph, unit: Unit, resources: Sequence[Resources], codes: Sequence[Settings],
+    graph: Graph, unit: Unit, resources: Sequence[Resources], codes: Sequence[Constants],
     columns: Mapping[str, Sequence[float]], hardware: Hardware, calibration: Mapping[str, float],
 ) -> tuple[tuple[tuple[tuple[int, ...], PartialEvaluator], ...], str]:  # fmt: skip
     """The model over the settings that are compiled to code with equal counts, and its note. `codes`: for each setting,
@@ -201,7 +205,7 @@ def _groups(
     return tuple(out), note
 
 
-def _with_constants(graph: Graph, op: KernelOp, code: Settings) -> Accesses | None:
+def _with_constants(graph: Graph, op: KernelOp, code: Constants) -> Accesses | None:
     """The accesses with tunables as constants. None if loops depend on loaded values, since the assumptions about these
     must be the same for all settings."""
     accesses = read_accesses(graph.program, op, {n: int(v) for n, v in code})
@@ -209,7 +213,7 @@ def _with_constants(graph: Graph, op: KernelOp, code: Settings) -> Accesses | No
 
 
 def _program(
-    graph: Graph, unit: Unit, taken: Resources, code: Settings, hardware: Hardware, calibration: Mapping[str, float]
+    graph: Graph, unit: Unit, taken: Resources, code: Constants, hardware: Hardware, calibration: Mapping[str, float]
 ) -> RationalProgram:
     op = op_of(graph, unit)
     accesses = _with_constants(graph, op, code) if code else None

@@ -13,16 +13,12 @@ from itertools import product
 from typing import Any, NamedTuple, TypeAlias
 
 from dagc.base.sample import Sample
+from dagc.ir.choice import VARIANT, Choice, qualified
 from dagc.ir.names import mangle
-from dagc.ir.plan import VARIANT, OpenTunable
+from dagc.ir.plan import OpenTunable
 from dagc.ir.program import Value
 
 MODELS = ("volume", "rational")  # methods that rank settings by a model (`dagc.choice.models`)
-PROGRAM = "program"  # stands for an op's name: a keyword, so no op can have this name
-
-# Values of a unit's tunables by name, in the order of the program. Where the variant is open, it is the first; the
-# others are then those of the variant.
-Settings: TypeAlias = tuple[tuple[str, int | str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +44,28 @@ class Unit:
         return tuple(t for t in self.tunables if t.variant == variant and t.name != VARIANT)
 
     @property
-    def default(self) -> Settings:
+    def default(self) -> Choice:
         own = next((str(t.default) for t in self.tunables if t.name == VARIANT), "")
         return self._settings(own, [t.default for t in self.tunables_of(own)])
 
     @property
-    def every(self) -> Iterator[Settings]:
+    def every(self) -> Iterator[Choice]:
         """All combinations, legal or not."""
         for variant in self.variants or ("",):
             for values in product(*(t.values for t in self.tunables_of(variant))):
                 yield self._settings(variant, values)
 
-    def _settings(self, variant: str, values: Sequence[Value]) -> Settings:
+    def _settings(self, variant: str, values: Sequence[Value]) -> Choice:
         named = zip(self.tunables_of(variant), values, strict=True)
         head = ((VARIANT, variant),) if variant else ()
-        return (*head, *((t.name, int(value)) for t, value in named))
+        return Choice.at(self.op, (*head, *((t.name, int(value)) for t, value in named)))
 
-    def restricted(self, settings: Collection[Settings]) -> Unit:
+    def restricted(self, settings: Collection[Choice]) -> Unit:
         """The unit with only the values that occur in some settings."""
-        kept: dict[tuple[str, str], set[int | str]] = {}
+        kept: dict[tuple[str, str], set[Value]] = {}
         for setting in settings:
-            variant = variant_of(setting)
-            for name, value in setting:
+            variant = setting.variant
+            for name, value in setting.own.items():
                 kept.setdefault(("" if name == VARIANT else variant, name), set()).add(value)
         out = []
         for t in self.tunables:
@@ -80,11 +76,6 @@ class Unit:
     @property
     def dimensions(self) -> int:
         return sum(bool(t.axis) for t in self.tunables)
-
-
-def variant_of(settings: Settings) -> str:
-    """The variant of a setting, "" if it is not open."""
-    return next((str(value) for name, value in settings if name == VARIANT), "")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -121,22 +112,10 @@ class Cell(NamedTuple):
 
     site: str
     case: Case
-    choice: Settings
+    choice: Choice
 
 
 Samples: TypeAlias = Mapping[Cell, Sample]
-
-
-def settings_text(settings: Settings) -> str:
-    """`32 x 8` for a block, `bx=32 by=8 tile=16` with further tunables; preceded by the variant if that is open: `ell`,
-    `csr lanes=8`."""
-    variant = variant_of(settings)
-    if variant:
-        return " ".join((variant, settings_text(settings[1:]))).strip()
-    names = [n for n, _ in settings]
-    if names in (["bx"], ["bx", "by"], ["bx", "by", "bz"]):
-        return " x ".join(str(v) for _, v in settings) if len(names) > 1 else f"{settings[0][1]}"
-    return " ".join(f"{n}={v}" for n, v in settings)
 
 
 # ---- sites: decisions that stay open until the program runs ----------------------------------------
@@ -151,7 +130,7 @@ class SiteKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """`answers` are the choices by number: values of the open decisions by name. answers[0] is the default.
+    """`answers` are the choices by number; answers[0] is the default.
 
     `name`: the op's; PROGRAM for plans. `variants`: all implementations of the op by number, if the variant is open.
     `defaults`: values of open decisions that some variants lack.
@@ -159,20 +138,20 @@ class Site:
 
     kind: SiteKind
     name: str
-    answers: tuple[tuple[tuple[str, Any], ...], ...]
+    answers: tuple[Choice, ...]
     variants: tuple[str, ...] = ()
-    defaults: tuple[tuple[str, int], ...] = ()
+    defaults: Choice = Choice()
 
     @property
     def decisions(self) -> tuple[str, ...]:
-        """Names of the open decisions: `bx`, `by`."""
-        return tuple(dict.fromkeys(name for answer in self.answers for name, _ in answer))
+        """Names of the open decisions: `gemm.bx`, `gemm.by`."""
+        return tuple(dict.fromkeys(name for answer in self.answers for name in answer))
 
     def row(self, answer: int) -> tuple[Any, ...]:
         """The row of an answer: a value for each of `decisions`, the variant as its number."""
-        values = dict(self.defaults) | dict(self.answers[answer])
+        values: dict[str, Value] = {**self.defaults, **self.answers[answer]}
         if self.variants:
-            values[VARIANT] = self.variants.index(values[VARIANT])
+            values[qualified(self.name, VARIANT)] = self.variants.index(self.answers[answer].variant)
         return tuple(values[name] for name in self.decisions)
 
     @property
@@ -212,4 +191,4 @@ class Site:
 
     def text(self, answer: int) -> str:
         """One answer: `32 x 8`."""
-        return settings_text(self.answers[answer])
+        return self.answers[answer].in_words

@@ -15,10 +15,10 @@ from graphlib import TopologicalSorter
 from dagc.base.errors import DagcError
 from dagc.emit.expressions import CXX, Expressions
 from dagc.emit.render import Names
+from dagc.ir.choice import VARIANT, qualified
 from dagc.ir.enums import ElementType, Mode, Place
 from dagc.ir.plan import (
     MEASURED,
-    VARIANT,
     CodeFeature,
     Opened,
     OpenTunable,
@@ -176,7 +176,7 @@ class Layout:
 
     def variant_is(self, op: KernelOp) -> str:
         """C++ text: whether the op's variant is chosen, where it is open."""
-        return f"{self.variable(f'{op.site}.{VARIANT}')} == {variant_number(self.program, op)}"
+        return f"{self.variable(qualified(op.site, VARIANT))} == {variant_number(self.program, op)}"
 
     def text(self, expr: Sym) -> str:
         return Expressions(CXX, self.variable, self.reals).text(expr)

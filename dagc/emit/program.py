@@ -13,13 +13,13 @@ from dagc.emit.kernels import Functions, asks_hardware
 from dagc.emit.layout import Layout, OpScratch, ops_in_words, product, value_type
 from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, place, render, tidy
 from dagc.ir import sym
+from dagc.ir.choice import VARIANT, qualified
 from dagc.ir.constraints import alike, may_not_hold
 from dagc.ir.enums import Place, Role
 from dagc.ir.names import data_file
 from dagc.ir.plan import (
     FAR,
     MEASURED,
-    VARIANT,
     ChoiceCall,
     EmittedChoosers,
     Features,
@@ -486,7 +486,8 @@ def _feature(
 
 def _choice(layout: Layout, choice: ChoiceCall, constraints: bool) -> ChoiceView:
     """A call of the chooser: the features, the values that the answer sets, and a warning about sizes far outside."""
-    voted = VARIANT in choice.decisions
+    variant = qualified(choice.op, VARIANT)
+    voted = variant in choice.decisions
     warning = f"{FAR}, {cxx_string(choice.measured)}" + (', "the default is taken"' if voted else "")
     return ChoiceView(
         cxx_string(choice.op),
@@ -495,7 +496,7 @@ def _choice(layout: Layout, choice: ChoiceCall, constraints: bool) -> ChoiceView
         choice.text,
         choice.answers,
         tuple(f"static_cast<double>({layout.text(f)})" for f in choice.features),
-        tuple(layout.variable(f"{choice.op}.{name}") for name in choice.decisions),
+        tuple(layout.variable(name) for name in choice.decisions),
         (cxx_string(choice.op), warning) if choice.measured else None,
         choice.payoffs or ((1.0, 0.0),) * choice.answers,
         choice.least,
@@ -504,7 +505,7 @@ def _choice(layout: Layout, choice: ChoiceCall, constraints: bool) -> ChoiceView
         choice.order,
         choice.failed,
         tuple(_needs(layout, choice.op)) if voted else (),
-        choice.decisions.index(VARIANT) if voted else 0,
+        choice.decisions.index(variant) if voted else 0,
     )
 
 
@@ -536,7 +537,7 @@ def _placed(layout: Layout, chooser: EmittedChoosers, number: int, op: KernelOp)
         if op.placed and choice.op == op.site and choice.predict:
             answers = answers_of(layout.program, op)
             sides = tuple(_SIDE[Device(answer.partition(".")[0])] for answer in answers)
-            variant = choice.decisions.index(VARIANT)
+            variant = choice.decisions.index(qualified(choice.op, VARIANT))
             return PlacedView(number, cxx_string(op.name), "", i, choice.predict, variant, sides)
     return PlacedView(number, cxx_string(op.name), _SIDE[op.device])
 

@@ -16,6 +16,7 @@ from enum import Enum
 from dagc.base.errors import UsageError
 from dagc.cuda.lexer import tokens_of
 from dagc.cuda.text import constant_names, names_read
+from dagc.ir.choice import VARIANT, qualified
 from dagc.ir.enums import ElementType, Mode, Role
 from dagc.ir.program import (
     DEVICE,
@@ -47,9 +48,6 @@ AXES = ("x", "y", "z")
 FAR = 4
 
 
-VARIANT = "variant"  # the name of the choice among implementations; no tunable can have it
-
-
 @dataclass(frozen=True, slots=True)
 class OpenTunable:
     """`op` is the base name of the ops that share it (`KernelOp.site`); `axis` the dimension of the block that it sets,
@@ -69,7 +67,7 @@ class OpenTunable:
     @property
     def decision(self) -> str:
         """The name of the decision for -D: `gemm.bx`."""
-        return f"{self.op}.{self.name}"
+        return qualified(self.op, self.name)
 
 
 class Opened:
@@ -214,7 +212,7 @@ def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ..
 
 def only_explored(program: Program, ops: Iterable[KernelOp]) -> str:
     """A help that names the first tunable that stays fixed while tuning but has several values; empty without one."""
-    name = next((f"{op.site}.{name}" for op in ops for name in stays_fixed(program, op)), "")
+    name = next((qualified(op.site, name) for op in ops for name in stays_fixed(program, op)), "")
     why = "code that launches its own kernels and sizes of scratch are compiled for one value"
     return name and f"`dagc explore --open {name}` searches `{name}`: {why}"
 
@@ -226,7 +224,9 @@ def open_variants(program: Program, op: KernelOp) -> tuple[OpenTunable, ...]:
     kernel = program.kernel(op.kernel)
     wanted = {VARIANT, DEVICE} if op.placed else {VARIANT}
     names = next((s.names for s in kernel.selects if not wanted.isdisjoint(s.names)), ())
-    decided = any(d.name == f"{op.site}.{VARIANT}" for d in program.decisions)  # not that of an `any` op on one device
+    decided = any(
+        d.name == qualified(op.site, VARIANT) for d in program.decisions
+    )  # not that of an `any` op on one device
     if not op.others or not decided or not (names or op.placed):
         return ()
     variants = variants_of(program, op)

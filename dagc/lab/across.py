@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from dagc.base.sample import Sample
 from dagc.base.statistics import interval
-from dagc.choice.types import Case, Cell, Settings
+from dagc.choice.types import Case, Cell
+from dagc.ir.choice import Choice
 
 if TYPE_CHECKING:
     from dagc.choice.surface import TimeSurface
@@ -37,12 +38,12 @@ class OpTimes:
     surface. `modelled`: whether a model or a learner gives a prior."""
 
     op: str
-    default: Settings
+    default: Choice
     cases: tuple[Case, ...]
-    rows: tuple[tuple[Case, Settings], ...]
+    rows: tuple[tuple[Case, Choice], ...]
     surface: TimeSurface
     modelled: bool = True
-    number: dict[tuple[Case, Settings], int] = field(init=False)
+    number: dict[tuple[Case, Choice], int] = field(init=False)
     of: dict[Case, list[int]] = field(init=False)
     closed: set[int] = field(default_factory=set)  # failed, wrong, or at an abandoned size
     seconds: dict[int, float] = field(default_factory=dict)  # medians of the measured rows
@@ -125,7 +126,7 @@ class AcrossSizes:
         if times.measured(case):
             self.exclude(op, settings)
 
-    def exclude(self, op: str, settings: Settings) -> None:
+    def exclude(self, op: str, settings: Choice) -> None:
         """Exclude a setting that failed the check, at all sizes."""
         times = self.ops[op]
         times.closed |= {i for i, (_, s) in enumerate(times.rows) if s == settings}
@@ -219,7 +220,7 @@ class AcrossSizes:
 
     # ---- choices -------------------------------------------------------------------
 
-    def choice(self, op: str, case: Case) -> Settings:
+    def choice(self, op: str, case: Case) -> Choice:
         """The fastest measured setting, if any was measured at the size. Otherwise the setting with the least expected
         time among those that are slower than the default with a probability of at most RISK."""
         times = self.ops[op]
@@ -233,10 +234,10 @@ class AcrossSizes:
         good = [i for i in times.usable(case) if i == start or _slower(times.surface.against(i, start)) <= RISK]
         return times.rows[min(good, key=lambda i: float(mean[i]))][1]
 
-    def hopeful(self, op: str, number: int) -> list[Settings]:
+    def hopeful(self, op: str, number: int) -> list[Choice]:
         """The settings that are expected to be nearest to the best at some size."""
         times = self.ops[op]
-        mean, least = times.surface.mean, dict[Settings, float]()
+        mean, least = times.surface.mean, dict[Choice, float]()
         for case in times.cases:
             rows = times.usable(case)
             best = min((float(mean[i]) for i in rows), default=0.0)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dagc.choice.types import Settings
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph, Value
 from dagc.ir.traversal import Traversal
@@ -23,23 +22,19 @@ class LaunchSite:
     """
 
     op: str
-    settings: tuple[Settings, ...]
+    settings: tuple[Choice, ...]
     prior: tuple[float, ...] = ()
     doubts: tuple[float, ...] = ()
-
-    def decisions(self, number: int) -> dict[str, Value]:
-        """A setting as decisions of the program: `{"inner.bx": 64}`."""
-        return {f"{self.op}.{name}": value for name, value in self.settings[number]}
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of its decisions."""
-        return tuple(f"{self.op}.{name}" for name, _ in self.settings[0])
+        return tuple(self.settings[0])
 
     def number(self, decisions: Mapping[str, Value]) -> int | None:
         """The number of the setting with these values of its decisions; None if there is none."""
         wanted = tuple(decisions.get(name) for name in self.names)
-        return next((i for i, s in enumerate(self.settings) if tuple(v for _, v in s) == wanted), None)
+        return next((i for i, s in enumerate(self.settings) if tuple(s.values()) == wanted), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dagc.base.errors import RunFailed
 from dagc.base.objective import TIME, Objective
 from dagc.base.sample import Sample
 from dagc.base.statistics import interval
-from dagc.choice.types import Settings
+from dagc.ir.choice import Choice
 from dagc.ir.traversal import Row
 from dagc.lab.domain import C
 from dagc.measure.metrics import least_seconds, observed, of_results
@@ -128,7 +128,7 @@ class Launches:
         program: SizedProgram,
         op: int,
         base: Values,
-        named: Callable[[Settings], Values],
+        named: Callable[[Choice], Values],
         *,
         timing: Timing,
         tolerance: Tolerance,
@@ -165,15 +165,15 @@ class Launches:
             return f"a launch takes more than {longest:g} s"
         return f"the program does not run: {failure}" if failure else ""
 
-    def measure(self, candidate: Settings) -> Sample:
+    def measure(self, candidate: Choice) -> Sample:
         """Time single launches; the value is their median, or that of the objective. A failure is a sample."""
         return self._observed(candidate, self._series(candidate, self._tolerance))
 
-    def again(self, candidate: Settings) -> Sample:
+    def again(self, candidate: Choice) -> Sample:
         """Another series of launches of a candidate whose results have been compared."""
         return self._series(candidate, None)
 
-    def _series(self, candidate: Settings, tolerance: Tolerance | None) -> Sample:
+    def _series(self, candidate: Choice, tolerance: Tolerance | None) -> Sample:
         """`tolerance`: None for results that have been compared."""
         if self._timing.clear:
             few = replace(self._timing, most=self._timing.fewest)
@@ -185,7 +185,7 @@ class Launches:
             self._best = min(self._best, sample.value)
         return sample
 
-    def _observed(self, candidate: Settings, sample: Sample) -> Sample:
+    def _observed(self, candidate: Choice, sample: Sample) -> Sample:
         """The sample with the other metrics of a launch, and the value of the objective if that is not the time."""
         if self._timing.objective.is_time or sample.failure:
             return sample
@@ -196,10 +196,10 @@ class Launches:
             self._service.placed = None  # the program has run
         return self._timing.valued(sample, observed)
 
-    def _timed(self, candidate: Settings, timing: Timing, tolerance: Tolerance | None) -> Sample:
+    def _timed(self, candidate: Choice, timing: Timing, tolerance: Tolerance | None) -> Sample:
         return self._ask(candidate, do="launch", tolerance=tolerance, timing=timing.limits)
 
-    def count(self, candidate: Settings) -> str:
+    def count(self, candidate: Choice) -> str:
         """Issue one launch for a profiler. Returns "", or the failure."""
         return self._ask(candidate, do="count").failure
 
@@ -213,7 +213,7 @@ class Launches:
             iterations=iterations, limit=min(self._timing.allowed(None), launches * self._timing.longest),
         )  # fmt: skip
 
-    def _ask(self, candidate: Settings, **command: Any) -> Sample:
+    def _ask(self, candidate: Choice, **command: Any) -> Sample:
         """Execute a command under a setting, with the program stopped before the op."""
         failure = self.place() or self._wrong
         if failure:
@@ -306,7 +306,7 @@ class Programs:
     def __init__(
         self,
         service: Service,
-        programs: Mapping[Settings, tuple[RunnerLibrary, Sequence[Row]]],
+        programs: Mapping[Choice, tuple[RunnerLibrary, Sequence[Row]]],
         timing: Timing,
         *,
         until: bool = False,
@@ -318,7 +318,7 @@ class Programs:
         self._best = math.inf  # seconds of the fastest so far
         self._took: dict[str, float] = {}  # by command: the least seconds
 
-    def measure(self, candidate: Settings) -> Sample:
+    def measure(self, candidate: Choice) -> Sample:
         """Compare with the references, time until the interval of the median is narrow enough, and observe the other
         metrics of the objective."""
         library, rows = self._programs[candidate]
@@ -329,7 +329,7 @@ class Programs:
             return Sample(failure=one_line(str(death)))
         return sample
 
-    def again(self, candidate: Settings) -> Sample:
+    def again(self, candidate: Choice) -> Sample:
         """Another series of times of a candidate whose results have been compared."""
         library, rows = self._programs[candidate]
         try:
@@ -339,7 +339,7 @@ class Programs:
             return Sample(failure=one_line(str(death)))
         return sample
 
-    def verify(self, candidate: Settings) -> str:
+    def verify(self, candidate: Choice) -> str:
         """Compare one run with the reference. Returns "" or the mismatch."""
         library, rows = self._programs[candidate]
         try:

@@ -14,7 +14,7 @@ from dagc.base.errors import RunFailed, WrongResult
 from dagc.base.objective import TIME, Objective
 from dagc.base.sample import Sample
 from dagc.base.statistics import noise_floor
-from dagc.choice.types import Settings
+from dagc.ir.choice import Choice
 from dagc.ir.enums import Opcode
 from dagc.ir.traversal import Row, Traversal
 from dagc.lab.candidate import Candidate, LaunchSite
@@ -184,8 +184,8 @@ class LiveMachine:
         op = next(a for a in issued if graph.ops[a].name.split("[")[0] == site.op)
         program = SizedProgram(self._loadables[index].library, rows, issued, repeats)
 
-        def named(settings: Settings) -> Values:
-            return [(f"{site.op}.{name}", int(value)) for name, value in settings]
+        def named(settings: Choice) -> Values:
+            return [(name, int(value)) for name, value in settings.items()]
 
         launches = Launches(
             self._service, program, op, self._settings(first), named, timing=timing, tolerance=tolerance
@@ -216,7 +216,7 @@ class LiveMachine:
         """The values of the open launch parameters of its library."""
         sites = self.domain.spaces[candidate.space].sites
         chosen = zip(sites, candidate.settings, strict=True)
-        return [(f"{site.op}.{name}", int(value)) for site, number in chosen for name, value in site.settings[number]]
+        return [(name, int(value)) for site, number in chosen for name, value in site.settings[number].items()]
 
     def _limit(self, index: int) -> float:
         return max(self._watchdog, 100 * self._last.get(index, 0.0), 100 * self._seconds)

@@ -15,7 +15,6 @@ from random import Random
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from dagc.base.sample import Sample
-from dagc.choice.types import Settings
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph, Value
 from dagc.ir.traversal import Entry, Traversal, traversal_text
@@ -105,7 +104,7 @@ class Orders:
         if key not in self._configurations:
             chosen = dict(configured.configuration)
             for site, number in zip(configured.sites, candidate.settings, strict=True):
-                chosen |= site.decisions(number)
+                chosen |= site.settings[number]
             self._configurations[key] = Choice.of(chosen)
         return self._configurations[key]
 
@@ -338,10 +337,11 @@ def _reset(sites: Sequence[LaunchSite], candidate: Candidate, random: Random) ->
 
 
 @cache
-def steps_of(settings: tuple[Settings, ...]) -> tuple[list[int], ...]:
+def steps_of(settings: tuple[Choice, ...]) -> tuple[list[int], ...]:
     """For each setting, those that differ from it in one tunable, whose next legal value it is."""
-    values = [sorted({s[i][1] for s in settings}) for i in range(len(settings[0]))]
-    rank = [[of.index(v) for of, (_, v) in zip(values, s, strict=True)] for s in settings]
+    rows = [tuple(s.values()) for s in settings]
+    values = [sorted(set(column)) for column in zip(*rows, strict=True)]
+    rank = [[of.index(v) for of, v in zip(values, row, strict=True)] for row in rows]
     out: list[list[int]] = []
     for mine in rank:
         best: dict[tuple[int, bool], tuple[int, int]] = {}
@@ -359,7 +359,7 @@ def moved_settings(old: ConfiguredSpace, new: ConfiguredSpace, settings: Sequenc
     """Launch settings of one space in another one; the program's own where an op has none or none of these."""
     decisions: dict[str, Value] = {}
     for site, number in zip(old.sites, settings, strict=True):
-        decisions |= site.decisions(number)
+        decisions |= site.settings[number]
     return tuple(site.number(decisions) or 0 for site in new.sites)
 
 

@@ -16,7 +16,8 @@ from dagc.base.resources import names_in
 from dagc.base.sample import Sample
 from dagc.choice.feature import SelectorFeature, asked_features
 from dagc.choice.selector import Extent
-from dagc.choice.types import PROGRAM, Case, Samples, Settings
+from dagc.choice.types import Case, Samples
+from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.enums import ElementType
 from dagc.ir.names import mangle
 from dagc.ir.program import Program
@@ -70,9 +71,9 @@ def numbers(program: Program) -> frozenset[str]:
     return frozenset(s.name for s in program.scalars if s.type in _NUMBERS)
 
 
-def plan_label(settings: Settings) -> str:
+def plan_label(settings: Choice) -> str:
     """`m8-chunks4-streams4`: the name of a plan's directory. Plans differ in values alone, not in names."""
-    return "-".join(mangle(f"{re.sub(r'[^A-Za-z0-9_]', '_', name)}{value}") for name, value in settings)
+    return "-".join(mangle(f"{re.sub(r'[^A-Za-z0-9_]', '_', name)}{value}") for name, value in settings.items())
 
 
 # ---- measurements ---------------------------------------------------------------------------
@@ -84,7 +85,7 @@ class PlanTimes:
     seconds of each setting by its number. `failed`: the settings that failed at each. `notes` report what was
     skipped."""
 
-    settings: tuple[Settings, ...]
+    settings: tuple[Choice, ...]
     cases: tuple[Case, ...]
     data: tuple[tuple[float, ...], ...]
     times: tuple[Mapping[int, float], ...]
@@ -93,15 +94,15 @@ class PlanTimes:
     notes: tuple[str, ...]
 
 
-def measured(samples: Samples, legal: Sequence[Settings], data: Mapping[Case, tuple[float, ...]]) -> PlanTimes:
+def measured(samples: Samples, legal: Sequence[Choice], data: Mapping[Case, tuple[float, ...]]) -> PlanTimes:
     """Skips cases at which not every legal setting was tried, or all failed. A setting that failed at any other size
     is excluded, so that it is never chosen; one that failed at an input has no time there. `data`: the features of the
     selector, by case."""
-    at: dict[Case, dict[Settings, Sample]] = {}
+    at: dict[Case, dict[Choice, Sample]] = {}
     for (_, case, choice), sample in samples.items():
         at.setdefault(case, {})[choice] = sample
     notes: list[str] = []
-    complete: dict[Case, dict[Settings, Sample]] = {}
+    complete: dict[Case, dict[Choice, Sample]] = {}
     for case in sorted(at, key=lambda p: (data[p], p)):
         tried = sum(s in at[case] for s in legal)
         if tried < len(legal):

@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.sample import Sample
-from dagc.choice.types import Settings
-from dagc.ir.plan import VARIANT
+from dagc.ir.choice import VARIANT, Choice
+from dagc.ir.program import Value
 from dagc.lab.candidate import LaunchSite
 from dagc.lab.strategies.model import Strategy, expected_gain
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+Decided: TypeAlias = tuple[tuple[str, Value], ...]  # the first decisions of a choice
 
 MISSED = 0.25  # standard deviation of the error of a performance model, in natural logarithms
 UNKNOWN = 0.8  # the same without a model
@@ -33,7 +35,7 @@ LENGTH = 0.3  # correlation length of the error, as a share of the steps of the 
 class LaunchSettings:
     """Legal settings as a decision process, tunable by tunable. A candidate is one setting."""
 
-    def __init__(self, settings: Sequence[Settings], prior: Sequence[float] = ()) -> None:
+    def __init__(self, settings: Sequence[Choice], prior: Sequence[float] = ()) -> None:
         """`settings` have the same tunables in the same order (those of a variant), each setting once. `prior`: times
         predicted by a model, in any unit; empty without a model."""
         self.settings, self.prior = tuple(settings), tuple(prior)
@@ -41,53 +43,53 @@ class LaunchSettings:
     def size(self) -> int:
         return len(self.settings)
 
-    def at(self, number: int) -> Settings:
+    def at(self, number: int) -> Choice:
         return self.settings[number]
 
-    def walk(self, random: Random) -> Settings:
+    def walk(self, random: Random) -> Choice:
         return random.choice(self.settings)
 
-    def sample(self, random: Random) -> Settings:
+    def sample(self, random: Random) -> Choice:
         return random.choice(self.settings)
 
-    def likely(self, random: Random) -> Settings:
+    def likely(self, random: Random) -> Choice:
         return self.sample(random)
 
-    def near(self, candidate: Settings, random: Random) -> Settings:
+    def near(self, candidate: Choice, random: Random) -> Choice:
         """A setting that differs in as few tunables as possible."""
-        differs = {s: len({*s} ^ {*candidate}) for s in self.settings if s != candidate}
+        differs = {s: len({*s.decisions} ^ {*candidate.decisions}) for s in self.settings if s != candidate}
         least = min(differs.values(), default=0)
         return random.choice([s for s, d in differs.items() if d == least] or [candidate])
 
-    def __iter__(self) -> Iterator[Settings]:
+    def __iter__(self) -> Iterator[Choice]:
         return iter(self.settings)
 
     # ---- the decision process -----------------------------------------------------------
 
-    def start(self) -> Settings:
+    def start(self) -> Decided:
         return ()
 
-    def offers(self, node: Settings) -> dict[Any, None]:
-        depth = len(node)
-        return {s[depth]: None for s in self.settings if s[:depth] == node and len(s) > depth}
+    def offers(self, node: Decided) -> dict[Any, None]:
+        depth, every = len(node), [s.decisions for s in self.settings]
+        return {s[depth]: None for s in every if s[:depth] == node and len(s) > depth}
 
-    def weights(self, node: Settings, offers: Mapping[Any, None]) -> Sequence[int]:
-        depth = len(node)
-        return [sum(s[: depth + 1] == (*node, decision) for s in self.settings) for decision in offers]
+    def weights(self, node: Decided, offers: Mapping[Any, None]) -> Sequence[int]:
+        depth = len(node) + 1
+        return [sum(s.decisions[:depth] == (*node, decision) for s in self.settings) for decision in offers]
 
-    def step(self, node: Settings, decision: Any, askers: None) -> Settings:
+    def step(self, node: Decided, decision: Any, askers: None) -> Decided:
         return (*node, decision)
 
-    def path(self, candidate: Settings) -> Settings:
-        return candidate
+    def path(self, candidate: Choice) -> Decided:
+        return candidate.decisions
 
-    def candidate(self, path: Sequence[Any]) -> Settings:
-        return tuple(path)
+    def candidate(self, path: Sequence[Any]) -> Choice:
+        return Choice(tuple(path))
 
     # ---- the model ----------------------------------------------------------------------
 
     has_surrogate = True
-    hints: tuple[Settings, ...] = ()
+    hints: tuple[Choice, ...] = ()
     uniform_first = False  # few are timed, and a performance model has chosen the first
 
     @property
@@ -105,14 +107,14 @@ class SettingsModel:
     tunables apart are correlated.
     """
 
-    def __init__(self, settings: Sequence[Settings], prior: Sequence[float]) -> None:
+    def __init__(self, settings: Sequence[Choice], prior: Sequence[float]) -> None:
         import numpy as np
 
         from dagc.lab.model.process import Process  # loads numpy, scipy
 
-        self.candidates: Sequence[Settings] = settings
-        self.row: Mapping[Settings, int] = {s: i for i, s in enumerate(settings)}
-        self.times: dict[Settings, list[float]] = defaultdict(list)
+        self.candidates: Sequence[Choice] = settings
+        self.row: Mapping[Choice, int] = {s: i for i, s in enumerate(settings)}
+        self.times: dict[Choice, list[float]] = defaultdict(list)
         self._logs: list[float] = []
         bits = steps(settings)
         self._process = Process(bits.shape[1], signal=MISSED if len(prior) else UNKNOWN, noise=NOISE, length=LENGTH)
@@ -124,13 +126,13 @@ class SettingsModel:
         # The process is centred at the scale of the first measurement.
         self._level = math.nan
 
-    def extend(self, candidates: Iterable[Settings]) -> None:
+    def extend(self, candidates: Iterable[Choice]) -> None:
         """Nothing: all settings are in the pool."""
 
     def keep(self, rows: Sequence[int]) -> None:
         """Nothing: they are few."""
 
-    def observe(self, candidate: Settings, time: float) -> None:
+    def observe(self, candidate: Choice, time: float) -> None:
         row = self.row[candidate]
         log = math.log(time) - float(self._prior[row])
         if math.isnan(self._level):
@@ -139,7 +141,7 @@ class SettingsModel:
         self._logs.append(log - self._level)
         self._process.observe([row])
 
-    def fail(self, candidate: Settings) -> None:
+    def fail(self, candidate: Choice) -> None:
         """Nothing: the setting is not proposed again."""
 
     def estimate(self) -> tuple[Array, Array]:
@@ -153,7 +155,7 @@ class SettingsModel:
         mean = np.exp(self._prior + level + missed)
         return mean, mean * deviation
 
-    def improved(self, candidates: Sequence[Settings], random: Random) -> list[Settings]:
+    def improved(self, candidates: Sequence[Choice], random: Random) -> list[Choice]:
         """None: a candidate is a setting, and the model predicts each."""
         return []
 
@@ -249,12 +251,12 @@ def timed_alone(
     return [one.known() for one in alone]
 
 
-def steps(settings: Sequence[Settings]) -> Any:
+def steps(settings: Sequence[Choice]) -> Any:
     """Whether each setting is at least each value of a tunable but the smallest, and whether it is of each variant.
     Shape (settings, steps)."""
     import numpy as np
 
-    rows = [dict(s) for s in settings]
+    rows = [s.own for s in settings]
     columns: list[list[bool]] = []
     for name in dict.fromkeys(name for row in rows for name in row):
         of: list[Any] = [row.get(name, -math.inf) for row in rows]  # a tunable that a variant lacks

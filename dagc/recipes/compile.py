@@ -15,7 +15,6 @@ from dagc.base.errors import RunFailed, UsageError, WrongResult
 from dagc.build.ranks import rank_among, ranks_or_default
 from dagc.build.toolchain import TargetChoice, choose_target
 from dagc.choice.legal import unit_of
-from dagc.choice.types import variant_of
 from dagc.emit.layout import promises
 from dagc.ir.plan import Features, open_variants, plan_from_json, plan_inputs
 from dagc.ir.program import Device, KernelOp
@@ -125,7 +124,7 @@ def _placed(tuned: Tuned | None) -> set[str]:
     """The ops for which a tuned file chooses the device."""
     if tuned is None:
         return set()
-    answers = ((op, variant_of(settings)) for op, c in tuned.kernel_choosers.items() for settings in c.settings)
+    answers = ((op, settings.variant) for op, c in tuned.kernel_choosers.items() for settings in c.settings)
     return {op for op, variant in answers if "." in variant}
 
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from dagc.base.errors import UsageError
-from dagc.choice.types import PROGRAM, Case
+from dagc.choice.types import Case
+from dagc.ir.choice import PROGRAM
 from dagc.lab.plans import program_select
 from dagc.stages.options import METHODS, Progress, SiteOptions, TuneOptions
 from dagc.stages.program import ProgramText, read

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 from dagc.base.errors import MissingTool
 from dagc.base.files import write_bytes_atomic
 from dagc.base.objective import TIME, Objective
-from dagc.choice.types import settings_text
 from dagc.store.results import Results
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def tuned_table(tuned: Tuned) -> Iterator[tuple[Any, ...]]:
     `tuned_columns`. Metrics are averages over the launches."""
     tests, names = tuned.facts.tests, list(tuned_columns(tuned))[len(TUNED_COLUMNS) :]
     for cell, sample in tuned.samples:
-        head = (cell.site, cell.case.text, cell.case in tests, settings_text(cell.choice))
+        head = (cell.site, cell.case.text, cell.case in tests, cell.choice.in_words)
         more = [sample.metrics.get(name, math.nan) for name in names]
         for number, seconds in enumerate(sample.times):
             yield (*head, number, seconds, sample.failure, *more)

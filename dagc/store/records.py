@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagc.base.errors import NotWritten, UsageError, counted, not_written
 from dagc.base.sample import Sample
-from dagc.choice.types import Case, Cell, Settings
+from dagc.choice.types import Case, Cell
 from dagc.ir.choice import Choice
 from dagc.store.read import (
     implementations_in,
@@ -318,7 +318,7 @@ class Records:
 
         def write() -> None:
             (last,) = self._connection.execute("SELECT coalesce(max(id), 0) FROM candidate").fetchone()
-            case, choices = _json(cell.case.params), _json(cell.choice)
+            case, choices = _json(cell.case.params), _json(cell.choice.own.items())
             key = candidate_id(self._connection, cell.site, case, choices, flush=flush)
             if key <= last:
                 of = "FROM sample WHERE candidate = ?"
@@ -333,11 +333,11 @@ class Records:
 
         self._transaction(write)
 
-    def add_check(self, op: str, settings: Settings, case: Case, failure: str) -> None:
+    def add_check(self, op: str, settings: Choice, case: Case, failure: str) -> None:
         """Store whether the program's results are correct under these settings; `failure` is "" or the reason."""
 
         def write() -> None:
-            choices = _json(settings)
+            choices = _json(settings.own.items())
             self._connection.execute("INSERT OR IGNORE INTO assignment (choices) VALUES (?)", (choices,))
             self._connection.execute(
                 "INSERT OR REPLACE INTO checked SELECT ?, id, ?, ? FROM assignment WHERE choices = ?",

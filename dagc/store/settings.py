@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.errors import UsageError
-from dagc.choice.types import PROGRAM, Case
-from dagc.ir.choice import Choice
+from dagc.choice.types import Case
+from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.enums import ElementType
 from dagc.ir.plan import is_open
 from dagc.ir.program import KernelOp, Program, Value, shown

@@ -21,9 +21,9 @@ from dagc.choice.methods import from_json
 from dagc.choice.nodes import Name as FeatureName
 from dagc.choice.placement import Transfers
 from dagc.choice.selector import Selector
-from dagc.choice.types import PROGRAM, Case, Cell, Settings, variant_of
+from dagc.choice.types import Case, Cell
 from dagc.cuda.ptx import Instructions, Resources
-from dagc.ir.plan import VARIANT
+from dagc.ir.choice import PROGRAM, VARIANT, Choice
 from dagc.perf.fit import Fitted, HeldOut
 from dagc.perf.hardware import Hardware, hardware_of
 from dagc.store.read import (
@@ -129,7 +129,7 @@ class KernelChooser:
     hardware: Hardware
     resources: Resources
     fits: dict[str, Fitted]
-    settings: tuple[Settings, ...]
+    settings: tuple[Choice, ...]
     data: tuple[str, ...]
     anchors: tuple[AnchorRow, ...]
     selector: Selector | None
@@ -137,7 +137,7 @@ class KernelChooser:
     @property
     def variants(self) -> bool:
         """Whether the chooser also chooses the variant."""
-        return bool(variant_of(self.settings[0]))
+        return bool(self.settings[0].variant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class ProgramChooser:
     method: str
     names: tuple[str, ...]
     data: tuple[str, ...]
-    settings: tuple[tuple[tuple[str, int], ...], ...]
+    settings: tuple[Choice, ...]
     selector: Selector
 
 
@@ -160,7 +160,7 @@ class Tuned:
     runs: tuple[Run, ...]
     samples: tuple[tuple[Cell, Sample], ...]
     flushes: tuple[int, ...]
-    checks: dict[tuple[str, Settings], str]
+    checks: dict[tuple[str, Choice], str]
     facts: TunedFacts
     choosers: dict[str, KernelChooser | ProgramChooser]
 
@@ -217,7 +217,7 @@ def tuned_in(connection: sqlite3.Connection, path: Path) -> Tuned:
     )
     samples, flushes = [], []
     for key, op, case, choices, failure, flush in rows_as(rows, _Candidate):
-        cell = Cell(op, Case.of(decoded(case, Params)), _settings(choices))
+        cell = Cell(op, Case.of(decoded(case, Params)), _choice(op, choices))
         samples.append((cell, Sample.of(tuple(times[key]), failure, metrics[key])))
         flushes.append(flush)
     checks = connection.execute(
@@ -231,20 +231,20 @@ def tuned_in(connection: sqlite3.Connection, path: Path) -> Tuned:
         runs=tuple(run for _, run in read_runs(connection)),
         samples=tuple(samples),
         flushes=tuple(flushes),
-        checks={(op, _settings(s)): failure for op, s, failure in rows_as(checks, tuple[Name, str, Line])},
+        checks={(op, _choice(op, s)): failure for op, s, failure in rows_as(checks, tuple[Name, str, Line])},
         facts=_facts(facts),
         choosers={op: _chooser(op, text) for op, text in choosers},
     )
 
 
-def _settings(text: str) -> Settings:
-    """Settings of whole programs may have other types; callers pass them on unchanged."""
-    return tuple(decoded(text, Decisions).items())
+def _choice(op: str, text: str) -> Choice:
+    """Files have the names that decisions have at their op."""
+    return Choice.at(op, decoded(text, Decisions).items())
 
 
 def _chooser(op: str, text: str) -> KernelChooser | ProgramChooser:
     try:
-        return _program_chooser(text) if op == PROGRAM else _kernel_chooser(text)
+        return _program_chooser(text) if op == PROGRAM else _kernel_chooser(op, text)
     except (ValueError, UsageError) as error:
         raise ValueError(f"the chooser of `{op}` is damaged ({error})") from None
 
@@ -297,7 +297,7 @@ class _ProgramRow(msgspec.Struct, frozen=True):
     selector: msgspec.Raw
 
 
-def _kernel_chooser(text: str) -> KernelChooser:
+def _kernel_chooser(op: str, text: str) -> KernelChooser:
     """Raises ValueError, UsageError."""
     row: _KernelRow = decoded(text, _KernelRow)
     _unique(row.data, "data")
@@ -314,8 +314,9 @@ def _kernel_chooser(text: str) -> KernelChooser:
     counted = Instructions(row.instructions.once, row.instructions.loops) if row.instructions else None
     return KernelChooser(
         row.method, hardware_of(dict(row.hardware), "GPU"), Resources(row.registers, row.shared, counted),
-        {name: _fitted(fit) for name, fit in (row.fits or {}).items()}, tuple(tuple(s.items()) for s in row.settings),
-        row.data, row.anchors, _selector(row.selector, len(row.settings)),
+        {name: _fitted(fit) for name, fit in (row.fits or {}).items()},
+        tuple(Choice.at(op, s.items()) for s in row.settings), row.data, row.anchors,
+        _selector(row.selector, len(row.settings)),
     )  # fmt: skip
 
 
@@ -328,8 +329,8 @@ def _program_chooser(text: str) -> ProgramChooser:
     selector = _selector(row.selector, len(row.settings))
     if selector is None or selector.data != row.data:
         raise ValueError("a selector with other features")
-    settings: Any = tuple(tuple(s.items()) for s in row.settings)  # of any type that a decision has
-    return ProgramChooser(row.method, row.names, row.data, settings, selector)
+    choices = tuple(Choice(tuple(s.items())) for s in row.settings)
+    return ProgramChooser(row.method, row.names, row.data, choices, selector)
 
 
 def _facts(rows: dict[str, str]) -> TunedFacts:

@@ -16,12 +16,13 @@ from dagc.choice.avoid import Tried, tried_at
 from dagc.choice.feature import FeatureContext, SelectorFeature, asked_features, offered, values_of
 from dagc.choice.legal import bindings, op_of, op_under, unit_in
 from dagc.choice.selector import FEWEST, Selector
-from dagc.choice.types import MODELS, Case, Cell, Samples, Settings, Unit, variant_of
+from dagc.choice.types import MODELS, Case, Cell, Samples, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir import sym
+from dagc.ir.choice import VARIANT, Choice
 from dagc.ir.enums import ElementType
-from dagc.ir.plan import VARIANT, Target, kernel_of, places_together
-from dagc.ir.program import DEVICE, Graph, Region
+from dagc.ir.plan import Target, kernel_of, places_together
+from dagc.ir.program import DEVICE, Graph, Region, Value
 from dagc.stages.options import COSTS
 from dagc.study.prepare import Prepared, TuningTask, only
 from dagc.study.results import GUESS, KernelResult, Measurements, best_choice
@@ -189,8 +190,11 @@ def alike(ready: Prepared, unit: Unit, asked: Mapping[str, Asked]) -> tuple[Unit
     if not _by_arguments(one, asked[unit.op]):
         return (unit,)
 
+    def own(unit: Unit) -> list[dict[str, Value]]:
+        return [settings.own for settings in task.settings[unit.op]]
+
     def same(other: Unit) -> bool:
-        if other.kernel != unit.kernel or task.settings[other.op] != task.settings[unit.op]:
+        if other.kernel != unit.kernel or own(other) != own(unit):
             return False
         two = FeatureContext(task.program, op_of(task.graph, other))
         return _by_arguments(two, asked[other.op]) and _same_but_asked(one, two)
@@ -241,7 +245,7 @@ def learn_together(
 
     timed = {u.op: _measured(ready, u, samples) for u in units}
     rows = {u.op: _rows_of(ready, u, timed[u.op]) for u in units}
-    index = {settings: i for i, settings in enumerate(ready.task.settings[units[0].op])}
+    index = {settings: i for u in units for i, settings in enumerate(ready.task.settings[u.op])}
     every = [(row, timed[op][p]) for op, of in rows.items() for p, row in of.items()]
     training = merged(
         [row for row, _ in every], [{index[s]: c.value for s, c in at.items()} for _, at in every],
@@ -295,10 +299,10 @@ def _fallback(asked: Asked, why: str) -> LearnedSelector:
     )
 
 
-def _measured(ready: Prepared, unit: Unit, samples: Samples) -> dict[Case, dict[Settings, Sample]]:
+def _measured(ready: Prepared, unit: Unit, samples: Samples) -> dict[Case, dict[Choice, Sample]]:
     """The timed settings of each size at which all were tried; a setting that was timed nowhere gives wrong results."""
-    timed: dict[Case, dict[Settings, Sample]] = {}
-    tried: set[tuple[Case, Settings]] = set()
+    timed: dict[Case, dict[Choice, Sample]] = {}
+    tried: set[tuple[Case, Choice]] = set()
     for (op, case, settings), sample in samples.items():
         if op == unit.op:
             tried.add((case, settings))
@@ -312,7 +316,7 @@ def _measured(ready: Prepared, unit: Unit, samples: Samples) -> dict[Case, dict[
     }
 
 
-def _failed(unit: Unit, cases: Iterable[Case], index: Mapping[Settings, int], samples: Samples) -> list[set[int]]:
+def _failed(unit: Unit, cases: Iterable[Case], index: Mapping[Choice, int], samples: Samples) -> list[set[int]]:
     """The numbers of the answers that failed at each case."""
     out: dict[Case, set[int]] = {case: set() for case in cases}
     for (op, case, settings), sample in samples.items():
@@ -326,7 +330,7 @@ def features_of(ready: Prepared, unit: Unit, cases: Sequence[Case]) -> tuple[str
     program; those that differ between the sizes."""
     program, op = ready.task.program, op_of(ready.task.graph, unit)
     used = {n for argument in op.args if not isinstance(argument, Region) for n in sym.free(argument)}
-    for settings in {variant_of(s): s for s in ready.task.settings[unit.op]}.values():
+    for settings in {s.variant: s for s in ready.task.settings[unit.op]}.values():
         one = op_under(program, op, settings)
         _, impl = kernel_of(program, one)
         env = bindings(program, one, settings)
@@ -372,7 +376,7 @@ def chooser_with(
     inputs: ChooserInputs,
     ready: Prepared,
     unit: Unit,
-    anchors: Sequence[tuple[Mapping[str, float], Settings]],
+    anchors: Sequence[tuple[Mapping[str, float], Choice]],
     selector: Selector | None = None,
     tried: Sequence[Tried] = (),
     case: Case | None = None,
@@ -418,10 +422,10 @@ def first_choosers(inputs: ChooserInputs) -> dict[str, AtSizes]:
 
 def final_choosers(
     inputs: ChooserInputs,
-    fit: Mapping[str, tuple[Settings, ...]],
+    fit: Mapping[str, tuple[Choice, ...]],
     measured: Measurements,
     seed: int,
-    guessed: Mapping[tuple[str, Case], Settings] = MappingProxyType({}),
+    guessed: Mapping[tuple[str, Case], Choice] = MappingProxyType({}),
 ) -> tuple[dict[str, AtSizes], dict[str, LearnedSelector]]:
     """Each unit's chooser, with the measurements and the trained selector, and that selector, by op. `fit`: the
     settings that may be chosen; `guessed`: the choice of a search at sizes without measurements."""
@@ -507,7 +511,7 @@ def line_of(
     index = chooser.choose(sizes)
     chosen, best = chooser.settings[index], best_choice(samples, unit.op, case)
 
-    def seconds(settings: Settings) -> float:
+    def seconds(settings: Choice) -> float:
         sample = samples.get(Cell(unit.op, case, settings))
         return sample.value if sample is not None else math.nan
 

@@ -115,7 +115,7 @@ def launch_of(ready: Prepared, sample: CounterSample) -> Any:
 
 def _sample_record(sample: CounterSample) -> dict[str, Any]:
     return {
-        "point": dict(sample.case.params), "settings": dict(sample.settings), "counts": sample.counts,
+        "point": dict(sample.case.params), "settings": sample.settings.own, "counts": sample.counts,
         "failure": sample.failure,
     }  # fmt: skip
 

@@ -28,7 +28,8 @@ from dagc.choice.feature import offered, values_of
 from dagc.choice.legal import op_of
 from dagc.choice.selector import FEWEST, compile_together
 from dagc.choice.selector import number as as_json
-from dagc.choice.types import PROGRAM, Case, Cell, Settings
+from dagc.choice.types import Case, Cell
+from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.plan import Target, selects_device
 from dagc.lab.launches import AGREE, Timing, agree
 from dagc.lab.plans import inputs_of
@@ -245,15 +246,15 @@ class Visits(Recording):
     # ---- what is chosen ------------------------------------------------------------------------
 
     @property
-    def answers(self) -> Mapping[str, Sequence[Settings]]:
+    def answers(self) -> Mapping[str, Sequence[Choice]]:
         """The settings of each op, by number."""
         raise NotImplementedError
 
-    def fits(self, case: Case) -> Mapping[str, Sequence[Settings]]:
+    def fits(self, case: Case) -> Mapping[str, Sequence[Choice]]:
         """The answers that are allowed at a visited case."""
         raise NotImplementedError
 
-    def choosable(self) -> Mapping[str, Sequence[Settings]]:
+    def choosable(self) -> Mapping[str, Sequence[Choice]]:
         """The answers that a chooser may return, as far as is known."""
         raise NotImplementedError
 
@@ -331,11 +332,11 @@ class Visits(Recording):
             cases = candidates(self.task.cases, self.task.check_at, self.task.program, given)
             check_at_first(cases, lambda case: self._check_at(case, todo), self._refuse)
 
-    def _unchecked(self) -> dict[str, list[Settings]]:
+    def _unchecked(self) -> dict[str, list[Choice]]:
         checks = self.known.measured.checks
         return {op: [s for s in legal if (op, s) not in checks] for op, legal in self.answers.items()}
 
-    def _check_at(self, case: Case, todo: Mapping[str, Sequence[Settings]]) -> None:
+    def _check_at(self, case: Case, todo: Mapping[str, Sequence[Choice]]) -> None:
         """Raises DagcError if that is impossible at this input."""
         raise NotImplementedError
 
@@ -412,13 +413,13 @@ class Inputs(Visits):
             ready.at[facts.case] = at_before(self.task, facts, self.codes)
 
     @property
-    def answers(self) -> Mapping[str, Sequence[Settings]]:
+    def answers(self) -> Mapping[str, Sequence[Choice]]:
         return self.task.settings
 
-    def fits(self, case: Case) -> Mapping[str, Sequence[Settings]]:
+    def fits(self, case: Case) -> Mapping[str, Sequence[Choice]]:
         return self.ready.at[case].fits
 
-    def choosable(self) -> Mapping[str, Sequence[Settings]]:
+    def choosable(self) -> Mapping[str, Sequence[Choice]]:
         return choosable(self.task, self.known.measured.checks, self.known.measured.samples)[0]
 
     def names(self, asked: Mapping[str, Asked], op: str, cases: Collection[Case]) -> tuple[str, ...]:
@@ -428,7 +429,7 @@ class Inputs(Visits):
     def take(self, task: TuningTask) -> None:
         self.task = self.ready.task = self.run.task = task
 
-    def _check_at(self, case: Case, todo: Mapping[str, Sequence[Settings]]) -> None:
+    def _check_at(self, case: Case, todo: Mapping[str, Sequence[Choice]]) -> None:
         """Check at this input from now on: its data include references."""
         self.say(f"checking at {case.text or 'as given'}")
         if case != self.task.check_at:
@@ -461,7 +462,7 @@ class Inputs(Visits):
         """Where answers differ from the default, compare the default with the reference. If it is wrong, it has failed
         there, and those that are right are timed."""
         samples = self.known.measured.samples
-        differ: dict[str, list[Settings]] = {}
+        differ: dict[str, list[Choice]] = {}
         for unit in self.task.units:
             here = {s: samples.get(Cell(unit.op, case, s)) for s in self.ready.at[case].fits[unit.op]}
             base, wrong = here.get(self.run.base[unit.op]), [s for s, c in here.items() if c and OTHER in c.failure]
@@ -496,7 +497,7 @@ class Inputs(Visits):
             self.references[:] = before
         return True
 
-    def _settle_op(self, op: str, case: Case, differ: list[Settings]) -> None:
+    def _settle_op(self, op: str, case: Case, differ: list[Choice]) -> None:
         base, run = self.run.base[op], self.run
         failure = next((sample.failure for _, sample in run.results({op: [base]}, case)), "")
         if not failure:
@@ -968,7 +969,7 @@ def kernel_chooser_record(chooser: Any, inputs: ChooserInputs) -> dict[str, Any]
         "method": inputs.asked[chooser.op].method, "hardware": inputs.hardware.table(), "registers": uses.registers,
         "shared": uses.shared, "instructions": uses.instructions.to_json() if uses.instructions else None,
         "fits": {name: fitted.to_json() for name, fitted in fits.items()},
-        "settings": [dict(s) for s in chooser.settings], "data": list(chooser.data),
+        "settings": [s.own for s in chooser.settings], "data": list(chooser.data),
         "anchors": [{"data": [as_json(v) for v in a.data], "chosen": a.chosen} for a in chooser.anchors],
         "selector": chooser.selector.to_json() if chooser.selector is not None else None,
     }  # fmt: skip

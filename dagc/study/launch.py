@@ -13,9 +13,9 @@ from dagc.base.files import scratch_directory
 from dagc.base.sample import Sample
 from dagc.build.ranks import joined
 from dagc.choice.legal import op_of, unit_of
-from dagc.choice.types import Case, Settings
-from dagc.ir.choice import Choice
-from dagc.ir.plan import VARIANT, Target
+from dagc.choice.types import Case
+from dagc.ir.choice import VARIANT, Choice
+from dagc.ir.plan import Target
 from dagc.ir.program import Graph, KernelOp
 from dagc.ir.sym import Number, free
 from dagc.lab.candidate import ConfiguredSpace, LaunchSite
@@ -135,7 +135,7 @@ def variants_by_file(request: SearchRequest, arrays: Callable[[], Path]) -> tupl
         unknown = [n for f in chooser.features for n in free(f.expression) if n not in at.values]
         order = (0,) if unknown else chooser.order(at.values)
         answer = next((i for i in order if chooser.settings[i] in at.fits[chooser.op]), 0)
-        out += [Fixed(f"{chooser.op}.{name}", value, Origin.TUNED) for name, value in chooser.settings[answer]]
+        out += [Fixed(name, value, Origin.TUNED) for name, value in chooser.settings[answer].items()]
     return tuple(out), ready.notes
 
 
@@ -227,9 +227,9 @@ def settings_by_file(choosers: Sequence[Any], graph: Graph, values: Mapping[str,
     out = []
     for chooser in choosers:
         ranked = [chooser.settings[i] for i in (chooser.choose(values), *chooser.ranked(values))]
-        agree = (s for s in ranked if all(pinned.get(f"{chooser.op}.{n}", v) == v for n, v in s))
-        setting = [(f"{chooser.op}.{n}", v) for n, v in next(agree, ())]
-        out += [Fixed(name, value, Origin.TUNED) for name, value in setting if name in names]
+        agree = (s for s in ranked if all(pinned.get(n, v) == v for n, v in s.items()))
+        setting = next(agree, Choice())
+        out += [Fixed(name, value, Origin.TUNED) for name, value in setting.items() if name in names]
     return tuple(out)
 
 
@@ -255,7 +255,7 @@ def chosen_here(
         for line in done.lines:
             origin = Origin.MODEL if line.best is None else Origin.MEASURED
             if line.why != GUESS:
-                out += [Fixed(f"{line.op}.{name}", value, origin) for name, value in line.chosen]
+                out += [Fixed(name, value, origin) for name, value in line.chosen.items()]
         return tuple(out), notes
     return (), notes
 
@@ -308,7 +308,7 @@ def predicted(request: SearchRequest, spaces: Sequence[ConfiguredSpace], data: P
     """The searched settings of the spaces with the volume model's predictions, if the target is a GPU; kernels are
     compiled for their registers."""
     out: dict[Choice, tuple[LaunchSite, ...]] = {}
-    known: dict[tuple[str, str, str, tuple[Settings, ...]], tuple[float, ...]] = {}
+    known: dict[tuple[str, str, str, tuple[Choice, ...]], tuple[float, ...]] = {}
     notes: list[str] = []
     for space in spaces if request.chosen.target is Target.CUDA else ():
         if not space.sites:
@@ -364,7 +364,7 @@ def timed_sites(machine: LiveMachine, data: Path, request: SearchRequest) -> Ord
     return machine.domain
 
 
-def _that_fit(task: TuningTask, data: Path | None) -> dict[str, tuple[Settings, ...]]:
+def _that_fit(task: TuningTask, data: Path | None) -> dict[str, tuple[Choice, ...]]:
     """The legal settings of each op that can be launched at its sizes; all if none can."""
     if data is None:
         return dict(task.settings)

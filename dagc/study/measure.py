@@ -17,9 +17,10 @@ from dagc.base.children import Workers
 from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import DagcError, RunFailed, counted
 from dagc.choice.legal import op_of, op_under, unit_in
-from dagc.choice.types import PROGRAM, Case, Cell, Samples, Settings, Unit, settings_text
+from dagc.choice.types import Case, Cell, Samples, Unit
+from dagc.ir.choice import PROGRAM, VARIANT, Choice, own_name
 from dagc.ir.enums import Mode, Opcode
-from dagc.ir.plan import MEASURED, VARIANT, selects_device, variant_number
+from dagc.ir.plan import MEASURED, selects_device, variant_number
 from dagc.ir.program import Graph, KernelOp, Program, Region
 from dagc.ir.sym import Number
 from dagc.lab.across import AcrossSizes
@@ -79,10 +80,10 @@ class Wanted:
 
     op: str
     case: Case
-    settings: tuple[Settings, ...]
+    settings: tuple[Choice, ...]
     strategy: str = "exhaustive"
     budget: int | None = None
-    first: tuple[Settings, ...] = ()
+    first: tuple[Choice, ...] = ()
     prior: tuple[float, ...] = ()
     seconds: float = math.inf
 
@@ -111,9 +112,9 @@ def in_words(cell: Cell) -> str:
     return f"{answer_in_words(cell.site, cell.choice)} at {cell.case.text or 'as given'}"
 
 
-def answer_in_words(op: str, settings: Settings) -> str:
+def answer_in_words(op: str, settings: Choice) -> str:
     """Settings of an op, in messages."""
-    text = settings_text(settings)
+    text = settings.in_words
     return text if op == PROGRAM else f"{op} {text}"
 
 
@@ -183,7 +184,7 @@ class Hangs:
 
     def __init__(self, watchdog: float) -> None:
         self._watchdog = watchdog
-        self._at: dict[tuple[str, Settings], dict[Case, None]] = {}
+        self._at: dict[tuple[str, Choice], dict[Case, None]] = {}
 
     def measure(self, machine: Launches | Programs, cell: Cell) -> Sample:
         """Measure an answer at an input, unless it was given up."""
@@ -220,7 +221,7 @@ class WatchedMachine:
     op: str
     case: Case
 
-    def measure(self, candidate: Settings) -> Sample:
+    def measure(self, candidate: Choice) -> Sample:
         """See `Launches.measure`."""
         return self.hangs.measure(self.machine, Cell(self.op, self.case, candidate))
 
@@ -276,9 +277,9 @@ class Measuring:
         self.timed = 0  # cells
         self.late = 0  # wrong results after the end
         self.least: float | None = None  # seconds of a comparison with the reference
-        self.compared: set[tuple[str, Settings]] = set()  # with the reference
+        self.compared: set[tuple[str, Choice]] = set()  # with the reference
         self.programs: dict[Case, SizedProgram] = {}
-        self._decisions: dict[tuple[str, Settings], Values] = {}
+        self._decisions: dict[tuple[str, Choice], Values] = {}
 
     def keep(self, cell: Cell, sample: Sample) -> None:
         self.timed += 1
@@ -291,7 +292,7 @@ class Measuring:
         """Every open launch parameter."""
         return [pair for op, unit in self.units.items() for pair in self.decisions(unit, self.base[op])]
 
-    def decisions(self, unit: Unit, settings: Settings) -> Values:
+    def decisions(self, unit: Unit, settings: Choice) -> Values:
         key = unit.op, settings
         if key not in self._decisions:
             self._decisions[key] = decisions(self.task.graph, unit, settings)
@@ -299,13 +300,13 @@ class Measuring:
 
     # ---- whole programs, against the references -------------------------------------------
 
-    def check(self, check: Mapping[str, Sequence[Settings]]) -> set[tuple[str, Settings]]:
+    def check(self, check: Mapping[str, Sequence[Choice]]) -> set[tuple[str, Choice]]:
         """Compare the settings of one op at a time, with the others at `base`; returns the wrong ones.
 
         If `base` itself is wrong, a correct setting replaces it, and ops without a correct setting in combination with
         it are checked again.
         """
-        right: dict[str, Settings] = {}
+        right: dict[str, Choice] = {}
         failed: dict[Cell, Sample] = {}
         for cell, sample in self.results(check):
             if sample.failure:
@@ -323,15 +324,13 @@ class Measuring:
                 failed[cell] = sample
         return {(cell.site, cell.choice) for cell in failed}
 
-    def verify(self, later: Mapping[str, Sequence[Settings]]) -> None:
+    def verify(self, later: Mapping[str, Sequence[Choice]]) -> None:
         """Compare those of these settings that were not compared yet."""
         new = {op: [s for s in of if (op, s) not in self.compared] for op, of in later.items()}
         for cell, sample in self.results(new):
             self.recorder.keep(cell, sample)
 
-    def results(
-        self, check: Mapping[str, Sequence[Settings]], case: Case | None = None
-    ) -> Iterator[tuple[Cell, Sample]]:
+    def results(self, check: Mapping[str, Sequence[Choice]], case: Case | None = None) -> Iterator[tuple[Cell, Sample]]:
         """Compare settings with the references, at the input of the checks or another one that has references."""
         case = self.task.check_at if case is None else case
         for op, settings in check.items():
@@ -370,7 +369,7 @@ class Measuring:
 
     # ---- single launches -------------------------------------------------------------------
 
-    def time(self, wanted: Sequence[Wanted], wrong: set[tuple[str, Settings]]) -> None:
+    def time(self, wanted: Sequence[Wanted], wrong: set[tuple[str, Choice]]) -> None:
         """Time what is wanted but for what is wrong; sizes come in random order, by the task's seed. Raises RunFailed
         where the program runs at none of them."""
         order = random.Random(f"{self.task.seed} order")
@@ -391,7 +390,7 @@ class Measuring:
             if self.over():
                 return
 
-    def time_at(self, case: Case, wanted: Sequence[Wanted], wrong: set[tuple[str, Settings]]) -> str:
+    def time_at(self, case: Case, wanted: Sequence[Wanted], wrong: set[tuple[str, Choice]]) -> str:
         """Time the requested settings at one case. Returns "" or why that was not possible."""
         graph = self.task.graph_at(case)
         # In program order, since the program advances from op to op.
@@ -431,7 +430,7 @@ class Measuring:
             tolerance=tolerance_between(graph.program, op_at),
         )  # fmt: skip
 
-    def _time_unit(self, item: Wanted, wrong: set[tuple[str, Settings]]) -> str:
+    def _time_unit(self, item: Wanted, wrong: set[tuple[str, Choice]]) -> str:
         """Time settings of one unit at one size. Returns "" or why not at this size."""
         at = self.ready.at[item.case]
         right = [i for i, s in enumerate(item.settings) if s in at.fits[item.op] and (item.op, s) not in wrong]
@@ -470,7 +469,7 @@ class Searching:
     """Times what a search over sizes proposes, one cell after another. What is wrong at the size of the checks is timed
     nowhere. `checked`: what was compared earlier, and what was wrong."""
 
-    def __init__(self, run: Measuring, search: AcrossSizes, checked: Mapping[tuple[str, Settings], str]) -> None:
+    def __init__(self, run: Measuring, search: AcrossSizes, checked: Mapping[tuple[str, Choice], str]) -> None:
         self.measuring, self.search = run, search
         self.right = {key for key, failure in checked.items() if not failure}
         for op, settings in (key for key, failure in checked.items() if failure):
@@ -523,7 +522,7 @@ class Searching:
         self._check({cell.site: unknown[:CHECKED_TOGETHER]})
         return key in self.right
 
-    def _check(self, settings: Mapping[str, Sequence[Settings]]) -> None:
+    def _check(self, settings: Mapping[str, Sequence[Choice]]) -> None:
         run = self.measuring
         here = run.ready.at[run.task.check_at].fits
         new = {op: [s for s in some if s in here[op] and (op, s) not in self.right] for op, some in settings.items()}
@@ -580,13 +579,13 @@ class _Starting:
 
     summary: ClassVar[str] = "the first ones, then those of another strategy"
 
-    def __init__(self, strategy: Any, first: Sequence[Settings]) -> None:
+    def __init__(self, strategy: Any, first: Sequence[Choice]) -> None:
         self._strategy, self._first = strategy, list(first)
 
-    def propose(self) -> Settings | None:
+    def propose(self) -> Choice | None:
         return self._first.pop(0) if self._first else self._strategy.propose()
 
-    def observe(self, candidate: Settings, sample: Sample) -> None:
+    def observe(self, candidate: Choice, sample: Sample) -> None:
         if candidate in self._first:
             self._first.remove(candidate)
         self._strategy.observe(candidate, sample)
@@ -600,7 +599,7 @@ class CellStore:
         self._op, self._case, self._keep, self._say, self._began = op, case, keep, say, 0.0
         self.samples: dict[Cell, Sample] = {}
 
-    def begin(self, candidate: Settings) -> Cell:
+    def begin(self, candidate: Choice) -> Cell:
         cell = Cell(self._op, self._case, candidate)
         self._say(in_words(cell))
         self._began = time.perf_counter()
@@ -643,11 +642,11 @@ def timed_again(
             yield cell, replace(Sample.of(times[cell], metrics=first.metrics), took=took[cell])
 
 
-def decisions(graph: Graph, unit: Unit, settings: Settings) -> Values:
+def decisions(graph: Graph, unit: Unit, settings: Choice) -> Values:
     """Settings of a unit in the form of the program's runner: with its names, the variant as a number."""
     program, op = graph.program, op_of(graph, unit_in(graph, unit))
     number = variant_number(program, op_under(program, op, settings))
-    return tuple((f"{unit.op}.{name}", number if name == VARIANT else int(value)) for name, value in settings)
+    return tuple((name, number if own_name(name) == VARIANT else int(value)) for name, value in settings.items())
 
 
 def sized_program(ready: Prepared, case: Case) -> SizedProgram:
@@ -670,7 +669,7 @@ class CounterSample:
 
     op: str
     case: Case
-    settings: Settings
+    settings: Choice
     scalars: dict[str, Number]
     counts: dict[str, float]
     failure: str = ""

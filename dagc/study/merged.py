@@ -15,7 +15,8 @@ from dagc.base.errors import UsageError, counted
 from dagc.base.source import Source
 from dagc.build.toolchain import TargetChoice
 from dagc.choice.legal import legal_settings, units
-from dagc.choice.types import PROGRAM, Case, Settings, settings_text, variant_of
+from dagc.choice.types import Case
+from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.plan import Target
 from dagc.ir.program import DEVICE
 from dagc.lang.lower import parse_with_includes
@@ -60,8 +61,8 @@ def _target(tuned: Tuned) -> Target:
 
 def _given(tuned: Tuned, decisions: Mapping[str, Any], text: ProgramText) -> dict[str, Any]:
     """The decisions given by -D: no setting of the file assigns them, and they differ from the text."""
-    opened = {f"{c.site}.{name}" if c.site != PROGRAM else name for c, _ in tuned.samples for name, _ in c.choice}
-    opened |= {f"{c.site}.{DEVICE}" for c, _ in tuned.samples if "." in variant_of(c.choice)}
+    opened = {name for c, _ in tuned.samples for name in c.choice}
+    opened |= {f"{c.site}.{DEVICE}" for c, _ in tuned.samples if "." in c.choice.variant}
     as_written = values_fixed(text.program())["decisions"]
     return {name: v for name, v in decisions.items() if name not in opened and as_written.get(name, v) != v}
 
@@ -141,13 +142,13 @@ def _check_variants(files: Sequence[Tuned], ready: Prepared) -> None:
                 cases = _where(one, op, setting, ready) if setting not in tried else []
                 if cases:
                     raise UsageError(
-                        f"{one.path}: {settings_text(setting)} of `{op}` was not measured, although"
+                        f"{one.path}: {setting.in_words} of `{op}` was not measured, although"
                         f" {counted(len(cases), 'input')} would allow it ({cases[0].text})",
                         "measure it there with `dagc tune --resume`, where its library is installed",
                     )
 
 
-def _where(one: Tuned, op: str, setting: Settings, ready: Prepared) -> list[Case]:
+def _where(one: Tuned, op: str, setting: Choice, ready: Prepared) -> list[Case]:
     """The inputs of a file at which the op was measured and the setting is allowed."""
     measured: Collection[Case] = {cell.case for cell, sample in one.samples if cell.site == op and sample.times}
     return sorted(p for p in measured if p in ready.at and setting in ready.at[p].fits[op])

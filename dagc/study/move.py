@@ -28,7 +28,8 @@ from dagc.study.results import paid
 from dagc.study.tuned import check_tuned
 
 if TYPE_CHECKING:
-    from dagc.choice.types import Case, Cell, Samples, Settings
+    from dagc.choice.types import Case, Cell, Samples
+    from dagc.ir.choice import Choice
     from dagc.ir.program import Program
     from dagc.stages.options import TunedFileOptions, TuneOptions
     from dagc.store.tuned import KernelChooser, Tuned
@@ -110,7 +111,7 @@ def borrowed(
     inputs: Inputs,
     task: TuningTask,
     asked: Mapping[str, Asked],
-    fit: Mapping[str, Sequence[Settings]],
+    fit: Mapping[str, Sequence[Choice]],
     tuned: Tuned,
     seed: int,
 ) -> Borrowed:
@@ -146,11 +147,11 @@ class _Theirs:
     """An op of the file: its cells, the numbers of the answers here, and the rows of all inputs with a time."""
 
     samples: Samples
-    number: Mapping[Settings, int]
+    number: Mapping[Choice, int]
     rows: Rows
 
 
-def _theirs(inputs: Inputs, tuned: Tuned, op: str, names: Sequence[str], fit: Sequence[Settings]) -> _Theirs:
+def _theirs(inputs: Inputs, tuned: Tuned, op: str, names: Sequence[str], fit: Sequence[Choice]) -> _Theirs:
     """The op in values of the objective, like the samples here."""
     number = {s: n for n, s in enumerate(inputs.task.settings[op]) if s in fit}
     tests, facts, wanted = tuned.facts.tests, {one.case: one for one in tuned.facts.inputs}, observed(inputs.objective)

@@ -18,7 +18,8 @@ from dagc.build.mpi import cores as compilers
 from dagc.build.ranks import joined, refuse
 from dagc.choice.feature import offered
 from dagc.choice.selector import far_parameters
-from dagc.choice.types import PROGRAM, Site, SiteKind
+from dagc.choice.types import Site, SiteKind
+from dagc.ir.choice import PROGRAM
 from dagc.ir.plan import Features, Plan
 from dagc.ir.sym import free
 from dagc.lab.plans import measured_data, numbers, plan_label
@@ -89,7 +90,7 @@ def compile_plans(
     text, without = read(path, options.defines).on(chosen.target)
     program = text.program()
     stored, chooser = _choosers(program, tuned, chosen, options)
-    plans = {plan_label(s): _plan(text.graph(dict(s)), tuned, chosen, options, mode) for s in stored.settings}
+    plans = {plan_label(s): _plan(text.graph(s), tuned, chosen, options, mode) for s in stored.settings}
     directory = Path(out) if out is not None else Path("dagc-out") / program.name
     library = library_of(options.form, program.name, options.name, options.build)
     launcher = Launcher(tuple(plans), f"{stored.selector.text}, from {', '.join(chooser.data)}")

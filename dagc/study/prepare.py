@@ -17,12 +17,13 @@ from dagc.build.mpi import cores
 from dagc.build.toolchain import TargetChoice, choose_target, find_nvcc, kernel_resources
 from dagc.choice.feature import offered
 from dagc.choice.legal import SHARED_LIMIT, fits, legal_settings, op_of, unit_in, units
-from dagc.choice.types import PROGRAM, Case, Settings, Unit
+from dagc.choice.types import Case, Unit
 from dagc.cuda.lexer import names_used
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.emit import linked
 from dagc.emit.kernels import Functions
-from dagc.ir.plan import VARIANT, CodeFeature, Opened, OpenTunable, Plan, Target, needed_features
+from dagc.ir.choice import PROGRAM, VARIANT, Choice
+from dagc.ir.plan import CodeFeature, Opened, OpenTunable, Plan, Target, needed_features
 from dagc.ir.program import CodeText, Graph, Program, Value
 from dagc.ir.sym import Number, evaluate
 from dagc.lab.plans import ProgramSelect
@@ -109,7 +110,7 @@ def of_settings(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str
             return tuple(of.get(name) for name in names)
 
         resources = {key(tunables): compiled.get(name, known) for tunables, name in _functions_of(task, unit)}
-        out[unit.op] = tuple(resources.get(key(s), known) for s in task.settings[unit.op])
+        out[unit.op] = tuple(resources.get(key(s.own.items()), known) for s in task.settings[unit.op])
     return out
 
 
@@ -241,7 +242,7 @@ class TuningTask:
     graph: Graph
     units: tuple[Unit, ...]
     cases: tuple[Case, ...]
-    settings: Mapping[str, tuple[Settings, ...]]
+    settings: Mapping[str, tuple[Choice, ...]]
     check_at: Case
     seed: int = 0
     ranks: int = 1
@@ -261,14 +262,14 @@ class TuningTask:
         return self.graph.program
 
     @property
-    def plans(self) -> tuple[Settings, ...]:
+    def plans(self) -> tuple[Choice, ...]:
         """The settings of whole programs, the program's own first."""
         return self.settings[PROGRAM]
 
-    def program_at(self, case: Case, plan: Settings | None = None) -> Program:
+    def program_at(self, case: Case, plan: Choice | None = None) -> Program:
         """The program at a case, under a setting of whole programs (None: the default). Raises ProgramError."""
         decisions = plan if plan is not None or self.select is None else self.plans[0]
-        return self.text.program({**dict(case.params), **dict(decisions or ())})
+        return self.text.program({**dict(case.params), **(decisions or {})})
 
     def require_same_at(self, case: Case) -> None:
         """Raises UsageError if the program is compiled to different code at a case, although one has to serve all."""
@@ -276,10 +277,10 @@ class TuningTask:
         if compiled_part(self.program_at(case)) != compiled_part(program):
             raise another_program(case)
 
-    def references(self) -> dict[Settings, list[Settings]]:
+    def references(self) -> dict[Choice, list[Choice]]:
         """The settings of whole programs by the first one that has the same references."""
-        out: dict[Settings, list[Settings]] = {}
-        seen: dict[Any, Settings] = {}
+        out: dict[Choice, list[Choice]] = {}
+        seen: dict[Any, Choice] = {}
         for s in self.plans:
             program = self.program_at(self.check_at, s)
             out.setdefault(seen.setdefault((program.setup, program.verifies), s), []).append(s)
@@ -298,7 +299,7 @@ class AtCase:
     data: Path
     scalars: Mapping[str, Number]
     repeats: int
-    fits: Mapping[str, tuple[Settings, ...]]
+    fits: Mapping[str, tuple[Choice, ...]]
     constants: Mapping[str, int] = field(default_factory=dict)
     computed: Mapping[str, float] = field(default_factory=dict)
 
@@ -354,7 +355,7 @@ def tuning_task(
     graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *compared_first(cases, options)))))
     asked = set(cases)
     before = tuple(p for p in dict.fromkeys(earlier) if p not in asked and same_at(text, graph, p))
-    settings: dict[str, tuple[Settings, ...]] = {}
+    settings: dict[str, tuple[Choice, ...]] = {}
     for one in (graph, *_distinct(graphs.values())):
         for op, legal in _legal(one, [unit_in(one, u) for u in tuned_units], chosen).items():
             settings[op] = tuple(dict.fromkeys((*settings.get(op, ()), *legal)))
@@ -502,7 +503,7 @@ def limits_of(chosen: TargetChoice) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _legal(graph: Graph, units: Iterable[Unit], chosen: TargetChoice) -> dict[str, tuple[Settings, ...]]:
+def _legal(graph: Graph, units: Iterable[Unit], chosen: TargetChoice) -> dict[str, tuple[Choice, ...]]:
     """The legal settings by op, without ops that have none. Raises UsageError if no op has one."""
     limits = limits_of(chosen)
     settings = {u.op: legal_settings(graph, u, limits) for u in units}
@@ -655,7 +656,7 @@ def _usable_cases(
     return at, [f"{case.text}: skipped: {' '.join(str(error).split())}" for case, error in failed]
 
 
-def only(at: AtCase, settings: Mapping[str, tuple[Settings, ...]]) -> AtCase:
+def only(at: AtCase, settings: Mapping[str, tuple[Choice, ...]]) -> AtCase:
     """The same task with some of the settings."""
     return replace(at, fits={op: tuple(s for s in fits if s in settings[op]) for op, fits in at.fits.items()})
 
@@ -683,7 +684,7 @@ def read_case(task: TuningTask, case: Case, data: Path) -> AtCase:
     return replace(at, fits=fitting(task, at))
 
 
-def fitting(task: TuningTask, at: AtCase, memory: int | None = None) -> dict[str, tuple[Settings, ...]]:
+def fitting(task: TuningTask, at: AtCase, memory: int | None = None) -> dict[str, tuple[Choice, ...]]:
     """The settings of each unit that may be launched at a case: by its scalars, computed features, and the memory of
     the device (None: that of this machine)."""
     graph = task.graph_at(at.case)

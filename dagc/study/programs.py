@@ -20,7 +20,8 @@ from dagc.base.sample import CHECK, Sample
 from dagc.build.mpi import cores
 from dagc.build.toolchain import choose_target
 from dagc.choice.selector import FEWEST, Selector
-from dagc.choice.types import PROGRAM, Case, Cell, Samples, Settings
+from dagc.choice.types import Case, Cell, Samples
+from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.plan import Target
 from dagc.ir.traversal import Row
 from dagc.lab.configurations import open_decisions
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
 # ---- measuring: each plan, compiled once, at one input (or size) after the other ------------
 
 
-Arrays: TypeAlias = "tuple[Case, Settings | None]"  # the data of a case; with the references of a setting
+Arrays: TypeAlias = "tuple[Case, Choice | None]"  # the data of a case; with the references of a setting
 
 
 class PlanCases(Visits):
@@ -92,7 +93,7 @@ class PlanCases(Visits):
         if of_results(observed(self.objective)) and not self.together:
             what = f"objective {self.objective.text}: the settings of {task.program.name} have different references"
             raise UsageError(what, "use another --objective")
-        self.built: dict[Settings, BuiltProgram] = {}
+        self.built: dict[Choice, BuiltProgram] = {}
         self.prefetch = Prefetch(folder / "inputs", partial(_job, task, self.together), **processes(cores_used=True))
         self.timing = Timing(
             seconds=self.options.cell, clear=CLEAR, objective=self.objective, rounds=ROUNDS,
@@ -100,13 +101,13 @@ class PlanCases(Visits):
         )  # fmt: skip
 
     @property
-    def answers(self) -> Mapping[str, Sequence[Settings]]:
+    def answers(self) -> Mapping[str, Sequence[Choice]]:
         return self.task.settings
 
-    def fits(self, case: Case) -> Mapping[str, Sequence[Settings]]:
+    def fits(self, case: Case) -> Mapping[str, Sequence[Choice]]:
         return self.answers
 
-    def choosable(self) -> Mapping[str, Sequence[Settings]]:
+    def choosable(self) -> Mapping[str, Sequence[Choice]]:
         return self.right.settings
 
     @property
@@ -145,12 +146,12 @@ class PlanCases(Visits):
     def expect(self, cases: Sequence[Case]) -> None:
         self.prefetch.expect([(p, None) for p in cases])
 
-    def _unchecked(self) -> dict[str, list[Settings]]:
+    def _unchecked(self) -> dict[str, list[Choice]]:
         """If references differ, each setting is compared with its own; else it is compared at every case."""
         unchecked = super()._unchecked()
         return {} if self.together else {op: [s for s in of if s in self.built] for op, of in unchecked.items()}
 
-    def _check_at(self, case: Case, todo: Mapping[str, Sequence[Settings]]) -> None:
+    def _check_at(self, case: Case, todo: Mapping[str, Sequence[Choice]]) -> None:
         for first, members in self.groups.items():
             for settings in (s for s in members if s in todo[PROGRAM]):
                 self.say(f"checking {in_words(Cell(PROGRAM, case, settings))}")
@@ -161,7 +162,7 @@ class PlanCases(Visits):
                 self.keep(self._checked(settings), Sample(failure=failure, purpose=CHECK))
             self.prefetch.drop((case, first))
 
-    def _checked(self, settings: Settings) -> Cell:
+    def _checked(self, settings: Choice) -> Cell:
         return Cell(PROGRAM, self.check_at, settings)
 
     def _drop(self, case: Case) -> None:
@@ -206,7 +207,7 @@ class PlanCases(Visits):
             self.keep(cell, sample)
         return ""
 
-    def _programs(self, place: Path, settings: Iterable[Settings]) -> Programs:
+    def _programs(self, place: Path, settings: Iterable[Choice]) -> Programs:
         here = {s: (RunnerLibrary(self.built[s].library, place), self.built[s].rows) for s in settings}
         until = self.task.program.until is not None
         return Programs(self.service, here, self.timing, until=until, checked=self.together)
@@ -227,21 +228,21 @@ class BuiltProgram:
 
 
 def build_programs(
-    task: TuningTask, settings: Sequence[Settings], folder: Path, progress: Progress | None = None
-) -> tuple[dict[Settings, BuiltProgram], dict[Settings, DagcError]]:
+    task: TuningTask, settings: Sequence[Choice], folder: Path, progress: Progress | None = None
+) -> tuple[dict[Choice, BuiltProgram], dict[Choice, DagcError]]:
     """The runner library of each setting, compiled in parallel; and why some have none."""
     from dagc.emit import rows  # loads jinja2
 
-    def make(setting: Settings) -> BuiltProgram:
-        graph = task.text.graph(dict(setting))
+    def make(setting: Choice) -> BuiltProgram:
+        graph = task.text.graph(setting)
         first = Space(graph).first()
         directory = folder / plan_label(setting)
         plan = proved_plan(graph, first, task.chosen)
         write_sources(plan, directory, force=True)
         return BuiltProgram(build_artifact(directory, plan, "runner"), tuple(rows(first)))
 
-    built: dict[Settings, BuiltProgram] = {}
-    refused: dict[Settings, DagcError] = {}
+    built: dict[Choice, BuiltProgram] = {}
+    refused: dict[Choice, DagcError] = {}
     with Workers(cores()) as pool:
         jobs = {pool.submit(make, s): s for s in settings}
         for job in as_completed(jobs):
@@ -278,7 +279,7 @@ def program_task(text: ProgramText, options: TuneOptions, test: bool = False) ->
             )
     values = _values(program, select, several)
     settings = _legal(plain_text.program, values)
-    default = tuple((n, program.decision(n)) for n in select.names)
+    default = Choice(tuple((n, program.decision(n)) for n in select.names))
     cases = cases_asked(plain_text, program, options, test)
     fixed = {n: v for n, v in plain.items() if n not in select.names}
     ordered = tuple(sorted(settings, key=lambda s: s != default))
@@ -304,18 +305,20 @@ def _values(program: Program, select: ProgramSelect, several: Mapping[str, str])
     return {n: decisions[n] for n in select.names}
 
 
-def _legal(build: Callable[[dict[str, Value]], Program], values: Mapping[str, Sequence[Value]]) -> tuple[Settings, ...]:
+def _legal(
+    build: Callable[[Mapping[str, Value]], Program], values: Mapping[str, Sequence[Value]]
+) -> tuple[Choice, ...]:
     """Combinations that every `require` known now allows, in the order of the program."""
-    out: list[Any] = []
+    out: list[Choice] = []
     reason = ""
     for combination in product(*values.values()):
-        choice = dict(zip(values, combination, strict=True))
+        choice = Choice(tuple(zip(values, combination, strict=True)))
         try:
             build(choice)
         except ProgramError as error:
             reason = next(d.message for d in error.diagnostics if d.severity is Severity.ERROR)
         else:
-            out.append(tuple(choice.items()))
+            out.append(choice)
     if not out:
         raise UsageError(f"no setting of {', '.join(values)} is legal: {reason}", "check its `require`s")
     return tuple(out)
@@ -334,7 +337,7 @@ class LearnedPlans:
 
     method: str
     selector: Selector | None
-    settings: tuple[Settings, ...]
+    settings: tuple[Choice, ...]
     why: str
     notes: tuple[str, ...]
     left_out: Mapping[Case, float] = field(default_factory=dict)
@@ -397,7 +400,7 @@ def learned_from(merged: Tuned, first: Tuned, text: ProgramText) -> dict[str, An
         for c, sample in merged.samples
         if c.site == PROGRAM and c.case not in merged.facts.tests and c.choice not in wrong
     }
-    tried, default = {cell.choice for cell in samples}, tuple((n, program.decision(n)) for n in select.names)
+    tried, default = {cell.choice for cell in samples}, Choice(tuple((n, program.decision(n)) for n in select.names))
     settings = sorted((s for s in _legal(text.program, _values(program, select, {})) if s in tried), key=default.__ne__)
     cases = tuple(sorted({cell.case for cell in samples}))
     chosen = choose_target(merged.facts.target or None, merged.facts.arch or None)
@@ -420,7 +423,7 @@ def chooser_record(task: TuningTask, learned: LearnedPlans) -> dict[str, Any]:
     return {
         "method": learned.method, "why": learned.why, "names": list(selected(task).names),
         "data": list(selected(task).data),
-        "settings": [dict(s) for s in learned.settings], "selector": learned.selector.to_json(),
+        "settings": [s.own for s in learned.settings], "selector": learned.selector.to_json(),
     }  # fmt: skip
 
 
@@ -455,7 +458,7 @@ def _line(
         chosen = learned.settings[learned.selector.choose(data)]
     best = best_choice(samples, PROGRAM, case)
 
-    def seconds(settings: Settings) -> float:
+    def seconds(settings: Choice) -> float:
         sample = samples.get(Cell(PROGRAM, case, settings))
         return sample.value if sample is not None else math.nan
 

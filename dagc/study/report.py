@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
 from dagc.choice.selector import FEWEST, Answer, Extent, Selector, compile_together, scales_of
-from dagc.choice.types import Case, settings_text
+from dagc.choice.types import Case
 from dagc.ir.plan import FAR
 from dagc.report import si
 from dagc.report.variants import LOOKS, Axis, Mark, Mistake, ShareBar, VariantView, as_page
@@ -222,7 +222,7 @@ def op_view(tuned: Tuned, op: str, chooser: KernelChooser) -> VariantView:
     selector = chooser.selector
     names = selector.data if selector is not None else chooser.data
     inputs = measured(tuned, op, chooser, names)
-    texts = [settings_text(s) for s in chooser.settings]
+    texts = [s.in_words for s in chooser.settings]
     if selector is None:
         chosen = AnswersAtInputs(inputs.part(True), (), (), "")
         return _view(op, "No selector was learned", chosen, inputs, names, texts, {}, ())

@@ -12,7 +12,8 @@ from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective, parse_objective
 from dagc.base.sample import Sample
 from dagc.choice.legal import op_of
-from dagc.choice.types import PROGRAM, Case, Cell, Samples, Settings, settings_text, variant_of
+from dagc.choice.types import Case, Cell, Samples
+from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.enums import Mode
 from dagc.measure.metrics import units
 from dagc.report import si
@@ -30,8 +31,8 @@ OTHER = "largest difference "  # in messages about results that differ (template
 
 
 def unchecked(
-    task: TuningTask, check: Mapping[str, Sequence[Settings]], checks: Mapping[tuple[str, Settings], str]
-) -> dict[str, list[Settings]]:
+    task: TuningTask, check: Mapping[str, Sequence[Choice]], checks: Mapping[tuple[str, Choice], str]
+) -> dict[str, list[Choice]]:
     """The other legal settings of each unit; they are checked as well, since choosers may use them at other sizes."""
     settings_of = {
         op: [s for s in settings if s not in check.get(op, ()) and (op, s) not in checks]
@@ -41,8 +42,8 @@ def unchecked(
 
 
 def choosable(
-    task: TuningTask, checks: Mapping[tuple[str, Settings], str], samples: Samples
-) -> tuple[dict[str, tuple[Settings, ...]], list[str]]:
+    task: TuningTask, checks: Mapping[tuple[str, Choice], str], samples: Samples
+) -> tuple[dict[str, tuple[Choice, ...]], list[str]]:
     """The settings of each unit that a chooser may return, and notes. These agree with the reference (or, if they
     cannot be launched at the size of the checks, with another setting at the sizes where they were timed), and failed
     at no size. All, if nothing was run; only the default, if none is correct. A size at which each of several settings
@@ -54,15 +55,15 @@ def choosable(
     lost = _lost(samples)
     bad = {key for key, failure in checks.items() if failure}
     drawn = {p.name for p in task.program.params if p.spread is not None}
-    failed: dict[tuple[str, Settings], list[Case]] = {}
-    avoided: dict[tuple[str, Settings], list[Case]] = {}
+    failed: dict[tuple[str, Choice], list[Case]] = {}
+    avoided: dict[tuple[str, Choice], list[Case]] = {}
     for (o, p, s), c in samples.items():
         learned = p.is_input or any(name in drawn for name, _ in p.params)
         if c.failure and (learned or (o, p) not in lost):
             (avoided if learned else failed).setdefault((o, s), []).append(p)
     bad |= failed.keys()
     right = good - bad
-    out: dict[str, tuple[Settings, ...]] = {}
+    out: dict[str, tuple[Choice, ...]] = {}
     notes = [f"{op} at {case.text}: all settings failed, so no single setting is the cause" for op, case in lost]
     notes += [_excluded(op, settings, cases) for (op, settings), cases in failed.items()]
     notes += [_excluded(*key, cases, near=True) for key, cases in avoided.items()]
@@ -93,11 +94,11 @@ def _timed_alone(task: TuningTask, ops: Iterable[str]) -> Iterator[str]:
             )
 
 
-def _excluded(op: str, settings: Settings, cases: Sequence[Case], near: bool = False) -> str:
+def _excluded(op: str, settings: Choice, cases: Sequence[Case], near: bool = False) -> str:
     where = ", ".join(p.text or "as given" for p in cases[:3]) + (", ..." if len(cases) > 3 else "")
     number = counted(len(cases), "input")
     said = f"not chosen near the {number} at which it failed" if near else f"never chosen, since it failed at {number}"
-    return f"{op} {settings_text(settings)}: {said} ({where})"
+    return f"{op} {settings.in_words}: {said} ({where})"
 
 
 def _lost(samples: Samples) -> list[tuple[str, Case]]:
@@ -120,7 +121,7 @@ def doubtful(task: TuningTask, samples: Samples) -> list[str]:
             if default is not None and default.times and len(others) > 1 and all(OTHER in c.failure for c in others):
                 notes.append(
                     f"{unit.op} at {case.text}: all others differ from the results of the default,"
-                    f" {settings_text(unit.default)}, which may itself be wrong: check with --check-at '{case.text}'"
+                    f" {unit.default.in_words}, which may itself be wrong: check with --check-at '{case.text}'"
                 )
     return notes
 
@@ -141,9 +142,9 @@ class KernelResult:
 
     op: str
     case: Case
-    default: Settings
-    chosen: Settings
-    best: Settings | None
+    default: Choice
+    chosen: Choice
+    best: Choice | None
     default_value: float
     chosen_value: float
     best_value: float
@@ -197,9 +198,9 @@ class Tuning:
         columns = {
             "kernel": [line.op for line in lines],
             "size": [line.case.text or "as given" for line in lines],
-            "default": [settings_text(line.default) for line in lines],
-            "chosen": [settings_text(line.chosen) for line in lines],
-            "best known": ["-" if line.best is None else settings_text(line.best) for line in lines],
+            "default": [line.default.in_words for line in lines],
+            "chosen": [line.chosen.in_words for line in lines],
+            "best known": ["-" if line.best is None else line.best.in_words for line in lines],
             f"default {unit}": [_value(line.default_value, objective) for line in lines],
             f"chosen {unit}": [_value(line.chosen_value, objective) for line in lines],
             "regret, in training" if learned else "regret": [_ratio(line.regret) for line in lines],
@@ -238,13 +239,13 @@ class Evaluated:
 
     op: str
     judged: Judged
-    settings: tuple[Settings, ...]
+    settings: tuple[Choice, ...]
     costs: tuple[str, ...] = ()
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The table."""
-        return (*self.judged.lines(lambda answer: settings_text(self.settings[answer])), *self.costs)
+        return (*self.judged.lines(lambda answer: self.settings[answer].in_words), *self.costs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +275,7 @@ class Measurements:
     first series of launches, and its value now."""
 
     samples: dict[Cell, Sample]
-    checks: dict[tuple[str, Settings], str]
+    checks: dict[tuple[str, Choice], str]
     failures: list[str]
     seconds: float = 0.0
     busy: float = 0.0
@@ -284,7 +285,7 @@ class Measurements:
 def failures_before(samples: Samples) -> list[str]:
     """Those of an earlier run, which are not measured again. (Settings that failed the check are checked again.)"""
     return [
-        f"{'' if op == PROGRAM else f'{op} '}{settings_text(settings)} at {case.text or 'as given'}: {sample.failure}"
+        f"{'' if op == PROGRAM else f'{op} '}{settings.in_words} at {case.text or 'as given'}: {sample.failure}"
         " (in an earlier run)"
         for (op, case, settings), sample in samples.items()
         if sample.failure
@@ -295,7 +296,7 @@ def paid(cell: Cell, sample: Sample, facts: InputFacts | None, calls: int, objec
     """A sample in values of the objective, including the share of its conversion over this many calls."""
     more = 0.0
     if facts is not None and calls:
-        more = facts.conversions.get(cell.site, {}).get(variant_of(cell.choice), 0.0) / calls
+        more = facts.conversions.get(cell.site, {}).get(cell.choice.variant, 0.0) / calls
     return sample.priced(objective, more)
 
 
@@ -304,7 +305,7 @@ def minimised(tuned: Tuned) -> Objective:
     return parse_objective(tuned.facts.objective, units())
 
 
-def best_choice(samples: Samples, op: str, case: Case) -> Settings | None:
+def best_choice(samples: Samples, op: str, case: Case) -> Choice | None:
     """The fastest measured setting of an op at a case; None if none was measured."""
     here = {s: one.value for (o, p, s), one in samples.items() if o == op and p == case and one.good}
     return min(here, key=lambda s: here[s], default=None)

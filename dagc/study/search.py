@@ -18,8 +18,9 @@ from dagc.study.prepare import volume
 
 if TYPE_CHECKING:
     from dagc.choice.residual import Learner
-    from dagc.choice.types import Case, Samples, Settings, Unit
+    from dagc.choice.types import Case, Samples, Unit
     from dagc.cuda.ptx import Resources
+    from dagc.ir.choice import Choice
 
 MOST_CODES = 6  # most compiled versions of a kernel whose instructions are distinguished
 MOST_ROWS = 800  # most cells of an op in the search: its covariances grow with the square
@@ -75,7 +76,7 @@ def learner_for(inputs: ChooserInputs) -> tuple[Learner, list[str]]:
 class _Rows:
     """The cells of an op as arrays of a surface."""
 
-    cells: list[tuple[Case, Settings]]
+    cells: list[tuple[Case, Choice]]
     means: list[Any]
     deviations: list[Any]
     responses: list[Any]
@@ -196,7 +197,7 @@ def alike(each: Sequence[Resources]) -> list[Resources]:
 SHARE = 0.02  # gain of another setting that the column `sure` of the table refers to
 
 
-def guesses(search: AcrossSizes, samples: Samples) -> dict[tuple[str, Case], Settings]:
+def guesses(search: AcrossSizes, samples: Samples) -> dict[tuple[str, Case], Choice]:
     """The search's choices at sizes without timings."""
     timed = {(op, case) for (op, case, _), sample in samples.items() if sample.good}
     ops = [o for o in search.ops.values() if o.modelled or any(op == o.op for op, _ in timed)]

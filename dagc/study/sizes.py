@@ -17,8 +17,9 @@ from dagc.base.errors import BuildFailed, MissingTool
 from dagc.base.files import scratch_directory
 from dagc.base.objective import Objective
 from dagc.choice.legal import op_of
-from dagc.choice.types import MODELS, Case, Cell, Samples, Settings, Unit
+from dagc.choice.types import MODELS, Case, Cell, Samples, Unit
 from dagc.cuda.ptx import Resources
+from dagc.ir.choice import Choice
 from dagc.ir.plan import Target, stays_fixed
 from dagc.lab.across import AcrossSizes
 from dagc.lab.launches import Timing
@@ -233,7 +234,7 @@ def _wanted(known: ChooserInputs, options: LimitOptions) -> list[Wanted]:
 
 
 def _prior(
-    choosers: Mapping[str, AtSizes], unit: Unit, case: Case, sizes: Mapping[str, Any], fits: Sequence[Settings]
+    choosers: Mapping[str, AtSizes], unit: Unit, case: Case, sizes: Mapping[str, Any], fits: Sequence[Choice]
 ) -> tuple[float, ...]:
     """The model's time of each setting; empty without a model."""
     chooser = choosers[unit.op].at(case)
@@ -310,9 +311,9 @@ def _number(search: AcrossSizes | None, wanted: Sequence[Wanted], before: Collec
     return number + max(0, every - sum(map(search.has, before)))
 
 
-def _to_check(wanted: Sequence[Wanted], measured: Measurements) -> dict[str, list[Settings]]:
+def _to_check(wanted: Sequence[Wanted], measured: Measurements) -> dict[str, list[Choice]]:
     """The settings of each op that are requested and not measured yet."""
-    check: dict[str, list[Settings]] = {}
+    check: dict[str, list[Choice]] = {}
     for w in wanted:
         new = [s for s in w.settings if (w.op, w.case, s) not in measured.samples]
         check[w.op] = list(dict.fromkeys((*check.get(w.op, []), *new)))

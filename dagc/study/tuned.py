@@ -16,18 +16,10 @@ from dagc.choice.avoid import Tried, tried_at
 from dagc.choice.feature import offered
 from dagc.choice.legal import legal_settings, op_of, unit_of, units
 from dagc.choice.selector import far_parameters
-from dagc.choice.types import MODELS, Case, Settings, settings_text, variant_of
+from dagc.choice.types import MODELS, Case
 from dagc.cuda.syntax import NotUnderstood
-from dagc.ir.plan import (
-    VARIANT,
-    Features,
-    Placement,
-    is_open,
-    needed_features,
-    open_variants,
-    places_together,
-    variants_of,
-)
+from dagc.ir.choice import VARIANT, Choice
+from dagc.ir.plan import Features, Placement, is_open, needed_features, open_variants, places_together, variants_of
 from dagc.ir.program import DEVICE, DP, KernelOp
 from dagc.perf.hardware import load_hardware
 from dagc.stages.artifacts import OpenChoices
@@ -85,7 +77,7 @@ def _check_open(graph: Graph, stored: Mapping[str, KernelChooser], path: str | P
     open_sites = {op.site for op in ops if is_open(graph.program, op)}
     variants = {op.site for op in ops if open_variants(graph.program, op)}
     for op, chooser in stored.items():
-        if op not in variants and any("." in variant_of(setting) for setting in chooser.settings):
+        if op not in variants and any("." in setting.variant for setting in chooser.settings):
             raise UsageError(
                 f"{path}: chooses the device of op `{op}`, which is not open",
                 f"drop -D {op}.{DEVICE}=..., or --launch: a search chooses devices when it compiles",
@@ -116,7 +108,7 @@ def _chooser_of(
     for setting in stored.settings:
         if setting not in legal:
             raise UsageError(
-                f"{path}: `{unit.op}` was tuned with {settings_text(setting)}, which is not among its choices",
+                f"{path}: `{unit.op}` was tuned with {setting.in_words}, which is not among its choices",
                 f"drop -D {unit.op}.NAME=..., or tune again into another file",
             )
     anchors = [(dict(zip(stored.data, a.data, strict=True)), stored.settings[a.chosen]) for a in stored.anchors]
@@ -219,7 +211,7 @@ def _check_defaults(tuned: Tuned, choosers: Sequence[Chooser]) -> None:
         failed = sum(default in one.failed for one in tried_in(tuned, chooser.op))
         if failed:
             raise UsageError(
-                f"{chooser.op}: the default, {settings_text(default)}, failed at {counted(failed, 'input')} when it was"
+                f"{chooser.op}: the default, {default.in_words}, failed at {counted(failed, 'input')} when it was"
                 " tuned, and the first runs would use it",
                 "compile with --features now, parallel or async",
             )
@@ -251,7 +243,7 @@ def _payoffs(tuned: Tuned, chooser: Chooser) -> tuple[tuple[float, float], ...]:
         faster = [at for at, of in times.items() if default in of and of.get(setting, math.inf) < of[default]]
         best = [at for at in faster if times[at][setting] == min(times[at].values())] or faster
         gains = [1 - times[at][setting] / times[at][default] for at in best]
-        costs = [conversions.get(at, {}).get(variant_of(setting), 0.0) / times[at][default] for at in best]
+        costs = [conversions.get(at, {}).get(setting.variant, 0.0) / times[at][default] for at in best]
         out.append((median(gains), median(costs)) if gains else (0.0, 0.0))
     return tuple(out)
 
@@ -280,7 +272,7 @@ def _least(graph: Graph, tuned: Tuned, chooser: Chooser) -> float:
 def _priced(
     one: InputFacts,
     op: str,
-    times: Mapping[Settings, float],
+    times: Mapping[Choice, float],
     default: float,
     names: tuple[set[str], Mapping[str, set[str]]],
 ) -> tuple[float, list[tuple[float, float]]]:
@@ -290,15 +282,15 @@ def _priced(
     asked, needed = names
     took, answers = one.conversions.get(op, {}), []
     for setting, seconds in times.items():
-        variant = variant_of(setting)
+        variant = setting.variant
         further = sum(one.seconds.get(name, 0.0) for name in needed.get(variant, set()) - asked)
         answers.append((1 - seconds / default, (took.get(variant, 0.0) + further) / default))
     return sum(one.seconds.get(name, 0.0) for name in asked) / default, answers
 
 
-def _times(tuned: Tuned, chooser: Chooser) -> dict[Case, dict[Settings, float]]:
+def _times(tuned: Tuned, chooser: Chooser) -> dict[Case, dict[Choice, float]]:
     """Seconds of the cells that did not fail."""
-    times: dict[Case, dict[Settings, float]] = {}
+    times: dict[Case, dict[Choice, float]] = {}
     for cell, sample in tuned.samples:
         if cell.site == chooser.op and sample.good:
             times.setdefault(cell.case, {})[cell.choice] = sample.value

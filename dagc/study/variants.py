@@ -17,9 +17,10 @@ from dagc.base.errors import UsageError, counted
 from dagc.choice.feature import offered
 from dagc.choice.legal import op_of
 from dagc.choice.placement import DEVICE, HOST, Placement, Problem, Transfers, Value, fit_transfer, place
-from dagc.choice.types import PROGRAM, Case, Samples, Settings, Unit, settings_text, variant_of
+from dagc.choice.types import Case, Samples, Unit
+from dagc.ir.choice import PROGRAM, VARIANT, Choice
 from dagc.ir.names import data_file
-from dagc.ir.plan import VARIANT, needed_features, places_together, users_of, values_of, variants_of
+from dagc.ir.plan import needed_features, places_together, users_of, values_of, variants_of
 from dagc.ir.program import Device, HostMemory, Program
 from dagc.ir.sym import evaluate
 from dagc.lab.launches import BATCH
@@ -74,7 +75,7 @@ ROUNDS = 3  # timings of each placement, in random order
 SIDES = {Device.CPU: HOST, Device.GPU: DEVICE}
 WORDS = {HOST: "cpu", DEVICE: "gpu"}
 
-Answers = Mapping[str, tuple[Settings | None, Settings | None]]  # by op: on the host, on the device
+Answers = Mapping[str, tuple[Choice | None, Choice | None]]  # by op: on the host, on the device
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class PlacedAt:
         """All ops that can be on one side, placed there."""
         return tuple(side if row[side] < math.inf else 1 - side for row in self.problem.seconds)
 
-    def settings(self, placement: Placement) -> dict[str, Settings]:
+    def settings(self, placement: Placement) -> dict[str, Choice]:
         """The setting of each placed op."""
         sides = dict(zip(self.ops, placement, strict=True))
         placed = {op: both[sides[op]] for op, both in self.answers.items()}
@@ -105,7 +106,7 @@ class PlacedAt:
 def placed_at(program: Program, at: AtCase, choosers: Mapping[str, Chooser], transfers: Transfers) -> PlacedAt:
     """An op whose chooser takes the default has the first allowed answer as its only one."""
     rows: list[tuple[float, float]] = []
-    answers: dict[str, tuple[Settings | None, Settings | None]] = {}
+    answers: dict[str, tuple[Choice | None, Choice | None]] = {}
     users = users_of(program)
     for op in users:
         chooser = choosers.get(op.site) if op.placed else None
@@ -127,11 +128,11 @@ def placed_at(program: Program, at: AtCase, choosers: Mapping[str, Chooser], tra
     return PlacedAt(Problem(tuple(rows), tuple(values)), tuple(op.name for op in users), answers)
 
 
-def _answers(chooser: Chooser, at: AtCase) -> dict[int, tuple[float, Settings]]:
+def _answers(chooser: Chooser, at: AtCase) -> dict[int, tuple[float, Choice]]:
     """The best answer on each side, if there is one, with its expected seconds."""
     predicted, (_, reason) = chooser.predict(at.values), chooser.decide(at.values)
     legal = set(at.fits[chooser.op])
-    out: dict[int, tuple[float, Settings]] = {}
+    out: dict[int, tuple[float, Choice]] = {}
     for seconds, settings in zip(predicted, chooser.settings, strict=True):
         side = _side(settings)
         if settings in legal and seconds < out.get(side, (math.inf,))[0]:
@@ -145,8 +146,8 @@ def _answers(chooser: Chooser, at: AtCase) -> dict[int, tuple[float, Settings]]:
     return {_side(settings): (seconds, settings)}
 
 
-def _side(settings: Settings) -> int:
-    return SIDES[Device(variant_of(settings).partition(".")[0])]
+def _side(settings: Choice) -> int:
+    return SIDES[Device(settings.variant.partition(".")[0])]
 
 
 def _row(seconds: Mapping[int, float]) -> tuple[float, float]:
@@ -230,7 +231,7 @@ class PlacedPrograms:
             self.names.append(text)
         return self.names.index(text)
 
-    def judged(self) -> tuple[Judged, tuple[Settings, ...], tuple[str, ...]]:
+    def judged(self) -> tuple[Judged, tuple[Choice, ...], tuple[str, ...]]:
         """The figures of the placements, the meaning of each number, and the speed of one device alone."""
         from dagc.study.judge import judge  # only to evaluate
 
@@ -239,7 +240,7 @@ class PlacedPrograms:
             inputs, [self.times[n] for n in inputs], [self.chosen[n] for n in inputs],
             tolerance=[self.noise[n] for n in inputs], failures=[self.failures[n] for n in inputs],
         )  # fmt: skip
-        settings = tuple(((VARIANT, name),) for name in self.names)
+        settings = tuple(Choice.at("dag", [(VARIANT, name)]) for name in self.names)
         alone = [self._faster_than(side) for side in (DEVICE, HOST)]
         faster = f"{alone[0]} times as fast as GPU only, {alone[1]} times as CPU only (ratios of sums)"
         return figures, settings, (faster,)
@@ -452,7 +453,7 @@ def costs(inputs: Inputs, task: TuningTask, choosers: Mapping[str, Any]) -> list
             for variant, seconds in facts.conversions.get(unit.op, {}).items():
                 if variant not in prepared:
                     continue  # only its scratch was allocated
-                fast = [t for i, t in times.items() if variant_of(task.settings[unit.op][i]) == variant]
+                fast = [t for i, t in times.items() if task.settings[unit.op][i].variant == variant]
                 pays = _pays(seconds, times[0], min(fast, default=math.inf))
                 converted.setdefault(variant, []).append((seconds, pays))
         if shares:
@@ -474,7 +475,7 @@ def risky_defaults(inputs: Inputs, task: TuningTask) -> list[str]:
     for unit in task.units:
         worst = judge.worst_cases([times_at(inputs, unit.op, case) for case in task.cases])
         least = min(worst, key=lambda i: worst[i], default=0)
-        default, other = (settings_text(task.settings[unit.op][i]) for i in (0, least))
+        default, other = (task.settings[unit.op][i].in_words for i in (0, least))
         mine, best = (worst.get(i, judge.Worst(0, 1.0)) for i in (0, least))
         advice = f"the default is taken for inputs unlike these: make it {other}"
         if mine.failed > best.failed:
@@ -500,7 +501,7 @@ def computed_at(
     needed = {one.answer: {f.name for f in needed_features(task.program, one)} for one in variants_of(task.program, op)}
     out = {code.name for feature in chooser.features for code in feature.code}
     for answer in chooser.order(values):
-        out |= needed.get(variant_of(chooser.settings[answer]) or op.answer, set())
+        out |= needed.get(chooser.settings[answer].variant or op.answer, set())
         if times.get(settings.index(chooser.settings[answer])) != math.inf:
             break
     return frozenset(out)

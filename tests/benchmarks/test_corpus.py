@@ -19,6 +19,7 @@ from dagc import api
 from dagc.base.errors import Severity
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.types import Unit
+from dagc.ir.choice import Choice
 from dagc.store.tuned import load_tuned
 from dagc.study.prepare import cases_of
 from tests.emit.build import graph
@@ -73,7 +74,7 @@ def test_blocks_are_those_of_polybench(entry: Entry) -> None:
     settings = legal_settings(graph(entry.path), unit, LIMITS)
     if names == ["bx", "by"] and entry.name != "gemm_batched":
         assert len(settings) == 51
-        assert unit.default == (("bx", 32), ("by", 8))
+        assert unit.default == Choice.at(unit.op, [("bx", 32), ("by", 8)])
     assert len(settings) >= 3
     assert settings[0] == unit.default
 

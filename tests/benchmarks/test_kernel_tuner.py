@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.tune import kernel_tuner as beside
 from dagc.choice.types import Case
+from dagc.ir.choice import Choice
 
 BLOCKS = [(x, y) for x in (2**n for n in range(11)) for y in (2**n for n in range(11)) if 32 <= x * y <= 1024]
 
@@ -18,10 +19,11 @@ def case(dimensions: int = 2) -> beside.Case:
     """A kernel whose best block is 16 x 16 (or 128)."""
     case = Case.of({"NI": 512})
     if dimensions == 1:
-        times = {(("bx", x),): 1e-3 * (1 + abs(math.log2(x / 128))) for x in (256, 32, 64, 128, 512, 1024)}
+        times = {Choice((("bx", x),)): 1e-3 * (1 + abs(math.log2(x / 128))) for x in (256, 32, 64, 128, 512, 1024)}
     else:
         times = {
-            (("bx", x), ("by", y)): 1e-3 + 1e-4 * (abs(math.log2(x / 16)) + abs(math.log2(y / 16))) for x, y in BLOCKS
+            Choice((("bx", x), ("by", y))): 1e-3 + 1e-4 * (abs(math.log2(x / 16)) + abs(math.log2(y / 16)))
+            for x, y in BLOCKS
         }
     return beside.KernelCase("made", "up", case, times)
 

@@ -15,13 +15,15 @@ from dagc.choice.choose import Chooser, Reason, avoided_of
 from dagc.choice.feature import SelectorFeature
 from dagc.choice.methods import LEARNED
 from dagc.choice.selector import Extent
-from dagc.choice.types import Case, Cell, Settings, Site, SiteKind
+from dagc.choice.types import Case, Cell, Site, SiteKind
+from dagc.ir.choice import Choice
 from dagc.ir.sym import Var
 from dagc.study.train import merged, train
 from tests.tiers import examples
 
 NAMES = ("n", "share")
-ANSWERS: tuple[Settings, ...] = tuple((("variant", name),) for name in ("row", "ell", "dia"))
+VARIANTS = ("row", "ell", "dia")
+ANSWERS = tuple(Choice.at("y", [("variant", name)]) for name in VARIANTS)
 VALUES = st.tuples(st.sampled_from([1.0, 2.0, 50.0, 3e4, math.nan]), st.sampled_from([-1.0, 0.0, 0.25, 1.0]))
 INPUTS = st.lists(st.tuples(VALUES, st.sets(st.integers(0, 2)), st.sets(st.integers(0, 2))), max_size=8)
 
@@ -76,10 +78,9 @@ def chooser(method: str, variants: bool, seed: int) -> Chooser:
         for row, at, bad in zip(rows, times, failed, strict=True)
     ]  # fmt: skip
     tried.append(Tried({"n": 4.0}, frozenset(ANSWERS[1:]), frozenset(ANSWERS[:1])))
-    names = ("row", "ell", "dia") if variants else ()
-    site = Site(
-        SiteKind.LAUNCH, f"y{seed}", ANSWERS if variants else tuple((("bx", 32 << k),) for k in range(3)), names
-    )
+    op, names = f"y{seed}", VARIANTS if variants else ()
+    answers = [Choice.at(op, [("variant", VARIANTS[k]) if variants else ("bx", 32 << k)]) for k in range(3)]
+    site = Site(SiteKind.LAUNCH, op, tuple(answers), names)
     features = tuple(SelectorFeature(name, Var(name)) for name in NAMES)
     extent = Extent.of(dict(zip(NAMES, row, strict=True)) for row in rows)
     selector = train(method, NAMES, known, default=0 if variants else None)

@@ -30,7 +30,7 @@ def terms_of(path: Path, op: str, **options) -> LaunchTerms:
 
 def column(terms: LaunchTerms, table: np.ndarray, name: str) -> dict[tuple[int, ...], float]:
     """By the values of the setting."""
-    places = (tuple(v for _, v in s) for s in terms.settings)
+    places = (tuple(s.values()) for s in terms.settings)
     return dict(zip(places, table[:, TERMS.index(name)].tolist(), strict=True))
 
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagc.choice.types import PROGRAM, Site, SiteKind
+from dagc.choice.types import Site, SiteKind
 from dagc.cuda.lexer import KEYWORDS, is_global
 from dagc.emit.render import Names, cxx_string, cxx_value, hides_declaration, value_type
+from dagc.ir.choice import PROGRAM
 from dagc.ir.names import alike, mangle
 from dagc.perf.cprint import identifier
 

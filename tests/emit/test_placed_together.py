@@ -94,7 +94,7 @@ def plan(target: Target) -> Plan:
         choices.append(
             ChoiceCall(
                 f"dagc_choose_{name}", f"dagc_answer_{name}", name, tuple(f.expression for f in features),
-                ("variant",), "", f"dagc_text_{name}", 3, predict=f"dagc_predict_{name}",
+                (f"{name}.variant",), "", f"dagc_text_{name}", 3, predict=f"dagc_predict_{name}",
             )
         )  # fmt: skip
     source = c_head() + "".join(CHOOSER.format(op=op, unsure=UNSURE) for op in OPS)

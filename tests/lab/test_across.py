@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 from dagc.base.sample import Sample
 from dagc.choice.residual import UNTRAINED, size_coordinates
 from dagc.choice.surface import Rows, TimeSurface
-from dagc.choice.types import Case, Settings
+from dagc.choice.types import Case
+from dagc.ir.choice import Choice
 from dagc.lab.across import AcrossSizes, OpTimes
 from tests.tiers import examples
 
 POINTS = tuple(Case.of({"N": n}) for n in (256, 512, 1024))
 BLOCKS = [(32, 8), *((x, y) for x in (8, 16, 32, 64) for y in (1, 4, 8, 16) if (x, y) != (32, 8))]
-SETTINGS: tuple[Settings, ...] = tuple((("bx", x), ("by", y)) for x, y in BLOCKS)
-Time = Callable[[Case, Settings], float]
+SETTINGS: tuple[Choice, ...] = tuple(Choice.at("k", [("bx", x), ("by", y)]) for x, y in BLOCKS)
+Time = Callable[[Case, Choice], float]
 
 
 def op_times(
@@ -30,7 +31,7 @@ def op_times(
 ) -> OpTimes:
     cells = [(p, s) for p in cases for s in SETTINGS]
     mean = np.array([math.log(prior(p, s)) if prior else 0.0 for p, s in cells])
-    places = np.array([[math.log2(v) for _, v in s] + [0.0] for _, s in cells])
+    places = np.array([[math.log2(v) for v in s.values()] + [0.0] for _, s in cells])
     size_of = np.repeat(np.arange(len(cases)), len(SETTINGS))
     rows = Rows(
         mean - mean.mean(), np.full(len(cells), deviation), np.zeros((len(cells), 0)), places,
@@ -40,7 +41,7 @@ def op_times(
     return OpTimes(op, SETTINGS[0], cases, tuple(cells), found)
 
 
-def run(search: AcrossSizes, time: Time) -> list[tuple[str, Case, Settings]]:
+def run(search: AcrossSizes, time: Time) -> list[tuple[str, Case, Choice]]:
     out = []
     while (cell := search.propose()) is not None:
         out.append((cell.site, cell.case, cell.choice))
@@ -54,8 +55,8 @@ def drawn(seed: int) -> Time:
     x, y = draw.uniform(3, 6), draw.uniform(0, 4)
     error = {(p, s): draw.gauss(0, 0.1) for p in POINTS for s in SETTINGS}
 
-    def time(case: Case, settings: Settings) -> float:
-        (_, bx), (_, by) = settings
+    def time(case: Case, settings: Choice) -> float:
+        bx, by = settings.values()
         off = 0.1 * (math.log2(bx) - x) ** 2 + 0.05 * (math.log2(by) - y) ** 2
         return 1e-6 * case.sizes["N"] * math.exp(off + error[case, settings])
 
@@ -95,7 +96,7 @@ def test_a_wrong_model_chooses_nothing_slower_than_what_was_measured(
     }
     search, seen = AcrossSizes([op_times(prior=priors[wrong], deviation=deviation)], budget, until), dict[Any, float]()
 
-    def measured(case: Case, settings: Settings) -> float:
+    def measured(case: Case, settings: Choice) -> float:
         seen[case, settings] = time(case, settings) * math.exp(draw.gauss(0, noise))
         return seen[case, settings]
 
@@ -125,8 +126,8 @@ def test_what_is_learned_at_one_size_is_chosen_at_the_others() -> None:
     times = op_times()
     search = AcrossSizes([times], 9)
 
-    def time(case: Case, settings: Settings) -> float:
-        return 1e-6 * case.sizes["N"] * (1 + 0.3 * math.log2(dict(settings)["by"]))
+    def time(case: Case, settings: Choice) -> float:
+        return 1e-6 * case.sizes["N"] * (1 + 0.3 * math.log2(settings["k.by"]))
 
     away = {i for i, (p, _) in enumerate(times.rows) if p != POINTS[1]}
     times.closed |= away
@@ -137,7 +138,7 @@ def test_what_is_learned_at_one_size_is_chosen_at_the_others() -> None:
 
 
 def test_where_nothing_is_measured_the_default_stays_unless_another_is_surely_faster() -> None:
-    def prior(case: Case, settings: Settings) -> float:
+    def prior(case: Case, settings: Choice) -> float:
         return 0.99 if settings == SETTINGS[5] else 0.2 if (settings, case) == (SETTINGS[7], POINTS[1]) else 1.0
 
     search = AcrossSizes([op_times(prior=prior)])

@@ -21,8 +21,8 @@ from dagc.lab.strategy import find
 from dagc.space import Space
 from tests.graphs import make_graph, spmv
 
-BLOCKS = tuple((("bx", x), ("by", y)) for x in (32, 64, 128) for y in (1, 2))
-LINES = tuple((("bx", x),) for x in (64, 128, 256, 512))
+BLOCKS = tuple(Choice.at("yl", [("bx", x), ("by", y)]) for x in (32, 64, 128) for y in (1, 2))
+LINES = tuple(Choice.at("yr", [("bx", x)]) for x in (64, 128, 256, 512))
 
 
 def _configuration(transport: str) -> Choice:
@@ -100,9 +100,9 @@ def test_neighbours_change_an_order_a_setting_or_the_configuration(domain: Order
 def test_steps_of_settings_change_one_tunable_by_one_value() -> None:
     for number, others in enumerate(steps_of(BLOCKS)):
         for other in others:
-            changed = [(a, b) for a, b in zip(BLOCKS[number], BLOCKS[other], strict=True) if a != b]
+            changed = [(a, b) for a, b in zip(BLOCKS[number].items(), BLOCKS[other].items(), strict=True) if a != b]
             assert len(changed) == 1
-            values = sorted({dict(s)[changed[0][0][0]] for s in BLOCKS})
+            values = sorted({s[changed[0][0][0]] for s in BLOCKS})
             assert (changed[0][0][1], changed[0][1][1]) in [*pairwise(values), *((b, a) for a, b in pairwise(values))]
     assert sum(map(len, steps_of(BLOCKS))) == 2 * (2 * 2 + 3)
 

@@ -12,31 +12,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagc.base.sample import Sample
-from dagc.choice.types import Settings
+from dagc.ir.choice import Choice
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find, names
 
-BLOCKS: tuple[Settings, ...] = tuple(
-    (("bx", x), ("by", y)) for x, y in product((4, 8, 16, 32, 64, 128, 256), (1, 2, 4, 8, 16)) if 32 <= x * y <= 1024
+BLOCKS: tuple[Choice, ...] = tuple(
+    Choice.at("k", [("bx", x), ("by", y)])
+    for x, y in product((4, 8, 16, 32, 64, 128, 256), (1, 2, 4, 8, 16))
+    if 32 <= x * y <= 1024
 )
 
 
 @st.composite
-def legal(draw: st.DrawFn) -> tuple[Settings, ...]:
+def legal(draw: st.DrawFn) -> tuple[Choice, ...]:
     values = draw(st.lists(st.lists(st.integers(1, 512), min_size=1, max_size=4, unique=True), min_size=1, max_size=3))
-    every = [tuple(zip("abc", combination, strict=False)) for combination in product(*values)]
+    every = [Choice.at("k", zip("abc", combination, strict=False)) for combination in product(*values)]
     return tuple(draw(st.lists(st.sampled_from(every), min_size=1, unique=True)))
 
 
 @given(legal())
-def test_the_decisions_lead_to_every_setting_and_to_no_other(settings: tuple[Settings, ...]) -> None:
+def test_the_decisions_lead_to_every_setting_and_to_no_other(settings: tuple[Choice, ...]) -> None:
     domain = LaunchSettings(settings)
     open_, found = [domain.start()], []
     while open_:
         node = open_.pop()
         offers = domain.offers(node)
         if not offers:
-            found.append(domain.candidate(domain.path(node)))
+            found.append(domain.candidate(node))
         open_ += [domain.step(node, decision, askers) for decision, askers in offers.items()]
     assert sorted(found) == sorted(settings)
     assert all(domain.near(s, Random(1)) in settings for s in settings)
@@ -44,7 +46,7 @@ def test_the_decisions_lead_to_every_setting_and_to_no_other(settings: tuple[Set
 
 @pytest.mark.parametrize("name", names())
 @given(legal(), st.integers(0, 5))
-def test_a_strategy_proposes_each_setting_once(name: str, settings: tuple[Settings, ...], seed: int) -> None:
+def test_a_strategy_proposes_each_setting_once(name: str, settings: tuple[Choice, ...], seed: int) -> None:
     strategy = find(name)(LaunchSettings(settings), seed)
     proposed = []
     while (candidate := strategy.propose()) is not None:
@@ -53,13 +55,13 @@ def test_a_strategy_proposes_each_setting_once(name: str, settings: tuple[Settin
     assert sorted(proposed) == sorted(settings)
 
 
-def _truth(seed: int) -> tuple[dict[Settings, float], list[float]]:
+def _truth(seed: int) -> tuple[dict[Choice, float], list[float]]:
     """Times of a kernel that likes one block, and a performance model's opinion, which misses up to 30 % smoothly."""
     random = Random(seed)
     best, off = (random.uniform(3, 8), random.uniform(0, 4)), (random.gauss(0, 0.1), random.gauss(0, 0.1))
     times, prior = {}, []
     for s in BLOCKS:
-        x, y = (math.log2(v) for _, v in s)
+        x, y = (math.log2(v) for v in s.values())
         time = 50e-6 * (1 + 0.08 * (x - best[0]) ** 2 + 0.1 * (y - best[1]) ** 2)
         times[s] = time
         prior.append(1e5 * time * math.exp(off[0] * (x - 5) + off[1] * (y - 2)))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dagc import api
+from dagc.ir.choice import Choice
 from dagc.lab.launches import Launches, SizedProgram, Timing, verify
 from dagc.measure.service import GIVE_UP, Deaths, RanksDied, Service, WorkerLink
 from dagc.study.measure import sized_program
@@ -66,7 +67,7 @@ def program(tmp_path_factory: pytest.TempPathFactory, unoptimised: None) -> Size
 def launches(service: Service, program: SizedProgram) -> Launches:
     (op,) = (op for op in program.ops[:1])
     return Launches(
-        service, program, op, [("fill.bx", 32)], lambda s: [(f"fill.{n}", v) for n, v in s],
+        service, program, op, [("fill.bx", 32)], lambda s: list(s.items()),
         timing=Timing(seconds=0.01, watchdog=1.0), tolerance=(1e-3, 0.0),
     )  # fmt: skip
 
@@ -75,7 +76,7 @@ def launches(service: Service, program: SizedProgram) -> Launches:
 def test_what_faults_hangs_or_is_wrong_is_an_outcome(program: SizedProgram) -> None:
     with Service(WorkerLink(1)) as service:
         machine = launches(service, program)
-        outcomes = {bx: machine.measure((("bx", bx),)) for bx in (32, 64, 128, 256, 512)}
+        outcomes = {bx: machine.measure(Choice.at("fill", [("bx", bx)])) for bx in (32, 64, 128, 256, 512)}
         assert service.died == 2
         said = [verify(service, program, [("fill.bx", 32)], [("fill.bx", bx)], 60.0) for bx in (512, 64, 256)]
     assert {bx for bx, outcome in outcomes.items() if not outcome.failure} == {32, 512}
@@ -106,5 +107,5 @@ def test_a_program_that_does_not_open_is_given_up(program: SizedProgram) -> None
         machine = launches(service, replace(program, library=replace(program.library, data=Path("/nowhere"))))
         why = machine.place()
         assert "nowhere" in why
-        assert machine.measure((("bx", 32),)).failure == why
+        assert machine.measure(Choice.at("fill", [("bx", 32)])).failure == why
         assert service.died == GIVE_UP, "no start more"

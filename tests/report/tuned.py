@@ -6,14 +6,15 @@ import random
 from pathlib import Path
 
 from dagc.base.sample import Sample
-from dagc.choice.types import Cell, Settings
+from dagc.choice.types import Cell
 from dagc.cuda.ptx import ASSUMED
+from dagc.ir.choice import Choice
 from dagc.perf.hardware import load_hardware
 from dagc.store.results import ProgramRecord
 from dagc.store.tuned import InputFacts, KernelChooser, Tuned, TunedFacts
 from dagc.study.train import merged, train
 
-SETTINGS: tuple[Settings, ...] = tuple((("variant", name),) for name in ("csr", "vector", "ell"))
+SETTINGS: tuple[Choice, ...] = tuple(Choice.at("y", [("variant", name)]) for name in ("csr", "vector", "ell"))
 NAMES = ("rows", "fill")
 
 

@@ -6,12 +6,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from benchmarks.tune.oracle_csv import read_oracle
-from dagc.choice.types import Case, Settings
+from dagc.choice.types import Case
+from dagc.ir.choice import Choice
 
 ROOT = Path(__file__).parents[2]
 PATH = ROOT / "benchmarks" / "results" / "2026-11-21-h200-tune" / "oracle.csv.xz"
 
-Times = dict[Settings, float]
+Times = dict[Choice, float]
 
 
 @lru_cache(maxsize=1)

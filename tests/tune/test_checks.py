@@ -92,13 +92,13 @@ def tune(faulty: Path, aborting: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def answers(folder: Path) -> set[int]:
-    return {dict(s)["bx"] for s in load_tuned(folder / "t.db").kernel_choosers["fill"].settings}
+    return {s["fill.bx"] for s in load_tuned(folder / "t.db").kernel_choosers["fill"].settings}
 
 
 def test_no_chooser_answers_with_a_setting_that_is_wrong(tune: Tune, tmp_path: Path) -> None:
     done = tune("largest block", top=1)
     assert ["128" in failure for failure in done.failures] == [True]
-    assert {dict(c.choice)["bx"] for c, _ in load_tuned(tmp_path / "t.db").samples} == {32, 64}
+    assert {c.choice["fill.bx"] for c, _ in load_tuned(tmp_path / "t.db").samples} == {32, 64}
     assert answers(tmp_path) == {32, 64}, "what was not timed is checked too"
     assert {line.why for line in done.lines} != {"the default"}, "there is a model"
 
@@ -117,7 +117,7 @@ def test_a_default_that_is_wrong_hinders_no_other(tune: Tune, faulty: Path, tmp_
     done = tune("default", method="exhaustive")
     assert len(done.failures) == 1
     assert done.cells == 4
-    assert all(dict(line.chosen)["bx"] != 32 and line.best is not None for line in done.lines)
+    assert all(line.chosen.own["bx"] != 32 and line.best is not None for line in done.lines)
     assert answers(tmp_path) == {64, 128}
     out = ["-o", str(tmp_path / "o"), "--run", "-n", "1"]
     assert main(["compile", str(faulty), "--launch", str(tmp_path / "t.db"), "--target", "host", *out]) == 0
@@ -172,7 +172,7 @@ def test_a_wrong_default_of_one_kernel_does_not_make_the_other_wrong(tmp_path: P
         program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="host", cell=0.01, method="exhaustive")
     )
     assert len(done.failures) == 1
-    assert {(line.op, dict(line.chosen).get("bx", 64)) for line in done.lines} == {("fill", 64), ("same", 64)}
+    assert {(line.op, line.chosen.own.get("bx", 64)) for line in done.lines} == {("fill", 64), ("same", 64)}
     assert done.cells == 1 + 3
 
 

@@ -15,6 +15,7 @@ from dagc import api
 from dagc.choice.choose import Chooser, emitted
 from dagc.choice.legal import legal_settings, op_of, units
 from dagc.choice.models import ModelInputs, unit_chooser
+from dagc.ir.choice import Choice
 from dagc.perf.hardware import load_hardware
 from tests.tune.oracle import ROOT, oracle, scalars
 
@@ -72,8 +73,8 @@ def test_a_measured_best_is_kept_unless_the_model_gains() -> None:
     unit = units(graph)[0]
     settings = legal_settings(graph, unit, LIMITS)
     here, there = {"ni": 1024, "nj": 1024, "nk": 1024}, {"ni": 1100, "nj": 1000, "nk": 1024}
-    close = (("bx", 32), ("by", 8))
-    far = (("bx", 1), ("by", 1024))
+    close = Choice.at(unit.op, [("bx", 32), ("by", 8)])
+    far = Choice.at(unit.op, [("bx", 1), ("by", 1024)])
     kept = unit_chooser(graph, unit, settings, H200, anchors=[(here, close)])
     assert kept.settings[kept.choose(here)] == kept.settings[kept.choose(there)] == close
     absurd = unit_chooser(graph, unit, settings, H200, anchors=[(here, far)])
@@ -87,8 +88,8 @@ def test_a_measured_size_without_a_feature_is_skipped() -> None:
     """The model, the check for settings that cannot be launched, and the other sizes stay."""
     graph = api.load_graph(SAMPLES / "2dconv.dag")
     unit = units(graph)[0]
-    flat = (("bx", 256), ("by", 1))
-    settings = [(("bx", 32), ("by", 8)), flat]
+    flat = Choice.at(unit.op, [("bx", 256), ("by", 1)])
+    settings = [Choice.at(unit.op, [("bx", 32), ("by", 8)]), flat]
     anchors = [({"ni": 64, "nj": 64}, flat), ({"ni": 64}, settings[0])]
     chooser = unit_chooser(graph, unit, settings, H200, anchors=anchors)
     assert chooser.model is not None
@@ -101,8 +102,8 @@ def test_settings_that_cannot_be_launched_are_not_chosen() -> None:
     """65536 rows of blocks are too many along y: a block of one row cannot be launched there."""
     graph = api.load_graph(SAMPLES / "2dconv.dag")
     unit = units(graph)[0]
-    flat = (("bx", 256), ("by", 1))
-    chooser = unit_chooser(graph, unit, [(("bx", 32), ("by", 8)), flat], H200, anchors=[])
+    flat = Choice.at(unit.op, [("bx", 256), ("by", 1)])
+    chooser = unit_chooser(graph, unit, [Choice.at(unit.op, [("bx", 32), ("by", 8)]), flat], H200, anchors=[])
     sizes = {"ni": 70_000, "nj": 64}
     assert chooser.times(sizes)[1] == math.inf
     assert chooser.settings[chooser.choose(sizes)] != flat
@@ -126,8 +127,8 @@ def test_a_require_on_sizes_and_the_block_is_kept_by_the_chooser(tmp_path: Path)
         graph = api.load_graph(dag)
         (unit,) = units(graph)
         chooser = unit_chooser(graph, unit, legal_settings(graph, unit, LIMITS), H200)
-        rows[name] = dict(chooser.settings[chooser.choose({"ni": 200, "nj": 200})])["by"]
-        legal = [dict(s)["by"] for s in (chooser.settings[i] for i in chooser.ranked({"ni": 200, "nj": 200}))]
+        rows[name] = chooser.settings[chooser.choose({"ni": 200, "nj": 200})].own["by"]
+        legal = [s.own["by"] for s in (chooser.settings[i] for i in chooser.ranked({"ni": 200, "nj": 200}))]
         assert max(legal) == (1 if more else 1024)
     assert rows["free"] > rows["bound"] == 1
 

@@ -19,7 +19,8 @@ from dagc.choice.methods import LEARNED, fit
 from dagc.choice.models import ModelInputs, unit_chooser
 from dagc.choice.nodes import Split
 from dagc.choice.selector import Answer, Extent, Scale
-from dagc.choice.types import PROGRAM, Settings, Site, SiteKind
+from dagc.choice.types import Site, SiteKind
+from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.sym import Apply, Fn, Var
 from dagc.perf.hardware import load_hardware
 from tests.conftest import Compare
@@ -29,7 +30,11 @@ SAMPLES = ROOT / "samples" / "polybench"
 SIZES = [{"ni": ni, "nj": nj} for ni in (64, 1000, 60_000) for nj in (64, 500, 8192)]
 
 
-def chooser(program: str, method: str, settings: list[Settings] | None = None) -> Chooser:
+def block(op: str, x: int, y: int) -> Choice:
+    return Choice.at(op, [("bx", x), ("by", y)])
+
+
+def chooser(program: str, method: str, settings: list[Choice] | None = None) -> Chooser:
     """Trained on labels that the sizes give; two sizes were measured besides."""
     graph = api.load_graph(SAMPLES / f"{program}.dag")
     unit = units(graph)[0]
@@ -54,7 +59,7 @@ def test_what_was_measured_is_believed_and_else_the_selector_is_asked() -> None:
 
 def test_a_choice_that_cannot_be_launched_is_not_taken() -> None:
     """A block of one row would need more rows of blocks than CUDA has."""
-    settings: list[Settings] = [(("bx", 256), ("by", 1)), (("bx", 128), ("by", 1)), (("bx", 32), ("by", 8))]
+    settings: list[Choice] = [block("conv", 256, 1), block("conv", 128, 1), block("conv", 32, 8)]
     made = chooser("2dconv", "tree", settings)
     assert made.selector is not None
     assert made.selector.choose([64, 70_000]) in (0, 1)
@@ -64,7 +69,7 @@ def test_a_choice_that_cannot_be_launched_is_not_taken() -> None:
 
 @pytest.mark.parametrize("method", LEARNED)
 def test_emitted_choosers_are_c99_without_warnings(method: str, tmp_path: Path) -> None:
-    narrow: list[Settings] = [(("bx", 256), ("by", 1)), (("bx", 128), ("by", 1)), (("bx", 32), ("by", 8))]
+    narrow: list[Choice] = [block("conv", 256, 1), block("conv", 128, 1), block("conv", 32, 8)]
     found = [chooser("syrk", method), chooser("2dconv", method, narrow)]
     (tmp_path / "choose.c").write_text(emitted(found).source)
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
@@ -85,7 +90,7 @@ def test_the_times_of_answers_are_those_of_the_selector() -> None:
 
 def test_the_text_of_choosers(golden: Compare) -> None:
     """A tree with measured bests, and neighbours, over features of every scale, after the common head."""
-    settings: list[Settings] = [(("bx", 32), ("by", 8)), (("bx", 64), ("by", 4)), (("bx", 16), ("by", 16))]
+    settings: list[Choice] = [block("fill[0]", 32, 8), block("fill[0]", 64, 4), block("fill[0]", 16, 16)]
     features = (SelectorFeature("share", Var("share")), SelectorFeature("n / m", Apply(Fn.DIV, (Var("n"), Var("m")))))
     scales = (Scale("linear", -1.0, 1.0), Scale("log", 0.25))
     tree = TreeSelector(
@@ -94,7 +99,7 @@ def test_the_text_of_choosers(golden: Compare) -> None:
     near = Knn(("n / m", "share"), scales[::-1], ((1.0, 0.0), (8.0, 0.5)), (0, 1), 2, "distance")
     extent = Extent((("share", 0.0, 0.5), ("n / m", 1.0, 8.0)))
     site = Site(SiteKind.LAUNCH, "fill[0]", tuple(settings))
-    plans = Site(SiteKind.PLAN, PROGRAM, ((("m", 4),), (("m", 8),)))
+    plans = Site(SiteKind.PLAN, PROGRAM, (Choice((("m", 4),)), Choice((("m", 8),))))
     learned = Chooser(site, features, anchors=(Anchor((0.25, 1.0), 1),), selector=tree, extent=extent)
     text = emitted([learned, Chooser(plans, features, selector=near)]).source
     golden(ROOT / "tests/golden/choice/chooser.h.golden", text)
@@ -102,7 +107,7 @@ def test_the_text_of_choosers(golden: Compare) -> None:
 
 def test_a_feature_that_is_not_finite_gets_the_default_and_leaves_nothing_behind() -> None:
     near = Knn(("share",), (Scale("linear", 0.0, 1.0),), ((0.0,), (1.0,)), (0, 1), 1, "uniform")
-    site = Site(SiteKind.PLAN, PROGRAM, ((("m", 4),), (("m", 8),)))
+    site = Site(SiteKind.PLAN, PROGRAM, (Choice((("m", 4),)), Choice((("m", 8),))))
     made = Chooser(site, (SelectorFeature("share", Var("share")),), selector=near)
     asked = (0.9, math.nan, 0.9, -math.inf, 0.1)
     assert [made.choose({"share": v}) for v in asked] == [1, 0, 1, 0, 0]
@@ -112,7 +117,7 @@ def test_among_variants_the_default_is_taken_where_the_selector_is_unsure_or_far
     """Two of three neighbours; 64 and 640 are the measured range."""
     near = Knn(("n",), (Scale(),), ((64.0,), (128.0,), (640.0,)), (1, 1, 0), 3, "uniform", least_sure=0.6)
     names = ("row", "ell", "dia")
-    site = Site(SiteKind.LAUNCH, "y", tuple((("variant", name),) for name in names), names)
+    site = Site(SiteKind.LAUNCH, "y", tuple(Choice.at("y", [("variant", name)]) for name in names), names)
     far = Extent((("n", 64.0, 640.0),))
     made = Chooser(site, (SelectorFeature("n", Var("n")),), selector=near, extent=far)
     assert [made.decide({"n": n}) for n in (100.0, 15.0, 2561.0, 2559.0, math.nan)] == [

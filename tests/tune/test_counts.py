@@ -54,7 +54,7 @@ def test_settings_have_every_number_of_lanes() -> None:
     drawn = settings_to_count(unit, legal, random.Random(0), 8)
     assert len(set(drawn)) == 8
     assert set(drawn) <= set(legal)
-    assert {min(32, dict(s)["bx"]) for s in drawn} == {1, 2, 4, 8, 16, 32}
+    assert {min(32, s.own["bx"]) for s in drawn} == {1, 2, 4, 8, 16, 32}
 
 
 def test_the_plan_counts_the_named_ops_only() -> None:
@@ -76,7 +76,7 @@ def test_a_ranking_from_counters_avoids_the_wide_blocks_of_syrk() -> None:
     chooser = unit_chooser(graph, unit, legal, load_hardware("h200"), ModelInputs("rational", fits=fits))
     times = chooser.times({"ni": 1024, "nj": 1024})
     default = times[0]
-    narrow = min(t for t, s in zip(times, chooser.settings, strict=True) if dict(s)["bx"] == 8)
+    narrow = min(t for t, s in zip(times, chooser.settings, strict=True) if s.own["bx"] == 8)
     assert chooser.settings[0] == unit.default
     assert narrow < default
     assert chooser.why({"ni": 1024, "nj": 1024}, 0) in ("memory", "memory bandwidth", "latency")

@@ -10,7 +10,6 @@ from dagc import api
 from dagc.base.errors import UsageError
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
-from dagc.choice.types import variant_of
 from dagc.cli.main import main
 from dagc.measure.launch import launch
 from dagc.recipes import tune as tune_recipe
@@ -87,9 +86,9 @@ def test_from_tuning_to_the_program(program: Path, tmp_path: Path, unoptimised: 
     # One element in 2000 is off by a part in 4000: `verify` allows nothing, there and at the size of the reference.
     assert "scale cpu.off: never chosen, since it failed at 1 input (N=2000)" in " ".join(tuning.notes)
     found = load_tuned(tuned)
-    answers = [variant_of(setting) for setting in found.kernel_choosers["scale"].settings]
+    answers = [setting.variant for setting in found.kernel_choosers["scale"].settings]
     assert answers == ["gpu.plain", "cpu.plain"]  # the default: the first on the GPU; without what is wrong
-    timed = {variant_of(cell.choice) for cell, sample in found.samples if sample.times and cell.case.text == "N=2000"}
+    timed = {cell.choice.variant for cell, sample in found.samples if sample.times and cell.case.text == "N=2000"}
     assert timed == {"gpu.plain", "cpu.plain"}
     done = api.compile(program, tmp_path / "out", target="host", launch=str(tuned))
     assert done.binary is not None

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from dagc.choice.types import variant_of
 from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
@@ -90,7 +89,7 @@ def test_what_crashes_when_it_is_timed_again_has_failed(program: Path, tmp_path:
     done = tuned(program, tmp_path / "t.db", range(41, 42), said)
     where = "run failed: rank 0: terminated by SIGABRT (abort was called) in op `fill` (kernel `fill`)"
     assert done.failures == (f"fill late at made(n = 41): {where} (when it was timed again)",)
-    found = {(c.case.text, variant_of(c.choice)): sample for c, sample in load_tuned(tmp_path / "t.db").samples}
+    found = {(c.case.text, c.choice.variant): sample for c, sample in load_tuned(tmp_path / "t.db").samples}
     plain, late = (found["made(n = 41)", variant] for variant in ("plain", "late"))
     assert plain.times
     assert not plain.failure

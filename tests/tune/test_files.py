@@ -152,7 +152,7 @@ def test_a_resumed_file_may_have_settings_that_are_choices_no_more(tmp_path: Pat
     assert tune_recipe.tune(path, tmp_path / "t.db", options).cells == 4
     fixed = replace(options, resume=True, defines={"fill.a": "1"})
     done = tune_recipe.tune(path, tmp_path / "t.db", fixed)
-    assert {tuple(n for n, _ in line.chosen) for line in done.lines} == {("bx",)}
+    assert {tuple(line.chosen) for line in done.lines} == {("fill.bx",)}
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_compiled(tmp_path: Path) -> None:

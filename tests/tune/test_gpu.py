@@ -101,7 +101,7 @@ def test_more_than_48_kib_of_shared_memory_are_launched(target: str, tmp_path: P
     options = TuneOptions(sizes="N=300", target=target, method="exhaustive", cell=0.01)  # type: ignore[arg-type]
     done = tune_recipe.tune(program, tmp_path / "t.db", options)
     assert (done.cells, done.failures) == (2, ())
-    assert {dict(cell.choice)["kib"] for cell, _ in load_tuned(tmp_path / "t.db").samples} == {16, 64}
+    assert {cell.choice.own["kib"] for cell, _ in load_tuned(tmp_path / "t.db").samples} == {16, 64}
 
 
 @pytest.mark.parametrize("target", [pytest.param("cuda", marks=ON_A_GPU)])
@@ -118,7 +118,7 @@ def test_a_variant_that_loses_the_context_of_the_gpu_is_recorded_and_training_go
         f"fill mode=2 at made(mode = {m}, n = 78)" for m in range(3)
     ]
     tuned = load_tuned(tmp_path / "t.db")
-    timed = {(cell.case.text, dict(cell.choice)["mode"]) for cell, sample in tuned.samples if sample.times}
+    timed = {(cell.case.text, cell.choice.own["mode"]) for cell, sample in tuned.samples if sample.times}
     assert timed == {(i, mode) for i in inputs for mode in range(3) if mode != 2 or "n = 78" not in i}
     selector = tuned.choosers["fill"].selector
     assert selector is not None

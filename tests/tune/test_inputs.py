@@ -464,7 +464,7 @@ def test_variants_with_constraints_and_conversions(tmp_path: Path, capsys: pytes
     assert "; pays after " in text
     tuned = load_tuned(tmp_path / "t.db")
     long = [c.choice for c, _ in tuned.samples if "wide = 50" in c.case.text]
-    assert long == [(("variant", "row"),)], "the other one is not allowed there"
+    assert long == [Choice.at("y", [("variant", "row")])], "the other one is not allowed there"
     facts = {one.case.text: one for one in tuned.facts.inputs}
     assert facts["made(n = 1000, width = 18)"].conversions["y"]["padded"] > 0
     assert facts["made(n = 1000, width = 18)"].elements == 18_000
@@ -494,7 +494,7 @@ def test_fewer_inputs_than_a_selector_needs(program: Path, tmp_path: Path) -> No
     assert set(load_tuned(tmp_path / "t.db").checks.values()) == {""}
     assert any("2 different sizes measured in full, 3 are needed" in note for note in done.notes)
     assert load_tuned(tmp_path / "t.db").kernel_choosers["fill"].selector is None
-    assert [dict(line.chosen)["mode"] for line in sorted(done.lines, key=lambda line: line.case)] == [0, 1]
+    assert [line.chosen.own["mode"] for line in sorted(done.lines, key=lambda line: line.case)] == [0, 1]
     again = "1 of 6 answers timed again later: the time of 1 changed by more than 10%"
     assert again in done.notes, "mode 1 at 41; an answer counts once"
 
@@ -562,18 +562,18 @@ def test_the_error_of_results_as_objective(tmp_path: Path, capsys: pytest.Captur
     assert main([*arguments, "--inputs", calls, "--objective", "max(error, 1e-9)"]) == 0
     assert "default max(error, 1e-9)" in capsys.readouterr().out
     tuned = load_tuned(file)
-    errors = {(c.case.text, dict(c.choice)["mode"]): dict(sample.metrics)["error"] for c, sample in tuned.samples}
+    errors = {(c.case.text, c.choice["fill.mode"]): dict(sample.metrics)["error"] for c, sample in tuned.samples}
     assert errors == pytest.approx(
         {("made(mode = 1, n = 40)", 0): 2**-4, ("made(mode = 1, n = 40)", 1): 2**-5,
          ("made(mode = 4, n = 40)", 0): 2**-4, ("made(mode = 4, n = 40)", 1): 2**-5}
     )  # fmt: skip
     assert {tuned.kernel_choosers["fill"].settings[a.chosen] for a in tuned.kernel_choosers["fill"].anchors} == {
-        (("mode", 1),)
+        Choice.at("fill", [("mode", 1)])
     }
     assert main([*arguments, "--evaluate", "--inputs", "made(mode = 1, n = 48)"]) == 0
     tuned = load_tuned(file)
     tests = {cell: sample for cell, sample in tuned.samples if cell.case in tuned.facts.tests}
-    errors = {dict(c.choice)["mode"]: round(sample.metrics["error"], 7) for c, sample in tests.items()}
+    errors = {c.choice["fill.mode"]: round(sample.metrics["error"], 7) for c, sample in tests.items()}
     assert errors == {0: 0.0625, 1: 0.03125}
 
 

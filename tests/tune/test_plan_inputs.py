@@ -9,6 +9,7 @@ import pytest
 
 from dagc import api
 from dagc.cli.main import main
+from dagc.ir.choice import PROGRAM, Choice
 from dagc.measure.launch import launch
 from dagc.store.tuned import load_tuned
 from tests.tune.parts import part_of, run_sql
@@ -67,13 +68,13 @@ def test_plans_over_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "m=4 at made(rate = 1.5): " in text, "compared with its own reference"
     assert "m=4 at made(rate = 1.3)" not in text, "not measured any more"
     found = load_tuned(tuned)
-    seconds = {(c.case.text, dict(c.choice)["m"]): sample.value for c, sample in found.samples if sample.times}
+    seconds = {(c.case.text, c.choice["m"]): sample.value for c, sample in found.samples if sample.times}
     assert seconds["made(rate = 10.8)", 1] < seconds["made(rate = 10.8)", 2], "3 runs, not 38"
     assert seconds["made(rate = 1.3)", 2] < seconds["made(rate = 1.3)", 1]
     chosen = found.program_chooser
     assert chosen is not None
     rates = {rate: chosen.settings[chosen.selector.choose([rate])] for rate in (1.9, 9.5)}
-    assert rates == {1.9: (("m", 2),), 9.5: (("m", 1),)}
+    assert rates == {1.9: Choice.at(PROGRAM, [("m", 2)]), 9.5: Choice.at(PROGRAM, [("m", 1)])}
     parts = [str(part_of(Path(tuned), tmp_path / f"{k}.db", lambda n, k=k: n % 2 == k)) for k in range(2)]
     assert main(["merge", *parts, "-o", str(tmp_path / "merged.db")]) == 0
     merged = load_tuned(tmp_path / "merged.db").program_chooser

@@ -18,9 +18,10 @@ from dagc.base.sample import Sample
 from dagc.choice.types import Case, Cell
 from dagc.cli.main import main
 from dagc.emit.library import emit_plans
+from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.plan import ChoiceCall, EmittedChoosers, Plan, Target
 from dagc.ir.sym import Apply, Fn, Var
-from dagc.lab.plans import PROGRAM, measured, plan_label, program_select
+from dagc.lab.plans import measured, plan_label, program_select
 from dagc.measure.bench import run_bench
 from dagc.measure.launch import launch
 from dagc.recipes import tune as tune_recipe
@@ -84,7 +85,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert [line.case.text for line in done.lines] == ["size=100", "size=400", "size=1600", "size=6400"]
     for line in done.lines:
         assert line.op == PROGRAM
-        assert line.default == (("m", 4), ("chunks", 1), ("streams", 1))
+        assert line.default == Choice.at(PROGRAM, [("m", 4), ("chunks", 1), ("streams", 1)])
         assert line.best_value <= line.chosen_value
         assert line.why.startswith("knn, k = ")
         assert line.trained
@@ -116,7 +117,7 @@ def with_times(tuned: Path, path: Path) -> Path:
         TRIDIAG, path, TuneOptions(sizes=SIZES, target="host", cell=0.01, defines=FOUR, resume=True)
     )  # fmt: skip
     assert done.cells == 16, "nothing is measured again"
-    assert [dict(line.chosen)["m"] for line in done.lines] == [4, 4, 64, 64]
+    assert [line.chosen.own["m"] for line in done.lines] == [4, 4, 64, 64]
     return path
 
 
@@ -420,7 +421,7 @@ def test_settings_that_fail_are_told_and_not_chosen(faulty: Path, tmp_path: Path
     done = tune_recipe.tune(faulty, tmp_path / "t.db", rest)
     assert done.cells == 9, "what did not compile was not measured"
     failures = {
-        (c.choice[0][1], c.case.params[0][1]): sample.failure for c, sample in load_tuned(tmp_path / "t.db").samples
+        (c.choice["k"], c.case.params[0][1]): sample.failure for c, sample in load_tuned(tmp_path / "t.db").samples
     }
     assert {key for key, failure in failures.items() if failure} == {(2, 60), (3, 60)}
     assert "is wrong" in failures[2, 60]
@@ -430,7 +431,7 @@ def test_settings_that_fail_are_told_and_not_chosen(faulty: Path, tmp_path: Path
     )
     assert len(done.failures) == 3, "those of the first run are reported again"
     assert sum("(in an earlier run)" in failure for failure in done.failures) == len(part.failures) - 1 == 2
-    assert all(dict(line.chosen)["k"] == 1 for line in done.lines)
+    assert all(line.chosen.own["k"] == 1 for line in done.lines)
     assert any("leave one out: takes 4 sizes or more" in note for note in done.notes)
 
 
@@ -460,12 +461,12 @@ def test_another_objective_of_drawn_sizes(faulty: Path, tmp_path: Path, capsys: 
     assert "default error" in out
     assert "active: 4 samples: 3 at random, then 1 batch" in out
     tuned = load_tuned(tmp_path / "t.db")
-    assert {(dict(c.choice)["k"], dict(sample.metrics)["error"]) for c, sample in tuned.samples if sample.times} == {
+    assert {(c.choice["k"], dict(sample.metrics)["error"]) for c, sample in tuned.samples if sample.times} == {
         (1, 2**-23),
         (3, 2**-8),
     }
     assert tuned.program_chooser is not None
-    assert tuned.program_chooser.settings == ((("k", 1),),)
+    assert tuned.program_chooser.settings == (Choice.at(PROGRAM, [("k", 1)]),)
     assert main([*words, "--evaluate", "--samples", "2", "--seed", "7"]) == 0
     tuned = load_tuned(tmp_path / "t.db")
     samples = [sample for cell, sample in tuned.samples if cell.case in tuned.facts.tests and sample.times]
@@ -545,11 +546,14 @@ def test_program_select() -> None:
 
 
 def test_labels_of_plans() -> None:
-    assert plan_label((("m", 8), ("threads[x]", 4), ("transport", "mpi_host"))) == "m8-threads_x_4-transportmpi_host"  # type: ignore[arg-type]
+    assert (
+        plan_label(Choice.at(PROGRAM, [("m", 8), ("threads[x]", 4), ("transport", "mpi_host")]))
+        == "m8-threads_x_4-transportmpi_host"
+    )  # type: ignore[arg-type]
 
 
 def test_measured_leaves_out_what_cannot_be_learned_from() -> None:
-    a, b, c = ((("k", 1),), (("k", 2),), (("k", 3),))
+    a, b, c = (Choice.at(PROGRAM, [("k", 1)]), Choice.at(PROGRAM, [("k", 2)]), Choice.at(PROGRAM, [("k", 3)]))
     cases = [Case.of({"N": n}) for n in (30, 10, 20, 40)]
     data = {p: (p.params[0][1],) for p in cases}
     samples = {Cell(PROGRAM, p, s): Sample.of((1.0, 1.1, 1.2)) for p in cases[:2] for s in (a, b)}
@@ -572,7 +576,7 @@ def test_a_plan_that_loses_much_where_it_is_wrong_is_not_chosen(tmp_path: Path) 
     (tmp_path / "a.dag").write_text(FAULTY.replace("{1, 2, 3, 4}", "{1, 2}").replace("k != 3", "k > 0"))
     (tmp_path / "faulty.py").write_text(FAULTY_PY)
     task = program_task(read(tmp_path / "a.dag"), TuneOptions(target="host"))
-    one, two = ((("k", 1),), (("k", 2),))
+    one, two = (Choice.at(PROGRAM, [("k", 1)]), Choice.at(PROGRAM, [("k", 2)]))
     cases = [Case.of({"input": f"made(n = {n})"}) for n in range(100, 136)]
     samples = {Cell(PROGRAM, p, one): Sample.of((1.0,)) for p in cases}
     for i, p in enumerate(cases):

@@ -14,6 +14,7 @@ from dagc.base.errors import UsageError
 from dagc.build.builder import Build, build
 from dagc.build.mpi import require_mpi, thread_sanitizer_environment
 from dagc.emit import emit
+from dagc.ir.choice import Choice
 from dagc.ir.plan import (
     ChoiceCall,
     CodeFeature,
@@ -65,13 +66,13 @@ def test_what_is_chosen_is_prepared_and_timed(program: Path, tmp_path: Path) -> 
     base = [("first.variant", 0), ("second.variant", 0), ("again.variant", 0)]
     with Service(WorkerLink(2)) as service:
         machine = Launches(
-            service, sized, sized.ops[1], base, lambda s: [(f"second.{n}", VARIANTS[str(v)]) for n, v in s],
+            service, sized, sized.ops[1], base, lambda s: [(n, VARIANTS[str(v)]) for n, v in s.items()],
             timing=Timing(seconds=0.01), tolerance=(1e-3, 0.0),
         )  # fmt: skip
-        assert machine.measure((("variant", "csr"),)).value > 0
+        assert machine.measure(Choice.at("second", [("variant", "csr")])).value > 0
         ask = {"do": "preparations", "limit": 10.0}
         assert service.ask(sized.library, **ask)["seconds"] == {"first ell": 0, "second ell": 0, "again ell": 0}
-        assert machine.measure((("variant", "ell"),)).value > 0
+        assert machine.measure(Choice.at("second", [("variant", "ell")])).value > 0
         taken = service.ask(sized.library, **ask)["seconds"]
         assert taken["first ell"] == taken["again ell"] == 0
         assert 0 < taken["second ell"] < 10
@@ -166,7 +167,7 @@ def test_what_is_read_beside_the_runs_is_constant(tmp_path: Path) -> None:
     (op,) = (o.op for o in graph.ops if isinstance(o.op, KernelOp))
     code = next(f.value for k in graph.program.kernels for f in k.features if isinstance(f.value, CodeText))
     longest = CodeFeature(feature_variable(op, "longest"), op, code)
-    choice = ChoiceCall("choose", "table", "y", (Var(longest.name),), ("variant",), answers=3)
+    choice = ChoiceCall("choose", "table", "y", (Var(longest.name),), ("y.variant",), answers=3)
     chooser = EmittedChoosers("", (choice,), mode=Features.BESIDE)
     plan = Plan(graph, Space(graph).first(), Target.HOST, open=open_variants(graph.program, op), chooser=chooser,
                 features=(longest,))  # fmt: skip

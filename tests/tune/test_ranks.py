@@ -8,6 +8,7 @@ import pytest
 
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
+from dagc.ir.choice import Choice
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
@@ -31,7 +32,7 @@ def test_what_fails_on_one_rank_is_not_chosen(tmp_path: Path) -> None:
     assert alone.failures == ()
     both = tune_recipe.tune(path, tmp_path / "t.db", TuneOptions(**{**_given(options), "ranks": 2}))
     assert any("32" not in text and "wrong" in text for text in both.failures)
-    assert both.lines[0].chosen == (("bx", 32),)
+    assert both.lines[0].chosen == Choice.at("fill", [("bx", 32)])
     assert load_tuned(tmp_path / "t.db").runs[0].ranks == 2
     with pytest.raises(UsageError, match="measured on 2 ranks, this run has 1"):
         tune_recipe.tune(path, tmp_path / "t.db", TuneOptions(**{**_given(options), "resume": True}))

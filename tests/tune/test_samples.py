@@ -118,14 +118,14 @@ def off_the_fastest(tuned: Tuned) -> tuple[float, float, float]:
     times: dict[Case, dict[str, float]] = {}
     for cell, sample in tuned.samples:
         if sample.times:
-            times.setdefault(cell.case, {})[str(dict(cell.choice)["variant"])] = sample.value
+            times.setdefault(cell.case, {})[cell.choice.variant] = sample.value
     chooser, rows = tuned.kernel_choosers["fill"], []
     assert chooser.selector is not None
     for case, of in times.items():
         at = {name: float(value) for name, value in case.params}
         if at["kind"] != 1 and {"cpu.low", "gpu.high"} <= of.keys():  # at kind 1 a feature has no value
             features = (at["share"], 1 / (at["kind"] - 1), 0.0)
-            answer = str(dict(chooser.settings[chooser.selector.choose(features)])["variant"])
+            answer = chooser.settings[chooser.selector.choose(features)].variant
             logs = np.log([of[name] for name in (answer, "cpu.low", "gpu.high")])
             rows.append(logs - logs[1:].min())
     assert len(rows) >= 5

@@ -10,6 +10,7 @@ import pytest
 from dagc.base.errors import UsageError
 from dagc.choice import residual
 from dagc.cli.main import main
+from dagc.ir.choice import Choice
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import load_graph
@@ -93,7 +94,9 @@ def test_a_kernel_that_cannot_be_read_is_searched_all_the_same(tmp_path: Path) -
     program = write_fill(tmp_path, "tune bx in {32, 64}", "if (i >= n) goto end; y[i] = i; end: return;")
     done = tune_recipe.tune(program, None, MODEL_ONLY)
     assert any("the search uses only the launch and the compiled code" in note for note in done.notes)
-    assert {line.chosen for line in done.lines} == {(("bx", 32),)}, "nothing is known: the default stays"
+    assert {line.chosen for line in done.lines} == {Choice.at("fill", [("bx", 32)])}, (
+        "nothing is known: the default stays"
+    )
 
 
 def test_instructions_of_many_compiled_versions_are_not_told_apart() -> None:
@@ -169,5 +172,5 @@ def test_a_guessed_number_of_iterations_moves_no_block(loop: str, unsure: bool, 
     (line,) = done.lines
     assert any("32 are assumed" in note for note in done.notes) is unsure
     if unsure:
-        assert dict(line.chosen)["bx"] == 256
+        assert line.chosen.own["bx"] == 256
         assert line.sure < 0.3

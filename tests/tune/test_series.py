@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dagc.choice.types import Settings
+from dagc.ir.choice import Choice
 from dagc.lab.launches import Timing, agree, middle, repeated, settled
 
-FAST, NOISY, SLOW = ((("variant", name),) for name in ("cpu.fast", "cpu.noisy", "cpu.slow"))
+FAST, NOISY, SLOW = (Choice.at("y", [("variant", name)]) for name in ("cpu.fast", "cpu.noisy", "cpu.slow"))
 TIMING = Timing(seconds=0.006, rounds=3, every=True)
 WIDE = (83e-6, 46e-6, 41e-6, 110e-6, 42e-6)  # a kernel of 11.3 us on an H100, disturbed
 
@@ -22,9 +22,9 @@ def test_series_that_agree_count_together_and_a_disturbed_one_does_not() -> None
 def test_what_is_slow_once_is_timed_again() -> None:
     """As on cores where something else ran: 8 ms instead of 10 us, in all launches of the first series."""
     script = {FAST: [(2e-5,)] * 2, NOISY: [(1e-5, 1.01e-5), (1.02e-5,)], SLOW: []}
-    asked: list[Settings] = []
+    asked: list[Choice] = []
 
-    def measure(settings: Settings) -> tuple[float, ...]:
+    def measure(settings: Choice) -> tuple[float, ...]:
         asked.append(settings)
         return script[settings].pop(0)
 
@@ -37,7 +37,7 @@ def test_what_is_slow_once_is_timed_again() -> None:
 def test_it_ends_with_the_time_and_failures_add_nothing() -> None:
     assert repeated({FAST: (1e-3,)}, lambda _: (), TIMING, seed=0) == {}, "it failed each time: nothing was timed again"
     assert repeated({FAST: (1e-3,)}, lambda _: (9.0,), TIMING, seed=0, over=lambda: True) == {}
-    asked: list[Settings] = []
+    asked: list[Choice] = []
     repeated({NOISY: WIDE}, lambda s: tuple(asked.append(s) or ()), TIMING, seed=0)
     assert asked == [NOISY], "nor is it tried once more"
 

@@ -8,7 +8,8 @@ import pytest
 
 from dagc.base.sample import Sample
 from dagc.choice.learners import cost
-from dagc.choice.types import Case, Cell, Settings, variant_of
+from dagc.choice.types import Case, Cell
+from dagc.ir.choice import Choice
 from dagc.perf.hardware import load_hardware
 from dagc.stages.program import read
 from dagc.study.choosers import ChooserInputs, alike, asked_of, final_choosers
@@ -56,10 +57,10 @@ def prepared(folder: Path) -> Prepared:
     return ready
 
 
-def seconds(op: str, case: Case, settings: Settings) -> float:
+def seconds(op: str, case: Case, settings: Choice) -> float:
     """As if a copied 500 numbers a row, and the others 16; the CPU is 8 times as slow, and starts at once."""
     work = float(dict(case.params)["N"]) * (500 * 16 if op == "a" else 16 * 16)
-    return 1e-8 * work if variant_of(settings) == "cpu.one" else 1e-5 + 1e-9 * work
+    return 1e-8 * work if settings.variant == "cpu.one" else 1e-5 + 1e-9 * work
 
 
 def inputs_of(ready: Prepared) -> tuple[ChooserInputs, dict[Cell, Sample]]:

@@ -10,6 +10,7 @@ import pytest
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.choice.legal import fits, legal_settings, op_of, unit_in, units
+from dagc.ir.choice import Choice
 from dagc.ir.plan import stays_fixed
 from dagc.study.cases import parse_size, parse_sizes
 from tests.tune.oracle import ROOT
@@ -89,11 +90,11 @@ def test_legal_settings() -> None:
     unit = units(graph)[0]
     settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
     assert len(settings) == 51
-    assert settings[0] == unit.default == (("bx", 32), ("by", 8))
-    assert all(32 <= dict(s)["bx"] * dict(s)["by"] <= 1024 for s in settings)
+    assert settings[0] == unit.default == Choice.at(unit.op, [("bx", 32), ("by", 8)])
+    assert all(32 <= s.own["bx"] * s.own["by"] <= 1024 for s in settings)
     assert len(legal_settings(graph, unit, {"max_threads_per_block": 256})) < 51
-    assert not fits(graph, unit, (("bx", 1024), ("by", 1)), {"ni": 65536, "nj": 10, "nk": 10})
-    assert fits(graph, unit, (("bx", 1024), ("by", 1)), {"ni": 65535, "nj": 10, "nk": 10})
+    assert not fits(graph, unit, Choice.at(unit.op, [("bx", 1024), ("by", 1)]), {"ni": 65536, "nj": 10, "nk": 10})
+    assert fits(graph, unit, Choice.at(unit.op, [("bx", 1024), ("by", 1)]), {"ni": 65535, "nj": 10, "nk": 10})
     assert not fits(graph, unit, unit.default, {"ni": 0, "nj": 10, "nk": 10})
 
 
@@ -118,14 +119,17 @@ def test_a_feature_that_divides_by_zero_has_no_value(tmp_path: Path) -> None:
     (tmp_path / "divides.dag").write_text(DIVIDES)
     graph = api.load_graph(tmp_path / "divides.dag")
     (unit,) = units(graph)
-    assert legal_settings(graph, unit, {"max_threads_per_block": 1024}) == ((("bx", 32),), (("bx", 64),))
+    assert legal_settings(graph, unit, {"max_threads_per_block": 1024}) == (
+        Choice.at(unit.op, [("bx", 32)]),
+        Choice.at(unit.op, [("bx", 64)]),
+    )
 
 
 def test_one_dimensional_kernels_get_one_dimensional_blocks() -> None:
     graph = api.load_graph(ROOT / "samples" / "polybench" / "atax.dag")
     for unit in units(graph):
         assert unit.dimensions == 1
-        assert {dict(s)["bx"] for s in legal_settings(graph, unit, {})} == {32, 64, 128, 256, 512, 1024}
+        assert {s.own["bx"] for s in legal_settings(graph, unit, {})} == {32, 64, 128, 256, 512, 1024}
 
 
 def test_a_kernel_that_has_nothing_to_tune() -> None:
@@ -180,4 +184,4 @@ def test_more_shared_memory_than_a_launch_has_is_not_legal(tmp_path: Path) -> No
     (tmp_path / "several.dag").write_text(PROGRAM)
     graph = api.load_graph(tmp_path / "several.dag")
     (unit,) = units(graph)
-    assert {dict(s)["tile"] for s in legal_settings(graph, unit, {})} == {1, 4096}
+    assert {s.own["tile"] for s in legal_settings(graph, unit, {})} == {1, 4096}

@@ -17,9 +17,9 @@ import pytest
 from dagc import api
 from dagc.base.errors import ProgramError, UsageError
 from dagc.choice.legal import legal_settings, units
-from dagc.choice.types import Settings, settings_text
 from dagc.cli.main import main
 from dagc.emit import emit
+from dagc.ir.choice import Choice
 from dagc.ir.plan import Plan, Target
 from dagc.lab.configurations import configurations, open_decisions
 from dagc.measure.launch import launch
@@ -32,16 +32,16 @@ from dagc.study.tuned import choosers_of, open_choices
 from tests.precompiled import use_for_libraries
 from tests.tune.programs import change_chooser, stored_chooser, write_sums
 
-ROW: Settings = (("variant", "row"),)
-CALLED: Settings = (("variant", "called"),)
+ROW = Choice.at("y", [("variant", "row")])
+CALLED = Choice.at("y", [("variant", "called")])
 LIMITS = {"max_threads_per_block": 1024}
 
 
-def vector(lanes: int) -> Settings:
-    return (("variant", "vector"), ("lanes", lanes))
+def vector(lanes: int) -> Choice:
+    return Choice.at("y", [("variant", "vector"), ("lanes", lanes)])
 
 
-def settings_of(program: Path, **defines: object) -> tuple[Settings, ...]:
+def settings_of(program: Path, **defines: object) -> tuple[Choice, ...]:
     graph = read(program, defines or None).graph()
     (unit,) = units(graph, variants=True)
     return legal_settings(graph, unit, LIMITS)
@@ -53,23 +53,23 @@ def settings_of(program: Path, **defines: object) -> tuple[Settings, ...]:
 def test_a_setting_has_the_variant_and_the_tunables_that_it_has(tmp_path: Path) -> None:
     found = settings_of(write_sums(tmp_path))
     assert found == (ROW, vector(2), vector(4), CALLED)
-    assert [settings_text(s) for s in found] == ["row", "vector lanes=2", "vector lanes=4", "called"]
+    assert [s.in_words for s in found] == ["row", "vector lanes=2", "vector lanes=4", "called"]
 
 
 def test_tunables_that_the_select_does_not_name_keep_their_values(tmp_path: Path) -> None:
     program = write_sums(tmp_path, {"select variant, lanes": "select variant"})
-    assert settings_of(program) == (ROW, (("variant", "vector"),), CALLED)
+    assert settings_of(program) == (ROW, Choice.at("y", [("variant", "vector")]), CALLED)
 
 
 def test_of_all_variants_the_tunable_is_open_that_the_select_names(tmp_path: Path) -> None:
     program = write_sums(tmp_path, {"select variant, lanes": "select variant, block"})
-    blocks = [(("variant", v), ("block", b)) for v in ("row", "vector") for b in (32, 64)]
+    blocks = [Choice.at("y", [("variant", v), ("block", b)]) for v in ("row", "vector") for b in (32, 64)]
     assert settings_of(program) == (*blocks, CALLED)  # host code launches for itself
 
 
 def test_a_value_from_the_command_line_is_not_open(tmp_path: Path) -> None:
     program = write_sums(tmp_path)
-    assert settings_of(program, **{"y.lanes": 4}) == (ROW, (("variant", "vector"),), CALLED)
+    assert settings_of(program, **{"y.lanes": 4}) == (ROW, Choice.at("y", [("variant", "vector")]), CALLED)
     with pytest.raises(UsageError, match="y.lanes"):
         read(program, {"y.lanes": 3}).graph()
 
@@ -86,7 +86,7 @@ def test_a_variant_that_is_given_is_not_open(tmp_path: Path) -> None:
     graph = read(program, {"y.variant": "vector"}).graph()
     (unit,) = units(graph, variants=True)
     assert unit.variants == ()
-    assert legal_settings(graph, unit, LIMITS)[0] == (("block", 32), ("lanes", 2))
+    assert legal_settings(graph, unit, LIMITS)[0] == Choice.at("y", [("block", 32), ("lanes", 2)])
 
 
 def test_a_search_has_the_variant_as_a_choice_of_its_own(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_every_variant_is_measured_and_kept(tuned: Path) -> None:
 def test_the_answers_in_c_are_numbers_in_the_order_of_the_text(tuned: Path) -> None:
     graph = read(tuned.parent / "sums.dag").graph()
     (chooser,) = choosers_of(graph, load_tuned(tuned))
-    assert chooser.site.decisions == ("variant", "lanes")
+    assert chooser.site.decisions == ("y.variant", "y.lanes")
     assert [chooser.site.row(i) for i in range(4)] == [(0, 2), (1, 2), (1, 4), (2, 2)]
     assert "{{0, 2}, {1, 2}, {1, 4}, {2, 2}}" in chooser.c_text()
 
@@ -332,9 +332,8 @@ def test_ops_of_the_cpu_have_variants_too(tmp_path: Path) -> None:
     (tmp_path / "total.dag").write_text(CPU)
     done = tune_recipe.tune(tmp_path / "total.dag", tmp_path / "t.db", TuneOptions(target="host", cell=0.01))
     assert not done.failures
-    slow = [
-        sample.value for cell, sample in load_tuned(tmp_path / "t.db").samples if cell.choice == (("variant", "slow"),)
-    ]
+    samples = load_tuned(tmp_path / "t.db").samples
+    slow = [sample.value for cell, sample in samples if cell.choice == Choice.at("s", [("variant", "slow")])]
     assert len(slow) == 3
     assert min(slow) >= 3e-3, "what the op takes, not the stream, which has nothing to do"
     options = ["--launch", str(tmp_path / "t.db"), "--target", "host", "-o", str(tmp_path / "o"), "--run", "-n", "1"]

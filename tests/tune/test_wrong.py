@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from dagc.choice.types import variant_of
 from dagc.cli.main import main
 from dagc.measure.launch import launch
 from dagc.store.tuned import load_tuned
@@ -65,9 +64,9 @@ def test_the_reference_decides_which_of_two_results_is_right(tuned: Path) -> Non
     for cell, sample in load_tuned(tuned / "t.db").samples:
         n = int(cell.case.text.partition("= ")[2].rstrip(")"))
         if sample.times:
-            worked[variant_of(cell.choice)].append(n)
+            worked[cell.choice.variant].append(n)
         else:
-            why[variant_of(cell.choice), n] = sample.failure
+            why[cell.choice.variant, n] = sample.failure
     assert sorted(worked["plain"]) == [n for n in TRAINED if not 60 <= n < 80]
     assert sorted(worked["fast"]) == [n for n in TRAINED if n < 70]
     assert "element 3 is 8, expected 3; largest difference 5" in why["plain", 62]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from dagc.choice.types import Settings
+from dagc.ir.choice import Choice
 from dagc.lab.candidate import Candidate, ConfiguredSpace, LaunchSite
 from dagc.lab.model.fit import SPREAD
 from dagc.lab.model.simulate import USUAL, Assumptions, Batch, Costs, Simulator, messages_of
@@ -43,7 +43,7 @@ class Factor:
 
     level: int
     first: int
-    settings: tuple[Settings, ...]
+    settings: tuple[Choice, ...]
     ratios: Array
     root: Array
 
@@ -117,7 +117,7 @@ class Pool:
         self._cleared: set[tuple[int, int]] = set()  # of candidates that did not
         self._choice: Numbers = np.zeros((0, len(self._factors)), dtype=np.int64)  # row, factor: setting; -1: not in it
         self._steps = sorted(
-            {(site.op, n, int(v)) for s in spaces for site in s.sites for o in site.settings for n, v in o}
+            {(n, int(v)) for s in spaces for site in s.sites for o in site.settings for n, v in o.items()}
         )
         names = sorted({op.name for s in spaces for op in s.graph.ops})
         on_gpu = {op.name for s in spaces for op in s.graph.ops if op.gpu}
@@ -330,9 +330,9 @@ class Pool:
         for row, candidate in enumerate(candidates):
             sites = self.spaces[candidate.space].sites
             chosen = {
-                (site.op, name): int(value)
+                name: int(value)
                 for site, number in zip(sites, candidate.settings, strict=True)
-                for name, value in site.settings[number]
+                for name, value in site.settings[number].items()
             }
-            out[row] = [chosen.get((op, name), value - 1) >= value for op, name, value in self._steps]
+            out[row] = [chosen.get(name, value - 1) >= value for name, value in self._steps]
         return out
