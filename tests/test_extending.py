@@ -73,6 +73,8 @@ class Observer:
         return {f"{platform.node()} {os.getpid()}": time.process_time() - self.begin}
 """
 
+OPTION = """    pauses: int = option("--pauses N", "seconds between two settings", natural, default=3, only="--until")
+"""
 LEVEL = """
 from dagc.measure.metrics import Amount
 
@@ -163,7 +165,8 @@ def test_the_table_has_as_many_files_as_the_list(title: str) -> None:
 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a dagc with a strategy, a learner, a kind of feature and a metric more, each one file."""
+    """The environment of a dagc with a strategy, a learner, a kind of feature, a metric and an option more, each in one
+    file."""
     root = tmp_path_factory.mktemp("extended")
     for name in ("dagc", "grammar", "templates"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -172,6 +175,10 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (root / "dagc/choice/features/half.py").write_text(FEATURE)
     (root / "dagc/measure/metrics/busiest.py").write_text(METRIC)
     (root / "dagc/measure/metrics/level.py").write_text(LEVEL)
+    options = root / "dagc/stages/options.py"
+    options.write_text(
+        options.read_text().replace("    top: int | None = option(", f"{OPTION}    top: int | None = option(")
+    )
     return {**os.environ, "PYTHONPATH": str(root)}
 
 
@@ -251,3 +258,18 @@ def test_a_metric_is_one_file(extended: dict[str, str], tmp_path: Path) -> None:
     # The first is divided by the iterations, the second is the same for any number of them.
     assert {m.value for i in load(file, "level").implementations for m in i.measurements} == {7.0}
     assert all(m.value < 1 for i in busiest.implementations for m in i.measurements)
+
+
+def test_an_option_is_one_declaration(extended: dict[str, str]) -> None:
+    """The help, the value for the recipe with its default, and the check of what it belongs to."""
+    assert "  --pauses N            seconds between two settings (default: 3)\n" in _run(extended, "tune", "--help")
+    code = (
+        "from argparse import ArgumentParser\nfrom dagc.cli.main import command\n"
+        "from dagc.cli.parser import options_from\nfrom dagc.stages.options import TuneOptions\n"
+        "tune, parser = command('tune'), ArgumentParser()\ntune.fill(parser)\n"
+        "for words in ('a.dag', 'a.dag --until 1% --pauses 5', 'a.dag --pauses 5'):\n"
+        "    print(options_from(tune.arguments(parser.parse_args(words.split())), TuneOptions, defines={}).pauses)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=extended, capture_output=True, text=True, cwd="/")
+    assert done.stdout == "3\n5\n", done.stderr
+    assert "UsageError: --pauses belongs to --until" in done.stderr
