@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, str] = {
     "doctor": "build measure",
     "editor": "ir cuda lang passes report",
     "stages": "ir lang passes space setup emit build cuda choice measure store lab report",
-    "study": "ir lang passes space setup emit build cuda perf choice store measure lab learn report stages",
+    "study": "ir lang passes space setup emit build cuda perf choice store measure lab learn report stages inputs",
     "recipes": "ir lang passes space setup emit build cuda perf choice store measure lab learn report stages study",
     "api": "recipes stages study",
     "inputs": "",  # for set-ups

@@ -38,9 +38,9 @@ from itertools import product
 from pathlib import Path
 
 from dagc.base.errors import UsageError
-from dagc.base.inputs import canonical_call, is_call
 from dagc.base.source import read_file
 from dagc.choice.types import Case
+from dagc.inputs import canonical_call, is_call
 from dagc.ir.program import Param, Program, Spread
 from dagc.ir.sym import Number, evaluate, show
 

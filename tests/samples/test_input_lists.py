@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dagc.base.inputs import parse_call
+from dagc.inputs import parse_call
 from tests.samples.load import sample
 
 ROOT = Path(__file__).parents[2]

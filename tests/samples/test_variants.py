@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
 from dagc import api
-from dagc.base.inputs import is_call, parse_call
+from dagc.inputs import is_call, parse_call
 from dagc.recipes.tune import tune
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
