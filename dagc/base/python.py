@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__all__ = ["Package", "np", "uncollected"]
+__all__ = ["Package", "np", "scipy", "uncollected"]
 
 
 class Package:
@@ -25,11 +25,12 @@ class Package:
         return value
 
 
-# NumPy takes 0.1 s to load, and most commands that import a module with arrays do not compute with them.
+# They take 0.1 s and more to load, and most commands that import a module with arrays do not compute with them.
 if TYPE_CHECKING:
     import numpy as np
+    import scipy
 else:
-    np = Package("numpy")
+    np, scipy = Package("numpy"), Package("scipy")
 
 
 @contextmanager

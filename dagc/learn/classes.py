@@ -34,7 +34,7 @@ from math import comb
 from statistics import median
 from typing import Any
 
-from dagc.base.python import np
+from dagc.base.python import np, scipy
 from dagc.ir.traversal import traversal_text
 from dagc.learn.types import Bools, Boundary, Classes, Example, Floats, Ints, PerformanceClass
 
@@ -74,8 +74,6 @@ class Outliers:
         By the rule of succession, (k + 1) / (n + 2), since an event not seen among few may occur. With too few
         deviations: 6 % up to 1.5 times, 0.1 % beyond, or the share under normal noise if that is larger.
         """
-        from scipy.special import ndtr
-
         deviations = ratios - 1
         if len(self.deviations) >= ENOUGH:
             known = np.array(self.deviations)
@@ -83,7 +81,7 @@ class Outliers:
             faster = np.searchsorted(known, deviations, side="right")
             return (np.where(deviations < 0, faster, slower) + 1) / (len(known) + 2)
         assumed: Floats = np.where(abs(deviations) <= REACH, USUAL, BEYOND)
-        return np.maximum(assumed, ndtr(-abs(deviations) / self.noise)) if self.noise > 0 else assumed
+        return np.maximum(assumed, scipy.special.ndtr(-abs(deviations) / self.noise)) if self.noise > 0 else assumed
 
     def shares_of_medians(self, ratios: Floats, measurements: int) -> Floats:
         """The same for medians of so many measurements: at least half of them must deviate."""
@@ -131,10 +129,8 @@ def by_chance(times: Sequence[float], first: int, end: int, repeats: Repeats) ->
 
 def most_by_chance(expected: float) -> int:
     """The 99th percentile of a Poisson distribution with this mean."""
-    from scipy.special import pdtr
-
     most = 0
-    while pdtr(most, expected) < SURE:
+    while scipy.special.pdtr(most, expected) < SURE:
         most += 1
     return most
 
@@ -297,12 +293,10 @@ def _peaks(convolution: Floats, percentile: float, rounding: float) -> tuple[lis
 
     Peaks up to `rounding` are ignored: evenly rising times have hundreds of them, and the percentile would be one.
     """
-    from scipy.signal import find_peaks, peak_prominences
-
-    peaks, _ = find_peaks(convolution)
+    peaks, _ = scipy.signal.find_peaks(convolution)
     if not len(peaks):
         return [], math.nan
-    prominences = peak_prominences(convolution, peaks)[0]
+    prominences = scipy.signal.peak_prominences(convolution, peaks)[0]
     threshold = float(np.percentile(prominences, percentile))
     prominent = [(int(i), float(p)) for i, p in zip(peaks, prominences, strict=True)]
     # With few peaks, or if several have the largest prominence, the percentile is the largest prominence and no peak
@@ -398,7 +392,7 @@ class Evidence:
 
     def whole(self, times: Floats) -> float:
         """The probability of so large a difference of the samples by chance."""
-        return _best([self._by_repeats(None, None), self._by_features(_ranks(times), None, False)])
+        return _best([self._by_repeats(None, None), self._by_features(scipy.stats.rankdata(times), None, False)])
 
     def between(self, times: Floats, first: int, boundary: int, end: int, differ: bool = False) -> float:
         """As `whole`, for samples `first` to before `boundary` against those from there to before `end`.
@@ -419,8 +413,12 @@ class Evidence:
         chosen = self.repeated if inside is None else self.repeated[inside[self.repeated]]
         if len(chosen) < FEWEST_REPEATED:
             return math.nan
-        label = _ranks(self.earlier[chosen]) if limit is None else (self.earlier[chosen] > limit).astype(float)
-        values = _ranks(self.later[chosen])
+        label = (
+            scipy.stats.rankdata(self.earlier[chosen])
+            if limit is None
+            else (self.earlier[chosen] > limit).astype(float)
+        )
+        values = scipy.stats.rankdata(self.later[chosen])
         label, values = label - label.mean(), values - values.mean()
         if not label.any() or not values.any():
             return math.nan
@@ -474,13 +472,6 @@ def _best(tests: Sequence[float]) -> float:
     """The smallest probability of the tests that could be made, times their number; 1 without tests."""
     valid = [p for p in tests if not math.isnan(p)]
     return min([1.0, *(len(valid) * p for p in valid)])
-
-
-def _ranks(values: Floats) -> Floats:
-    from scipy.stats import rankdata
-
-    out: Floats = rankdata(values)
-    return out
 
 
 def _shifted(values: Floats, in_time: bool) -> Floats:

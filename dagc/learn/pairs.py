@@ -15,7 +15,7 @@ from functools import lru_cache
 from random import Random
 from statistics import median, median_low
 
-from dagc.base.python import np
+from dagc.base.python import np, scipy
 from dagc.base.sample import EXPLAIN, Sample
 from dagc.base.statistics import shift_interval
 from dagc.lab.candidate import Candidate
@@ -359,14 +359,12 @@ def _chances(series: Sequence[_Series], options: TimingOptions, least: int) -> d
 
 def _chance(ratios: Sequence[float], options: TimingOptions, least: int) -> float:
     """By Wilcoxon's signed-rank test; with fewer than `least` pairs, from the distribution of single measurements."""
-    from scipy.stats import wilcoxon
-
     logs = [math.log(r) for r in ratios]
     if sum(logs) > 0:
         logs = [x - math.log1p(options.selection_bias) for x in logs]
     n = len(logs)
     if n >= least:
-        return float(wilcoxon(logs).pvalue) if any(logs) else 1.0
+        return float(scipy.stats.wilcoxon(logs).pvalue) if any(logs) else 1.0
     middle = abs(shift_interval(logs)[0])
     if len(options.alike) >= _ENOUGH:
         drawn = _drawn(n, options.alike)
@@ -387,12 +385,10 @@ def _drawn(n: int, alike: tuple[float, ...]) -> Floats:
 
 def differing(timings: Sequence[PairTiming], rules: int) -> float:
     """The probability of differences this large between edits with equal costs, adjusted for the number of rules."""
-    from scipy.stats import t
-
     timed = sorted((one for one in timings if one.verdict is not Verdict.FAILED), key=lambda one: one.ratio)
     if len(timed) < 2:
         return math.nan
     cheap, dear = timed[0], timed[-1]
     apart = math.log(dear.ratio / cheap.ratio) / math.hypot(cheap.error, dear.error)
     ways = len(timed) * (len(timed) - 1) // 2
-    return min(1.0, 2 * float(t.sf(apart, max(cheap.pairs + dear.pairs - 2, 1))) * ways * rules)
+    return min(1.0, 2 * float(scipy.stats.t.sf(apart, max(cheap.pairs + dear.pairs - 2, 1))) * ways * rules)
