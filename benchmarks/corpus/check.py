@@ -23,8 +23,9 @@ from dagc.base.errors import DagcError
 from dagc.lab.launches import Timing
 from dagc.measure.service import RanksDied, Service, WorkerLink
 from dagc.study import measure as tune_measure
-from dagc.study import prepare as tune_prepare
+from dagc.study.prepare import Prepared, prepare
 from dagc.study.results import Measurements
+from dagc.study.task import tuning_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +36,13 @@ class Checked:
     failures: tuple[str, ...]
 
 
-def prepared(entry: Entry, folder: Path, *, target: str = "host", seed: int = 0) -> tune_prepare.Prepared:
+def prepared(entry: Entry, folder: Path, *, target: str = "host", seed: int = 0) -> Prepared:
     """The library with all settings that are checked, and the data of the small size. Raises DagcError."""
-    task = tune_prepare.tuning_task(
-        api.read(entry.path), sizes=entry.check, check_at=entry.check, target=target, seed=seed
-    )
-    return tune_prepare.prepare(task, folder / entry.family / entry.name, jobs=1)
+    task = tuning_task(api.read(entry.path), sizes=entry.check, check_at=entry.check, target=target, seed=seed)
+    return prepare(task, folder / entry.family / entry.name, jobs=1)
 
 
-def check(ready: tune_prepare.Prepared, *, settings: int) -> Checked:
+def check(ready: Prepared, *, settings: int) -> Checked:
     """The default and `settings - 1` others of each op, the others drawn at random with the task's seed."""
     task, failures = ready.task, list(ready.failures)
     draw = random.Random(f"{task.seed} check")
@@ -62,7 +61,7 @@ def check(ready: tune_prepare.Prepared, *, settings: int) -> Checked:
     return Checked(sum(not why for why in checks.values()), tuple(failures))
 
 
-def audit(ready: tune_prepare.Prepared) -> list[str]:
+def audit(ready: Prepared) -> list[str]:
     """What ops change that their headers do not declare, under the default settings."""
     program = tune_measure.sized_program(ready, ready.task.check_at)
     try:

@@ -20,7 +20,9 @@ from benchmarks.gpu.oracle import POLYBENCH, SAMPLES
 from dagc import api
 from dagc.measure.profile import METRICS
 from dagc.study import measure as tune_measure
-from dagc.study import prepare as tune_prepare
+from dagc.study.build import build
+from dagc.study.prepare import Prepared
+from dagc.study.task import tuning_task
 
 
 def text(pairs: object) -> str:
@@ -43,13 +45,13 @@ def main() -> int:
         writer = csv.writer(out)
         writer.writerow(["program", "op", "point", "scalars", "settings", *columns, "failure"])
 
-        def prepare(name: str) -> tune_prepare.Prepared:
+        def prepare(name: str) -> Prepared:
             check, sizes = POLYBENCH[name]
-            made = tune_prepare.tuning_task(
+            made = tuning_task(
                 api.read(SAMPLES / f"{name}.dag"), sizes=sizes, check_at=check, target="cuda", seed=args.seed
             )
             folder = Path(work) / name
-            return tune_prepare.Prepared(made, tune_prepare.build(made, folder), {})
+            return Prepared(made, build(made, folder), {})
 
         with ThreadPoolExecutor(max_workers=6) as pool:
             ready = {name: pool.submit(prepare, name) for name in names}

@@ -1,6 +1,6 @@
 """The exhaustive oracle: every legal setting of every kernel of a set at every size, timed on this GPU.
 
-    python benchmarks/gpu/oracle.py -o oracle/ [--set polybench] [--only gemm,atax] [--time 500] [--prepare]
+    python benchmarks/gpu/oracle.py -o oracle/ [--set polybench] [--only gemm,atax] [--time 500] [--prepared]
     python benchmarks/gpu/oracle.py -o oracle/ --set fit --time 540 [--done oracle-fit.csv.xz]
 
 A set is `polybench`, a split of the corpus (`fit`, `validate`, `unseen`, `unseen2` to `unseen4`), or `corpus` for all
@@ -48,9 +48,10 @@ from dagc.measure.service import Service, WorkerLink
 from dagc.store.records import Records
 from dagc.store.results import Run
 from dagc.study import measure as tune_measure
-from dagc.study import prepare as tune_prepare
+from dagc.study.prepare import DEFAULT_FLUSH, Prepared, prepare
 from dagc.study.results import Measurements
 from dagc.study.runs import program_record, revision
+from dagc.study.task import tuning_task
 
 SAMPLES = ROOT / "samples" / "polybench"
 SQUARE = "512,1000,1024,2048,3000,4096,8192"
@@ -162,16 +163,16 @@ def asked(args: argparse.Namespace) -> str:
 
 def side_by_side(
     chosen: Sequence[Program], args: argparse.Namespace, work: Path, end: float
-) -> Iterator[tuple[Program, tune_prepare.Prepared | str]]:
+) -> Iterator[tuple[Program, Prepared | str]]:
     """Each program made ready, or why it is not, in their order; the next ones are made ready meanwhile. What is not
     ready at the end of the time is given up."""
-    waiting: deque[tuple[Program, AsyncResult[tune_prepare.Prepared | str]]] = deque()
+    waiting: deque[tuple[Program, AsyncResult[Prepared | str]]] = deque()
     left = iter(chosen)
     # Processes, since set-ups run Python; for one job a thread, which starts at once.
     with get_context("spawn").Pool(args.jobs) if args.jobs > 1 else ThreadPool(1) as pool:  # left: terminated
         while True:
             while len(waiting) < AHEAD and (program := next(left, None)) is not None:
-                waiting.append((program, pool.apply_async(prepare, (program, args, work))))
+                waiting.append((program, pool.apply_async(prepared, (program, args, work))))
             if not waiting:
                 return
             program, ready = waiting.popleft()
@@ -181,15 +182,15 @@ def side_by_side(
                 return
 
 
-def prepare(program: Program, args: argparse.Namespace, work: Path) -> tune_prepare.Prepared | str:
+def prepared(program: Program, args: argparse.Namespace, work: Path) -> Prepared | str:
     """The library and the data of all sizes; or why not."""
     try:
-        task = tune_prepare.tuning_task(
+        task = tuning_task(
             api.read(program.path), sizes=program.check if args.tiny else program.sizes, check_at=program.check,
             target=args.target, seed=args.seed,
         )  # fmt: skip
         cases = tuple(p for p in task.cases if _product(p) <= args.largest)
-        return tune_prepare.prepare(replace(task, cases=cases), work / program.name, jobs=2)
+        return prepare(replace(task, cases=cases), work / program.name, jobs=2)
     except (DagcError, OSError) as error:
         return " ".join(str(error).split())
 
@@ -203,14 +204,14 @@ def _product(case: Case) -> float:
 
 def measure(
     program: Program,
-    ready: tune_prepare.Prepared,
+    ready: Prepared,
     args: argparse.Namespace,
     known: Known,
     end: float,
     service: Service,
 ) -> int:
     """Time what is missing. Returns the number of failures."""
-    task, flush = ready.task, 0 if args.warm else tune_prepare.DEFAULT_FLUSH * (args.target == "cuda")
+    task, flush = ready.task, 0 if args.warm else DEFAULT_FLUSH * (args.target == "cuda")
     run = Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine_facts(args.target, task.chosen.arch),
         ranks=1, seed=args.seed, strategy="exhaustive", seconds=args.cell, revision=revision(ROOT),
@@ -256,7 +257,7 @@ def measure(
 
 
 def missing(
-    ready: tune_prepare.Prepared,
+    ready: Prepared,
     done: set[tuple[str, Case, Choice]],
     wrong: set[tuple[str, Choice]],
     args: argparse.Namespace,

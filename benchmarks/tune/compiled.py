@@ -21,7 +21,8 @@ from benchmarks.gpu.oracle import POLYBENCH, SAMPLES
 from dagc import api
 from dagc.cuda.ptx import Instructions, Resources
 from dagc.ir.choice import Choice
-from dagc.study.prepare import compiled_resources, of_settings, tuning_task
+from dagc.study.build import compiled_resources, of_settings
+from dagc.study.task import tuning_task
 
 ARCH = "sm_90"
 

@@ -25,8 +25,8 @@ from dagc.perf.counted import CountedLaunch
 from dagc.perf.evaluate import evaluate_all
 from dagc.perf.hardware import load_hardware
 from dagc.perf.volume import calibration_of, volume_program
-from dagc.study import prepare as tune_prepare
-from dagc.study.prepare import resources_of
+from dagc.study.build import resources_of
+from dagc.study.task import tuning_task
 
 ROOT = Path(__file__).parents[2]
 ARCH = "sm_90"
@@ -62,9 +62,7 @@ def main() -> int:
     counted = read_counters(args.counters)
     with tempfile.TemporaryDirectory() as folder:
         for program in dict.fromkeys(name for name, _ in counted):
-            made = tune_prepare.tuning_task(
-                api.read(ROOT / f"samples/polybench/{program}.dag"), target="cuda", arch=ARCH
-            )
+            made = tuning_task(api.read(ROOT / f"samples/polybench/{program}.dag"), target="cuda", arch=ARCH)
             found = resources_of(made, Path(folder) / program)
             for op, launches in ((o, at) for (p, o), at in counted.items() if p == program):
                 own, text = (of_warps(made.graph, op, taken, launches) for taken in (found[op], ASSUMED))

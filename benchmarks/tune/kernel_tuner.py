@@ -439,17 +439,16 @@ def _nvcc(source: str, folder: Path) -> float:
 def _dagc(program: str, folder: Path) -> float:
     """As `dagc tune` compiles: once a program, with the blocks of all its kernels left open."""
     from dagc import api
-    from dagc.study import prepare as tune_prepare
+    from dagc.study.build import build
+    from dagc.study.task import tuning_task
 
     before = os.environ.get("DAGC_CACHE")
     # Else what was built once, by an earlier run of this, would be taken from the cache.
     os.environ["DAGC_CACHE"] = str(folder / "cache")
     try:
         started = time.perf_counter()
-        made = tune_prepare.tuning_task(
-            api.read(ROOT / f"samples/polybench/{program}.dag"), target="cuda", arch=f"sm_{ARCH}"
-        )
-        tune_prepare.build(made, folder)
+        made = tuning_task(api.read(ROOT / f"samples/polybench/{program}.dag"), target="cuda", arch=f"sm_{ARCH}")
+        build(made, folder)
         return time.perf_counter() - started
     finally:
         if before is None:

@@ -30,8 +30,8 @@ from dagc.choice.types import MODELS, Case
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.choice import Choice
 from dagc.perf.hardware import load_hardware
-from dagc.study import prepare as tune_prepare
-from dagc.study.prepare import resources_of
+from dagc.study.build import resources_of
+from dagc.study.task import tuning_task
 
 ROOT = Path(__file__).parents[2]
 ARCH = "sm_90"
@@ -74,9 +74,7 @@ def compiled(programs: Iterable[str]) -> dict[tuple[str, str], Resources]:
     with tempfile.TemporaryDirectory() as folder:
         for name in programs:
             path = ROOT / "samples" / "polybench" / f"{name}.dag"
-            found = resources_of(
-                tune_prepare.tuning_task(api.read(path), target="cuda", arch=ARCH), Path(folder) / name
-            )
+            found = resources_of(tuning_task(api.read(path), target="cuda", arch=ARCH), Path(folder) / name)
             out |= {(name, op): taken for op, taken in found.items()}
     return out
 

@@ -204,6 +204,7 @@ class DagcError(Exception):
         super().__init__(message)
         self.message = message
         self.help = help
+        self.first = next(iter(message.splitlines()), "")  # one line that says why
 
     def render(self) -> str:
         return printable(f"dagc: error: {self.message}" + (f"\n  help: {self.help}" if self.help else ""))
@@ -269,7 +270,8 @@ class BuildFailed(DagcError):
 
     def __init__(self, message: str, help: str = "", first: str = "") -> None:
         super().__init__(message, help)
-        self.first = first or message.splitlines()[0]
+        if first:
+            self.first = first
 
 
 class RunFailed(DagcError):

@@ -11,23 +11,19 @@ from dagc.ir.choice import PROGRAM
 from dagc.lab.plans import program_select
 from dagc.stages.options import METHODS, Progress, SiteOptions, TuneOptions
 from dagc.stages.program import ProgramText, read
-from dagc.study.cases import has_inputs
+from dagc.study.cases import has_inputs, single_values
 from dagc.study.choosers import (
     asked_of,
 )
 from dagc.study.gpu import (
     can_run,
 )
-from dagc.study.prepare import (
-    TuningTask,
-    single_values,
-    tuning_task,
-)
 from dagc.study.results import (
     Evaluation,
     Tuning,
 )
 from dagc.study.sizes import tune_task
+from dagc.study.task import TuningTask, tuning_task
 
 
 def tune(

@@ -36,6 +36,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from dagc.base.errors import UsageError
 from dagc.base.source import read_file
@@ -43,6 +44,8 @@ from dagc.choice.types import Case
 from dagc.inputs import canonical_call, is_call
 from dagc.ir.program import Param, Program, Spread
 from dagc.ir.sym import Number, evaluate, show
+from dagc.stages.options import TuneOptions
+from dagc.stages.program import ProgramText
 
 Value = int | float | str
 
@@ -406,3 +409,75 @@ def _real(spread: Spread, draw: random.Random) -> float:
     low, high = float(spread.low), float(spread.high)
     value = math.exp(draw.uniform(math.log(low), math.log(high))) if spread.log else draw.uniform(low, high)
     return min(max(float(f"{value:.{_DIGITS}g}"), low), high)
+
+
+def volume(case: Case) -> tuple[float, str]:
+    """An order of sizes, the smallest first."""
+    return math.prod(map(float, case.sizes.values())), case.text
+
+
+def draws_of(text: ProgramText, program: Program, options: TuneOptions, test: bool = False) -> Draws:
+    """What `--samples` draws from: params without a value of `-D`. Raises UsageError."""
+    fixed = [p.name for p in program.params if p.name in text.defines]
+    return Draws(program, options.seed, fixed, options.inputs, test)
+
+
+def samples_of(options: TuneOptions) -> int | None:
+    """How many inputs are drawn before any is measured: with `--active`, those at random. Raises UsageError."""
+    if not options.active:
+        return options.samples
+    from dagc.study.sampling import Sampling  # loads msgspec
+
+    if options.samples is None:
+        raise UsageError("--active draws inputs up to the number in --samples", "add --samples 200")
+    if options.incremental:
+        raise UsageError("--active draws inputs, --incremental takes them from a list", "give one of them")
+    return Sampling.of(options.samples, options.initial, options.batch, options.margin).initial
+
+
+def cases_asked(text: ProgramText, program: Program, options: TuneOptions, test: bool = False) -> tuple[Case, ...]:
+    """`points_of` the sizes and inputs of the options, or so many `samples`, others where they are to `test`. Raises
+    UsageError."""
+    samples = options.samples if test else samples_of(options)
+    if samples is None:
+        return cases_of(program, options.sizes, options.inputs, text.defines)
+    if options.sizes:
+        raise UsageError("--sizes names sizes, and --samples draws them", "give one of them")
+    return draws_of(text, program, options, test).take(samples)
+
+
+def single_values(defines: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of -D without choices among several values (`-D m=4,8`)."""
+    return {n: v for n, v in defines.items() if "," not in str(v)}
+
+
+def cases_of(program: Program, sizes: str, inputs: Sequence[str] = (), fixed: Collection[str] = ()) -> tuple[Case, ...]:
+    """The cases of the texts; without a text, the values after `over`, combined in order, and the files of `over
+    files`; else the defaults. Inputs are combined with all sizes. `fixed`: params with one value, given by -D."""
+    of_sizes = parse_sizes(sizes, program) if sizes else _sizes_over(program, fixed)
+    if not inputs and not has_inputs(program, fixed):
+        return of_sizes
+    given = parse_inputs(inputs, program)
+    return tuple(Case.of({**dict(one.params), **dict(size.params)}) for one in given for size in of_sizes)
+
+
+def _sizes_over(program: Program, fixed: Collection[str]) -> tuple[Case, ...]:
+    over = (p for p in program.params if p.over and p.name not in fixed)
+    trained = {p.name: p.over for p in over if all(type(v) in (int, float, str) for v in p.over)}
+    if not trained:
+        return (Case(()),)
+    longest = max(len(v) for v in trained.values())
+    values = ({n: v[min(i, len(v) - 1)] for n, v in trained.items()} for i in range(longest))
+    return tuple(dict.fromkeys(map(Case.of, values)))
+
+
+def check_case(program: Program, cases: Sequence[Case], text: str) -> Case:
+    """The case at which results are compared with the reference: the named one, else the smallest size, or the
+    smallest file among the inputs (the first input if all are calls)."""
+    if text and any(case.is_input for case in cases):
+        return parse_input(text, program, "--check-at")
+    if text:
+        return parse_size(text, program, "--check-at")
+    if any(case.is_input for case in cases):
+        return min(cases, key=lambda case: bytes_of(case, program))
+    return min(cases, key=volume)

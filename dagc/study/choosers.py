@@ -24,8 +24,9 @@ from dagc.ir.enums import ElementType
 from dagc.ir.plan import Target, kernel_of, places_together
 from dagc.ir.program import DEVICE, Graph, Region, Value
 from dagc.stages.options import COSTS
-from dagc.study.prepare import Prepared, TuningTask, only
+from dagc.study.prepare import Prepared, only
 from dagc.study.results import GUESS, KernelResult, Measurements, best_choice
+from dagc.study.task import TuningTask
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser

@@ -20,7 +20,8 @@ from dagc.study.measure import CounterSample, collect
 
 if TYPE_CHECKING:
     from dagc.perf.fit import Fitted
-    from dagc.study.prepare import Prepared, TuningTask
+    from dagc.study.prepare import Prepared
+    from dagc.study.task import TuningTask
 
 SIZES, SETTINGS = 9, 8  # counted for each program, and for each kernel at each of its sizes
 

@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -21,42 +21,27 @@ from dagc.base.deadline import ENDLESS
 from dagc.base.errors import DagcError, RunFailed, UsageError, counted
 from dagc.base.files import scratch_directory
 from dagc.base.objective import Objective
-from dagc.base.resources import __version__
 from dagc.base.sample import Sample
 from dagc.build.mpi import cores
 from dagc.choice.feature import offered, values_of
 from dagc.choice.legal import op_of
 from dagc.choice.selector import FEWEST, compile_together
-from dagc.choice.selector import number as as_json
 from dagc.choice.types import Case, Cell
-from dagc.ir.choice import PROGRAM, Choice
-from dagc.ir.plan import Target, selects_device
+from dagc.ir.choice import Choice
+from dagc.ir.plan import selects_device
 from dagc.lab.launches import AGREE, Timing, agree
-from dagc.lab.plans import inputs_of
-from dagc.measure.machine import machine_facts
-from dagc.measure.metrics import objective_for, observed, of_results, units
+from dagc.measure.metrics import objective_for, observed, of_results
 from dagc.measure.service import Service, WorkerLink
 from dagc.setup.arrays import elements
 from dagc.setup.prefetch import AHEAD, Job, Prefetch
-from dagc.store.results import Run
-from dagc.store.settings import FACT, check_fixed, check_resumed, fixed_choices, values_fixed
-from dagc.study.cases import bytes_of
-from dagc.study.choosers import Asked, ChooserInputs, features_of
-from dagc.study.gpu import gpu_name
+from dagc.study.build import build_what_compiles, computed_of
+from dagc.study.cases import bytes_of, draws_of
+from dagc.study.choosers import Asked, features_of
+from dagc.study.files import Known, asked_sites, conditions, flush_of, known_before, minimise, open_records
 from dagc.study.measure import Hangs, Measuring, Recording, Wanted, features_at
-from dagc.study.prepare import (
-    DEFAULT_FLUSH,
-    AtCase,
-    Prepared,
-    TuningTask,
-    build_what_compiles,
-    computed_of,
-    draws_of,
-    fitting,
-    read_case,
-)
-from dagc.study.results import OTHER, Measurements, choosable, failures_before, paid
-from dagc.study.runs import program_record, revision
+from dagc.study.prepare import AtCase, Prepared, fitting, read_case
+from dagc.study.results import OTHER, choosable, failures_before, paid
+from dagc.study.task import TuningTask
 
 if TYPE_CHECKING:
     from dagc.ir.program import Program
@@ -78,44 +63,6 @@ MANY = 10_000  # most inputs on disk in incremental tuning; their bytes are limi
 
 
 # ---- what is known of inputs ----------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Known:
-    """The measurements of inputs so far, and other facts about each input."""
-
-    measured: Measurements
-    inputs: dict[Case, InputFacts] = field(default_factory=dict)
-
-
-def known_before(records: Records | None, task: TuningTask, flush: int, resume: bool) -> Known:
-    """The measurements of a resumed file that were timed in the same way; empty for a new one. Raises UsageError if the
-    file was made with other parameters."""
-    if records is None or not resume:
-        return Known(Measurements({}, {}, []))
-    before = records.tuned()
-    if task.select is None:
-        check_resumed(records.path, before, task.program, task.cases)
-        inputs = {one.case: one for one in before.facts.inputs}
-    else:
-        if before.facts.program is not None:
-            check_fixed(records.path, before.facts.program, conditions(task)[PROGRAM])
-        inputs = inputs_of(before, task.select.data)
-    timed = zip(before.samples, before.flushes, strict=True)
-    samples = {cell: sample for (cell, sample), flushed in timed if flushed == flush}
-    checks = dict(before.checks)
-    if task.select is not None:
-        samples = {cell: sample for cell, sample in samples.items() if cell.site == PROGRAM and cell.case in inputs}
-        checks = {key: failure for key, failure in checks.items() if key[0] == PROGRAM}
-    return Known(Measurements(samples, checks, []), inputs)
-
-
-def conditions(task: TuningTask) -> dict[str, Any]:
-    """The facts of a file that must not differ when it is resumed."""
-    if task.select is None:
-        return {FACT: values_fixed(task.program)}
-    fixed = fixed_choices(task.program, task.select.names, [n for p in task.cases for n, _ in p.params])
-    return {PROGRAM: fixed, "arch": task.chosen.arch, "target": task.chosen.target.value}
 
 
 def elements_of(data: Path) -> int:
@@ -197,11 +144,6 @@ def begun(
                 records.set_fact(key, value)
         service = stack.enter_context(Service(WorkerLink(task.ranks), watchdog=options.watchdog))
         yield Session(task, options, objective, service, known, records, progress, flush, folder, tuple(notes))
-
-
-def flush_of(task: TuningTask, options: TuneOptions) -> int:
-    """Bytes written before each launch of a kernel on a GPU, so that it finds nothing in the caches."""
-    return DEFAULT_FLUSH if task.units and options.flush and task.chosen.target is Target.CUDA else 0
 
 
 # ---- one input after the other --------------------------------------------------------------
@@ -635,11 +577,6 @@ def opened(
             yield Inputs(Prepared(task, library, notes=list(session.notes)), prefetch, session, at_check)
 
 
-def asked_sites(task: TuningTask) -> set[tuple[str, Case]]:
-    """The sites and cases that a run of the task measures."""
-    return {(site, case) for site in task.settings for case in set(task.cases).difference(task.earlier)}
-
-
 def processes(cores_used: bool, ahead: int = AHEAD) -> dict[str, Any]:
     """How set-ups run: during measurements, or between them if what is measured uses the cores: threads of its own, or
     the host's loop of a whole program, which another process would hold up for a few milliseconds."""
@@ -880,96 +817,3 @@ def noises(inputs: Visits, op: str, cases: Sequence[Case]) -> list[float]:
 
 
 # ---- the tuned file --------------------------------------------------------------------------------
-
-
-def open_records(task: TuningTask, output: str | Path, options: TuneOptions, flush: int) -> Records:
-    from datetime import UTC, datetime
-
-    from dagc.store.records import Records  # loads msgspec, sqlite3
-
-    run = Run(
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
-        machine=machine_facts(task.chosen.target.value, task.chosen.arch), ranks=task.ranks, seed=options.seed,
-        strategy=f"tune {options.method or 'as asked'}", seconds=options.cell, revision=revision(task.text.path.parent),
-        version=__version__, options={"flush": flush, "top": options.each, "sizes": [p.text for p in task.cases]},
-    )  # fmt: skip
-    return Records.open(
-        output, program_record(task.program), run, resume=options.resume, other_machine=options.other_machine,
-        tuning=True,
-    )  # fmt: skip
-
-
-def minimise(
-    records: Records | None,
-    measured: Measurements,
-    objective: Objective,
-    again: Collection[tuple[str, Case]] | None,
-) -> list[str]:
-    """Prepare the file for the metrics of an objective, and forget earlier cells that lack them; returns notes.
-
-    `again`: the ops and cases that this run measures to learn from them; None if it only evaluates, which leaves the
-    file its objective. Raises UsageError if the file was tuned for another objective and cells of others lack the
-    metrics: its choosers would be replaced by those of fewer inputs.
-    """
-    names = observed(objective)
-    notes: list[str] = []
-    lacking = [key for key, c in measured.samples.items() if c.times and not {*names} <= c.metrics.keys()]
-    for key in lacking:
-        del measured.samples[key]
-    if records is None:
-        return notes
-    if again is not None:
-        notes = _changed(records, objective, {(op, case) for op, case, _ in lacking}, again)
-        records.set_fact("objective", objective.text)
-    for name in names:
-        records.metric(name, units()[name])
-    return notes
-
-
-def _changed(
-    records: Records, objective: Objective, lacking: set[tuple[str, Case]], again: Collection[tuple[str, Case]]
-) -> list[str]:
-    """A note on the training inputs of a file that lack the metrics of another objective than its own. Raises
-    UsageError if some are not measured `again`."""
-    before = records.tuned().facts
-    lacking = {key for key in lacking if key[1] not in before.tests}
-    if not lacking or before.objective == objective.text:
-        return []
-    lost = {case for op, case in lacking if (op, case) not in again}
-    number = counted(len(lost or {case for _, case in lacking}), "input")
-    what = f"objective {objective.text}: {number} of {records.path}, measured for {before.objective}, without"
-    what = f"{what} {' and '.join(observed(objective))}"
-    if lost:
-        raise UsageError(
-            f"{what}: the choice would be learned anew from the others alone",
-            "name these inputs as well, which measures them again; or drop --objective; or write another file with -o",
-        )
-    return [f"{what}: measured again"]
-
-
-def keep(records: Records, inputs: ChooserInputs, choosers: Mapping[str, Any], measured: bool, calls: int = 0) -> None:
-    """Store the choosers and the conditions under which they are valid. `calls`: number of calls over which a
-    conversion is spread."""
-    task = inputs.ready.task
-    records.set_fact("arch", task.chosen.arch)
-    records.set_fact("calls", calls)
-    records.set_fact("constraints", task.constraints)
-    records.set_fact("gpu", gpu_name(task, inputs.hardware, measured))
-    records.set_fact("target", task.chosen.target.value)
-    for op, samples in inputs.counted.samples.items():
-        records.set_fact(f"counts {op}", samples)
-    for op, chooser in choosers.items():
-        records.set_chooser(op, kernel_chooser_record(chooser, inputs))
-
-
-def kernel_chooser_record(chooser: Any, inputs: ChooserInputs) -> dict[str, Any]:
-    """The record of a chooser: everything needed to rebuild it from the program's text."""
-    uses, fits = inputs.resources_of(chooser.op), inputs.counted.fits.get(chooser.op, {})
-    return {
-        "method": inputs.asked[chooser.op].method, "hardware": inputs.hardware.table(), "registers": uses.registers,
-        "shared": uses.shared, "instructions": uses.instructions.to_json() if uses.instructions else None,
-        "fits": {name: fitted.to_json() for name, fitted in fits.items()},
-        "settings": [s.own for s in chooser.settings], "data": list(chooser.data),
-        "anchors": [{"data": [as_json(v) for v in a.data], "chosen": a.chosen} for a in chooser.anchors],
-        "selector": chooser.selector.to_json() if chooser.selector is not None else None,
-    }  # fmt: skip

@@ -29,25 +29,15 @@ from dagc.stages.options import ExploreOptions, TuneOptions
 from dagc.stages.program import ProgramText
 from dagc.store.results import Results
 from dagc.store.settings import Fixed, Kernels, Origin, kernels_of, open_settings, settings_before
+from dagc.study.build import build, computed_of, resources_of
 from dagc.study.choosers import Asked, ChooserInputs, first_choosers
 from dagc.study.gpu import NOT_COUNTED, hardware_at_hand
 from dagc.study.measure import computed_features, tolerance_between
-from dagc.study.prepare import (
-    DEFAULT_FLUSH,
-    Prepared,
-    TuningTask,
-    at_case,
-    build,
-    computed_of,
-    read_case,
-    repeats_of,
-    resources_of,
-    task_as_given,
-    unbuilt,
-)
+from dagc.study.prepare import DEFAULT_FLUSH, Prepared, at_case, read_case, repeats_of, unbuilt
 from dagc.study.results import GUESS
 from dagc.study.runs import SEARCH, SearchRequest
 from dagc.study.sizes import tune_task
+from dagc.study.task import TuningTask, task_as_given
 from dagc.study.tuned import choosers_of
 
 # ---- settings for a search ------------------------------------------------------------------

@@ -33,9 +33,10 @@ from dagc.measure.service import GIVE_UP, RanksDied, RunnerLibrary, Service, Wor
 from dagc.report.si import seconds as in_units
 from dagc.space import Space
 from dagc.stages.options import Progress
-from dagc.study import prepare as tune_prepare
-from dagc.study.prepare import Prepared, TuningTask
+from dagc.study.cases import volume
+from dagc.study.prepare import AtCase, Prepared, at_case, fitting
 from dagc.study.results import Measurements
+from dagc.study.task import TuningTask
 
 if TYPE_CHECKING:
     from dagc.store.records import Records
@@ -234,7 +235,7 @@ def computed_features(ready: Prepared, names: Sequence[str]) -> None:
         for case, at in ready.at.items():
             values, seconds = features_at(service, ready, case, names)
             at = replace(at, computed=values)
-            ready.at[case] = replace(at, fits=tune_prepare.fitting(ready.task, at))
+            ready.at[case] = replace(at, fits=fitting(ready.task, at))
             slowest = {n: max(slowest[n], seconds.get(n, 0.0)) for n in names}
             service.close(sized_program(ready, case).library)
     ready.notes += [
@@ -379,7 +380,7 @@ class Measuring:
         cases = list(by_case)
         order.shuffle(cases)
         if math.isfinite(self.timing.longest):
-            cases.sort(key=tune_prepare.volume)  # large ones may take too long
+            cases.sort(key=volume)  # large ones may take too long
         for number, case in enumerate(cases):
             failure = self.time_at(case, by_case[case], wrong)
             self.close(case)
@@ -700,13 +701,13 @@ def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_s
     task = ready.task
     cases, wanted = sample_plan(task, ops, sizes, per_size)
 
-    def written(case: Case) -> tuple[Case, tune_prepare.AtCase | str]:
+    def written(case: Case) -> tuple[Case, AtCase | str]:
         try:
-            return case, tune_prepare.at_case(task, case, folder)
+            return case, at_case(task, case, folder)
         except DagcError as error:
             return case, str(error)
 
-    at: dict[Case, tune_prepare.AtCase] = {}
+    at: dict[Case, AtCase] = {}
     with Workers(4) as pool:
         for case, sample in pool.map(written, cases):
             if isinstance(sample, str):

@@ -22,12 +22,15 @@ from dagc.ir.program import DEVICE
 from dagc.lang.lower import parse_with_includes
 from dagc.stages.program import ProgramText
 from dagc.store.settings import values_fixed
+from dagc.study.build import computed_of
 from dagc.study.choosers import Asked, ChooserInputs, final_choosers, select_of
+from dagc.study.files import kernel_chooser_record
 from dagc.study.gpu import NOT_COUNTED
-from dagc.study.inputs import at_before, kernel_chooser_record
-from dagc.study.prepare import Prepared, TuningTask, computed_of, limits_of
+from dagc.study.inputs import at_before
+from dagc.study.prepare import Prepared
 from dagc.study.programs import learned_from
 from dagc.study.results import Measurements, choosable, minimised, paid
+from dagc.study.task import TuningTask, limits_of
 
 if TYPE_CHECKING:
     from dagc.store.tuned import Tuned

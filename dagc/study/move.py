@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from dagc.ir.program import Program
     from dagc.stages.options import TunedFileOptions, TuneOptions
     from dagc.store.tuned import KernelChooser, Tuned
-    from dagc.study.prepare import AtCase, TuningTask
+    from dagc.study.prepare import AtCase
+    from dagc.study.task import TuningTask
 
 Rows = Mapping["Case", tuple[Sequence[float], Mapping[int, float]]]  # features and times of the answers
 WAYS = ("the samples here alone", "the file's times, unscaled", "the file's times, scaled")

@@ -5,29 +5,23 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import as_completed
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dagc.base.children import Workers
-from dagc.base.errors import BuildFailed, DagcError, ProgramError, Severity, UsageError, counted
+from dagc.base.errors import DagcError, UsageError, counted
 from dagc.base.sample import CHECK, Sample
-from dagc.build.mpi import cores
 from dagc.build.toolchain import choose_target
 from dagc.choice.selector import FEWEST, Selector
 from dagc.choice.types import Case, Cell, Samples
 from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.plan import Target
-from dagc.ir.traversal import Row
-from dagc.lab.configurations import open_decisions
 from dagc.lab.engine import SearchOptions, explore
 from dagc.lab.launches import Programs, Timing
-from dagc.lab.plans import METHODS, ProgramSelect, inputs_of, measured, plan_label, program_select
+from dagc.lab.plans import METHODS, inputs_of, measured, program_select
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
 from dagc.measure.metrics import observed, of_results
@@ -35,9 +29,8 @@ from dagc.measure.service import RunnerLibrary
 from dagc.passes import build_graph
 from dagc.setup import read_scalars
 from dagc.setup.prefetch import Job, Prefetch
-from dagc.space import Space
-from dagc.stages.artifacts import build_artifact, proved_plan, write_sources
 from dagc.stages.program import ProgramText
+from dagc.study.build import BuiltProgram, build_plans
 from dagc.study.choosers import Asked, left_out
 from dagc.study.gpu import require_runs
 from dagc.study.inputs import (
@@ -57,19 +50,12 @@ from dagc.study.inputs import (
 )
 from dagc.study.measure import CellStore, WatchedMachine, in_words, timed_again
 from dagc.study.plans import plan_chooser
-from dagc.study.prepare import (
-    TuningTask,
-    cases_asked,
-    check_case,
-    compared_first,
-    single_values,
-)
 from dagc.study.results import Evaluated, Evaluation, KernelResult, Tuning, best_choice, minimised
+from dagc.study.task import TuningTask, legal_plans, plan_values, program_task, selected
 from dagc.study.train import corrected_labels, observed_labels
 from dagc.study.variants import measured_in_full, nothing_evaluated, untrained
 
 if TYPE_CHECKING:
-    from dagc.ir.program import Program, Value
     from dagc.stages.options import Progress, SiteOptions, TuneOptions
     from dagc.store.tuned import Tuned
 
@@ -134,13 +120,12 @@ class PlanCases(Visits):
         self.expect(todo)
         samples = self.known.measured.samples
         needed = [s for s in self.task.plans if any((PROGRAM, p, s) not in samples for p in todo)]
-        self.built, refused = build_programs(self.task, needed, self.folder, self.progress)
+        self.built, refused = build_plans(self.task, needed, self.folder, self.progress)
         if needed and not self.built:
             raise refused[needed[0]]
         for settings, error in refused.items():
-            why = error.first if isinstance(error, BuildFailed) else error.message.splitlines()[0]
             self.wrong.add((PROGRAM, settings))
-            self.keep(self._checked(settings), Sample(failure=f"does not compile: {why}", purpose=CHECK))
+            self.keep(self._checked(settings), Sample(failure=f"does not compile: {error.first}", purpose=CHECK))
         self.limit_time()
 
     def expect(self, cases: Sequence[Case]) -> None:
@@ -219,109 +204,7 @@ def _job(task: TuningTask, together: bool, arrays: Arrays) -> Job:
     return Job(program, task.text.path.parent, 1, task.seed, together or settings is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltProgram:
-    """A runner library, and the traversal to run with it."""
-
-    library: Path
-    rows: tuple[Row, ...]
-
-
-def build_programs(
-    task: TuningTask, settings: Sequence[Choice], folder: Path, progress: Progress | None = None
-) -> tuple[dict[Choice, BuiltProgram], dict[Choice, DagcError]]:
-    """The runner library of each setting, compiled in parallel; and why some have none."""
-    from dagc.emit import rows  # loads jinja2
-
-    def make(setting: Choice) -> BuiltProgram:
-        graph = task.text.graph(setting)
-        first = Space(graph).first()
-        directory = folder / plan_label(setting)
-        plan = proved_plan(graph, first, task.chosen)
-        write_sources(plan, directory, force=True)
-        return BuiltProgram(build_artifact(directory, plan, "runner"), tuple(rows(first)))
-
-    built: dict[Choice, BuiltProgram] = {}
-    refused: dict[Choice, DagcError] = {}
-    with Workers(cores()) as pool:
-        jobs = {pool.submit(make, s): s for s in settings}
-        for job in as_completed(jobs):
-            setting = jobs[job]
-            try:
-                built[setting] = job.result()
-            except DagcError as error:
-                refused[setting] = error
-            if progress is not None:
-                progress(len(built) + len(refused), len(settings), f"compiled {plan_label(setting)}")
-    return built, refused
-
-
 # ---- what is tuned ---------------------------------------------------------------------------------
-
-
-def program_task(text: ProgramText, options: TuneOptions, test: bool = False) -> TuningTask:
-    """Text -> task of whole programs. `-D m=4,8` leaves some values of a decision that the program selects.
-
-    Raises ProgramError and UsageError.
-    """
-    chosen = choose_target(options.target, options.arch)
-    text, _ = text.on(chosen.target)
-    plain = single_values(options.defines)
-    plain_text = text.with_defines(plain)
-    program = plain_text.program()
-    select = program_select(program)
-    assert select is not None
-    several = {n: str(v) for n, v in options.defines.items() if n not in plain}
-    for name, words in several.items():
-        if name not in select.names:
-            raise UsageError(
-                f"-D {name}={words}: give one value", f"only these take several: {', '.join(select.names)}"
-            )
-    values = _values(program, select, several)
-    settings = _legal(plain_text.program, values)
-    default = Choice(tuple((n, program.decision(n)) for n in select.names))
-    cases = cases_asked(plain_text, program, options, test)
-    fixed = {n: v for n, v in plain.items() if n not in select.names}
-    ordered = tuple(sorted(settings, key=lambda s: s != default))
-    check = check_case(program, cases, options.check_at)
-    task = TuningTask(
-        text.with_defines(fixed), chosen, build_graph(program), (), cases, {PROGRAM: ordered}, check, options.seed,
-        select=select,
-    )  # fmt: skip
-    for case in compared_first(cases, options):
-        task.require_same_at(case)
-    return task
-
-
-def selected(task: TuningTask) -> ProgramSelect:
-    """The `select` of a task of whole programs."""
-    assert task.select is not None
-    return task.select
-
-
-def _values(program: Program, select: ProgramSelect, several: Mapping[str, str]) -> dict[str, tuple[Value, ...]]:
-    opened = [f"{n}={several[n]}" if n in several else n for n in select.names]
-    decisions = open_decisions(program, opened, ())
-    return {n: decisions[n] for n in select.names}
-
-
-def _legal(
-    build: Callable[[Mapping[str, Value]], Program], values: Mapping[str, Sequence[Value]]
-) -> tuple[Choice, ...]:
-    """Combinations that every `require` known now allows, in the order of the program."""
-    out: list[Choice] = []
-    reason = ""
-    for combination in product(*values.values()):
-        choice = Choice(tuple(zip(values, combination, strict=True)))
-        try:
-            build(choice)
-        except ProgramError as error:
-            reason = next(d.message for d in error.diagnostics if d.severity is Severity.ERROR)
-        else:
-            out.append(choice)
-    if not out:
-        raise UsageError(f"no setting of {', '.join(values)} is legal: {reason}", "check its `require`s")
-    return tuple(out)
 
 
 # ---- what is learned ----
@@ -401,7 +284,9 @@ def learned_from(merged: Tuned, first: Tuned, text: ProgramText) -> dict[str, An
         if c.site == PROGRAM and c.case not in merged.facts.tests and c.choice not in wrong
     }
     tried, default = {cell.choice for cell in samples}, Choice(tuple((n, program.decision(n)) for n in select.names))
-    settings = sorted((s for s in _legal(text.program, _values(program, select, {})) if s in tried), key=default.__ne__)
+    settings = sorted(
+        (s for s in legal_plans(text.program, plan_values(program, select, {})) if s in tried), key=default.__ne__
+    )
     cases = tuple(sorted({cell.case for cell in samples}))
     chosen = choose_target(merged.facts.target or None, merged.facts.arch or None)
     seed = first.runs[0].seed

@@ -17,7 +17,7 @@ from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.enums import Mode
 from dagc.measure.metrics import units
 from dagc.report import si
-from dagc.study.prepare import TuningTask
+from dagc.study.task import TuningTask
 
 if TYPE_CHECKING:
     from dagc.store.tuned import InputFacts, Tuned

@@ -13,8 +13,8 @@ from dagc.choice.types import MODELS
 from dagc.ir.plan import Target
 from dagc.lab.across import AcrossSizes, OpTimes
 from dagc.stages.options import LimitOptions
+from dagc.study.cases import volume
 from dagc.study.choosers import ChooserInputs
-from dagc.study.prepare import volume
 
 if TYPE_CHECKING:
     from dagc.choice.residual import Learner

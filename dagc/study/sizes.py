@@ -26,6 +26,7 @@ from dagc.lab.launches import Timing
 from dagc.measure.metrics import objective_for, observed, of_results
 from dagc.measure.service import Service, WorkerLink
 from dagc.stages.options import LimitOptions, Progress, TuneOptions, searching
+from dagc.study.build import assumed, build_what_compiles, compiled_resources, computed_of, most_of, of_settings
 from dagc.study.choosers import (
     Asked,
     AtSizes,
@@ -38,6 +39,7 @@ from dagc.study.choosers import (
     line_of,
     methods,
 )
+from dagc.study.files import asked_sites, conditions, flush_of, keep, known_before, minimise, open_records
 from dagc.study.gpu import (
     NOT_COUNTED,
     NOTHING_RAN,
@@ -47,20 +49,8 @@ from dagc.study.gpu import (
     hardware_at_hand,
     unmeasured,
 )
-from dagc.study.inputs import asked_sites, conditions, flush_of, keep, known_before, minimise, open_records
 from dagc.study.measure import Measuring, Recording, Searching, Wanted, computed_features
-from dagc.study.prepare import (
-    Prepared,
-    TuningTask,
-    assumed,
-    build_what_compiles,
-    compiled_resources,
-    computed_of,
-    most_of,
-    of_settings,
-    prepare,
-    unbuilt,
-)
+from dagc.study.prepare import Prepared, prepare, unbuilt
 from dagc.study.results import (
     KernelResult,
     Measurements,
@@ -71,6 +61,7 @@ from dagc.study.results import (
     unchecked,
 )
 from dagc.study.search import guesses, search_of, sureness
+from dagc.study.task import TuningTask
 
 # Of measurements on the CPU: in all, where the user gives no limit; and of a launch, where a size is skipped.
 HOST_SECONDS, HOST_LAUNCH = 60.0, 2.0

@@ -39,13 +39,13 @@ from dagc.study.choosers import (
     line_of,
     methods,
 )
+from dagc.study.files import keep
 from dagc.study.gpu import NOT_COUNTED, hardware_at_hand, require_runs
 from dagc.study.inputs import (
     MANY,
     Inputs,
     Visits,
     failures_at,
-    keep,
     label,
     noise,
     noises,
@@ -55,8 +55,9 @@ from dagc.study.inputs import (
     vector,
 )
 from dagc.study.move import borrowed, home_of, lost_by_move
-from dagc.study.prepare import AtCase, Prepared, TuningTask, another_program, tuning_task
+from dagc.study.prepare import AtCase, Prepared
 from dagc.study.results import Evaluated, Evaluation, Measurements, Tuning, choosable, doubtful
+from dagc.study.task import TuningTask, another_program, tuning_task
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser

@@ -21,7 +21,7 @@ from dagc.choice.legal import legal_settings, units
 from dagc.choice.types import Unit
 from dagc.ir.choice import Choice
 from dagc.store.tuned import load_tuned
-from dagc.study.prepare import cases_of
+from dagc.study.cases import cases_of
 from tests.emit.build import graph
 from tests.measure.conftest import needs_mpi
 

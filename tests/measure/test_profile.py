@@ -96,10 +96,12 @@ def test_counters_of_a_kernel(tmp_path):
     if find_ncu() is None:
         pytest.skip("no ncu on this machine")
     from dagc.study import measure as tune_measure
-    from dagc.study import prepare as tune_prepare
+    from dagc.study.build import build
+    from dagc.study.prepare import Prepared
+    from dagc.study.task import tuning_task
 
-    made = tune_prepare.tuning_task(api.read(SAMPLE), sizes="NI=NJ=64,128 NK=96", target="cuda")
-    ready = tune_prepare.Prepared(made, tune_prepare.build(made, tmp_path), {})
+    made = tuning_task(api.read(SAMPLE), sizes="NI=NJ=64,128 NK=96", target="cuda")
+    ready = Prepared(made, build(made, tmp_path), {})
     try:
         samples = list(tune_measure.collect(ready, tmp_path, ("gemm",), 3, 4))
     except MissingTool as error:

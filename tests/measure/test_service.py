@@ -13,7 +13,8 @@ from dagc.ir.choice import Choice
 from dagc.lab.launches import Launches, SizedProgram, Timing, verify
 from dagc.measure.service import GIVE_UP, Deaths, RanksDied, Service, WorkerLink
 from dagc.study.measure import sized_program
-from dagc.study.prepare import prepare, tuning_task
+from dagc.study.prepare import prepare
+from dagc.study.task import tuning_task
 from tests.tune.programs import write_fill
 
 FAULTS = """

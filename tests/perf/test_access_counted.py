@@ -21,8 +21,8 @@ from dagc.perf.evaluate import evaluate_all
 from dagc.perf.geometry import read_accesses
 from dagc.perf.hardware import load_hardware
 from dagc.perf.volume import calibration_of, volume_program
-from dagc.study import prepare as tune_prepare
-from dagc.study.prepare import resources_of
+from dagc.study.build import resources_of
+from dagc.study.task import tuning_task
 
 ROOT = Path(__file__).parents[2]
 COUNTERS = ROOT / "benchmarks" / "results" / "2026-11-21-h200-tune" / "counters.csv.xz"
@@ -83,9 +83,7 @@ def test_loads_for_each_store_as_the_gpu_counted_them(counted, name):
 @pytest.mark.parametrize("program", ["gemm", "corr"])
 def test_instructions_of_a_warp_as_the_gpu_counted_them(counted, program, tmp_path):
     """As nvcc compiles them for the architecture that was counted; the text alone has 0.15 to 1.06 of them."""
-    made = tune_prepare.tuning_task(
-        api.read(ROOT / "samples" / "polybench" / f"{program}.dag"), target="cuda", arch="sm_90"
-    )
+    made = tuning_task(api.read(ROOT / "samples" / "polybench" / f"{program}.dag"), target="cuda", arch="sm_90")
     taken = resources_of(made, tmp_path)
     for unit in made.units:
         ratios = of_warps(made.graph, unit.op, taken[unit.op], counted[program, unit.op])

@@ -13,8 +13,7 @@ from dagc.choice.types import Case
 from dagc.ir.program import Program
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import read
-from dagc.study.cases import Draws
-from dagc.study.prepare import cases_asked
+from dagc.study.cases import Draws, cases_asked
 
 TEXT = '''program drawn
 PARAMS

@@ -16,9 +16,9 @@ from dagc.ir.program import KernelOp
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
-from dagc.study import prepare as tune_prepare
 from dagc.study.measure import results_agree
 from dagc.study.results import Tuning, choosable
+from dagc.study.task import tuning_task
 from tests.tune.programs import write_fill
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
@@ -141,7 +141,7 @@ def test_a_default_that_is_wrong_at_a_larger_size_only_is_suspected(tune: Tune) 
 
 def test_a_size_at_which_every_setting_fails_is_no_setting_s_failure(tmp_path: Path) -> None:
     """As where a kernel faults on a GPU whatever its block."""
-    made = tune_prepare.tuning_task(api.read(write_fill(tmp_path, BLOCKS, "y[i] = i;")), target="host")
+    made = tuning_task(api.read(write_fill(tmp_path, BLOCKS, "y[i] = i;")), target="host")
     settings, cases = made.settings["fill"], [Case.of({"N": n}) for n in (100, 300)]
     samples = {Cell("fill", cases[0], s): Sample.of((1.0, 1.1)) for s in settings[:2]}
     samples |= {Cell("fill", cases[1], s): Sample(failure="launch failed") for s in settings[:2]}
@@ -155,7 +155,7 @@ def test_a_size_at_which_every_setting_fails_is_no_setting_s_failure(tmp_path: P
     assert [note.split(", ")[0] for note in notes] == ["fill 32: never chosen", "fill 64: never chosen"]
     path = write_fill(tmp_path, BLOCKS, "y[i] += i;")  # launched again, it reads what it wrote
     path.write_text(path.read_text().replace("y: out", "y: inout").replace("f32[n] out", "f32[n] inout"))
-    again = tune_prepare.tuning_task(api.read(path), target="host")
+    again = tuning_task(api.read(path), target="host")
     *_, note = choosable(again, checks, samples)[1]
     assert note.startswith("fill failed only when it was timed: its launches follow each other, each on what the last")
     assert choosable(again, {("fill", s): "wrong" for s in settings}, samples)[1] == [*notes, NONE_RIGHT]

@@ -18,7 +18,7 @@ from dagc.recipes.tune import tune
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
 from dagc.study import measure as tune_measure
-from dagc.study import prepare as tune_prepare
+from dagc.study.task import tuning_task
 from dagc.study.tuned import choosers_of
 from tests.tune.oracle import ROOT
 from tests.tune.programs import stored_chooser
@@ -58,9 +58,7 @@ def test_settings_have_every_number_of_lanes() -> None:
 
 
 def test_the_plan_counts_the_named_ops_only() -> None:
-    made = tune_prepare.tuning_task(
-        api.read(ROOT / "samples" / "polybench" / "2mm.dag"), sizes="NI=NJ=NK=NL=64,128", target="host"
-    )
+    made = tuning_task(api.read(ROOT / "samples" / "polybench" / "2mm.dag"), sizes="NI=NJ=NK=NL=64,128", target="host")
     _, wanted = tune_measure.sample_plan(made, ("d",), 3, 4)
     assert [w.op for w in wanted] == ["d"] * 3
     assert all(len(w.settings) == 4 for w in wanted)

@@ -13,8 +13,8 @@ from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import read
 from dagc.store.tuned import load_tuned
-from dagc.study import prepare as tune_prepare
 from dagc.study import sizes
+from dagc.study.task import tuning_task
 from tests.tune.programs import FILL_PY, write_fill
 from tests.tune.test_variants import CPU, CPU_PY
 
@@ -52,7 +52,7 @@ def test_variants_still_run_on_the_cpu(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("dagc.build.toolchain.gpus", lambda: ())
     (tmp_path / "total.dag").write_text(CPU)
     (tmp_path / "total.py").write_text(CPU_PY)
-    assert tune_prepare.tuning_task(read(tmp_path / "total.dag")).chosen.target is Target.HOST
+    assert tuning_task(read(tmp_path / "total.dag")).chosen.target is Target.HOST
 
 
 def test_a_size_with_long_launches_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import read, run_setup
 from dagc.store.tuned import load_tuned
-from dagc.study.prepare import tuning_task
+from dagc.study.task import tuning_task
 
 mpi = find_mpi()
 pytestmark = [

@@ -13,8 +13,8 @@ from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
 from dagc.study import gpu as tune_gpu
-from dagc.study import prepare as tune_prepare
-from dagc.study.prepare import resources_of
+from dagc.study.build import resources_of
+from dagc.study.task import tuning_task
 from tests.tune.programs import write_fill
 from tests.tune.test_inputs import SETUP, TEXT
 
@@ -44,7 +44,7 @@ def test_nothing_is_measured_on_another_gpu(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_file_is_of_the_gpu_that_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagc.build.toolchain.gpus", lambda: (H100,))
-    made = tune_prepare.tuning_task(api.read(write_fill(tmp_path, "tune bx in {32, 64}")), target="cuda", arch="sm_90")
+    made = tuning_task(api.read(write_fill(tmp_path, "tune bx in {32, 64}")), target="cuda", arch="sm_90")
     hardware, notes = tune_gpu.hardware_at_hand(made, "h200")
     assert not notes
     assert tune_gpu.gpu_name(made, hardware, measured=True) == "NVIDIA H100 PCIe"
@@ -78,12 +78,10 @@ def test_resources_are_of_the_kernel_and_of_no_other_whose_name_begins_alike(tmp
     other = other.replace("piece in {64, 8}", "piece in {128}")
     text = text.replace("dag {", f"{other}array z : f32[n] out\ndag {{ b : gpu fill_b(z, n);")
     program.write_text(text)
-    made = tune_prepare.tuning_task(api.read(program), target="cuda", arch="sm_90")
+    made = tuning_task(api.read(program), target="cuda", arch="sm_90")
     taken = resources_of(made, tmp_path / "r")
     assert {op: found.shared for op, found in taken.items()} == {"fill": 256, "b": 512}
-    only = resources_of(
-        tune_prepare.tuning_task(api.read(program, {"fill.piece": "64"}), target="cuda", arch="sm_90"), tmp_path
-    )
+    only = resources_of(tuning_task(api.read(program, {"fill.piece": "64"}), target="cuda", arch="sm_90"), tmp_path)
     assert only["fill"].instructions == taken["fill"].instructions
 
 

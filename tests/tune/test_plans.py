@@ -30,7 +30,8 @@ from dagc.stages.artifacts import enqueued_of
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import read
 from dagc.store.tuned import load_tuned
-from dagc.study.programs import learn, program_task
+from dagc.study.programs import learn
+from dagc.study.task import program_task
 from tests.emit.build import graph_of
 from tests.measure.conftest import can_run
 from tests.precompiled import use_for_libraries

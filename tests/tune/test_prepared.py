@@ -36,7 +36,8 @@ from dagc.space import Space
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
 from dagc.study.measure import sized_program
-from dagc.study.prepare import prepare, tuning_task
+from dagc.study.prepare import prepare
+from dagc.study.task import tuning_task
 from tests.emit.test_prepare import PREPARED
 from tests.precompiled import precompiled_flags
 from tests.tune.programs import write_sums

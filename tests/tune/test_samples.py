@@ -19,8 +19,8 @@ from dagc.stages.options import TuneOptions
 from dagc.stages.program import read
 from dagc.store.tuned import Tuned, load_tuned
 from dagc.study.move import losses_of
-from dagc.study.prepare import compiled_part
 from dagc.study.results import Tuning
+from dagc.study.task import compiled_part
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 

@@ -14,8 +14,9 @@ from dagc.perf.hardware import load_hardware
 from dagc.stages.program import read
 from dagc.study.choosers import ChooserInputs, alike, asked_of, final_choosers
 from dagc.study.gpu import NOT_COUNTED
-from dagc.study.prepare import AtCase, Prepared, tuning_task
+from dagc.study.prepare import AtCase, Prepared
 from dagc.study.results import Measurements
+from dagc.study.task import tuning_task
 from dagc.study.train import Training, train
 from tests.emit.build import ROOT
 
