@@ -11,12 +11,11 @@ import pytest
 
 from dagc import api
 from dagc.base.resources import files_below, resource
-from dagc.cli.main import main
+from tests.cli.command import ROOT, dagc, good, refused
 
 
-def test_what_it_writes_is_without_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["init", "solver"]) == 0
+def test_what_it_writes_is_without_findings(tmp_path: Path) -> None:
+    good("init", "solver", cwd=tmp_path)
     folder = tmp_path / "solver"
     assert sorted(file.name for file in folder.iterdir()) == ["README.md", "solver.dag", "solver.py"]
     assert all("PROGRAM" not in file.read_text() for file in folder.iterdir())
@@ -34,19 +33,16 @@ def test_what_it_writes_is_without_findings(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.mpi
 @pytest.mark.usefixtures("unoptimised")
-def test_it_runs_and_is_explored_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_runs_and_is_explored_at_once(tmp_path: Path) -> None:
     """With the commands that it prints, but for fewer configurations and measurements."""
-    monkeypatch.chdir(tmp_path)
-    assert main(["init", "solver"]) == 0
-    assert "dagc compile solver/solver.dag --run -n 4" in capsys.readouterr().out
-    few = ["-D", "cells=1000", "--target", "host", "--quiet"]
-    assert main(["compile", "solver/solver.dag", "--run", "-n", "4", "--repeats", "2", "-o", "out", *few]) == 0
-    assert "results agree with the reference" in capsys.readouterr().out
-    command = ["explore", "solver/solver.dag", "-n", "4", "--budget", "3", "--confirm", "1", "--repeats", "1"]
-    assert main([*command, "--transport", "peer", "-o", "solver/results.db", "--no-trace", *few]) == 0
-    assert "best " in capsys.readouterr().out
+    assert "dagc compile solver/solver.dag --run -n 4" in good("init", "solver", cwd=tmp_path)
+    few = ("-D", "cells=1000", "--target", "host")
+    run = ("--run", "-n", "4", "--repeats", "2", "-o", "out")
+    assert "results agree with the reference" in good("compile", "solver/solver.dag", *run, *few, cwd=tmp_path)
+    search = ("-n", "4", "--budget", "3", "--confirm", "1", "--repeats", "1", "--transport", "peer", "--no-trace")
+    done = dagc("explore", "solver/solver.dag", *search, "-o", "solver/results.db", "--quiet", *few, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "best " in done.stdout
 
 
 def test_what_pip_compiled_is_not_copied(tmp_path: Path) -> None:
@@ -57,14 +53,12 @@ def test_what_pip_compiled_is_not_copied(tmp_path: Path) -> None:
     assert files_below(installed) == files_below(resource("templates/init"))
 
 
-def test_a_sample_is_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sample_is_copied(tmp_path: Path) -> None:
     """With all its files, folders of code included; an unknown one is refused, with the names of those that exist."""
-    monkeypatch.chdir(tmp_path)
-    root = Path(__file__).parents[1] / "samples"
+    root = ROOT / "samples"
     for name in ("heat", "port"):
-        assert main(["init", f"my {name}", "--from", name]) == 0
+        said = good("init", f"my {name}", "--from", name, cwd=tmp_path)
+        assert name != "heat" or "dagc compile 'my heat/heat.dag' --run" in said
         copied = {
             f.relative_to(tmp_path / f"my {name}"): f.read_bytes() for f in (tmp_path / f"my {name}").rglob("*.*")
         }
@@ -72,10 +66,9 @@ def test_a_sample_is_copied(
             f.relative_to(root / name): f.read_bytes() for f in (root / name).rglob("*.*") if f.suffix != ".pyc"
         }
         assert api.check(tmp_path / f"my {name}/{name}.dag").errors == 0
-    assert "dagc compile 'my heat/heat.dag' --run" in capsys.readouterr().out
     for wrong in ("none", "../samples/heat", ""):
-        assert main(["init", "other", "--from", wrong]) == 2
-        assert "choose from bfs, cg, corr, detectors, gemm, gnn, grid2d, halo3d, heat" in capsys.readouterr().err
+        names = "choose from bfs, cg, corr, detectors, gemm, gnn, grid2d, halo3d, heat"
+        assert names in refused("init", "other", "--from", wrong, cwd=tmp_path)
     assert not (tmp_path / "other").exists()
 
 
@@ -99,16 +92,12 @@ def test_a_sample_is_copied(
         ("random", "would hide Python's module"),
     ],
 )
-def test_a_name_that_cannot_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, said: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_name_that_is_taken_or_reserved_is_refused(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "solver").mkdir()
     (tmp_path / "file").write_text("mine")
     (tmp_path / "alias").symlink_to("nowhere")
     before = sorted(os.listdir(tmp_path))
-    assert main(["init", name]) == 2
-    error = capsys.readouterr().err
+    error = refused("init", name, cwd=tmp_path)
     assert said in error
     assert "help: " in error
     assert "\x1b" not in error
