@@ -129,7 +129,7 @@ def test_among_variants_the_default_is_taken_where_the_selector_is_unsure_or_far
     ]
     unsure = replace(made, selector=replace(near, least_sure=0.7))
     assert unsure.decide({"n": 100.0}) == (0, Reason.UNSURE)
-    blocks = Site(SiteKind.LAUNCH, "y", tuple((("bx", 32 << k),) for k in range(3)))
+    blocks = Site(SiteKind.LAUNCH, "y", tuple(Choice.at("y", [("bx", 32 << k)]) for k in range(3)))
     assert replace(made, site=blocks).decide({"n": 15.0}) == (1, Reason.CHOSEN), "launch settings"
     assert made.order({"n": 100.0}) == (1, 0, 2), "2 is never given by the neighbours"
     assert unsure.order({"n": 100.0}) == (0, 1, 2), "not asked"
