@@ -36,7 +36,7 @@ from dagc.report import si
 from dagc.report.display import Display, warn
 from dagc.space.loops import waits_between
 from dagc.space.proof import Prover, prune
-from dagc.stages.options import ExploreOptions, StrategyOptions
+from dagc.stages.options import EarlierOptions, ExploreOptions, StrategyOptions
 from dagc.stages.program import ProgramText, read
 from dagc.store.results import (
     Implementation,
@@ -495,7 +495,7 @@ def _noise_floor(request: SearchRequest, machine: LiveMachine, records: Records)
     return noise
 
 
-def _of_earlier_runs(output: Path, records: Records, run: Run, options: ExploreOptions) -> list[str]:
+def _of_earlier_runs(output: Path, records: Records, run: Run, options: EarlierOptions) -> list[str]:
     """In what the arrays of earlier runs differ, and what the last one died of."""
     notes = _other_arrays(output, records.results().runs, run) if options.data is None else []
     if (died := records.under_way) is not None:

@@ -27,7 +27,7 @@ from dagc.study.runs import program_record, revision
 from dagc.study.task import TuningTask
 
 if TYPE_CHECKING:
-    from dagc.stages.options import TuneOptions
+    from dagc.stages.options import CellOptions, TuneOptions
     from dagc.store.records import Records
     from dagc.store.tuned import InputFacts
 
@@ -70,7 +70,7 @@ def conditions(task: TuningTask) -> dict[str, Any]:
     return {PROGRAM: fixed, "arch": task.chosen.arch, "target": task.chosen.target.value}
 
 
-def flush_of(task: TuningTask, options: TuneOptions) -> int:
+def flush_of(task: TuningTask, options: CellOptions) -> int:
     """Bytes written before each launch of a kernel on a GPU, so that it finds nothing in the caches."""
     return DEFAULT_FLUSH if task.units and options.flush and task.chosen.target is Target.CUDA else 0
 
