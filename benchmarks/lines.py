@@ -36,9 +36,9 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "performance models as rational programs": ("perf/*", "choice/terms.py", "choice/models.py", "choice/collect.py"),
     "selectors: learners and their C": ("choice/learners/*", "choice/nodes.py", "choice/trends.py"),
     "fewer labels (`--active`, `--incremental`)": ("study/sampling.py",),
-    "devices: ops placed together": ("choice/placement.py",),
+    "devices: ops placed together": ("choice/placement.py", "study/placed.py"),
     "tuning over inputs, evaluation": (
-        "study/inputs.py", "study/variants.py", "study/move.py", "study/report.py",
+        "study/inputs.py", "study/variants.py", "study/evaluate.py", "study/move.py", "study/report.py",
         "study/cases.py", "study/judge.py", "report/variants.py",
     ),
     "tuning of whole programs": ("study/programs.py", "study/plans.py", "lab/plans.py"),

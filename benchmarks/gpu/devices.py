@@ -46,7 +46,8 @@ from dagc.recipes import tune as recipes
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import Tuned, load_tuned
 from dagc.study.judge import Figures, judge
-from dagc.study.sampling import Sampling, trained
+from dagc.study.sampling import Sampling
+from dagc.study.train import trained
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -142,7 +143,7 @@ def write_table(table: Table, path: Path) -> None:
 
 
 def figures_of(table: Table, method: str, train: Sequence[int], test: Sequence[int]) -> tuple[Figures, list[int]]:
-    selector = trained(table.features, table.vectors, {i: table.times[i] for i in train}, method, 0, NOISE)
+    selector = trained(table.training(train), method)
     said = [selector.choose(table.vectors[i]) if selector is not None else 0 for i in test]
     names, times = [table.inputs[i] for i in test], [table.times[i] for i in test]
     return judge(names, times, said, 0, NOISE).all, said

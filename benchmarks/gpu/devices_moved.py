@@ -13,47 +13,45 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.gpu.devices import KERNELS, with_later, without
 from benchmarks.tune.variants import NOISE, Table, read_table
-from dagc.study.judge import Figures, judge
-from dagc.study.move import losses_of, ratios_of
-from dagc.study.sampling import trained
+from dagc.choice.types import Case
+from dagc.study.judge import Figures, judged_at
+from dagc.study.move import losses_of, ratios_of, scaled
+from dagc.study.train import TrainingTable, trained
 
-Row = tuple[Sequence[float], Mapping[int, float]]
 
-
-def rows_of(table: Table, variants: Sequence[str]) -> dict[str, Row]:
-    """By input; times by the place of the variant in `variants`."""
+def rows_of(table: Table, variants: Sequence[str]) -> TrainingTable:
+    """Times by the place of the variant in `variants`."""
     place = {i: variants.index(v) for i, v in enumerate(table.variants)}
-    return {
-        name: (x, {place[a]: t for a, t in at.items()})
-        for name, x, at in zip(table.inputs, table.vectors, table.times, strict=True)
-    }
+    known = table.training(range(len(table.inputs)))
+    rows = (
+        replace(row, case=Case.of({"input": name}), times={place[a]: t for a, t in row.times.items()})
+        for name, row in zip(table.inputs, known.rows, strict=True)
+    )
+    return replace(known, rows=tuple(rows))
 
 
-def judged(table: Table, taught: Mapping[str, Row], test: Mapping[str, Row], method: str) -> Figures:
-    vectors, times = [x for x, _ in taught.values()], dict(enumerate(at for _, at in taught.values()))
-    selector = trained(table.features, vectors, times, method, 0, NOISE)
-    said = [selector.order(x) if selector is not None else 0 for x, _ in test.values()]
-    return judge(list(test), [at for _, at in test.values()], said, 0, NOISE).all
+def judged(taught: TrainingTable, test: TrainingTable, method: str) -> Figures:
+    selector = trained(taught, method)
+    said = [selector.order(x) if selector is not None else 0 for x in test.features]
+    return judged_at(test, said, 0, NOISE).all
 
 
-def moved(table: Table, theirs: Mapping[str, Row], ours: Mapping[str, Row], method: str, seed: int) -> dict[str, Row]:
+def moved(theirs: TrainingTable, ours: TrainingTable, method: str, seed: int) -> TrainingTable:
     """What is learned from."""
-    if not ours:
-        return dict(theirs)
-    losses = losses_of(method, table.features, ours, theirs, NOISE, seed)
+    if not ours.rows:
+        return theirs
+    losses = losses_of(method, ours, theirs, seed)
     way = min(range(len(losses)), key=lambda n: losses[n])
-    ratios = ratios_of(ours, theirs) if way == 2 else {}
-    more = {
-        p: (x, {a: t * ratios.get(a, ratios.get(-1, 1.0)) for a, t in at.items()})
-        for p, (x, at) in theirs.items()
-        if way and p not in ours
-    }
-    return {**more, **ours}
+    measured = {row.case for row in ours.rows}
+    others = replace(theirs, rows=tuple(row for row in theirs.rows if way and row.case not in measured))
+    more = scaled(others, ratios_of(ours, theirs) if way == 2 else {})
+    return replace(ours, rows=(*more.rows, *ours.rows))
 
 
 def main() -> None:
@@ -73,11 +71,12 @@ def main() -> None:
         for few in map(int, args.few.split(",")):
             found: dict[str, list[Figures]] = {"moved": [], "alone": []}
             for seed in range(args.seeds if few else 1):
-                order = random.Random(f"{seed} few").sample(sorted(every), len(every))
-                ours, test = {p: every[p] for p in order[:few]}, {p: every[p] for p in order[few:]}
-                found["moved"].append(judged(here, moved(home, theirs, ours, args.method, seed), test, args.method))
+                by_name = sorted(range(len(every.rows)), key=lambda i: here.inputs[i])
+                order = random.Random(f"{seed} few").sample(by_name, len(by_name))
+                ours, test = every.only(order[:few]), every.only(order[few:])
+                found["moved"].append(judged(moved(theirs, ours, args.method, seed), test, args.method))
                 if few:
-                    found["alone"].append(judged(here, ours, test, args.method))
+                    found["alone"].append(judged(ours, test, args.method))
             for way, figures in found.items():
                 if figures:
                     lost, ideal = (100 * statistics.fmean(getattr(f, k) for f in figures) for k in ("regret", "ideal"))

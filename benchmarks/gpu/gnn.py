@@ -54,9 +54,9 @@ from dagc.space import Space
 from dagc.stages.artifacts import OpenChoices, build_artifact, compile_traversal
 from dagc.stages.options import CompileOptions
 from dagc.stages.program import read
+from dagc.study.placed import transfers_here
 from dagc.study.runs import revision
-from dagc.study.train import Training, train
-from dagc.study.variants import transfers_here
+from dagc.study.train import TrainingTable, train
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ("gcn", "sage")
@@ -290,8 +290,7 @@ def trained(records: Sequence[Mapping[str, Any]], model: str, exist: Sequence[st
         {label: mean(at[v] for at in same) for label, v in enumerate(exist) if all(v in at for at in same)}
         for same in found.values()
     )
-    intervals = tuple(tuple((t, t, t) for t in at.values()) for at in times)
-    return train("cost", names, Training(tuple(found), times, intervals))
+    return train("cost", TrainingTable.of(names, list(found), times))
 
 
 def measured(network: Network, selector: Selector, transfers: Transfers, random: Random) -> dict[str, Any]:

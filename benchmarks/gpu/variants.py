@@ -37,8 +37,8 @@ from dagc.stages.options import TuneOptions
 from dagc.stages.program import load
 from dagc.store.tuned import InputFacts, ProgramChooser, Tuned, load_tuned
 from dagc.study.judge import Figures, Judged, Times, judge, pays_after
-from dagc.study.sampling import Strategy, trained
-from dagc.study.train import noise_of_best
+from dagc.study.sampling import Strategy
+from dagc.study.train import TrainingTable, noise_of_best, trained
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = {
@@ -186,10 +186,8 @@ def _row(
 def judged_by(table: Table, method: str, seed: int) -> tuple[Judged, float]:
     """Judged at the test inputs (at the training inputs where there are none), and the seconds of training."""
     began = time.monotonic()
-    selector = trained(
-        table.features, [r.vector for r in table.train], {i: r.times for i, r in enumerate(table.train)}, method, seed,
-        table.tolerance,
-    )  # fmt: skip
+    vectors, times = [r.vector for r in table.train], [r.times for r in table.train]
+    selector = trained(TrainingTable.of(table.features, vectors, times, table.tolerance), method, seed)
     took = time.monotonic() - began
     rows = table.test or table.train
     chosen = [

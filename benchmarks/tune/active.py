@@ -23,7 +23,8 @@ from pathlib import Path
 
 from benchmarks.tune.variants import NOISE, Table, read_table, tuned_tables
 from dagc.study.judge import Figures, judge
-from dagc.study.sampling import Sampling, guide, trained, uncertain
+from dagc.study.sampling import Sampling, guide, uncertain
+from dagc.study.train import trained
 
 STRATEGIES = ("active", "bvsb", "random")
 
@@ -60,9 +61,7 @@ class Split:
 
 
 def judged(table: Table, split: Split, labelled: Sequence[int], method: str) -> Figures:
-    selector = trained(
-        table.features, table.vectors, {i: table.times[i] for i in labelled}, method, 0, NOISE
-    )  # fmt: skip
+    selector = trained(table.training(labelled), method)
     said = [selector.choose(table.vectors[i]) if selector is not None else 0 for i in split.test]
     return judge([""] * len(said), [table.times[i] for i in split.test], said, 0, NOISE).all
 
@@ -90,7 +89,7 @@ def next_batch(
 
         batch = uncertain(guides, next_ones, lambda i: table.vectors[i], size, margin)
         return batch.inputs, batch.looked
-    selector = trained(table.features, table.vectors, {i: table.times[i] for i in labelled}, method, 0, NOISE)
+    selector = trained(table.training(labelled), method)
     if selector is None:
         return left[:size], 0
     gap = {}

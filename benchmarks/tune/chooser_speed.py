@@ -31,7 +31,7 @@ from dagc.choice.models import unit_chooser
 from dagc.choice.selector import c_head
 from dagc.perf.evaluate import PartialEvaluator
 from dagc.perf.hardware import load_hardware
-from dagc.study.train import merged, train
+from dagc.study.train import train
 
 FLAGS = ("-std=c99", "-O3", "-ffp-contract=off")
 SAMPLES = Path(__file__).parents[2] / "samples" / "polybench"
@@ -90,16 +90,16 @@ double {function}_probe(const double* rows, int count, int rounds) {{
 def selectors(path: Path) -> None:
     """A line for each learned method: how long it takes to train, and to answer."""
     table = read_table(path)
-    known = merged(table.vectors, table.times, [[(0.99, 1.0, 1.01)]] * len(table.times))
-    print(f"{table.name}: {len(known.sizes)} inputs, {len(table.features)} features, {len(table.variants)} variants")
+    known = table.training(range(len(table.times))).merged
+    print(f"{table.name}: {len(known.rows)} inputs, {len(table.features)} features, {len(table.variants)} variants")
     print(f"{'method':8} {'train s':>8} {'C kB':>6} {'answer ns':>10}")
-    order = np.random.default_rng(1).integers(0, len(known.sizes), MIXED)  # a branch that is foreseen costs nothing
-    mixed = np.array(known.sizes)[order]
+    order = np.random.default_rng(1).integers(0, len(known.rows), MIXED)  # a branch that is foreseen costs nothing
+    mixed = np.array(known.features)[order]
     rows = np.ascontiguousarray(mixed).ctypes.data_as(ctypes.POINTER(ctypes.c_double))
     with tempfile.TemporaryDirectory() as folder:
         for method in LEARNED:
             start = time.process_time()
-            selector = train(method, table.features, known)
+            selector = train(method, known)
             took, text = time.process_time() - start, selector.c_text("ask")
             source, library = Path(folder) / f"{method}.c", Path(folder) / f"{method}.so"
             probe = "#include <time.h>\n" + ASK.format(function="ask", features=len(table.features))

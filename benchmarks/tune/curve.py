@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from dagc.choice.selector import FEWEST, Selector
 from dagc.study.judge import Asked, Times, judge
-from dagc.study.sampling import Strategy, Vectors, next_after, trained
+from dagc.study.sampling import Strategy, Vectors, next_after
+from dagc.study.train import TrainingTable, trained
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +54,26 @@ def curve(
     `next_input`.
     """
     asked, truth = test if test is not None else (vectors, times)
+    table = TrainingTable.of(names, vectors, times, tolerance)
 
     def percent(selector: Selector | None) -> float:
         return judge([""] * len(asked), truth, [_choose(selector, x, default) for x in asked], default).all.percent
 
     def replay(seed: int) -> tuple[float, ...]:
-        labelled: dict[int, Times] = {}
+        labelled: list[int] = []
         out: list[float] = []
         selector = None
         while len(labelled) < steps:
-            number = next_after(vectors, labelled, selector, seed, strategy)
+            number = next_after(table, labelled, selector, seed, strategy)
             if number is None:
                 break
-            labelled[number] = times[number]
+            labelled.append(number)
             if len(labelled) >= FEWEST:
-                selector = trained(names, vectors, labelled, method, seed, tolerance)
+                selector = trained(table.only(labelled), method, seed)
                 out.append(percent(selector))
         return tuple(out)
 
-    full = percent(trained(names, vectors, dict(enumerate(times)), method, 0, tolerance))
+    full = percent(trained(table, method))
     return LearningCurve(strategy, FEWEST, tuple(map(replay, seeds)), full)
 
 

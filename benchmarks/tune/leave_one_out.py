@@ -25,7 +25,7 @@ from dagc.choice.legal import units
 from dagc.choice.methods import LEARNED, fit
 from dagc.choice.types import Case
 from dagc.study.choosers import select_of
-from dagc.study.train import merged, observed_labels, tolerance_of, train
+from dagc.study.train import TrainingTable, observed_labels, tolerance_of, train
 
 ROOT = Path(__file__).parents[2]
 OVERRULED, OBSERVED = ", or the model where it gains 5 %", ", the fastest as labels"
@@ -67,7 +67,7 @@ def rows_of(kernel: Kernel, cells: list[OracleCell], methods: Sequence[str]) -> 
         seen = [p for p in kernel.times if p != here]
         labelled = [{index[s]: t for s, t in kernel.times[p].items()} for p in seen]
         noise = [[(c.low, c.seconds, c.high) for c in cells if c.case == p] for p in seen]
-        known = merged([sizes_of(p) for p in seen], labelled, noise)
+        known = TrainingTable.of(data, [sizes_of(p) for p in seen], labelled, noise).merged
         nearest = kernel.remade([(scalars(p), best(kernel.times[p], kernel.times[p])) for p in seen])
         chosen = {
             "default block": 0,
@@ -76,10 +76,10 @@ def rows_of(kernel: Kernel, cells: list[OracleCell], methods: Sequence[str]) -> 
             "nearest" + OVERRULED: nearest.choose(scalars(here)),
         }
         for method in methods:
-            found = train(method, data, known).choose(sizes_of(here))
+            found = train(method, known).choose(sizes_of(here))
             chosen[method] = found
             chosen[method + OVERRULED] = _overruled(kernel, here, found)
-            chosen[method + OBSERVED] = fit(method, data, known.sizes, observed_labels(known.times)).choose(
+            chosen[method + OBSERVED] = fit(method, data, known.features, observed_labels(known.times)).choose(
                 sizes_of(here)
             )
         least = min(at.values())

@@ -22,7 +22,7 @@ from dagc.choice.learners.tree import TreeSelector
 from dagc.ir.program import CodeText, Feature, KernelOp
 from dagc.ir.sym import free
 from dagc.stages.program import load
-from dagc.study.sampling import trained
+from dagc.study.train import TrainingTable, trained
 
 
 def named(node: nodes.Node) -> Iterator[int]:
@@ -57,9 +57,8 @@ def line(title: str, seconds: Sequence[float], default: Sequence[float]) -> str:
 
 
 def report(table: Table, known: Mapping[str, Feature]) -> list[str]:
-    times = {i: row.times for i, row in enumerate(table.train)}
-    vectors = [row.vector for row in table.train]
-    selector = trained(table.features, vectors, times, "tree", 0, table.tolerance)
+    times, vectors = [row.times for row in table.train], [row.vector for row in table.train]
+    selector = trained(TrainingTable.of(table.features, vectors, times, table.tolerance), "tree")
     assert isinstance(selector, TreeSelector)
     needs = [code_features(name, known) for name in selector.data]
     rows = (*table.train, *table.test)

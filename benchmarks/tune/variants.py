@@ -25,7 +25,7 @@ import lzma
 import math
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -36,17 +36,16 @@ from dagc.base.errors import UsageError
 from dagc.choice.feature import SelectorFeature
 from dagc.choice.methods import LEARNED
 from dagc.choice.selector import compile_together
-from dagc.choice.types import Case
 from dagc.ir.choice import PROGRAM
 from dagc.ir.program import CodeText, Program
 from dagc.ir.sym import Var, free
 from dagc.stages.program import load
 from dagc.store.tuned import ProgramChooser, Tuned, load_tuned
-from dagc.study.judge import Judged, Times, judge
-from dagc.study.report import MeasuredInputs, chosen_at, measured
+from dagc.study.judge import Judged, judge, judged_at, measured
+from dagc.study.report import AnswersAtInputs, chosen_at
 from dagc.study.results import minimised
 from dagc.study.sampling import Strategy
-from dagc.study.train import merged, train
+from dagc.study.train import TrainingTable, tabulated, train
 
 NOISE = 0.02
 AVERAGED = ("accuracy", "balanced")
@@ -66,6 +65,11 @@ class Table:
     variants: tuple[str, ...]
     times: tuple[dict[int, float], ...]
     learned: tuple[int, ...] = ()  # of a tuned file: the inputs that it learned from
+
+    def training(self, numbers: Iterable[int]) -> TrainingTable:
+        """Of some of the inputs, to learn from."""
+        kept = list(numbers)
+        return TrainingTable.of(self.features, [self.vectors[i] for i in kept], [self.times[i] for i in kept], NOISE)
 
 
 def read_table(path: Path) -> Table:
@@ -94,12 +98,12 @@ def tuned_tables(path: Path) -> list[Table]:
         names = chooser.selector.data if chooser.selector is not None else chooser.data
         found = measured(tuned, op, chooser, names)
         elements = {one.case: float(one.elements) for one in tuned.facts.inputs}
-        texts = tuple(p.text for p in found.cases)
+        texts = tuple(row.case.text for row in found.rows)
         families = tuple(t.partition("(")[0] if "(" in t else str(Path(t).parent) for t in texts)
         variants, times = tuple(s.in_words for s in chooser.settings), tuple(map(dict, found.times))
-        sizes = tuple(elements.get(p, 0.0) for p in found.cases)
-        learned = tuple(i for i, case in enumerate(found.cases) if case not in tuned.facts.tests)
-        vectors, name = found.vectors, f"{path.stem} {op}"
+        sizes = tuple(elements.get(row.case, 0.0) for row in found.rows)
+        learned = tuple(i for i, row in enumerate(found.rows) if not row.test)
+        vectors, name = tuple(found.features), f"{path.stem} {op}"
         out.append(Table(name, texts, families, sizes, tuple(names), vectors, variants, times, learned))
     return out
 
@@ -165,9 +169,7 @@ def held_out(table: Table, method: str, parts: Sequence[Sequence[int]], seed: in
     selectors = []
     for fold in parts:
         kept = table.learned if learned else [i for i in range(len(table.inputs)) if i not in set(fold)]
-        noise = [[(1 - NOISE / 2, 1.0, 1 + NOISE / 2)]] * len(kept)
-        known = merged([table.vectors[i] for i in kept], [table.times[i] for i in kept], noise)
-        selectors.append(train(method, table.features, known, seed))
+        selectors.append(train(method, table.training(kept), seed))
     compile_together(selectors)
     for fold, selector in zip(parts, selectors, strict=True):
         for i in fold:
@@ -187,34 +189,28 @@ def stored(path: Path) -> None:
         if chooser.selector is None:
             continue
         at = chosen_at(chooser.method, chooser.selector, measured(tuned, op, chooser, chooser.selector.data))
-        described(f"{path.stem} {op}", chooser.method, at.inputs.cases, at.inputs.times, at.answers, at.reasons)
+        described(f"{path.stem} {op}", chooser.method, at)
     program = tuned.program_chooser
     if program is not None:
         inputs = of_programs(tuned, program)
         at = chosen_at(program.method, program.selector, inputs)
-        described(path.stem, program.method, at.inputs.cases, at.inputs.times, at.answers, at.reasons)
+        described(path.stem, program.method, at)
 
 
-def of_programs(tuned: Tuned, program: ProgramChooser) -> MeasuredInputs:
+def of_programs(tuned: Tuned, program: ProgramChooser) -> TrainingTable:
     """The inputs that a chooser of whole programs was trained and evaluated on, with the objective of each plan."""
     objective = minimised(tuned)
-    times: dict[Case, dict[int, float]] = {}
-    for cell, sample in tuned.samples:
-        if cell.site == PROGRAM and sample.times and cell.choice in program.settings:
-            times.setdefault(cell.case, {})[program.settings.index(cell.choice)] = sample.priced(objective).value
     known = {one.case: one.features[PROGRAM] for one in tuned.facts.inputs}
-    cases = tuple(p for p in times if p in known)
-    vectors = tuple(tuple(known[p][name] for name in program.data) for p in cases)
-    test = tuple(p in tuned.facts.tests for p in cases)
-    return MeasuredInputs(cases, vectors, tuple(times[p] for p in cases), test, NOISE)
+    every = [(c, s.priced(objective)) for c, s in tuned.samples if c.site == PROGRAM and s.times and c.case in known]
+    cases = dict.fromkeys(cell.case for cell, _ in every if cell.choice in program.settings)
+    table = tabulated(program.data, program.settings, cases, every, known)
+    rows = tuple(replace(row, test=row.case in tuned.facts.tests) for row in table.rows)
+    return replace(table, rows=rows).with_noise(NOISE)
 
 
-def described(
-    name: str, method: str, cases: Sequence[Case], times: Sequence[Times], answers: Sequence[int],
-    reasons: Sequence[str],
-) -> None:  # fmt: skip
+def described(name: str, method: str, at: AnswersAtInputs) -> None:
     """A line of the table of `--stored`."""
-    found = judge([p.text for p in cases], times, answers, 0, NOISE, reasons=reasons)
+    found = judged_at(at.inputs, at.answers, 0, NOISE, at.reasons)
     f = found.all
     columns = [percent(v) for v in (f.percent, f.accuracy, f.balanced, f.regret)]
     columns += [percent(found.share("unsure")), percent(found.share("outside"))]

@@ -18,10 +18,8 @@ from dagc.study.choosers import (
 from dagc.study.gpu import (
     can_run,
 )
-from dagc.study.results import (
-    Evaluation,
-    Tuning,
-)
+from dagc.study.judge import Evaluation
+from dagc.study.results import Tuning
 from dagc.study.sizes import tune_task
 from dagc.study.task import TuningTask, tuning_task
 
@@ -71,20 +69,11 @@ def evaluate(path: str | Path, tuned: str | Path, options: TuneOptions, progress
     Raises UsageError if the file has no chooser of this program.
     """
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3
+    from dagc.study.evaluate import evaluate_tuned  # loads msgspec
 
     options = options.begun()
     text, learned = read(path, options.defines), load_tuned(tuned)
-    if options.folds is not None or options.hold_out is not None:
-        from dagc.study.report import evaluate_left_out  # only with --folds and --hold-out
-
-        return evaluate_left_out(text, learned, options)
-    if learned.program_chooser is not None:
-        from dagc.study.programs import evaluate_program  # only of whole programs
-
-        return evaluate_program(text, learned, options, progress)
-    from dagc.study.variants import evaluate_inputs  # only over inputs
-
-    return evaluate_inputs(text, learned, options, progress)
+    return evaluate_tuned(text, learned, options, progress)
 
 
 def _wants_programs(text: ProgramText, options: SiteOptions) -> bool:

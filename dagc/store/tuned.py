@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
@@ -111,6 +112,21 @@ class TunedFacts:
     def tests(self) -> frozenset[Case]:
         """The test cases, which are not used for training."""
         return frozenset(one.case for one in self.inputs if one.test)
+
+    def of_programs(self, names: Sequence[str]) -> dict[Case, InputFacts]:
+        """The cases of whole programs: for some versions, only the features `names`. Raises ValueError if the file has
+        other features for them."""
+        out = {}
+        for params, values in self.program_data:
+            features = {PROGRAM: dict(zip(names, values, strict=True))}
+            out[Case.of(dict(params))] = InputFacts(dict(params), features=features)
+        for one in self.inputs:
+            if PROGRAM not in one.features:
+                continue
+            if one.features[PROGRAM].keys() != set(names):
+                raise ValueError(f"other features: {', '.join(one.features[PROGRAM])}")
+            out[one.case] = one
+        return out
 
 
 @dataclass(frozen=True, slots=True)

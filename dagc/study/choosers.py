@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -30,10 +30,9 @@ from dagc.study.task import TuningTask
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
-    from dagc.choice.learners.cost import Cost
     from dagc.choice.models import ModelInputs
     from dagc.study.gpu import Counted
-    from dagc.study.train import Training
+    from dagc.study.train import Learned, TrainingTable
 
 
 # ---- methods and learned selectors ----
@@ -46,16 +45,6 @@ class Asked:
     method: str
     data: tuple[str, ...] = ()
     note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LearnedSelector:
-    """`selector` answers with indices of the unit's settings; None if nothing could be learned. `left_out`: the regret
-    at each training size of a selector trained without it."""
-
-    selector: Selector | None
-    notes: tuple[str, ...]
-    left_out: Mapping[Case, float] = field(default_factory=dict)
 
 
 EVERY = "exhaustive"
@@ -120,64 +109,74 @@ def select_of(graph: Graph, unit: Unit) -> tuple[str, tuple[str, ...]]:
 
 def learn(
     ready: Prepared,
-    unit: Unit,
-    asked: Asked,
+    family: Sequence[Unit],
+    asked: Mapping[str, Asked],
     samples: Samples,
     seed: int,
     model: Callable[[Case], int] | None,
-) -> LearnedSelector:
-    """Labels by rule, within the noise of the best at each size, and the selector trained on them.
+) -> dict[str, Learned]:
+    """What is learned of an op, or of a `family` of ops that share samples: then one regressor is trained on all of
+    them, and specialised to the constants of each op.
 
-    Only sizes count at which every setting that can be launched was measured. `cells`: by (op, case, settings).
-    `model`: its choices without measurements, for comparison.
+    Only sizes count at which every setting that can be launched was measured. `model`: its choices without
+    measurements, for comparison. The held-out regret of a family omits only the samples with the same features, so
+    other ops at this size are used.
     """
     from dagc.choice.methods import LEARNED  # loads msgspec
-    from dagc.study.train import merged, train  # loads msgspec
+    from dagc.study.train import Learned, TrainingTable, left_out, train  # loads msgspec
 
-    if asked.method not in LEARNED:
-        return LearnedSelector(None, ())
-    cases = _measured(ready, unit, samples)
-    names = asked.data or features_of(ready, unit, list(cases))
-    index = {settings: i for i, settings in enumerate(ready.task.settings[unit.op])}
-    rows = _vectors(ready, unit, names, cases)
-    missing = len(cases) - len(rows)
-    cases = {p: timed for p, timed in cases.items() if p in rows}
-    training = merged(
-        list(rows.values()),
-        [{index[s]: c.value for s, c in timed.items()} for timed in cases.values()],
-        [[(c.interval[0], c.value, c.interval[1]) for c in timed.values()] for timed in cases.values()],
-        _failed(unit, cases, index, samples),
-    )
-    if not names or len(training.sizes) < FEWEST:
+    first, several = family[0], len(family) > 1
+    method = asked[first.op].method
+    if method not in LEARNED:
+        return {unit.op: Learned() for unit in family}
+    tables = {unit.op: _table(ready, unit, asked[unit.op], samples, several) for unit in family}
+    every = TrainingTable(tables[first.op].names, tuple(row for table in tables.values() for row in table.rows))
+    table = every.usable
+    known = table.merged
+    if not table.names or len(known.rows) < FEWEST:
+        missing = len(every.rows) - len(table.rows)
         lost = f" (a feature is not finite or was not computed at {missing} more)" if missing else ""
-        return _fallback(asked, f"{len(training.sizes)} different sizes measured in full{lost}, {FEWEST} are needed")
+        why = f"{len(known.rows)} different sizes measured in full{lost}, {FEWEST} are needed"
+        return {unit.op: _fallback(method, why) for unit in family}
     try:
-        selector = train(asked.method, names, training, seed, default=0 if unit.variants else None)
+        selector = train(method, known, seed, default=0 if first.variants else None)
     except UsageError as error:
-        return _fallback(asked, error.message)
-    untrained = {"default": [0] * len(training.sizes)}
-    if model is not None and len(rows) == len(training.sizes):
-        untrained["model"] = [model(p) for p in rows]
-    note, regrets = left_out(selector, names, training, seed, untrained)
-    return LearnedSelector(selector, (note,), {p: regrets.get(row, math.nan) for p, row in rows.items()})
+        return {unit.op: _fallback(method, error.message) for unit in family}
+    untrained = {"default": [0] * len(known.rows)}
+    if model is not None and len(table.rows) == len(known.rows):
+        untrained["model"] = [model(row.case) for row in known.rows]
+    together = f", learned from {', '.join(unit.op for unit in family)} together" if several else ""
+    note, regrets = left_out(selector, table, seed, untrained, together)
+    return {
+        unit.op: Learned(
+            _of_op(selector, ready, unit) if several else selector, (note,), regrets(tables[unit.op].usable)
+        )
+        for unit in family
+    }
 
 
-def left_out(
-    selector: Selector,
-    names: Sequence[str],
-    training: Training,
-    seed: int,
-    untrained: Mapping[str, Sequence[int]],
-    who: str = "",
-) -> tuple[str, dict[tuple[float, ...], float]]:
-    """The loss at held-out sizes: a note, and the regret at each size. `untrained`: answers to compare with, by name;
-    `who`: the ops of the samples."""
-    from dagc.study.train import leave_one_out  # loads msgspec
+def _table(ready: Prepared, unit: Unit, asked: Asked, samples: Samples, shared: bool) -> TrainingTable:
+    """The samples of an op at the sizes at which all settings were tried; one that was timed nowhere gives wrong
+    results. `shared`: by all arguments of the kernel's `select`, including constants."""
+    from dagc.study.train import tabulated  # loads msgspec
 
-    out = leave_one_out(selector.method, names, training, seed, untrained)
-    line = out.text if out is not None else f"leave one out: takes {FEWEST + 1} sizes or more"
-    regrets = dict(zip(out.sizes, out.regrets, strict=True)) if out is not None else {}
-    return f"{selector.text}, by {', '.join(names)}{who}; {line}", regrets
+    settings, own = ready.task.settings[unit.op], {c: one for c, one in samples.items() if c.site == unit.op}
+    timed = [cell for cell, sample in own.items() if sample.good]
+    ever_timed, cases = {cell.choice for cell in timed}, {cell.case for cell in timed}
+
+    def complete(case: Case) -> bool:
+        legal = ready.at[case].fits[unit.op]
+        return case in cases and all(Cell(unit.op, case, s) in own for s in legal if s in ever_timed)
+
+    tried = [case for case in ready.task.cases if complete(case)]
+    if shared:
+        context = FeatureContext(ready.task.program, op_of(ready.task.graph, unit))
+        names = tuple(sym.show(argument) for argument in context.asked)
+        known = {case: _arguments(context, names, ready.at[case].values) for case in tried}
+    else:
+        names = asked.data or features_of(ready, unit, tried)
+        known = {case: _features_at(ready, unit, case) for case in tried}
+    return tabulated(names, settings, tried, own.items(), known)
 
 
 # ---- samples that ops of a kernel share ----
@@ -226,53 +225,17 @@ def _same_but_asked(one: FeatureContext, two: FeatureContext) -> bool:
     return all(isinstance(a, Region) or a == b or formal.name in one.asked_formals for formal, a, b in pairs)
 
 
-def _rows_of(ready: Prepared, unit: Unit, cases: Iterable[Case]) -> dict[Case, tuple[float, ...]]:
-    """All arguments of the kernel's `select` for an op, including constants, at each size at which all have a value."""
-    values = FeatureContext(ready.task.program, op_of(ready.task.graph, unit)).asked_values or ()
-    asked = [SelectorFeature("", value) for value in values]
-    rows = {p: tuple(f.value(ready.at[p].values) for f in asked) for p in cases}
-    return {p: row for p, row in rows.items() if all(map(math.isfinite, row))}
+def _arguments(context: FeatureContext, names: Sequence[str], values: Mapping[str, Any]) -> dict[str, float]:
+    """The values of all arguments of the kernel's `select` for an op, including constants."""
+    asked = context.asked_values or ()
+    return {name: SelectorFeature("", value).value(values) for name, value in zip(names, asked, strict=False)}
 
 
-def learn_together(
-    ready: Prepared, units: Sequence[Unit], samples: Samples, seed: int, asked: Mapping[str, Asked]
-) -> dict[str, LearnedSelector]:
-    """One regressor trained on the samples of several ops of a kernel, specialised to the constants of each op.
-
-    The held-out regret omits only the samples with the same features, so other ops at this size are used.
-    """
+def _of_op(selector: Selector, ready: Prepared, unit: Unit) -> Selector:
+    """The selector of an op with the constants of its arguments."""
     from dagc.choice.learners.cost import Cost  # loads msgspec
-    from dagc.study.train import merged, train  # loads msgspec
 
-    timed = {u.op: _measured(ready, u, samples) for u in units}
-    rows = {u.op: _rows_of(ready, u, timed[u.op]) for u in units}
-    index = {settings: i for u in units for i, settings in enumerate(ready.task.settings[u.op])}
-    every = [(row, timed[op][p]) for op, of in rows.items() for p, row in of.items()]
-    training = merged(
-        [row for row, _ in every], [{index[s]: c.value for s, c in at.items()} for _, at in every],
-        [[(c.interval[0], c.value, c.interval[1]) for c in at.values()] for _, at in every],
-    )  # fmt: skip
-    context = FeatureContext(ready.task.program, op_of(ready.task.graph, units[0]))
-    names = tuple(sym.show(argument) for argument in context.asked)
-    if len(training.sizes) < FEWEST:
-        why = f"{len(training.sizes)} different sizes measured in full, {FEWEST} are needed"
-        return {u.op: _fallback(asked[u.op], why) for u in units}
-    try:
-        selector = train(COSTS, names, training, seed, default=0)
-    except UsageError as error:
-        return {u.op: _fallback(asked[u.op], error.message) for u in units}
     assert isinstance(selector, Cost)
-    together = f", learned from {', '.join(u.op for u in units)} together"
-    note, regrets = left_out(selector, names, training, seed, {"default": [0] * len(training.sizes)}, together)
-    return {
-        u.op: LearnedSelector(
-            _of_op(selector, ready, u), (note,), {p: regrets.get(row, math.nan) for p, row in rows[u.op].items()}
-        )
-        for u in units
-    }
-
-
-def _of_op(selector: Cost, ready: Prepared, unit: Unit) -> Selector:
     context = FeatureContext(ready.task.program, op_of(ready.task.graph, unit))
     values = enumerate(context.asked_values or ())
     return selector.with_fixed({i: float(v.value) for i, v in values if isinstance(v, sym.Const)}, _names(context))
@@ -284,46 +247,10 @@ def _features_at(ready: Prepared, unit: Unit, case: Case) -> dict[str, float]:
     return values_of(offered(ready.task.program, op_of(ready.task.graph, unit)), at.values, at.constants)
 
 
-def _vectors(ready: Prepared, unit: Unit, names: Sequence[str], cases: Iterable[Case]) -> dict[Case, tuple[float, ...]]:
-    """The features of each size at which all have a value."""
-    out = {}
-    for case in cases:
-        known = _features_at(ready, unit, case)
-        if all(math.isfinite(known.get(n, math.nan)) for n in names):
-            out[case] = tuple(known[n] for n in names)
-    return out
+def _fallback(method: str, why: str) -> Learned:
+    from dagc.study.train import Learned  # loads msgspec
 
-
-def _fallback(asked: Asked, why: str) -> LearnedSelector:
-    return LearnedSelector(
-        None, (f"no {asked.method}: {why}; other sizes use the best setting of the nearest measured size",)
-    )
-
-
-def _measured(ready: Prepared, unit: Unit, samples: Samples) -> dict[Case, dict[Choice, Sample]]:
-    """The timed settings of each size at which all were tried; a setting that was timed nowhere gives wrong results."""
-    timed: dict[Case, dict[Choice, Sample]] = {}
-    tried: set[tuple[Case, Choice]] = set()
-    for (op, case, settings), sample in samples.items():
-        if op == unit.op:
-            tried.add((case, settings))
-            if sample.good:
-                timed.setdefault(case, {})[settings] = sample
-    ever_timed = {settings for at in timed.values() for settings in at}
-    return {
-        case: timed[case]
-        for case in ready.task.cases
-        if case in timed and all((case, s) in tried for s in ready.at[case].fits[unit.op] if s in ever_timed)
-    }
-
-
-def _failed(unit: Unit, cases: Iterable[Case], index: Mapping[Choice, int], samples: Samples) -> list[set[int]]:
-    """The numbers of the answers that failed at each case."""
-    out: dict[Case, set[int]] = {case: set() for case in cases}
-    for (op, case, settings), sample in samples.items():
-        if op == unit.op and sample.failure and case in out and settings in index:
-            out[case].add(index[settings])
-    return list(out.values())
+    return Learned(notes=(f"no {method}: {why}; other sizes use the best setting of the nearest measured size",))
 
 
 def features_of(ready: Prepared, unit: Unit, cases: Sequence[Case]) -> tuple[str, ...]:
@@ -427,7 +354,7 @@ def final_choosers(
     measured: Measurements,
     seed: int,
     guessed: Mapping[tuple[str, Case], Choice] = MappingProxyType({}),
-) -> tuple[dict[str, AtSizes], dict[str, LearnedSelector]]:
+) -> tuple[dict[str, AtSizes], dict[str, Learned]]:
     """Each unit's chooser, with the measurements and the trained selector, and that selector, by op. `fit`: the
     settings that may be chosen; `guessed`: the choice of a search at sizes without measurements."""
     from dagc.choice.methods import LEARNED  # loads msgspec
@@ -438,18 +365,17 @@ def final_choosers(
     )  # fmt: skip
     right = {key: sample for key, sample in measured.samples.items() if key[2] in fit.get(key[0], ())}
     out: dict[str, AtSizes] = {}
-    learned_by_op: dict[str, LearnedSelector] = {}
+    learned_by_op: dict[str, Learned] = {}
     for unit in ready.task.units:
         asked = inputs.asked[unit.op]
-        learned = learned_by_op.get(unit.op)
-        if learned is None and len(family := alike(good, unit, inputs.asked)) > 1:
-            learned_by_op |= learn_together(good, family, right, seed, inputs.asked)
-            learned = learned_by_op[unit.op]
-        elif learned is None:
-            model = _model(inputs, good, unit) if asked.method in LEARNED and inputs.objective.is_time else None
-            learned = learn(good, unit, asked, right, seed, model)
+        if unit.op not in learned_by_op:
+            family = alike(good, unit, inputs.asked)
+            ranked = asked.method in LEARNED and inputs.objective.is_time and len(family) == 1
+            model = _model(inputs, good, unit) if ranked else None
+            learned_by_op |= learn(good, family, inputs.asked, right, seed, model)
+        learned = learned_by_op[unit.op]
         found = {case: best_choice(right, unit.op, case) for case in ready.task.cases}
-        bests = {case: settings for case, settings in found.items() if settings is not None}
+        bests = {case: choice for case, choice in found.items() if choice is not None}
         bests |= {p: s for (op, p), s in guessed.items() if op == unit.op and p not in bests and s in fit[op]}
         anchors = [(_features_at(ready, unit, p), bests[p]) for p in ready.task.cases if p in bests]
         tried = tried_at(
@@ -504,21 +430,31 @@ def methods(asked: Mapping[str, Asked]) -> str:
 
 
 def line_of(
-    ready: Prepared, unit: Unit, case: Case, chooser: Any, samples: Samples, learned: LearnedSelector,
+    ready: Prepared, unit: Unit, case: Case, chooser: Any, samples: Samples, learned: Learned,
     sure: float = math.nan,
 ) -> KernelResult:  # fmt: skip
     """`chooser`: that of the program at this size. `sure`: a search's probability that nothing is faster."""
     sizes = ready.at[case].values
     index = chooser.choose(sizes)
-    chosen, best = chooser.settings[index], best_choice(samples, unit.op, case)
-
-    def seconds(settings: Choice) -> float:
-        sample = samples.get(Cell(unit.op, case, settings))
-        return sample.value if sample is not None else math.nan
-
     guess = chooser.model is None and chooser.selector is None and not chooser.anchors
+    why = GUESS if guess else chooser.why(sizes, index)
+    return result_at(unit.op, case, (unit.default, chooser.settings[index]), samples, why, learned, sure)
+
+
+def result_at(
+    op: str,
+    case: Case,
+    choices: tuple[Choice, Choice],
+    samples: Samples,
+    why: str,
+    learned: Learned,
+    sure: float = math.nan,
+) -> KernelResult:
+    """The result of a site at a case. `choices`: the default and the chosen one."""
+    best, unknown = best_choice(samples, op, case), Sample()
+    default, chosen = (samples.get(Cell(op, case, choice), unknown).value for choice in choices)
+    least = samples[Cell(op, case, best)].value if best is not None else math.nan
     return KernelResult(
-        unit.op, case, unit.default, chosen, best, seconds(unit.default), seconds(chosen),
-        seconds(best) if best is not None else math.nan, GUESS if guess else chooser.why(sizes, index),
-        case in learned.left_out, learned.left_out.get(case, math.nan), sure,
+        op, case, *choices, best, default, chosen, least, why, case in learned.left_out,
+        learned.left_out.get(case, math.nan), sure,
     )  # fmt: skip

@@ -14,7 +14,6 @@ from dagc.choice.selector import number as as_json
 from dagc.choice.types import Case
 from dagc.ir.choice import PROGRAM
 from dagc.ir.plan import Target
-from dagc.lab.plans import inputs_of
 from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import observed, units
 from dagc.store.results import Run
@@ -52,7 +51,7 @@ def known_before(records: Records | None, task: TuningTask, flush: int, resume: 
     else:
         if before.facts.program is not None:
             check_fixed(records.path, before.facts.program, conditions(task)[PROGRAM])
-        inputs = inputs_of(before, task.select.data)
+        inputs = before.facts.of_programs(task.select.data)
     timed = zip(before.samples, before.flushes, strict=True)
     samples = {cell: sample for (cell, sample), flushed in timed if flushed == flush}
     checks = dict(before.checks)

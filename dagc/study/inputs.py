@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.deadline import ENDLESS
@@ -25,7 +24,7 @@ from dagc.base.sample import Sample
 from dagc.build.mpi import cores
 from dagc.choice.feature import offered, values_of
 from dagc.choice.legal import op_of
-from dagc.choice.selector import FEWEST, compile_together
+from dagc.choice.selector import FEWEST
 from dagc.choice.types import Case, Cell
 from dagc.ir.choice import Choice
 from dagc.ir.plan import selects_device
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from dagc.store.records import Records
     from dagc.store.tuned import InputFacts
     from dagc.study.cases import Draws
+    from dagc.study.train import Times, TrainingTable
 
 
 ROUNDS = 3  # most series of launches of an answer
@@ -196,6 +196,10 @@ class Visits(Recording):
         """The answers that are allowed at a visited case."""
         raise NotImplementedError
 
+    def values(self, case: Case) -> Mapping[str, Any]:
+        """The values at a visited case from which a chooser computes its features."""
+        raise NotImplementedError
+
     def choosable(self) -> Mapping[str, Sequence[Choice]]:
         """The answers that a chooser may return, as far as is known."""
         raise NotImplementedError
@@ -238,6 +242,25 @@ class Visits(Recording):
     def priced(self, cell: Cell, sample: Sample) -> Sample:
         """A sample in values of the objective, including the share of its conversion."""
         return paid(cell, sample, self.known.inputs.get(cell.case), self.options.calls, self.objective)
+
+    def table(self, op: str, names: Sequence[str], cases: Iterable[Case], priced: bool = True) -> TrainingTable:
+        """The samples of an op at some visited inputs. Values of the objective; seconds, unless `priced`."""
+        from dagc.study.train import tabulated  # loads msgspec
+
+        cases, known = list(cases), self.known.inputs
+        features = {case: known[case].features.get(op, {}) for case in cases}
+        allowed = {case: set(self.fits(case)[op]) for case in cases}
+        samples = self.known.measured.samples.items()
+        own = ((c, self.priced(c, one) if priced else one) for c, one in samples if c.site == op)
+        table = tabulated(names, self.answers[op], cases, own, features, allowed)
+        return replace(table, rows=tuple(replace(row, elements=known[row.case].elements) for row in table.rows))
+
+    def noise(self, op: str) -> float:
+        """The noise of a comparison of two answers of an op, relative: the median over the inputs."""
+        from dagc.study.train import tabulated  # loads msgspec
+
+        own = (pair for pair in self.known.measured.samples.items() if pair[0].site == op)
+        return tabulated((), self.answers[op], self.known.inputs, own, {}).noise
 
     def complete(self, case: Case) -> bool:
         """Whether every allowed answer at a case was tried, except those with wrong results."""
@@ -360,6 +383,9 @@ class Inputs(Visits):
 
     def fits(self, case: Case) -> Mapping[str, Sequence[Choice]]:
         return self.ready.at[case].fits
+
+    def values(self, case: Case) -> Mapping[str, Any]:
+        return self.ready.at[case].values
 
     def choosable(self) -> Mapping[str, Sequence[Choice]]:
         return choosable(self.task, self.known.measured.checks, self.known.measured.samples)[0]
@@ -692,13 +718,12 @@ def label_actively(inputs: Visits, options: TuneOptions) -> list[str]:
     return [f"{summary}; {why}" if why else summary]
 
 
-def _choosable_times(inputs: Visits, cases: Sequence[Case]) -> list[list[dict[int, float]]]:
+def _choosable_times(inputs: Visits, cases: Sequence[Case]) -> list[list[Times]]:
     """For each op: the times of its answers at some inputs, except answers that are never chosen."""
     out = []
     for op, fit in inputs.choosable().items():
         kept = {n for n, s in enumerate(inputs.answers[op]) if s in fit}
-        rows = (times_at(inputs, op, p) for p in cases)
-        out.append([{n: t for n, t in at.items() if n in kept} for at in rows])
+        out.append(inputs.table(op, (), cases).among(kept).times)
     return out
 
 
@@ -730,10 +755,9 @@ def label_incrementally(inputs: Visits, asked: Mapping[str, Asked], options: Tun
     ops, tried, reached = list(inputs.answers), 0, math.nan
     while len(labelled) < most and tried < len(cases) and not inputs.over:
         op = ops[tried % len(ops)]
-        names = inputs.names(asked, op, cases)
-        vectors = [vector(inputs, op, names, p) for p in cases]
-        table = {i: times_at(inputs, op, p) for i, p in enumerate(cases) if p in labelled}
-        chosen = next_input(names, vectors, table, asked[op].method, options.seed, options.next)
+        table = inputs.table(op, inputs.names(asked, op, cases), cases).with_noise(0.0)
+        known = [i for i, case in enumerate(cases) if case in labelled]
+        chosen = next_input(table, known, asked[op].method, options.seed, options.next)
         tried += 1
         if chosen is None:
             break
@@ -752,68 +776,23 @@ def label_incrementally(inputs: Visits, asked: Mapping[str, Asked], options: Tun
 
 def _accuracy(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions, labelled: set[Case]) -> float:
     """The least accuracy of all ops: at the test inputs of the file if it has any, else by leave-one-out."""
-    from dagc.study.judge import judge  # only with --accuracy
-    from dagc.study.sampling import trained  # loads msgspec
+    from dagc.study.judge import judged_at  # only with --accuracy
+    from dagc.study.train import trained_each  # loads msgspec
 
-    tests = [p for p, facts in inputs.known.inputs.items() if facts.test]
+    tests = sorted(inputs.tests)
     out = []
     for op in inputs.answers:
-        names, rows = inputs.names(asked, op, labelled), sorted(labelled)
-        vectors = [vector(inputs, op, names, p) for p in rows]
-        times = [times_at(inputs, op, p) for p in rows]
-        cases = tests or rows
-        known = [{i: t for i, t in enumerate(times) if i != left} for left in ([None] if tests else range(len(rows)))]
-        learned = [trained(names, vectors, one, asked[op].method, options.seed, 0.0) for one in known]
-        compile_together([selector for selector in learned if selector is not None])
+        names = inputs.names(asked, op, labelled)
+        known, asked_at = (inputs.table(op, names, cases) for cases in (sorted(labelled), tests or sorted(labelled)))
+        known, count = known.with_noise(0.0), len(asked_at.rows)
+        taught = [known] if tests else [known.without([number]) for number in range(count)]
+        learned = trained_each(taught, asked[op].method, options.seed)
         chosen: list[Sequence[int] | int] = []
-        for case, selector in zip(cases, learned * len(cases) if tests else learned, strict=True):
-            x = vector(inputs, op, names, case)
-            chosen.append(selector.order(x) if selector is not None and all(map(math.isfinite, x)) else 0)
-        truth = [times_at(inputs, op, p) for p in cases]
-        out.append(judge([p.text for p in cases], truth, chosen, 0, noises(inputs, op, cases)).all.accuracy)
+        for row, selector in zip(asked_at.rows, learned * count if tests else learned, strict=True):
+            finite = all(map(math.isfinite, row.features))
+            chosen.append(selector.order(row.features) if selector is not None and finite else 0)
+        out.append(judged_at(asked_at, chosen).all.accuracy)
     return min((a for a in out if not math.isnan(a)), default=math.nan)
-
-
-def vector(inputs: Visits, op: str, names: Sequence[str], case: Case) -> tuple[float, ...]:
-    """The features of an op at an input; NaN if unknown."""
-    known = inputs.known.inputs[case].features.get(op, {})
-    return tuple(known.get(name, math.nan) for name in names)
-
-
-def times_at(inputs: Visits, op: str, case: Case, priced: bool = True) -> dict[int, float]:
-    """The objective of each answer of an op at an input, by number: infinite if it is not allowed there, missing if it
-    failed or was not measured. Seconds, unless `priced`."""
-    fits, out = set(inputs.fits(case)[op]), {}
-    for number, settings in enumerate(inputs.answers[op]):
-        sample = inputs.known.measured.samples.get(cell := Cell(op, case, settings))
-        if settings not in fits:
-            out[number] = math.inf
-        elif sample is not None and sample.good:
-            out[number] = (inputs.priced(cell, sample) if priced else sample).value
-    return out
-
-
-def failures_at(inputs: Visits, op: str, case: Case) -> dict[int, str]:
-    """Why each answer of an op failed at an input, by number; without those that did not."""
-    samples = inputs.known.measured.samples
-    here = ((n, samples.get(Cell(op, case, settings))) for n, settings in enumerate(inputs.answers[op]))
-    return {n: sample.failure for n, sample in here if sample is not None and sample.failure}
-
-
-def noise(inputs: Visits, op: str) -> float:
-    """The noise of a comparison of two answers of an op, relative: the median over the inputs."""
-    return median(noises(inputs, op, list(inputs.known.inputs)) or [0.0])
-
-
-def noises(inputs: Visits, op: str, cases: Sequence[Case]) -> list[float]:
-    """The noise of comparing the two fastest answers of an op at each input, relative."""
-    from dagc.study.train import noise_of_best  # loads msgspec
-
-    intervals_at: dict[Case, list[tuple[float, float, float]]] = {p: [] for p in cases}
-    for (o, case, _), sample in inputs.known.measured.samples.items():
-        if o == op and case in intervals_at and sample.good:
-            intervals_at[case].append((sample.interval[0], sample.value, sample.interval[1]))
-    return [noise_of_best(intervals) for intervals in intervals_at.values()]
 
 
 # ---- the tuned file --------------------------------------------------------------------------------

@@ -18,10 +18,21 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from dagc.base.errors import counted
+from dagc.base.errors import UsageError, counted
+from dagc.choice.selector import FEWEST, Answer, Extent, Selector
+from dagc.choice.types import Case
+from dagc.ir.choice import Choice
+from dagc.ir.plan import FAR
+from dagc.study.results import minimised, paid, remarks
+
+if TYPE_CHECKING:
+    from dagc.choice.avoid import Avoided
+    from dagc.store.tuned import KernelChooser, Tuned
+    from dagc.study.train import TrainingTable
 
 Times = Mapping[int, float]  # number of an answer -> value of the objective
 Asked = int | Sequence[int]  # an answer, or several in order: the first whose constraint holds is taken
@@ -234,6 +245,24 @@ def judge(
     )
 
 
+def judged_at(
+    table: TrainingTable,
+    chosen: Sequence[Asked],
+    default: int = 0,
+    tolerance: float | None = None,
+    reasons: Sequence[str] = (),
+    banded: bool = False,
+) -> Judged:
+    """As `judge`, at the rows of a table. `tolerance`: without it, the noise of each row. `banded`: by their sizes."""
+    rows = table.rows
+    noise = [row.noise for row in rows] if tolerance is None else tolerance
+    return judge(
+        [row.case.text for row in rows], table.times, chosen, default, noise,
+        sizes=[row.elements for row in rows] if banded else (), reasons=reasons,
+        failures=[row.failures for row in rows],
+    )  # fmt: skip
+
+
 def importance(
     choose: Callable[[Sequence[float]], Asked],
     vectors: Sequence[Sequence[float]],
@@ -411,3 +440,142 @@ def _percent(share: float) -> str:
 
 def _ratio(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.3f}"
+
+
+# ---- the result of `dagc tune --evaluate` --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """One op at the test inputs. `text`: the text of an answer by number; `costs`: a line for each feature."""
+
+    op: str
+    judged: Judged
+    settings: tuple[Choice, ...]
+    costs: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The table."""
+        return (*self.judged.lines(lambda answer: self.settings[answer].in_words), *self.costs)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The result of `dagc tune --evaluate`. `inputs`: number of test inputs; `trained`: number of training inputs."""
+
+    ops: tuple[Evaluated, ...]
+    grade: str
+    inputs: int
+    failures: tuple[str, ...]
+    notes: tuple[str, ...]
+    seconds: float
+    trained: int = 0
+
+    def render(self) -> str:
+        """A table for each op: percent of exhaustive and the figures to compare with."""
+        learned = f", trained on {counted(self.trained, 'other')}" if self.trained else ""
+        text = [f"{self.grade}; {counted(self.inputs, 'test input')}{learned}, in {self.seconds:.1f} s"]
+        for one in self.ops:
+            text += [f"{one.op}:", *(f"  {line}" for line in one.lines)]
+        return "\n".join([*text, *remarks(self.failures, self.notes)]) + "\n"
+
+
+# ---- held-out inputs of a tuned file ------------------------------------------------------------
+
+
+def measured(tuned: Tuned, op: str, chooser: KernelChooser, names: Sequence[str]) -> TrainingTable:
+    """The inputs of an op that have finite features and a time, in the order in which they were measured, with the
+    noise of the file. The constraint of an answer without a cell fails at the input: its time is infinite."""
+    from dagc.study.train import tabulated, tolerance_of  # loads msgspec
+
+    objective, inputs, known = minimised(tuned), {one.case: one for one in tuned.facts.inputs}, set(chooser.settings)
+    samples = [
+        (c, paid(c, sample, inputs.get(c.case), tuned.facts.calls, objective))
+        for c, sample in tuned.samples
+        if c.site == op and c.choice in known
+    ]
+    tried: dict[Case, set[Choice]] = {}
+    for cell, _ in samples:
+        tried.setdefault(cell.case, set()).add(cell.choice)
+    features = {case: one.features.get(op, {}) for case, one in inputs.items()}
+    table = tabulated(names, chooser.settings, tried, samples, features, tried).usable
+    noise = tolerance_of((s.interval[0], s.value, s.interval[1]) for _, s in samples if s.good)
+    tests = tuned.facts.tests
+    return replace(table, rows=tuple(replace(row, test=row.case in tests) for row in table.rows)).with_noise(noise)
+
+
+def taken(answer: Answer, selector: Selector, beyond: float) -> tuple[int, str]:
+    if beyond > FAR:
+        return 0, "outside"
+    return (0, "unsure") if answer.sure < selector.least_sure else (answer.label, "chosen")
+
+
+def choice_at(selector: Selector, avoided: Avoided, extent: Extent, x: Sequence[float]) -> tuple[int, str]:
+    """The answer and the reason, as a chooser decides."""
+    beyond = max(extent.beyond(dict(zip(selector.data, x, strict=True))).values(), default=1)
+    label, reason = taken(selector.ask(x), selector, beyond)
+    failed = avoided.at(x)
+    if label not in failed:
+        return label, reason
+    other = next((answer for answer in selector.order(x) if answer not in failed), None)
+    return (0, "failed") if other is None else (other, "avoided")
+
+
+def extent_of(table: TrainingTable) -> Extent:
+    """The range of the features of a table."""
+    return Extent.of(dict(zip(table.names, x, strict=True)) for x in table.features)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutInputs:
+    """One op. `judged`: all held-out inputs, once each; `parts`: those of each fold."""
+
+    judged: Judged
+    parts: tuple[Figures, ...]
+    trained: int
+
+    @property
+    def spread(self) -> str:
+        """Mean and standard deviation over the folds; nothing for one part."""
+        parts = [f for f in self.parts if f.inputs]  # in which the choice works at an input
+        if len(parts) < 2:
+            return ""
+        named = [("PPP", [f.regret for f in parts]), ("PoIS", [f.ideal for f in parts])]
+        named.append(("accuracy", [f.accuracy for f in parts]))
+        shown = (f"{n} {_percent(statistics.fmean(v))} +- {_percent(statistics.stdev(v))}" for n, v in named)
+        return f"mean and standard deviation of {len(parts)} folds: {', '.join(shown)}"
+
+
+def held_out(
+    tuned: Tuned, op: str, chooser: KernelChooser, seed: int, folds: int = 0, share: float = 1.0
+) -> HeldOutInputs:
+    """Evaluate selectors trained without a part of the training inputs at this part: each of so many `folds`, or
+    without folds this `share` of the inputs. Raises UsageError if nothing was learned, or if too few inputs remain."""
+    from dagc.study.train import folds_of, trained_without  # loads msgspec
+
+    if chooser.selector is None:
+        raise UsageError(f"{tuned.path}: nothing was learned for {op}", "tune it with more inputs")
+    inputs = measured(tuned, op, chooser, chooser.selector.data).part(False)
+    count = len(inputs.rows)
+    if folds and count < max(2, folds):
+        raise UsageError(f"{op}: {folds} folds of {counted(count, 'input')}", "give fewer --folds")
+    parts = folds_of(count, folds or 1, f"{seed} left out")
+    parts = parts if folds else [parts[0][: max(1, round(share * count))]]
+    few = min(len(inputs.without(part).merged.rows) for part in parts)
+    if few < FEWEST:
+        left = counted(few, "input")
+        raise UsageError(f"{left} to train on, {FEWEST} are needed", "leave fewer out, or tune with more")
+    figures, answers, trained = [], [], 0
+    for part, selector, kept in trained_without(chooser.method, inputs, parts, seed, default=0):
+        avoided, extent = kept.merged.avoided, extent_of(kept)
+        found = [choice_at(selector, avoided, extent, row.features) for row in inputs.only(part).rows]
+        figures.append(_judged(inputs, part, found).all)
+        answers += found
+        trained = max(trained, len(kept.rows))
+    return HeldOutInputs(_judged(inputs, [i for part in parts for i in part], answers), tuple(figures), trained)
+
+
+def _judged(inputs: TrainingTable, numbers: Sequence[int], answers: Sequence[tuple[int, str]]) -> Judged:
+    reasons = [reason for _, reason in answers]
+    return judged_at(inputs.only(numbers), [answer for answer, _ in answers], 0, inputs.tolerance, reasons)

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import parse_objective
 from dagc.base.sample import Sample
-from dagc.choice.selector import FEWEST
+from dagc.choice.selector import FEWEST, Selector
 from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import observed, units
 from dagc.study.choosers import Asked
-from dagc.study.inputs import Inputs, at_before, noise, times_at, vector
-from dagc.study.judge import Judged, judge
-from dagc.study.report import FOLDS, cross_validated
+from dagc.study.inputs import Inputs, at_before
+from dagc.study.judge import Judged, held_out, judged_at
 from dagc.study.results import paid
+from dagc.study.train import TrainingTable, folds_of, tabulated, trained_each
 from dagc.study.tuned import check_tuned
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dagc.study.prepare import AtCase
     from dagc.study.task import TuningTask
 
-Rows = Mapping["Case", tuple[Sequence[float], Mapping[int, float]]]  # features and times of the answers
+FOLDS = 10  # of the inputs of a file, to evaluate it on its own machine
 WAYS = ("the samples here alone", "the file's times, unscaled", "the file's times, scaled")
 
 # ---- judged elsewhere -----------------------------------------------------------------------
@@ -63,7 +63,7 @@ def home_of(task: TuningTask, tuned: Tuned, options: TunedFileOptions) -> str:
 def lost_by_move(tuned: Tuned, op: str, chooser: KernelChooser, here: Judged, seed: int) -> str:
     """One line on the loss of a file's choices on another machine."""
     try:
-        home = cross_validated(tuned, op, chooser, FOLDS, seed).judged.all
+        home = held_out(tuned, op, chooser, seed, FOLDS).judged.all
     except UsageError as error:
         return f"on its own machine unknown: {error.message}"
     if not (home.inputs and here.all.inputs):
@@ -122,88 +122,82 @@ def borrowed(
     samples: dict[Cell, Sample] = {}
     notes = []
     for unit in task.units:
-        names = inputs.names(asked, unit.op, task.cases)
-        theirs = _theirs(inputs, tuned, unit.op, names, fit[unit.op])
-        rows = {p: (vector(inputs, unit.op, names, p), times_at(inputs, unit.op, p)) for p in task.cases}
-        kept = set(theirs.number.values())
-        only = {p: (x, {n: t for n, t in at.items() if n in kept}) for p, (x, at) in rows.items()}
-        ours = {p: row for p, row in only.items() if _usable(row)}
-        method, tolerance = asked[unit.op].method, noise(inputs, unit.op)
-        losses = losses_of(method, names, ours, theirs.rows, tolerance, seed)
+        number = {s: n for n, s in enumerate(inputs.task.settings[unit.op]) if s in fit[unit.op]}
+        method, names = asked[unit.op].method, inputs.names(asked, unit.op, task.cases)
+        noise, there = inputs.noise(unit.op), _samples_of(inputs, tuned, unit.op, number)
+        theirs = _theirs(inputs, tuned, unit.op, names, there).with_noise(noise)
+        ours = inputs.table(unit.op, names, task.cases).among(number.values()).usable.with_noise(noise)
+        losses = losses_of(method, ours, theirs, seed)
         way = min(range(len(WAYS)), key=lambda n: losses[n])
         shown = ", ".join(f"{what} {loss.text}" for what, loss in zip(WAYS, losses, strict=True))
-        notes.append(f"{unit.op}: learned from {WAYS[way]}; PPP at {counted(len(ours), 'sample')} here: {shown}")
-        if way:
-            ratios = ratios_of(ours, theirs.rows) if way == 2 else {}
-            for cell, sample in theirs.samples.items():
-                if cell.case not in ours and cell.case in facts:
-                    factor = ratios.get(theirs.number[cell.choice], ratios.get(-1, 1.0))
-                    samples[cell] = Sample.of(tuple(t * factor for t in sample.times), metrics=sample.metrics)
+        notes.append(f"{unit.op}: learned from {WAYS[way]}; PPP at {counted(len(ours.rows), 'sample')} here: {shown}")
+        ratios, measured = ratios_of(ours, theirs) if way == 2 else {}, {row.case for row in ours.rows}
+        for cell, sample in there if way else ():
+            if cell.case not in measured and cell.case in facts:
+                factor = ratios.get(number[cell.choice], ratios.get(-1, 1.0))
+                samples[cell] = Sample.of(tuple(t * factor for t in sample.times), metrics=sample.metrics)
     at = {p: at_before(inputs.task, facts[p], inputs.codes) for p in {cell.case for cell in samples}}
     return Borrowed(samples, at, tuple(notes))
 
 
-@dataclass(frozen=True, slots=True)
-class _Theirs:
-    """An op of the file: its cells, the numbers of the answers here, and the rows of all inputs with a time."""
-
-    samples: Samples
-    number: Mapping[Choice, int]
-    rows: Rows
-
-
-def _theirs(inputs: Inputs, tuned: Tuned, op: str, names: Sequence[str], fit: Sequence[Choice]) -> _Theirs:
-    """The op in values of the objective, like the samples here."""
-    number = {s: n for n, s in enumerate(inputs.task.settings[op]) if s in fit}
-    tests, facts, wanted = tuned.facts.tests, {one.case: one for one in tuned.facts.inputs}, observed(inputs.objective)
-    samples = {
-        c: paid(c, sample, facts.get(c.case), inputs.options.calls, inputs.objective)
+def _samples_of(inputs: Inputs, tuned: Tuned, op: str, fit: Collection[Choice]) -> list[tuple[Cell, Sample]]:
+    """What a file measured of an op at training inputs, in values of the objective, like the samples here."""
+    facts, wanted = {one.case: one for one in tuned.facts.inputs}, {*observed(inputs.objective)}
+    return [
+        (c, paid(c, sample, facts.get(c.case), inputs.options.calls, inputs.objective))
         for c, sample in tuned.samples
-        if c.site == op and c.choice in number and sample.good and c.case not in tests
-        if sample.metrics.keys() >= {*wanted}
-    }
-    times: dict[Case, dict[int, float]] = {}
-    for (_, case, answer), sample in samples.items():
-        times.setdefault(case, {})[number[answer]] = sample.value
-    features = {p: one.features.get(op, {}) for p, one in facts.items()}
-    rows = {p: (tuple(features.get(p, {}).get(n, math.nan) for n in names), at) for p, at in times.items()}
-    return _Theirs(samples, number, {p: row for p, row in rows.items() if _usable(row)})
+        if c.site == op and c.choice in fit and sample.good and c.case not in tuned.facts.tests
+        if wanted <= sample.metrics.keys()
+    ]
 
 
-def _usable(row: tuple[Sequence[float], Mapping[int, float]]) -> bool:
-    return all(map(math.isfinite, row[0])) and any(map(math.isfinite, row[1].values()))
+def _theirs(
+    inputs: Inputs, tuned: Tuned, op: str, names: Sequence[str], samples: Sequence[tuple[Cell, Sample]]
+) -> TrainingTable:
+    """The samples of a file, with the numbers of the answers here."""
+    features = {one.case: one.features.get(op, {}) for one in tuned.facts.inputs}
+    cases = dict.fromkeys(cell.case for cell, _ in samples)
+    return tabulated(names, inputs.task.settings[op], cases, samples, features).usable
 
 
-def ratios_of(ours: Rows, theirs: Rows) -> dict[int, float]:
+def ratios_of(ours: TrainingTable, theirs: TrainingTable) -> dict[int, float]:
     """For each answer: the median ratio of its time here to that there; -1: that of all answers."""
     of_answer: dict[int, list[float]] = {}
-    for case, (_, at) in ours.items():
-        for answer, seconds in at.items():
-            there = theirs[case][1].get(answer, math.inf) if case in theirs else math.inf
-            if math.isfinite(seconds) and math.isfinite(there):
-                of_answer.setdefault(answer, []).append(seconds / there)
+    there = {row.case: row.finite for row in theirs.rows}
+    for row in ours.rows:
+        for answer, seconds in row.finite.items():
+            if answer in there.get(row.case, {}):
+                of_answer.setdefault(answer, []).append(seconds / there[row.case][answer])
     every = [ratio for ratios in of_answer.values() for ratio in ratios]
     medians = {answer: median(ratios) for answer, ratios in of_answer.items()}
     return {**medians, **({-1: median(every)} if every else {})}
 
 
-def losses_of(
-    method: str, names: Sequence[str], ours: Rows, theirs: Rows, tolerance: float, seed: int, folds: int = 5
-) -> list[MeanRegret]:
+def scaled(table: TrainingTable, ratios: Mapping[int, float]) -> TrainingTable:
+    """The table with the times of each answer multiplied by its ratio."""
+    rows = (
+        replace(row, times={a: t * ratios.get(a, ratios.get(-1, 1.0)) for a, t in row.times.items()})
+        for row in table.rows
+    )
+    return replace(table, rows=tuple(rows))
+
+
+def losses_of(method: str, ours: TrainingTable, theirs: TrainingTable, seed: int, folds: int = 5) -> list[MeanRegret]:
     """Mean PPP of each of WAYS at the samples here, each left out in turn with a fold of the others."""
-    order = random.Random(f"{seed} moved").sample(sorted(ours), len(ours))
-    lost: list[list[float]] = [[] for _ in WAYS]
-    for fold in (order[k::folds] for k in range(folds)):
-        kept = {p: row for p, row in ours.items() if p not in set(fold)}
-        others = {p: row for p, row in theirs.items() if p not in ours}
-        ratios = ratios_of(kept, theirs)
-        scaled = {
-            p: (x, {a: t * ratios.get(a, ratios.get(-1, 1.0)) for a, t in at.items()}) for p, (x, at) in others.items()
-        }
-        borrowed: tuple[Rows, ...] = ({}, others, scaled)
-        for way, more in enumerate(borrowed):
-            lost[way] += _regrets(method, names, {**more, **kept}, [ours[p] for p in fold], tolerance, seed)
-    return [mean_regret(regrets) for regrets in lost]
+    ours = replace(ours, rows=tuple(sorted(ours.rows, key=lambda row: row.case)))
+    measured = {row.case for row in ours.rows}
+    others = replace(theirs, rows=tuple(row for row in theirs.rows if row.case not in measured))
+    parts = folds_of(len(ours.rows), folds, f"{seed} moved")
+    lost = []
+    for way in range(len(WAYS)):
+        known = []
+        for kept in map(ours.without, parts):
+            more = scaled(others, ratios_of(kept, theirs) if way == 2 else {}).rows if way else ()
+            known.append(replace(kept, rows=(*more, *kept.rows)))
+        selectors = trained_each(known, method, seed)
+        pairs = zip(known, selectors, map(ours.only, parts), strict=True)
+        lost.append(mean_regret([regret for pair in pairs for regret in _regrets(*pair)]))
+    return lost
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -229,19 +223,8 @@ def mean_regret(regrets: Sequence[float]) -> MeanRegret:
     return MeanRegret(len(regrets) - len(worked), fmean(worked) if worked else 0.0, len(regrets))
 
 
-def _regrets(
-    method: str,
-    names: Sequence[str],
-    rows: Rows,
-    asked: Sequence[tuple[Sequence[float], Mapping[int, float]]],
-    tolerance: float,
-    seed: int,
-) -> list[float]:
-    from dagc.study.sampling import trained  # loads msgspec
-
-    vectors, times = [x for x, _ in rows.values()], dict(enumerate(at for _, at in rows.values()))
-    if len(rows) < FEWEST or not asked:
-        return [math.inf] * len(asked)
-    selector = trained(names, vectors, times, method, seed, tolerance)
-    orders = [selector.order(x) if selector is not None else 0 for x, _ in asked]
-    return [verdict.ratio - 1 for verdict in judge([""] * len(asked), [at for _, at in asked], orders).verdicts]
+def _regrets(known: TrainingTable, selector: Selector | None, asked: TrainingTable) -> list[float]:
+    if len(known.rows) < FEWEST:
+        return [math.inf] * len(asked.rows)
+    orders = [selector.order(x) if selector is not None else 0 for x in asked.features]
+    return [verdict.ratio - 1 for verdict in judged_at(asked, orders).verdicts]

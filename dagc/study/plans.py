@@ -3,7 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,12 +17,12 @@ from dagc.build.builder import Build, build, write_wheel
 from dagc.build.mpi import cores as compilers
 from dagc.build.ranks import joined, refuse
 from dagc.choice.feature import offered
-from dagc.choice.selector import far_parameters
+from dagc.choice.selector import Extent, far_parameters
 from dagc.choice.types import Site, SiteKind
 from dagc.ir.choice import PROGRAM
 from dagc.ir.plan import Features, Plan
 from dagc.ir.sym import free
-from dagc.lab.plans import measured_data, numbers, plan_label
+from dagc.lab.plans import numbers, plan_label
 from dagc.report.display import Display
 from dagc.setup import read_scalars
 from dagc.space import Space
@@ -141,7 +141,7 @@ def plan_chooser(program: Program, tuned: Tuned) -> Chooser:
                 f"{tuned.path}: chooses by `{name}`, neither a scalar nor a feature of {program.name}", "tune again"
             )
     try:
-        extent = measured_data(tuned, stored.data)
+        extent = _measured_data(tuned, stored.data)
     except ValueError as error:
         raise UsageError(f"{tuned.path}: the sizes are damaged ({error})", "tune again into another file") from None
     site = Site(SiteKind.PLAN, PROGRAM, stored.settings)
@@ -149,6 +149,14 @@ def plan_chooser(program: Program, tuned: Tuned) -> Chooser:
     return Chooser(
         site, tuple(features[n] for n in stored.data), selector=stored.selector, extent=extent, avoided=avoided
     )
+
+
+def _measured_data(tuned: Tuned, names: Sequence[str]) -> Extent:
+    """The range of the features `names` over the sizes at which plans were timed. Raises ValueError if the file has
+    other features for them."""
+    timed = {cell.case for cell, sample in tuned.samples if cell.site == PROGRAM and sample.times} - tuned.facts.tests
+    known = tuned.facts.of_programs(names)
+    return Extent.of(one.features[PROGRAM] for case, one in known.items() if case in timed)
 
 
 def _choosers(

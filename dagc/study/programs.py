@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,7 +21,7 @@ from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.plan import Target
 from dagc.lab.engine import SearchOptions, explore
 from dagc.lab.launches import Programs, Timing
-from dagc.lab.plans import METHODS, inputs_of, measured, program_select
+from dagc.lab.plans import METHODS, program_select
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
 from dagc.measure.metrics import observed, of_results
@@ -31,7 +31,7 @@ from dagc.setup import read_scalars
 from dagc.setup.prefetch import Job, Prefetch
 from dagc.stages.program import ProgramText
 from dagc.study.build import BuiltProgram, build_plans
-from dagc.study.choosers import Asked, left_out
+from dagc.study.choosers import Asked, result_at
 from dagc.study.gpu import require_runs
 from dagc.study.inputs import (
     CLEAR,
@@ -40,24 +40,18 @@ from dagc.study.inputs import (
     Visits,
     begun,
     elements_of,
-    failures_at,
     label,
-    noises,
     processes,
-    times_at,
     to_visit,
-    vector,
 )
 from dagc.study.measure import CellStore, WatchedMachine, in_words, timed_again
-from dagc.study.plans import plan_chooser
-from dagc.study.results import Evaluated, Evaluation, KernelResult, Tuning, best_choice, minimised
+from dagc.study.results import KernelResult, Tuning, minimised
 from dagc.study.task import TuningTask, legal_plans, plan_values, program_task, selected
-from dagc.study.train import corrected_labels, observed_labels
-from dagc.study.variants import measured_in_full, nothing_evaluated, untrained
 
 if TYPE_CHECKING:
     from dagc.stages.options import Progress, SiteOptions, TuneOptions
     from dagc.store.tuned import Tuned
+    from dagc.study.train import Learned, TrainingTable
 
 
 # ---- measuring: each plan, compiled once, at one input (or size) after the other ------------
@@ -102,10 +96,14 @@ class PlanCases(Visits):
         kept = tuple(s for s in self.task.plans if (PROGRAM, s) not in self.wrong)
         return replace(self.task, settings={PROGRAM: kept}) if kept else self.task
 
+    def values(self, case: Case) -> Mapping[str, Any]:
+        return self.known.inputs[case].values
+
     @property
     def data(self) -> dict[Case, tuple[float, ...]]:
         """The features of each case."""
-        return {case: vector(self, PROGRAM, self.select.data, case) for case in self.known.inputs}
+        names = self.select.data
+        return {p: tuple(one.features[PROGRAM][n] for n in names) for p, one in self.known.inputs.items()}
 
     @property
     def samples(self) -> Samples:
@@ -213,56 +211,63 @@ def _job(task: TuningTask, together: bool, arrays: Arrays) -> Job:
 Data = Mapping["Case", tuple[float, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class LearnedPlans:
-    """`selector` answers with indices of `settings`, all of which it may answer; None if too little was measured.
-    `left_out`: the regret at each training size of a selector trained without it, NaN if unknown."""
-
-    method: str
-    selector: Selector | None
-    settings: tuple[Choice, ...]
-    why: str
-    notes: tuple[str, ...]
-    left_out: Mapping[Case, float] = field(default_factory=dict)
-
-
-def learn(task: TuningTask, method: str, samples: Samples, data: Data) -> LearnedPlans:
+def learn(task: TuningTask, method: str, samples: Samples, data: Data) -> Learned:
     """Select few plans, by rule, that are within the noise of the best at each size, and the one that is best on
     average; train the selector on their gains."""
-    from dagc.choice.learners.knn import nearest  # loads msgspec
-    from dagc.choice.methods import fit  # loads msgspec
-    from dagc.study.train import best_on_average, merged, shares_of  # loads msgspec
+    from dagc.study.train import EXHAUSTIVE, Learned, left_out, train_few  # loads msgspec
 
-    complete = measured(samples, task.plans, data)
-    notes, names = list(complete.notes), selected(task).data
-    training = merged(complete.data, complete.times, complete.intervals, complete.failed)
-    sizes, times = training.sizes, training.times
-    fewest = 1 if method == "exhaustive" else FEWEST
-    if len(sizes) < fewest:
-        notes.append(f"no chooser yet: measured in full: {counted(len(sizes), 'size')} of {fewest}; use --resume")
-        return LearnedPlans(method, None, (), "", tuple(notes))
-    exhaustive = method == "exhaustive"
-    labels = observed_labels(times) if exhaustive else corrected_labels(sizes, times, training.tolerance)
-    shares = [shares_of(at) for at in times]
-    answers = sorted({*labels, *(() if exhaustive else best_on_average(shares)[:1])})
-    numbers = [answers.index(label) for label in labels]
-    settings = tuple(complete.settings[i] for i in answers)
-    if exhaustive:
-        return LearnedPlans(method, nearest(names, sizes, numbers), settings, "nearest measured size", tuple(notes))
+    table, settings, notes = plan_table(task, samples, data)
+    count, fewest = len(table.merged.rows), 1 if method == EXHAUSTIVE else FEWEST
+    if count < fewest:
+        why = f"no chooser yet: measured in full: {counted(count, 'size')} of {fewest}; use --resume"
+        return Learned(notes=(*notes, why))
     try:
-        worth, seconds = ([_of(answers, at) for at in table] for table in (shares, times))
-        selector = fit(method, names, sizes, numbers, task.seed, worth, seconds)
+        selector, few = train_few(method, table, task.seed)
     except UsageError as error:
-        return LearnedPlans(method, None, (), "", (*notes, f"no chooser: {error.message}"))
-    default = [complete.settings.index(task.plans[0])] * len(sizes) if task.plans[0] in complete.settings else None
-    note, regrets = left_out(selector, names, training, task.seed, {"default": default} if default else {})
-    at = {p: regrets.get(row, math.nan) for p, row in zip(complete.cases, complete.data, strict=True)}
-    return LearnedPlans(method, selector, settings, selector.text, (*notes, note), at)
+        return Learned(notes=(*notes, f"no chooser: {error.message}"))
+    choices = tuple(settings[i] for i in few)
+    if method == EXHAUSTIVE:
+        return Learned(selector, tuple(notes), choices=choices)
+    default = {"default": [settings.index(task.plans[0])] * count} if task.plans[0] in settings else {}
+    note, regrets = left_out(selector, table, task.seed, default)
+    return Learned(selector, (*notes, note), regrets(table), choices)
 
 
-def _of(answers: Sequence[int], at: Mapping[int, float]) -> dict[int, float]:
-    """The measurements of some answers, by their index."""
-    return {place: at[answer] for place, answer in enumerate(answers) if answer in at}
+def plan_table(task: TuningTask, samples: Samples, data: Data) -> tuple[TrainingTable, tuple[Choice, ...], list[str]]:
+    """The table of the plans with correct results at every size, these plans, and notes on what was skipped: cases at
+    which not every legal plan was tried, or all failed. A plan that failed at any other size is excluded, so that it is
+    never chosen; one that failed at an input has no time there. `data`: the features of the selector, by case."""
+    from dagc.study.train import tabulated  # loads msgspec
+
+    at: dict[Case, dict[Choice, Sample]] = {}
+    for cell, sample in samples.items():
+        at.setdefault(cell.case, {})[cell.choice] = sample
+    legal, notes = task.plans, []
+    complete: dict[Case, dict[Choice, Sample]] = {}
+    for case in sorted(at, key=lambda p: (data[p], p)):
+        tried, name = sum(s in at[case] for s in legal), case.text or "as given"
+        if tried < len(legal):
+            notes.append(f"{name}: {tried} of {len(legal)} settings tried, skipped until --resume completes it")
+        elif all(c.failure for c in at[case].values()):
+            notes.append(f"{name}: no setting runs, skipped")
+        else:
+            complete[case] = at[case]
+    every = dict.fromkeys((*legal, *(s for here in complete.values() for s in here)))
+    failed = {s for p, here in complete.items() for s, c in here.items() if c.failure and not p.is_input}
+    settings = tuple(s for s in every if s not in failed)
+    if complete and not all(any(s in settings for s in here) for here in complete.values()):
+        notes.append("no setting has correct results at every size: nothing is learned")
+        complete = {}
+    names = selected(task).data
+    features = {case: dict(zip(names, data[case], strict=True)) for case in complete}
+    return tabulated(names, settings, complete, samples.items(), features), settings, notes
+
+
+def _why(method: str, selector: Selector | None) -> str:
+    """How a plan is chosen at a size."""
+    if selector is None:
+        return "the default"
+    return "nearest measured size" if method == "exhaustive" else selector.text
 
 
 def learned_from(merged: Tuned, first: Tuned, text: ProgramText) -> dict[str, Any]:
@@ -294,32 +299,35 @@ def learned_from(merged: Tuned, first: Tuned, text: ProgramText) -> dict[str, An
         text, chosen, build_graph(program), (), cases, {PROGRAM: tuple(settings)}, cases[0], seed, select=select
     )
     data = {
-        p: tuple(one.features[PROGRAM][n] for n in select.data) for p, one in inputs_of(merged, select.data).items()
+        p: tuple(one.features[PROGRAM][n] for n in select.data)
+        for p, one in merged.facts.of_programs(select.data).items()
     }
     learned = learn(task, stored.method, samples, data)
     if learned.selector is None:
         raise UsageError(f"nothing was learned from the merged inputs: {'; '.join(learned.notes)}", "tune with more")
-    return chooser_record(task, learned)
+    return chooser_record(task, stored.method, learned)
 
 
-def chooser_record(task: TuningTask, learned: LearnedPlans) -> dict[str, Any]:
+def chooser_record(task: TuningTask, method: str, learned: Learned) -> dict[str, Any]:
     """The record of a selector in a tuned file."""
     assert learned.selector is not None
     return {
-        "method": learned.method, "why": learned.why, "names": list(selected(task).names),
-        "data": list(selected(task).data),
-        "settings": [s.own for s in learned.settings], "selector": learned.selector.to_json(),
+        "method": method, "why": _why(method, learned.selector), "names": list(selected(task).names),
+        "data": list(selected(task).data), "settings": [s.own for s in learned.choices],
+        "selector": learned.selector.to_json(),
     }  # fmt: skip
 
 
-def _table(plans: PlanCases, learned: LearnedPlans, notes: Sequence[str], output: str | Path | None) -> Tuning:
+def _results(
+    plans: PlanCases, method: str, learned: Learned, notes: Sequence[str], output: str | Path | None
+) -> Tuning:
     """A line for each size of this run that has anything measured."""
     task, samples, measured = plans.task, plans.samples, plans.known.measured
     data = plans.data
     return Tuning(
-        tuple(_line(task, learned, p, samples, data[p]) for p in task.cases if p in data),
-        f"{_grade(task)}; {len(task.plans)} programs",
-        learned.method,
+        tuple(_line(task, method, learned, p, samples, data[p]) for p in task.cases if p in data),
+        f"{grade_of_plans(task)}; {len(task.plans)} programs",
+        method,
         len(samples),
         tuple(measured.failures),
         (*notes, *learned.notes, *task.text.changed()),
@@ -330,28 +338,17 @@ def _table(plans: PlanCases, learned: LearnedPlans, notes: Sequence[str], output
     )
 
 
-def _grade(task: TuningTask) -> str:
+def grade_of_plans(task: TuningTask) -> str:
     host = task.chosen.target is Target.HOST
     return "host target: programs run on the CPU, and their times do not apply to a GPU" if host else "with a GPU"
 
 
 def _line(
-    task: TuningTask, learned: LearnedPlans, case: Case, samples: Samples, data: tuple[float, ...]
+    task: TuningTask, method: str, learned: Learned, case: Case, samples: Samples, data: tuple[float, ...]
 ) -> KernelResult:
-    chosen = task.plans[0]
-    if learned.selector is not None:
-        chosen = learned.settings[learned.selector.choose(data)]
-    best = best_choice(samples, PROGRAM, case)
-
-    def seconds(settings: Choice) -> float:
-        sample = samples.get(Cell(PROGRAM, case, settings))
-        return sample.value if sample is not None else math.nan
-
-    return KernelResult(
-        PROGRAM, case, task.plans[0], chosen, best, seconds(task.plans[0]), seconds(chosen),
-        seconds(best) if best is not None else math.nan, learned.why or "the default",
-        case in learned.left_out, learned.left_out.get(case, math.nan),
-    )  # fmt: skip
+    selector = learned.selector
+    chosen = task.plans[0] if selector is None else learned.choices[selector.choose(data)]
+    return result_at(PROGRAM, case, (task.plans[0], chosen), samples, _why(method, selector), learned)
 
 
 # ---- tuned ----------------------------------------------------------------------------------
@@ -369,7 +366,7 @@ def tune_program(
     options = replace(options, method=method)
     if not options.resume:
         _enough(method, task, (), options)  # before a file is begun
-    with _opened(task, output, options, progress) as plans:
+    with opened_plans(task, output, options, progress) as plans:
         _enough(method, task, plans.known.inputs, options)
         plans.count_earlier()
         plans.begin()
@@ -379,8 +376,8 @@ def tune_program(
         plans.known.measured.seconds = time.monotonic() - began
         learned = learn(plans.right, method, plans.samples, plans.data)
         if plans.records is not None and learned.selector is not None:
-            plans.records.set_chooser(PROGRAM, chooser_record(task, learned))
-        return _table(plans, learned, notes, output)
+            plans.records.set_chooser(PROGRAM, chooser_record(task, method, learned))
+        return _results(plans, method, learned, notes, output)
 
 
 def _tunable(text: ProgramText, options: TuneOptions) -> TuningTask:
@@ -396,7 +393,7 @@ def _tunable(text: ProgramText, options: TuneOptions) -> TuningTask:
 
 
 @contextmanager
-def _opened(
+def opened_plans(
     task: TuningTask,
     output: str | Path | None,
     options: TuneOptions,
@@ -428,37 +425,3 @@ def _enough(method: str, task: TuningTask, known: Iterable[Case], options: TuneO
             f"method {method} learns from {FEWEST} sizes or more, not from {sizes}",
             'name more with --sizes "size=1000,4500,20000", or use --method exhaustive',
         )
-
-
-# ---- evaluated ------------------------------------------------------------------------------
-
-
-def evaluate_program(
-    text: ProgramText, tuned: Tuned, options: TuneOptions, progress: Progress | None = None
-) -> Evaluation:
-    """Measure every plan at test inputs, and evaluate the answers of the chooser of a tuned file there. The
-    measurements are stored in the file and not used for training. Raises UsageError like `tune_program`."""
-    from dagc.study.judge import judge  # only to evaluate
-
-    task = program_task(text, options, test=True)
-    chooser = plan_chooser(task.program, tuned)
-    cases, _, notes = untrained(task.cases, tuned, programs=True)
-    task, began = replace(task, cases=cases), time.monotonic()
-    with _opened(task, tuned.path, replace(options, resume=True), progress, training=False) as plans:
-        plans.begin()
-        done = sorted(p for p in to_visit(task) if not plans.over and plans.visit(p, test=True))
-        done, partly = measured_in_full(plans, done)
-        if not done:
-            raise nothing_evaluated(plans.known.measured.failures)
-        known = plans.known.inputs
-        orders = [chooser.order(known[p].values) for p in done]
-        chosen = [[task.plans.index(chooser.settings[i]) for i in order] for order in orders]
-        judged = judge(
-            [p.text for p in done], [times_at(plans, PROGRAM, p) for p in done], chosen, 0,
-            noises(plans, PROGRAM, done), sizes=[known[p].elements for p in done],
-            failures=[failures_at(plans, PROGRAM, p) for p in done],
-        )  # fmt: skip
-        return Evaluation(
-            (Evaluated(PROGRAM, judged, task.plans),), _grade(task), len(done), tuple(plans.known.measured.failures),
-            (*notes, *partly, *plans.remarks, *task.text.changed()), time.monotonic() - began,
-        )  # fmt: skip

@@ -21,7 +21,6 @@ from dagc.study.task import TuningTask
 
 if TYPE_CHECKING:
     from dagc.store.tuned import InputFacts, Tuned
-    from dagc.study.judge import Judged
 
 
 # ---- which settings were checked ----
@@ -185,7 +184,7 @@ class Tuning:
         columns = [(title, *values) for title, values in self._columns().items()]
         padded = [[word.ljust(max(map(len, column))) for word in column] for column in columns]
         text += ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
-        text += _remarks(self)
+        text += remarks(self.failures, self.notes)
         if self.output is not None:
             use = f"use it: dagc compile FILE --launch {self.output}"
             text.append(f"wrote {self.output}; {use if self.lines else 'it chooses nothing yet: use --resume'}")
@@ -228,45 +227,10 @@ def _value(value: float, objective: Objective) -> str:
     return si.significant(value * 1e6, 4) if objective.is_time else objective.scaled(value)
 
 
-def _remarks(done: Tuning | Evaluation) -> Iterator[str]:
-    yield from (f"failed: {failure}" for failure in done.failures)
-    yield from (f"note: {note}" for note in done.notes)
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluated:
-    """One op at the test inputs. `text`: the text of an answer by number; `costs`: a line for each feature."""
-
-    op: str
-    judged: Judged
-    settings: tuple[Choice, ...]
-    costs: tuple[str, ...] = ()
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The table."""
-        return (*self.judged.lines(lambda answer: self.settings[answer].in_words), *self.costs)
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """The result of `dagc tune --evaluate`. `inputs`: number of test inputs; `trained`: number of training inputs."""
-
-    ops: tuple[Evaluated, ...]
-    grade: str
-    inputs: int
-    failures: tuple[str, ...]
-    notes: tuple[str, ...]
-    seconds: float
-    trained: int = 0
-
-    def render(self) -> str:
-        """A table for each op: percent of exhaustive and the figures to compare with."""
-        learned = f", trained on {counted(self.trained, 'other')}" if self.trained else ""
-        text = [f"{self.grade}; {counted(self.inputs, 'test input')}{learned}, in {self.seconds:.1f} s"]
-        for one in self.ops:
-            text += [f"{one.op}:", *(f"  {line}" for line in one.lines)]
-        return "\n".join([*text, *_remarks(self)]) + "\n"
+def remarks(failures: Sequence[str], notes: Sequence[str]) -> Iterator[str]:
+    """The last lines of what is printed."""
+    yield from (f"failed: {failure}" for failure in failures)
+    yield from (f"note: {note}" for note in notes)
 
 
 @dataclass(slots=True)
@@ -283,7 +247,7 @@ class Measurements:
 
 
 def failures_before(samples: Samples) -> list[str]:
-    """Those of an earlier run, which are not measured again. (Settings that failed the check are checked again.)"""
+    """Those of an earlier run, which are not measured again. (Choice that failed the check are checked again.)"""
     return [
         f"{'' if op == PROGRAM else f'{op} '}{settings.in_words} at {case.text or 'as given'}: {sample.failure}"
         " (in an earlier run)"

@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from dagc.choice.selector import FEWEST, Selector, coordinates, scales_of
-from dagc.study.judge import Times
-from dagc.study.train import Interval, merged, train
+from dagc.study.train import Times, TrainingTable, observed_labels, shares_of, trained
 
 Strategy = Literal["bvsb", "cost", "random"]
 Vectors = Sequence[Sequence[float]]
@@ -124,65 +123,50 @@ def _least_margins(guides: Sequence[Guide | None], vectors: Vectors) -> list[flo
 
 
 def next_input(
-    names: Sequence[str],
-    vectors: Vectors,
-    labelled: Mapping[int, Times],
-    method: str,
-    seed: int = 0,
-    strategy: Strategy = "bvsb",
-    tolerance: float = 0.0,
+    table: TrainingTable, labelled: Collection[int], method: str, seed: int = 0, strategy: Strategy = "bvsb"
 ) -> int | None:
     """The number of the input to measure next; None if no remaining input adds information.
 
-    `vectors`: the features `names` of each input. `labelled`: the measurements so far, by number of the input. An input
-    with a feature that is not finite, or with the features of a labelled one, is never proposed. The same arguments
-    give the same input. Raises UsageError for an unknown method.
+    `table`: a row for each input; `labelled`: the numbers of those that were measured. An input with a feature that is
+    not finite, or with the features of a labelled one, is never proposed. The same arguments give the same input.
+    Raises UsageError for an unknown method.
     """
-    begins = strategy == "random" or _begins(labelled)
-    selector = None if begins else trained(names, vectors, labelled, method, seed, tolerance)
-    return next_after(vectors, labelled, selector, seed, strategy)
+    known = table.only(labelled)
+    selector = None if strategy == "random" or _begins(known) else trained(known, method, seed)
+    return next_after(table, labelled, selector, seed, strategy)
 
 
 def next_after(
-    vectors: Vectors, labelled: Mapping[int, Times], selector: Selector | None, seed: int, strategy: Strategy
+    table: TrainingTable, labelled: Collection[int], selector: Selector | None, seed: int, strategy: Strategy
 ) -> int | None:
     """As `next_input`; `selector`: trained on the labelled inputs."""
-    seen = {tuple(vectors[i]) for i in labelled}
+    vectors, known = table.features, table.only(labelled)
+    seen = set(known.features)
     finite = [i for i, v in enumerate(vectors) if all(map(math.isfinite, v))]
-    pool = [i for i in finite if i not in labelled and tuple(vectors[i]) not in seen]
+    pool = [i for i in finite if i not in labelled and vectors[i] not in seen]
     if not pool:
         return None
     random.Random(f"{seed} {len(labelled)}").shuffle(pool)
     if strategy == "random":
         return pool[0]
     apart = _distances(vectors, [i for i in finite if i in labelled], pool)
-    if selector is None or _begins(labelled):
+    if selector is None or _begins(known):
         return max(pool, key=lambda i: apart[i])
     if strategy == "cost" and len(labelled) % 3 == 0:
         return pool[0]
     if strategy == "bvsb":
         score = _margins(selector, vectors, pool)
     else:
-        score = _losses(selector, vectors, labelled, pool, seed)
+        score = _losses(selector, vectors, known.usable, pool, seed)
     return min(pool, key=lambda i: (score[i], -apart[i]))
 
 
-def trained(
-    names: Sequence[str], vectors: Vectors, labelled: Mapping[int, Times], method: str, seed: int, tolerance: float
-) -> Selector | None:
-    """The selector trained on the inputs labelled so far; None if they are too few."""
-    usable = [i for i in labelled if all(map(math.isfinite, vectors[i]))]
-    noise: Interval = (1 - tolerance / 2, 1.0, 1 + tolerance / 2)
-    known = merged([vectors[i] for i in usable], [labelled[i] for i in usable], [[noise]] * len(usable))
-    return train(method, names, known, seed) if len(known.sizes) >= FEWEST else None
-
-
-def _begins(labelled: Mapping[int, Times]) -> bool:
+def _begins(labelled: TrainingTable) -> bool:
     """Whether the next input is still chosen by distance: some answer is best nowhere yet, and fewer inputs than
     answers are labelled."""
-    answers = {answer for at in labelled.values() for answer, seconds in at.items() if math.isfinite(seconds)}
-    best = {min(at, key=lambda a: at[a]) for at in labelled.values() if any(map(math.isfinite, at.values()))}
-    return len(labelled) < max(FEWEST, len(answers) if len(best) < len(answers) else 0)
+    answers = {answer for row in labelled.rows for answer in row.finite}
+    best = set(observed_labels([row.finite for row in labelled.rows if row.finite]))
+    return len(labelled.rows) < max(FEWEST, len(answers) if len(best) < len(answers) else 0)
 
 
 def _distances(vectors: Vectors, labelled: Sequence[int], pool: Sequence[int]) -> dict[int, float]:
@@ -209,28 +193,22 @@ def _margins(selector: Selector, vectors: Vectors, pool: Sequence[int]) -> dict[
 
 
 def _losses(
-    selector: Selector, vectors: Vectors, labelled: Mapping[int, Times], pool: Sequence[int], seed: int
+    selector: Selector, vectors: Vectors, labelled: TrainingTable, pool: Sequence[int], seed: int
 ) -> dict[int, float]:
     """Minus the expected loss of the current answer, as a fraction of the exhaustive performance: the mean over the
     trees of a forest, each of which predicts the times of all answers from a sample of the labelled inputs."""
     import numpy as np
     from sklearn.ensemble import ExtraTreesRegressor
 
-    usable = [
-        i for i in labelled if all(map(math.isfinite, vectors[i])) and any(map(math.isfinite, labelled[i].values()))
-    ]
-    answers = sorted({a for i in usable for a in labelled[i]})
-    shares = np.array([[_share(labelled[i], a) for a in answers] for i in usable])
-    scales = scales_of([vectors[i] for i in usable])
+    answers = sorted({answer for row in labelled.rows for answer in row.times})
+    gains = [shares_of(row.times) for row in labelled.rows]
+    shares = np.array([[gain.get(answer, 0.0) for answer in answers] for gain in gains])
+    scales = scales_of(labelled.features)
     model = ExtraTreesRegressor(50, bootstrap=True, random_state=seed).fit(
-        coordinates([vectors[i] for i in usable], scales), shares
+        coordinates(labelled.features, scales), shares
     )
     here: Any = coordinates([vectors[i] for i in pool], scales)
     predicted = np.array([tree.predict(here).reshape(len(pool), len(answers)) for tree in model.estimators_])
     taken = [answers.index(selector.choose(vectors[i])) for i in pool]
     lost = (predicted.max(axis=2) - predicted[:, np.arange(len(pool)), taken]).mean(axis=0)
     return {i: -float(v) for i, v in zip(pool, lost, strict=True)}
-
-
-def _share(at: Times, answer: int) -> float:
-    return min(at.values()) / at.get(answer, math.inf)

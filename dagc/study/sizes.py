@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagc.base.children import Workers
 from dagc.base.deadline import Deadline
@@ -31,7 +31,6 @@ from dagc.study.choosers import (
     Asked,
     AtSizes,
     ChooserInputs,
-    LearnedSelector,
     asked_of,
     final_choosers,
     first_choosers,
@@ -62,6 +61,9 @@ from dagc.study.results import (
 )
 from dagc.study.search import guesses, search_of, sureness
 from dagc.study.task import TuningTask
+
+if TYPE_CHECKING:
+    from dagc.study.train import Learned
 
 # Of measurements on the CPU: in all, where the user gives no limit; and of a launch, where a size is skipped.
 HOST_SECONDS, HOST_LAUNCH = 60.0, 2.0
@@ -280,7 +282,7 @@ def _learned(request: TuneRequest, known: ChooserInputs, search: AcrossSizes, re
 def _lines(
     ready: Prepared,
     final: Mapping[str, AtSizes],
-    learned: Mapping[str, LearnedSelector],
+    learned: Mapping[str, Learned],
     samples: Samples,
     sure: Mapping[tuple[str, Case], float],
 ) -> tuple[KernelResult, ...]:

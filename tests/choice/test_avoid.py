@@ -18,7 +18,7 @@ from dagc.choice.selector import Extent
 from dagc.choice.types import Case, Cell, Site, SiteKind
 from dagc.ir.choice import Choice
 from dagc.ir.sym import Var
-from dagc.study.train import merged, train
+from dagc.study.train import TrainingTable, train
 from tests.tiers import examples
 
 NAMES = ("n", "share")
@@ -71,7 +71,7 @@ def chooser(method: str, variants: bool, seed: int) -> Chooser:
     times = [{0: 1e-6 * n, 1: 3e-5 + 2e-7 * n, 2: 1e-4 * (2 + share)} for n, share in rows]
     failed = [{a for a, bad in enumerate((n < 50, share > 0.3, draw.random() < 0.1)) if bad} for n, share in rows]
     kept = [{a: t for a, t in at.items() if a not in bad} or {2: 1.0} for at, bad in zip(times, failed, strict=True)]
-    known = merged(rows, kept, [[(0.99, 1.0, 1.01)]] * len(rows))
+    known = TrainingTable.of(NAMES, rows, kept, 0.02)
     tried = [
         Tried(dict(zip(NAMES, row, strict=True)), frozenset(ANSWERS[a] for a in at if a not in bad),
               frozenset(ANSWERS[a] for a in bad))
@@ -83,7 +83,7 @@ def chooser(method: str, variants: bool, seed: int) -> Chooser:
     site = Site(SiteKind.LAUNCH, op, tuple(answers), names)
     features = tuple(SelectorFeature(name, Var(name)) for name in NAMES)
     extent = Extent.of(dict(zip(NAMES, row, strict=True)) for row in rows)
-    selector = train(method, NAMES, known, default=0 if variants else None)
+    selector = train(method, known, default=0 if variants else None)
     return Chooser(
         site, features, selector=selector, extent=extent, avoided=avoided_of(NAMES, ANSWERS, tried)
     )  # fmt: skip

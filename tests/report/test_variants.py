@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from dagc.store.tuned import Tuned
-from dagc.study.judge import judge
-from dagc.study.report import measured, op_view, variants_page
+from dagc.study.judge import judged_at, measured
+from dagc.study.report import op_view, variants_page
 from tests.report.tuned import NAMES, SETTINGS, tuned_file
 
 
@@ -20,13 +20,13 @@ def tuned() -> Tuned:
 
 def test_what_the_file_holds(tuned: Tuned) -> None:
     found = measured(tuned, "y", tuned.kernel_choosers["y"], NAMES)
-    assert len(found.cases) == 79, "one test input lacks a feature"
-    assert (len(found.part(True).cases), len(found.part(False).cases)) == (29, 50)
+    assert len(found.rows) == 79, "one test input lacks a feature"
+    assert (len(found.part(True).rows), len(found.part(False).rows)) == (29, 50)
     assert 0 not in found.times[0], "what was wrong has no time"
-    refused = [i for i, (_, fill) in enumerate(found.vectors) if fill >= 10]
+    refused = [i for i, (_, fill) in enumerate(found.features) if fill >= 10]
     assert refused
     assert all(found.times[i][2] == float("inf") for i in refused), "what was not run is not allowed there"
-    assert 0 < found.noise < 0.02
+    assert 0 < found.tolerance < 0.02
 
 
 def test_test_inputs_judge(tuned: Tuned) -> None:
@@ -34,14 +34,14 @@ def test_test_inputs_judge(tuned: Tuned) -> None:
     selector = tuned.kernel_choosers["y"].selector
     assert selector is not None
     at = measured(tuned, "y", tuned.kernel_choosers["y"], NAMES).part(True)
-    said = [selector.ask(x) for x in at.vectors]
+    said = [selector.ask(x) for x in at.features]
     answers = [answer.label if answer.sure >= selector.least_sure else 0 for answer in said]
-    expected = judge([p.text for p in at.cases], at.times, answers, 0, at.noise)
+    expected = judged_at(at, answers, 0, at.tolerance)
     assert view.judged == "Evaluated at 29 test inputs that were not used for training."
     assert view.tiles[0][:2] == ("percent of exhaustive", f"{100 * expected.all.percent:.1f} %")
     assert view.bars[0].share == expected.all.percent
     assert [bar.name for bar in view.bars[1:-1]] == [
-        f"always {dict(SETTINGS[answer])['variant']}" for answer, _ in expected.all.singles
+        f"always {SETTINGS[answer].variant}" for answer, _ in expected.all.singles
     ]
     assert sum(count for _, _, count in view.legend) == len(view.marks) == 79
     assert [m.name for m in view.mistakes] == [verdict.name for verdict in expected.wrong]

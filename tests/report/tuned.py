@@ -12,7 +12,7 @@ from dagc.ir.choice import Choice
 from dagc.perf.hardware import load_hardware
 from dagc.store.results import ProgramRecord
 from dagc.store.tuned import InputFacts, KernelChooser, Tuned, TunedFacts
-from dagc.study.train import merged, train
+from dagc.study.train import TrainingTable, train
 
 SETTINGS: tuple[Choice, ...] = tuple(Choice.at("y", [("variant", name)]) for name in ("csr", "vector", "ell"))
 NAMES = ("rows", "fill")
@@ -39,8 +39,8 @@ def tuned_file(tests: int = 30, method: str = "tree") -> Tuned:
             noisy = tuple(seconds * (1 + 0.01 * draw.random()) for _ in range(7))
             samples.append((Cell("y", facts.case, SETTINGS[answer]), Sample.of(noisy)))
     rows = [tuple(facts.features["y"][n] for n in NAMES) for facts, _ in measured[:50]]
-    known = merged(rows, [times for _, times in measured[:50]], [[(0.99, 1.0, 1.01)]] * 50)
-    selector = train(method, NAMES, known, default=0)
+    known = TrainingTable.of(NAMES, rows, [times for _, times in measured[:50]], 0.02)
+    selector = train(method, known, default=0)
     inputs = [facts for facts, _ in measured]
     if tests:
         inputs[50] = InputFacts(inputs[50].params, True, features={"y": {"rows": 64.0}})

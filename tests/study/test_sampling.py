@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import get_args
 
 import pytest
@@ -26,12 +26,24 @@ from dagc.study.sampling import (
     Strategy,
     guide,
     next_input,
-    trained,
     uncertain,
 )
+from dagc.study.train import TrainingTable, trained
 
 NAMES = ["n", "share"]
 INF = math.inf
+
+
+def _known(vectors: Sequence[Sequence[float]], labelled: Mapping[int, Mapping[int, float]]) -> TrainingTable:
+    return TrainingTable.of(NAMES, vectors, [labelled.get(i, {}) for i in range(len(vectors))])
+
+
+def proposed(
+    vectors: Sequence[Sequence[float]], labelled: Mapping[int, Mapping[int, float]], method: str, seed: int = 0,
+    strategy: Strategy = "bvsb",
+) -> int | None:  # fmt: skip
+    """What is measured after these measurements, by number of the input."""
+    return next_input(_known(vectors, labelled), labelled.keys(), method, seed, strategy)
 
 
 def _table(count: int = 60, seed: int = 1) -> tuple[list[tuple[float, float]], list[dict[int, float]]]:
@@ -48,24 +60,24 @@ def _table(count: int = 60, seed: int = 1) -> tuple[list[tuple[float, float]], l
 
 def test_the_first_inputs_are_far_apart_and_the_next_where_the_best_two_are_closest() -> None:
     vectors = [(float(n), 0.5) for n in (1, 2, 4, 8, 900, 1000, 1100, 2**18, 2**20)]
-    first = next_input(NAMES, vectors, {}, "knn", 3)
-    assert first == next_input(NAMES, vectors, {}, "knn", 3)
-    assert {next_input(NAMES, vectors, {}, "knn", seed) for seed in range(20)} > {first}
-    assert next_input(NAMES, vectors, {0: {0: 1.0, 1: 2.0}}, "knn") == 8
-    assert next_input(NAMES, vectors, {0: {0: 1.0, 1: 2.0}, 8: {0: 2.0, 1: 1.0}}, "knn") == 5
+    first = proposed(vectors, {}, "knn", 3)
+    assert first == proposed(vectors, {}, "knn", 3)
+    assert {proposed(vectors, {}, "knn", seed) for seed in range(20)} > {first}
+    assert proposed(vectors, {0: {0: 1.0, 1: 2.0}}, "knn") == 8
+    assert proposed(vectors, {0: {0: 1.0, 1: 2.0}, 8: {0: 2.0, 1: 1.0}}, "knn") == 5
     labelled = {0: {0: 1.0, 1: 2.0}, 1: {0: 1.0, 1: 2.0}, 8: {0: 2.0, 1: 1.0}, 7: {0: 2.0, 1: 1.0}}
     # By a forest the votes are divided in the middle only; the cost-aware strategy finds the same border.
-    assert next_input(NAMES, vectors, labelled, "forest", strategy="bvsb") in (4, 5, 6)
-    assert next_input(NAMES, vectors, labelled, "forest", strategy="cost") in (3, 4, 5, 6)
+    assert proposed(vectors, labelled, "forest", strategy="bvsb") in (4, 5, 6)
+    assert proposed(vectors, labelled, "forest", strategy="cost") in (3, 4, 5, 6)
 
 
 def test_far_apart_as_long_as_an_answer_is_best_nowhere_and_there_are_more_answers_than_inputs() -> None:
     vectors = [(2.0**n, 0.5) for n in range(13)]
     best_of_six = {0: 1.0, 1: 9.0, 2: 9.0, 3: 9.0, 4: 9.0, 5: 9.0}
     labelled = {0: best_of_six, 12: best_of_six, 6: best_of_six}
-    assert next_input(NAMES, vectors, labelled, "tree") in (3, 9)
+    assert proposed(vectors, labelled, "tree") in (3, 9)
     labelled = {0: best_of_six, 12: {**best_of_six, 1: 0.5}, 6: best_of_six, 3: best_of_six, 9: best_of_six}
-    assert next_input(NAMES, vectors, labelled, "tree") not in labelled
+    assert proposed(vectors, labelled, "tree") not in labelled
 
 
 @pytest.mark.parametrize("strategy", get_args(Strategy))
@@ -73,21 +85,21 @@ def test_what_is_never_proposed(strategy: Strategy) -> None:
     """An input that is labelled, has the features of a labelled one, or has a feature without a value."""
     vectors = [(1.0, 0.5), (1.0, 0.5), (math.nan, 0.5), (64.0, INF), (8.0, 0.5), (64.0, 0.5), (32.0, 0.5)]
     labelled: dict[int, dict[int, float]] = {}
-    proposed = []
-    while (number := next_input(NAMES, vectors, labelled, "knn", 0, strategy)) is not None:
-        proposed.append(number)
+    found = []
+    while (number := proposed(vectors, labelled, "knn", 0, strategy)) is not None:
+        found.append(number)
         labelled[number] = {0: 1.0, 1: 2.0 - number / 4}
-    assert sorted(proposed) in ([0, 4, 5, 6], [1, 4, 5, 6])
+    assert sorted(found) in ([0, 4, 5, 6], [1, 4, 5, 6])
 
 
 def test_inputs_at_which_nothing_works_teach_nothing() -> None:
     vectors = [(float(2**k), 0.5) for k in range(8)]
     labelled = {k: {0: INF, 1: INF} for k in range(4)}
-    assert trained(NAMES, vectors, labelled, "tree", 0, 0.0) is None
+    assert trained(_known(vectors, labelled).only(labelled), "tree") is None
     for strategy in get_args(Strategy):
-        assert next_input(NAMES, vectors, labelled, "tree", 0, strategy) in range(4, 8)
+        assert proposed(vectors, labelled, "tree", 0, strategy) in range(4, 8)
     with pytest.raises(UsageError, match="unknown learned method"):
-        next_input(NAMES, vectors, {k: {0: 1.0, 1: 2.0} for k in range(4)}, "oracle")
+        proposed(vectors, {k: {0: 1.0, 1: 2.0} for k in range(4)}, "oracle")
 
 
 def test_a_curve_ends_at_full_training() -> None:
@@ -213,4 +225,4 @@ def test_fewer_samples_than_answers() -> None:
     assert found is not None
     batch = uncertain([found], _drawn(1), lambda one: one, 4, 0.5)
     assert len(batch.inputs) == 4
-    assert trained(NAMES, [(0.0, 0.0), (1.0, 1.0)], dict(enumerate(times)), "tree", 0, 0.0) is None
+    assert trained(TrainingTable.of(NAMES, [(0.0, 0.0), (1.0, 1.0)], times), "tree") is None

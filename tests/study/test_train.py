@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -15,15 +16,15 @@ from hypothesis import strategies as st
 from dagc.choice.methods import LEARNED, from_json
 from dagc.choice.selector import Selector
 from dagc.study.train import (
-    Training,
+    TrainingTable,
     ascends,
     best_constant,
     corrected_labels,
     covering_labels,
     least_sure,
     leave_one_out,
-    merged,
     noise_of_best,
+    select_features,
     simplest_labels,
     tolerance_of,
     train,
@@ -74,18 +75,19 @@ def test_the_tolerance_is_that_of_a_comparison() -> None:
     assert tolerance_of([]) == 0
 
 
-def exact(sizes: Sequence[tuple[int, ...]], times: Sequence[dict[int, float]], half: float = 0.0) -> Training:
+def exact(sizes: Sequence[tuple[float, ...]], times: Sequence[dict[int, float]], half: float = 0.0) -> TrainingTable:
     """Each size measured once, with this half width."""
-    return merged(sizes, times, [[(1 - half, 1.0, 1 + half)] for _ in sizes])
+    return TrainingTable.of(["n", "m"][: len(sizes[0])], sizes, times, 2 * half)
 
 
 def test_points_of_equal_sizes_are_one() -> None:
     noise = [[(0.9, 1.0, 1.1)], [], [(0.8, 1.0, 1.2)], [(0.0, 1.0, 9.0)]]
-    found = merged([(1,), (2,), (1,), (3,)], [{0: 1.0, 1: 2.0}, {0: 5.0}, {0: 30.0, 1: 10.0, 2: 1e9}, {}], noise)
-    assert found.sizes == ((1,), (2,))
+    times = [{0: 1.0, 1: 2.0}, {0: 5.0}, {0: 30.0, 1: 10.0, 2: 1e9}, {}]
+    found = TrainingTable.of(["n"], [(1,), (2,), (1,), (3,)], times, noise).merged
+    assert found.features == [(1,), (2,)]
     assert found.times[0] == pytest.approx({0: 2 * 10**0.5, 1: 1.5 * 10**0.5}), "2 and 1.5 times the mean of 1 and 10"
     assert found.times[1] == {0: 5.0}
-    assert found.intervals == ((noise[0][0], noise[2][0]), ()), "of a size without times none"
+    assert [row.intervals for row in found.rows] == [(noise[0][0], noise[2][0]), ()], "of a size without times none"
     assert found.tolerance == pytest.approx(0.3)
 
 
@@ -94,9 +96,9 @@ def test_left_out(method: str) -> None:
     """The step between 800 and 1600 is found by all; a size beside it may be wrong and costs 20 %."""
     sizes = [(100 * 2**k,) for k in range(8)]
     times = [{0: 1.0, 1: 1.2} if k < 4 else {0: 1.2, 1: 1.0} for k in range(8)]
-    found = leave_one_out(method, ["n"], exact(sizes, times, 0.005), untrained={"default": [0] * 8, "model": [1] * 8})
+    found = leave_one_out(method, exact(sizes, times, 0.005), untrained={"default": [0] * 8, "model": [1] * 8})
     assert found is not None
-    assert found.sizes == tuple(sizes)
+    assert [row.features for row in found.rows] == sizes
     assert found.right >= 6
     assert all(regret == 0 or regret == pytest.approx(0.2) for regret in found.regrets)
     assert found.text.startswith(f"leave one out: {found.right} of 8 sizes within 1.0 % of the best, mean regret ")
@@ -105,7 +107,7 @@ def test_left_out(method: str) -> None:
     assert found.text.endswith("; compared: best constant 20.0 %, default 10.0 %, model 10.0 %"), (
         "without a size, the other choice is the best of the others"
     )
-    assert leave_one_out(method, ["n"], exact(sizes[:3], times[:3])) is None
+    assert leave_one_out(method, exact(sizes[:3], times[:3])) is None
 
 
 def test_nothing_of_the_size_left_out_is_seen() -> None:
@@ -114,18 +116,19 @@ def test_nothing_of_the_size_left_out_is_seen() -> None:
     times = [{0: 1.0, 1: 1.05}, {0: 1.04, 1: 1.0}, {0: 1.0, 1: 1.08}, {0: 1.03, 1: 1.0}, {0: 1.06, 1: 1.0}]
     narrow, wide = [(0.999, 1.0, 1.001)] * 4, [(0.95, 1.0, 1.05)] * 9
     noise = [narrow, narrow, wide, narrow, wide]
-    known = merged(sizes, times, noise)
+    known = TrainingTable.of(["n"], sizes, times, noise)
     tolerances = set()
     for i in range(5):
-        found = leave_one_out("knn", ["n"], known)
+        found = leave_one_out("knn", known)
         other = [*noise]
         rest = [k for k in range(5) if k != i]
         other[i] = [(0.5, 1.0, 1.5)] * 99
-        again = leave_one_out("knn", ["n"], merged(sizes, times, other))
+        changed = TrainingTable.of(["n"], sizes, times, other)
+        again = leave_one_out("knn", changed)
         assert found is not None
         assert again is not None
         assert again.regrets[i] == found.regrets[i]
-        assert known.only(rest).tolerance == merged(sizes, times, other).only(rest).tolerance
+        assert known.only(rest).tolerance == changed.only(rest).tolerance
         tolerances.add(round(known.only(rest).tolerance, 6))
     assert tolerances == {0.1, 0.002}, "so what is left out does matter here"
 
@@ -133,10 +136,10 @@ def test_nothing_of_the_size_left_out_is_seen() -> None:
 def test_a_choice_that_was_not_measured_counts_as_the_first() -> None:
     sizes = [(100,), (200,), (400,), (800,)]
     times = [{0: 2.0, 1: 1.0}, {0: 2.0, 1: 1.0}, {0: 3.0, 2: 2.0}, {0: 2.0, 1: 1.0}]
-    found = leave_one_out("knn", ["n"], exact(sizes, times))
+    found = leave_one_out("knn", exact(sizes, times))
     assert found is not None
     assert found.regrets[2] == pytest.approx(0.5)
-    assert train("tree", ["n"], exact(sizes, times)).choose([100]) == 1
+    assert train("tree", exact(sizes, times)).choose([100]) == 1
 
 
 def test_the_best_constant_is_among_what_was_measured_at_most_sizes() -> None:
@@ -151,8 +154,8 @@ def test_unsure_where_the_default_is_better(method: str) -> None:
     turns = [1, 2, 2, 1, 2, 1, 1, 2, 1, 2, 2, 2, 1, 1, 2, 1, 1, 2, 1, 2] * 2
     low = [{0: 3.0, 1: 1.0, 2: 9.0} if n < 500 else {0: 3.0, 1: 9.0, 2: 1.0} for (n,) in sizes[:20]]
     high = [{0: 1.2, 1: 1.0, 2: 9.0} if turn == 1 else {0: 1.2, 1: 9.0, 2: 1.0} for turn in turns]
-    selector = train(method, ["n"], exact(sizes, low + high), default=0)
-    always = train(method, ["n"], exact(sizes, low + high))
+    selector = train(method, exact(sizes, low + high), default=0)
+    always = train(method, exact(sizes, low + high))
     assert always.least_sure == 0
     assert from_json(json.loads(json.dumps(selector.to_json()))) == selector
     unseen = [((n + 500,), at) for (n,), at in zip(sizes[20:], [high[-1], *high[:-1]], strict=True)]
@@ -171,16 +174,16 @@ def test_unsure_where_the_default_is_better(method: str) -> None:
 def test_sure_of_everything_where_the_default_is_never_better() -> None:
     sizes = [(100.0 * 2**k,) for k in range(12)]
     times = [{0: 3.0, 1: 1.0, 2: 2.0} if k < 6 else {0: 3.0, 1: 2.0, 2: 1.0} for k in range(12)]
-    assert least_sure("knn", ["n"], exact(sizes, times), 0) == 0
-    assert least_sure("knn", ["n"], exact(sizes[:3], times[:3]), 0) == 0, "too few to leave any out"
+    assert least_sure("knn", exact(sizes, times), 0) == 0
+    assert least_sure("knn", exact(sizes[:3], times[:3]), 0) == 0, "too few to leave any out"
     # A default that was not measured is worth nothing, and noise alone makes no threshold.
-    assert least_sure("knn", ["n"], exact(sizes, [{1: at[1], 2: at[2]} for at in times]), 0) == 0
+    assert least_sure("knn", exact(sizes, [{1: at[1], 2: at[2]} for at in times]), 0) == 0
 
 
 def test_many_sizes_are_left_out_in_folds() -> None:
     sizes = [(100.0 * 1.3**k,) for k in range(40)]
     times = [{0: 1.0, 1: 1.2} if k < 20 else {0: 1.2, 1: 1.0} for k in range(40)]
-    found = leave_one_out("tree", ["n"], exact(sizes, times, 0.005))
+    found = leave_one_out("tree", exact(sizes, times, 0.005))
     assert found is not None
     assert found.text.startswith(f"10 folds left out: {found.right} of 40 sizes within ")
     assert found.right >= 38
@@ -198,7 +201,7 @@ def test_what_may_be_chosen_is_best_somewhere_or_on_average_or_the_default(metho
     """Every answer has to be compiled."""
     sizes = [(100.0 + 7 * k, float(k * 5 % 11)) for k in range(30)]
     times = [dict.fromkeys(range(9), 2.0) | {3: 1.1, 5 + k % 2: 1.0, 6 - k % 2: 1.3} for k in range(30)]
-    selector = train(method, ["n", "m"], exact(sizes, times), default=0)
+    selector = train(method, exact(sizes, times), default=0)
     assert selector.answers <= {0, 3, 5, 6} or selector.predicts, "times are known of all"
     assert method in ("svm", "tree") or 3 in selector.answers
 
@@ -208,9 +211,8 @@ def test_where_the_choice_failed_is_counted_apart() -> None:
     sizes = [(float(2**k),) for k in range(12)]
     times = [{0: 2.0} if k % 3 == 0 else {0: 2.0, 1: 1.0} for k in range(12)]
     failed = [{1} if k % 3 == 0 else set() for k in range(12)]
-    out = leave_one_out(
-        "tree", ["n"], merged(sizes, times, [[(1.0, 1.0, 1.0)]] * 12, failed), 0, {"always 1": [1] * 12}
-    )
+    table = TrainingTable.of(["n"], sizes, times, 0.0, failed)
+    out = leave_one_out("tree", table, 0, {"always 1": [1] * 12})
     assert out is not None
     assert sum(map(math.isnan, dict(out.beside)["always 1"])) == 4
     assert "always 1 0.0 % (failed at 4 more)" in out.text
@@ -218,3 +220,25 @@ def test_where_the_choice_failed_is_counted_apart() -> None:
     nowhere = replace(out, regrets=(math.nan,) * 12)
     assert "0 of 12 sizes within" in nowhere.text
     assert "mean regret - (failed at 12)" in nowhere.text
+
+
+# ---- which features a selector needs -----------------------------------------------------------
+
+
+def copied(seed: int = 0) -> TrainingTable:
+    """Answer 0 is better where x is small; `copy` says the same as x, `noise` says nothing."""
+    draw = random.Random(seed)
+    xs = [draw.uniform(0, 10) for _ in range(20)]
+    rows = [(x, 2 * x + 1, draw.uniform(0, 10)) for x in xs]
+    return TrainingTable.of(("x", "copy", "noise"), rows, [{0: 1.0 if x < 5 else 4.0, 1: 2.0, 2: math.inf} for x in xs])
+
+
+def test_the_cheaper_one_of_two_that_say_the_same_and_no_noise() -> None:
+    found = select_features("knn", copied(), {"x": 1.0, "copy": 0.1, "noise": 0.0})
+    assert found.names == ("copy",)
+    assert found.loss < 1.15
+    assert select_features("knn", copied(), {"x": 0.1, "copy": 1.0}).names == ("x",)
+
+
+def test_all_where_too_few_can_be_left_out() -> None:
+    assert select_features("knn", copied().only(range(4)), {}).names == ("x", "copy", "noise")

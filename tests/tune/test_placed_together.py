@@ -15,7 +15,7 @@ from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import run_setup
 from dagc.store.tuned import load_tuned
-from dagc.study.variants import TOGETHER
+from dagc.study.placed import TOGETHER
 
 mpi = find_mpi()
 pytestmark = [

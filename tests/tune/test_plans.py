@@ -21,7 +21,7 @@ from dagc.emit.library import emit_plans
 from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.plan import ChoiceCall, EmittedChoosers, Plan, Target
 from dagc.ir.sym import Apply, Fn, Var
-from dagc.lab.plans import measured, plan_label, program_select
+from dagc.lab.plans import plan_label, program_select
 from dagc.measure.bench import run_bench
 from dagc.measure.launch import launch
 from dagc.recipes import tune as tune_recipe
@@ -30,7 +30,7 @@ from dagc.stages.artifacts import enqueued_of
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import read
 from dagc.store.tuned import load_tuned
-from dagc.study.programs import learn
+from dagc.study.programs import learn, plan_table
 from dagc.study.task import program_task
 from tests.emit.build import graph_of
 from tests.measure.conftest import can_run
@@ -553,20 +553,23 @@ def test_labels_of_plans() -> None:
     )  # type: ignore[arg-type]
 
 
-def test_measured_leaves_out_what_cannot_be_learned_from() -> None:
-    a, b, c = (Choice.at(PROGRAM, [("k", 1)]), Choice.at(PROGRAM, [("k", 2)]), Choice.at(PROGRAM, [("k", 3)]))
+def test_what_cannot_be_learned_from_is_left_out(tmp_path: Path) -> None:
+    a, b, c = (Choice.at(PROGRAM, [("k", k)]) for k in (1, 2, 3))
     cases = [Case.of({"N": n}) for n in (30, 10, 20, 40)]
     data = {p: (p.params[0][1],) for p in cases}
     samples = {Cell(PROGRAM, p, s): Sample.of((1.0, 1.1, 1.2)) for p in cases[:2] for s in (a, b)}
     samples |= {Cell(PROGRAM, cases[0], c): Sample(failure="wrong"), Cell(PROGRAM, cases[1], c): Sample.of((0.5,))}
     samples |= {Cell(PROGRAM, cases[2], a): Sample.of((1.0,))}
     samples |= {Cell(PROGRAM, cases[3], s): Sample(failure="run failed: no memory") for s in (a, b, c)}
-    found = measured(samples, (a, b, c), data)
-    assert found.settings == (a, b), "3 is wrong somewhere"
-    assert found.data == ((10,), (30,))
-    assert found.times == ({0: 1.1, 1: 1.1}, {0: 1.1, 1: 1.1})
-    assert [len(at) for at in found.intervals] == [2, 2]
-    assert found.notes == (
+    (tmp_path / "a.dag").write_text(FAULTY.replace("{1, 2, 3, 4}", "{1, 2, 3}").replace("k != 3", "k > 0"))
+    task = program_task(read(tmp_path / "a.dag"), TuneOptions(target="host"))
+    assert task.plans == (a, b, c)
+    found, settings, notes = plan_table(task, samples, data)
+    assert settings == (a, b), "3 is wrong somewhere"
+    assert found.features == [(10,), (30,)]
+    assert found.times == [{0: 1.1, 1: 1.1}, {0: 1.1, 1: 1.1}]
+    assert [len(row.intervals) for row in found.rows] == [2, 2]
+    assert tuple(notes) == (
         "N=20: 1 of 3 settings tried, skipped until --resume completes it",
         "N=40: no setting runs, skipped",
     )
@@ -585,6 +588,6 @@ def test_a_plan_that_loses_much_where_it_is_wrong_is_not_chosen(tmp_path: Path) 
         samples[Cell(PROGRAM, p, two)] = failed if i % 6 == 0 else Sample.of((0.9 if i % 3 else 20,))
     found = learn(task, "forest", samples, {p: (float(i),) for i, p in enumerate(cases)})
     assert found.selector is not None
-    assert found.settings == (one, two)
-    chosen = [found.settings[found.selector.choose([n])] for n in np.arange(0.5, 35, 3)]
+    assert found.choices == (one, two)
+    chosen = [found.choices[found.selector.choose([n])] for n in np.arange(0.5, 35, 3)]
     assert chosen.count(one) >= 11, "by labels alone, two thirds of the inputs say k = 2"

@@ -21,6 +21,7 @@ from dagc.store.tuned import Tuned, load_tuned
 from dagc.study.move import losses_of
 from dagc.study.results import Tuning
 from dagc.study.task import compiled_part
+from dagc.study.train import TableRow, TrainingTable
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 
@@ -319,19 +320,21 @@ def test_a_few_samples_mend_what_another_machine_was_trained_for(moved: Path, pr
 def test_times_of_another_machine_are_scaled_where_that_is_better() -> None:
     """Over there, the second answer takes five times as long; here, a few inputs were measured."""
     draw = random.Random(3)
-    there, here = {}, {}
+    there, here, failing = [], [], []
     for number in range(120):
         x = draw.random()
         times = {0: 1.0, 1: 0.5 + x}
-        there[Case((("n", number),))] = ((x,), {0: times[0], 1: 5 * times[1]})
+        row = TableRow((x,), times, case=Case((("n", number),)))
+        there.append(replace(row, times={0: times[0], 1: 5 * times[1]}))
         if number < 12:
-            here[Case((("n", number),))] = ((x,), times)
-    alone, as_it_is, scaled = losses_of("tree", ["x"], here, there, 0.0, 0)
+            here.append(row)
+            failing.append(row if number < 6 else replace(row, times={1: times[1]}))
+    ours, theirs, worse = (TrainingTable(("x",), tuple(rows)).with_noise(0.0) for rows in (here, there, failing))
+    alone, as_it_is, scaled = losses_of("tree", ours, theirs, 0)
     assert {loss.failed for loss in (alone, as_it_is, scaled)} == {0}
     assert scaled.mean < 0.02
     assert scaled.mean < alone.mean
     assert scaled.mean < as_it_is.mean / 5
-    alone, as_it_is, scaled = losses_of("tree", ["x"], here, here, 0.0, 0)
+    alone, as_it_is, scaled = losses_of("tree", ours, ours, 0)
     assert alone == as_it_is == scaled, "a file with nothing else"
-    failing = {p: (x, at if n < 6 else {1: at[1]}) for n, (p, (x, at)) in enumerate(here.items())}
-    assert losses_of("tree", ["x"], failing, there, 0.0, 0)[1].text.endswith(" and 6 failures"), "counted apart"
+    assert losses_of("tree", worse, theirs, 0)[1].text.endswith(" and 6 failures"), "counted apart"

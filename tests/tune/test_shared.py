@@ -17,7 +17,7 @@ from dagc.study.gpu import NOT_COUNTED
 from dagc.study.prepare import AtCase, Prepared
 from dagc.study.results import Measurements
 from dagc.study.task import tuning_task
-from dagc.study.train import Training, train
+from dagc.study.train import TrainingTable, train
 from tests.emit.build import ROOT
 
 PROGRAM = '''program layers
@@ -97,8 +97,8 @@ def test_ops_that_differ_in_what_is_asked_for_share_samples(tmp_path: Path) -> N
 def test_a_regressor_with_constants_expects_the_same(tmp_path: Path) -> None:
     rows = tuple((float(n), float(k), float(f)) for n in (10, 100, 1000, 5000) for k in (4, 32, 256) for f in (0, 1))
     times = tuple({0: 1e-6 * n * k, 1: 1e-5 + 1e-8 * n * k * (1 + f)} for n, k, f in rows)
-    known = Training(rows, times, tuple(tuple((t, t, t) for t in at.values()) for at in times))
-    whole = train("cost", ("n", "k", "f"), known, default=0)
+    known = TrainingTable.of(("n", "k", "f"), rows, times)
+    whole = train("cost", known, default=0)
     assert isinstance(whole, cost.Cost)
     part = whole.with_fixed({1: 32.0, 2: 1.0}, ("n",))
     assert part.data == ("n",)

@@ -1,0 +1,234 @@
+"""Ops that are placed together: the placement that is chosen at an input, and the times of programs under each."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from dagc.choice.placement import DEVICE, HOST, Placement, Problem, Transfers, Value, fit_transfer, place
+from dagc.ir.choice import VARIANT, Choice
+from dagc.ir.names import data_file
+from dagc.ir.plan import users_of, values_of
+from dagc.ir.program import Device, Program
+from dagc.ir.sym import evaluate
+from dagc.lab.launches import BATCH
+from dagc.measure.machine import measured_transfers
+from dagc.measure.service import RanksDied, one_line
+from dagc.setup.arrays import elements
+from dagc.study.inputs import (
+    Inputs,
+)
+from dagc.study.prepare import AtCase
+
+if TYPE_CHECKING:
+    from dagc.choice.choose import Chooser
+    from dagc.study.judge import Judged
+
+
+TOGETHER = "placed together"
+MOST = 10  # with up to this many ops every placement is timed, with more only those near the chosen one
+ROUNDS = 3  # timings of each placement, in random order
+SIDES = {Device.CPU: HOST, Device.GPU: DEVICE}
+WORDS = {HOST: "cpu", DEVICE: "gpu"}
+
+Answers = Mapping[str, tuple[Choice | None, Choice | None]]  # by op: on the host, on the device
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedAt:
+    """The placement problem at one input, as in the emitted program (`dagc::Placing`), and the answer of each placed op
+    on each side. `ops`: the users of two-sided arrays, in the order of the problem."""
+
+    problem: Problem
+    ops: tuple[str, ...]
+    answers: Answers
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        """The ops that can run on either side, by number."""
+        return tuple(i for i, row in enumerate(self.problem.seconds) if max(row) < math.inf)
+
+    def only(self, side: int) -> Placement:
+        """All ops that can be on one side, placed there."""
+        return tuple(side if row[side] < math.inf else 1 - side for row in self.problem.seconds)
+
+    def settings(self, placement: Placement) -> dict[str, Choice]:
+        """The setting of each placed op."""
+        sides = dict(zip(self.ops, placement, strict=True))
+        placed = {op: both[sides[op]] for op, both in self.answers.items()}
+        return {op: settings for op, settings in placed.items() if settings is not None}
+
+
+def placed_at(program: Program, at: AtCase, choosers: Mapping[str, Chooser], transfers: Transfers) -> PlacedAt:
+    """An op whose chooser takes the default has the first allowed answer as its only one."""
+    rows: list[tuple[float, float]] = []
+    answers: dict[str, tuple[Choice | None, Choice | None]] = {}
+    users = users_of(program)
+    for op in users:
+        chooser = choosers.get(op.site) if op.placed else None
+        if chooser is None:
+            rows.append(_row({SIDES[op.device]: 0.0}))
+            continue
+        expected = _answers(chooser, at)
+        on_host, on_device = (expected[side][1] if side in expected else None for side in (HOST, DEVICE))
+        answers[op.name] = on_host, on_device
+        rows.append(_row({side: seconds for side, (seconds, _) in expected.items()}))
+    number = {op.name: i for i, op in enumerate(users)}
+    values = []
+    for v in values_of(program):
+        bytes = evaluate(v.bytes, at.scalars) if v.bytes is not None else _bytes_of(program, at, v.array)
+        producer = None if v.producer is None else number[v.producer]
+        readers = tuple(dict.fromkeys(number[r] for r in v.readers))
+        ends = (HOST,) if v.ends_on_host else ()
+        values.append(Value(producer, readers, transfers.moves(float(bytes)), ends=ends))
+    return PlacedAt(Problem(tuple(rows), tuple(values)), tuple(op.name for op in users), answers)
+
+
+def _answers(chooser: Chooser, at: AtCase) -> dict[int, tuple[float, Choice]]:
+    """The best answer on each side, if there is one, with its expected seconds."""
+    predicted, (_, reason) = chooser.predict(at.values), chooser.decide(at.values)
+    legal = set(at.fits[chooser.op])
+    out: dict[int, tuple[float, Choice]] = {}
+    for seconds, settings in zip(predicted, chooser.settings, strict=True):
+        side = _side(settings)
+        if settings in legal and seconds < out.get(side, (math.inf,))[0]:
+            out[side] = seconds, settings
+    if out and reason.value in ("chosen", "avoided"):
+        return out
+    allowed = (
+        pair for pair in zip(predicted, chooser.settings, strict=True) if pair[1] in legal and pair[0] < math.inf
+    )
+    seconds, settings = next(allowed, (0.0, chooser.settings[0]))
+    return {_side(settings): (seconds, settings)}
+
+
+def _side(settings: Choice) -> int:
+    return SIDES[Device(settings.variant.partition(".")[0])]
+
+
+def _row(seconds: Mapping[int, float]) -> tuple[float, float]:
+    return seconds.get(HOST, math.inf), seconds.get(DEVICE, math.inf)
+
+
+def _bytes_of(program: Program, at: AtCase, name: str) -> float:
+    """Bytes of an array whose size comes with its data."""
+    size = program.array(name).type.size
+    return float(elements(at.data / "rank-0000" / data_file(name)) * size)
+
+
+@dataclass(slots=True)
+class PlacedPrograms:
+    """Times whole programs at the test inputs, under each of the compared placements."""
+
+    inputs: Inputs
+    choosers: Mapping[str, Chooser]
+    transfers: Transfers
+    names: list[str]  # of the placements, by number
+    times: dict[str, dict[int, float]]  # by input
+    chosen: dict[str, int]
+    fixed: dict[str, dict[int, int]]  # the numbers of GPU only and CPU only, by input and side
+    failures: dict[str, dict[int, str]]  # why placements failed, by input
+    noise: dict[str, float]  # relative noise of comparing the two fastest, by input
+
+    @classmethod
+    def of(cls, inputs: Inputs, choosers: Mapping[str, Chooser], transfers: Transfers) -> PlacedPrograms:
+        return cls(inputs, choosers, transfers, [], {}, {}, {}, {}, {})
+
+    def time(self, at: AtCase) -> str:
+        """Time at one input, whose arrays are loaded. Returns "" or why the program does not run there, however its ops
+        are placed."""
+        from dagc.study.train import noise_of_best  # loads msgspec
+
+        program = self.inputs.task.graph_at(at.case).program
+        placed = placed_at(program, at, self.choosers, self.transfers)
+        best = place(placed.problem).placement
+        wanted = list(dict.fromkeys((placed.only(DEVICE), placed.only(HOST), best, *_others(placed, best))))
+        seconds: dict[Placement, list[float]] = {p: [] for p in wanted}
+        failed: dict[Placement, str] = {}
+        order = random.Random(f"{self.inputs.task.seed} {at.case.text}")
+        for _ in range(ROUNDS):
+            order.shuffle(wanted)
+            for placement in (p for p in wanted if p not in failed):
+                answer = self._measured(at, placed, placement, seconds[placement])
+                if "seconds" in answer:
+                    seconds[placement].append(answer["seconds"])
+                else:
+                    failed[placement] = one_line(str(answer.get("error") or answer.get("wrong")))
+        for placement in failed:
+            del seconds[placement]
+        if not seconds:
+            return next(iter(failed.values()))
+        name = at.case.text or "as given"
+        self.failures[name] = {self._number(placed, p): why for p, why in failed.items()}
+        self.times[name] = {self._number(placed, p): median(times) for p, times in seconds.items()}
+        self.noise[name] = noise_of_best([(min(t), median(t), max(t)) for t in seconds.values()])
+        self.chosen[name] = self._number(placed, best)
+        self.fixed[name] = {side: self._number(placed, placed.only(side)) for side in (HOST, DEVICE)}
+        return ""
+
+    def _measured(self, at: AtCase, placed: PlacedAt, placement: Placement, before: Sequence[float]) -> dict[str, Any]:
+        run, program = self.inputs.run, self.inputs.run.program(at.case)
+        chosen = placed.settings(placement)
+        values = [pair for op, unit in run.units.items() for pair in run.decisions(unit, chosen.get(op, run.base[op]))]
+        try:
+            return self.inputs.service.ask(
+                program.library, do="measure", rows=program.rows, settings=values, check=False, recheck=False,
+                seconds=BATCH, guess=before[-1] if before else 0.0,
+                limit=self.inputs.timing.allowed(before[-1] if before else None),
+            )  # fmt: skip
+        except RanksDied as death:
+            return {"error": str(death)}
+
+    def _number(self, placed: PlacedAt, placement: Placement) -> int:
+        """The number of a placement, by its text: the side of each placed op."""
+        sides = dict(zip(placed.ops, placement, strict=True))
+        text = ", ".join(f"{op} {WORDS[sides[op]]}" for op in placed.answers)
+        if text not in self.names:
+            self.names.append(text)
+        return self.names.index(text)
+
+    def judged(self) -> tuple[Judged, tuple[Choice, ...], tuple[str, ...]]:
+        """The figures of the placements, the meaning of each number, and the speed of one device alone."""
+        from dagc.study.judge import judge  # only to evaluate
+
+        inputs = list(self.times)
+        figures = judge(
+            inputs, [self.times[n] for n in inputs], [self.chosen[n] for n in inputs],
+            tolerance=[self.noise[n] for n in inputs], failures=[self.failures[n] for n in inputs],
+        )  # fmt: skip
+        settings = tuple(Choice.at("dag", [(VARIANT, name)]) for name in self.names)
+        alone = [self._faster_than(side) for side in (DEVICE, HOST)]
+        faster = f"{alone[0]} times as fast as GPU only, {alone[1]} times as CPU only (ratios of sums)"
+        return figures, settings, (faster,)
+
+    def _faster_than(self, side: int) -> str:
+        """The ratio of the sums of the times with all ops on one side and as they were placed, over the inputs at which
+        both run."""
+        both = [
+            (of[self.fixed[name][side]], of[self.chosen[name]])
+            for name, of in self.times.items()
+            if self.fixed[name][side] in of and self.chosen[name] in of
+        ]
+        return f"{sum(a for a, _ in both) / sum(b for _, b in both):.3f}" if both else "-"
+
+
+def _others(placed: PlacedAt, best: Placement) -> Iterator[Placement]:
+    """All placements; with many ops, those that differ from the chosen one in one op."""
+    free = placed.free
+    if len(free) > MOST:
+        yield from ((*best[:i], 1 - best[i], *best[i + 1 :]) for i in free)
+        return
+    for sides in product((HOST, DEVICE), repeat=len(free)):
+        changed = dict(zip(free, sides, strict=True))
+        yield tuple(changed.get(i, side) for i, side in enumerate(best))
+
+
+def transfers_here(target: str, arch: str, pageable: bool = False) -> Transfers:
+    """The times of transfers between host and device of this machine: measured, and fitted."""
+    samples = measured_transfers(target, arch, pageable)
+    return Transfers(fit_transfer(samples["to_device"]), fit_transfer(samples["to_host"]))
