@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
-from dagc.base.sample import Sample
+from dagc.base.sample import CHECK, Sample
 from dagc.base.statistics import interval
 from dagc.choice.types import Case, Cell
 from dagc.ir.choice import Choice
@@ -87,6 +87,8 @@ class AcrossSizes:
         self._noises: list[float] = []
         self._started: set[tuple[str, Case]] = set()
         self._sated = False  # whether no further gain is expected
+        self._proposed: Cell | None = None
+        self._loaded: Cell | None = None  # whose data are loaded: it was measured last
 
     def has(self, cell: Cell) -> bool:
         """Whether it is a cell of the search."""
@@ -95,7 +97,12 @@ class AcrossSizes:
     # ---- results ----------------------------------------------------------------
 
     def observe(self, cell: Cell, sample: Sample) -> None:
-        """A sample of a cell. One of which no time is finite and positive counts as failed."""
+        """A sample of a cell. One of which no time is finite and positive counts as failed. A check says that the cell
+        was not timed."""
+        if cell == self._proposed:
+            self._loaded = None if sample.purpose == CHECK else cell
+        if sample.purpose == CHECK:
+            return
         good = [t for t in sample.times if math.isfinite(t) and t > 0]
         if sample.failure or not good:
             self._fail(cell)
@@ -138,8 +145,12 @@ class AcrossSizes:
 
     # ---- proposals ------------------------------------------------------------
 
-    def propose(self, op: str = "", case: Case | None = None) -> Cell | None:
-        """The next cell; None at the end, with the reason in `ended`. `op`, `case`: those whose data are loaded."""
+    def propose(self) -> Cell | None:
+        """The next cell; None at the end, with the reason in `ended`."""
+        self._proposed = self._next()
+        return self._proposed
+
+    def _next(self) -> Cell | None:
         left = None if self.budget is None else self.budget - self.spent
         if left is not None and left <= 0:
             return self._end(f"{self.budget} settings were measured")
@@ -149,7 +160,7 @@ class AcrossSizes:
             return self._confirming(unsure)
         new = [(o, p) for o, p in pairs if (o.op, p) not in self._started]
         if new and (self.budget is None or 2 * (len(self._started) + 1) <= max(2, self.budget)):
-            return self._started_at(*_nearest(new, op, case))
+            return self._started_at(*_nearest(new, self._loaded))
         return self._most_telling(pairs, unsure)
 
     @property
@@ -256,9 +267,11 @@ class AcrossSizes:
         return 0.0 if row is None else times.surface.doubt(row, np.array(others, dtype=np.int64), share)
 
 
-def _nearest(pairs: Sequence[tuple[OpTimes, Case]], op: str, case: Case | None) -> tuple[OpTimes, Case]:
+def _nearest(pairs: Sequence[tuple[OpTimes, Case]], loaded: Cell | None) -> tuple[OpTimes, Case]:
     """The pair whose data are loaded, else one of the same size, else the first."""
-    return min(pairs, key=lambda pair: ((pair[0].op, pair[1]) != (op, case), pair[1] != case))
+    if loaded is None:
+        return pairs[0]
+    return min(pairs, key=lambda pair: ((pair[0].op, pair[1]) != loaded[:2], pair[1] != loaded.case))
 
 
 def _slower(ratio: tuple[float, float]) -> float:

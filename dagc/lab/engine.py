@@ -17,7 +17,7 @@ from dagc.base.sample import CONFIRM, Sample
 from dagc.base.signals import deferred
 from dagc.base.statistics import FEWEST_PAIRS, Changes, Noise, faster, followed
 from dagc.lab.domain import C, Domain
-from dagc.lab.strategy import Judge, RankingStrategy, Strategy, fallback
+from dagc.lab.strategy import Judge, Proposer, RankingStrategy, Strategy, fallback
 from dagc.lab.trust import Tally, Trust
 from dagc.store.results import CONFIRMED, best_estimate, drift_factor, judging, rank
 
@@ -145,6 +145,15 @@ class Summary(Generic[C]):
         return self.measurements_of_best >= self.repeats
 
 
+def drive(proposer: Proposer[C], measure: Callable[[C], Sample], over: Callable[[], bool]) -> None:
+    """The loop of every search: measure what is proposed, until it is `over` or nothing is proposed."""
+    while not over():
+        candidate = proposer.propose()
+        if candidate is None:
+            return
+        proposer.observe(candidate, measure(candidate))
+
+
 def explore(
     domain: Domain[C],
     strategy: Strategy[C],
@@ -168,7 +177,7 @@ def explore(
     for candidate, samples in known.items():
         loop.learn(candidate, samples)
     try:
-        loop.search()
+        drive(loop, loop.search, loop.over)
         loop.passes()
         loop.confirm()
     except KeyboardInterrupt:
@@ -221,23 +230,27 @@ class _Loop(Generic[C]):
         self.strategy.observe(candidate, tally.sample)
         self._consider(tally)
 
-    def search(self) -> None:
-        while ((budget := self._budget()) is None or self.measurements < budget) and self._time_to_search():
-            candidate = None if self._enough() else self._doubtful() or self.strategy.propose()
-            if candidate is None:
-                return
-            self.trust.predict(candidate)
-            first = self._first_of(candidate)
-            if first is None:
-                sample = self._measure(candidate, "search", budget)
-            elif candidate in self.inferred:  # proposed again
-                sample = self._measure(first.candidate, "search", budget)
-            else:
-                self.inferred.add(candidate)
-                sample = first.sample
-            self.strategy.observe(candidate, sample)
-            if candidate in self.tallies:
-                self.trust.observe(candidate)
+    def over(self) -> bool:
+        """Whether the budget or the time of the search is spent."""
+        budget = self._budget()
+        return (budget is not None and self.measurements >= budget) or not self._time_to_search()
+
+    def propose(self) -> C | None:
+        return None if self._enough() else self._doubtful() or self.strategy.propose()
+
+    def search(self, candidate: C) -> Sample:
+        """Measure a proposal, unless another one that does the same work was measured."""
+        self.trust.predict(candidate)
+        first = self._first_of(candidate)
+        if first is None or candidate in self.inferred:  # in the latter case it is proposed again
+            return self._measure(first.candidate if first is not None else candidate, "search", self._budget())
+        self.inferred.add(candidate)
+        return first.sample
+
+    def observe(self, candidate: C, sample: Sample) -> None:
+        self.strategy.observe(candidate, sample)
+        if candidate in self.tallies:
+            self.trust.observe(candidate)
 
     def _budget(self) -> int | None:
         """The number of measurements of the search. Without its model, one that would have ended by the model's doubt

@@ -13,6 +13,7 @@ from dagc.base.sample import Sample
 from dagc.ir.choice import VARIANT, Choice
 from dagc.ir.program import Value
 from dagc.lab.candidate import LaunchSite
+from dagc.lab.engine import drive
 from dagc.lab.strategies.model import Strategy, expected_gain
 
 if TYPE_CHECKING:
@@ -176,24 +177,24 @@ class SettingsModel:
 class _Alone:
     """The model of one op's settings from timings of single launches."""
 
-    def __init__(self, site: LaunchSite, measure: Callable[[int], Sample], seed: int) -> None:
+    def __init__(self, site: LaunchSite, seed: int) -> None:
         domain = LaunchSettings(site.settings, site.prior)
-        self.site, self._measure = site, measure
+        self.site = site
         self._strategy, self._model = Strategy(domain, seed), domain.surrogate()
         self._failed: list[int] = []
-        self.left = len(site.settings)
+        self.timed = 0
 
-    def time_one(self) -> None:
-        """Time the setting that is expected to gain most."""
-        chosen = self._strategy.propose()
-        assert chosen is not None, "one is left"
-        self.left -= 1
-        sample = self._measure(self.site.settings.index(chosen))
-        self._strategy.observe(chosen, sample)
+    def propose(self) -> Choice | None:
+        """The setting that is expected to gain most."""
+        return self._strategy.propose()
+
+    def observe(self, candidate: Choice, sample: Sample) -> None:
+        self.timed += 1
+        self._strategy.observe(candidate, sample)
         if math.isnan(sample.value):
-            self._failed.append(self.site.settings.index(chosen))
+            self._failed.append(self.site.settings.index(candidate))
         else:
-            self._model.observe(chosen, 1e6 * sample.value)
+            self._model.observe(candidate, 1e6 * sample.value)
 
     @property
     def least(self) -> float:
@@ -223,32 +224,60 @@ class _Alone:
         )
 
 
+class AloneFirst:
+    """Proposes settings of several sites (as number of the site and setting) to be timed as single launches.
+
+    One setting of each site comes first. Then, up to `number` of each site, those that may gain more than WORTH of the
+    total time of the ops; sites of one op with the same name are its variants. The next one is chosen as in `dagc tune
+    --method model`.
+    """
+
+    def __init__(self, sites: Sequence[LaunchSite], number: int, seed: int) -> None:
+        self._alone = [_Alone(site, seed) for site in sites]
+        self._least: dict[str, float] = {}  # by op, of all its variants
+        self._order = self._in_order(number)
+
+    def propose(self) -> tuple[int, Choice] | None:
+        return next(self._order, None)
+
+    def observe(self, candidate: tuple[int, Choice], sample: Sample) -> None:
+        one = self._alone[candidate[0]]
+        one.observe(candidate[1], sample)
+        self._least[one.site.op] = min(self._least.get(one.site.op, math.inf), one.least)
+
+    def _in_order(self, number: int) -> Iterator[tuple[int, Choice]]:
+        for most in (1, number):
+            for place, one in enumerate(self._alone):
+                while one.timed < most and self._is_worth(one) and (chosen := one.propose()) is not None:
+                    yield place, chosen
+
+    def _is_worth(self, one: _Alone) -> bool:
+        together = sum(time for time in self._least.values() if math.isfinite(time))
+        return math.isinf(one.least) or one.gain(self._least[one.site.op]) >= WORTH * together
+
+    @property
+    def known(self) -> list[LaunchSite]:
+        """The sites with the expected times of their settings; unchanged if all failed."""
+        return [one.known() for one in self._alone]
+
+
 def timed_alone(
     ops: Sequence[tuple[LaunchSite, Callable[[int], Sample]]],
     number: int,
     seed: int,
     late: Callable[[], bool] = lambda: False,
 ) -> list[LaunchSite]:
-    """The sites with the expected times of their settings from timings of single launches; unchanged if all fail.
+    """The sites with the expected times of their settings from timings of single launches, `number` of each at most;
+    unchanged if all fail. Each site comes with a function that times one of its settings, by number. Ends when it is
+    `late`."""
+    proposer = AloneFirst([site for site, _ in ops], number, seed)
 
-    Each site comes with a function that times one of its settings, by number; sites of one op with the same name are
-    its variants. One setting of each is timed first. Then, up to `number` of each, those are timed that may gain more
-    than WORTH of the total time of the ops. The next one is chosen as in `dagc tune --method model`. Ends when it is
-    `late`.
-    """
-    alone = [_Alone(site, measure, seed) for site, measure in ops]
-    for one in alone:
-        if not late():
-            one.time_one()
-    least = {one.site.op: min(other.least for other in alone if other.site.op == one.site.op) for one in alone}
-    for one in alone:
-        for _ in range(min(number - 1, one.left)):
-            together = sum(time for time in least.values() if math.isfinite(time))
-            if late() or (math.isfinite(one.least) and one.gain(least[one.site.op]) < WORTH * together):
-                break
-            one.time_one()
-            least[one.site.op] = min(least[one.site.op], one.least)
-    return [one.known() for one in alone]
+    def measure(candidate: tuple[int, Choice]) -> Sample:
+        (site, time), chosen = ops[candidate[0]], candidate[1]
+        return time(site.settings.index(chosen))
+
+    drive(proposer, measure, late)
+    return proposer.known
 
 
 def steps(settings: Sequence[Choice]) -> Any:

@@ -16,8 +16,18 @@ from dagc.base.sample import Sample
 from dagc.lab.domain import C, Domain
 
 
-class Strategy(Protocol[C]):
-    """Proposes the next candidate to measure, and learns from measurements.
+class Proposer(Protocol[C]):
+    """Decides what is measured next, and learns from measurements: orders, settings, cells of several sizes, inputs."""
+
+    def propose(self) -> C | None:
+        """The next candidate to measure; None if nothing more is worth it."""
+
+    def observe(self, candidate: C, sample: Sample) -> None:
+        """Learn from a measurement of the last proposal, or of any other candidate (resumed search, confirmation)."""
+
+
+class Strategy(Proposer[C], Protocol[C]):
+    """A proposer that can search any domain.
 
     `summary`: one line for the user. Equal domain, seed and observations give equal proposals.
     """
@@ -25,12 +35,6 @@ class Strategy(Protocol[C]):
     summary: ClassVar[str]
 
     def __init__(self, domain: Domain[C], seed: int) -> None: ...
-
-    def propose(self) -> C | None:
-        """The next candidate to measure; None if all have been proposed."""
-
-    def observe(self, candidate: C, sample: Sample) -> None:
-        """Learn from a measurement of the last proposal, or of any other candidate (resumed search, confirmation)."""
 
 
 C_co = TypeVar("C_co", bound=Hashable, covariant=True)  # a candidate

@@ -24,7 +24,7 @@ from dagc.ir.plan import MEASURED, selects_device, variant_number
 from dagc.ir.program import Graph, KernelOp, Program, Region
 from dagc.ir.sym import Number
 from dagc.lab.across import AcrossSizes
-from dagc.lab.engine import TRIED, SearchOptions, explore
+from dagc.lab.engine import TRIED, SearchOptions, drive, explore
 from dagc.lab.launches import EXPECTED, Launches, Programs, SizedProgram, Timing, Values, repeated, verify
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
@@ -485,14 +485,13 @@ class Searching:
 
     def run(self) -> None:
         left = self.measuring.end.left
-        self._check({op: self.search.hopeful(op, CHECKED_TOGETHER) for op in self.search.ops})
-        while not self.measuring.over():
+
+        def over() -> bool:
             self.search.out_of_time = self._late(left)
-            cell = self.search.propose(*self.at)
-            if cell is None:
-                break
-            if self._is_right(cell) and self._placed(cell):
-                self._time(cell)
+            return self.measuring.over()
+
+        self._check({op: self.search.hopeful(op, CHECKED_TOGETHER) for op in self.search.ops})
+        drive(self.search, self.measure, over)
         self._leave()
         if self.lost and not self.measuring.timed:
             raise _not_here(*list(self.lost.items())[-1])
@@ -507,6 +506,12 @@ class Searching:
             return False
         now = run.end.left
         return now < (left - now) / run.timed * (1 + self.search.to_confirm)
+
+    def measure(self, cell: Cell) -> Sample:
+        """Time a cell, after a check of its setting; the sample of a check where it is not timed."""
+        if self._is_right(cell) and self._placed(cell):
+            return self._timed(cell)
+        return Sample(failure="not timed", purpose=CHECK)
 
     # ---- checks -------------------------------------------------------------------------
 
@@ -562,13 +567,13 @@ class Searching:
             self._leave()
         return not failure
 
-    def _time(self, cell: Cell) -> None:
+    def _timed(self, cell: Cell) -> Sample:
         assert self.machine is not None
         store = CellStore(cell.site, cell.case, self.measuring.keep, self.measuring.recorder.say)
         key = store.begin(cell.choice)
         sample = self.measuring.hangs.measure(self.machine, cell)
         store.add(key, sample)
-        self.search.observe(cell, sample)
+        return store.samples[key]
 
 
 def _not_here(case: Case, why: str) -> RunFailed:
