@@ -20,6 +20,7 @@ from dagc.cuda.syntax import (
     below,
     body_of,
     declarators,
+    declared_names,
     field_of,
     function_declarator,
     identifiers,
@@ -170,11 +171,9 @@ def constant_names(text: str, values: Collection[str] = ()) -> frozenset[str] | 
 
 def _declared(node: Node) -> Iterator[str]:
     """Variables declared below a node."""
-    for at in below(node):
-        if at.type in ("declaration", "parameter_declaration"):
-            for declarator in declarators(at):
-                name = field_of(declarator, "declarator") if declarator.type == "init_declarator" else declarator
-                yield from identifiers(name) if name is not None else ()
+    return (
+        name for at in below(node) if at.type in ("declaration", "parameter_declaration") for name in declared_names(at)
+    )
 
 
 def _constants(node: Node, values: Collection[str], initialisers: dict[str, set[str]]) -> Iterator[str]:

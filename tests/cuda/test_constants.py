@@ -47,6 +47,7 @@ def test_what_does_not_parse_may_need_any():
     ("text", "expected"),
     [
         ("int i = n; a.b = c->d; // e", {"n", "a", "c"}),
+        ("double own[n + 1], (&other)[m] = own; own[0] = 1;", {"n", "m"}),  # sizes are not declared
         # A cast of a call in a launch configuration does not parse.
         (
             "k<<<(unsigned)((long(n) + 0x7f) / 128), 128, 0, s>>>(a.b /* c */, 'd');",
