@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple, NotRequired, TypeAlias, TypedDict
 
 import msgspec
 
-from dagc.choice.gains import FULL
+from dagc.choice.methods import FULL
 from dagc.choice.selector import Answer, Scale, number
 
 

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError
-from dagc.base.resources import names_in
 from dagc.choice.feature import SelectorFeature, asked_features
+from dagc.choice.methods import LEARNED
 from dagc.ir.choice import Choice
 from dagc.ir.enums import ElementType
 from dagc.ir.names import mangle
 from dagc.ir.program import Program
 from dagc.ir.sym import free
 
-if TYPE_CHECKING:
-    pass
-
-METHODS = (*names_in("choice/learners"), "exhaustive")
+METHODS = (*LEARNED, "exhaustive")
 _NUMBERS = {t for t in ElementType if t is not ElementType.BOOL}
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dagc.base.errors import UsageError
+from dagc.choice.methods import LEARNED
 from dagc.choice.types import Case
 from dagc.ir.choice import PROGRAM
 from dagc.lab.plans import program_select
@@ -96,8 +97,6 @@ def _with_variants(task: TuningTask) -> TuningTask:
 
 def _wants_inputs(task: TuningTask, options: TuneOptions) -> bool:
     """Whether a task is tuned input by input: for learned selectors over inputs, or for options that need it."""
-    from dagc.choice.methods import LEARNED  # loads msgspec
-
     if options.variants or options.incremental or options.select_features:
         return True
     methods_asked = {a.method for a in asked_of(task, options.method, can_run(task)).values()}

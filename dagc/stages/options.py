@@ -291,7 +291,7 @@ METHODS = (*_SUMMARIES, *searching(), *LEARNERS)
 
 def methods() -> tuple[tuple[str, str], ...]:
     """(name, one line) of every method of `dagc tune`."""
-    from dagc.choice.methods import LEARNED, learner  # loads msgspec
+    from dagc.choice.methods import LEARNED, learner  # only with --method help
     from dagc.lab.strategy import find  # only with --method help
 
     what = "every legal setting is measured; elsewhere"

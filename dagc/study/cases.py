@@ -46,6 +46,7 @@ from dagc.ir.program import Param, Program, Spread
 from dagc.ir.sym import Number, evaluate, show
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import ProgramText
+from dagc.study.sampling import Sampling
 
 Value = int | float | str
 
@@ -426,8 +427,6 @@ def samples_of(options: TuneOptions) -> int | None:
     """How many inputs are drawn before any is measured: with `--active`, those at random. Raises UsageError."""
     if not options.active:
         return options.samples
-    from dagc.study.sampling import Sampling  # loads msgspec
-
     if options.samples is None:
         raise UsageError("--active draws inputs up to the number in --samples", "add --samples 200")
     if options.incremental:

@@ -15,6 +15,7 @@ from dagc.base.sample import Sample
 from dagc.choice.avoid import Tried, tried_at
 from dagc.choice.feature import FeatureContext, SelectorFeature, asked_features, offered, values_of
 from dagc.choice.legal import bindings, op_of, op_under, unit_in
+from dagc.choice.methods import LEARNED
 from dagc.choice.selector import FEWEST, Selector
 from dagc.choice.types import MODELS, Case, Cell, Samples, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
@@ -27,12 +28,12 @@ from dagc.stages.options import COSTS
 from dagc.study.prepare import Prepared, only
 from dagc.study.results import GUESS, KernelResult, Measurements, best_choice
 from dagc.study.task import TuningTask
+from dagc.study.train import Learned, TrainingTable, left_out, tabulated, train
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
     from dagc.choice.models import ModelInputs
     from dagc.study.gpu import Counted
-    from dagc.study.train import Learned, TrainingTable
 
 
 # ---- methods and learned selectors ----
@@ -94,8 +95,6 @@ def asked_of(task: TuningTask, method: str, runs: bool, objective: Objective = T
 
 def select_of(graph: Graph, unit: Unit) -> tuple[str, tuple[str, ...]]:
     """(method, data) of the kernel's `select` about tunables of the unit; the method is `volume` without one."""
-    from dagc.choice.methods import LEARNED  # loads msgspec
-
     program = graph.program
     kernel = program.kernel(unit.kernel)
     tunables = {VARIANT, DEVICE} if unit.variants else {t.name for t in unit.tunables}
@@ -122,9 +121,6 @@ def learn(
     measurements, for comparison. The held-out regret of a family omits only the samples with the same features, so
     other ops at this size are used.
     """
-    from dagc.choice.methods import LEARNED  # loads msgspec
-    from dagc.study.train import Learned, TrainingTable, left_out, train  # loads msgspec
-
     first, several = family[0], len(family) > 1
     method = asked[first.op].method
     if method not in LEARNED:
@@ -158,8 +154,6 @@ def learn(
 def _table(ready: Prepared, unit: Unit, asked: Asked, samples: Samples, shared: bool) -> TrainingTable:
     """The samples of an op at the sizes at which all settings were tried; one that was timed nowhere gives wrong
     results. `shared`: by all arguments of the kernel's `select`, including constants."""
-    from dagc.study.train import tabulated  # loads msgspec
-
     settings, own = ready.task.settings[unit.op], {c: one for c, one in samples.items() if c.site == unit.op}
     timed = [cell for cell, sample in own.items() if sample.good]
     ever_timed, cases = {cell.choice for cell in timed}, {cell.case for cell in timed}
@@ -248,8 +242,6 @@ def _features_at(ready: Prepared, unit: Unit, case: Case) -> dict[str, float]:
 
 
 def _fallback(method: str, why: str) -> Learned:
-    from dagc.study.train import Learned  # loads msgspec
-
     return Learned(notes=(f"no {method}: {why}; other sizes use the best setting of the nearest measured size",))
 
 
@@ -357,8 +349,6 @@ def final_choosers(
 ) -> tuple[dict[str, AtSizes], dict[str, Learned]]:
     """Each unit's chooser, with the measurements and the trained selector, and that selector, by op. `fit`: the
     settings that may be chosen; `guessed`: the choice of a search at sizes without measurements."""
-    from dagc.choice.methods import LEARNED  # loads msgspec
-
     ready = inputs.ready
     good = replace(
         ready, task=replace(ready.task, settings=fit), at={p: only(at, fit) for p, at in ready.at.items()}

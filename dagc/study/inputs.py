@@ -40,7 +40,9 @@ from dagc.study.files import Known, asked_sites, conditions, flush_of, known_bef
 from dagc.study.measure import Hangs, Measuring, Recording, Wanted, features_at
 from dagc.study.prepare import AtCase, Prepared, fitting, read_case
 from dagc.study.results import OTHER, choosable, failures_before, paid
+from dagc.study.sampling import Sampling, guide, next_input, uncertain
 from dagc.study.task import TuningTask
+from dagc.study.train import Times, TrainingTable, tabulated, trained_each
 
 if TYPE_CHECKING:
     from dagc.ir.program import Program
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
     from dagc.store.records import Records
     from dagc.store.tuned import InputFacts
     from dagc.study.cases import Draws
-    from dagc.study.train import Times, TrainingTable
 
 
 ROUNDS = 3  # most series of launches of an answer
@@ -245,8 +246,6 @@ class Visits(Recording):
 
     def table(self, op: str, names: Sequence[str], cases: Iterable[Case], priced: bool = True) -> TrainingTable:
         """The samples of an op at some visited inputs. Values of the objective; seconds, unless `priced`."""
-        from dagc.study.train import tabulated  # loads msgspec
-
         cases, known = list(cases), self.known.inputs
         features = {case: known[case].features.get(op, {}) for case in cases}
         allowed = {case: set(self.fits(case)[op]) for case in cases}
@@ -257,8 +256,6 @@ class Visits(Recording):
 
     def noise(self, op: str) -> float:
         """The noise of a comparison of two answers of an op, relative: the median over the inputs."""
-        from dagc.study.train import tabulated  # loads msgspec
-
         own = (pair for pair in self.known.measured.samples.items() if pair[0].site == op)
         return tabulated((), self.answers[op], self.known.inputs, own, {}).noise
 
@@ -683,8 +680,6 @@ def label_actively(inputs: Visits, options: TuneOptions) -> list[str]:
     The guide uses the drawn values, so a candidate needs no set-up. Inputs that are already labelled in the file count.
     An input that the set-up refuses is not a sample.
     """
-    from dagc.study.sampling import Sampling, guide, uncertain  # loads msgspec
-
     assert options.samples is not None
     draws = draws_of(inputs.task.text, inputs.task.program, options)
     sampling = Sampling.of(options.samples, options.initial, options.batch, options.margin)
@@ -742,8 +737,6 @@ def _exhausted(draws: Draws, looked: int, margin: float) -> str:
 def label_incrementally(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
     """Compute the features of all inputs first; then label one after the other, always the most informative, until
     there are enough."""
-    from dagc.study.sampling import next_input  # loads msgspec
-
     cases = []
     for case in to_visit(inputs.task):
         if inputs.past(KNOWING):
@@ -777,7 +770,6 @@ def label_incrementally(inputs: Visits, asked: Mapping[str, Asked], options: Tun
 def _accuracy(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions, labelled: set[Case]) -> float:
     """The least accuracy of all ops: at the test inputs of the file if it has any, else by leave-one-out."""
     from dagc.study.judge import judged_at  # only with --accuracy
-    from dagc.study.train import trained_each  # loads msgspec
 
     tests = sorted(inputs.tests)
     out = []

@@ -28,11 +28,11 @@ from dagc.choice.types import Case
 from dagc.ir.choice import Choice
 from dagc.ir.plan import FAR
 from dagc.study.results import minimised, paid, remarks
+from dagc.study.train import TrainingTable, folds_of, tabulated, tolerance_of, trained_without
 
 if TYPE_CHECKING:
     from dagc.choice.avoid import Avoided
     from dagc.store.tuned import KernelChooser, Tuned
-    from dagc.study.train import TrainingTable
 
 Times = Mapping[int, float]  # number of an answer -> value of the objective
 Asked = int | Sequence[int]  # an answer, or several in order: the first whose constraint holds is taken
@@ -487,8 +487,6 @@ class Evaluation:
 def measured(tuned: Tuned, op: str, chooser: KernelChooser, names: Sequence[str]) -> TrainingTable:
     """The inputs of an op that have finite features and a time, in the order in which they were measured, with the
     noise of the file. The constraint of an answer without a cell fails at the input: its time is infinite."""
-    from dagc.study.train import tabulated, tolerance_of  # loads msgspec
-
     objective, inputs, known = minimised(tuned), {one.case: one for one in tuned.facts.inputs}, set(chooser.settings)
     samples = [
         (c, paid(c, sample, inputs.get(c.case), tuned.facts.calls, objective))
@@ -552,8 +550,6 @@ def held_out(
 ) -> HeldOutInputs:
     """Evaluate selectors trained without a part of the training inputs at this part: each of so many `folds`, or
     without folds this `share` of the inputs. Raises UsageError if nothing was learned, or if too few inputs remain."""
-    from dagc.study.train import folds_of, trained_without  # loads msgspec
-
     if chooser.selector is None:
         raise UsageError(f"{tuned.path}: nothing was learned for {op}", "tune it with more inputs")
     inputs = measured(tuned, op, chooser, chooser.selector.data).part(False)

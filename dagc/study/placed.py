@@ -24,6 +24,7 @@ from dagc.study.inputs import (
     Inputs,
 )
 from dagc.study.prepare import AtCase
+from dagc.study.train import noise_of_best
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
@@ -142,8 +143,6 @@ class PlacedPrograms:
     def time(self, at: AtCase) -> str:
         """Time at one input, whose arrays are loaded. Returns "" or why the program does not run there, however its ops
         are placed."""
-        from dagc.study.train import noise_of_best  # loads msgspec
-
         program = self.inputs.task.graph_at(at.case).program
         placed = placed_at(program, at, self.choosers, self.transfers)
         best = place(placed.problem).placement

@@ -47,11 +47,11 @@ from dagc.study.inputs import (
 from dagc.study.measure import CellStore, WatchedMachine, in_words, timed_again
 from dagc.study.results import KernelResult, Tuning, minimised
 from dagc.study.task import TuningTask, legal_plans, plan_values, program_task, selected
+from dagc.study.train import EXHAUSTIVE, Learned, TrainingTable, left_out, tabulated, train_few
 
 if TYPE_CHECKING:
     from dagc.stages.options import Progress, SiteOptions, TuneOptions
     from dagc.store.tuned import Tuned
-    from dagc.study.train import Learned, TrainingTable
 
 
 # ---- measuring: each plan, compiled once, at one input (or size) after the other ------------
@@ -214,8 +214,6 @@ Data = Mapping["Case", tuple[float, ...]]
 def learn(task: TuningTask, method: str, samples: Samples, data: Data) -> Learned:
     """Select few plans, by rule, that are within the noise of the best at each size, and the one that is best on
     average; train the selector on their gains."""
-    from dagc.study.train import EXHAUSTIVE, Learned, left_out, train_few  # loads msgspec
-
     table, settings, notes = plan_table(task, samples, data)
     count, fewest = len(table.merged.rows), 1 if method == EXHAUSTIVE else FEWEST
     if count < fewest:
@@ -237,8 +235,6 @@ def plan_table(task: TuningTask, samples: Samples, data: Data) -> tuple[Training
     """The table of the plans with correct results at every size, these plans, and notes on what was skipped: cases at
     which not every legal plan was tried, or all failed. A plan that failed at any other size is excluded, so that it is
     never chosen; one that failed at an input has no time there. `data`: the features of the selector, by case."""
-    from dagc.study.train import tabulated  # loads msgspec
-
     at: dict[Case, dict[Choice, Sample]] = {}
     for cell, sample in samples.items():
         at.setdefault(cell.case, {})[cell.choice] = sample

@@ -16,10 +16,10 @@ from dagc.report import si
 from dagc.report.variants import LOOKS, Axis, Mark, Mistake, ShareBar, VariantView, as_page
 from dagc.study.judge import Figures, Judged, JudgedCase, choice_at, extent_of, importance, judged_at, measured, taken
 from dagc.study.results import minimised
+from dagc.study.train import TrainingTable, answers_left_out, trained_each
 
 if TYPE_CHECKING:
     from dagc.store.tuned import KernelChooser, Tuned
-    from dagc.study.train import TrainingTable
 
 
 MOST_STEPS = 12  # cases of a learning curve
@@ -72,8 +72,6 @@ class AnswersAtInputs:
 
 def chosen_at(method: str, selector: Selector, inputs: TrainingTable) -> AnswersAtInputs:
     """The answers at the test inputs if there are any, else at the training inputs by cross-validation."""
-    from dagc.study.train import answers_left_out  # loads msgspec
-
     tests, kept = inputs.part(True), inputs.part(False)
     if tests.rows:
         extent, avoided = extent_of(kept), kept.merged.avoided
@@ -93,8 +91,6 @@ def chosen_at(method: str, selector: Selector, inputs: TrainingTable) -> Answers
 def learning_curve(method: str, inputs: TrainingTable) -> tuple[tuple[int, float], ...]:
     """Fraction of exhaustive by the number of labelled inputs, in their order: at the test inputs, or without any at
     the inputs labelled later."""
-    from dagc.study.train import trained_each  # loads msgspec
-
     tests, kept = inputs.part(True), inputs.part(False)
     last = len(kept.rows) - (0 if tests.rows else LEFT_AFTER)
     if last <= FEWEST:

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dagc.base.children import Workers
 from dagc.base.deadline import Deadline
@@ -17,6 +17,7 @@ from dagc.base.errors import BuildFailed, MissingTool
 from dagc.base.files import scratch_directory
 from dagc.base.objective import Objective
 from dagc.choice.legal import op_of
+from dagc.choice.methods import LEARNED
 from dagc.choice.types import MODELS, Case, Cell, Samples, Unit
 from dagc.cuda.ptx import Resources
 from dagc.ir.choice import Choice
@@ -61,9 +62,7 @@ from dagc.study.results import (
 )
 from dagc.study.search import guesses, search_of, sureness
 from dagc.study.task import TuningTask
-
-if TYPE_CHECKING:
-    from dagc.study.train import Learned
+from dagc.study.train import Learned
 
 # Of measurements on the CPU: in all, where the user gives no limit; and of a launch, where a size is skipped.
 HOST_SECONDS, HOST_LAUNCH = 60.0, 2.0
@@ -114,8 +113,6 @@ def _requested(
     task: TuningTask, output: str | Path | None, options: TuneOptions, progress: Progress | None
 ) -> TuneRequest:
     """The request, whose task has the features that its selectors need."""
-    from dagc.choice.methods import LEARNED  # loads msgspec
-
     runs = can_run(task)
     objective = objective_for(options.objective or "time", task.chosen.target.value, task.program)
     task = replace(task, compared=bool(of_results(observed(objective))))

@@ -19,7 +19,6 @@ from typing import TypeVar
 from dagc.base.errors import counted
 from dagc.base.sample import Sample
 from dagc.choice.avoid import Avoided
-from dagc.choice.learners.knn import nearest
 from dagc.choice.methods import fit, unsure_below
 from dagc.choice.selector import FEWEST, Answer, Selector, compile_together
 from dagc.choice.types import Case, Cell
@@ -385,6 +384,8 @@ def train_few(method: str, table: TrainingTable, seed: int = 0) -> tuple[Selecto
     """A selector that answers with few choices, which it numbers anew, and these: by rule, those within the noise of
     the best at each case, and the one that is best on average. With `exhaustive`, the best of the nearest case. Raises
     UsageError like `fit`."""
+    from dagc.choice.learners.knn import nearest  # loads msgspec
+
     known = table.merged
     times = [row.finite for row in known.rows]
     exhaustive = method == EXHAUSTIVE

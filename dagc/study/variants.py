@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import UsageError, counted
 from dagc.choice.feature import offered
 from dagc.choice.legal import op_of
+from dagc.choice.methods import LEARNED
 from dagc.choice.types import Samples, Unit
 from dagc.ir.plan import needed_features, places_together, variants_of
 from dagc.ir.program import HostMemory
@@ -42,6 +43,7 @@ from dagc.study.placed import transfers_here
 from dagc.study.prepare import Prepared
 from dagc.study.results import Measurements, Tuning, choosable, doubtful
 from dagc.study.task import TuningTask, another_program
+from dagc.study.train import select_features
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
@@ -73,8 +75,6 @@ def tune_inputs(
 def _learnable(task: TuningTask, options: SiteOptions) -> tuple[TuningTask, dict[str, Asked]]:
     """The task with the features that its selectors need, and how each op is chosen. Raises UsageError if nothing can
     run here, or if a method does not learn from inputs."""
-    from dagc.choice.methods import LEARNED  # loads msgspec
-
     require_runs(task, "inputs")
     if task.graphs:
         raise another_program(next(iter(task.graphs)))
@@ -172,8 +172,6 @@ def _subsets(
     inputs: Inputs, task: TuningTask, asked: Mapping[str, Asked], options: TuneOptions
 ) -> tuple[dict[str, Asked], list[str]]:
     """The features of each op that its selector needs, and a note on dropped ones."""
-    from dagc.study.train import select_features  # loads msgspec
-
     out, notes = dict(asked), []
     for unit in task.units:
         names = inputs.names(asked, unit.op, task.cases)

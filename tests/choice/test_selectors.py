@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from dagc.base.errors import UsageError
 from dagc.choice import trends
 from dagc.choice.compiled import library
-from dagc.choice.gains import FULL, gains_of
 from dagc.choice.learners import boost, cost, forest, svm, tree
 from dagc.choice.learners.boost import Boost
 from dagc.choice.learners.cost import Cost
@@ -28,7 +27,7 @@ from dagc.choice.learners.forest import Forest
 from dagc.choice.learners.knn import Knn
 from dagc.choice.learners.svm import Pair, Svm
 from dagc.choice.learners.tree import TreeSelector
-from dagc.choice.methods import LEARNED, fit, from_json
+from dagc.choice.methods import FULL, LEARNED, fit, from_json, gains_of
 from dagc.choice.nodes import Split
 from dagc.choice.selector import (
     UNIT,

@@ -13,10 +13,10 @@ from benchmarks.tune import active as replays
 from benchmarks.tune.curve import curve
 from benchmarks.tune.variants import Table
 from dagc.base.errors import UsageError
-from dagc.choice.gains import FULL
 from dagc.choice.learners.forest import Forest
 from dagc.choice.learners.knn import Knn
 from dagc.choice.learners.tree import TreeSelector
+from dagc.choice.methods import FULL
 from dagc.choice.nodes import Split
 from dagc.choice.selector import Answer, Scale
 from dagc.study.sampling import (

@@ -11,7 +11,7 @@ import msgspec
 
 from dagc.base.errors import counted
 from dagc.choice import nodes
-from dagc.choice.gains import Examples
+from dagc.choice.methods import Examples
 from dagc.choice.selector import Answer, Scale, Selector
 
 SUMMARY = "gradient-boosted trees"

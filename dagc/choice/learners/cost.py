@@ -19,7 +19,7 @@ import msgspec
 
 from dagc.base.errors import counted
 from dagc.choice import nodes, trends
-from dagc.choice.gains import Examples
+from dagc.choice.methods import Examples
 from dagc.choice.selector import EXP2_FRACTION, MOST_FEATURES, Answer, Scale, Selector
 
 SUMMARY = "predicted times"

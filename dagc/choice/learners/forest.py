@@ -10,7 +10,7 @@ import msgspec
 
 from dagc.base.errors import counted
 from dagc.choice import nodes
-from dagc.choice.gains import FULL, Examples
+from dagc.choice.methods import FULL, Examples
 from dagc.choice.selector import Answer, Scale, Selector
 
 SUMMARY = "a random forest"

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from dagc.choice.gains import FOLDS, FULL, Examples, Gains, best_candidate
+from dagc.choice.methods import FOLDS, FULL, Examples, Gains, best_candidate
 from dagc.choice.nodes import Gain, Label, Real, SelectorRow
 from dagc.choice.selector import Scale, Selector, coordinates, number, scales_of
 

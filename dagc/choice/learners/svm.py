@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from dagc.choice.gains import Examples, best_candidate
+from dagc.choice.methods import Examples, best_candidate
 from dagc.choice.nodes import Label, SelectorRow
 from dagc.choice.selector import EXP2_FRACTION, SHARE_BITS, Scale, Selector, shares, trained_ranges
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from dagc.base.errors import counted
 from dagc.choice import nodes
-from dagc.choice.gains import LEAST, Examples, best_candidate
+from dagc.choice.methods import LEAST, Examples, best_candidate
 from dagc.choice.selector import Answer, Scale, Selector
 
 SUMMARY = "a decision tree"
