@@ -27,8 +27,8 @@ from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.calibrate import MeasuredRows, assumed, scaled
 from dagc.lab.model.pool import Pool
 from dagc.learn.types import Example
-from dagc.recipes.results import estimated
 from dagc.space import Space
+from dagc.study.loaded import estimated
 
 JUDGED = 300  # implementations
 

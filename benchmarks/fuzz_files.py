@@ -25,14 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from dagc import api
+from dagc.api import ExploreOptions
 from dagc.base.errors import DagcError
 from dagc.base.sample import Sample
 from dagc.build.toolchain import choose_target
 from dagc.choice.types import Case, Cell
 from dagc.ir.choice import Choice
 from dagc.recipes import explain as explain_recipe
-from dagc.recipes import explore as explore_recipe
-from dagc.recipes import results as results_recipe
 from dagc.recipes import tune as tune_recipe
 from dagc.store.records import Records
 from dagc.store.results import MachineRecord, ProgramRecord, Run, TraceSpan
@@ -324,28 +323,28 @@ def read_results(path: Path, folder: Path, good: Path) -> Iterator[tuple[str, Ca
     """Every command that reads a results file, by name."""
     out = folder / "out"
     replay = explain_recipe.ExplainOptions(replay=str(path), pairs=2, variants=1)
-    yield "best --plan", lambda: results_recipe.best(path, only_print=True)
-    yield "best --no-build", lambda: results_recipe.best(path, out, build=False, force=True)
-    yield "rules", lambda: results_recipe.rules(path)
-    yield "rules --against", lambda: results_recipe.rules(good, path, "json")
-    yield "report", lambda: results_recipe.report(path, folder / "r.html")
-    yield "export", lambda: results_recipe.export(path, "csv", folder / "r.csv")
+    yield "best --plan", lambda: api.best(path, only_print=True)
+    yield "best --no-build", lambda: api.best(path, out, build=False, force=True)
+    yield "rules", lambda: api.rules(path)
+    yield "rules --against", lambda: api.rules(good, path, "json")
+    yield "report", lambda: api.report(path, folder / "r.html")
+    yield "export", lambda: api.export(path, "csv", folder / "r.csv")
     yield "explain --replay", lambda: explain_recipe.explain(str(path), replay, "text")
     yield "merge", lambda: _merge(path, good, folder / "m.db")
     dag = good.parent / "small.dag"
-    yield "explore --replay", lambda: explore_recipe.explore(dag, None, _explored(replay=str(path)))
+    yield "explore --replay", lambda: api.explore(dag, None, _explored(replay=str(path)))
     # It ends before anything is compiled: there is no such directory of arrays.
     resumed = _explored(resume=True, target="host", data=str(folder / "none"))
-    yield "explore --resume", lambda: explore_recipe.explore(dag, path, resumed)
+    yield "explore --resume", lambda: api.explore(dag, path, resumed)
 
 
-def _explored(**given: Any) -> explore_recipe.ExploreOptions:
-    return explore_recipe.ExploreOptions(ranks=2, budget=3, confirm=1, quiet=True, **given)
+def _explored(**given: Any) -> ExploreOptions:
+    return ExploreOptions(ranks=2, budget=3, confirm=1, quiet=True, **given)
 
 
 def _merge(path: Path, good: Path, out: Path) -> None:
     out.unlink(missing_ok=True)
-    results_recipe.merge([path, good], out)
+    api.merge([path, good], out)
 
 
 def read_tuned(path: Path, folder: Path, dag: Path) -> Iterator[tuple[str, Callable[[], object]]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from dagc.recipes import results as results_recipe
+from dagc import api
 
 HIDDEN = """section:not(#classes), #theme, .picked, nav, footer, #classes h3,
   #classes h3 ~ * { display: none !important }
@@ -30,7 +30,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path = Path(folder) / "report.html"
-        results_recipe.report(args.results, path)
+        api.report(args.results, path)
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = chromium.new_page(viewport={"width": 1000, "height": 700}, color_scheme="light")
         page.goto(path.as_uri())

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from dagc.learn.judging import in_halves
 from dagc.learn.types import Halves
-from dagc.recipes.results import Loaded
+from dagc.study.loaded import Loaded
 
 RECORDS = "benchmarks/results/2026-11-21-4xh200-explore"
 HEADINGS = (

@@ -51,11 +51,11 @@ from dagc.lab.configurations import configuration_of
 from dagc.lab.orders import Orders, domain_of
 from dagc.lab.replay import ReplayMachine
 from dagc.lab.strategy import RankingStrategy, find
-from dagc.recipes.explore import warm
-from dagc.recipes.results import Loaded
 from dagc.space import Space
 from dagc.stages.options import ExploreOptions
 from dagc.store.results import Results
+from dagc.study.loaded import Loaded
+from dagc.study.searched import warm
 
 WITHIN = 1.03
 TOP = 10

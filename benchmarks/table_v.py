@@ -53,12 +53,9 @@ from dagc.learn.features import Samples
 from dagc.learn.judging import accuracy
 from dagc.learn.tree import LearnedRules, learn
 from dagc.learn.types import Example
-from dagc.recipes.results import (
-    Loaded,
-    estimated,
-)
 from dagc.space import Space
 from dagc.store.results import Results
+from dagc.study.loaded import Loaded, estimated
 
 SIZES = (50, 100, 200, 400)
 PAPER = {"50": 0.75, "100": 0.83, "200": 0.96, "400": 0.99, "all": 1.0}

@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dagc.recipes.results import rules_across
+from dagc.recipes.rules import rules_across
 from dagc.store.records import load
 
 RECORDS = ROOT / "benchmarks/results/2026-11-21-4xh200-explore"

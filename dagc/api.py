@@ -6,10 +6,14 @@ Every function takes paths and plain values and returns frozen results. Failures
 from __future__ import annotations
 
 from dagc.base.errors import DagcError
+from dagc.recipes.best import best
 from dagc.recipes.compile import compile, load_library
 from dagc.recipes.explain import explain
 from dagc.recipes.explore import explore
-from dagc.recipes.results import best, export, merge, report, rules, rules_across
+from dagc.recipes.export import export
+from dagc.recipes.merge import merge
+from dagc.recipes.report import report
+from dagc.recipes.rules import rules, rules_across
 from dagc.recipes.show import show
 from dagc.recipes.tune import tune
 from dagc.stages.options import CompileOptions, ExplainOptions, ExploreOptions, TuneOptions

@@ -21,13 +21,13 @@ from dagc.build.toolchain import gpus
 from dagc.cli.main import main
 from dagc.lab.strategy import names
 from dagc.measure.launch import launch
-from dagc.recipes import explore as explore_recipe
 from dagc.recipes.explain import ExplainOptions, _data, _Subject
-from dagc.recipes.explore import Explored, explore, spread
-from dagc.recipes.results import Loaded
+from dagc.recipes.explore import explore
 from dagc.stages.options import ExploreOptions
 from dagc.store.records import Records, load
 from dagc.store.results import ranking
+from dagc.study.explored import Explored, spread
+from dagc.study.loaded import Loaded
 from tests.data.h200 import h200_file
 from tests.measure.conftest import SPMV, can_run
 from tests.tiers import representatives
@@ -345,7 +345,6 @@ def test_strategies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["explore", "--strategy", "help"])
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(names())
-    assert dict(explore_recipe.strategies()).keys() == set(names())
 
 
 def test_no_results_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,9 +14,11 @@ import pytest
 from dagc.base.errors import BuildFailed, DagcError, RunFailed, WrongResult
 from dagc.cli.main import main
 from dagc.ir.choice import Choice
-from dagc.recipes.explore import Explored, _keep_excluded, explore
+from dagc.recipes.explore import explore
 from dagc.stages.options import ExploreOptions
 from dagc.store.records import load
+from dagc.study.explored import Explored
+from dagc.study.searched import keep_excluded
 from tests.measure.conftest import can_run
 from tests.tiers import representatives
 
@@ -244,7 +246,7 @@ def test_what_fails_for_one_reason_is_one_note_whichever_rank_reports_it() -> No
         SimpleNamespace(configured=SimpleNamespace(configuration=Choice((("p", p),))), traversal="", failure=one)
         for p, one in enumerate(failures)
     ]
-    notes = _keep_excluded(records, excluded)  # type: ignore[arg-type]
+    notes = keep_excluded(records, excluded)  # type: ignore[arg-type]
     assert notes == [
         "without 2 combinations, for example p=0: run failed: rank 0: op y: no", "without p=2: wrong result: x"
     ]  # fmt: skip

@@ -13,10 +13,11 @@ from dagc.base.errors import UsageError
 from dagc.cli.main import main
 from dagc.lab.orders import Orders
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.explore import Explored, explore
+from dagc.recipes.explore import explore
 from dagc.stages.options import ExploreOptions, TuneOptions
 from dagc.store.records import load
 from dagc.store.settings import Fixed, Origin
+from dagc.study.explored import Explored
 from dagc.study.launch import timed_sites
 from tests.measure.conftest import SAMPLES, can_run
 from tests.tune.programs import write_fill
@@ -237,7 +238,7 @@ def test_each_implementation_runs_under_its_own_settings(tmp_path: Path, monkeyp
         timed.append(timed_sites(*args))
         return timed[-1]
 
-    monkeypatch.setattr("dagc.recipes.explore.timed_sites", kept)
+    monkeypatch.setattr("dagc.study.searched.timed_sites", kept)
     again = explore(program, tmp_path / "s.db", replace(options, strategy="model", budget=6, capture="off"))
     assert again is not None
     assert again.configuration is not None

@@ -12,20 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagc import api
 from dagc.ir.traversal import traversal_text
 from dagc.lab.candidate import ConfiguredSpace
 from dagc.lab.engine import Summary
 from dagc.lab.orders import Orders
-from dagc.recipes import results as results_recipe
 from dagc.recipes.explain import _Subject
-from dagc.recipes.explore import _settled, explore
-from dagc.recipes.results import Loaded
+from dagc.recipes.explore import explore
 from dagc.report import si
 from dagc.report.si import TIMES
 from dagc.space import Space
 from dagc.stages.options import ExploreOptions
 from dagc.store.records import load
 from dagc.store.results import CONFIRMED, FASTEST, TWICE, Results, rank, ranking, ties, timed
+from dagc.study import explored
+from dagc.study.loaded import Loaded, learn
 from tests.data.h200 import SPMV, h200_file
 
 RECORDS = Path(__file__).parents[1] / "benchmarks/results/2026-11-21-4xh200-explore"
@@ -51,15 +52,15 @@ def misled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _winners(path: Path, folder: Path) -> dict[str, str]:
     """The traversal that each of the readers of a results file calls the best."""
     loaded = Loaded(path)
-    plan = results_recipe.best(path, only_print=True)
-    rules = json.loads(results_recipe.rules(path, form="json"))
-    results_recipe.report(path, folder / "page.html")
+    plan = api.best(path, only_print=True)
+    rules = json.loads(api.rules(path, form="json"))
+    api.report(path, folder / "page.html")
     page = (folder / "page.html").read_text()
     subject = _Subject(loaded)
     graph = subject.domain.spaces[subject.best.space].graph
     domain = Orders([ConfiguredSpace(c, Space(g)) for c, g in loaded.graphs.items()])
     nothing = Summary(None, math.nan, math.nan, math.nan, 0, 0, math.nan, 0, 0, 0, None, 0.0, 0.0, False)
-    settled = _settled(nothing, domain, loaded.results)
+    settled = explored.settled(nothing, domain, loaded.results)
     assert settled.best is not None
     return {
         "best": re.search(r"^traversal +(.*)$", plan, re.MULTILINE)[1],  # type: ignore[index]
@@ -88,13 +89,13 @@ def test_every_reader_prints_one_estimate(name: str, misled: Path, tmp_path: Pat
     assert estimate.shrunk == (name == "misled")
     domain = Orders([ConfiguredSpace(c, Space(g)) for c, g in loaded.graphs.items()])
     nothing = Summary(None, math.nan, math.nan, math.nan, 0, 0, math.nan, 0, 0, 0, None, 0.0, 0.0, False)
-    settled = _settled(nothing, domain, results)
-    seconds = json.loads(results_recipe.rules(path, form="json"))["best"]["seconds"]
+    settled = explored.settled(nothing, domain, results)
+    seconds = json.loads(api.rules(path, form="json"))["best"]["seconds"]
     assert {settled.value, _Subject(loaded).value, seconds} == {estimate.value}
-    printed = re.search(r"^best +([\d.]+) us", results_recipe.best(path, only_print=True))
+    printed = re.search(r"^best +([\d.]+) us", api.best(path, only_print=True))
     assert printed is not None
     assert f"{estimate.value * 1e6:.2f}" == f"{float(printed[1]):.2f}"
-    results_recipe.report(path, tmp_path / "page.html")
+    api.report(path, tmp_path / "page.html")
     page, worst = (tmp_path / "page.html").read_text(), timed(results)[-1][1].value
     shown = [
         re.search(pattern, page, re.DOTALL)[1]  # type: ignore[index]
@@ -128,7 +129,7 @@ def test_the_order_of_what_was_confirmed_is_that_of_its_estimates(misled: Path) 
 
 
 def test_the_page_marks_the_best_and_says_why_lower_times_are_not(misled: Path, tmp_path: Path) -> None:
-    results_recipe.report(misled, tmp_path / "page.html")
+    api.report(misled, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     results = load(misled)
     ranked = {i.id for i in ranking(results)}
@@ -143,11 +144,11 @@ def test_the_page_marks_the_best_and_says_why_lower_times_are_not(misled: Path, 
 def test_rules_and_the_page_give_the_same_reasons(tmp_path: Path) -> None:
     """A boundary is left out for the noise here, and one for a class that may be chance."""
     path = RECORDS / "spmv-15000000-mpi_host.db"
-    results_recipe.report(path, tmp_path / "page.html")
+    api.report(path, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    dropped = results_recipe.learn(Loaded(path)).classes.dropped
+    dropped = learn(Loaded(path)).classes.dropped
     assert {b.chance > 0 for b in dropped} == {True, False}
-    text = results_recipe.rules(path)
+    text = api.rules(path)
     for boundary in dropped:
         assert f"not drawn: {boundary.why_dropped}." in text
         assert boundary.why_dropped in page

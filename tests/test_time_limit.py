@@ -14,9 +14,10 @@ import pytest
 from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import BuildFailed
 from dagc.ir.choice import Choice
-from dagc.recipes.explore import Explored, explore
+from dagc.recipes.explore import explore
 from dagc.stages.options import ExploreOptions
 from dagc.store.records import load
+from dagc.study.explored import Explored
 from dagc.study.runs import Compilation
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]

@@ -41,11 +41,11 @@ from dagc.lab.orders import Orders
 from dagc.lab.replay import UNKEPT
 from dagc.lab.strategy import find
 from dagc.measure.service import WorkerLink
-from dagc.recipes.explore import Ready, checked, ready
 from dagc.report.display import SILENT
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import read
 from dagc.study.launch import timed_sites
+from dagc.study.searched import Ready, checked, ready
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = 20  # times as many measurements

@@ -35,7 +35,7 @@ def _explore(args: argparse.Namespace) -> int:
 
 
 def _best(args: argparse.Namespace) -> int:
-    from dagc.recipes import results as api
+    from dagc.recipes import best as api
 
     with _phase(args, f"{args.results}: reading" if args.plan else f"{args.results}: reading, compiling the best"):
         options = options_from(args, parts.CompileOptions)
@@ -47,7 +47,7 @@ def _best(args: argparse.Namespace) -> int:
 
 
 def _rules(args: argparse.Namespace) -> int:
-    from dagc.recipes import results as api
+    from dagc.recipes import rules as api
 
     first, *more = args.results
     if more:
@@ -89,7 +89,7 @@ def _others_to_stderr() -> Iterator[None]:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from dagc.recipes import results as api
+    from dagc.recipes import report as api
 
     with _phase(args, f"{args.results}: reading, learning rules, drawing"):
         api.report(args.results, args.output, args.objective)
@@ -98,7 +98,7 @@ def _report(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from dagc.recipes import results as api
+    from dagc.recipes import export as api
 
     with _phase(args, f"{args.results}: reading, writing its measurements"):
         api.export(args.results, "parquet" if args.parquet else "csv", args.output, args.objective)
@@ -106,7 +106,7 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _merge(args: argparse.Namespace) -> int:
-    from dagc.recipes import results as api
+    from dagc.recipes import merge as api
 
     with _phase(args, f"{args.output}: merging"):
         text = api.merge(args.results, args.output, args.other_machine)

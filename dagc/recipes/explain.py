@@ -33,11 +33,11 @@ from dagc.learn.text import FORMATS
 from dagc.learn.tree import LearnedRules
 from dagc.measure.metrics import objective_for
 from dagc.measure.service import RankLink, RunnerLibrary, link_ranks
-from dagc.recipes.results import Loaded, judged, learn
 from dagc.report.display import Display
 from dagc.setup import check_arrays, run_setup
 from dagc.stages.options import ExplainOptions
 from dagc.store.results import Implementation, Results, Run, ranking
+from dagc.study.loaded import Loaded, judged, learn
 from dagc.study.runs import build_runners, clear_incomplete, loadable_of, require_device_pointers, revision
 
 MOST_PAIRS = 1000  # pairs of an edit: computing the interval takes time quadratic in their number

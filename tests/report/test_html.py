@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.lab.configurations import configuration_of
-from dagc.recipes import results as results_recipe
 from dagc.report import html, si
 from dagc.report.charts import groups_of, points_of
 from dagc.report.html import as_html
@@ -232,7 +232,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page of the halo exchange as it was searched on four H200s."""
     results = Path(__file__).parents[2] / "benchmarks/results/2026-11-21-4xh200-explore/halo-all-mcts-min.db"
     page = tmp_path_factory.mktemp("page") / "halo.html"
-    results_recipe.report(results, page)
+    api.report(results, page)
     return page.read_text()
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dagc.recipes.results import Loaded
 from dagc.report.charts import groups_of, points_of, ranked
 from dagc.report.html import summary_tiles
 from dagc.report.si import TIMES
+from dagc.study.loaded import Loaded
 
 RESULTS = Path(__file__).parents[2] / "benchmarks/results/2026-11-22-2xh200-launch/heat-auto.db"
 

@@ -18,7 +18,9 @@ from dagc.ir.program import Value
 from dagc.ir.traversal import Issue
 from dagc.learn.across import Input, across, claim_of, render_across
 from dagc.learn.types import Example
-from dagc.recipes.results import Loaded, message_bytes, rules_across
+from dagc.recipes.rules import rules_across
+from dagc.study.joined import message_bytes
+from dagc.study.loaded import Loaded
 from tests.data.h200 import h200_file
 from tests.graphs import spmv
 from tests.imports import ROOT

@@ -25,8 +25,8 @@ from dagc.learn.judging import FEWEST, accuracy, estimate, in_order
 from dagc.learn.text import Findings, render
 from dagc.learn.tree import learn
 from dagc.learn.types import Example
-from dagc.recipes.results import estimated
 from dagc.space import Space
+from dagc.study.loaded import estimated
 from tests.graphs import make_graph, spmv
 from tests.rules.samples import NONE, h200_outliers, h200_samples
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.fuzz_files import ENDLESS, failures, fuzz, read_results, write_program, write_results
+from dagc import api
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
 from dagc.ir.choice import Choice
-from dagc.recipes import results as results_recipe
 from tests.tiers import examples
 
 
@@ -75,7 +75,7 @@ def test_a_good_file_is_read_by_every_command(good: Path, tmp_path: Path) -> Non
     other = tmp_path / "other.db"
     write_results(other, good.parent / "small.dag")
     assert list(failures(read_results(good, tmp_path, other))) == []
-    assert "best" in results_recipe.best(good, only_print=True)
+    assert "best" in api.best(good, only_print=True)
 
 
 def test_changed_files_are_read_or_refused(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from benchmarks.fuzz_files import HOSTILE, write_program, write_results
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.ir.plan import plan_from_json, plan_inputs, plan_to_json
-from dagc.recipes import results as results_recipe
 from dagc.store.records import load
 from tests.security.test_injection import with_text
 
@@ -143,7 +142,7 @@ def everywhere(good: Path, path: Path, text: str) -> Path:
 def test_a_page_has_the_elements_of_a_clean_one(good: Path, tmp_path: Path, text: str) -> None:
     pages = []
     for name, words in (("clean.db", "word"), ("hostile.db", text)):
-        results_recipe.report(everywhere(good, tmp_path / name, words), tmp_path / "r.html")
+        api.report(everywhere(good, tmp_path / name, words), tmp_path / "r.html")
         pages.append((tmp_path / "r.html").read_text(encoding="utf-8"))
     clean, hostile = (Elements(page).found for page in pages)
     assert hostile == clean
@@ -160,9 +159,9 @@ def test_texts_are_printed_without_control_characters(good: Path, tmp_path: Path
         connection.execute("UPDATE meta SET value = (SELECT path FROM source) WHERE key = 'path'")
 
     def lines(path: Path) -> list[str]:
-        out = [results_recipe.best(path, only_print=True)]
-        out += [results_recipe.rules(path, form=form) for form in ("text", "md", "json")]
-        results_recipe.export(path, "csv", tmp_path / "r.csv")
+        out = [api.best(path, only_print=True)]
+        out += [api.rules(path, form=form) for form in ("text", "md", "json")]
+        api.export(path, "csv", tmp_path / "r.csv")
         out.append((tmp_path / "r.csv").read_text(encoding="utf-8"))
         json.loads(out[3])
         return out
@@ -177,7 +176,7 @@ def test_exported_cells_are_what_they_were(good: Path, tmp_path: Path) -> None:
     path = everywhere(good, tmp_path / "r.db", MARKUP)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("UPDATE candidate SET failure = ? WHERE failure != ''", (text,))
-    results_recipe.export(path, "csv", tmp_path / "r.csv")
+    api.export(path, "csv", tmp_path / "r.csv")
     rows = list(csv.reader(io.StringIO((tmp_path / "r.csv").read_bytes().decode("utf-8"), newline="")))
     assert {len(row) for row in rows} == {len(rows[0])}
     assert any(text in row for row in rows)

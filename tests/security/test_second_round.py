@@ -19,7 +19,6 @@ from dagc.base.files import MARK, claim, is_output, output_directory
 from dagc.cli.main import main
 from dagc.ir.traversal import parse_traversal
 from dagc.perf.hardware import load_hardware
-from dagc.recipes import results as results_recipe
 from dagc.setup.arrays import check_arrays
 from dagc.store.schema import connect
 
@@ -156,7 +155,7 @@ def test_merge_writes_through_no_link(folder: Path, tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(other, isolation_level=None)) as connection:
         connection.execute("UPDATE run SET started = '2026-01-02'")
     (tmp_path / f".m.db.{os.getpid()}").symlink_to(victim)
-    results_recipe.merge([folder / "good.db", other], tmp_path / "m.db")
+    api.merge([folder / "good.db", other], tmp_path / "m.db")
     assert not victim.exists()
     with contextlib.closing(connect(tmp_path / "m.db")) as connection:
         assert connection.execute("SELECT count(*) FROM run").fetchone() == (2,)
@@ -168,7 +167,7 @@ def test_values_of_a_run_take_little_memory(folder: Path, tmp_path: Path) -> Non
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("UPDATE run SET options = ?", ('{"a": [' + "[]," * 600_000 + "0]}",))
     with pytest.raises(UsageError, match="damaged"):
-        results_recipe.best(path, only_print=True)
+        api.best(path, only_print=True)
 
 
 def test_runs_have_a_limit(folder: Path, tmp_path: Path) -> None:
@@ -181,4 +180,4 @@ def test_runs_have_a_limit(folder: Path, tmp_path: Path) -> None:
             " options FROM k, run"
         )
     with pytest.raises(UsageError, match="more than 10000 runs"):
-        results_recipe.best(path, only_print=True)
+        api.best(path, only_print=True)

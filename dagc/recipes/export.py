@@ -1,0 +1,47 @@
+"""`dagc export`: a file -> a table for other programs."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dagc.base.errors import UsageError
+from dagc.base.files import write_text_atomic
+from dagc.base.objective import TIME
+from dagc.store.export import export_csv, export_parquet
+from dagc.store.results import Results
+
+if TYPE_CHECKING:
+    from dagc.store.tuned import Tuned
+
+
+def export(path: str | Path, form: str, out: str | Path | None = None, objective: str | None = None) -> None:
+    """Write the measurements as `csv` (without `out` to standard output) or `parquet`.
+
+    Raises UsageError; MissingTool if Parquet is requested and pyarrow is missing; DagcError if `out` cannot be written
+    (it then keeps its old content).
+    """
+    from dagc.store.records import load  # loads msgspec, sqlite3
+
+    results = exported(path)
+    compared = load(path, objective).objective if isinstance(results, Results) else TIME
+    if form == "parquet":
+        if out is None:
+            raise UsageError("Parquet is not text, and would go to standard output", "give -o FILE.parquet")
+        export_parquet(results, out, compared)
+    elif out is None:
+        export_csv(results, sys.stdout, compared)
+    else:
+        text = io.StringIO()
+        export_csv(results, text, compared)
+        write_text_atomic(out, text.getvalue())
+
+
+def exported(path: str | Path) -> Results | Tuned:
+    """The rows of a file: implementations, or tuned settings."""
+    from dagc.store.records import load  # loads msgspec, sqlite3
+    from dagc.store.tuned import load_tuned, was_tuned  # loads msgspec, numpy, sqlite3
+
+    return load_tuned(path) if was_tuned(path) else load(path, "time")

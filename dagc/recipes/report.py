@@ -1,0 +1,35 @@
+"""`dagc report`: a results file, or a tuned file with variants -> a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dagc.base.files import write_text_atomic
+from dagc.base.resources import __version__
+from dagc.report.html import as_html
+from dagc.store.results import ranking
+from dagc.store.settings import fixed_of, fixed_text
+from dagc.study.loaded import Loaded, learn
+from dagc.study.report import variants_in, variants_page
+
+if TYPE_CHECKING:
+    pass
+
+
+def report(path: str | Path, out: str | Path, objective: str | None = None) -> None:
+    """Write a results file as one HTML page, or a tuned file with variants. Raises UsageError, OSError."""
+    tuned = variants_in(path)
+    if tuned is not None:
+        write_text_atomic(out, variants_page(tuned, __version__))
+        return
+    loaded = Loaded(path, objective)
+    learned = learn(loaded, halves=True) if len(loaded.results.measured()) > 1 else None
+    fixed = fixed_text(
+        f for best in ranking(loaded.results)[:1] for f in fixed_of(loaded.results.runs, best.configuration)
+    )
+    page = as_html(
+        loaded.results, loaded.graphs, learned, file=Path(path).name, version=__version__, fixed=fixed,
+        doubts=loaded.doubts,
+    )  # fmt: skip
+    write_text_atomic(out, page)

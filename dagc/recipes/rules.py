@@ -1,0 +1,112 @@
+"""`dagc rules`: results files -> design rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dagc.base.errors import UsageError, counted
+from dagc.learn.across import Input, across, render_across
+from dagc.learn.classes import Outliers
+from dagc.learn.features import Samples
+from dagc.learn.judging import accuracy, check
+from dagc.learn.text import FORMATS, Findings, render
+from dagc.learn.tree import classes_of
+from dagc.store.results import noise_advice_of
+from dagc.study.joined import check_joinable, inputs_of
+from dagc.study.loaded import Loaded, estimated, learn
+
+if TYPE_CHECKING:
+    from dagc.ir.choice import Choice
+    from dagc.learn.types import Classes
+
+
+def rules(
+    path: str | Path,
+    against: str | Path | None = None,
+    form: str = "text",
+    *,
+    sets: int = 3,
+    all_classes: bool = False,
+    full_tree: bool = False,
+    estimate: bool = False,
+    objective: str | None = None,
+) -> str:
+    """Design rules of a results file as `text`, `md` or `json`.
+
+    `against`: a full exploration of the same program; each rule set is then marked consistent with it or not, and the
+    class accuracy is given. `sets`: rule sets shown of each class. `full_tree`: as grown in the paper. `estimate`: also
+    learn from estimated times of the whole space (`dagc.study.loaded`). Raises UsageError.
+    """
+    loaded = Loaded(path, objective)
+    shown = loaded.results.objective
+    estimation = estimated(loaded.samples(), loaded.results.noise) if estimate else None
+    # Only of rules as they are by default: with `full_tree` and `all_classes` they are those of the paper.
+    learned = learn(
+        loaded, all_classes=all_classes, full_tree=full_tree, samples=estimation.samples if estimation else None,
+        halves=not (all_classes or full_tree or estimate),
+    )  # fmt: skip
+    best = loaded.best()
+    advice = (*noise_advice_of(loaded.results), *loaded.doubts)
+    if against is None:
+        alone = Findings(learned, sets=sets, estimates=estimation, best=best, advice=advice, objective=shown)
+        return render(alone, form)
+    full = Loaded(against, shown.text)
+    known = _shared_configurations(path, loaded, against, full)
+    # Rules do not apply to configurations that they were not learned from.
+    canonical = learn(full, all_classes=all_classes, full_tree=full_tree, only=known)
+    whole = Samples.of(canonical.samples)
+    share = accuracy(learned, whole, [s.value for s in canonical.samples])
+    return render(Findings(learned, check(learned, canonical), share, sets, estimation, best, advice, shown), form)
+
+
+def _shared_configurations(path: str | Path, loaded: Loaded, against: str | Path, full: Loaded) -> set[Choice]:
+    """The configurations of `loaded`. Raises UsageError unless `full` is of the same program and ranks, and has one."""
+    if not full.results.program.is_same(loaded.results.program):
+        raise UsageError(
+            f"{path} and {against} hold results of two programs ({loaded.results.program.hash},"
+            f" {full.results.program.hash})",
+            "compare explorations of the same text and parameters",
+        )
+    ranks = loaded.results.runs[0].ranks
+    for run in full.results.runs:
+        if run.ranks != ranks:
+            raise UsageError(
+                f"{path} was measured on {counted(ranks, 'rank')}, {against} on {run.ranks}",
+                "compare the same number of ranks",
+            )
+    known = {i.configuration for i in loaded.results.implementations}
+    if not known & {i.configuration for i in full.results.implementations}:
+        raise UsageError(f"{path} and {against} have no configuration in common", "compare the same transport")
+    return known
+
+
+def rules_across(paths: Sequence[str], form: str = "text", *, objective: str | None = None) -> str:
+    """Rules that hold on several inputs of one program, as `text`, `md` or `json`.
+
+    `paths`: results files, each as FILE or NAME=FILE. Files of the same input (parameters, arrays, machine, ranks) are
+    joined. Raises UsageError if the programs or the objectives differ, or if the inputs cannot be distinguished.
+    """
+    if form not in FORMATS:
+        raise UsageError(f"unknown format `{form}`", f"one of: {', '.join(FORMATS)}")
+    named = [_named(path) for path in paths]
+    files = [Loaded(path, objective) for _, path in named]
+    check_joinable(files)
+    inputs = inputs_of([name for name, _ in named], files)
+    alike = [one.name for one in inputs if len(_classes(one).classes) == 1]
+    return render_across(across(inputs, alike), form, files[0].results.objective)
+
+
+def _classes(one: Input) -> Classes:
+    return classes_of(one.samples, one.noise, Outliers.of((s.times for s in one.samples), one.noise))
+
+
+def _named(path: str) -> tuple[str, str]:
+    """(name, "" if none is given; path) of `NAME=FILE` or `FILE`."""
+    name, sign, file = path.partition("=")
+    if not sign or Path(path).exists():
+        return "", path
+    if not name.strip():
+        raise UsageError(f"`{path}`: the input has no name", "give NAME=FILE, or FILE alone")
+    return name.strip(), file

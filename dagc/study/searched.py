@@ -1,0 +1,410 @@
+"""What a search searches: text -> configurations with their launch settings -> domain, with earlier results; or the
+results that it replays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagc.base.children import Workers
+from dagc.base.deadline import ENDLESS, Deadline
+from dagc.base.errors import ProgramError, UsageError, counted
+from dagc.base.objective import TIME
+from dagc.build.toolchain import choose_target
+from dagc.ir.plan import Target
+from dagc.ir.traversal import parse_traversal
+from dagc.lab.candidate import Candidate
+from dagc.lab.live import LiveMachine
+from dagc.lab.orders import Orders
+from dagc.lab.strategy import Judge, default, find
+from dagc.measure.metrics import objective_for, units
+from dagc.measure.service import RankLink
+from dagc.report.display import Display
+from dagc.stages.options import ExploreOptions
+from dagc.stages.program import ProgramText
+from dagc.store.results import (
+    MachineRecord,
+    Results,
+)
+from dagc.store.settings import Fixed, Kernels, not_searched, without_settings
+from dagc.study.explored import declare
+from dagc.study.launch import (
+    Sites,
+    choosers_for,
+    launch_sites,
+    launched,
+    predicted,
+    timed_sites,
+    variants_by_file,
+    with_defaults,
+)
+from dagc.study.runs import (
+    SEARCH,
+    Compilation,
+    Excluded,
+    SearchRequest,
+    Usable,
+    arrays_under_way,
+    check_as_built,
+    compiling,
+    configured,
+    domain_of,
+    excluded_notes,
+    is_folded,
+    program_record,
+    require_machine,
+    that_can_run,
+)
+
+if TYPE_CHECKING:
+    from dagc.ir.choice import Choice
+    from dagc.ir.program import Program
+    from dagc.lab.configurations import Configured
+    from dagc.store.records import Records
+
+
+# Of the time limit: when no further configuration is waited for. A transport is worth a factor, an order a fraction.
+BUILD_SHARE = 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The search, with everything that must be known before anything is measured; its libraries are being built."""
+
+    request: SearchRequest
+    program: Program
+    output: Path
+    domain: Orders
+    fixed: tuple[Fixed, ...]
+    notes: list[str]
+    data: Path
+    compilation: Compilation
+
+    def machine(self, link: RankLink) -> LiveMachine:
+        """Measures its candidates on these ranks, as soon as their configurations are loaded."""
+        request = self.request
+        return LiveMachine(
+            self.domain, (), link, seconds=request.options.seconds, watchdog=request.options.watchdog,
+            objective=request.objective,
+        )  # fmt: skip
+
+
+def ready(
+    text: ProgramText,
+    out: str | Path | None,
+    options: ExploreOptions,
+    display: Display,
+    stack: ExitStack,
+    deadline: Deadline = ENDLESS,
+) -> Ready:
+    """Text -> configurations, with their launch settings -> domain. The set-up and the compilers run beside it, and end
+    with `stack`."""
+    request, output, missing = _requested(text, out, options, display)
+    request = replace(request, deadline=deadline)
+    folder = output.parent / f"{output.stem}-build"
+
+    @cache
+    def under_way() -> Callable[[], Path]:
+        require_machine(request.chosen)
+        return stack.enter_context(arrays_under_way(request.text.program(), folder, request))
+
+    def arrays() -> Path:
+        return under_way()()
+
+    taken, remarks = variants_by_file(request, arrays)  # which are then not searched
+    request = replace(
+        request, text=request.text.with_defines({**request.text.defines, **{f.name: f.value for f in taken}})
+    )
+    program, configurations, notes = configured(request.text, request.options, request.chosen.target is Target.CUDA)
+    notes += [*remarks, *missing]
+    request = _for_objective(request, program, configurations, output)
+    require_machine(request.chosen)
+    configurations = that_can_run(configurations, request.chosen, request.options, notes)
+    choosers = _choosers(request, program, configurations)
+    under_way()
+    settled = launched(request, configurations, choosers, arrays)
+    configurations = list(settled.configurations)
+    # All that may stay open at run time: which settings fit, the arrays tell.
+    every = launch_sites(request, configurations, None)
+    compilation = stack.enter_context(
+        compiling(configurations, request.chosen, folder, every.of, hurry=deadline.timeout is not None)
+    )
+    sites = launch_sites(request, configurations, arrays())
+    fixed = _fixed(program, configurations, (*taken, *settled.settings), request.text.defines, sites)
+    request, domain = _domain(request, configurations, sites, notes)
+    notes += settled.notes
+    return Ready(request, program, output, domain, fixed, notes, arrays(), compilation)
+
+
+def checked(prepared: Ready, machine: LiveMachine) -> tuple[MachineRecord, Usable]:
+    """The machine's facts, and the configurations that can be searched, checked as they are built. While compilers run,
+    the ranks start, the space is counted, and the model ranks launch settings."""
+    request, domain, deadline = prepared.request, prepared.domain, prepared.request.deadline
+    with Workers(1) as pool:
+        predicting = pool.submit(predicted, request, domain.spaces, prepared.data)
+        facts = machine.facts(request.chosen.target.value, request.chosen.arch)
+        domain.size()
+        out = check_as_built(machine, prepared.compilation, request, prepared.data, deadline.part(BUILD_SHARE))
+        prepared.compilation.stop()
+        if deadline.over:
+            took = f"took {deadline.passed:.0f} s, longer than --time {deadline.seconds:g} s"
+            prepared.notes.append(f"to set up, compile and check the first configuration {took}")
+        wait([predicting], deadline.part(BUILD_SHARE).timeout)
+        if not predicting.done():
+            prepared.notes.append("the model ranked no launch settings within the time limit (--time)")
+            pool.stop()
+        else:
+            _use(machine, predicting.result(), prepared.notes)
+            out = replace(out, domain=machine.domain)
+    late = ((s.configuration, "not built and checked within the time limit (--time)") for s in out.late)
+    prepared.notes.extend(excluded_notes((choices, why, why) for choices, why in late))
+    return facts, out
+
+
+def _use(machine: LiveMachine, sites: Sites, notes: list[str]) -> None:
+    """The domain of the machine with predicted times of launch settings."""
+    if sites.of:
+        spaces = [replace(s, sites=sites.of.get(s.configuration, s.sites)) for s in machine.domain.spaces]
+        machine.domain = Orders(spaces, machine.domain.earlier)
+    notes += sites.notes
+
+
+def _requested(
+    text: ProgramText, out: str | Path | None, options: ExploreOptions, display: Display
+) -> tuple[SearchRequest, Path, list[str]]:
+    """The request, the results file, and notes of what the target leaves out. Raises UsageError for a file that cannot
+    be continued, before anything is compiled."""
+    from dagc.store.records import check_resumable, is_fresh  # loads msgspec, sqlite3
+
+    chosen = choose_target(options.target, options.arch)
+    text, missing = text.on(chosen.target)
+    program = text.program()
+    other = _other_results(program, options)  # its errors come before the arrays of the ranks are created
+    output = Path(out) if out is not None else Path("dagc-out") / f"{program.name}.db"
+    fresh = is_fresh(output, options.resume)
+    earlier = None if fresh else check_resumable(output, program_record(program), options.ranks)
+    notes = [f"without {what}" for what in missing]
+    notes += [f"{output} did not exist; it was created"] if fresh and options.resume else []
+    request = SearchRequest(text, with_defaults(options, earlier), chosen, display, earlier, other=other)
+    return request, output, notes
+
+
+def _for_objective(
+    request: SearchRequest, program: Program, configurations: Sequence[Configured], output: Path
+) -> SearchRequest:
+    """With the objective: that of the options, else that of the file that is continued. Results of `--warm-start` are
+    read again if theirs is another one. Raises UsageError."""
+    if request.earlier is not None:
+        request.earlier.check_folded(is_folded(configurations), str(output))
+    searched_for = TIME.text if request.earlier is None else request.earlier.objective.text
+    objective = objective_for(request.options.objective or searched_for, request.chosen.target.value, program)
+    options, other = replace(request.options, objective=objective.text), request.other
+    if other is not None and other.objective != objective:
+        other = _other_results(program, options)
+    return replace(request, options=options, objective=objective, other=other)
+
+
+def _choosers(
+    request: SearchRequest, program: Program, configurations: Sequence[Configured]
+) -> dict[Kernels, tuple[Any, ...]]:
+    """Those of the tuned file. Raises UsageError for a file that is of no use, before a directory is created."""
+    text = request.text
+    without = replace(text, folds=False).with_defines(without_settings(program, text.defines))
+    return choosers_for(request, configurations, without.graph)
+
+
+def _domain(
+    request: SearchRequest, configurations: Sequence[Configured], sites: Sites, notes: list[str]
+) -> tuple[SearchRequest, Orders]:
+    """The domain, and the request with its strategy."""
+    with request.display.phase("counting the implementations"):
+        domain = domain_of(configurations, request.options, sites.of)
+        request = replace(request, options=_with_strategy(request.options, domain))
+    return request, warm(domain, request, notes)
+
+
+def _fixed(
+    program: Program,
+    configurations: Sequence[Configured],
+    settings: Sequence[Fixed],
+    defines: Mapping[str, Any],
+    sites: Sites,
+) -> tuple[Fixed, ...]:
+    """The choices that are not searched, of all configurations. `settings`: those set by tuning."""
+    searched = {name for configured in configurations for name in configured.defines}
+    searched |= {name for sites_of in sites.of.values() for site in sites_of for name in site.names}
+    return tuple(dict.fromkeys((*not_searched(program, defines, searched, settings), *settings)))
+
+
+def _with_strategy(options: ExploreOptions, domain: Orders) -> ExploreOptions:
+    """The options with the default strategy if the user named none. Raises UsageError."""
+    if options.strategy is None:
+        options = replace(options, strategy=default(domain))
+        check_strategy(options)
+    return options
+
+
+def check_strategy(options: ExploreOptions) -> None:
+    """Raises UsageError for a strategy that does not exist or does not support the options, before anything is compiled
+    or measured."""
+    if options.strategy is None:
+        return
+    strategy = find(options.strategy)
+    if options.until is not None and not issubclass(strategy, Judge):
+        raise UsageError(
+            f"--until: strategy `{options.strategy}` does not estimate the remaining gain",
+            "use --strategy model, or --budget or --time in place of --until",
+        )
+    if options.warm_start is not None and options.strategy != "model":
+        raise UsageError(
+            f"--warm-start: strategy `{options.strategy}` has no model to warm-start", "use --strategy model"
+        )
+
+
+# ---- what turns out not to run ----------------------------------------------------------------
+
+
+_RANK = re.compile(r"\brank \d+: ")
+
+
+def usable_domain(prepared: Ready, machine: LiveMachine, usable: Usable, records: Records) -> Orders:
+    """The domain without what does not run, which the file keeps as failures; with the times of single launches."""
+    request, domain = prepared.request, usable.domain
+    machine.on_reference = records.reference
+    declare(records, request.objective, units())
+    if request.options.strategy == "model" and any(s.sites for s in domain.spaces):
+        domain = timed_sites(machine, prepared.data, request)
+    if not domain.earlier:  # a configuration was excluded
+        domain = warm(domain, request, [])
+    prepared.notes.extend(keep_excluded(records, usable.excluded))
+    return domain
+
+
+def keep_excluded(records: Records, excluded: Sequence[Excluded]) -> list[str]:
+    """Store them in the file as failures; returns the notes on them."""
+    for left in excluded:
+        records.fail(records.begin(left.configured.configuration, left.traversal), left.failure)
+    # Which rank reports it first is chance.
+    causes = (_RANK.sub("", e.failure) for e in excluded)
+    configurations = (e.configured.configuration for e in excluded)
+    return excluded_notes(zip(configurations, (e.failure for e in excluded), causes, strict=True))
+
+
+# ---- earlier results -------------------------------------------------------------------------
+
+
+def _other_results(program: Program, options: ExploreOptions) -> Results | None:
+    """The results file of `--warm-start`. Raises UsageError for one of another program."""
+    from dagc.store.records import load  # loads msgspec, sqlite3
+
+    if options.warm_start is None:
+        return None
+    other = load(options.warm_start, options.objective)
+    if other.program.name != program.name:
+        raise UsageError(
+            f"{options.warm_start} holds results of another program: {other.program.name}, not {program.name}",
+            "give a file of this program, at another size or of another machine",
+        )
+    return other
+
+
+def warm(domain: Orders, request: SearchRequest, notes: list[str]) -> Orders:
+    """The domain with another results file's data on its candidates (`--warm-start`).
+
+    Raises UsageError for a file without an implementation of this program.
+    """
+    other, file = request.other, request.options.warm_start
+    if other is None:
+        return domain
+    assert file is not None
+    structures = {_structure(s.configuration): i for i, s in reversed(list(enumerate(domain.spaces)))}
+    earlier: list[tuple[Candidate, float]] = []
+    for imp in other.measured():
+        index, settings = domain.find(imp.configuration) or (structures.get(_structure(imp.configuration)), None)
+        if index is None:
+            continue
+        space = domain.spaces[index].space
+        settings = domain.spaces[index].usual if settings is None else settings
+        try:
+            traversal = parse_traversal(imp.traversal, space.graph, file)
+            list(space.replay(traversal))
+        except (UsageError, ProgramError):
+            continue  # of other ops
+        earlier.append((Candidate(index, traversal, settings), imp.value(other.reference)))
+    if not earlier:
+        raise UsageError(f"{file} has no implementation of this program", "give a file of the same ops and transports")
+    notes.append(f"uses {counted(len(earlier), 'implementation')} of {file}: the fastest, and the costs of all")
+    return Orders(domain.spaces, earlier)
+
+
+def _structure(configuration: Choice) -> tuple[object, ...]:
+    """The choices that determine the ops of a configuration, without variants and launch settings."""
+    return tuple(configuration.get(name) for name in ("transport", "staging", "capture", "streams"))
+
+
+# ---- results that are replayed ---------------------------------------------------------------
+
+
+def replayed(
+    text: ProgramText, options: ExploreOptions, deadline: Deadline
+) -> tuple[SearchRequest, Program, Orders, Results, list[str]]:
+    """What is searched with the times of recorded results: the request, the program, the domain, the results, and
+    notes."""
+    request, recorded = _recorded(text, options)
+    program, configurations, notes = configured(text, request.options, gpus=True)
+    _check_recorded(request, program, configurations)
+    configurations, sites = _recorded_configurations(request, configurations)
+    request = replace(request, deadline=deadline, other=_other_results(program, request.options))
+    request, domain = _domain(request, configurations, sites, notes)
+    notes.append(f"times are replayed from {options.replay}; nothing was measured")
+    return request, program, domain, recorded, notes
+
+
+def _recorded(text: ProgramText, options: ExploreOptions) -> tuple[SearchRequest, Results]:
+    """The request, and the results that it replays."""
+    from dagc.store.records import load  # loads msgspec, sqlite3
+
+    assert options.replay is not None
+    if options.launch not in (None, "fixed", SEARCH):
+        raise UsageError("--launch and --replay: recorded times have their launch settings", "drop --launch")
+    recorded = load(options.replay, options.objective)
+    options = with_defaults(replace(options, objective=recorded.objective.text), recorded)
+    host, display = choose_target("host", None), Display(quiet=options.quiet)
+    return SearchRequest(text, options, host, display, recorded, recorded.objective), recorded
+
+
+def _check_recorded(request: SearchRequest, program: Program, configurations: Sequence[Configured]) -> None:
+    """Raises UsageError if the recorded results are of another program."""
+    recorded, path = request.earlier, str(request.options.replay)
+    assert recorded is not None
+    now = program_record(program)
+    if not recorded.program.is_same(now):
+        raise UsageError(
+            f"{path} holds results of another program ({recorded.program.name} {recorded.program.hash};"
+            f" this is {now.name} {now.hash})",
+            "give the .dag text and the -D that it was recorded with",
+        )
+    recorded.check_folded(is_folded(configurations), path)
+
+
+def _recorded_configurations(
+    request: SearchRequest, configurations: Sequence[Configured]
+) -> tuple[list[Configured], Sites]:
+    """The configurations that the recorded results have, with their launch settings, and those that are searched."""
+    assert request.earlier is not None
+    known = {i.configuration for i in request.earlier.implementations}
+    settled = launched(request, configurations, {}, Path).configurations
+    sites = launch_sites(request, settled, None)
+    whole = domain_of(settled, request.options, sites.of)
+    numbers = {whole.number(configuration) for configuration in known}
+    kept = [c for i, c in enumerate(settled) if i in numbers]
+    if not kept:
+        some = ", ".join(sorted(c.text for c in known)[:3])
+        raise UsageError(f"{request.options.replay} has none of these configurations", f"it has: {some}")
+    return kept, sites
