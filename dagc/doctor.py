@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 
@@ -109,43 +109,32 @@ def _system() -> list[Fact]:
     return [Fact("dagc", True, f"{__version__}, {python}")]
 
 
-def _compiler(name: str, compiler: Compiler | None, cost: str, help: str, needed: bool = False) -> Fact:
-    detail = "" if compiler is None else f"{compiler.version} ({compiler.path})"
-    return Fact(name, compiler is not None, detail, cost, help, needed)
+def _tool(name: str, find: Callable[[], object], cost: str, help: str, needed: bool = False) -> Fact:
+    """A tool that is looked for; what is in a DAGC_... variable may name no program."""
+    try:
+        found = find()
+    except UsageError as error:
+        return Fact(name, False, error.message, cost, error.help, needed)
+    detail = f"{found.version} ({found.path})" if isinstance(found, Compiler) else str(found or "")
+    return Fact(name, found is not None, detail, cost, help, needed)
 
 
 def _compilers() -> list[Fact]:
-    facts = []
-    rows = (
-        ("C++ compiler", find_cxx, "nothing can be built for the host target", NO_CXX_HELP, True),
-        ("nvcc", find_nvcc, "nothing can be built for GPUs", NO_NVCC_HELP, False),
-        ("CMake", find_cmake, "emitted directories cannot be built without dagc", "apt-get install cmake", False),
-    )
-    for name, find, cost, help, needed in rows:
-        try:
-            facts.append(_compiler(name, find(), cost, help, needed))
-        except UsageError as error:  # a DAGC_... variable that names no program
-            facts.append(Fact(name, False, error.message, cost, error.help, needed))
-    return [*facts, _nccl()]
-
-
-def _nccl() -> Fact:
-    cost = "on GPUs transport nccl cannot be built"
-    try:
-        nccl = find_nccl()
-    except UsageError as error:
-        return Fact("NCCL", False, error.message, cost, error.help)
-    return Fact("NCCL", nccl is not None, "" if nccl is None else str(nccl.library), cost, NO_NCCL_HELP)
+    return [
+        _tool("C++ compiler", find_cxx, "nothing can be built for the host target", NO_CXX_HELP, needed=True),
+        _tool("nvcc", find_nvcc, "nothing can be built for GPUs", NO_NVCC_HELP),
+        _tool("CMake", find_cmake, "emitted directories cannot be built without dagc", "apt-get install cmake"),
+        _tool("NCCL", lambda: nccl.library if (nccl := find_nccl()) else None, "on GPUs transport nccl cannot be built",
+              NO_NCCL_HELP),
+    ]  # fmt: skip
 
 
 def _mpi() -> list[Fact]:
     cost = "no program can be built or run, since each is an MPI program"
-    try:
-        mpi = find_mpi()
-    except UsageError as error:
-        return [Fact("MPI", False, error.message, cost, error.help, needed=True)]
+    fact = _tool("MPI", lambda: mpi.describe() if (mpi := find_mpi()) else None, cost, NO_MPI_HELP, needed=True)
+    mpi = find_mpi() if fact.found else None
     if mpi is None:
-        return [Fact("MPI", False, "", cost, NO_MPI_HELP, needed=True)]
+        return [fact]
     starter = "" if mpi.mpiexec is None else str(mpi.mpiexec)
     takes = takes_device_pointers(mpi)
     answers = {True: "MPIX_Query_cuda_support says yes", False: "MPIX_Query_cuda_support says no"}
@@ -172,16 +161,8 @@ def _devices() -> list[Fact]:
         Fact(f"GPU {i}", True, f"{gpu.name}, {gpu.arch}, {gpu.memory >> 30} GiB, driver {gpu.driver}")
         for i, gpu in enumerate(devices)
     ]
-    return [*lines, _ncu()]
-
-
-def _ncu() -> Fact:
-    cost = "dagc tune --method rational reads its counts from the kernel's text, not from hardware counters"
-    try:
-        path = find_ncu()
-    except UsageError as error:
-        return Fact("ncu", False, error.message, cost, error.help)
-    return Fact("ncu", path is not None, "" if path is None else str(path), cost, NO_NCU_HELP)
+    without = "dagc tune --method rational reads its counts from the kernel's text, not from hardware counters"
+    return [*lines, _tool("ncu", find_ncu, without, NO_NCU_HELP)]
 
 
 def _packages() -> list[Fact]:

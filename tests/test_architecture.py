@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, str] = {
     "study": "ir lang passes space setup emit build cuda perf choice store measure lab learn report stages inputs",
     "recipes": "ir lang passes space setup emit build cuda perf choice store measure lab learn report stages study",
     "api": "recipes stages study",
-    "inputs": "",  # for set-ups
+    "inputs": "",  # for set-ups, and for what reads `--inputs`
     "matrix_market": "",  # for set-ups
     "cli": "ir build choice measure report doctor editor recipes stages study",
     "__main__": "cli",

@@ -59,14 +59,14 @@ def answer_of(command: Sequence[str | Path], seconds: float = 60, cwd: Path | No
     return done.stdout if done.returncode == 0 else None
 
 
-def file_of(command: Sequence[str | Path], seconds: float = 60) -> str | None:
+def file_of(command: Sequence[str | Path]) -> str | None:
     """What a command writes to the file that is its last argument, which this function appends. None as `answer_of`.
 
     For programs whose libraries may print, such as an MPI.
     """
     with tempfile.TemporaryDirectory(prefix="dagc-ask-") as folder:
         file = Path(folder) / "answer"
-        if answer_of([*command, file], seconds) is None or not file.is_file():
+        if answer_of([*command, file]) is None or not file.is_file():
             return None
         return file.read_text(errors="replace")
 

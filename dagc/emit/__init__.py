@@ -13,7 +13,6 @@ from dagc.emit.layout import Layout, promises, received
 from dagc.emit.render import render, tidy
 from dagc.ir.enums import Mode
 from dagc.ir.plan import Plan, Target
-from dagc.ir.program import Action, KernelOp
 
 __all__ = [
     "Linked",
@@ -79,7 +78,7 @@ def _written(plan: Plan, layout: Layout) -> tuple[tuple[str, ...], ...]:
     """For each op of the graph: the members of the arrays that it writes. Empty for ops that are not kernels."""
     out = []
     for op in plan.graph.ops:
-        accesses = op.op.accesses if isinstance(op.op, KernelOp) and op.action is Action.KERNEL else ()
+        accesses = op.kernel.accesses if op.kernel is not None else ()
         names = dict.fromkeys(a.region.array for a in accesses if a.mode is not Mode.IN)
         out.append(tuple(layout.member[n] for n in names))
     return tuple(out)

@@ -18,7 +18,8 @@ from dagc.emit.program import ProgramView, program_view
 from dagc.emit.render import cxx_string, macro, number_lines, render, tidy
 from dagc.ir.enums import Place, Role, Transport
 from dagc.ir.plan import Plan, Target, plan_to_json, program_hash
-from dagc.ir.program import Action, CollectiveOp, ExchangeOp, Graph, regions
+from dagc.ir.program import Action, Graph
+from dagc.ir.regions import conditional_regions
 from dagc.ir.traversal import traversal_text
 
 
@@ -209,8 +210,8 @@ def _device_messages(plan: Plan) -> bool:
     """Whether device pointers are passed to MPI."""
     if plan.graph.transport is not Transport.MPI_CUDA:
         return False
-    ops = (op for op in plan.program.ops if isinstance(op, ExchangeOp | CollectiveOp))
-    places = (plan.program.array(region.array).place for op in ops for region in regions(op))
+    touched = (region for op in plan.program.comm_ops for region, _ in conditional_regions(op))
+    places = (plan.program.array(region.array).place for region in touched)
     return any(place in (Place.DEVICE, Place.ANY) for place in places)
 
 

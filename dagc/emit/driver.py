@@ -28,36 +28,24 @@ from dagc.base.errors import DagcError
 from dagc.cuda.text import has_gpu_variable
 from dagc.emit.common import Emission
 from dagc.emit.expressions import PYTHON, Expressions
-from dagc.emit.forms import BeginCapture, EndCapture, Step, never_captured, plain, with_capture_regions
+from dagc.emit.forms import BeginCapture, EndCapture, never_captured, steps
 from dagc.emit.iteration import (
     SYNC_OPS,
     EntryView,
     IterationView,
     TableOpView,
-    is_alltoallv,
     iteration_view,
     table_ops,
 )
 from dagc.emit.layout import Layout
 from dagc.emit.program import ROLES
 from dagc.emit.render import Names, place
+from dagc.ir import program as ir
 from dagc.ir.constraints import alike, may_not_hold
 from dagc.ir.enums import CodeLang, ElementType, Place, Role
 from dagc.ir.names import data_file
 from dagc.ir.plan import MEASURED, Features, Plan, kernel_of, named_features
-from dagc.ir.program import (
-    Action,
-    Array,
-    CollectiveKind,
-    CollectiveOp,
-    CopyOp,
-    ExchangeOp,
-    GraphOp,
-    KernelOp,
-    Region,
-    Staged,
-    certain_regions,
-)
+from dagc.ir.regions import certain_regions
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, show, substitute
 from dagc.ir.traversal import Entry
 
@@ -136,25 +124,25 @@ class _Theirs:
         numbers = {op.id for op in ops if self._needs(op) or any(op.op is one for one in on_any)}
         code = (c.text for c in plan.program.code if c.text is not None)
         if numbers and any(map(has_gpu_variable, code)):  # each module would have its own
-            numbers |= {op.id for op in ops if op.action is Action.KERNEL}
+            numbers |= {op.id for op in ops if op.action is ir.Action.KERNEL}
         self.numbers = frozenset(numbers)
 
-    def _needs(self, op: GraphOp) -> bool:
-        if op.action is Action.GROUP or (op.action is Action.END and self.layout.sides):
+    def _needs(self, op: ir.GraphOp) -> bool:
+        if op.action is ir.Action.GROUP or (op.action is ir.Action.END and self.layout.sides):
             return True
         match op.op:
-            case KernelOp() as kernel if op.action is Action.KERNEL:
+            case ir.KernelOp() as kernel:
                 return self._kernel(kernel)
-            case CopyOp() as copy:
+            case ir.CopyOp() as copy:
                 on_device = [self.layout.arrays[r.array].place is Place.DEVICE for r in (copy.dst, copy.src)]
                 strided = copy.dst.columns is not None or copy.src.columns is not None
                 return strided or not any(on_device) or self._computed(copy.when)
-            case CollectiveOp() as collective:
-                return is_alltoallv(collective) or self._computed(collective.when)
+            case ir.CollectiveOp() as collective:
+                return bool(collective.messages) or self._computed(collective.when)
             case _:
                 return False
 
-    def _kernel(self, op: KernelOp) -> bool:
+    def _kernel(self, op: ir.KernelOp) -> bool:
         """Whether a kernel or its call is more than a launch of a function in kernels.cu."""
         if op.placed or len(self.functions.settled(op)) > 1 or self.layout.opened.has(op):
             return True
@@ -168,7 +156,7 @@ class _Theirs:
         env = self.layout.formals(op)
         sizes = (*impl.launch.grid, *impl.launch.block, impl.launch.shared, op.when)
         values = [substitute(e, env) for e in sizes if e is not None]
-        values += [a for a in op.args if not isinstance(a, Region)]
+        values += [a for a in op.args if not isinstance(a, ir.Region)]
         return any(map(self._computed, values))
 
     def _computed(self, expr: Sym | None) -> bool:
@@ -178,12 +166,6 @@ class _Theirs:
 def _computed(layout: Layout, expr: Sym) -> bool:
     """Whether only the C++ program knows its value: it names a feature, or a choice made when the program runs."""
     return any(n in layout.features or n in layout.tunable_member or n.startswith(MEASURED) for n in free(expr))
-
-
-def _steps(plan: Plan) -> list[Step]:
-    outside = never_captured(plan.graph) if plan.capture else frozenset[int]()
-    placed = with_capture_regions(plan.traversal, outside) if plan.capture else plain(plan.traversal)
-    return [one.step for one in placed]
 
 
 class _Driver:
@@ -224,7 +206,8 @@ class _Driver:
         regions: list[PyRegion] = []
         inside: list[PyEntry] | None = None
         captured: Iterator[EntryView] = iter(())
-        for step in _steps(self.plan):
+        placed = steps(self.plan.traversal, self.plan.capture, never_captured(self.plan.graph))
+        for step in (one.step for one in placed):
             match step:
                 case BeginCapture():
                     region, view = shape.regions[step.region], next(views)
@@ -253,19 +236,15 @@ class _Driver:
                 values = ", ".join(f"{name!r}: {self._text(Var(name))}" for name in sorted(free(condition)))
                 yield f"dagc.check_require({self._text(condition)}, {what!r}, {{{values}}})"
         for region in dict.fromkeys(certain_regions(program)):
-            dims = self.layout.arrays[region.array].dims
-            if region.start is not None and region.stop is not None:
-                yield from self._within(region, region.start, region.stop, dims[0] if dims else None)
-            if region.columns is not None:
-                dimension, start, stop = region.columns
-                yield from self._within(region, start, stop, dims[dimension])
+            for dimension, start, stop in region.slices:
+                yield from self._within(region, start, stop, self.layout.arrays[region.array].dims[dimension])
 
     def _values(self) -> Iterator[str]:
         """By-value arguments that their formals may not hold, and what the ranks of a collective must have alike."""
         program = self.plan.program
         for op in program.kernel_ops:
             for formal, arg in zip(program.kernel(op.kernel).formals, op.args, strict=True):
-                if isinstance(arg, Region) or _computed(self.layout, arg) or not may_not_hold(program, formal, arg):
+                if isinstance(arg, ir.Region) or _computed(self.layout, arg) or not may_not_hold(program, formal, arg):
                     continue
                 what = f"{place(program, op)}{op.name}, argument `{formal.name}` of {op.kernel}: {formal.type.value}"
                 check = f"dagc.check_value({self._text(arg)}, {_LETTERS[formal.type]!r}, {what!r})"
@@ -276,7 +255,7 @@ class _Driver:
             check = f"dagc.compare_ranks(lambda: {text}, {self.layout.on(one.comm)}.comm, {label!r})"
             yield from self._guarded(one.when, [check])
 
-    def _within(self, region: Region, start: Sym, stop: Sym, length: Sym | None) -> Iterator[str]:
+    def _within(self, region: ir.Region, start: Sym, stop: Sym, length: Sym | None) -> Iterator[str]:
         """The check that start .. stop lies in a dimension; of an array of unknown size, within its elements."""
         if not all(isinstance(bound, Const) for bound in (start, stop, length)):
             size = f"{self._name(region.array)}.size" if length is None else self._text(length)
@@ -297,7 +276,7 @@ class _Driver:
     def _name(self, array: str, owner: str = "p") -> str:
         return f"{owner}.{self.layout.member[array]}"
 
-    def _span(self, region: Region, owner: str = "p") -> tuple[str, str]:
+    def _span(self, region: ir.Region, owner: str = "p") -> tuple[str, str]:
         """Start and number of elements."""
         extent = self.layout.extent_sym(region)
         if extent is None:
@@ -326,7 +305,7 @@ class _Driver:
             count = whole if extent is None else self._text(extent[1], "self")
             yield b.member, f"self.make({b.label!r}, {b.type.numpy!r}, ({count},), 'pinned', 'scratch')"
 
-    def _array(self, a: Array) -> str:
+    def _array(self, a: ir.Array) -> str:
         loaded = a.role in (Role.CONST, Role.IN, Role.INOUT)
         dims = "".join("-1, " if d is None else f"{self._text(d, 'self')}, " for d in a.dims)
         shape = f"({dims.removesuffix(' ')})" if len(a.dims) == 1 else f"({dims.removesuffix(', ')})"
@@ -363,18 +342,18 @@ class _Driver:
         op = self.plan.graph.ops[number]
         lines = [line for s in dict.fromkeys(op.copy_in) for line in self._stage(s, False, stream)]
         match op.action, op.op:
-            case Action.KERNEL, KernelOp() as kernel:
+            case ir.Action.KERNEL, ir.KernelOp() as kernel:
                 lines += self._guarded(kernel.when, self._kernel(kernel, stream))
-            case Action.COPY, CopyOp() as copy:
+            case ir.Action.COPY, ir.CopyOp() as copy:
                 lines += self._guarded(copy.when, self._copy(copy, stream))
-            case ((Action.STAGE_OUT | Action.STAGE_IN), _):
+            case ((ir.Action.STAGE_OUT | ir.Action.STAGE_IN), _):
                 assert op.staged is not None
-                lines += self._stage(op.staged, op.action is Action.STAGE_OUT, stream)
-            case ((Action.POST_SEND | Action.POST_RECV), ExchangeOp() as exchange):
+                lines += self._stage(op.staged, op.action is ir.Action.STAGE_OUT, stream)
+            case ((ir.Action.POST_SEND | ir.Action.POST_RECV), ir.ExchangeOp() as exchange):
                 lines += self._post(op, exchange)
-            case Action.POST_COLLECTIVE, CollectiveOp() as collective:
+            case ir.Action.POST_COLLECTIVE, ir.CollectiveOp() as collective:
                 lines += self._guarded(collective.when, self._collective(op, collective))
-            case ((Action.WAIT_SEND | Action.WAIT_RECV | Action.WAIT_COLLECTIVE), _):
+            case ((ir.Action.WAIT_SEND | ir.Action.WAIT_RECV | ir.Action.WAIT_COLLECTIVE), _):
                 lines.append(f"p.wait_all({self._requests(op)})")
         lines += [line for s in dict.fromkeys(op.copy_out) for line in self._stage(s, True, stream)]
         return lines
@@ -382,7 +361,7 @@ class _Driver:
     def _guarded(self, when: Sym | None, lines: list[str]) -> list[str]:
         return lines if when is None else [f"if {self._text(when)}:", *(f"    {line}" for line in lines)]
 
-    def _kernel(self, op: KernelOp, stream: str) -> list[str]:
+    def _kernel(self, op: ir.KernelOp, stream: str) -> list[str]:
         kernel, impl = kernel_of(self.plan.program, op)
         name = self.functions.name(op)
         scratch = self.layout.scratch(op)
@@ -403,13 +382,13 @@ class _Driver:
         )
         return [f"if {where}:", f"    {launch}({', '.join([where, f'({shape})', stream, *args])}{shared})"]
 
-    def _arg(self, arg: Region | Sym) -> str:
-        if not isinstance(arg, Region):
+    def _arg(self, arg: ir.Region | Sym) -> str:
+        if not isinstance(arg, ir.Region):
             return self._text(arg)
         name = self._name(arg.array)
         return f"{name}.address" if arg.start is None else f"{name}.at({self._span(arg)[0]})"
 
-    def _copy(self, op: CopyOp, stream: str) -> list[str]:
+    def _copy(self, op: ir.CopyOp, stream: str) -> list[str]:
         whole = op.src if op.src.start is not None else op.dst
         _start, count = self._span(whole)
         setup = self._local(op.name, "count")
@@ -426,7 +405,7 @@ class _Driver:
         call = "memcpy_htod_async" if on_device[0] else "memcpy_dtoh_async"
         return [f"if {setup}:", f"    cuda.{call}({dst}, {src}, {stream})"]
 
-    def _stage(self, staged: Staged, outwards: bool, stream: str) -> list[str]:
+    def _stage(self, staged: ir.Staged, outwards: bool, stream: str) -> list[str]:
         region, name = staged.region, self._name(staged.region.array)
         buffer = f"p.{self.layout.staging[region].member}.host"
         device, size = f"{name}.address", f"{name}.size"
@@ -436,18 +415,17 @@ class _Driver:
         test = size
         if staged.source is not None:
             test = f"{size} and {self._text(Apply(Fn.GE, (staged.source, Const(0))))}"
-        if outwards:
-            return [f"if {test}:", f"    cuda.memcpy_dtoh_async({buffer}, {device}, {stream})"]
-        return [f"if {test}:", f"    cuda.memcpy_htod_async({device}, {buffer}, {stream})"]
+        call = f"dtoh_async({buffer}, {device}" if outwards else f"htod_async({device}, {buffer}"
+        return [f"if {test}:", f"    cuda.memcpy_{call}, {stream})"]
 
     # ---- messages -------------------------------------------------------------------------
 
-    def _requests(self, op: GraphOp) -> str:
+    def _requests(self, op: ir.GraphOp) -> str:
         name = self._local(self.layout.wait_of(op).name, "requests")
         self.setup[f"{name}: list[MPI.Request] = []"] = None
         return name
 
-    def _part(self, region: Region, count: str, at: str = "") -> str:
+    def _part(self, region: ir.Region, count: str, at: str = "") -> str:
         """`count` elements of the region of a message, from element `at`."""
         staging = self.layout.staging.get(region)
         name = f"p.{staging.member}" if staging is not None else self._name(region.array)
@@ -455,9 +433,9 @@ class _Driver:
         start = " + ".join(text for text in (begin, at) if text not in ("", "0")) or "0"
         return f"{name}.buffer({start}, {count})"
 
-    def _post(self, op: GraphOp, exchange: ExchangeOp) -> list[str]:
+    def _post(self, op: ir.GraphOp, exchange: ir.ExchangeOp) -> list[str]:
         assert op.message is not None
-        message, send = exchange.messages[op.message], op.action is Action.POST_SEND
+        message, send = exchange.messages[op.message], op.action is ir.Action.POST_SEND
         region, peer, counts = message.end(send)
         ends = self._local(op.name, "to" if send else "from")
         if isinstance(peer, str):
@@ -472,16 +450,16 @@ class _Driver:
         on = f", on={self.layout.on(exchange.comm)}" if exchange.comm else ""
         return [f"p.{'send' if send else 'receive'}({self._requests(op)}, {ends}, tag={tag}{on})"]
 
-    def _collective(self, op: GraphOp, collective: CollectiveOp) -> list[str]:
+    def _collective(self, op: ir.GraphOp, collective: ir.CollectiveOp) -> list[str]:
         regions = collective.regions
         buffers = [self._local(op.name, str(k)) for k in range(len(regions))]
         for name, region in zip(buffers, regions, strict=True):
             self.setup[f"{name} = {self._part(region, self._span(region)[1])}"] = None
         requests, comm = self._requests(op), f"{self.layout.on(collective.comm)}.comm"
         match collective.collective:
-            case CollectiveKind.BARRIER:
+            case ir.CollectiveKind.BARRIER:
                 call = f"{comm}.Ibarrier()"
-            case CollectiveKind.BCAST:
+            case ir.CollectiveKind.BCAST:
                 call = f"{comm}.Ibcast({buffers[0]}, root={self._text(collective.root)})"
             case _:
                 src = "MPI.IN_PLACE" if regions[0] == regions[1] else buffers[1]

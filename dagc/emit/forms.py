@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dagc.ir.enums import Opcode
-from dagc.ir.program import CopyOp, Graph, KernelOp, OpId, Segment, blocks, folded_name, two_sided
+from dagc.ir.program import CopyOp, Graph, OpId, Segment, blocks, folded_name, two_sided
 from dagc.ir.traversal import (
     Entry,
     Event,
@@ -65,7 +65,7 @@ def never_captured(graph: Graph) -> frozenset[int]:
     placed ops do, which may run on the host, and copies that block the thread that issues them."""
     at_run_time = two_sided(graph.program.ops, graph.program.arrays)
     outside = {t.begin for t in graph.touches if t.region.array in at_run_time}
-    outside |= {op.id for op in graph.ops if isinstance(op.op, KernelOp) and op.op.placed}
+    outside |= {op.id for op in graph.ops if op.placed}
     outside |= {op.id for op in graph.ops if isinstance(op.op, CopyOp) and blocks(graph.program, op.op)}
     return frozenset(map(int, outside))
 
@@ -75,8 +75,10 @@ def with_capture_regions(traversal: Traversal, outside: Collection[int] = ()) ->
     return _CaptureRegions(traversal, outside).run()
 
 
-def plain(traversal: Traversal) -> tuple[PositionedStep, ...]:
-    """Only the entries."""
+def steps(traversal: Traversal, capture: bool, outside: Collection[int] = ()) -> tuple[PositionedStep, ...]:
+    """The entries of a traversal; with `capture`, with its capture regions marked, except of the ops `outside`."""
+    if capture:
+        return with_capture_regions(traversal, outside)
     return tuple(PositionedStep(entry, i) for i, entry in enumerate(traversal.entries))
 
 
@@ -149,19 +151,10 @@ def _added(*steps: Step) -> list[PositionedStep]:
 # ---- its rows ----
 
 
-def _steps(traversal: Traversal, capture: bool, outside: Collection[int]) -> tuple[PositionedStep, ...]:
-    return with_capture_regions(traversal, outside) if capture else plain(traversal)
-
-
 def rows(traversal: Traversal, capture: bool = False, outside: Collection[int] = ()) -> list[Row]:
     """One row per entry, in order. With `capture`, regions of GPU ops are marked for capture in CUDA graphs, except
     those `outside`."""
-    return [placed.step.row for placed in _steps(traversal, capture, outside)]
-
-
-def positions(traversal: Traversal, capture: bool = False) -> list[int | None]:
-    """Per row of `rows`, the position of its entry in the traversal; None for rows that capturing added."""
-    return [placed.position for placed in _steps(traversal, capture, ())]
+    return [placed.step.row for placed in steps(traversal, capture, outside)]
 
 
 def table_line(traversal: Traversal, capture: bool = False, outside: Collection[int] = ()) -> str:
@@ -309,7 +302,7 @@ class _Roller:
         if entry.op is None:
             return entry
         op = self.graph.ops[entry.op]
-        apart = isinstance(op.op, KernelOp) and op.op.placed and op.op.others  # each is chosen for itself
+        apart = op.kernel is not None and op.placed and op.kernel.others  # each is chosen for itself
         work = op.op if op.op is None or apart else replace(op.op, name="")
         return self.place[entry.op][1], entry.stream, replace(op, id=OpId(0), name="", op=work)
 

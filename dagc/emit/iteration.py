@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias
 
 from dagc.base.errors import DagcError, counted
-from dagc.emit.forms import BeginCapture, Block, EndCapture, Rolled, never_captured, plain, rolled, with_capture_regions
+from dagc.emit.forms import BeginCapture, Block, EndCapture, Rolled, never_captured, rolled
+from dagc.emit.forms import steps as traversal_steps
 from dagc.emit.kernels import Functions
 from dagc.emit.layout import Layout, WriteView, writes
 from dagc.emit.render import cxx_string, cxx_value
+from dagc.ir import program as ir
 from dagc.ir.enums import CodeLang, Opcode, Place, Role
 from dagc.ir.plan import (
     ArrayValue,
@@ -22,24 +24,7 @@ from dagc.ir.plan import (
     needed_features,
     values_of,
 )
-from dagc.ir.program import (
-    Access,
-    Action,
-    CodeText,
-    CollectiveKind,
-    CollectiveOp,
-    CopyOp,
-    Device,
-    ExchangeOp,
-    Graph,
-    GraphOp,
-    KernelOp,
-    Message,
-    Region,
-    Staged,
-    TransferTiming,
-    blocks,
-)
+from dagc.ir.program import blocks
 from dagc.ir.sym import Apply, Const, Fn, Sym, show, substitute
 from dagc.ir.traversal import Entry, Traversal, bound, recorded, streams_of
 
@@ -126,16 +111,6 @@ Unguarded: TypeAlias = KernelLaunch | ConditionalLaunch | Copy | CallStep | Cuda
 Step: TypeAlias = Unguarded | Guarded
 
 
-def is_alltoallv(op: object) -> TypeGuard[CollectiveOp]:
-    return isinstance(op, CollectiveOp) and op.collective is CollectiveKind.ALLTOALLV
-
-
-def alltoallv_ends(op: CollectiveOp) -> tuple[tuple[str, Region, str], tuple[str, Region, str]]:
-    """(send or recv, buffer, array of counts) of both ends."""
-    dst, src, send_counts, recv_counts = op.regions
-    return ("send", src, send_counts.array), ("recv", dst, recv_counts.array)
-
-
 def _count(elements: str) -> str:
     """As a factor of a number of bytes."""
     return elements if elements.isdigit() else f"static_cast<std::size_t>({elements})"
@@ -153,36 +128,36 @@ class StepBuilder:
         self.graph = layout.graph
         self._tags = self._number_messages()
 
-    def of(self, op: GraphOp, stream: str) -> tuple[Step, ...]:
+    def of(self, op: ir.GraphOp, stream: str) -> tuple[Step, ...]:
         """`stream` is the C++ text of the op's stream, unused by CPU ops."""
         match op.action:
-            case Action.KERNEL if isinstance(op.op, KernelOp):
+            case ir.Action.KERNEL if isinstance(op.op, ir.KernelOp):
                 work = self._guarded(op.op.when, self._kernel(op.op, stream))
-            case Action.COPY if isinstance(op.op, CopyOp):
+            case ir.Action.COPY if isinstance(op.op, ir.CopyOp):
                 work = self._guarded(op.op.when, self._copy(op.op, stream))
-            case Action.STAGE_OUT | Action.STAGE_IN:
+            case ir.Action.STAGE_OUT | ir.Action.STAGE_IN:
                 assert op.staged is not None
-                return (self._stage(op.staged, op.action is Action.STAGE_OUT, stream),)
-            case Action.POST_SEND | Action.POST_RECV:
+                return (self._stage(op.staged, op.action is ir.Action.STAGE_OUT, stream),)
+            case ir.Action.POST_SEND | ir.Action.POST_RECV:
                 return (self._post(op),)
-            case Action.WAIT_SEND | Action.WAIT_RECV | Action.WAIT_COLLECTIVE:
+            case ir.Action.WAIT_SEND | ir.Action.WAIT_RECV | ir.Action.WAIT_COLLECTIVE:
                 return (CallStep("dagc::wait_all", self.layout.requests(op)),)
-            case Action.POST_COLLECTIVE if isinstance(op.op, CollectiveOp):
+            case ir.Action.POST_COLLECTIVE if isinstance(op.op, ir.CollectiveOp):
                 return self._guarded(op.op.when, (self._collective(op, op.op),))
-            case Action.GROUP:
-                when = op.op.when if isinstance(op.op, CollectiveOp) else None
+            case ir.Action.GROUP:
+                when = op.op.when if isinstance(op.op, ir.CollectiveOp) else None
                 return self._guarded(when, (self._group(op, stream),))
-            case Action.END:
+            case ir.Action.END:
                 return (CallStep("p.end_sides", ""),) if self.layout.sides else ()
             case _:
                 raise DagcError(f"op `{op.name}`: {op.action.value} does not match its origin")
         before: tuple[Step, ...] = tuple(self._stage(s, False, stream) for s in dict.fromkeys(op.copy_in))
-        if isinstance(op.op, KernelOp) and self._waits and self._is_chosen(op.op):
+        if op.kernel is not None and self._waits and self._is_chosen(op.kernel):
             before = (*before, CallStep("p.settle", ""))
         after = tuple(self._stage(s, True, stream) for s in dict.fromkeys(op.copy_out))
         return (*before, *work, *after)
 
-    def _is_chosen(self, op: KernelOp) -> bool:
+    def _is_chosen(self, op: ir.KernelOp) -> bool:
         """Whether the action of the op depends on features."""
         return self.layout.opened.has(op) or bool(needed_features(self.layout.program, op))
 
@@ -191,7 +166,7 @@ class StepBuilder:
     def _guarded(self, when: Sym | None, work: tuple[Unguarded, ...]) -> tuple[Step, ...]:
         return work if when is None else (Guarded(self.layout.text(when), work),)
 
-    def _kernel(self, op: KernelOp, stream: str) -> tuple[Unguarded, ...]:
+    def _kernel(self, op: ir.KernelOp, stream: str) -> tuple[Unguarded, ...]:
         settled = self.functions.settled(op)
         if len(settled) == 1:
             return self._on_its_side(settled[0], stream)
@@ -202,11 +177,11 @@ class StepBuilder:
         )
         return (ConditionalLaunch(tuple(cases)),)
 
-    def _on_its_side(self, op: KernelOp, stream: str) -> tuple[Work, ...]:
+    def _on_its_side(self, op: ir.KernelOp, stream: str) -> tuple[Work, ...]:
         """The steps of one implementation, preceded by copies of the data that it needs on its device, and followed by
         a record of the data that is then valid only there. On the CPU, a placed op also waits for all earlier work on
         its stream, unless a worker thread runs it."""
-        gpu, on_stream = op.device is Device.GPU, op.on_stream
+        gpu, on_stream = op.device is ir.Device.GPU, op.on_stream
         needed, written = self.layout.sides_of(op.accesses)
         fresh = [side for side in written if side not in needed]
         before: list[Work] = []
@@ -221,24 +196,24 @@ class StepBuilder:
         after = (CallStep("dagc::wrote", ", ".join((side, *written))),) if written else ()
         return (*before, self._work(op, stream), *after, *self._early(op, stream))
 
-    def _early(self, op: KernelOp, stream: str) -> Iterator[CallStep]:
+    def _early(self, op: ir.KernelOp, stream: str) -> Iterator[CallStep]:
         """Early copies of the op's results to the other side, if ops read them there. For an op that is not ordered in
         a stream, its readers make the copies."""
         program = self.layout.program
-        if not op.on_stream or not program.chose(TransferTiming.EARLY):
+        if not op.on_stream or not program.chose(ir.TransferTiming.EARLY):
             return
-        other = Device.CPU if op.device is Device.GPU else Device.GPU
+        other = ir.Device.CPU if op.device is ir.Device.GPU else ir.Device.GPU
         for value in values_of(program):
             if value.producer == op.name:
                 wanted = self._wanted_on(other, value)
                 if wanted:
-                    there = "host" if other is Device.CPU else "device"
+                    there = "host" if other is ir.Device.CPU else "device"
                     sides = f"p.{self.layout.sides[value.array]}"
                     yield CallStep(f"dagc::early_on_{there}", f"{wanted}, {stream}, {sides}")
 
-    def _wanted_on(self, device: Device, value: ArrayValue) -> str:
+    def _wanted_on(self, device: ir.Device, value: ArrayValue) -> str:
         """C++ text: whether the value of an array must be on this device; "" if it never must."""
-        if value.ends_on_host and device is Device.CPU:
+        if value.ends_on_host and device is ir.Device.CPU:
             return "p.early"
         ops = {op.name: op for op in self.layout.program.kernel_ops}
         there = dict.fromkeys(self.is_on(device, ops[reader]) for reader in value.readers)
@@ -247,7 +222,7 @@ class StepBuilder:
         conditions = [text for text in there if text != "false"]
         return f"p.early && ({' || '.join(conditions)})" if conditions else ""
 
-    def is_on(self, device: Device, op: KernelOp) -> str:
+    def is_on(self, device: ir.Device, op: ir.KernelOp) -> str:
         """C++ text: whether the variant that is chosen for an op runs on this device."""
         every = self.layout.opened.ops(self.layout.program, op)
         here = [one for one in every if one.device is device]
@@ -255,7 +230,7 @@ class StepBuilder:
             return "true" if here else "false"
         return " || ".join(self.layout.variant_is(one) for one in here)
 
-    def _work(self, op: KernelOp, stream: str) -> Work:
+    def _work(self, op: ir.KernelOp, stream: str) -> Work:
         """The steps of one implementation, for one choice of its constant tunables."""
         _, impl = kernel_of(self.layout.program, op)
         args = [self._arg(a, op.device) for a in op.args]
@@ -263,7 +238,7 @@ class StepBuilder:
         args += self._features(op, impl.code)
         function = self.functions.call(op)
         if impl.code is None or impl.code.lang is CodeLang.CPP:
-            if op.device is Device.GPU:
+            if op.device is ir.Device.GPU:
                 args.append(stream)
             elif op.worker:
                 return CallStep(
@@ -279,18 +254,18 @@ class StepBuilder:
         entry = self.functions.is_entry(op)
         return KernelLaunch(function, grid, block, shared, stream, ", ".join(args), cxx_string(op.name), entry)
 
-    def _features(self, op: KernelOp, code: CodeText | None) -> list[str]:
+    def _features(self, op: ir.KernelOp, code: ir.CodeText | None) -> list[str]:
         """The values of the features that the code of the op's implementation names."""
         kernel, impl = kernel_of(self.layout.program, op)
         env = self.layout.formals(op)
         named = named_features(kernel, impl, code) if code is not None else ()
         return [f"static_cast<double>({self.layout.text(env[f.name])})" for f in named]
 
-    def preparation(self, op: KernelOp, stream: str) -> tuple[Step, ...]:
+    def preparation(self, op: ir.KernelOp, stream: str) -> tuple[Step, ...]:
         """The call that fills the scratch of the op's implementation from arrays that are never changed. It gets null
         pointers for all other arrays, including scratch that is not `const` if some scratch is."""
         constant = {a.name for a in self.layout.program.arrays if a.role is Role.CONST}
-        kept = (not isinstance(a, Region) or a.array in constant for a in op.args)
+        kept = (not isinstance(a, ir.Region) or a.array in constant for a in op.args)
         args = [self._arg(a, op.device) if keep else "nullptr" for a, keep in zip(op.args, kept, strict=True)]
         impl = kernel_of(self.layout.program, op)[1]
         filled = (s.shared or not impl.shares for s in self.layout.scratch(op))
@@ -299,7 +274,7 @@ class StepBuilder:
         ]
         args += self._features(op, impl.prepare)
         call = CallStep(self.functions.prepare(op), ", ".join(args))
-        if op.device is not Device.GPU:
+        if op.device is not ir.Device.GPU:
             return (call,)
         call = replace(call, args=f"{call.args}, {stream}")
         launched = CallStep("DAGC_LAUNCHED", cxx_string(f"prepare of {op.name}"))
@@ -308,7 +283,7 @@ class StepBuilder:
         before = (CallStep("dagc::need_on_device", ", ".join((stream, *needed))),) if needed else ()
         return (*before, call, launched, CudaCall("cudaStreamSynchronize", stream))
 
-    def _settled(self, one: KernelOp) -> str:
+    def _settled(self, one: ir.KernelOp) -> str:
         """Whether the variant and the open tunables are as in `one`."""
         layout = self.layout
         conditions = [layout.variant_is(one)] if layout.opened.variants(one) else []
@@ -319,12 +294,12 @@ class StepBuilder:
     def _size(self, expr: Sym, env: dict[str, Sym]) -> str:
         return self.layout.text(substitute(expr, env))
 
-    def _arg(self, arg: Region | Sym, device: Device) -> str:
-        if isinstance(arg, Region):
+    def _arg(self, arg: ir.Region | Sym, device: ir.Device) -> str:
+        if isinstance(arg, ir.Region):
             return self.layout.pointer(arg, self.layout.kernel_side(arg, device))
         return self.layout.text(arg)
 
-    def _strided_copy(self, op: CopyOp, stream: str) -> CudaCall:
+    def _strided_copy(self, op: ir.CopyOp, stream: str) -> CudaCall:
         layout = self.layout
         pitch: list[str] = []
         for region in (op.dst, op.src):
@@ -337,7 +312,7 @@ class StepBuilder:
         ends = [f"{layout.pointer(r)}, {p}" for r, p in zip((op.dst, op.src), pitch, strict=True)]
         return CudaCall("cudaMemcpy2DAsync", ", ".join((*ends, width, rows, direction, stream)))
 
-    def _copy(self, op: CopyOp, stream: str) -> tuple[Unguarded, ...]:
+    def _copy(self, op: ir.CopyOp, stream: str) -> tuple[Unguarded, ...]:
         """CUDA may read pageable memory when a copy is issued, before earlier work on its stream has completed."""
         if not op.inserted:
             return (self._plain_copy(op, stream),)
@@ -345,7 +320,7 @@ class StepBuilder:
         waits = op.to_device and blocks(self.layout.program, op)
         return (*([wait] if waits else []), self._side_copy(op, stream))
 
-    def _plain_copy(self, op: CopyOp, stream: str) -> Copy | CudaCall:
+    def _plain_copy(self, op: ir.CopyOp, stream: str) -> Copy | CudaCall:
         layout = self.layout
         if op.src.columns is not None or op.dst.columns is not None:
             return self._strided_copy(op, stream)
@@ -355,7 +330,7 @@ class StepBuilder:
             self._direction(self._on_device(op.src), self._on_device(op.dst)), stream,
         )  # fmt: skip
 
-    def _side_copy(self, op: CopyOp, stream: str) -> Copy:
+    def _side_copy(self, op: ir.CopyOp, stream: str) -> Copy:
         """Between the two sides of an `any` array; the name of the op gives the direction."""
         src, dst = ("mirror", "data") if op.to_device else ("data", "mirror")
         return Copy(
@@ -363,7 +338,7 @@ class StepBuilder:
             self._direction(not op.to_device, op.to_device), stream,
         )  # fmt: skip
 
-    def _stage(self, staged: Staged, outwards: bool, stream: str) -> Copy:
+    def _stage(self, staged: ir.Staged, outwards: bool, stream: str) -> Copy:
         """A slice along the first dimension is contiguous."""
         region = staged.region
         device, buffer = self.layout.pointer(region), self.layout.message_pointer(region)
@@ -373,7 +348,7 @@ class StepBuilder:
             size = f"{self.layout.text(Apply(Fn.LT, (staged.source, Const(0))))} ? 0 : {size}"
         return Copy(dst, src, size, self._direction(outwards, not outwards), stream)
 
-    def _on_device(self, region: Region) -> bool:
+    def _on_device(self, region: ir.Region) -> bool:
         return self.layout.arrays[region.array].place in (Place.DEVICE, Place.ANY)
 
     @staticmethod
@@ -381,7 +356,7 @@ class StepBuilder:
         side = {True: "Device", False: "Host"}
         return f"cudaMemcpy{side[from_device]}To{side[to_device]}"
 
-    def _bytes(self, region: Region) -> str:
+    def _bytes(self, region: ir.Region) -> str:
         name = self.layout.array(region.array)
         if self.layout.is_whole(region):
             return f"{name}.bytes()"
@@ -392,30 +367,24 @@ class StepBuilder:
 
     def _number_messages(self) -> dict[tuple[str, int], int]:
         """Tags: one per message of the program, so that messages between the same ranks are never confused."""
-        tags: dict[tuple[str, int], int] = {}
-        for op in self.layout.program.ops:
-            if isinstance(op, ExchangeOp):
-                for k in range(len(op.messages)):
-                    tags[op.name, k] = len(tags)
-            elif is_alltoallv(op):
-                tags[op.name, 0] = len(tags)
-        return tags
+        every = [(op.name, k) for op in self.layout.program.comm_ops for k, _ in enumerate(op.messages)]
+        return {message: number for number, message in enumerate(every)}
 
     def tag(self, exchange: str, message: int) -> int:
         return self._tags[exchange, message]
 
-    def _post(self, op: GraphOp) -> CallStep:
+    def _post(self, op: ir.GraphOp) -> CallStep:
         exchange = op.op
-        assert isinstance(exchange, ExchangeOp)
+        assert isinstance(exchange, ir.ExchangeOp)
         assert op.message is not None
-        message, send = exchange.messages[op.message], op.action is Action.POST_SEND
+        message, send = exchange.messages[op.message], op.action is ir.Action.POST_SEND
         region = message.send if send else message.recv
         what, args = self._ends(message, send)
         buffer = self.layout.message_pointer(region)
         tag, comm = self.tag(exchange.name, op.message), f"{self.layout.on(exchange.comm)}.comm"
         return CallStep(f"dagc::post_{what}", f"{self.layout.requests(op)}, {buffer}, {args}, {tag}, {comm}")
 
-    def _ends(self, message: Message, send: bool) -> tuple[str, str]:
+    def _ends(self, message: ir.Message, send: bool) -> tuple[str, str]:
         """Function name and the arguments that name the peers."""
         region, peer, counts = message.end(send)
         what = "send" if send else "recv"
@@ -425,48 +394,32 @@ class StepBuilder:
         return what, f"{self.layout.extent(region).count}, static_cast<int>({self.layout.text(peer)})"
 
     def peers(self, ranks: str, counts: str, when: Sym | None = None) -> str:
-        """The text of a dagc::Peers: none on ranks where `when` does not hold."""
-        r, c = self.layout.array(ranks), self.layout.array(counts)
+        """The text of a dagc::Peers: all ranks in order if `ranks` is "", none on ranks where `when` does not hold."""
+        c = self.layout.array(counts)
+        if not ranks:
+            return f"{{nullptr, {c}.data, {c}.size}}"
+        r = self.layout.array(ranks)
         many = f"{r}.size" if when is None else f"({self.layout.text(when)}) ? {r}.size : 0"
         return f"{{{r}.data, {c}.data, {many}}}"
 
-    def everyone(self, counts: str) -> str:
-        """The text of a dagc::Peers: all ranks in order."""
-        c = self.layout.array(counts)
-        return f"{{nullptr, {c}.data, {c}.size}}"
-
-    def _group(self, op: GraphOp, stream: str) -> CallStep:
+    def _group(self, op: ir.GraphOp, stream: str) -> CallStep:
         group, layout = self.layout.group(op), self.layout
-        if isinstance(op.op, ExchangeOp) or is_alltoallv(op.op):
+        assert isinstance(op.op, ir.ExchangeOp | ir.CollectiveOp)
+        if isinstance(op.op, ir.ExchangeOp) or op.op.messages:
             return CallStep(f"{group}.run", stream)
-        assert isinstance(op.op, CollectiveOp)
         buffers = [layout.pointer(r) for r in op.op.regions]
         count = layout.extent(op.op.regions[0]).count
-        if op.op.collective is CollectiveKind.BCAST:
+        if op.op.collective is ir.CollectiveKind.BCAST:
             root = f"static_cast<int>({layout.text(op.op.root)})"
             return CallStep(f"{group}.bcast", f"{buffers[0]}, {count}, {root}, {stream}")
         # Arguments in MPI's order: from, to. The .dag has the result first.
         return CallStep(f"{group}.allreduce", f"{buffers[1]}, {buffers[0]}, {count}, {_operator(op.op)}, {stream}")
 
-    def group_ends(self, op: GraphOp) -> tuple[CallStep, ...]:
-        """The ends of the messages of a group, which has its own numbering."""
-        if isinstance(op.op, ExchangeOp):
-            return self.ends(op.op, range(len(op.op.messages)))
-        return self.everyones_ends(op.op, 0) if is_alltoallv(op.op) else ()
-
-    def everyones_ends(self, op: CollectiveOp, number: int) -> tuple[CallStep, ...]:
-        """As `ends`, of an alltoallv."""
-        out = []
-        for end, buffer, counts in alltoallv_ends(op):
-            base, start = f"{self.layout.array(buffer.array)}.data", self.layout.extent(buffer).start
-            out.append(CallStep(f"{end}s", f"{number}, {base}, {start}, {self.everyone(counts)}"))
-        return tuple(out)
-
-    def ends(self, exchange: ExchangeOp, numbers: Iterable[int]) -> tuple[CallStep, ...]:
-        """The calls that name the ends of an exchange's messages, which have these numbers: `send` and `recv`, `sends`
-        and `recvs`."""
+    def ends(self, op: ir.ExchangeOp | ir.CollectiveOp, numbers: Iterable[int] | None = None) -> tuple[CallStep, ...]:
+        """The calls that name the ends of the messages of an op, which have these numbers, or, in a group, numbers of
+        their own: `send` and `recv`, `sends` and `recvs`."""
         out: list[CallStep] = []
-        for k, message in zip(numbers, exchange.messages, strict=True):
+        for k, message in zip(numbers or range(len(op.messages)), op.messages, strict=True):
             for send in (True, False):
                 region, peer, counts = message.end(send)
                 what = "send" if send else "recv"
@@ -480,19 +433,20 @@ class StepBuilder:
                     out.append(CallStep(what, f"{where}, {extent.count}, {rank}"))
         return tuple(out)
 
-    def _collective(self, op: GraphOp, collective: CollectiveOp) -> CallStep:
+    def _collective(self, op: ir.GraphOp, collective: ir.CollectiveOp) -> CallStep:
         layout, requests = self.layout, self.layout.requests(op)
         buffers, on = [layout.message_pointer(r) for r in collective.regions], layout.on(collective.comm)
         kind = collective.collective
-        if kind is CollectiveKind.BARRIER:
+        if kind is ir.CollectiveKind.BARRIER:
             args = f"{requests}, {on}.comm"
-        elif kind is CollectiveKind.ALLTOALLV:
-            to, source = (self.everyone(counts) for _, _, counts in alltoallv_ends(collective))
+        elif kind is ir.CollectiveKind.ALLTOALLV:
+            (message,) = collective.messages
+            to, source = (self.peers("", message.end(send)[2] or "") for send in (True, False))
             tag = self.tag(collective.name, 0)
             args = f"{requests}, {buffers[0]}, {source}, {buffers[1]}, {to}, {on}.rank, {tag}, {on}.comm"
         else:
             count = layout.extent(collective.regions[0]).count
-            if kind is CollectiveKind.ALLREDUCE:
+            if kind is ir.CollectiveKind.ALLREDUCE:
                 args = f"{requests}, {buffers[0]}, {buffers[1]}, {count}, {_operator(collective)}, {on}.comm"
             else:
                 root = f"static_cast<int>({layout.text(collective.root)})"
@@ -500,7 +454,7 @@ class StepBuilder:
         return CallStep(f"dagc::post_{kind.value}", args)
 
 
-def _operator(op: CollectiveOp) -> str:
+def _operator(op: ir.CollectiveOp) -> str:
     return f"MPI_{(op.reduce or 'sum').upper()}"
 
 
@@ -600,15 +554,14 @@ class TableOpView:
 
 
 def iteration_view(
-    graph: Graph, traversal: Traversal, steps: StepBuilder, capture: bool = False, folded: Graph | None = None
+    graph: ir.Graph, traversal: Traversal, steps: StepBuilder, capture: bool = False, folded: ir.Graph | None = None
 ) -> IterationView:
     """With `folded`, equal rounds of its loops become a loop, unless they are captured in CUDA graphs.
 
     Raises DagcError for ops that cannot be emitted yet.
     """
     short = Rolled(traversal) if folded is None or capture else rolled(folded, traversal)
-    outside = never_captured(graph) if capture else frozenset[int]()
-    placed = [p.step for p in (with_capture_regions(short.traversal, outside) if capture else plain(short.traversal))]
+    placed = [p.step for p in traversal_steps(short.traversal, capture, never_captured(graph))]
     flat = [step for step in placed if not isinstance(step, BeginCapture | EndCapture)]
     written = _Written(graph, steps, flat, short)
     blocks = {block.start: block for block in short.blocks}
@@ -641,7 +594,7 @@ def iteration_view(
     )
 
 
-def round_view(graph: Graph, traversal: Traversal, back: frozenset[int], steps: StepBuilder) -> RoundView:
+def round_view(graph: ir.Graph, traversal: Traversal, back: frozenset[int], steps: StepBuilder) -> RoundView:
     """`back`: the positions of waits for events of the previous iteration. Raises like `iteration_view`."""
     entries = traversal.entries
     written = _Written(graph, steps, entries, Rolled(traversal), lane=True)
@@ -649,7 +602,7 @@ def round_view(graph: Graph, traversal: Traversal, back: frozenset[int], steps: 
     return RoundView(1 + max(streams_of(entries), default=-1), len(recorded(entries)), views)
 
 
-def table_ops(graph: Graph, steps: StepBuilder) -> tuple[TableOpView, ...]:
+def table_ops(graph: ir.Graph, steps: StepBuilder) -> tuple[TableOpView, ...]:
     """One view per op, in the order of the graph."""
     out = []
     for op in graph.ops:
@@ -663,44 +616,34 @@ def table_ops(graph: Graph, steps: StepBuilder) -> tuple[TableOpView, ...]:
                 steps=work,
                 uses_stream=op.gpu,
                 uses_program=bool(work),
-                kernel=op.action is Action.KERNEL,
+                kernel=op.action is ir.Action.KERNEL,
                 writes=writes(steps.layout, op),
                 sides_used=_sides_used(steps.layout, op),
-                sides_written=steps.layout.sides_of(_accesses(op))[1],
-                on_host=_on_host(steps, op),
+                sides_written=steps.layout.sides_of(op.kernel.accesses if op.kernel is not None else ())[1],
+                on_host=steps.is_on(ir.Device.CPU, op.kernel) if op.kernel is not None and op.placed else "",
             )
         )
     return tuple(out)
 
 
-def _accesses(op: GraphOp) -> tuple[Access, ...]:
-    return op.op.accesses if isinstance(op.op, KernelOp) and op.action is Action.KERNEL else ()
-
-
-def _sides_used(layout: Layout, op: GraphOp) -> tuple[str, ...]:
-    every = (a for a in _accesses(op) if layout.arrays[a.region.array].role is not Role.CONST)
-    needed, written = layout.sides_of(every)
+def _sides_used(layout: Layout, op: ir.GraphOp) -> tuple[str, ...]:
+    accesses = op.kernel.accesses if op.kernel is not None else ()
+    needed, written = layout.sides_of(a for a in accesses if layout.arrays[a.region.array].role is not Role.CONST)
     return tuple(dict.fromkeys((*needed, *written)))
-
-
-def _on_host(steps: StepBuilder, op: GraphOp) -> str:
-    if not isinstance(op.op, KernelOp) or not op.op.placed:
-        return ""
-    return steps.is_on(Device.CPU, op.op)
 
 
 class _Written:
     """Views of entries. `names`: the names of ops in loops. `lane`: streams and events start at `s` and `e`."""
 
     def __init__(
-        self, graph: Graph, steps: StepBuilder, entries: Sequence[Entry], short: Rolled, lane: bool = False
+        self, graph: ir.Graph, steps: StepBuilder, entries: Sequence[Entry], short: Rolled, lane: bool = False
     ) -> None:
         self.graph, self.steps, self.entries = graph, steps, entries
         self._stream, self._event = ("p.stream[s + {}]", "p.event[e + {}]") if lane else ("p.stream[{}]", "p.event[{}]")
         self.names = dict(short.names)
         self._recorded = self._what_events_mean()
 
-    def _op(self, number: int) -> GraphOp:
+    def _op(self, number: int) -> ir.GraphOp:
         op = self.steps.functions.shown(self.graph.ops[number])
         return replace(op, name=self.names[number]) if number in self.names else op
 
@@ -768,54 +711,54 @@ def _called_work(work: Work, name: str) -> Work:
     return replace(work, op=cxx_string(name)) if isinstance(work, KernelLaunch) else work
 
 
-def titled(op: GraphOp) -> str:
+def titled(op: ir.GraphOp) -> str:
     """The name of an op in messages of the running program: "op `spmv` (kernel `csr.warp`)"."""
-    if op.action is not Action.KERNEL or not isinstance(op.op, KernelOp):
+    if op.kernel is None:
         return f"op `{op.name}`"
-    return titled_kernel(replace(op.op, name=op.name))  # in a loop, the name has its variable
+    return titled_kernel(replace(op.kernel, name=op.name))  # in a loop, the name has its variable
 
 
-def titled_kernel(op: KernelOp) -> str:
+def titled_kernel(op: ir.KernelOp) -> str:
     return f"op `{op.name}` (kernel `{_kernel(op)}`)"
 
 
-def _kernel(op: KernelOp) -> str:
+def _kernel(op: ir.KernelOp) -> str:
     return op.kernel if op.variant == "default" else f"{op.kernel}.{op.variant}"
 
 
-def describe(op: GraphOp, where: str = "") -> str:
+def describe(op: ir.GraphOp, where: str = "") -> str:
     """`pack on stream 0: gather(x_send, x_l, send_index, n_send)`."""
     what = _what(op)
-    what += f" on {op.op.comm}" if what and isinstance(op.op, ExchangeOp | CollectiveOp) and op.op.comm else ""
+    what += f" on {op.comm}" if what and op.comm else ""
     staged = [f"{s.region.text} from its staging buffer" for s in op.copy_in]
     staged += [f"{s.region.text} to its staging buffer" for s in op.copy_out]
     tail = "".join(f"; copies {s}" for s in staged)
     return f"{op.name}{where}{': ' if what else ''}{what}{tail}"
 
 
-def _what(op: GraphOp) -> str:
+def _what(op: ir.GraphOp) -> str:
     match op.op:
-        case KernelOp() as k:
+        case ir.KernelOp() as k:
             return f"{_kernel(k)}({', '.join(_arg(a) for a in k.args)})"
-        case CopyOp() as c:
+        case ir.CopyOp() as c:
             return f"copy({_arg(c.dst)}, {_arg(c.src)})"
-        case ExchangeOp() as x if op.message is not None:
+        case ir.ExchangeOp() as x if op.message is not None:
             return _message(op, x)
-        case ExchangeOp():
-            return "all messages" if op.action is Action.GROUP else f"all sends of {op.op.name}"
-        case CollectiveOp() as c:
+        case ir.ExchangeOp():
+            return "all messages" if op.action is ir.Action.GROUP else f"all sends of {op.op.name}"
+        case ir.CollectiveOp() as c:
             return f"{c.collective.value}({', '.join([*(_arg(a) for a in c.args), *([c.reduce] if c.reduce else [])])})"
         case _:
-            return "all ops have completed" if op.action is Action.END else ""
+            return "all ops have completed" if op.action is ir.Action.END else ""
 
 
-def _message(op: GraphOp, exchange: ExchangeOp) -> str:
+def _message(op: ir.GraphOp, exchange: ir.ExchangeOp) -> str:
     assert op.message is not None
     message = exchange.messages[op.message]
-    sending = op.action in (Action.POST_SEND, Action.STAGE_OUT)
+    sending = op.action in (ir.Action.POST_SEND, ir.Action.STAGE_OUT)
     region, peer, _ = message.end(sending)
     return f"{_arg(region)} {'to' if sending else 'from'} {peer if isinstance(peer, str) else show(peer)}"
 
 
-def _arg(arg: Region | Sym) -> str:
-    return arg.text if isinstance(arg, Region) else show(arg)
+def _arg(arg: ir.Region | Sym) -> str:
+    return arg.text if isinstance(arg, ir.Region) else show(arg)

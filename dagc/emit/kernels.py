@@ -22,6 +22,7 @@ from dagc.emit.render import (
     local_constants,
     place,
 )
+from dagc.ir import program as ir
 from dagc.ir.enums import CodeLang, ElementType, Mode, Role
 from dagc.ir.plan import (
     CodeFeature,
@@ -33,19 +34,6 @@ from dagc.ir.plan import (
     may_be_settled,
     named_features,
 )
-from dagc.ir.program import (
-    CodeText,
-    Device,
-    Formal,
-    Graph,
-    GraphOp,
-    Impl,
-    Kernel,
-    KernelOp,
-    Program,
-    Region,
-    Value,
-)
 from dagc.ir.sym import Const, Sym, free, substitute
 
 # Names that emitted files define themselves; a kernel of that name is renamed.
@@ -53,7 +41,7 @@ _OURS = frozenset("Program iteration ops stream p dagc program turn dagc_entry".
 ENTRIES = "dagc_entry"  # the namespace of functions of files of code
 CODE = "code"  # the directory of the files
 
-Key = tuple[str, str, tuple[tuple[str, Value], ...]]
+Key = tuple[str, str, tuple[tuple[str, ir.Value], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +95,15 @@ class KernelsView:
     entries: tuple[CodeFunctionView, ...]
 
 
-def asks_hardware(program: Program, op: KernelOp) -> bool:
+def asks_hardware(program: ir.Program, op: ir.KernelOp) -> bool:
     """Whether the launch, the arguments or the scratch of an op depend on `hw.*`."""
     kernel, impl = kernel_of(program, op)
     launch = (*impl.launch.grid, *impl.launch.block, impl.launch.shared) if impl.launch is not None else ()
-    values = (*launch, *(e for _, e in (*kernel.lets, *impl.lets)), *(a for a in op.args if not isinstance(a, Region)))
+    values = (
+        *launch,
+        *(e for _, e in (*kernel.lets, *impl.lets)),
+        *(a for a in op.args if not isinstance(a, ir.Region)),
+    )
     values += tuple(d for s in impl.scratch for d in s.dims)
     return any(name.startswith("hw.") for value in values if value is not None for name in free(value))
 
@@ -120,34 +112,33 @@ class Functions:
     """Finds the function of each kernel op. Names are short if they are unique."""
 
     def __init__(
-        self, graph: Graph, target: Target, open: Iterable[OpenTunable] = (), features: Iterable[CodeFeature] = ()
+        self, graph: ir.Graph, target: Target, open: Iterable[OpenTunable] = (), features: Iterable[CodeFeature] = ()
     ) -> None:
         """`open` tunables are set when the program runs. `features` are functions on the host."""
         self.program, self.target = graph.program, target
         self.features = tuple(features)
         self.opened = Opened(open)
-        self._ops: dict[Key, KernelOp] = {}
-        self._prepares: dict[Key, KernelOp] = {}
+        self._ops: dict[Key, ir.KernelOp] = {}
+        self._prepares: dict[Key, ir.KernelOp] = {}
         for op in graph.ops:
-            if isinstance(op.op, KernelOp):
-                for one in self.settled(op.op):
-                    self._ops.setdefault(self._key(one), one)
-                    if (prepare := kernel_of(self.program, one)[1].prepare) is not None:
-                        self._prepares.setdefault(self._key(one, prepare), one)
+            for one in self.settled(op.kernel) if op.kernel is not None else ():
+                self._ops.setdefault(self._key(one), one)
+                if (prepare := kernel_of(self.program, one)[1].prepare) is not None:
+                    self._prepares.setdefault(self._key(one, prepare), one)
         self._names = self._name_all()
         names = Names({*(c.name for c in self._constants[0]), *_OURS, *self._names.values()}, library=True)
         self.feature_names = {f.name: names.new(*f.name.rsplit(".", 1)) for f in self.features}
         self._prepare_names = {k: names.new(f"prepare_{self.name(op)}") for k, op in self._prepares.items()}
 
-    def name(self, op: KernelOp) -> str:
+    def name(self, op: ir.KernelOp) -> str:
         return self._names[self._key(op)]
 
-    def settled(self, op: KernelOp) -> tuple[KernelOp, ...]:
+    def settled(self, op: ir.KernelOp) -> tuple[ir.KernelOp, ...]:
         """The op with each open variant, and with each combination of the open tunables that are constants of its
         kernel, as far as its `require`s allow; only the op itself if there are none."""
         return tuple(one for variant in self.opened.ops(self.program, op) for one in self._settled(variant))
 
-    def _settled(self, op: KernelOp) -> Iterator[KernelOp]:
+    def _settled(self, op: ir.KernelOp) -> Iterator[ir.KernelOp]:
         open_values = [self.opened.get(op, name) for name, _ in op.tunables]
         constants = [t for t in open_values if t is not None and not t.axis]
         axes = {t.name for t in open_values if t is not None and t.axis}
@@ -157,29 +148,29 @@ class Functions:
             if not constants or may_be_settled(self.program, one, axes):
                 yield one
 
-    def _axis(self, op: KernelOp, tunable: str) -> str:
+    def _axis(self, op: ir.KernelOp, tunable: str) -> str:
         """The dimension of the block that an open tunable is read from, "" if it is a constant."""
         opened = self.opened.get(op, tunable)
         return opened.axis if opened is not None else ""
 
-    def shown(self, op: GraphOp) -> GraphOp:
+    def shown(self, op: ir.GraphOp) -> ir.GraphOp:
         """The op for comments and messages, which name its variant unless that is open."""
-        if not isinstance(op.op, KernelOp) or not self.opened.variants(op.op):
+        if op.kernel is None or not self.opened.variants(op.kernel):
             return op
-        return replace(op, op=replace(op.op, variant="default"))
+        return replace(op, op=replace(op.kernel, variant="default"))
 
-    def call(self, op: KernelOp) -> str:
+    def call(self, op: ir.KernelOp) -> str:
         """The function as emitted code calls it."""
         return f"{ENTRIES}::{self.name(op)}" if self.is_entry(op) else self.name(op)
 
-    def prepare(self, op: KernelOp) -> str:
+    def prepare(self, op: ir.KernelOp) -> str:
         """The function that fills the scratch of the op's implementation, as emitted code calls it."""
         prepare = kernel_of(self.program, op)[1].prepare
         assert prepare is not None
         name = self._prepare_names[self._key(op, prepare)]
         return name if prepare.file is None else f"{ENTRIES}::{name}"
 
-    def is_entry(self, op: KernelOp) -> bool:
+    def is_entry(self, op: ir.KernelOp) -> bool:
         """Whether it is a function of a file of code."""
         code = kernel_of(self.program, op)[1].code
         return code is not None and code.file is not None
@@ -238,7 +229,7 @@ class Functions:
             i.code.file for k in program.kernels for i in k.impls if i.code is not None and i.code.file is not None
         }
         used = {*self._files_on_cpu(), *(f.name for f in program.files if f.name not in named)}
-        impls = [kernel_of(program, op)[1] for op in self._ops.values() if op.device is Device.CPU]
+        impls = [kernel_of(program, op)[1] for op in self._ops.values() if op.device is ir.Device.CPU]
         texts = [
             c.text for c in (*program.code, *(i.code for i in impls), *(i.prepare for i in impls)) if c is not None
         ]
@@ -247,14 +238,14 @@ class Functions:
     def _files_on_cpu(self) -> Iterator[str]:
         for op in self._ops.values():
             impl = kernel_of(self.program, op)[1]
-            codes = (impl.code, impl.prepare) if op.device is Device.CPU else ()
+            codes = (impl.code, impl.prepare) if op.device is ir.Device.CPU else ()
             yield from (c.file for c in codes if c is not None and c.file is not None)
 
-    def _prepared_by_file(self, op: KernelOp) -> bool:
+    def _prepared_by_file(self, op: ir.KernelOp) -> bool:
         prepare = kernel_of(self.program, op)[1].prepare
         return prepare is not None and prepare.file is not None
 
-    def _key(self, op: KernelOp, prepare: CodeText | None = None) -> Key:
+    def _key(self, op: ir.KernelOp, prepare: ir.CodeText | None = None) -> Key:
         """Ops share a function if kernel, implementation and the tunables that its code uses are equal."""
         kernel, impl = kernel_of(self.program, op)
         code = prepare or impl.code
@@ -312,7 +303,7 @@ class Functions:
             out[key] = names.new("_".join(parts))
         return out
 
-    def _code(self, code: CodeText) -> CodeView:
+    def _code(self, code: ir.CodeText) -> CodeView:
         """On the host target, constructs that g++ cannot parse (launches, dynamic shared memory) are rewritten as
         C++."""
         view = code_view(code, self.program)
@@ -320,16 +311,16 @@ class Functions:
             return view
         return CodeView(rewrite_for_host(view.text), view.line, view.file)
 
-    def _function(self, op: KernelOp) -> FunctionView:
+    def _function(self, op: ir.KernelOp) -> FunctionView:
         kernel, impl = kernel_of(self.program, op)
         return self._written(op, self._code_of(impl, kernel), self.name(op), self._comment(op))
 
-    def _prepare(self, key: Key, op: KernelOp) -> FunctionView:
+    def _prepare(self, key: Key, op: ir.KernelOp) -> FunctionView:
         prepare = kernel_of(self.program, op)[1].prepare
         assert prepare is not None
         return self._written(op, prepare, self._prepare_names[key], f"prepare of {self._comment(op)}")
 
-    def _written(self, op: KernelOp, code: CodeText, function: str, comment: str) -> FunctionView:
+    def _written(self, op: ir.KernelOp, code: ir.CodeText, function: str, comment: str) -> FunctionView:
         """The function of a text of the program."""
         kernel, impl = kernel_of(self.program, op)
         view = self._code(code)
@@ -349,18 +340,18 @@ class Functions:
             ),
             code=view,
             kernel=is_kernel,
-            streamed=impl.device is Device.GPU and not is_kernel,
+            streamed=impl.device is ir.Device.GPU and not is_kernel,
         )
 
-    def _code_of(self, impl: Impl, kernel: Kernel) -> CodeText:
+    def _code_of(self, impl: ir.Impl, kernel: ir.Kernel) -> ir.CodeText:
         if impl.code is None:
             message = f"{place(self.program, impl)}implementation `{impl.name}` of kernel `{kernel.name}` has no code"
             raise DagcError(message, "give it a `cuda` or a `cpp` text")
-        if impl.code.lang is CodeLang.CUDA and impl.device is Device.CPU:
+        if impl.code.lang is CodeLang.CUDA and impl.device is ir.Device.CPU:
             raise DagcError(f"{place(self.program, impl)}a cpu implementation needs `cpp` code")
         return impl.code
 
-    def _formals(self, op: KernelOp, code: CodeText, unused: Callable[[str], str]) -> list[tuple[str, str]]:
+    def _formals(self, op: ir.KernelOp, code: ir.CodeText, unused: Callable[[str], str]) -> list[tuple[str, str]]:
         """Type and name of each parameter: the kernel's formals, scratch, features that the text names, and the stream
         of host code on the GPU. Only `prepare` may write `const` scratch."""
         kernel, impl = kernel_of(self.program, op)
@@ -370,17 +361,17 @@ class Functions:
             (f"{unused(s.name)}{'const ' if s.name in kept else ''}{cxx_type(s.type)}*", s.name) for s in impl.scratch
         ]
         out += [("const double", f.name) for f in named_features(kernel, impl, code)]
-        if impl.device is Device.GPU and code.lang is CodeLang.CPP:
+        if impl.device is ir.Device.GPU and code.lang is CodeLang.CPP:
             out.append((f"{unused('stream')}cudaStream_t", "stream"))
         return out
 
-    def _comment(self, op: KernelOp) -> str:
+    def _comment(self, op: ir.KernelOp) -> str:
         kernel, impl = kernel_of(self.program, op)
         what = kernel.name if impl.name == "default" else f"{kernel.name}.{impl.name}"
         tunables = ", ".join(f"{n} = {v}" for n, v in op.tunables if not self._axis(op, n))
         return f"{what}({tunables})" if tunables else what
 
-    def _entry(self, op: KernelOp, code: CodeText, function: str) -> CodeFunctionView:
+    def _entry(self, op: ir.KernelOp, code: ir.CodeText, function: str) -> CodeFunctionView:
         is_kernel = code.lang is CodeLang.CUDA
         formals = self._formals(op, code, lambda name: "")
         launch = ["dim3 grid", "dim3 block", "std::size_t shared", "cudaStream_t stream"] if is_kernel else []
@@ -400,7 +391,7 @@ class Functions:
             file=source.path if source is not None else code.span.file,
         )
 
-    def _selected(self, code: CodeText, named: str, formals: Sequence[tuple[str, str]]) -> str:
+    def _selected(self, code: ir.CodeText, named: str, formals: Sequence[tuple[str, str]]) -> str:
         """A function as it is launched: of several overloads the kernel that takes these formals. (A call of a host
         function leaves the choice to C++.)"""
         if code.lang is not CodeLang.CUDA or code.function is None:
@@ -417,7 +408,7 @@ class Functions:
         types = [type_ for type_, _ in formals] if exact else chosen[0].types
         return f"static_cast<void (*)({', '.join(types)})>({named})"
 
-    def _argument(self, op: KernelOp, code: CodeText, number: int, type_: str) -> str:
+    def _argument(self, op: ir.KernelOp, code: ir.CodeText, number: int, type_: str) -> str:
         """The argument with this number. Functions of files may take the rows of an array as structs; for kernels, the
         names of the types may differ as well. (Of host functions, the plain pointer may decide which overload is
         called.)"""
@@ -430,14 +421,14 @@ class Functions:
 
     # ---- features ----
 
-    def feature_arguments(self, feature: CodeFeature) -> tuple[tuple[Formal, Region | Sym], ...]:
+    def feature_arguments(self, feature: CodeFeature) -> tuple[tuple[ir.Formal, ir.Region | Sym], ...]:
         """The formals that its code names, with the op's arguments."""
         used = names_used(feature.code.text or "")
         pairs = zip(self.program.kernel(feature.op.kernel).formals, feature.op.args, strict=True)
         arguments = tuple((formal, argument) for formal, argument in pairs if formal.name in used)
         given = {a.name for a in self.program.arrays if a.role in (Role.CONST, Role.IN)}
         for _, argument in arguments:
-            if isinstance(argument, Region) and argument.array not in given:
+            if isinstance(argument, ir.Region) and argument.array not in given:
                 raise UsageError(
                     f"{place(self.program, feature.code)}a feature of op `{feature.op.name}` reads"
                     f" `{argument.array}`, which the set-up does not provide",
@@ -475,7 +466,7 @@ def _unused(name: str, used: frozenset[str]) -> str:
     return "" if name in used else "[[maybe_unused]] "
 
 
-def formal_type(formal: Formal) -> str:
+def formal_type(formal: ir.Formal) -> str:
     """The C++ type of a parameter."""
     type_ = cxx_type(formal.type)
     if formal.mode is not None:

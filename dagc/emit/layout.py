@@ -15,6 +15,7 @@ from graphlib import TopologicalSorter
 from dagc.base.errors import DagcError
 from dagc.emit.expressions import CXX, Expressions
 from dagc.emit.render import Names
+from dagc.ir import program as ir
 from dagc.ir.choice import VARIANT, qualified
 from dagc.ir.enums import ElementType, Mode, Place
 from dagc.ir.plan import (
@@ -27,22 +28,6 @@ from dagc.ir.plan import (
     first_equal,
     kernel_of,
     variant_number,
-)
-from dagc.ir.program import (
-    Access,
-    Action,
-    Array,
-    CodeText,
-    CollectiveOp,
-    Device,
-    ExchangeOp,
-    Graph,
-    GraphOp,
-    KernelOp,
-    OpId,
-    Region,
-    Scalar,
-    two_sided,
 )
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, free, is_real, show, specialised, substitute
 
@@ -85,7 +70,7 @@ class OpScratch:
     shared: bool  # shared by all ops with the same conversion, which alone writes it
 
 
-def ops_in_words(ops: Sequence[KernelOp]) -> str:
+def ops_in_words(ops: Sequence[ir.KernelOp]) -> str:
     """`first, again`; for more than three, the first and the number of others."""
     if len(ops) > 3:
         return f"{ops[0].name} and {len(ops) - 1} other ops"
@@ -98,14 +83,14 @@ class StagingBuffer:
 
     member: str
     type: ElementType
-    region: Region
+    region: ir.Region
     label: str
 
 
 class Layout:
     """Names are those of members of `Program`; expressions reach them through `p.`."""
 
-    def __init__(self, graph: Graph, open: Iterable[OpenTunable] = (), features: Iterable[CodeFeature] = ()) -> None:
+    def __init__(self, graph: ir.Graph, open: Iterable[OpenTunable] = (), features: Iterable[CodeFeature] = ()) -> None:
         """`open` tunables are members as well, since the program sets them, and computes `features`, when it runs."""
         self.graph, self.program = graph, graph.program
         self.opened = Opened(open)
@@ -132,16 +117,14 @@ class Layout:
         self._requests = {
             op.name: names.new(op.name, "requests")
             for op in graph.ops
-            if op.action in (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)
+            if op.action in (ir.Action.WAIT_SEND, ir.Action.WAIT_RECV, ir.Action.WAIT_COLLECTIVE)
         }
-        self._groups = {op.name: names.new(op.name, "group") for op in graph.ops if op.action is Action.GROUP}
-        grouped = {
-            op.op.comm for op in graph.ops if op.action is Action.GROUP and isinstance(op.op, ExchangeOp | CollectiveOp)
-        }
+        self._groups = {op.name: names.new(op.name, "group") for op in graph.ops if op.action is ir.Action.GROUP}
+        grouped = {op.comm for op in graph.ops if op.action is ir.Action.GROUP}
         # Connections of the ranks of groups, for communicators that have groups.
         self.group_comms = {name: names.new(name, "group_comm") for name in self.comms if name in grouped}
         self.kernel_ops = self.opened.every_op(self.program)
-        self._converting: dict[Hashable, list[KernelOp]] = {}
+        self._converting: dict[Hashable, list[ir.KernelOp]] = {}
         for one in self.kernel_ops:
             if (conversion := conversion_of(self.program, one)) is not None:
                 self._converting.setdefault(conversion, []).append(one)
@@ -174,7 +157,7 @@ class Layout:
         program."""
         return f"p.{self.comms[comm]}" if comm else "p"
 
-    def variant_is(self, op: KernelOp) -> str:
+    def variant_is(self, op: ir.KernelOp) -> str:
         """C++ text: whether the op's variant is chosen, where it is open."""
         return f"{self.variable(qualified(op.site, VARIANT))} == {variant_number(self.program, op)}"
 
@@ -190,10 +173,10 @@ class Layout:
 
     def _two_sided(self) -> Iterator[str]:
         """The arrays between whose sides the program copies when it runs, in the order of the program."""
-        at_run_time = two_sided(self.program.ops, self.program.arrays)
+        at_run_time = ir.two_sided(self.program.ops, self.program.arrays)
         yield from (a.name for a in self.program.arrays if a.name in at_run_time)
 
-    def sides_of(self, accesses: Iterable[Access]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def sides_of(self, accesses: Iterable[ir.Access]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """For the two-sided arrays of an op: the C++ texts of those whose contents it needs, and of those that it
         writes. An array that is written in part is also needed."""
         needed: dict[str, None] = {}
@@ -210,14 +193,14 @@ class Layout:
     def array(self, name: str) -> str:
         return f"p.{self.member[name]}"
 
-    def extent(self, region: Region) -> ElementRange:
+    def extent(self, region: ir.Region) -> ElementRange:
         """Raises DagcError for a part without bounds, whose position is unknown."""
         extent = self.extent_sym(region)
         if extent is None:
             return ElementRange("0", f"{self.array(region.array)}.size")
         return ElementRange(self.text(extent[0]), self.text(extent[1]))
 
-    def extent_sym(self, region: Region) -> tuple[Sym, Sym] | None:
+    def extent_sym(self, region: ir.Region) -> tuple[Sym, Sym] | None:
         """Start and number of elements; None for the whole array. Raises as `extent`."""
         array = self.arrays[region.array]
         if region.part is not None and region.start is None:
@@ -228,10 +211,10 @@ class Layout:
         inner = self._product(array.dims[1:], array)
         return _fold(_times(region.start, inner)), _fold(_times(Apply(Fn.SUB, (region.stop, region.start)), inner))
 
-    def is_whole(self, region: Region) -> bool:
+    def is_whole(self, region: ir.Region) -> bool:
         return region.start is None
 
-    def pointer(self, region: Region, side: str = "data") -> str:
+    def pointer(self, region: ir.Region, side: str = "data") -> str:
         """Start of a region; `side` is `data`, or `mirror` of an `any` array.
 
         For a kernel, a part without bounds is the whole array.
@@ -244,17 +227,17 @@ class Layout:
             start = self.text(_fold(_plus(self._rows_start(region), self._column_start(region))))
         return base if start == "0" else f"{base} + {_operand(start)}"
 
-    def _rows_start(self, region: Region) -> Sym:
+    def _rows_start(self, region: ir.Region) -> Sym:
         extent = self.extent_sym(region)
         return Const(0) if extent is None else extent[0]
 
-    def _column_start(self, region: Region) -> Sym:
+    def _column_start(self, region: ir.Region) -> Sym:
         assert region.columns is not None
         dimension, start, _ = region.columns
         array = self.arrays[region.array]
         return _times(start, self._product(array.dims[dimension + 1 :], array))
 
-    def strides(self, region: Region) -> tuple[str, str, str]:
+    def strides(self, region: ir.Region) -> tuple[str, str, str]:
         """For a region with columns, in elements: distance of two rows, elements in a row; and the number of rows."""
         assert region.columns is not None
         assert region.start is not None
@@ -277,17 +260,17 @@ class Layout:
         text = f"{left} {end.fn.value} static_cast<{type_}>({self.text(end.bound)})"
         return f"{end.array} {end.fn.value} {show(end.bound, 5)}", text
 
-    def kernel_side(self, region: Region, device: Device) -> str:
+    def kernel_side(self, region: ir.Region, device: ir.Device) -> str:
         """`any` arrays have a side on the host and one on the device."""
-        on_host = self.arrays[region.array].place is Place.ANY and device is Device.CPU
+        on_host = self.arrays[region.array].place is Place.ANY and device is ir.Device.CPU
         return "mirror" if on_host else "data"
 
-    def message_pointer(self, region: Region) -> str:
+    def message_pointer(self, region: ir.Region) -> str:
         """The pointer for messages: the start of the region, or of its staging buffer if it has one."""
         buffer = self.staging.get(region)
         return f"p.{buffer.member}.data" if buffer is not None else self.pointer(region)
 
-    def _product(self, dims: Iterable[Sym | None], array: Array) -> Sym:
+    def _product(self, dims: Iterable[Sym | None], array: ir.Array) -> Sym:
         out: Sym = Const(1)
         for dim in dims:
             if dim is None:
@@ -297,29 +280,29 @@ class Layout:
 
     # ---- requests, scratch ----------------------------------------------------------------
 
-    def requests(self, op: GraphOp) -> str:
+    def requests(self, op: ir.GraphOp) -> str:
         """The requests that a post adds to and its wait completes. `op` is either."""
         return f"p.{self._requests[self.wait_of(op).name]}"
 
-    def group(self, op: GraphOp) -> str:
+    def group(self, op: ir.GraphOp) -> str:
         """The group of an exchange on the GPU."""
         return f"p.{self._groups[op.name]}"
 
-    def group_members(self) -> tuple[tuple[str, GraphOp], ...]:
+    def group_members(self) -> tuple[tuple[str, ir.GraphOp], ...]:
         """(member, op) of every group."""
         return tuple((self._groups[op.name], op) for op in self.graph.ops if op.name in self._groups)
 
-    def request_members(self) -> tuple[tuple[str, GraphOp], ...]:
+    def request_members(self) -> tuple[tuple[str, ir.GraphOp], ...]:
         """(member, the op that waits)."""
         return tuple((self._requests[op.name], op) for op in self.graph.ops if op.name in self._requests)
 
-    def wait_of(self, op: GraphOp) -> GraphOp:
+    def wait_of(self, op: ir.GraphOp) -> ir.GraphOp:
         action = _WAITS.get(op.action, op.action)
         for other in self.graph.ops:
             if (
                 other.action is action
                 and other.op is op.op
-                and (action is not Action.WAIT_RECV or other.message == op.message)
+                and (action is not ir.Action.WAIT_RECV or other.message == op.message)
             ):
                 return other
         raise DagcError(f"op `{op.name}` has no wait")
@@ -335,15 +318,15 @@ class Layout:
             member = names.new(array, suffix)
             yield StagingBuffer(member, self.arrays[array].type, region, f"{region.text}: staging buffer")
 
-    def scratch(self, op: KernelOp) -> tuple[OpScratch, ...]:
+    def scratch(self, op: ir.KernelOp) -> tuple[OpScratch, ...]:
         """The scratch of the op's implementation."""
         return self._scratch[op.name, op.answer]
 
-    def converting(self, op: KernelOp) -> tuple[KernelOp, ...]:
+    def converting(self, op: ir.KernelOp) -> tuple[ir.KernelOp, ...]:
         """The ops that share the conversion of this one, in order; none without one that is shared."""
         return tuple(self._converting.get(conversion_of(self.program, op), ()))
 
-    def _scratch_of(self, op: KernelOp, names: Names) -> Iterable[OpScratch]:
+    def _scratch_of(self, op: ir.KernelOp, names: Names) -> Iterable[OpScratch]:
         kernel, impl = kernel_of(self.program, op)
         env = self.formals(op)
         several = impl.prepare is not None or self.opened.variants(op)
@@ -357,7 +340,7 @@ class Layout:
             dims = tuple(substitute(d, env) for d in scratch.dims if d is not None)
             if len(dims) != len(scratch.dims):
                 raise DagcError(f"scratch array `{scratch.name}` of kernel `{kernel.name}` needs a size, not `*`")
-            place = Place.DEVICE if op.device is Device.GPU else Place.HOST
+            place = Place.DEVICE if op.device is ir.Device.GPU else Place.HOST
             member = names.new(op.name, scratch.name)
             measured = any(name.startswith(MEASURED) for d in dims for name in free(d))
             owner = ops_in_words(sharing) if scratch.const else op.name
@@ -366,7 +349,7 @@ class Layout:
             late = prepared or measured or bool(self.opened.variants(op))
             yield OpScratch(member, scratch.type, dims, place, label, prepared, late, scratch.const)
 
-    def formals(self, op: KernelOp) -> dict[str, Sym]:
+    def formals(self, op: ir.KernelOp) -> dict[str, Sym]:
         """Values of the names in a kernel's expressions for one op: arguments, tunables, `let`s, decisions."""
         kernel, impl = kernel_of(self.program, op)
         env: dict[str, Sym] = {d.name: Const(d.chosen) for d in self.program.decisions}
@@ -374,27 +357,27 @@ class Layout:
             opened = self.opened.get(op, n)
             env[n] = Var(opened.decision) if opened is not None else Const(v)
         for formal, arg in zip(kernel.formals, op.args, strict=True):
-            if not isinstance(arg, Region):
+            if not isinstance(arg, ir.Region):
                 env[formal.name] = arg
         for name, expr in kernel.lets:
             env[name] = specialised(expr, env)
         for feature in kernel.features:
             measured = Var(feature_variable(op, feature.name))
             value = feature.value
-            env[feature.name] = measured if isinstance(value, CodeText) else specialised(value, env)
+            env[feature.name] = measured if isinstance(value, ir.CodeText) else specialised(value, env)
         for name, expr in (*kernel.lets, *impl.lets):  # those of features, too
             env[name] = specialised(expr, env)
         return env
 
 
 _WAITS = {
-    Action.POST_SEND: Action.WAIT_SEND,
-    Action.POST_RECV: Action.WAIT_RECV,
-    Action.POST_COLLECTIVE: Action.WAIT_COLLECTIVE,
+    ir.Action.POST_SEND: ir.Action.WAIT_SEND,
+    ir.Action.POST_RECV: ir.Action.WAIT_RECV,
+    ir.Action.POST_COLLECTIVE: ir.Action.WAIT_COLLECTIVE,
 }
 
 
-def value_type(scalar: Scalar) -> str:
+def value_type(scalar: ir.Scalar) -> str:
     """Type of the member that holds a value of the rank."""
     if scalar.type is ElementType.BOOL:
         return "bool"
@@ -454,18 +437,19 @@ class PromiseView:
     second_part: str
 
 
-def writes(layout: Layout, op: GraphOp) -> tuple[WriteView, ...]:
+def writes(layout: Layout, op: ir.GraphOp) -> tuple[WriteView, ...]:
     """The data that a kernel may change: its declared outputs, its scratch, and copies for it or for messages. Empty
     for other ops."""
-    if not isinstance(op.op, KernelOp) or op.action is not Action.KERNEL:
+    kernel = op.kernel
+    if kernel is None:
         return ()
-    views = [_write(layout, a.region) for a in op.op.accesses if a.mode is not Mode.IN]
+    views = [_write(layout, a.region) for a in kernel.accesses if a.mode is not Mode.IN]
     views += [_write(layout, staged.region) for staged in op.copy_in]
     views += [_whole(f"p.{layout.staging[staged.region].member}") for staged in op.copy_out]
-    views += [_whole(layout.array(a.region.array)) for a in op.op.accesses if a.region.array in layout.sides]  # copied
+    views += [_whole(layout.array(a.region.array)) for a in kernel.accesses if a.region.array in layout.sides]  # copied
     views += [
         _whole(f"p.{s.member}")
-        for one in layout.opened.ops(layout.program, op.op)
+        for one in layout.opened.ops(layout.program, kernel)
         for s in layout.scratch(one)
         if not s.shared
     ]
@@ -474,27 +458,19 @@ def writes(layout: Layout, op: GraphOp) -> tuple[WriteView, ...]:
 
 def received(layout: Layout) -> tuple[WriteView, ...]:
     """The data that messages may change while other ops run."""
-    regions = tuple(_received(layout.graph))
+    regions = [a.region for op in layout.program.comm_ops for a in op.accesses if a.mode is not Mode.IN]
     buffers = (_whole(f"p.{layout.staging[r].member}") for r in regions if r in layout.staging)
     return tuple(dict.fromkeys((*(_write(layout, region) for region in regions), *buffers)))
 
 
-def _received(graph: Graph) -> Iterator[Region]:
-    for op in graph.program.ops:
-        if isinstance(op, ExchangeOp):
-            yield from (m.recv for m in op.messages)
-        elif isinstance(op, CollectiveOp):
-            yield from (a.region for a in op.accesses if a.mode is not Mode.IN)
-
-
-def promises(graph: Graph) -> tuple[PromiseView, ...]:
+def promises(graph: ir.Graph) -> tuple[PromiseView, ...]:
     """Pairs of kernels that are only separated by different parts without bounds."""
     ordered = _below(graph)
     promised = [
         (number, access.region)
         for number, op in enumerate(graph.ops)
-        if isinstance(op.op, KernelOp) and op.action is Action.KERNEL
-        for access in op.op.accesses
+        if op.kernel is not None
+        for access in op.kernel.accesses
         if access.mode is not Mode.IN and access.region.part is not None and access.region.start is None
     ]
     return tuple(
@@ -505,9 +481,9 @@ def promises(graph: Graph) -> tuple[PromiseView, ...]:
     )
 
 
-def _below(graph: Graph) -> list[int]:
+def _below(graph: ir.Graph) -> list[int]:
     """For each op, the ops that it reaches by completion edges, as a mask."""
-    after: dict[OpId, list[OpId]] = {op.id: [] for op in graph.ops}
+    after: dict[ir.OpId, list[ir.OpId]] = {op.id: [] for op in graph.ops}
     for before, then in graph.completion:
         after[before].append(then)
     below = [0] * len(graph.ops)
@@ -517,7 +493,7 @@ def _below(graph: Graph) -> list[int]:
     return below
 
 
-def _write(layout: Layout, region: Region) -> WriteView:
+def _write(layout: Layout, region: ir.Region) -> WriteView:
     if region.start is None or region.stop is None:  # also a part without bounds, whose position is unknown
         return _whole(layout.array(region.array))
     extent = layout.extent(region)

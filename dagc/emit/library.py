@@ -19,7 +19,6 @@ from dagc.emit.iteration import (
     IterationView,
     RoundView,
     StepBuilder,
-    is_alltoallv,
     iteration_view,
     round_view,
 )
@@ -28,7 +27,7 @@ from dagc.emit.program import ArrayView, ProgramView, ValueView
 from dagc.emit.render import Names, cxx_string, render, tidy
 from dagc.ir.enums import ElementType, Place, Role, Transport
 from dagc.ir.plan import FAR, EmittedChoosers, Plan, Target
-from dagc.ir.program import Action, Array, ExchangeOp, Graph, Scalar
+from dagc.ir.program import Action, Array, Graph, Scalar
 from dagc.ir.sym import Sym, free, show
 from dagc.ir.traversal import Traversal
 
@@ -483,18 +482,12 @@ def _messages(layout: Layout, steps: StepBuilder) -> MessageView:
     names: list[str] = []
     ends: list[CallStep] = []
     on = ""
-    for op in layout.program.ops:
-        if not isinstance(op, ExchangeOp) and not is_alltoallv(op):
-            continue
-        if op.comm != on:
+    for op in layout.program.comm_ops:
+        if op.messages and op.comm != on:
             on = op.comm
             ends.append(CallStep("on", f"&{layout.on(on)}.members" if on else "nullptr"))
-        if isinstance(op, ExchangeOp):
-            ends += steps.ends(op, [steps.tag(op.name, k) for k in range(len(op.messages))])
-            names += [cxx_string(f"`{op.name}.{m.label}`" if m.label else f"`{op.name}`") for m in op.messages]
-        else:
-            ends += steps.everyones_ends(op, steps.tag(op.name, 0))
-            names.append(cxx_string(f"`{op.name}`"))
+        ends += steps.ends(op, [steps.tag(op.name, k) for k in range(len(op.messages))])
+        names += [cxx_string(f"`{op.name}.{m.label}`" if m.label else f"`{op.name}`") for m in op.messages]
     return MessageView(tuple(names), tuple(ends))
 
 

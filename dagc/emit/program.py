@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 from dagc.base.errors import DagcError, UsageError
 from dagc.emit.expressions import CXX, Expressions
-from dagc.emit.iteration import CallStep, Step, StepBuilder, alltoallv_ends, titled_kernel
+from dagc.emit.iteration import CallStep, Step, StepBuilder, titled_kernel
 from dagc.emit.kernels import Functions, asks_hardware
 from dagc.emit.layout import Layout, OpScratch, ops_in_words, product, value_type
 from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, place, render, tidy
+from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.choice import VARIANT, qualified
 from dagc.ir.constraints import alike, may_not_hold
@@ -34,25 +35,7 @@ from dagc.ir.plan import (
     variant_number,
     variants_of,
 )
-from dagc.ir.program import (
-    LARGEST_GRID,
-    Array,
-    CollectiveKind,
-    CollectiveOp,
-    CopyOp,
-    Device,
-    ExchangeOp,
-    GraphOp,
-    HostMemory,
-    Impl,
-    KernelOp,
-    Program,
-    Region,
-    Scalar,
-    TransferTiming,
-    certain_regions,
-    conditional_regions,
-)
+from dagc.ir.regions import certain_regions, conditional_regions
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, show, substitute
 
 ROLES = {Role.CONST: "constant", Role.IN: "in", Role.OUT: "out", Role.INOUT: "inout", None: "scratch"}
@@ -182,29 +165,23 @@ _NEVER = 1e300  # runs
 
 @dataclass(frozen=True, slots=True)
 class ChoiceView:
-    """`features` are texts of doubles; `members` receive the values of `table` for the answer, one of `answers`; `text`
-    describes it. `warning`: the arguments of `far_sizes` before and after the factor, empty without measurements.
-    `voted`: all ranks take one answer. `requires`: pairs of conditions, of which the second must hold if the first
+    """`op` is a C++ string, `features` texts of doubles; `members` receive the values for the answer. `warning`: the
+    arguments of `far_sizes` before and after the factor, empty without measurements. `payoffs` as in the call, known or
+    not. `voted`: all ranks take one answer. `requires`: pairs of conditions, of which the second must hold if the first
     does, with the text of the second. `needs`: the further features, by number, that a variant needs, by its number;
     `variant`: the index of the variant in an answer."""
 
+    call: ChoiceCall
     op: str
-    function: str
-    table: str
-    text: str
-    answers: int
     features: tuple[str, ...]
     members: tuple[str, ...]
     warning: tuple[str, str] | None
     payoffs: tuple[tuple[float, float], ...]
-    least: float
     voted: bool
     requires: tuple[tuple[str, str, str], ...]
-    order: str = ""
-    failed: str = ""
-    needs: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    variant: int = 0
-    placed: bool = False
+    needs: tuple[tuple[int, tuple[int, ...]], ...]
+    variant: int
+    placed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +264,7 @@ class ProgramView:
     @property
     def least_runs(self) -> float:
         """The number of remaining runs from which a choice pays; larger than any count if it never pays."""
-        return min(_NEVER, *(choice.least for choice in self.choices))
+        return min(_NEVER, *(choice.call.least for choice in self.choices))
 
     @property
     def wants_features(self) -> bool:
@@ -345,8 +322,8 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
     wanted = asked | {f.name for op in layout.kernel_ops for f in needed_features(program, op)}
     placement = _placement(layout, chooser) if chooser is not None and chooser.placement is not None else None
     together = {op.choice for op in placement.ops} if placement is not None else set()
-    choices = tuple(_choice(layout, c, chooser.constraints) for c in chooser.choices) if chooser else ()
-    choices = tuple(replace(c, placed=i in together) for i, c in enumerate(choices))
+    calls = enumerate(chooser.choices if chooser is not None else ())
+    choices = tuple(_choice(layout, c, chooser is None or chooser.constraints, i in together) for i, c in calls)
     tests = (test for choice in choices for _, test, _ in choice.requires)
     beside = chooser is not None and chooser.mode is Features.BESIDE
     early = first_features(program, layout.opened, chooser)
@@ -365,8 +342,8 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
         ),
         arrays=arrays,
         sides=tuple(_sides(layout)),
-        pageable=program.chose(HostMemory.PAGEABLE),
-        early=program.chose(TransferTiming.EARLY) and bool(layout.sides),
+        pageable=program.chose(ir.HostMemory.PAGEABLE),
+        early=program.chose(ir.TransferTiming.EARLY) and bool(layout.sides),
         scratch=scratch,
         staging=tuple(_staging(layout)),
         requests=tuple(_requests(layout)),
@@ -390,26 +367,23 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
 def _may_lack_gpu(layout: Layout) -> bool:
     """Whether each op on a stream runs on the CPU, or is a placed op with a CPU implementation that may be chosen."""
     ops = [op.op for op in layout.graph.ops if op.gpu]
-    if not all(isinstance(op, KernelOp) and (op.placed or op.device is Device.CPU) for op in ops):
+    if not all(isinstance(op, ir.KernelOp) and (op.placed or op.device is ir.Device.CPU) for op in ops):
         return False
-    every = (layout.opened.ops(layout.program, op) for op in ops if isinstance(op, KernelOp))
-    return bool(ops) and all(any(one.device is Device.CPU for one in several) for several in every)
+    every = (layout.opened.ops(layout.program, op) for op in ops if isinstance(op, ir.KernelOp))
+    return bool(ops) and all(any(one.device is ir.Device.CPU for one in several) for several in every)
 
 
 def _requests(layout: Layout) -> Iterator[RequestView]:
     for member, op in layout.request_members():
-        on = layout.on(_comm_of(op)).removeprefix("p").removeprefix(".")
+        on = layout.on(op.comm).removeprefix("p").removeprefix(".")
         yield RequestView(member, f"{on}.self_copies" if on else "self_copies", op.name)
-
-
-def _comm_of(op: GraphOp) -> str:
-    return op.op.comm if isinstance(op.op, ExchangeOp | CollectiveOp) else ""
 
 
 def _groups(layout: Layout, steps: StepBuilder) -> Iterator[GroupView]:
     for member, op in layout.group_members():
-        comm = layout.group_comms.get(_comm_of(op), "group_comm")
-        yield GroupView(member, steps.group_ends(op), comm, op.name)
+        comm = layout.group_comms.get(op.comm, "group_comm")
+        assert isinstance(op.op, ir.ExchangeOp | ir.CollectiveOp)
+        yield GroupView(member, steps.ends(op.op), comm, op.name)
 
 
 def _comms(layout: Layout) -> Iterator[CommView]:
@@ -444,7 +418,7 @@ def _measured(text: str) -> bool:
     return re.search(r"\bp\.feature_\w+\(\)", text) is not None
 
 
-def _numbers(layout: Layout, ops: Iterable[KernelOp]) -> tuple[int, ...]:
+def _numbers(layout: Layout, ops: Iterable[ir.KernelOp]) -> tuple[int, ...]:
     """The features that the ops need, by number."""
     return tuple(sorted({layout.feature_numbers[f.name] for op in ops for f in needed_features(layout.program, op)}))
 
@@ -466,7 +440,7 @@ def _feature(
     feature = functions.features[number]
     copies, arguments = [], []
     for formal, argument in functions.feature_arguments(feature):
-        if isinstance(argument, Region):
+        if isinstance(argument, ir.Region):
             if beside and layout.arrays[argument.array].role is not Role.CONST:
                 raise UsageError(
                     f"op `{feature.op.name}`: a feature reads `{argument.array}`, which is not `const`: it may change"
@@ -484,32 +458,27 @@ def _feature(
     return FeatureView(number, layout.features[feature.name], name, tuple(copies), call, *when)
 
 
-def _choice(layout: Layout, choice: ChoiceCall, constraints: bool) -> ChoiceView:
+def _choice(layout: Layout, choice: ChoiceCall, constraints: bool, placed: bool) -> ChoiceView:
     """A call of the chooser: the features, the values that the answer sets, and a warning about sizes far outside."""
     variant = qualified(choice.op, VARIANT)
     voted = variant in choice.decisions
     warning = f"{FAR}, {cxx_string(choice.measured)}" + (', "the default is taken"' if voted else "")
     return ChoiceView(
-        cxx_string(choice.op),
-        choice.function,
-        choice.table,
-        choice.text,
-        choice.answers,
-        tuple(f"static_cast<double>({layout.text(f)})" for f in choice.features),
-        tuple(layout.variable(name) for name in choice.decisions),
-        (cxx_string(choice.op), warning) if choice.measured else None,
-        choice.payoffs or ((1.0, 0.0),) * choice.answers,
-        choice.least,
-        voted,
-        tuple(_of_variants(layout, choice.op, constraints)),
-        choice.order,
-        choice.failed,
-        tuple(_needs(layout, choice.op)) if voted else (),
-        choice.decisions.index(variant) if voted else 0,
+        call=choice,
+        op=cxx_string(choice.op),
+        features=tuple(f"static_cast<double>({layout.text(f)})" for f in choice.features),
+        members=tuple(layout.variable(name) for name in choice.decisions),
+        warning=(cxx_string(choice.op), warning) if choice.measured else None,
+        payoffs=choice.payoffs or ((1.0, 0.0),) * choice.answers,
+        voted=voted,
+        requires=tuple(_of_variants(layout, choice.op, constraints)),
+        needs=tuple(_needs(layout, choice.op)) if voted else (),
+        variant=choice.decisions.index(variant) if voted else 0,
+        placed=placed,
     )
 
 
-_SIDE = {Device.CPU: "on_host", Device.GPU: "on_device"}
+_SIDE = {ir.Device.CPU: "on_host", ir.Device.GPU: "on_device"}
 
 
 def _placement(layout: Layout, chooser: EmittedChoosers) -> PlacementView:
@@ -532,11 +501,11 @@ def _placement(layout: Layout, chooser: EmittedChoosers) -> PlacementView:
     return PlacementView(to_device, to_host, ops, values)
 
 
-def _placed(layout: Layout, chooser: EmittedChoosers, number: int, op: KernelOp) -> PlacedView:
+def _placed(layout: Layout, chooser: EmittedChoosers, number: int, op: ir.KernelOp) -> PlacedView:
     for i, choice in enumerate(chooser.choices):
         if op.placed and choice.op == op.site and choice.predict:
             answers = answers_of(layout.program, op)
-            sides = tuple(_SIDE[Device(answer.partition(".")[0])] for answer in answers)
+            sides = tuple(_SIDE[ir.Device(answer.partition(".")[0])] for answer in answers)
             variant = choice.decisions.index(qualified(choice.op, VARIANT))
             return PlacedView(number, cxx_string(op.name), "", i, choice.predict, variant, sides)
     return PlacedView(number, cxx_string(op.name), _SIDE[op.device])
@@ -544,7 +513,7 @@ def _placed(layout: Layout, chooser: EmittedChoosers, number: int, op: KernelOp)
 
 def _needs(layout: Layout, site: str) -> Iterator[tuple[int, tuple[int, ...]]]:
     """The variants of a site that need features, by number, and these."""
-    of: dict[int, list[KernelOp]] = {}
+    of: dict[int, list[ir.KernelOp]] = {}
     for op in layout.kernel_ops:
         if op.site == site and layout.opened.variants(op):
             of.setdefault(variant_number(layout.program, op), []).append(op)
@@ -562,11 +531,11 @@ def _of_variants(layout: Layout, site: str, constraints: bool) -> Iterator[tuple
                 what, hidden = f"op {op.name}: variant {op.answer}: require", feature_variable(op, "")
                 for test, text in _tested(layout, substitute(part, env), what, hidden):
                     yield layout.variant_is(op), test, text
-        if op.placed and op.device is Device.GPU:
+        if op.placed and op.device is ir.Device.GPU:
             yield layout.variant_is(op), *_fits_device(layout, op)
 
 
-def _fits_device(layout: Layout, op: KernelOp) -> tuple[str, str]:
+def _fits_device(layout: Layout, op: ir.KernelOp) -> tuple[str, str]:
     """Whether the device holds the arrays that may be on either side (test and text in C++); without a GPU it has no
     memory."""
     sides = " + ".join(f"{layout.array(name)}.bytes()" for name in layout.sides) or "0"
@@ -578,7 +547,7 @@ def _shape(layout: Layout, dims: tuple[Sym | None, ...], name: str) -> str:
     return "{" + ", ".join("-1" if d is None else layout.size(d, name) for d in dims) + "}"
 
 
-def _array(layout: Layout, array: Array) -> ArrayView:
+def _array(layout: Layout, array: ir.Array) -> ArrayView:
     loaded = array.role in (Role.CONST, Role.IN, Role.INOUT)
     if not loaded and None in array.dims:
         raise DagcError(f"array `{array.name}` is not in the set-up, so its size cannot be `*`", "declare its size")
@@ -640,7 +609,7 @@ def _preparations(layout: Layout, steps: StepBuilder) -> Iterator[PreparationVie
 
 
 def _preparation(
-    layout: Layout, steps: StepBuilder, number: int, arrays: Sequence[OpScratch], ops: Sequence[KernelOp]
+    layout: Layout, steps: StepBuilder, number: int, arrays: Sequence[OpScratch], ops: Sequence[ir.KernelOp]
 ) -> PreparationView:
     """The preparation of arrays that these ops need."""
     op, prepared = ops[0], any(s.prepared for s in arrays)
@@ -656,13 +625,13 @@ def _preparation(
         when=" || ".join(both) if all(conditions) else "",
         arrays=tuple(_scratch_array(layout, s) for s in arrays),
         steps=work,
-        streamed=op.device is Device.GPU and bool(work),
-        waits=op.device is Device.GPU and (bool(work) or beside),
+        streamed=op.device is ir.Device.GPU and bool(work),
+        waits=op.device is ir.Device.GPU and (bool(work) or beside),
         features=_numbers(layout, (op,)),
     )
 
 
-def _chosen(layout: Layout, op: KernelOp) -> str:
+def _chosen(layout: Layout, op: ir.KernelOp) -> str:
     """C++ text: whether this rank runs the op, with this variant where it is open; "" for always."""
     conditions = [layout.variant_is(op)] if layout.opened.variants(op) else []
     conditions += [f"({layout.text(op.when)})"] if op.when is not None else []
@@ -705,17 +674,17 @@ def _checks(layout: Layout, steps: StepBuilder) -> Iterator[CallStep]:
         yield from _require(layout, require.condition, f"{place(program, require)}require")
     for op in program.ops:
         for region, when in conditional_regions(op):
-            yield from _under(layout, when, (*_slice(layout, region, op.name), *_columns(layout, region, op.name)))
-        if isinstance(op, KernelOp):
+            yield from _under(layout, when, _slices(layout, region, op.name))
+        if isinstance(op, ir.KernelOp):
             yield from _under(layout, op.when, (*_by_value(layout, op), *_arguments(layout, op)))
-        elif isinstance(op, CopyOp):
+        elif isinstance(op, ir.CopyOp):
             same = _same_size(layout, op.name, _size(layout, op.dst), _size(layout, op.src))
             yield from _under(layout, op.when, same)
-        elif isinstance(op, ExchangeOp):
+        elif isinstance(op, ir.ExchangeOp):
             yield from _messages(layout, steps, op)
-        elif op.collective is CollectiveKind.ALLTOALLV:
+        elif op.collective is ir.CollectiveKind.ALLTOALLV:
             yield from _under(layout, op.when, _alltoallv(layout, steps, op))
-        elif op.collective is CollectiveKind.BCAST:
+        elif op.collective is ir.CollectiveKind.BCAST:
             yield from _under(layout, op.when, _root(layout, op))
 
 
@@ -725,9 +694,10 @@ def _under(layout: Layout, when: Sym | None, checks: Iterable[CallStep]) -> Iter
         yield check if when is None else replace(check, when=layout.text(when))
 
 
-def _require(layout: Layout, condition: Sym, what: str) -> Iterator[CallStep]:
-    for test, text in _tested(layout, condition, what):
-        yield CallStep("dagc::check_require", f"{test}, {text}, {_values(layout, condition)}")
+def _require(layout: Layout, condition: Sym, what: str, hidden: str = "") -> Iterator[CallStep]:
+    """`hidden` as in `_tested`."""
+    for test, text in _tested(layout, condition, what, hidden):
+        yield CallStep("dagc::check_require", f"{test}, {text}, {_values(layout, condition, hidden)}")
 
 
 def _tested(layout: Layout, condition: Sym, what: str, hidden: str = "") -> Iterator[tuple[str, str]]:
@@ -750,29 +720,14 @@ def _values(layout: Layout, condition: Sym, hidden: str = "") -> str:
     return f"{{{', '.join(named)}}}"
 
 
-def _slice(layout: Layout, region: Region, op: str) -> Iterator[CallStep]:
-    """start .. stop must be within the first dimension; constants are checked here."""
-    length = layout.arrays[region.array].dims[0] if layout.arrays[region.array].dims else None
-    if region.start is None or region.stop is None:
-        return
-    if length is not None and _certainly_inside(region.start, region.stop, length):
-        return
-    texts = [layout.text(region.start), layout.text(region.stop)]
-    whole = layout.text(length) if length is not None else f"{layout.array(region.array)}.size"
-    what = cxx_string(f"{region.array} in op {op}")
-    yield CallStep("dagc::check_slice", f"{texts[0]}, {texts[1]}, {whole}, {what}")
-
-
-def _columns(layout: Layout, region: Region, op: str) -> Iterator[CallStep]:
-    """As `_slice`, for the further dimension that is sliced."""
-    if region.columns is None:
-        return
-    dimension, start, stop = region.columns
-    size = layout.arrays[region.array].dims[dimension]
-    assert size is not None
-    if not _certainly_inside(start, stop, size):
-        bounds = ", ".join(layout.text(bound) for bound in (start, stop, size))
-        yield CallStep("dagc::check_slice", f"{bounds}, {cxx_string(f'{region.array} in op {op}')}")
+def _slices(layout: Layout, region: ir.Region, op: str) -> Iterator[CallStep]:
+    """start .. stop must be within each dimension that is sliced; constants are checked here."""
+    for dimension, start, stop in region.slices:
+        length = layout.arrays[region.array].dims[dimension]
+        if length is None or not _certainly_inside(start, stop, length):
+            whole = layout.text(length) if length is not None else f"{layout.array(region.array)}.size"
+            what = cxx_string(f"{region.array} in op {op}")
+            yield CallStep("dagc::check_slice", f"{layout.text(start)}, {layout.text(stop)}, {whole}, {what}")
 
 
 def _certainly_inside(start: Sym, stop: Sym, length: Sym) -> bool:
@@ -786,19 +741,16 @@ def _order(start: Sym, stop: Sym, length: Sym) -> tuple[Sym, Sym]:
     return ordered, sym.apply(Fn.LE, stop, length)
 
 
-def _arguments(layout: Layout, op: KernelOp) -> Iterator[CallStep]:
+def _arguments(layout: Layout, op: ir.KernelOp) -> Iterator[CallStep]:
     """Array arguments against the sizes in the kernel's header, and the implementation's `require`s."""
     kernel, impl = kernel_of(layout.program, op)
     env = layout.formals(op)
     of_variant = () if layout.opened.variants(op) else impl.requires  # tested when the variant is chosen
     for condition in (*kernel.requires, *of_variant):
-        what, hidden = f"op {op.name}: require", feature_variable(op, "")
-        settled = substitute(condition, env)
-        for test, text in _tested(layout, settled, what, hidden):
-            yield CallStep("dagc::check_require", f"{test}, {text}, {_values(layout, settled, hidden)}")
+        yield from _require(layout, substitute(condition, env), f"op {op.name}: require", feature_variable(op, ""))
     yield from _grid(layout, op, impl, env)
     for formal, arg in zip(kernel.formals, op.args, strict=True):
-        if not isinstance(arg, Region) or formal.dims is None or (arg.part is not None and arg.start is None):
+        if not isinstance(arg, ir.Region) or formal.dims is None or (arg.part is not None and arg.start is None):
             continue
         dims = [d for d in formal.dims if d is not None]
         if len(dims) == len(formal.dims):
@@ -807,29 +759,26 @@ def _arguments(layout: Layout, op: KernelOp) -> Iterator[CallStep]:
             yield from _same_size(layout, what, _size(layout, arg), wanted)
 
 
-def _grid(layout: Layout, op: KernelOp, impl: Impl, env: Mapping[str, Sym]) -> Iterator[CallStep]:
+def _grid(layout: Layout, op: ir.KernelOp, impl: ir.Impl, env: Mapping[str, Sym]) -> Iterator[CallStep]:
     """The grid in y and z against the limit of every GPU, where it depends on what is known when the program starts."""
     known = {"rank", "ranks", *(s.name for s in layout.program.scalars)}
     sizes = impl.launch.grid[1:] if impl.launch is not None and not layout.opened.variants(op) else ()
     for axis, written in zip("yz", sizes, strict=False):
         size = substitute(written, env)
         if not isinstance(size, Const) and sym.free(size) <= known:
-            condition = Apply(Fn.LE, (size, Const(LARGEST_GRID)))
             what = f"{place(layout.program, impl.launch)}op {op.name}: the grid in {axis},"
-            for test, text in _tested(layout, condition, what):
-                yield CallStep("dagc::check_require", f"{test}, {text}, {_values(layout, condition)}")
+            yield from _require(layout, Apply(Fn.LE, (size, Const(ir.LARGEST_GRID))), what)
 
 
-def _size(layout: Layout, region: Region) -> Sym | str:
+def _size(layout: Layout, region: ir.Region) -> Sym | str:
     """Number of elements: an expression, or C++ text if a dimension is `*`."""
     array = layout.arrays[region.array]
     known = [d for d in array.dims if d is not None]
-    if region.columns is not None:
-        dimension, start, stop = region.columns
+    if len(known) < len(array.dims):
+        return f"{layout.array(region.array)}.size"
+    for dimension, start, stop in region.slices:
         known[dimension] = Apply(Fn.SUB, (stop, start))
-    if region.start is not None and region.stop is not None and len(array.dims) == len(known):
-        return product([Apply(Fn.SUB, (region.stop, region.start)), *known[1:]])
-    return product(known) if len(known) == len(array.dims) else f"{layout.array(region.array)}.size"
+    return product(known)
 
 
 def _same_size(layout: Layout, what: str, has: Sym | str, wants: Sym | str) -> Iterator[CallStep]:
@@ -839,7 +788,7 @@ def _same_size(layout: Layout, what: str, has: Sym | str, wants: Sym | str) -> I
     yield CallStep("dagc::check_size", f"{left}, {right}, {cxx_string(what)}")
 
 
-def _messages(layout: Layout, steps: StepBuilder, op: ExchangeOp) -> Iterator[CallStep]:
+def _messages(layout: Layout, steps: StepBuilder, op: ir.ExchangeOp) -> Iterator[CallStep]:
     ranks = f"{layout.on(op.comm)}.ranks"
     for message in op.messages:
         what = cxx_string(f"{op.name}.{message.label}" if message.label else op.name)
@@ -862,31 +811,34 @@ def _alike(layout: Layout) -> Iterator[CallStep]:
         yield CallStep("", f"[&] {{ return {text}; }}, {layout.on(op.comm)}.comm, {label}", when)
 
 
-def _by_value(layout: Layout, op: KernelOp) -> Iterator[CallStep]:
+def _by_value(layout: Layout, op: ir.KernelOp) -> Iterator[CallStep]:
     """By-value arguments that their formals may not hold."""
     program = layout.program
     for formal, arg in zip(program.kernel(op.kernel).formals, op.args, strict=True):
-        if not isinstance(arg, Region) and may_not_hold(program, formal, arg):
+        if not isinstance(arg, ir.Region) and may_not_hold(program, formal, arg):
             what = f"{place(program, op)}{op.name}, argument `{formal.name}` of {op.kernel}: {formal.type.value}"
             call = "check_real" if formal.type.is_float else f"check_value<{cxx_type(formal.type)}>"
             yield CallStep(f"dagc::{call}", f"{layout.text(arg)}, {cxx_string(what)}")
 
 
-def _root(layout: Layout, op: CollectiveOp) -> Iterator[CallStep]:
+def _root(layout: Layout, op: ir.CollectiveOp) -> Iterator[CallStep]:
     if op.root != Const(0):
         ranks = f"{layout.on(op.comm)}.ranks"
         yield CallStep("dagc::check_root", f"{layout.text(op.root)}, {ranks}, {cxx_string(op.name)}")
 
 
-def _alltoallv(layout: Layout, steps: StepBuilder, op: CollectiveOp) -> Iterator[CallStep]:
+def _alltoallv(layout: Layout, steps: StepBuilder, op: ir.CollectiveOp) -> Iterator[CallStep]:
     """A count for each rank, all of which fill the buffer."""
     ranks = f"{layout.on(op.comm)}.ranks"
-    for what, region, counts in alltoallv_ends(op):
+    (message,) = op.messages
+    for what, send in (("send", True), ("recv", False)):
+        region, everyone, counts = message.end(send)
+        assert isinstance(everyone, str)
+        assert counts is not None
         label = cxx_string(f"{op.name}, {what} counts")
         yield CallStep("dagc::check_size", f"{layout.array(counts)}.size, {ranks}, {label}")
-        yield CallStep(
-            "dagc::check_peers", f"{steps.everyone(counts)}, {layout.extent(region).count}, {ranks}, {label}"
-        )
+        given = f"{steps.peers(everyone, counts)}, {layout.extent(region).count}, {ranks}, {label}"
+        yield CallStep("dagc::check_peers", given)
 
 
 # ---- choice among plans ----
@@ -909,7 +861,7 @@ class SizeView:
 
 
 def emit_launcher(
-    program: Program, chooser: EmittedChoosers, names: Sequence[str], labels: Sequence[str], why: str
+    program: ir.Program, chooser: EmittedChoosers, names: Sequence[str], labels: Sequence[str], why: str
 ) -> dict[str, str]:
     """File name -> text: `bench.cpp`, `chooser.h`, `CMakeLists.txt`.
 
@@ -936,7 +888,7 @@ def emit_launcher(
     }
 
 
-def _size_of(scalar: Scalar, cxx_names: Names) -> SizeView:
+def _size_of(scalar: ir.Scalar, cxx_names: Names) -> SizeView:
     npy = f"{'|' if scalar.type.size == 1 else '<'}{scalar.type.numpy}"
     return SizeView(
         cxx_names.new(scalar.name),

@@ -175,7 +175,7 @@ def _range(expr: Sym, known: dict[str, Range]) -> Range | None:
 def alike(program: Program) -> Iterator[tuple[CollectiveOp, str, Sym | Region]]:
     """What must be equal on all ranks that take part in a collective, and may differ: roots, and numbers of rows. A
     region stands for the number of its elements."""
-    for op in program.ops:
+    for op in program.comm_ops:
         if not isinstance(op, CollectiveOp):
             continue
         if op.collective is CollectiveKind.BCAST and _differs(op.root):

@@ -116,7 +116,7 @@ class Facts:
         if self._chains is None:
             self._chains = _Chains()
             for condition in self._conditions:
-                for low, high in _compared(condition):
+                for low, high, _ in _compared(condition):
                     if self._usable(low) and self._usable(high):
                         self._chains.add(self.linear(low), self.linear(high))
         return self._chains.ascend(a, b)
@@ -181,25 +181,11 @@ class Facts:
         """The polynomials that are at least 0 if the condition holds."""
         if not isinstance(condition, Apply) or most_terms(condition) > _MOST_TERMS:
             return
-        if condition.fn is Fn.AND:
-            for part in condition.args:
-                yield from self._meaning(part)
-            return
-        if condition.fn is Fn.NOT:
-            inner = condition.args[0]
-            if isinstance(inner, Apply) and inner.fn in _NEGATED:
-                yield from self._meaning(Apply(_NEGATED[inner.fn], inner.args))
-            return
-        if condition.fn not in (Fn.LT, Fn.LE, Fn.GT, Fn.GE, Fn.EQ):
-            return
-        a, b = condition.args
-        low, high = (a, b) if condition.fn in (Fn.LT, Fn.LE, Fn.EQ) else (b, a)
-        difference = polynomial(Apply(Fn.SUB, (high, low)))
-        if condition.fn in (Fn.LT, Fn.GT):
-            difference[()] = difference.get((), Fraction(0)) - self._step(difference)
-        yield difference
-        if condition.fn is Fn.EQ:
-            yield {m: -c for m, c in difference.items()}
+        for low, high, strict in _compared(condition):
+            difference = polynomial(Apply(Fn.SUB, (high, low)))
+            if strict:
+                difference[()] = difference.get((), Fraction(0)) - self._step(difference)
+            yield difference
 
     def _step(self, poly: Poly) -> Fraction:
         """How far a value of the polynomial that is not 0 is from 0, at least."""
@@ -282,19 +268,22 @@ def _whole(value: Fraction) -> int | Fraction:
 # ---- chains ----------------------------------------------------------------------------------
 
 
-def _compared(condition: Sym) -> Iterator[tuple[Sym, Sym]]:
-    """The pairs low <= high that a condition states."""
+def _compared(condition: Sym) -> Iterator[tuple[Sym, Sym, bool]]:
+    """(low, high, whether low < high) of each comparison low <= high, or low < high, that a condition states."""
     if not isinstance(condition, Apply):
         return
+    inner = condition.args[0] if condition.fn is Fn.NOT else None
+    if isinstance(inner, Apply) and inner.fn in _NEGATED:
+        condition = Apply(_NEGATED[inner.fn], inner.args)
     if condition.fn is Fn.AND:
         for part in condition.args:
             yield from _compared(part)
     elif condition.fn in (Fn.LT, Fn.LE, Fn.GT, Fn.GE, Fn.EQ):
         a, b = condition.args
         if condition.fn not in (Fn.GT, Fn.GE):
-            yield a, b
+            yield a, b, condition.fn is Fn.LT
         if condition.fn not in (Fn.LT, Fn.LE):
-            yield b, a
+            yield b, a, condition.fn is Fn.GT
 
 
 _Varying: TypeAlias = frozenset[tuple[int, int | Fraction]]

@@ -527,10 +527,6 @@ def canonical_text(text: str) -> str:
     return "".join(out).strip()
 
 
-def _plain(value: Value | ElementType) -> Value:
-    return value.value if isinstance(value, ElementType) else value
-
-
 def program_hash(program: Program) -> str:
     """16 hexadecimal digits over the texts and the values of the parameters.
 
@@ -538,8 +534,8 @@ def program_hash(program: Program) -> str:
     """
     code = {file.path for file in program.files}
     texts = [tokens_of(s.text) if p in code else canonical_text(s.text) for p, s in sorted(program.sources.items())]
-    params = [[p.name, _plain(p.value)] for p in program.params]
-    return hashlib.sha256(json.dumps([texts, params]).encode()).hexdigest()[:16]
+    content = json.dumps([texts, list(program.param_values.items())])
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 # ---- plan.json ------------------------------------------------------------------------------
@@ -555,7 +551,7 @@ def plan_to_json(plan: Plan) -> str:
         "path": program.path,
         "target": plan.target.value,
         "arch": plan.arch,
-        "params": {p.name: _plain(p.value) for p in program.params},
+        "params": program.param_values,
         "decisions": dict(plan.decisions),
         "traversal": traversal_text(plan.traversal, plan.graph),
         "sources": {path: source.text for path, source in sorted(program.sources.items())},

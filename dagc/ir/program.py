@@ -10,16 +10,15 @@ Sizes and by-value arguments are symbolic (`dagc.ir.sym`) in per-rank scalars.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NewType, TypeAlias
 
 from dagc.base.source import NOWHERE, Source, Span, Spanned
 from dagc.ir.enums import CodeLang, ElementType, Mode, Place, Role, Transport
-from dagc.ir.linear import Facts
 from dagc.ir.names import mangle
-from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, show
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, show
 
 OpId = NewType("OpId", int)  # index into Graph.ops
 Value: TypeAlias = int | float | bool | str
@@ -145,6 +144,12 @@ class Region:
     stop: Sym | None = None
     part: str | None = None
     columns: tuple[int, Sym, Sym] | None = None
+
+    @property
+    def slices(self) -> tuple[tuple[int, Sym, Sym], ...]:
+        """(dimension, start, stop) of each dimension that is sliced: the first, and one more."""
+        first = ((0, self.start, self.stop),) if self.start is not None and self.stop is not None else ()
+        return first if self.columns is None else (*first, self.columns)
 
     @property
     def text(self) -> str:
@@ -416,6 +421,10 @@ class CopyOp(Spanned):
     when: Sym | None = None
 
     @property
+    def accesses(self) -> tuple[Access, ...]:
+        return Access(self.src, Mode.IN), Access(self.dst, Mode.OUT)
+
+    @property
     def to_device(self) -> bool:
         """The direction of an inserted copy, from its name."""
         return self.base.endswith("to_device")
@@ -423,7 +432,7 @@ class CopyOp(Spanned):
 
 @dataclass(frozen=True, slots=True)
 class Message(Spanned):
-    """One message, both ends. With counts, `to` and `source` are arrays of ranks (array names).
+    """One message, both ends. With counts, `to` and `source` are arrays of ranks (array names), or "": all in order.
 
     Where `when` is false, there is no message, and its slices need not be valid: both peers are negative then, or, with
     counts, the arrays are not read.
@@ -454,6 +463,11 @@ class ExchangeOp(Spanned):
     messages: tuple[Message, ...]
     comm: str = ""
 
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        pairs = (((m.send, Mode.IN), (m.recv, Mode.OUT)) for m in self.messages)
+        return tuple(Access(*end) for ends in pairs for end in ends)
+
 
 class CollectiveKind(Enum):
     ALLREDUCE = "allreduce"
@@ -481,6 +495,14 @@ class CollectiveOp(Spanned):
     @property
     def regions(self) -> tuple[Region, ...]:
         return tuple(a for a in self.args if isinstance(a, Region))
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """Those of an alltoallv: one, whose peers are all ranks in order. MPI or NCCL has the other collectives."""
+        if self.collective is not CollectiveKind.ALLTOALLV:
+            return ()
+        dst, src, send_counts, recv_counts = self.regions
+        return (Message("", src, "", send_counts.array, dst, "", recv_counts.array, span=self.span),)
 
     @property
     def root(self) -> Sym:
@@ -611,6 +633,11 @@ class Program:
         return any(d.name == value.decision and d.chosen == value.value for d in self.decisions)
 
     @property
+    def param_values(self) -> dict[str, Value]:
+        """The values of the params by name, as records have them: of a type, its name."""
+        return {p.name: p.value.value if isinstance(p.value, ElementType) else p.value for p in self.params}
+
+    @property
     def expected_files(self) -> tuple[str, ...]:
         """The file of each `verify` in the directory of a rank. The first of an array has its name, further ones also
         a number: they differ in part, tolerance or reference."""
@@ -624,6 +651,11 @@ class Program:
     def kernel_ops(self) -> tuple[KernelOp, ...]:
         """The ops that call kernels, in text order."""
         return tuple(op for op in self.ops if isinstance(op, KernelOp))
+
+    @property
+    def comm_ops(self) -> tuple[ExchangeOp | CollectiveOp, ...]:
+        """The exchanges and collectives, in text order."""
+        return tuple(op for op in self.ops if isinstance(op, ExchangeOp | CollectiveOp))
 
     def array(self, name: str) -> Array:
         """The array of that name."""
@@ -639,55 +671,6 @@ class Program:
             if d.name == name:
                 return d.chosen
         raise KeyError(name)
-
-
-def facts(
-    scalars: Iterable[Scalar],
-    requires: Iterable[Require],
-    regions: Iterable[Region] = (),
-    comms: Iterable[Communicator] = (),
-) -> Facts:
-    """The conditions that hold on every rank of a running program (otherwise it exits before its first op): the
-    `requires`, the types of the scalars, how ranks of communicators are numbered, and that no slice of `regions` ends
-    before it starts.
-
-    Conditions on the hardware are excluded: not every program can check them.
-    """
-    scalars = tuple(scalars)
-    rank, ranks, zero = Var("rank"), Var("ranks"), Const(0)
-    known: list[Sym] = [Apply(Fn.GE, (rank, zero)), Apply(Fn.LT, (rank, ranks))]
-    known += [r.condition for r in requires if not any(name.startswith("hw.") for name in free(r.condition))]
-    known += [Apply(Fn.GE, (Var(s.name), zero)) for s in scalars if s.type.is_unsigned]
-    known += [fact for comm in comms for fact in comm.facts]
-    for region in dict.fromkeys(regions):
-        if region.start is not None and region.stop is not None:
-            known += [Apply(Fn.GE, (region.start, zero)), Apply(Fn.LE, (region.start, region.stop))]
-        if region.columns is not None:
-            _, start, stop = region.columns
-            known += [Apply(Fn.GE, (start, zero)), Apply(Fn.LE, (start, stop))]
-    no_integers = [s.name for s in scalars if not s.type.is_integer]
-    return Facts(known, no_integers)
-
-
-def regions(op: Op) -> Iterator[Region]:
-    """The regions that an op of the program names in its arguments or messages."""
-    yield from (region for region, _ in conditional_regions(op))
-
-
-def conditional_regions(op: Op) -> Iterator[tuple[Region, Sym | None]]:
-    """As `regions`, with the condition under which the rank uses each, None if it always does."""
-    if isinstance(op, KernelOp | CollectiveOp):
-        yield from ((a, op.when) for a in op.args if isinstance(a, Region))
-    elif isinstance(op, CopyOp):
-        yield from ((op.dst, op.when), (op.src, op.when))
-    else:
-        for message in op.messages:
-            yield from ((message.send, message.when), (message.recv, message.when))
-
-
-def certain_regions(program: Program) -> Iterator[Region]:
-    """The regions whose bounds every rank checks when the program starts."""
-    yield from (region for op in program.ops for region, when in conditional_regions(op) if when is None)
 
 
 # ---- graph ----
@@ -771,7 +754,7 @@ class GraphOp:
     name: str
     gpu: bool
     action: Action
-    op: KernelOp | CopyOp | ExchangeOp | CollectiveOp | None = None
+    op: Op | None = None
     message: int | None = None
     staged: Staged | None = None
     copy_in: tuple[Staged, ...] = ()
@@ -780,9 +763,25 @@ class GraphOp:
     span: Span = field(default=NOWHERE, compare=False)
 
     @property
+    def kernel(self) -> KernelOp | None:
+        """The call of a kernel that it is, if it is one."""
+        return self.op if isinstance(self.op, KernelOp) else None
+
+    @property
+    def placed(self) -> bool:
+        """Whether its device is chosen when the program runs."""
+        return self.kernel is not None and self.kernel.placed
+
+    @property
+    def comm(self) -> str:
+        """The name of the communicator of an exchange or a collective; "" for all ranks of the program."""
+        return self.op.comm if isinstance(self.op, ExchangeOp | CollectiveOp) else ""
+
+    @property
     def in_worker(self) -> bool:
         """Whether it is an op of the CPU that a worker thread runs."""
-        return isinstance(self.op, KernelOp) and self.op.worker and self.op.device is Device.CPU and not self.op.placed
+        kernel = self.kernel
+        return kernel is not None and kernel.worker and kernel.device is Device.CPU and not kernel.placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -895,25 +894,3 @@ def folded_name(names: Sequence[str], values: Sequence[int], variable: str) -> s
         else:
             out.append(f"{variable}{offset:+d}" if offset else variable)
     return "".join(out)
-
-
-def near(regions: Sequence[Region]) -> Iterator[tuple[int, int]]:
-    """Pairs of indices that need a comparison: all but constant slices that are apart."""
-    constant = [
-        (r.start.value, r.stop.value, k)
-        for k, r in enumerate(regions)
-        if isinstance(r.start, Const) and isinstance(r.stop, Const)
-    ]
-    constant.sort()
-    for n, (_, stop, place) in enumerate(constant):
-        for m in range(n + 1, len(constant)):
-            start, _, other = constant[m]
-            if start >= stop:  # type: ignore[operator]
-                break
-            yield place, other
-    fixed = [place for _, _, place in constant]
-    known = set(fixed)
-    others = [place for place in range(len(regions)) if place not in known]
-    for n, place in enumerate(others):
-        for other in (*others[n + 1 :], *fixed):
-            yield place, other

@@ -17,9 +17,10 @@ from dagc.ir import sym
 from dagc.ir.constraints import decidable, of_launch
 from dagc.ir.enums import Mode, OpKind, Place, Role
 from dagc.ir.program import AT_RUN_TIME, Device
+from dagc.ir.regions import Regions
 from dagc.ir.sym import Apply, Const, Sym, Var, show
 from dagc.lang import ast
-from dagc.lang.declarations import check_sizes, overlap, storage
+from dagc.lang.declarations import check_sizes, storage
 from dagc.lang.frames import Frame, GraphOut
 from dagc.lang.scope import (
     FIX_SOME,
@@ -534,7 +535,7 @@ def _accesses(out: GraphOut, frame: Frame, name: str, args: tuple[Argument | Sym
     for i, a in enumerate(arrays):
         for b in arrays[:i]:
             written = a.formal.mode is not Mode.IN or b.formal.mode is not Mode.IN
-            if written and overlap(a.storage.region, b.storage.region, frame.ctx.facts):
+            if written and Regions(frame.ctx.facts).overlap(a.storage.region, b.storage.region):
                 frame.ctx.report.error(
                     "aliased-arguments",
                     f"`{a.storage.label}` is passed as `{b.formal.name}` and as `{a.formal.name}`, and one is written",

@@ -13,7 +13,7 @@ from dagc.base.source import Span
 from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.enums import CodeLang, ElementType
-from dagc.ir.linear import Facts, most_terms
+from dagc.ir.linear import most_terms
 from dagc.ir.program import DEVICE, DP
 from dagc.ir.sym import Const, Fn, Sym, Var, show
 from dagc.lang import ast
@@ -211,21 +211,6 @@ def check_sizes(
 
 def _dimensions(count: int) -> str:
     return "one dimension" if count == 1 else f"{count} dimensions"
-
-
-def overlap(a: ir.Region, b: ir.Region, facts: Facts) -> bool:
-    """Whether two regions may share elements. Distinct parts are disjoint by declaration, slices if provably so."""
-    if a.array != b.array:
-        return False
-    if a.part is not None and b.part is not None:
-        return a.part == b.part
-    if a.start is None or a.stop is None or b.start is None or b.stop is None:
-        return True
-    if facts.at_most(a.stop, b.start) or facts.at_most(b.stop, a.start):
-        return False
-    if a.columns is None or b.columns is None or a.columns[0] != b.columns[0]:
-        return True
-    return not (facts.at_most(a.columns[2], b.columns[1]) or facts.at_most(b.columns[2], a.columns[1]))
 
 
 # ---- values: param, let, enum, scalar, array, part, tune, require ----

@@ -12,6 +12,7 @@ from dagc.base.source import Span
 from dagc.ir import program as ir
 from dagc.ir.enums import Mode, Place, Role
 from dagc.ir.linear import Facts
+from dagc.ir.regions import facts
 from dagc.ir.sym import Const, Fn, Sym, Var, apply, free
 from dagc.lang import ast
 from dagc.lang.declarations import Declared, Declarer, storage
@@ -341,8 +342,8 @@ def settled(
     scalars = tuple(scalars)
     done: tuple[ir.Communicator, ...] = ()
     for comm in comms:
-        facts = ir.facts(scalars, requires, comms=done)
-        done = (*done, replace(comm, everyone=_never_negative(comm.colour, facts)))
+        known = facts(scalars, requires, comms=done)
+        done = (*done, replace(comm, everyone=_never_negative(comm.colour, known)))
     return done
 
 

@@ -11,12 +11,13 @@ from dagc.base.source import Span
 from dagc.ir import program as ir
 from dagc.ir.enums import ElementType, Mode, OpKind, Place, Role
 from dagc.ir.linear import Facts
-from dagc.ir.program import CollectiveKind, Device, EdgeEnd, End, near
+from dagc.ir.program import CollectiveKind, Device, EdgeEnd, End
+from dagc.ir.regions import Regions, near
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply, free, show
 from dagc.lang import ast
 from dagc.lang.calls import array_argument, by_value, check_place, pinned_stream
 from dagc.lang.calls import kernel_op as lower_kernel_op
-from dagc.lang.declarations import check_sizes, dimension, overlap, same, select, storage
+from dagc.lang.declarations import check_sizes, dimension, same, select, storage
 from dagc.lang.evaluate import Evaluator, branches, turns
 from dagc.lang.frames import Frame, GraphOut, OpEntry, OpScope, on, words
 from dagc.lang.kernels import declare_formal, lower_formals, wrong_place
@@ -319,7 +320,7 @@ def _check_disjoint(frame: Frame, messages: list[tuple[ir.Message, ast.Message]]
                 text = f"the messages of exchanges use too many slices of `{array}` to compare"
                 help = "use fewer messages, or ranks and counts in arrays: one message to many ranks"
                 frame.ctx.report.fail("too-many-ops", text, other_span, help)
-            if (received or other_received) and overlap(a, b, frame.ctx.facts):
+            if (received or other_received) and Regions(frame.ctx.facts).overlap(a, b):
                 frame.ctx.report.error(
                     "overlapping-messages",
                     f"`{array}` is received into while another message of the exchange uses it",
@@ -455,7 +456,7 @@ def _check_alike(frame: Frame, dst: Storage, src: Storage, span: Span) -> None:
 
 
 def _refuse_overlap(frame: Frame, dst: Storage, src: Storage, span: Span) -> None:
-    if overlap(dst.region, src.region, frame.ctx.facts):
+    if Regions(frame.ctx.facts).overlap(dst.region, src.region):
         help = "pass the same array twice, or two arrays"
         frame.ctx.report.error("aliased-arguments", f"`{src.label}` overlaps `{dst.label}`", span, help)
 
@@ -701,7 +702,7 @@ def _check_copy(frame: Frame, item: ast.Op, args: list[ast.Expr], dst: Storage, 
     else:
         help = "give the part bounds"
         report.error("size-mismatch", f"part `{dst.label}` has no bounds, so it cannot be copied", args[0].span, help)
-    if overlap(dst.region, src.region, frame.ctx.facts):
+    if Regions(frame.ctx.facts).overlap(dst.region, src.region):
         report.error(
             "aliased-arguments", f"`{dst.label}` is copied onto itself", item.call.span, "copy to another array"
         )

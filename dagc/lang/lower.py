@@ -16,6 +16,7 @@ from dagc.ir import sym
 from dagc.ir.constraints import condition, may_hold
 from dagc.ir.enums import ElementType, Mode, OpKind, Place, Role
 from dagc.ir.program import Device
+from dagc.ir.regions import facts
 from dagc.ir.sym import Apply, Const, Fn, Sym, show
 from dagc.lang import ast
 from dagc.lang.calls import stream_choice
@@ -261,7 +262,7 @@ class Lowering:
         """The communicators; from then on they and what holds on every rank are known."""
         comms = settled(self.declared.comms, self.declared.scalars, tuple(requires))
         self.ctx.comms = {comm.name: comm for comm in comms}
-        self.ctx.facts = ir.facts(self.declared.scalars, requires, comms=comms)
+        self.ctx.facts = facts(self.declared.scalars, requires, comms=comms)
         return comms
 
     # ---- values -------------------------------------------------------------------------------

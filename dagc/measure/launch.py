@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from dagc.base import signals
 from dagc.base.errors import MissingTool, RunFailed, UsageError, counted
@@ -185,14 +185,21 @@ def start(
     else:
         command = tuple(os.fspath(word) for word in argv)
         environment = {**os.environ, **rank_environment(None, ranks), **(env or {}), _MARK: uuid.uuid4().hex}
+    return Started(_popen(command, environment, True, stdout=stdout, stderr=stderr), environment[_MARK])
+
+
+def _popen(
+    command: tuple[str, ...], environment: Mapping[str, str], own_group: bool, **more: Any
+) -> subprocess.Popen[str]:
+    """Raises RunFailed."""
     try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, text=True, env=environment,
-            start_new_session=True,
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, text=True, errors="replace", env=dict(environment),
+            start_new_session=own_group, close_fds=own_group,  # a rank talks to its starter through PMI_FD, inherited
+            **more,
         )  # fmt: skip
     except OSError as error:
         raise RunFailed(f"{command[0]} cannot be started: {error.strerror or error}") from error
-    return Started(process, environment[_MARK])
 
 
 def launch_command(mpi: MPI, argv: Sequence[str], ranks: int, forward: Sequence[str] = ()) -> tuple[str, ...]:
@@ -215,22 +222,7 @@ def _run(
 ) -> Finished:
     pipe = subprocess.PIPE if capture else None
     start = time.monotonic()
-    try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=pipe,
-            stderr=pipe,
-            text=True,
-            errors="replace",
-            cwd=cwd,
-            env=dict(environment),
-            start_new_session=own_group,
-            # A rank talks to its starter through a descriptor that it inherits (PMI_FD).
-            close_fds=own_group,
-        )
-    except OSError as error:
-        raise RunFailed(f"{command[0]} cannot be started: {error.strerror or error}") from error
+    process = _popen(command, environment, own_group, stdout=pipe, stderr=pipe, cwd=cwd)
     timed_out = False
     try:
         stdout, stderr = process.communicate(timeout=timeout)

@@ -34,7 +34,7 @@ def machine_facts(target: str, arch: str, hosts: Iterable[str] = (), mpi: str = 
     installed = find_mpi()
     return MachineRecord(
         hosts=tuple(sorted(set(hosts))) or (platform.node(),),
-        cpu=cpu_model(),
+        cpu=_cpu_model(),
         cores=os.cpu_count() or 1,
         gpus=tuple(gpu.name for gpu in devices),
         driver=devices[0].driver if devices else "",
@@ -45,13 +45,12 @@ def machine_facts(target: str, arch: str, hosts: Iterable[str] = (), mpi: str = 
     )
 
 
-def cpu_model(info: str | None = None) -> str:
-    """The name of the processor; `info` is the text of /proc/cpuinfo."""
-    if info is None:
-        try:
-            info = Path("/proc/cpuinfo").read_text(errors="replace")
-        except OSError:
-            info = ""
+def _cpu_model() -> str:
+    """The name of the processor."""
+    try:
+        info = Path("/proc/cpuinfo").read_text(errors="replace")
+    except OSError:
+        info = ""
     for line in info.splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "model name":

@@ -18,13 +18,14 @@ import socket
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dagc.base import signals
 from dagc.base.errors import MissingTool, RunFailed
@@ -49,22 +50,26 @@ class RanksDied(Exception):
     """The ranks died, or were ended, during a command. The message gives the reason, in one line."""
 
 
-class RankLink(Protocol):
+class RankLink(ABC):
     """Commands to the ranks. After a death, libraries must be opened again."""
 
+    @abstractmethod
     def ask(self, command: dict[str, Any]) -> dict[str, Any]:
         """Execute a command on the ranks and return its answer. Starts the ranks if they do not run. Raises
         RanksDied."""
 
+    @abstractmethod
     def close(self) -> None:
         """End the ranks. May be called twice."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-class WorkerLink:
+class WorkerLink(RankLink):
     """Ranks that this process starts, at the first command and after each death."""
 
     def __init__(self, ranks: int, profiler: Sequence[str] = ()) -> None:
@@ -72,12 +77,6 @@ class WorkerLink:
         self._ranks, self._profiler = ranks, profiler
         self._worker: _Worker | None = None
         self._printed = Printed()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def ask(self, command: dict[str, Any]) -> dict[str, Any]:
         """Raises RunFailed if the ranks cannot be started three times in a row, MissingTool without mpi4py."""
@@ -244,18 +243,12 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="dagc-", dir=there, ignore_cleanup_errors=True)
 
 
-class TeamLink:
+class TeamLink(RankLink):
     """The ranks of this command, of which this process is the first."""
 
     def __init__(self, executor: Executor, comm: Any) -> None:
         self._executor, self._comm = executor, comm
         self._closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def ask(self, command: dict[str, Any]) -> dict[str, Any]:
         from dagc.measure.executor import share  # loads numpy
@@ -383,11 +376,11 @@ class Service:
             return answer
         return self.send({**command, "key": library.key})
 
-    def close(self, library: RunnerLibrary, limit: float = OPEN_SECONDS) -> None:
+    def close(self, library: RunnerLibrary) -> None:
         """Free the library's arrays, if it is open."""
         if library.key in self._open:
             del self._open[library.key]
-            self.send({"do": "close", "key": library.key, "limit": limit})
+            self.send({"do": "close", "key": library.key, "limit": OPEN_SECONDS})
 
     def open(self, library: RunnerLibrary) -> dict[str, Any]:
         """Open a library unless it is open: an answer, which may have an `error`. Raises as `ask`."""

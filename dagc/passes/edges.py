@@ -12,26 +12,12 @@ from typing import TypeAlias
 
 from dagc.base.errors import Diagnostic, Severity
 from dagc.base.source import Span
+from dagc.ir import program as ir
 from dagc.ir.enums import Mode, Place, Transport
-from dagc.ir.program import (
-    Action,
-    CollectiveOp,
-    EdgeEnd,
-    End,
-    ExchangeOp,
-    Graph,
-    GraphOp,
-    KernelOp,
-    OpId,
-    Program,
-    Region,
-    Touch,
-    certain_regions,
-)
+from dagc.ir.regions import Regions, TooManyRegions
 from dagc.ir.sym import show
 from dagc.lang.scope import listing
 from dagc.passes.messages import Ends, LoweredMessages, lower_messages
-from dagc.passes.regions import Regions, TooManyRegions
 
 # ---- reachability ----
 
@@ -44,10 +30,10 @@ class Edges:
     """
 
     def __init__(self, size: int) -> None:
-        self._completion: dict[tuple[OpId, OpId], None] = {}
-        self._order: dict[tuple[OpId, OpId], None] = {}
-        self._before: list[list[OpId]] = [[] for _ in range(size)]
-        self._after: list[list[OpId]] = [[] for _ in range(size)]
+        self._completion: dict[tuple[ir.OpId, ir.OpId], None] = {}
+        self._order: dict[tuple[ir.OpId, ir.OpId], None] = {}
+        self._before: list[list[ir.OpId]] = [[] for _ in range(size)]
+        self._after: list[list[ir.OpId]] = [[] for _ in range(size)]
         self._above: list[int | None] = [None] * size  # ops that reach it; None: not computed, nor for any op below
 
     def __len__(self) -> int:
@@ -55,23 +41,23 @@ class Edges:
         return len(self._before)
 
     @property
-    def completion(self) -> tuple[tuple[OpId, OpId], ...]:
+    def completion(self) -> tuple[tuple[ir.OpId, ir.OpId], ...]:
         return tuple(sorted(self._completion))
 
     @property
-    def order(self) -> tuple[tuple[OpId, OpId], ...]:
+    def order(self) -> tuple[tuple[ir.OpId, ir.OpId], ...]:
         return tuple(sorted(e for e in self._order if e not in self._completion))
 
-    def path(self, u: OpId, v: OpId) -> bool:
+    def path(self, u: ir.OpId, v: ir.OpId) -> bool:
         """Whether u == v, or a path of completion edges leads from u to v. There must be no cycle."""
         return u == v or bool(self.above(v) >> u & 1)
 
-    def above(self, op: OpId) -> int:
+    def above(self, op: ir.OpId) -> int:
         """The ops that reach `op`, as a mask. There must be no cycle."""
         known = self._above[op]
         return known if known is not None else self._work_out(op)
 
-    def add(self, u: OpId, v: OpId) -> None:
+    def add(self, u: ir.OpId, v: ir.OpId) -> None:
         """Add a completion edge. One that closes a cycle is accepted: `cycle` finds it."""
         if (u, v) in self._completion:
             return
@@ -84,7 +70,7 @@ class Edges:
             if self._above[v] != known:
                 self._forget_below(v)
 
-    def add_order(self, u: OpId, v: OpId) -> None:
+    def add_order(self, u: ir.OpId, v: ir.OpId) -> None:
         """u is issued before v."""
         self._order[u, v] = None
 
@@ -92,7 +78,7 @@ class Edges:
         """The ops that a completion edge enters from an op of a greater number, as a mask."""
         return sum(1 << v for v in {v for u, v in self._completion if u > v})
 
-    def _work_out(self, op: OpId) -> int:
+    def _work_out(self, op: ir.OpId) -> int:
         above = self._above
         stack = [op]
         while stack:
@@ -110,7 +96,7 @@ class Edges:
             above[last] = mask
         return above[op] or 0
 
-    def _forget_below(self, op: OpId) -> None:
+    def _forget_below(self, op: ir.OpId) -> None:
         stack = [op]
         while stack:
             for w in self._after[stack.pop()]:
@@ -118,16 +104,16 @@ class Edges:
                     self._above[w] = None
                     stack.append(w)
 
-    def sorted(self, *, issued: bool = False) -> list[OpId]:
+    def sorted(self, *, issued: bool = False) -> list[ir.OpId]:
         """All ops in a topological order of the completion edges, with `issued` of both kinds, small numbers first.
         There must be no cycle."""
         waits = [len(before) for before in self._before]
-        more: dict[OpId, list[OpId]] = {}
+        more: dict[ir.OpId, list[ir.OpId]] = {}
         for u, v in self._order if issued else ():
             more.setdefault(u, []).append(v)
             waits[v] += 1
-        ready = [OpId(op) for op, count in enumerate(waits) if not count]
-        out: list[OpId] = []
+        ready = [ir.OpId(op) for op, count in enumerate(waits) if not count]
+        out: list[ir.OpId] = []
         while ready:
             op = heappop(ready)
             out.append(op)
@@ -137,15 +123,15 @@ class Edges:
                     heappush(ready, after)
         return out
 
-    def cycle(self) -> list[OpId]:
+    def cycle(self) -> list[ir.OpId]:
         """Ops of one cycle of edges of either kind, in order; empty if there is none."""
-        after: dict[OpId, list[OpId]] = {}
+        after: dict[ir.OpId, list[ir.OpId]] = {}
         for u, v in (*self._completion, *self._order):
             after.setdefault(u, []).append(v)
-        state: dict[OpId, int] = {}
+        state: dict[ir.OpId, int] = {}
         for root in sorted(after):
-            path: list[OpId] = []
-            stack: list[tuple[OpId, bool]] = [(root, False)]
+            path: list[ir.OpId] = []
+            stack: list[tuple[ir.OpId, bool]] = [(root, False)]
             while stack:
                 op, leaving = stack.pop()
                 if leaving:
@@ -188,8 +174,8 @@ class _Earlier:
 class _Array:
     """One array, or one staging buffer: its regions, and for each the regions that may share elements with it."""
 
-    earlier: dict[Region, _Earlier]
-    near: dict[Region, list[tuple[Region, _Earlier]]]
+    earlier: dict[ir.Region, _Earlier]
+    near: dict[ir.Region, list[tuple[ir.Region, _Earlier]]]
 
 
 class Hazards:
@@ -200,13 +186,13 @@ class Hazards:
     conflicts with i later also conflicts with j. So a chain of n ops has n - 1 pairs, not n (n - 1) / 2.
     """
 
-    def __init__(self, program: Program, lowered: LoweredMessages, edges: Edges) -> None:
+    def __init__(self, program: ir.Program, lowered: LoweredMessages, edges: Edges) -> None:
         """The written edges must have no cycle. Raises TooManyConflicts."""
         self.touches, self.edges = lowered.touches, edges
         self.ordered: list[tuple[int, int]] = []  # pairs of indices into touches, in order of execution
         self.inferred: list[tuple[int, int]] = []  # the pairs of `ordered` that got an edge
         self.unordered: list[tuple[int, int]] = []  # pairs without an order, in text order
-        self.regions = Regions(program, certain_regions(program))
+        self.regions = Regions.of(program)
         self._arrays = self._by_array()
         self._looked_at = 0
 
@@ -224,11 +210,11 @@ class Hazards:
                 self._order(i, j, infer)
             self._enter(array, touch, j, turned)
 
-    def _by_array(self) -> dict[str | Region, _Array]:
-        regions: dict[str | Region, dict[Region, None]] = {}
+    def _by_array(self) -> dict[str | ir.Region, _Array]:
+        regions: dict[str | ir.Region, dict[ir.Region, None]] = {}
         for touch in self.touches:
             regions.setdefault(_storage(touch), {})[touch.region] = None
-        out: dict[str | Region, _Array] = {}
+        out: dict[str | ir.Region, _Array] = {}
         for storage, accesses in regions.items():
             try:
                 neighbours = self.regions.neighbours(accesses)
@@ -240,7 +226,7 @@ class Hazards:
             out[storage] = _Array(earlier, near)
         return out
 
-    def _conflicting(self, array: _Array, touch: Touch) -> Iterator[int]:
+    def _conflicting(self, array: _Array, touch: ir.Touch) -> Iterator[int]:
         for _, earlier in array.near[touch.region]:
             for candidates in (earlier.writes, earlier.reads if touch.mode is not Mode.IN else ()):
                 self._looked_at += len(candidates)
@@ -263,7 +249,7 @@ class Hazards:
         else:
             self.unordered.append((min(i, j), max(i, j)))
 
-    def _enter(self, array: _Array, touch: Touch, j: int, turned: int) -> None:
+    def _enter(self, array: _Array, touch: ir.Touch, j: int, turned: int) -> None:
         """Keep j for later touches, and drop those that it covers.
 
         `turned` holds the ops that an edge against text order enters. What they reach may have to follow an op that
@@ -277,21 +263,21 @@ class Hazards:
         earlier = array.earlier[touch.region]
         (earlier.reads if touch.mode is Mode.IN else earlier.writes).append(j)
 
-    def _not_before(self, indices: list[int], touch: Touch) -> list[int]:
+    def _not_before(self, indices: list[int], touch: ir.Touch) -> list[int]:
         """The earlier accesses that `touch` does not cover: those of other ops that are not known to come before it."""
         return [i for i in indices if not (self._same(i, touch) or self.edges.path(self.touches[i].end, touch.begin))]
 
-    def _same(self, i: int, touch: Touch) -> bool:
+    def _same(self, i: int, touch: ir.Touch) -> bool:
         return self.touches[i].begin == touch.begin and self.touches[i].end == touch.end
 
 
-def _storage(touch: Touch) -> str | Region:
+def _storage(touch: ir.Touch) -> str | ir.Region:
     """The storage of an access: an array, or the staging buffer of its region, which no other region shares."""
     return touch.region if touch.staged else touch.region.array
 
 
 def unordered(
-    program: Program, lowered: LoweredMessages, pairs: list[tuple[int, int]], findings: list[Diagnostic]
+    program: ir.Program, lowered: LoweredMessages, pairs: list[tuple[int, int]], findings: list[Diagnostic]
 ) -> None:
     """Add a diagnostic for each pair of ops and array without an order."""
     reported = set()
@@ -333,7 +319,7 @@ def _received(lowered: LoweredMessages, regions: Regions) -> Iterator[tuple[int,
     """The receives whose copy to the device is part of an op that may touch none of what is received."""
     receives = {t.region: i for i, t in enumerate(lowered.touches) if t.staged and t.mode is Mode.OUT}
     fused = {op.id: [receives[s.region] for s in op.copy_in] for op in lowered.ops if op.copy_in}
-    touched: dict[OpId, list[int]] = {}
+    touched: dict[ir.OpId, list[int]] = {}
     for j, touch in enumerate(lowered.touches):
         if touch.begin in fused and not touch.staged:
             touched.setdefault(touch.begin, []).append(j)
@@ -348,7 +334,7 @@ def _received(lowered: LoweredMessages, regions: Regions) -> Iterator[tuple[int,
                 yield from ((i, j) for j in met)
 
 
-def _unbounded(a: Region, b: Region) -> str | None:
+def _unbounded(a: ir.Region, b: ir.Region) -> str | None:
     """The part without bounds of two regions, where the other is a slice that may lie outside of it."""
     part, slice_ = (a, b) if a.part is not None else (b, a)
     return part.part if slice_.start is not None else None
@@ -356,23 +342,22 @@ def _unbounded(a: Region, b: Region) -> str | None:
 
 def shared_states(lowered: LoweredMessages, hazards: Hazards, findings: list[Diagnostic]) -> None:
     """Add a note for each variable that no header names and that got ops an order."""
-    states = {state.name: (state, op.op) for op in lowered.ops if isinstance(op.op, KernelOp) for state in op.op.states}
+    kernels = [op.kernel for op in lowered.ops if op.kernel is not None]
+    states = {state.name: (state, op.span) for op in kernels for state in op.states}
     inferred = {lowered.touches[j].region.array for _, j in hazards.inferred}
-    for name, (state, last) in states.items():
+    for name, (state, span) in states.items():
         if name not in inferred:
             continue
         ops = dict.fromkeys(lowered.ops[t.begin].name for t in lowered.touches if t.region.array == name)
         message = f"{listing([f'`{op}`' for op in ops], 6)} use `{name}`, which no header names: they run in text order"
         help = "to declare it, make it an array argument of the kernels"
         findings.append(
-            Diagnostic(
-                "undeclared-state", message, last.span, help, Severity.NOTE, ((state.span, "it is declared here"),)
-            )
+            Diagnostic("undeclared-state", message, span, help, Severity.NOTE, ((state.span, "it is declared here"),))
         )
 
 
 def against_text(
-    program: Program, lowered: LoweredMessages, hazards: tuple[tuple[int, int], ...], findings: list[Diagnostic]
+    program: ir.Program, lowered: LoweredMessages, hazards: tuple[tuple[int, int], ...], findings: list[Diagnostic]
 ) -> None:
     """Add a diagnostic for each array `on any` of which written edges order two accesses against text order: which of
     its two sides is valid where follows from text order."""
@@ -389,7 +374,7 @@ def against_text(
             findings.append(Diagnostic("explicit-any", message, u.span, help, related=related))
 
 
-def _finding(first: str, second: str, a: Touch, b: Touch, u: Span, v: Span, explicit: bool) -> Diagnostic:
+def _finding(first: str, second: str, a: ir.Touch, b: ir.Touch, u: Span, v: Span, explicit: bool) -> Diagnostic:
     what = "both write"
     if Mode.IN in (a.mode, b.mode):
         what = "read and write" if a.mode is Mode.IN else "write and read"
@@ -405,7 +390,7 @@ def _finding(first: str, second: str, a: Touch, b: Touch, u: Span, v: Span, expl
 # ---- edges ----
 
 
-def written(program: Program, lowered: LoweredMessages, findings: list[Diagnostic]) -> Edges | None:
+def written(program: ir.Program, lowered: LoweredMessages, findings: list[Diagnostic]) -> Edges | None:
     """The edges inside exchanges and those of the text. A cycle becomes a diagnostic, and the result None."""
     edges = Edges(len(lowered.ops))
     for u, v in lowered.inner:
@@ -421,7 +406,7 @@ def written(program: Program, lowered: LoweredMessages, findings: list[Diagnosti
 
 
 def connect(
-    program: Program, lowered: LoweredMessages, edges: Edges, findings: list[Diagnostic], transport: Transport
+    program: ir.Program, lowered: LoweredMessages, edges: Edges, findings: list[Diagnostic], transport: Transport
 ) -> tuple[tuple[int, int], ...]:
     """Order all hazards, by edges inferred unless `edges explicit`, then groups of several NCCL communicators, and add
     the edges into `end`.
@@ -443,10 +428,10 @@ def connect(
         against_text(program, lowered, hazards, findings)
         if not _has_cycle(program, lowered, edges, findings) and transport is Transport.NCCL:
             _one_by_one(lowered, edges)
-    end = OpId(len(lowered.ops) - 1)
+    end = ir.OpId(len(lowered.ops) - 1)
     followed = {u for u, _ in edges.completion}
     for op in lowered.ops:
-        if op.action is not Action.END and op.id not in followed:
+        if op.action is not ir.Action.END and op.id not in followed:
             edges.add(op.id, end)
     return hazards
 
@@ -458,8 +443,8 @@ def _one_by_one(lowered: LoweredMessages, edges: Edges) -> None:
     each other's rank, each on a GPU that the other occupies, would never end (NCCL User Guide, "Using multiple NCCL
     communicators concurrently").
     """
-    groups = {op.id: op.op for op in lowered.ops if op.action is Action.GROUP}
-    if len({op.comm for op in groups.values() if isinstance(op, ExchangeOp | CollectiveOp)}) < 2:
+    groups = {op.id: op.comm for op in lowered.ops if op.action is ir.Action.GROUP}
+    if len({*groups.values()}) < 2:
         return
     for u, v in pairwise(op for op in edges.sorted(issued=True) if op in groups):
         if not edges.path(u, v):
@@ -472,31 +457,39 @@ def _too_many(lowered: LoweredMessages, error: TooManyConflicts) -> Diagnostic:
     return Diagnostic("too-many-ops", f"array `{error.array}` {error.why}", lowered.ops[first.begin].span, help)
 
 
-def leaving(ends: Ends, end: EdgeEnd) -> list[OpId]:
+def leaving(ends: Ends, end: ir.EdgeEnd) -> list[ir.OpId]:
     """The lowered ops at which an edge out of this end of an exchange starts: its last ones."""
-    tables = {End.SEND: (ends.last_send,), End.RECV: (ends.last_recv,), End.WHOLE: (ends.last_send, ends.last_recv)}
+    tables = {
+        ir.End.SEND: (ends.last_send,),
+        ir.End.RECV: (ends.last_recv,),
+        ir.End.WHOLE: (ends.last_send, ends.last_recv),
+    }
     return _pick(tables[end.end], end.message)
 
 
-def entering(ends: Ends, end: EdgeEnd) -> list[OpId]:
+def entering(ends: Ends, end: ir.EdgeEnd) -> list[ir.OpId]:
     """The lowered ops at which an edge into this end of an exchange arrives: its first ones."""
-    tables = {End.SEND: (ends.first_send,), End.RECV: (ends.first_recv,), End.WHOLE: (ends.first_send, ends.first_recv)}
+    tables = {
+        ir.End.SEND: (ends.first_send,),
+        ir.End.RECV: (ends.first_recv,),
+        ir.End.WHOLE: (ends.first_send, ends.first_recv),
+    }
     return _pick(tables[end.end], end.message)
 
 
-def _pick(tables: tuple[dict[str, OpId], ...], message: str | None) -> list[OpId]:
+def _pick(tables: tuple[dict[str, ir.OpId], ...], message: str | None) -> list[ir.OpId]:
     ops = [op for table in tables for label, op in table.items() if message is None or label == message]
     return list(dict.fromkeys(ops))
 
 
-def _has_cycle(program: Program, lowered: LoweredMessages, edges: Edges, findings: list[Diagnostic]) -> bool:
+def _has_cycle(program: ir.Program, lowered: LoweredMessages, edges: Edges, findings: list[Diagnostic]) -> bool:
     cycle = edges.cycle()
     if cycle:
         findings.append(_cycle(program, lowered, cycle))
     return bool(cycle)
 
 
-def _cycle(program: Program, lowered: LoweredMessages, cycle: list[OpId]) -> Diagnostic:
+def _cycle(program: ir.Program, lowered: LoweredMessages, cycle: list[ir.OpId]) -> Diagnostic:
     names = [lowered.ops[op].name for op in cycle]
     span = lowered.ops[cycle[0]].span
     written = {op.op.name for op in (lowered.ops[i] for i in cycle) if op.op is not None}
@@ -511,7 +504,7 @@ def _cycle(program: Program, lowered: LoweredMessages, cycle: list[OpId]) -> Dia
 # ---- the reason of each edge ------------------------------------------------------------------------
 
 
-Pair: TypeAlias = tuple[OpId, OpId]
+Pair: TypeAlias = tuple[ir.OpId, ir.OpId]
 
 
 class Why(Enum):
@@ -541,11 +534,11 @@ class EdgeReason:
     why: Why
     text: str
     spans: tuple[Span, ...] = ()
-    first: Region | None = None
-    second: Region | None = None
+    first: ir.Region | None = None
+    second: ir.Region | None = None
 
 
-def reasons(graph: Graph) -> dict[Pair, tuple[EdgeReason, ...]]:
+def reasons(graph: ir.Graph) -> dict[Pair, tuple[EdgeReason, ...]]:
     """The reasons of every edge: of completion, of issue order, and in a folded graph of those that are carried from
     one round to a later one. At least one each. Reasons of a folded edge are those of its first instance.
     """
@@ -554,7 +547,7 @@ def reasons(graph: Graph) -> dict[Pair, tuple[EdgeReason, ...]]:
     return _folded(graph, _unfolded(graph.folding.unrolled))
 
 
-def carried(graph: Graph) -> Mapping[Pair, int]:
+def carried(graph: ir.Graph) -> Mapping[Pair, int]:
     """The loop-carried edges of a folded graph, with their shortest distance in rounds."""
     out: dict[Pair, int] = {}
     for segment in graph.folding.segments if graph.folding is not None else ():
@@ -566,7 +559,7 @@ def carried(graph: Graph) -> Mapping[Pair, int]:
 # ---- without folding ------------------------------------------------------------------------
 
 
-def _unfolded(graph: Graph) -> dict[Pair, tuple[EdgeReason, ...]]:
+def _unfolded(graph: ir.Graph) -> dict[Pair, tuple[EdgeReason, ...]]:
     reasons: dict[Pair, dict[EdgeReason, None]] = {edge: {} for edge in (*graph.completion, *graph.order)}
     for edge, reason in (*_written(graph), *_hazards(graph)):
         if edge in reasons:
@@ -577,7 +570,7 @@ def _unfolded(graph: Graph) -> dict[Pair, tuple[EdgeReason, ...]]:
     return {edge: tuple(known) for edge, known in reasons.items()}
 
 
-def _written(graph: Graph) -> Iterator[tuple[Pair, EdgeReason]]:
+def _written(graph: ir.Graph) -> Iterator[tuple[Pair, EdgeReason]]:
     """The reasons of edges of the text. One edge between exchanges stands for several."""
     ends = lower_messages(graph.program, graph.transport, graph.staging).ends if graph.program.edges else {}
     for edge in graph.program.edges:
@@ -589,14 +582,14 @@ def _written(graph: Graph) -> Iterator[tuple[Pair, EdgeReason]]:
                 yield (u, v), reason
 
 
-def _hazards(graph: Graph) -> Iterator[tuple[Pair, EdgeReason]]:
+def _hazards(graph: ir.Graph) -> Iterator[tuple[Pair, EdgeReason]]:
     for i, j in graph.hazards:
         a, b = graph.touches[i], graph.touches[j]
         u, v = graph.ops[a.end], graph.ops[b.begin]
         yield (a.end, b.begin), _hazard(a, b, u, v)
 
 
-def _hazard(a: Touch, b: Touch, u: GraphOp, v: GraphOp) -> EdgeReason:
+def _hazard(a: ir.Touch, b: ir.Touch, u: ir.GraphOp, v: ir.GraphOp) -> EdgeReason:
     writes, reads = a.mode is not Mode.IN, b.mode is not Mode.OUT
     why = Why.RAW if writes and reads else Why.WAW if writes else Why.WAR
     first, second = ("writes" if writes else "reads"), ("reads" if why is Why.RAW else "writes")
@@ -606,14 +599,14 @@ def _hazard(a: Touch, b: Touch, u: GraphOp, v: GraphOp) -> EdgeReason:
     return EdgeReason(why, text, (u.span, v.span), a.region, b.region)
 
 
-def _otherwise(u: GraphOp, v: GraphOp) -> EdgeReason:
+def _otherwise(u: ir.GraphOp, v: ir.GraphOp) -> EdgeReason:
     """The reason of an edge that comes neither from the text nor from a hazard."""
-    if u.action is v.action is Action.GROUP:
+    if u.action is v.action is ir.Action.GROUP:
         text = (
             f"`{u.name}` and `{v.name}` are on different NCCL communicators, whose groups run in one order on all GPUs"
         )
         return EdgeReason(Why.MESSAGE, text, (u.span, v.span))
-    if v.action is Action.END:
+    if v.action is ir.Action.END:
         return EdgeReason(Why.END, f"the iteration ends after `{u.name}`")
     return EdgeReason(Why.MESSAGE, f"inside the exchange or collective, `{u.name}` comes before `{v.name}`", (u.span,))
 
@@ -621,7 +614,7 @@ def _otherwise(u: GraphOp, v: GraphOp) -> EdgeReason:
 # ---- folded ---------------------------------------------------------------------------------
 
 
-def _folded(graph: Graph, unrolled: Mapping[Pair, tuple[EdgeReason, ...]]) -> dict[Pair, tuple[EdgeReason, ...]]:
+def _folded(graph: ir.Graph, unrolled: Mapping[Pair, tuple[EdgeReason, ...]]) -> dict[Pair, tuple[EdgeReason, ...]]:
     """The reasons of each folded edge: those of its first instance."""
     assert graph.folding is not None
     image = {

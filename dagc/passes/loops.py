@@ -17,7 +17,7 @@ from itertools import groupby, pairwise, product
 from typing import TypeAlias
 
 from dagc.ir.enums import CodeLang
-from dagc.ir.program import Action, CopyOp, Folding, Graph, GraphOp, KernelOp, Loop, OpId, Segment, Touch, folded_name
+from dagc.ir.program import Action, CopyOp, Folding, Graph, GraphOp, Loop, OpId, Segment, Touch, folded_name
 from dagc.passes.edges import Edges, Hazards, TooManyConflicts
 from dagc.passes.messages import LoweredMessages
 
@@ -513,7 +513,7 @@ def repeated(graph: Graph, rounds: int) -> Graph | None:
 def _host_functions(graph: Graph) -> list[OpId]:
     """The ops on the host that call a function which enqueues, or may enqueue, work on a stream."""
     kernels = {k.name for k in graph.program.kernels if any(i.code and i.code.lang is CodeLang.CPP for i in k.impls)}
-    return [op.id for op in graph.ops if isinstance(op.op, KernelOp) and op.op.kernel in kernels]
+    return [op.id for op in graph.ops if op.kernel is not None and op.kernel.kernel in kernels]
 
 
 def _copies(graph: Graph, rounds: int) -> tuple[tuple[GraphOp, ...], tuple[Touch, ...]]:

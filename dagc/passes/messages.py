@@ -15,31 +15,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import reduce
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from dagc.base.errors import Diagnostic
+from dagc.ir import program as ir
 from dagc.ir.enums import ElementType, Mode, Place, Transport
-from dagc.ir.program import (
-    Access,
-    Action,
-    CollectiveKind,
-    CollectiveOp,
-    CopyOp,
-    ExchangeOp,
-    GraphOp,
-    KernelOp,
-    Message,
-    OpId,
-    Program,
-    Region,
-    Staged,
-    Staging,
-    Touch,
-    certain_regions,
-    two_sided,
-)
+from dagc.ir.regions import Regions, TooManyRegions
 from dagc.ir.sym import Apply, Const, Fn, Sym
-from dagc.passes.regions import Regions, TooManyRegions
 
 _NCCL_REDUCE = ("sum", "prod", "min", "max")
 EDGES_LIMIT = 1_000_000
@@ -50,35 +32,35 @@ _NOT_NCCL = {ElementType.I16, ElementType.U16, ElementType.BOOL}
 class Ends:
     """Lowered ops of one op of the program: where edges enter and leave it. By message label for `x.face.send`."""
 
-    first_send: dict[str, OpId]
-    last_send: dict[str, OpId]
-    first_recv: dict[str, OpId]
-    last_recv: dict[str, OpId]
+    first_send: dict[str, ir.OpId]
+    last_send: dict[str, ir.OpId]
+    first_recv: dict[str, ir.OpId]
+    last_recv: dict[str, ir.OpId]
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredMessages:
     """Primitive ops without the edges between ops of the program. `inner` are the edges inside one of these."""
 
-    ops: tuple[GraphOp, ...]
-    touches: tuple[Touch, ...]
-    inner: tuple[tuple[OpId, OpId], ...]
+    ops: tuple[ir.GraphOp, ...]
+    touches: tuple[ir.Touch, ...]
+    inner: tuple[tuple[ir.OpId, ir.OpId], ...]
     ends: dict[str, Ends]
-    staged: tuple[Region, ...]
-    matches: tuple[tuple[OpId, OpId], ...]
+    staged: tuple[ir.Region, ...]
+    matches: tuple[tuple[ir.OpId, ir.OpId], ...]
     findings: tuple[Diagnostic, ...]
 
 
-def lower_messages(program: Program, transport: Transport, staging: Staging) -> LoweredMessages:
+def lower_messages(program: ir.Program, transport: Transport, staging: ir.Staging) -> LoweredMessages:
     """Lower every op of the program, in text order, and append `end`."""
     return _Lowering(program, transport, staging).run()
 
 
-def too_many_edges(program: Program) -> Diagnostic | None:
+def too_many_edges(program: ir.Program) -> Diagnostic | None:
     """Report too many edges: in an exchange, every post precedes every wait."""
     edges = 0
     for op in program.ops:
-        if isinstance(op, ExchangeOp):
+        if isinstance(op, ir.ExchangeOp):
             edges += 2 * len(op.messages) * (len(op.messages) + 1)
             if edges > EDGES_LIMIT:
                 message = f"the posts and waits of all exchanges need more than {EDGES_LIMIT} edges"
@@ -88,38 +70,38 @@ def too_many_edges(program: Program) -> Diagnostic | None:
 
 
 class _Lowering:
-    def __init__(self, program: Program, transport: Transport, staging: Staging) -> None:
+    def __init__(self, program: ir.Program, transport: Transport, staging: ir.Staging) -> None:
         self.program, self.transport, self.staging = program, transport, staging
         self.places = {array.name: array.place for array in program.arrays}
-        self.two_sided = two_sided(program.ops, program.arrays)
+        self.two_sided = ir.two_sided(program.ops, program.arrays)
         self._reads, self._writes = _by_array(program)
-        self._neighbours: dict[str, dict[Region, list[Region]]] = {}
-        self.regions = Regions(program, certain_regions(program))
-        self.exchanges = sum(isinstance(op, ExchangeOp) for op in program.ops)
-        self.ops: list[GraphOp] = []
-        self.touches: list[Touch] = []
-        self.inner: list[tuple[OpId, OpId]] = []
-        self.matches: list[tuple[OpId, OpId]] = []
+        self._neighbours: dict[str, dict[ir.Region, list[ir.Region]]] = {}
+        self.regions = Regions.of(program)
+        self.exchanges = sum(isinstance(op, ir.ExchangeOp) for op in program.ops)
+        self.ops: list[ir.GraphOp] = []
+        self.touches: list[ir.Touch] = []
+        self.inner: list[tuple[ir.OpId, ir.OpId]] = []
+        self.matches: list[tuple[ir.OpId, ir.OpId]] = []
         self.ends: dict[str, Ends] = {}
-        self.staged: dict[Region, None] = {}
+        self.staged: dict[ir.Region, None] = {}
         self.findings: list[Diagnostic] = []
         # Per op name: regions of device arrays that it copies from, or to, their staging buffers.
-        self.copy_in: dict[str, list[Staged]] = {}
-        self.copy_out: dict[str, list[Staged]] = {}
+        self.copy_in: dict[str, list[ir.Staged]] = {}
+        self.copy_out: dict[str, list[ir.Staged]] = {}
 
     def run(self) -> LoweredMessages:
         plan = {op.name: self._stages(i) for i, op in enumerate(self.program.ops)}
         for op in self.program.ops:
             match op:
-                case KernelOp() | CopyOp():
+                case ir.KernelOp() | ir.CopyOp():
                     self._work(op)
-                case ExchangeOp() | CollectiveOp() if self.transport.grouped and self._on_device(op):
+                case ir.ExchangeOp() | ir.CollectiveOp() if self.transport.grouped and self._on_device(op):
                     self._group(op)
-                case ExchangeOp():
+                case ir.ExchangeOp():
                     self._exchange(op, plan[op.name])
-                case CollectiveOp():
+                case ir.CollectiveOp():
                     self._collective(op, plan[op.name])
-        self._add("end", Action.END, gpu=False)
+        self._add("end", ir.Action.END, None)
         self._names_are_unique()
         return LoweredMessages(
             tuple(self.ops),
@@ -133,13 +115,13 @@ class _Lowering:
 
     # ---- staging ------------------------------------------------------------------------
 
-    def _stages(self, index: int) -> dict[tuple[Region, bool], bool]:
+    def _stages(self, index: int) -> dict[tuple[ir.Region, bool], bool]:
         """For one exchange or collective: (region, outwards) -> whether the copy is an op of its own.
 
         Decided before lowering, since a fused copy belongs to an op earlier or later in the text.
         """
         op = self.program.ops[index]
-        out: dict[tuple[Region, bool], bool] = {}
+        out: dict[tuple[ir.Region, bool], bool] = {}
         if self.transport is not Transport.MPI_HOST:
             return out
         for region, mode in _message_accesses(op):
@@ -149,7 +131,7 @@ class _Lowering:
             for outwards in (True, False):
                 if mode is not (Mode.OUT if outwards else Mode.IN):
                     partner = None
-                    if self.staging is Staging.FUSED:
+                    if self.staging is ir.Staging.FUSED:
                         partner = self._producer(index, region) if outwards else self._consumer(index, region)
                     out[region, outwards] = partner is None
                     if partner is not None:
@@ -157,7 +139,7 @@ class _Lowering:
                         table.setdefault(partner, []).append(_staged(op, region, outwards))
         return out
 
-    def _producer(self, index: int, region: Region) -> str | None:
+    def _producer(self, index: int, region: ir.Region) -> str | None:
         """The one GPU op whose result is sent; None if a copy cannot be fused with it."""
         if self.program.explicit:
             writers_before = self._others(region, self._writes, index)
@@ -171,7 +153,7 @@ class _Lowering:
         whole = any(self.regions.within(region, a.region) for a in _accesses(op) if a.mode is not Mode.IN)
         return op.name if _on_gpu(op) and whole else None
 
-    def _consumer(self, index: int, region: Region) -> str | None:
+    def _consumer(self, index: int, region: ir.Region) -> str | None:
         """The one GPU op that reads what was received; None if there are several.
 
         An op that also writes there, as the next step of a loop in place, does not count after a reader of the whole
@@ -190,15 +172,15 @@ class _Lowering:
         (first,) = readers if len(readers) == 1 else (None,)
         return ops[first].name if first is not None and _on_gpu(ops[first]) else None
 
-    def _reads_all(self, op: object, region: Region) -> bool:
+    def _reads_all(self, op: ir.Op, region: ir.Region) -> bool:
         return any(self.regions.within(region, a.region) for a in _accesses(op) if a.mode is not Mode.OUT)
 
-    def _others(self, region: Region, uses: _Uses, index: int) -> list[int]:
+    def _others(self, region: ir.Region, uses: _Uses, index: int) -> list[int]:
         """The first two ops besides `index` whose access may share elements with the region."""
         ops = self._meeting(region, uses, range(len(self.program.ops)), 3)
         return [op for op in ops if op != index][:2]
 
-    def _meeting(self, region: Region, uses: _Uses, within: range, most: int, last: bool = False) -> list[int]:
+    def _meeting(self, region: ir.Region, uses: _Uses, within: range, most: int, last: bool = False) -> list[int]:
         """The first `most` ops of a range, or the last ones, whose access may share elements with the region."""
         by_region = uses.get(region.array, {})
         meeting: set[int] = set()
@@ -208,7 +190,7 @@ class _Lowering:
             meeting.update(ops[max(start, stop - most) : stop] if last else ops[start : min(stop, start + most)])
         return sorted(meeting, reverse=last)[:most]
 
-    def _near(self, region: Region) -> list[Region]:
+    def _near(self, region: ir.Region) -> list[ir.Region]:
         """The regions of its array that may share elements with it, itself included."""
         array = region.array
         if array not in self._neighbours:
@@ -221,37 +203,36 @@ class _Lowering:
 
     # ---- ops ----------------------------------------------------------------------------
 
-    def _add(self, name: str, action: Action, *, gpu: bool, **more: object) -> OpId:
-        number = OpId(len(self.ops))
-        self.ops.append(GraphOp(number, name, gpu, action, **more))  # type: ignore[arg-type]
+    def _add(self, name: str, action: ir.Action, op: ir.Op | None, gpu: bool = False, **more: Any) -> ir.OpId:
+        """`more`: of the `GraphOp`; its place in the text is that of `op`, unless `span` is another."""
+        number = ir.OpId(len(self.ops))
+        span = {} if op is None else {"span": op.span}
+        self.ops.append(ir.GraphOp(number, name, gpu, action, op, **(span | more)))
         return number
 
-    def _touch(self, begin: OpId, end: OpId, region: Region, mode: Mode, *, staged: bool = False) -> None:
+    def _touch(self, begin: ir.OpId, end: ir.OpId, region: ir.Region, mode: Mode, *, staged: bool = False) -> None:
         if region.array in self.two_sided:
-            region = Region(region.array)  # its sides are copied as a whole
-        self.touches.append(Touch(begin, end, region, mode, staged))
+            region = ir.Region(region.array)  # its sides are copied as a whole
+        self.touches.append(ir.Touch(begin, end, region, mode, staged))
 
-    def _work(self, op: KernelOp | CopyOp) -> None:
+    def _work(self, op: ir.KernelOp | ir.CopyOp) -> None:
         copy_in, copy_out = self.copy_in.get(op.name, []), self.copy_out.get(op.name, [])
-        gpu = _on_gpu(op)
-        action = Action.COPY if isinstance(op, CopyOp) else Action.KERNEL
-        number = self._add(
-            op.name, action, gpu=gpu, op=op, stream=op.stream, span=op.span,
-            copy_in=tuple(copy_in), copy_out=tuple(copy_out),
-        )  # fmt: skip
+        action = ir.Action.COPY if isinstance(op, ir.CopyOp) else ir.Action.KERNEL
+        copies = {"copy_in": tuple(copy_in), "copy_out": tuple(copy_out)}
+        number = self._add(op.name, action, op, _on_gpu(op), stream=op.stream, **copies)
         for staged in copy_in:
             self._touch(number, number, staged.region, Mode.IN, staged=True)
             self._touch(number, number, staged.region, Mode.OUT)
         for access in _accesses(op):
             self._touch(number, number, access.region, access.mode)
-        for state in op.states if isinstance(op, KernelOp) else ():
-            self._touch(number, number, Region(state.name), state.mode)
+        for state in op.states if isinstance(op, ir.KernelOp) else ():
+            self._touch(number, number, ir.Region(state.name), state.mode)
         for staged in copy_out:
             self._touch(number, number, staged.region, Mode.OUT, staged=True)
         here = {"": number}
         self.ends[op.name] = Ends(here, here, here, here)
 
-    def _on_device(self, op: ExchangeOp | CollectiveOp) -> bool:
+    def _on_device(self, op: ir.ExchangeOp | ir.CollectiveOp) -> bool:
         """Whether all arrays of an exchange are on the device. A mixture is refused: neither MPI nor the GPU could
         transfer it alone."""
         places = {self.places[region.array] is Place.DEVICE for region, _ in _message_accesses(op)}
@@ -260,59 +241,54 @@ class _Lowering:
             self._refuse(op, "has arrays on the host and on the device", help)
         return places == {True}
 
-    def _group(self, op: ExchangeOp | CollectiveOp) -> None:
-        if isinstance(op, CollectiveOp) and op.collective is not CollectiveKind.ALLTOALLV:
+    def _group(self, op: ir.ExchangeOp | ir.CollectiveOp) -> None:
+        if isinstance(op, ir.CollectiveOp) and op.collective is not ir.CollectiveKind.ALLTOALLV:
             if not self.transport.collective:
                 why = f"is a collective, which `{self.transport.value}` cannot move"
                 self._refuse(op, why, "choose -D transport=nccl or mpi_cuda")
             elif not self._nccl_has(op):
                 self._refuse(op, "is a collective that NCCL does not have", "choose -D transport=mpi_cuda or mpi_host")
-        number = self._add(op.name, Action.GROUP, gpu=True, op=op, span=op.span)
+        number = self._add(op.name, ir.Action.GROUP, op, gpu=True)
         for region, mode in _message_accesses(op):
             self._touch(number, number, region, mode)
-        labels = [message.label for message in op.messages] if isinstance(op, ExchangeOp) else [""]
+        labels = [message.label for message in op.messages] if isinstance(op, ir.ExchangeOp) else [""]
         here = dict.fromkeys(labels, number)
         self.ends[op.name] = Ends(here, here, here, here)
 
-    def _nccl_has(self, op: CollectiveOp) -> bool:
-        if op.collective is CollectiveKind.BCAST:
+    def _nccl_has(self, op: ir.CollectiveOp) -> bool:
+        if op.collective is ir.CollectiveKind.BCAST:
             return True
         types = {a.type for a in self.program.arrays if any(a.name == x.region.array for x in op.accesses)}
-        return op.collective is CollectiveKind.ALLREDUCE and op.reduce in _NCCL_REDUCE and not types & _NOT_NCCL
+        return op.collective is ir.CollectiveKind.ALLREDUCE and op.reduce in _NCCL_REDUCE and not types & _NOT_NCCL
 
-    def _refuse(self, op: ExchangeOp | CollectiveOp, why: str, help: str) -> None:
+    def _refuse(self, op: ir.ExchangeOp | ir.CollectiveOp, why: str, help: str) -> None:
         self.findings.append(Diagnostic("ungroupable", f"`{op.name}` {why}", op.span, help))
 
-    def _exchange(self, op: ExchangeOp, own: dict[tuple[Region, bool], bool]) -> None:
+    def _exchange(self, op: ir.ExchangeOp, own: dict[tuple[ir.Region, bool], bool]) -> None:
         names = _Names(op, prefix=self.exchanges > 1)
-        first_send: dict[str, OpId] = {}
-        last_recv: dict[str, OpId] = {}
-        posts: list[OpId] = []
-        sends: dict[str, OpId] = {}
-        recvs: dict[str, OpId] = {}
+        first_send: dict[str, ir.OpId] = {}
+        last_recv: dict[str, ir.OpId] = {}
+        posts: list[ir.OpId] = []
+        sends: dict[str, ir.OpId] = {}
+        recvs: dict[str, ir.OpId] = {}
         for k, message in enumerate(op.messages):
             if own.get((message.send, True)):
                 stage = self._stage(op, k, message.send, names.of("stage_out", k), outwards=True)
                 first_send[message.label] = stage
         for k, message in enumerate(op.messages):
-            recvs[message.label] = self._add(
-                names.of("post_recv", k), Action.POST_RECV, gpu=False, op=op, message=k, span=message.span
-            )
-            sends[message.label] = self._add(
-                names.of("post_send", k), Action.POST_SEND, gpu=False, op=op, message=k, span=message.span
-            )
+            one: dict[str, Any] = {"message": k, "span": message.span}
+            recvs[message.label] = self._add(names.of("post_recv", k), ir.Action.POST_RECV, op, **one)
+            sends[message.label] = self._add(names.of("post_send", k), ir.Action.POST_SEND, op, **one)
             if message.label in first_send:
                 self.inner.append((first_send[message.label], sends[message.label]))
             posts += [recvs[message.label], sends[message.label]]
-        all_sent = self._add(names.of("wait_send", None), Action.WAIT_SEND, gpu=False, op=op, span=op.span)
+        all_sent = self._add(names.of("wait_send", None), ir.Action.WAIT_SEND, op)
         waits = [all_sent]
         for k, message in enumerate(op.messages):
-            wait = self._add(names.of("wait_recv", k), Action.WAIT_RECV, gpu=False, op=op, message=k, span=message.span)
+            wait = self._add(names.of("wait_recv", k), ir.Action.WAIT_RECV, op, message=k, span=message.span)
             waits.append(wait)
-            staged = message.send in self.staged
-            self._touch(sends[message.label], all_sent, message.send, Mode.IN, staged=staged)
-            staged = message.recv in self.staged
-            self._touch(recvs[message.label], wait, message.recv, Mode.OUT, staged=staged)
+            self._touch(sends[message.label], all_sent, message.send, Mode.IN, staged=message.send in self.staged)
+            self._touch(recvs[message.label], wait, message.recv, Mode.OUT, staged=message.recv in self.staged)
             last_recv[message.label] = wait
         # Every post precedes every wait: as all ranks run the same traversal, this excludes deadlock.
         self.inner += [(post, wait) for post in posts for wait in waits]
@@ -325,20 +301,20 @@ class _Lowering:
         self.ends[op.name] = Ends({**sends, **first_send}, dict.fromkeys(sends, all_sent), recvs, last_recv)
 
     def _stage(
-        self, op: ExchangeOp | CollectiveOp, k: int | None, region: Region, name: str, *, outwards: bool
-    ) -> OpId:
-        action = Action.STAGE_OUT if outwards else Action.STAGE_IN
-        stage = self._add(name, action, gpu=True, op=op, message=k, staged=_staged(op, region, outwards), span=op.span)
+        self, op: ir.ExchangeOp | ir.CollectiveOp, k: int | None, region: ir.Region, name: str, *, outwards: bool
+    ) -> ir.OpId:
+        action = ir.Action.STAGE_OUT if outwards else ir.Action.STAGE_IN
+        stage = self._add(name, action, op, gpu=True, message=k, staged=_staged(op, region, outwards))
         self._touch(stage, stage, region, Mode.IN, staged=not outwards)
         self._touch(stage, stage, region, Mode.OUT, staged=outwards)
         return stage
 
-    def _collective(self, op: CollectiveOp, own: dict[tuple[Region, bool], bool]) -> None:
-        chain: list[OpId] = []
+    def _collective(self, op: ir.CollectiveOp, own: dict[tuple[ir.Region, bool], bool]) -> None:
+        chain: list[ir.OpId] = []
         for region in [r for (r, outwards), alone in own.items() if outwards and alone]:
             chain.append(self._stage(op, None, region, f"{op.name}.stage_out", outwards=True))
-        post = self._add(f"{op.name}.post", Action.POST_COLLECTIVE, gpu=False, op=op, span=op.span)
-        wait = self._add(f"{op.name}.wait", Action.WAIT_COLLECTIVE, gpu=False, op=op, span=op.span)
+        post = self._add(f"{op.name}.post", ir.Action.POST_COLLECTIVE, op)
+        wait = self._add(f"{op.name}.wait", ir.Action.WAIT_COLLECTIVE, op)
         self.inner += [(stage, post) for stage in chain] + [(post, wait)]
         self.matches.append((wait, post))
         last = wait
@@ -346,20 +322,19 @@ class _Lowering:
             last = self._stage(op, None, region, f"{op.name}.stage_in", outwards=False)
             self.inner.append((wait, last))
         for access in op.accesses:
-            staged = access.region in self.staged
-            self._touch(post, wait, access.region, access.mode, staged=staged)
+            self._touch(post, wait, access.region, access.mode, staged=access.region in self.staged)
         first = {"": chain[0] if chain else post}
         self.ends[op.name] = Ends(first, {"": last}, first, {"": last})
 
     def _names_are_unique(self) -> None:
-        seen: dict[str, GraphOp] = {}
+        seen: dict[str, ir.GraphOp] = {}
         for op in self.ops:
             if op.name in seen:
                 self.findings.append(
                     Diagnostic(
                         "duplicate-name",
                         f"there are two ops named `{op.name}` after messages are lowered",
-                        op.span if op.action is not Action.END else seen[op.name].span,
+                        op.span if op.action is not ir.Action.END else seen[op.name].span,
                         "rename the op of the dag",
                     )
                 )
@@ -369,7 +344,7 @@ class _Lowering:
 class _Names:
     """Names of lowered ops: `post_send`, `post_send[x,lo]`; with the exchange's name if there are several."""
 
-    def __init__(self, op: ExchangeOp, *, prefix: bool) -> None:
+    def __init__(self, op: ir.ExchangeOp, *, prefix: bool) -> None:
         self.prefix = f"{op.name}." if prefix else ""
         bases = {m.label.split("[", 1)[0] for m in op.messages}
         self.suffixes: list[str] = []
@@ -386,19 +361,19 @@ class _Names:
         return self.prefix + action + ("" if message is None else self.suffixes[message])
 
 
-def _staged(op: object, region: Region, outwards: bool) -> Staged:
+def _staged(op: object, region: ir.Region, outwards: bool) -> ir.Staged:
     """The description of a copy of the region, with its exchange or collective."""
-    if isinstance(op, CollectiveOp) and op.when is not None:
-        return Staged(region, Apply(Fn.COND, (op.when, Const(0), Const(-1))))
-    if isinstance(op, ExchangeOp) and outwards:
-        return Staged(region, _sent(op, region))
-    messages = op.messages if isinstance(op, ExchangeOp) else ()
+    if isinstance(op, ir.CollectiveOp) and op.when is not None:
+        return ir.Staged(region, Apply(Fn.COND, (op.when, Const(0), Const(-1))))
+    if isinstance(op, ir.ExchangeOp) and outwards:
+        return ir.Staged(region, _sent(op, region))
+    messages = op.messages if isinstance(op, ir.ExchangeOp) else ()
     sources = [_source(m) for m in messages if m.recv == region and (m.when or not isinstance(m.source, str))]
     certain = [isinstance(s, Const) and isinstance(s.value, int) and s.value >= 0 for s in sources]
-    return Staged(region, sources[0] if sources and not certain[0] else None)
+    return ir.Staged(region, sources[0] if sources and not certain[0] else None)
 
 
-def _sent(op: ExchangeOp, region: Region) -> Sym | None:
+def _sent(op: ir.ExchangeOp, region: ir.Region) -> Sym | None:
     """Negative where no message sends it: its slice is not checked there, and need not be within the array. None where
     there always is one."""
     conditions = [m.when for m in op.messages if m.send == region]
@@ -408,7 +383,7 @@ def _sent(op: ExchangeOp, region: Region) -> Sym | None:
     return Apply(Fn.COND, (reduce(lambda a, b: Apply(Fn.OR, (a, b)), known), Const(0), Const(-1)))
 
 
-def _source(message: Message) -> Sym:
+def _source(message: ir.Message) -> Sym:
     """The rank that sends a region; with counts and a condition, 0 if the condition holds, else a negative number."""
     if isinstance(message.source, str):
         assert message.when is not None
@@ -416,38 +391,28 @@ def _source(message: Message) -> Sym:
     return message.source
 
 
-def _accesses(op: object) -> tuple[Access, ...]:
-    if isinstance(op, KernelOp | CollectiveOp):
-        return op.accesses
-    if isinstance(op, CopyOp):
-        return Access(op.src, Mode.IN), Access(op.dst, Mode.OUT)
-    return ()
+def _accesses(op: ir.Op) -> tuple[ir.Access, ...]:
+    return () if isinstance(op, ir.ExchangeOp) else op.accesses
 
 
-def _message_accesses(op: object) -> list[tuple[Region, Mode]]:
+def _message_accesses(op: ir.Op) -> list[tuple[ir.Region, Mode]]:
     """Regions that a message reads or writes; one entry per array, with its modes combined."""
-    modes: dict[Region, Mode] = {}
-    pairs: list[tuple[Region, Mode]] = []
-    if isinstance(op, ExchangeOp):
-        for message in op.messages:
-            pairs += [(message.send, Mode.IN), (message.recv, Mode.OUT)]
-    elif isinstance(op, CollectiveOp):
-        pairs = [(access.region, access.mode) for access in op.accesses]
-    for region, mode in pairs:
-        modes[region] = mode if modes.get(region, mode) is mode else Mode.INOUT
+    modes: dict[ir.Region, Mode] = {}
+    for access in op.accesses if isinstance(op, ir.ExchangeOp | ir.CollectiveOp) else ():
+        modes[access.region] = access.mode if modes.get(access.region, access.mode) is access.mode else Mode.INOUT
     return list(modes.items())
 
 
-_Uses: TypeAlias = dict[str, dict[Region, list[int]]]
+_Uses: TypeAlias = dict[str, dict[ir.Region, list[int]]]
 
 
-def _by_array(program: Program) -> tuple[_Uses, _Uses]:
+def _by_array(program: ir.Program) -> tuple[_Uses, _Uses]:
     """The readers and the writers of each region of each array: indices of ops, ascending."""
     reads: _Uses = {}
     writes: _Uses = {}
     for i, op in enumerate(program.ops):
         pairs = [(a.region, a.mode) for a in _accesses(op)]
-        if isinstance(op, ExchangeOp):
+        if isinstance(op, ir.ExchangeOp):
             pairs += _message_accesses(op)
         for region, mode in pairs:
             for table, unwanted in ((reads, Mode.OUT), (writes, Mode.IN)):
@@ -456,5 +421,5 @@ def _by_array(program: Program) -> tuple[_Uses, _Uses]:
     return reads, writes
 
 
-def _on_gpu(op: object) -> bool:
-    return isinstance(op, CopyOp) or (isinstance(op, KernelOp) and op.on_stream)
+def _on_gpu(op: ir.Op) -> bool:
+    return isinstance(op, ir.CopyOp) or (isinstance(op, ir.KernelOp) and op.on_stream)

@@ -17,8 +17,8 @@ from dagc.lab.configurations import in_use
 from dagc.passes.loops import Unfolded, unfolded
 from dagc.report import si
 from dagc.report.display import SILENT, Display, Phase
+from dagc.space import Counter, TooManyStates
 from dagc.space.moves import Moves
-from dagc.space.space import Counter, TooManyStates
 
 # A variation that needs more than this, in states times ops (a second or two), is reported as not counted; the graph
 # that was requested has no limit.

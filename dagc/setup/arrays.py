@@ -421,7 +421,7 @@ def _description(program: Program, ranks: int, seed: int) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "program": program.name,
         "path": program.path,
-        "params": {p.name: getattr(p.value, "value", p.value) for p in program.params},
+        "params": program.param_values,
         "ranks": ranks,
         "seed": seed,
         "names": {name: data_file(name).removesuffix(".npy") for name in names},

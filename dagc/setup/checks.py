@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import Diagnostic, Spelling, counted
 from dagc.base.source import Span
+from dagc.ir import program as ir
 from dagc.ir.constraints import alike
 from dagc.ir.enums import ElementType, Role
-from dagc.ir.program import (
-    Array,
-    CollectiveKind,
-    CollectiveOp,
-    ExchangeOp,
-    Formal,
-    KernelOp,
-    Message,
-    Program,
-    Region,
-    Scalar,
-    conditional_regions,
-)
+from dagc.ir.regions import conditional_regions
 from dagc.ir.sym import Const, Number, Sym, UnboundName, Var, evaluate, free, show
 
 if TYPE_CHECKING:
@@ -41,7 +30,7 @@ def dtype(element: ElementType) -> np.dtype[Any]:
     return np.dtype(element.numpy)
 
 
-def wanted(program: Program) -> tuple[str, ...]:
+def wanted(program: ir.Program) -> tuple[str, ...]:
     """The names that a set-up returns: every per-rank scalar, and every array that is set before the run."""
     arrays = (a.name for a in program.arrays if a.role in SET_ROLES)
     return (*(s.name for s in program.scalars), *arrays)
@@ -63,7 +52,7 @@ class RankMembers:
         return env
 
 
-def team(program: Program, ranks: int, scalars: Callable[[int], Mapping[str, Number]]) -> RankMembers:
+def team(program: ir.Program, ranks: int, scalars: Callable[[int], Mapping[str, Number]]) -> RankMembers:
     """The groups that MPI_Comm_split forms. `scalars`: the values of a rank, where a colour or a key depends on one.
 
     Raises UnboundName, ArithmeticError, ValueError or TypeError where a colour or a key cannot be computed.
@@ -90,7 +79,7 @@ def team(program: Program, ranks: int, scalars: Callable[[int], Mapping[str, Num
 class Checker:
     """Checks the values of one rank; `diagnostics` collects mismatches, all at `span`."""
 
-    def __init__(self, program: Program, rank: int, team: RankMembers, span: Span, giver: str) -> None:
+    def __init__(self, program: ir.Program, rank: int, team: RankMembers, span: Span, giver: str) -> None:
         """`giver` names the function in messages."""
         self._program = program
         self._span = span
@@ -120,7 +109,7 @@ class Checker:
                 help = f"did you mean `{near}`" if near else "leave it out, or declare it"
                 self._add("setup-extra", f"returns `{name}`, which is not declared", help)
 
-    def scalar(self, scalar: Scalar, value: Any) -> Any:
+    def scalar(self, scalar: ir.Scalar, value: Any) -> Any:
         """The value as a NumPy scalar of the declared type; None if it does not match."""
         import numpy as np
 
@@ -143,7 +132,7 @@ class Checker:
         self.env[scalar.name] = plain
         return dtype(scalar.type).type(plain)
 
-    def array(self, array: Array, value: Any) -> Any:
+    def array(self, array: ir.Array, value: Any) -> Any:
         """The value as a C-ordered array of the declared type and shape; None if it does not match."""
         import numpy as np
 
@@ -166,7 +155,7 @@ class Checker:
             return None
         return np.ascontiguousarray(value)
 
-    def shape(self, array: Array) -> tuple[int | None, ...] | None:
+    def shape(self, array: ir.Array) -> tuple[int | None, ...] | None:
         """Sizes on this rank, None where declared `*`; None as a whole if they cannot be evaluated (reported)."""
         out: list[int | None] = []
         for number, dim in enumerate(array.dims, 1):
@@ -192,24 +181,22 @@ class Checker:
         for region, when in dict.fromkeys(pair for op in self._program.ops for pair in conditional_regions(op)):
             if when is not None and self._evaluated(when) is False:
                 continue
-            array = self._program.array(region.array)
-            self._slice(f"{region.array}[", region.start, region.stop, array.dims[0] if array.dims else None)
-            if region.columns is not None:
-                dimension, first, last = region.columns
-                self._slice(f"{region.array}[" + "*, " * dimension, first, last, array.dims[dimension])
+            for dimension, start, stop in region.slices:
+                length = self._program.array(region.array).dims[dimension]
+                self._slice(f"{region.array}[" + "*, " * dimension, start, stop, length)
 
         for op in self._program.ops:
-            if isinstance(op, KernelOp) and (op.when is None or self._evaluated(op.when) is not False):
+            if isinstance(op, ir.KernelOp) and (op.when is None or self._evaluated(op.when) is not False):
                 self._arguments(op)
 
-    def _arguments(self, op: KernelOp) -> None:
+    def _arguments(self, op: ir.KernelOp) -> None:
         """Compare the sizes of array arguments with those in the kernel's header. The program compares them again when
         it starts, including those that are not known here."""
         kernel = self._program.kernel(op.kernel)
         env: dict[str, Number] = {d.name: d.chosen for d in self._program.decisions}
         env.update(op.tunables)
         for formal, arg in zip(kernel.formals, op.args, strict=True):
-            value = None if isinstance(arg, Region) else self._evaluated(arg)
+            value = None if isinstance(arg, ir.Region) else self._evaluated(arg)
             if value is not None:
                 env[formal.name] = value
                 self._value(op, formal, value)
@@ -218,7 +205,7 @@ class Checker:
             if value is not None:
                 env[name] = value
         for formal, arg in zip(kernel.formals, op.args, strict=True):
-            if not isinstance(arg, Region) or formal.dims is None or (arg.part is not None and arg.start is None):
+            if not isinstance(arg, ir.Region) or formal.dims is None or (arg.part is not None and arg.start is None):
                 continue
             has, needs = self._lengths(arg), [self._evaluated(d, env) for d in formal.dims if d is not None]
             if None in has or None in needs or len(needs) < len(formal.dims) or _product(has) == _product(needs):
@@ -229,7 +216,7 @@ class Checker:
             if not any(d.span == op.span for d in self.diagnostics):  # not each instance of a loop
                 self.diagnostics.append(Diagnostic("setup-size", message, op.span, help))
 
-    def _value(self, op: KernelOp, formal: Formal, value: Number) -> None:
+    def _value(self, op: ir.KernelOp, formal: ir.Formal, value: Number) -> None:
         """Compare an integer that is passed by value with the range of its formal."""
         if not formal.type.is_integer or not isinstance(value, int):
             return
@@ -241,13 +228,11 @@ class Checker:
             help = "declare the formal with a wider type, or change the scalars that it depends on"
             self.diagnostics.append(Diagnostic("setup-range", message, op.span, help, related=related))
 
-    def _lengths(self, region: Region) -> list[Number | None]:
+    def _lengths(self, region: ir.Region) -> list[Number | None]:
         """The lengths of the dimensions of an argument; None if a length is not known here."""
-        array = next(a for a in self._program.arrays if a.name == region.array)
-        out = [None if d is None else self._evaluated(d) for d in array.dims]
-        bounds = [(0, region.start, region.stop)] if region.start is not None or region.stop is not None else []
-        for dimension, start, stop in (*bounds, *([region.columns] if region.columns is not None else [])):
-            first, last = (None if b is None else self._evaluated(b) for b in (start, stop))
+        out = [None if d is None else self._evaluated(d) for d in self._program.array(region.array).dims]
+        for dimension, start, stop in region.slices:
+            first, last = self._evaluated(start), self._evaluated(stop)
             out[dimension] = None if first is None or last is None else last - first  # type: ignore[operator]
         return out
 
@@ -323,7 +308,7 @@ class _RankValues:
     shapes: Mapping[str, tuple[int, ...]]
     env: Mapping[str, Number]
 
-    def elements(self, region: Region) -> int | None:
+    def elements(self, region: ir.Region) -> int | None:
         """Elements of a region; None if the array's size is not known here."""
         shape = self.shapes.get(region.array)
         if shape is None or region.stop is None:
@@ -336,7 +321,7 @@ class _RankValues:
 class Matching:
     """Counts of all messages by (message, sender, receiver), collected rank by rank."""
 
-    program: Program
+    program: ir.Program
     team: RankMembers
     span: Span
     diagnostics: list[Diagnostic] = field(default_factory=list)
@@ -358,25 +343,16 @@ class Matching:
             for peer, count in self._ends(message, False, values, name, members):
                 self._expected.setdefault((name, peer, values.rank), []).append(count)
 
-    def _messages(self) -> Iterator[tuple[str, str, Message]]:
+    def _messages(self) -> Iterator[tuple[str, str, ir.Message]]:
         """Name, communicator and message."""
-        for op in self.program.ops:
-            if isinstance(op, ExchangeOp):
-                for message in op.messages:
-                    yield f"{op.name}.{message.label}" if message.label else op.name, op.comm, message
-            elif isinstance(op, CollectiveOp) and op.collective is CollectiveKind.ALLTOALLV:
-                dst, src, send_counts, recv_counts = op.regions
-                everyone = ""  # all ranks in order
-                yield (
-                    op.name,
-                    op.comm,
-                    Message(
-                        "", src, everyone, send_counts.array, dst, everyone, recv_counts.array, op.when, span=op.span
-                    ),
-                )
+        for op in self.program.comm_ops:
+            for message in op.messages:
+                when = op.when if isinstance(op, ir.CollectiveOp) else message.when
+                name = f"{op.name}.{message.label}" if message.label else op.name
+                yield name, op.comm, replace(message, when=when)
 
     def _ends(
-        self, message: Message, send: bool, values: _RankValues, name: str, members: Sequence[int]
+        self, message: ir.Message, send: bool, values: _RankValues, name: str, members: Sequence[int]
     ) -> Iterator[tuple[int, int]]:
         """(peer, elements) of one side of a message on one rank; the peer as a rank of the program."""
         ranks, rank, data, env = len(members), values.rank, values.data, values.env
@@ -419,7 +395,7 @@ class Matching:
         for name, sender, receiver in sorted(self._sent.keys() | self._expected.keys()):
             if self._sent.get((name, sender, receiver), []) != self._expected.get((name, sender, receiver), []):
                 wrong.setdefault(name, []).append((sender, receiver))
-        lines: dict[object, list[tuple[str, str, Message]]] = {}
+        lines: dict[object, list[tuple[str, str, ir.Message]]] = {}
         for name, comm, message in self._messages():
             if name in wrong:
                 lines.setdefault(
@@ -446,17 +422,19 @@ class Matching:
                 help = "give the same value on every rank; scalars of the set-up and `rank` may differ"
                 self.diagnostics.append(Diagnostic("setup-messages", text, op.span, help))
 
-    def _alike(self, op: CollectiveOp, value: Sym | Region, rank: int) -> Number | None:
+    def _alike(self, op: ir.CollectiveOp, value: Sym | ir.Region, rank: int) -> Number | None:
         """On one rank; None if the ranks skip the op, or if it is not known here."""
         env = self._values[rank]
-        if isinstance(value, Region):
+        if isinstance(value, ir.Region):
             value = Const(math.prod(self._shapes[rank].get(value.array, ())))
         try:
             return evaluate(value, env) if op.when is None or evaluate(op.when, env) else None
         except (UnboundName, ArithmeticError, ValueError, TypeError):
             return None
 
-    def _mismatch(self, name: str, comm: str, message: Message, pairs: list[tuple[int, int]], instances: int) -> None:
+    def _mismatch(
+        self, name: str, comm: str, message: ir.Message, pairs: list[tuple[int, int]], instances: int
+    ) -> None:
         """Report a line whose messages do not match; `pairs` are the (sender, receiver) of its first instance."""
         sender, receiver = next((pair for pair in pairs if (name, *pair) in self._sent), pairs[0])
         sent, expected = (table.get((name, sender, receiver), []) for table in (self._sent, self._expected))
@@ -474,7 +452,7 @@ class Matching:
         help = suggestion or "make the ranks' peers and counts agree; a negative rank means no message"
         self._report(text + (f" ({', '.join(more)})" if more else ""), message, help)
 
-    def _report(self, text: str, message: Message, help: str) -> None:
+    def _report(self, text: str, message: ir.Message, help: str) -> None:
         """Report at the line of the message, and name the set-up if it gives the peers; without a line, report at the
         set-up."""
         known = self._has_position(message)
@@ -483,16 +461,16 @@ class Matching:
         place = message.span if known else self.span
         self.diagnostics.append(Diagnostic("setup-messages", text, place, help, related=related))
 
-    def _given(self, message: Message) -> bool:
+    def _given(self, message: ir.Message) -> bool:
         """Whether peers or counts come from the set-up: arrays, or expressions with scalars."""
         scalars = {s.name for s in self.program.scalars}
         return any(isinstance(peer, str) or free(peer) & scalars for peer in (message.to, message.source))
 
-    def _has_position(self, message: Message) -> bool:
+    def _has_position(self, message: ir.Message) -> bool:
         """Whether the place of a message in the text is known."""
         return message.span.file in self.program.sources
 
-    def _opposite(self, message: Message) -> str:
+    def _opposite(self, message: ir.Message) -> str:
         """The scalar that would make both ends match on all ranks, as a help; "" if there is none."""
         to, source = message.to, message.source
         if isinstance(to, str) or isinstance(source, str):
@@ -513,7 +491,7 @@ class Matching:
         sends = {(rank, peer) for rank, peer in sends if peer >= 0}
         return bool(sends) and sends == {(peer, rank) for peer, rank in receives if peer >= 0}
 
-    def _add(self, text: str, message: Message) -> None:
+    def _add(self, text: str, message: ir.Message) -> None:
         self._report(text, message, "make the ranks' peers and counts agree; a negative rank means no message")
 
 

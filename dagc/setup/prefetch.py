@@ -2,8 +2,8 @@
 measurements.
 
 As many inputs are on disk as were asked for and as fit: those that were requested and not dropped, and the next ones.
-A process is `python -m dagc.setup.prefetch FD`, which reads jobs from a connection until its end: the arguments of
-`run_setup`. Its answer is "", or the reason of the failure, in one line.
+A process is `python -m dagc.setup.prefetch FD`, which reads jobs and their directories from a connection until its end;
+its answer is "", or the reason of the failure, in one line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from threading import RLock
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from dagc.base import signals
 from dagc.base.children import Workers
@@ -180,12 +180,7 @@ class Prefetch(Generic[K]):
     def _write(self, one: K, place: Path) -> Path:
         job = self._job(one)
         process = self._process()
-        failure = process.run(
-            {
-                "program": job.program, "base_dir": job.base_dir, "ranks": job.ranks, "seed": job.seed, "out": place,
-                "references": job.references,
-            }
-        )  # fmt: skip
+        failure = process.run(job, place)
         if failure:
             shutil.rmtree(place, ignore_errors=True)
         written = 0 if failure else sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
@@ -230,10 +225,10 @@ class _Process:
             )  # fmt: skip
         self.alive = True
 
-    def run(self, job: dict[str, Any]) -> str:
+    def run(self, job: Job, out: Path) -> str:
         """Run a job; returns the reason of its failure, or "". A process that ends by itself is a failure too."""
         try:
-            self._connection.send(job)
+            self._connection.send((job, out))
             return str(self._connection.recv())
         except (EOFError, OSError):
             self.alive = False
@@ -270,11 +265,11 @@ def main(descriptor: int) -> None:
     with Connection(descriptor) as connection:
         while True:
             try:
-                job = connection.recv()
+                job, out = connection.recv()
             except EOFError:
                 return
             try:
-                run_setup(**job)
+                run_setup(job.program, job.base_dir, job.ranks, job.seed, out, references=job.references)
                 failure = ""
             except DagcError as error:
                 failure = " ".join(str(error).split())

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 
-from dagc.ir.program import Action, Graph, KernelOp, OpId
+from dagc.ir.program import Action, Graph, OpId
 from dagc.ir.traversal import Entry, Event, Issue, Stream, Traversal, awaited, bound, in_order, recorded, streams_of
 from dagc.space.loops import Carried, Slot, added_record
 from dagc.space.proof import NotProved, Prover, renumbered
@@ -31,7 +31,7 @@ def without_host(graph: Graph, traversal: Traversal) -> Traversal | str:
         op = graph.ops[entry.op]
         if entry.stream is None and op.action is not Action.END:
             return f"op `{op.name}` runs on the host"
-        if isinstance(op.op, KernelOp) and op.op.placed:
+        if op.placed:
             return f"op `{op.name}` may run on the host"
     on_streams = renumbered([e for e in traversal.entries if e.stream is not None])
     kept, events = on_streams.entries, len(recorded(on_streams.entries))

@@ -71,9 +71,9 @@ class Moves:
     free: tuple[int, ...]
 
     @staticmethod
-    def of(graph: Graph, streams: int | None = None) -> Moves:
-        """`streams` replaces the graph's number. Raises ValueError if an op is pinned to a stream beyond it."""
-        n, count = len(graph.ops), streams if streams is not None else graph.streams
+    def of(graph: Graph) -> Moves:
+        """Raises ValueError if an op is pinned to a stream beyond the graph's number."""
+        n, count = len(graph.ops), graph.streams
         everything = (1 << count) - 1
         gpu = sum(1 << op.id for op in graph.ops if op.gpu)
         before, needs, users, pinned, allowed = [0] * n, [0] * n, [0] * n, 0, []

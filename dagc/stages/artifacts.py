@@ -17,7 +17,7 @@ from dagc.build.builder import Build, build, require_wheel, write_wheel
 from dagc.build.mpi import require_mpi
 from dagc.build.toolchain import require_nccl
 from dagc.ir.plan import CodeFeature, EmittedChoosers, OpenTunable, Plan, Target, program_hash
-from dagc.ir.program import Graph, KernelOp, Program, shown
+from dagc.ir.program import Graph, Program, shown
 from dagc.passes.loops import repeated
 from dagc.report.display import SILENT, Display
 from dagc.report.stages import NOTHING_PRINTED, Printer
@@ -139,7 +139,7 @@ def left_out(plan: Plan) -> tuple[str, ...]:
 
     reason = why_no_driver(plan) if plan.target is Target.CUDA else ""
     notes: tuple[str, ...] = (f"driver.py: {reason}",) if reason else ()
-    placed = [op.name for op in plan.graph.ops if isinstance(op.op, KernelOp) and op.op.placed]
+    placed = [op.name for op in plan.graph.ops if op.placed]
     if placed and plan.capture:
         notes += (
             f"capture of op `{placed[0]}`: it may run on the host, as its device is chosen when the program runs",

@@ -28,9 +28,9 @@ from dagc.build.mpi import cores as compilers
 from dagc.build.mpi import require_mpi, takes_device_pointers
 from dagc.build.toolchain import TargetChoice, answer_of
 from dagc.ir.choice import Choice
-from dagc.ir.enums import ElementType, Transport
+from dagc.ir.enums import Transport
 from dagc.ir.plan import Plan, Target, open_tunables, program_hash, stays_fixed
-from dagc.ir.program import CollectiveOp, ExchangeOp, KernelOp, Program, Value, shown
+from dagc.ir.program import KernelOp, Program, Value, shown
 from dagc.ir.traversal import Traversal, traversal_text
 from dagc.lab.configurations import Configured, combinations, configurations, open_decisions
 from dagc.lab.live import LiveMachine, Loadable
@@ -191,7 +191,7 @@ def _automatic(program: Program, closed: Collection[str]) -> list[list[str]]:
 
 def program_has_messages(program: Program) -> bool:
     """Only these are staged."""
-    return any(isinstance(op, ExchangeOp | CollectiveOp) for op in program.ops)
+    return bool(program.comm_ops)
 
 
 def is_folded(configurations: Iterable[Configured]) -> bool:
@@ -248,7 +248,7 @@ def program_record(program: Program) -> Any:
         path=program.path,
         hash=program_hash(program),
         sources=tuple((path, source.text) for path, source in sorted(program.sources.items())),
-        params=tuple((p.name, p.value.value if isinstance(p.value, ElementType) else p.value) for p in program.params),
+        params=tuple(program.param_values.items()),
     )
 
 

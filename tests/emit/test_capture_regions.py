@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from dagc.emit import emit
-from dagc.emit.forms import SMALLEST, BeginCapture, EndCapture, PositionedStep, positions, rows, with_capture_regions
+from dagc.emit.forms import SMALLEST, BeginCapture, EndCapture, PositionedStep, rows, with_capture_regions
 from dagc.ir.plan import Target
 from dagc.ir.traversal import Issue, Stream, Traversal, parse_traversal
 from dagc.space import Space
@@ -84,7 +84,7 @@ def test_by_hand() -> None:
     # e2 is synchronised with after the region: recorded again on s0. Nothing more is issued on s1.
     end = steps.index(EndCapture(0))
     assert rows(traversal, capture=True)[end + 1 :] == [(1, 2, 0), (3, 2, -1), (0, 8, -1)]
-    assert positions(traversal, capture=True)[end + 1 :] == [None, 13, 14]
+    assert [placed.position for placed in with_capture_regions(traversal)][end + 1 :] == [None, 13, 14]
 
 
 def test_emitted_text(golden: Compare) -> None:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from dagc.ir.enums import Mode
 from dagc.ir.program import OpId, Region, Touch
+from dagc.ir.regions import Regions
 from dagc.ir.sym import Const
 from dagc.passes.edges import Edges, Hazards
 from dagc.passes.messages import LoweredMessages
-from dagc.passes.regions import Regions
 from tests.passes.text import program
 from tests.tiers import examples
 
@@ -34,7 +34,7 @@ PAIRS = st.lists(
 
 def plain(touches: tuple[Touch, ...], edges: Edges) -> set[tuple[int, int]]:
     """The definition. Adds the inferred edges; gives all pairs that conflict."""
-    found, regions = set(), Regions(NOTHING)
+    found, regions = set(), Regions.of(NOTHING)
     for j, b in enumerate(touches):
         for i in range(j - 1, -1, -1):
             a = touches[i]

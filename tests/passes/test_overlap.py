@@ -16,7 +16,8 @@ from dagc import api
 from dagc.base.errors import ProgramError, Severity
 from dagc.ir.enums import ElementType
 from dagc.ir.linear import Facts
-from dagc.ir.program import Region, Require, Scalar, facts
+from dagc.ir.program import Region, Require, Scalar
+from dagc.ir.regions import facts
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, evaluate, show
 from dagc.passes import graph_with_diagnostics
 from tests.passes.text import edges, graph, program

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from dagc.base.errors import UsageError
 from dagc.ir.program import Graph
 from dagc.ir.traversal import parse_traversal, traversal_text
-from dagc.space import Counter, Space, TooManyStates
+from dagc.space import Counter, Space, TooManyStates, like, orbits
 from dagc.space.moves import Moves
-from dagc.space.space import like, orbits
 from tests.graphs import halo, make_graph, spmv
 from tests.space.naive import all_traversals
 from tests.tiers import examples

@@ -1,13 +1,80 @@
-"""Which regions of one array may share elements, and which lie within others."""
+"""Regions of arrays: which ops name them, what holds for them on every rank, and which may share elements."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dagc.ir.linear import Linear
-from dagc.ir.program import Program, Region, facts, near
-from dagc.ir.sym import Const, Sym
+from dagc.ir.linear import Facts, Linear
+from dagc.ir.program import CollectiveOp, Communicator, CopyOp, KernelOp, Op, Program, Region, Require, Scalar
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free
+
+
+def facts(
+    scalars: Iterable[Scalar],
+    requires: Iterable[Require],
+    regions: Iterable[Region] = (),
+    comms: Iterable[Communicator] = (),
+) -> Facts:
+    """The conditions that hold on every rank of a running program (otherwise it exits before its first op): the
+    `requires`, the types of the scalars, how ranks of communicators are numbered, and that no slice of `regions` ends
+    before it starts.
+
+    Conditions on the hardware are excluded: not every program can check them.
+    """
+    scalars = tuple(scalars)
+    rank, ranks, zero = Var("rank"), Var("ranks"), Const(0)
+    known: list[Sym] = [Apply(Fn.GE, (rank, zero)), Apply(Fn.LT, (rank, ranks))]
+    known += [r.condition for r in requires if not any(name.startswith("hw.") for name in free(r.condition))]
+    known += [Apply(Fn.GE, (Var(s.name), zero)) for s in scalars if s.type.is_unsigned]
+    known += [fact for comm in comms for fact in comm.facts]
+    for region in dict.fromkeys(regions):
+        for _, start, stop in region.slices:
+            known += [Apply(Fn.GE, (start, zero)), Apply(Fn.LE, (start, stop))]
+    no_integers = [s.name for s in scalars if not s.type.is_integer]
+    return Facts(known, no_integers)
+
+
+def conditional_regions(op: Op) -> Iterator[tuple[Region, Sym | None]]:
+    """The regions that an op of the program names in its arguments or messages, with the condition under which the rank
+    uses each, None if it always does."""
+    if isinstance(op, KernelOp | CollectiveOp):
+        yield from ((a, op.when) for a in op.args if isinstance(a, Region))
+    elif isinstance(op, CopyOp):
+        yield from ((op.dst, op.when), (op.src, op.when))
+    else:
+        for message in op.messages:
+            yield from ((message.send, message.when), (message.recv, message.when))
+
+
+def certain_regions(program: Program) -> Iterator[Region]:
+    """The regions whose bounds every rank checks when the program starts."""
+    yield from (region for op in program.ops for region, when in conditional_regions(op) if when is None)
+
+
+def near(regions: Sequence[Region]) -> Iterator[tuple[int, int]]:
+    """Pairs of indices that need a comparison: all but constant slices that are apart."""
+    constant = [
+        (r.start.value, r.stop.value, k)
+        for k, r in enumerate(regions)
+        if isinstance(r.start, Const) and isinstance(r.stop, Const)
+    ]
+    constant.sort()
+    for n, (_, stop, place) in enumerate(constant):
+        for m in range(n + 1, len(constant)):
+            start, _, other = constant[m]
+            if start >= stop:  # type: ignore[operator]
+                break
+            yield place, other
+    fixed = [place for _, _, place in constant]
+    known = set(fixed)
+    others = [place for place in range(len(regions)) if place not in known]
+    for n, place in enumerate(others):
+        for other in (*others[n + 1 :], *fixed):
+            yield place, other
+
+
+# ---- comparisons ----
 
 LIMIT = 2_000_000  # pairs of constant slices to compare, for all arrays together
 _SYMBOLIC = 8  # cost of comparing two other slices, in constant pairs
@@ -30,11 +97,16 @@ class _Slice:
 class Regions:
     """Compares regions of one program."""
 
-    def __init__(self, program: Program, regions: Iterable[Region] = ()) -> None:
-        """`regions`: those that every rank checks when the program starts."""
-        self._facts = facts(program.scalars, program.requires, regions, program.comms)
+    def __init__(self, known: Facts) -> None:
+        """`known`: what holds on every rank."""
+        self._facts = known
         self._slices: dict[Region, _Slice] = {}
         self._cost = 0
+
+    @staticmethod
+    def of(program: Program) -> Regions:
+        """With what every rank checks when the program starts."""
+        return Regions(facts(program.scalars, program.requires, certain_regions(program), program.comms))
 
     def neighbours(self, regions: Iterable[Region]) -> dict[Region, list[Region]]:
         """For each region of one array, the regions that may share elements with it, itself included.
@@ -54,8 +126,8 @@ class Regions:
         return {slice_.region: overlaps for slice_, overlaps in zip(slices, overlapping, strict=True)}
 
     def overlap(self, a: Region, b: Region) -> bool:
-        """Whether two regions may share elements."""
-        return a == b or self._overlap(self._slice(a), self._slice(b))
+        """Whether two regions may share elements. Distinct parts are disjoint by declaration, slices if provably so."""
+        return a.array == b.array and self._overlap(self._slice(a), self._slice(b))
 
     def _overlap(self, a: _Slice, b: _Slice) -> bool:
         if a.region.part is not None and b.region.part is not None:
