@@ -131,6 +131,18 @@ def table(roots: Sequence[Node]) -> TreeTable:
     return TreeTable(begins, *map(tuple, columns))
 
 
+def tables(roots: Sequence[Node]) -> tuple[Any, Any]:
+    """The table as NumPy arrays, as the template `choice/walk.j2` is given them: the rows, and the roots."""
+    import numpy as np
+
+    found = table(roots)
+    fields = (("most", "f8"), ("index", "i4"), ("low", "i4"), ("high", "i4"))
+    rows = np.empty(len(found.index), np.dtype(list(fields), align=True))
+    for name, _ in fields:
+        rows[name] = getattr(found, name)
+    return rows, np.array(found.roots, np.int32)
+
+
 # ---- as a tuned file keeps them -------------------------------------------------------------
 
 Label = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]

@@ -173,13 +173,18 @@ class Selector:
         """The representation in a tuned file; `dagc.choice.methods.from_json` reads it."""
         raise NotImplementedError
 
-    def c_text(self, site: str, ranked: bool = False, votes: bool = False) -> str:
+    def tables(self) -> tuple[Any, ...]:
+        """NumPy arrays that are given to the code when Python asks it, in place of tables in its text: so selectors of
+        equal shape have the same text, which is compiled once. Their order is that of the template."""
+        return ()
+
+    def c_text(self, site: str, ranked: bool = False, asked: bool = False) -> str:
         """C99 (and C++): `static inline int dagc_select_SITE(const double* x, double* sure)`, with its helpers. `site`:
         its identifier. `ranked`: also `int dagc_preferred_SITE(const double* x, int* order)`, which returns the number
-        of choices and fills in `order`. `votes`: also `dagc_votes_SITE(x, votes)`, as `votes` returns them."""
+        of choices and fills in `order`. `asked`: for Python, with `dagc_votes_SITE(x, votes)`, and `tables` given."""
         from dagc.emit.render import render  # loads jinja2
 
-        view = {"site": site, "scales": self.scales, "ranked": ranked, "votes": votes}
+        view = {"site": site, "scales": self.scales, "ranked": ranked, "asked": asked}
         return render(f"choice/{self.method}.h.j2", **view, **self.view())
 
     # ---- asked in C ---------------------------------------------------------------------------
@@ -189,9 +194,15 @@ class Selector:
         """The library that has the selector, and its number there."""
         return _library_of([self]), 0
 
+    @cached_property
+    def _given(self) -> tuple[Any, tuple[Any, ...]]:
+        """Pointers to the `tables`, and these."""
+        tables = self.tables()
+        return (ctypes.c_void_p * len(tables))(*(table.ctypes.data for table in tables)), tables
+
     def _call(self, name: str, x: Sequence[float], out: Any) -> Any:
-        loaded, number = self._loaded
-        return getattr(loaded, f"dagc_{name}_{number}")((ctypes.c_double * len(x))(*x), out)
+        (loaded, number), (given, _) = self._loaded, self._given
+        return getattr(loaded, f"dagc_{name}_{number}")(given, (ctypes.c_double * len(x))(*x), out)
 
     def ask(self, x: Sequence[float]) -> Answer:
         """The choice for a vector of features, all of which are finite."""
@@ -242,7 +253,7 @@ def compile_together(selectors: Sequence[Selector]) -> None:
 def _library_of(selectors: Sequence[Selector]) -> ctypes.CDLL:
     from dagc.emit.render import render  # loads jinja2
 
-    texts = [selector.c_text(str(i), ranked=True, votes=True) for i, selector in enumerate(selectors)]
+    texts = [selector.c_text(str(i), ranked=True, asked=True) for i, selector in enumerate(selectors)]
     predicts = [selector.predicts for selector in selectors]
     return library(render("choice/asked.c.j2", head=c_head(), selectors=texts, predicts=predicts))
 

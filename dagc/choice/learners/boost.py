@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
 import msgspec
+import numpy as np
 
 from dagc.base.errors import counted
 from dagc.choice import nodes
@@ -54,6 +55,10 @@ class Boost(Selector):
             "table": nodes.table([root for roots in self.trees for root in roots]), "labels": self.labels,
             "starts": self.starts, "values": self.values, "begin": begin, "unit": _UNIT,
         }  # fmt: skip
+
+    def tables(self) -> tuple[Any, ...]:
+        """As `Selector.tables`."""
+        return (*nodes.tables([root for roots in self.trees for root in roots]), np.array(self.values, np.int64))
 
     def to_json(self) -> dict[str, Any]:
         """As `Selector.to_json`."""

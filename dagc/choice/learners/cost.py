@@ -16,6 +16,7 @@ from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import msgspec
+import numpy as np
 
 from dagc.base.errors import counted
 from dagc.choice import nodes, trends
@@ -86,6 +87,10 @@ class Cost(Selector):
             "alone": trends.MOST_START,
         }  # fmt: skip
 
+    def tables(self) -> tuple[Any, ...]:
+        """As `Selector.tables`."""
+        return (*nodes.tables(self.roots), np.array(self.leaves, np.int64))
+
     def to_json(self) -> dict[str, Any]:
         """As `Selector.to_json`."""
         return {
@@ -100,7 +105,6 @@ class Cost(Selector):
 def fit(examples: Examples, seed: int = 0) -> Cost:
     """The trend of each choice (`dagc.choice.trends`), and the tree for the residuals of the logarithms of the
     times."""
-    import numpy as np
 
     scales, x, features = examples.scales, examples.x, np.array(examples.rows, float)
     labels = tuple(sorted({label for at in examples.times for label, seconds in at.items() if seconds < math.inf}))
@@ -122,7 +126,6 @@ def fit(examples: Examples, seed: int = 0) -> Cost:
 
 def distilled(x: Any, forest: Any, seed: int) -> Any:
     """scikit-learn's regression tree, trained on the predictions of a forest at and between the training points."""
-    import numpy as np
     from sklearn.tree import DecisionTreeRegressor
 
     points = np.concatenate([x, between(x, min(DRAWN * len(x), MOST_DRAWN), seed)])
@@ -136,7 +139,6 @@ def between(x: Any, number: int, seed: int) -> Any:
     Mixing in logarithms keeps products of features consistent. The weights are uniform, then moved STRETCH times as far
     from equal weights, so that mixtures extend slightly beyond the points.
     """
-    import numpy as np
     from scipy.spatial import cKDTree
 
     draw = np.random.default_rng(seed)
@@ -153,7 +155,6 @@ def between(x: Any, number: int, seed: int) -> Any:
 def logarithms(times: Sequence[Mapping[int, float]], labels: Sequence[int]) -> Any:
     """Logarithms to base 2, a row for each point. A label that failed has PENALTY times the slowest. A label that a
     constraint excludes has the mean of the others at the point, plus its mean excess elsewhere."""
-    import numpy as np
 
     rows = []
     for at in times:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import msgspec
+import numpy as np
 
 from dagc.base.errors import counted
 from dagc.choice import nodes
@@ -49,6 +50,10 @@ class Forest(Selector):
         """As `Selector.view`."""
         table = nodes.table(self.roots)
         return {"table": table, "labels": self.labels, "gains": self.gains, "all": len(self.roots), "full": FULL}
+
+    def tables(self) -> tuple[Any, ...]:
+        """As `Selector.tables`."""
+        return (*nodes.tables(self.roots), np.array(self.gains, np.int32))
 
     def to_json(self) -> dict[str, Any]:
         """As `Selector.to_json`."""
