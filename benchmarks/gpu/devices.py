@@ -45,8 +45,8 @@ from benchmarks.tune.variants import NOISE, Table, read_table, tuned_tables
 from dagc.recipes import tune as recipes
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import Tuned, load_tuned
+from dagc.study.cases import Sampling
 from dagc.study.judge import Figures, judge
-from dagc.study.sampling import Sampling
 from dagc.study.train import trained
 
 ROOT = Path(__file__).resolve().parents[2]

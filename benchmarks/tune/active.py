@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.tune.variants import NOISE, Table, read_table, tuned_tables
+from dagc.study.cases import Sampling
 from dagc.study.judge import Figures, judge
-from dagc.study.sampling import Sampling, guide, uncertain
+from dagc.study.sampling import guide, uncertain
 from dagc.study.train import trained
 
 STRATEGIES = ("active", "bvsb", "random")

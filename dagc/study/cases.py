@@ -34,6 +34,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,6 @@ from dagc.ir.program import Param, Program, Spread
 from dagc.ir.sym import Number, evaluate, show
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import ProgramText
-from dagc.study.sampling import Sampling
 
 Value = int | float | str
 
@@ -435,7 +435,7 @@ def samples_of(options: TuneOptions) -> int | None:
 
 
 def cases_asked(text: ProgramText, program: Program, options: TuneOptions, test: bool = False) -> tuple[Case, ...]:
-    """`points_of` the sizes and inputs of the options, or so many `samples`, others where they are to `test`. Raises
+    """`cases_of` the sizes and inputs of the options, or so many `samples`, others where they are to `test`. Raises
     UsageError."""
     samples = options.samples if test else samples_of(options)
     if samples is None:
@@ -480,3 +480,18 @@ def check_case(program: Program, cases: Sequence[Case], text: str) -> Case:
     if any(case.is_input for case in cases):
         return min(cases, key=lambda case: bytes_of(case, program))
     return min(cases, key=volume)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Parameters of Algorithm 1: `initial` inputs at random, then batches of `batch` whose margin is below `margin`."""
+
+    initial: int
+    batch: int
+    margin: float = 0.5
+
+    @classmethod
+    def of(cls, samples: int, initial: int | None, batch: int | None, margin: float) -> Sampling:
+        """The defaults for `samples` inputs: a fifth of them first, but at least 20, then batches of a twentieth."""
+        first = min(samples, initial if initial is not None else max(20, samples // 5))
+        return cls(first, batch if batch is not None else max(1, samples // 20), margin)

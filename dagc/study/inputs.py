@@ -24,7 +24,6 @@ from dagc.base.sample import Sample
 from dagc.build.mpi import cores
 from dagc.choice.feature import offered, values_of
 from dagc.choice.legal import op_of
-from dagc.choice.selector import FEWEST
 from dagc.choice.types import Case, Cell
 from dagc.ir.choice import Choice
 from dagc.ir.plan import selects_device
@@ -34,23 +33,21 @@ from dagc.measure.service import Service, WorkerLink
 from dagc.setup.arrays import elements
 from dagc.setup.prefetch import AHEAD, Job, Prefetch
 from dagc.study.build import build_what_compiles, computed_of
-from dagc.study.cases import bytes_of, draws_of
+from dagc.study.cases import bytes_of
 from dagc.study.choosers import Asked, features_of
 from dagc.study.files import Known, asked_sites, conditions, flush_of, known_before, minimise, open_records
 from dagc.study.measure import Hangs, Measuring, Recording, Wanted, features_at
 from dagc.study.prepare import AtCase, Prepared, fitting, read_case
 from dagc.study.results import OTHER, choosable, failures_before, paid
-from dagc.study.sampling import Sampling, guide, next_input, uncertain
 from dagc.study.task import TuningTask
-from dagc.study.train import Times, TrainingTable, tabulated, trained_each
+from dagc.study.train import TrainingTable, tabulated
 
 if TYPE_CHECKING:
     from dagc.ir.program import Program
     from dagc.ir.sym import Number
-    from dagc.stages.options import CaseOptions, Progress, TuneOptions
+    from dagc.stages.options import Progress, TuneOptions
     from dagc.store.records import Records
     from dagc.store.tuned import InputFacts
-    from dagc.study.cases import Draws
 
 
 ROUNDS = 3  # most series of launches of an answer
@@ -201,6 +198,11 @@ class Visits(Recording):
         """The values at a visited case from which a chooser computes its features."""
         raise NotImplementedError
 
+    @property
+    def number_of_answers(self) -> int:
+        """Of all sites together, at one case."""
+        return sum(map(len, self.answers.values()))
+
     def choosable(self) -> Mapping[str, Sequence[Choice]]:
         """The answers that a chooser may return, as far as is known."""
         raise NotImplementedError
@@ -332,6 +334,10 @@ class Visits(Recording):
         if label or not self.prefetch.roomy:
             self._drop(case)
         return not failure
+
+    def measure(self, case: Case) -> Sample:
+        """As `visit`, of a proposal of what is labelled next."""
+        return Sample() if self.visit(case) else Sample(failure="not labelled")
 
     def _read(self, case: Case, test: bool = False, wait: float | None = None) -> None:
         """Load the arrays of an input, and note its features. `wait`: for its set-up, seconds at most. Raises
@@ -631,160 +637,3 @@ def to_visit(task: TuningTask) -> list[Case]:
     """`order_of`, without an input of the checks that is not one of the task."""
     order = order_of(task)
     return order[len(order) - len(task.cases) :]
-
-
-# ---- which inputs are labelled ---------------------------------------------------------------------
-
-
-KNOWING = 0.5  # of the time limit that the features of all inputs may take in incremental tuning
-ITERATIONS = 25  # labelled inputs of incremental tuning: Nitro (Muralidharan et al. 2014, section III-B)
-
-
-def drawn_less(task: TuningTask, options: CaseOptions) -> list[str]:
-    """A note if fewer inputs were drawn than requested."""
-    count = len(task.cases)
-    if options.samples is not None and count < options.samples:
-        return [f"--samples {options.samples}: there are only {counted(count, 'different input')} to draw"]
-    named = {n for p in task.cases for n, _ in p.params}
-    spread = [p for p in task.program.params if p.spread is not None and p.name not in {*named, *task.text.defines}]
-    if options.samples is None and spread:
-        what = ", ".join(f"{p.name} over {p.spread.text}" for p in spread if p.spread is not None)
-        return [f"{what}: not drawn from; draw inputs with --samples"]
-    return []
-
-
-def label_all(inputs: Visits) -> list[str]:
-    """Label every input, while time and budget last."""
-    cases = to_visit(inputs.task)
-    inputs.total = len(cases) * sum(map(len, inputs.answers.values()))
-    for number, case in enumerate(cases):
-        if inputs.over:
-            return [f"stopped by --time or --budget: {counted(len(cases) - number, 'input')} left; use --resume"]
-        inputs.visit(case)
-    return []
-
-
-def label(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
-    """Measure the training inputs; returns notes."""
-    if options.incremental:
-        return label_incrementally(inputs, asked, options)
-    if options.active:
-        return label_actively(inputs, options)
-    return [*drawn_less(inputs.task, options), *label_all(inputs)]
-
-
-def label_actively(inputs: Visits, options: TuneOptions) -> list[str]:
-    """Label inputs by Algorithm 1 of MLCD: those of the task, which were drawn at random, then batches of candidates
-    for which the guide is unsure, until there are `options.samples` or no such candidate is found.
-
-    The guide uses the drawn values, so a candidate needs no set-up. Inputs that are already labelled in the file count.
-    An input that the set-up refuses is not a sample.
-    """
-    assert options.samples is not None
-    draws = draws_of(inputs.task.text, inputs.task.program, options)
-    sampling = Sampling.of(options.samples, options.initial, options.batch, options.margin)
-    earlier = _labelled(inputs)
-    label_all(inputs)
-    tried = {*inputs.task.cases, *inputs.known.inputs, *inputs.refused}
-    labelled = _labelled(inputs)
-    begun = [f"{len(earlier)} of the file"] if earlier else []
-    begun += [f"{len(labelled) - len(earlier)} at random"] if len(labelled) > len(earlier) else []
-    looked, batches, why = 0, 0, ""
-    while len(labelled) < options.samples and not why:
-        draws.drop(tried)
-        seen = [draws.vector(p) for p in labelled]
-        guides = [guide(seen, times, options.seed + batches) for times in _choosable_times(inputs, labelled)]
-        size = min(sampling.batch, options.samples - len(labelled))
-        batch = uncertain(guides, draws.candidates, draws.vector, size, sampling.margin)
-        looked, batches = looked + batch.looked, batches + bool(batch.inputs)
-        inputs.total = inputs.done + len(batch.inputs) * sum(map(len, inputs.answers.values()))
-        inputs.expect(batch.inputs)
-        labelled += [p for p in batch.inputs if not inputs.over and inputs.visit(p)]
-        tried.update(batch.inputs)
-        if inputs.over:
-            why = "stopped by --time or --budget; use --resume"
-        elif not batch.inputs:
-            why = _exhausted(draws, batch.looked, sampling.margin)
-        elif inputs.refused.issuperset(batch.inputs):
-            why = "stopped: no input of the last batch could be measured"
-    inputs.take(replace(inputs.task, cases=tuple(labelled)))
-    then = f"then {counted(batches, 'batch', 'batches')} from {counted(looked, 'candidate')}"
-    summary = f"active: {counted(len(labelled), 'sample')}: {', '.join([*begun, then])}"
-    return [f"{summary}; {why}" if why else summary]
-
-
-def _choosable_times(inputs: Visits, cases: Sequence[Case]) -> list[list[Times]]:
-    """For each op: the times of its answers at some inputs, except answers that are never chosen."""
-    out = []
-    for op, fit in inputs.choosable().items():
-        kept = {n for n, s in enumerate(inputs.answers[op]) if s in fit}
-        out.append(inputs.table(op, (), cases).among(kept).times)
-    return out
-
-
-def _labelled(inputs: Visits) -> list[Case]:
-    """Training inputs at which every answer was tried, in the order in which they were measured."""
-    known = [p for p, facts in inputs.known.inputs.items() if not facts.test and p not in inputs.refused]
-    return [p for p in known if inputs.complete(p)]
-
-
-def _exhausted(draws: Draws, looked: int, margin: float) -> str:
-    if draws.spent and not looked:
-        return "stopped: every input that can be drawn is labelled"
-    return f"stopped: none of {counted(looked, 'candidate')} has a margin below {margin:g}"
-
-
-def label_incrementally(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
-    """Compute the features of all inputs first; then label one after the other, always the most informative, until
-    there are enough."""
-    cases = []
-    for case in to_visit(inputs.task):
-        if inputs.past(KNOWING):
-            break
-        cases += [case] if inputs.visit(case, label=False) else []
-    most = options.iterations or (len(cases) if options.accuracy is not None else ITERATIONS)
-    inputs.total = min(most, len(cases)) * sum(map(len, inputs.answers.values()))
-    labelled = {p for p in cases if inputs.complete(p)}
-    ops, tried, reached = list(inputs.answers), 0, math.nan
-    while len(labelled) < most and tried < len(cases) and not inputs.over:
-        op = ops[tried % len(ops)]
-        table = inputs.table(op, inputs.names(asked, op, cases), cases).with_noise(0.0)
-        known = [i for i, case in enumerate(cases) if case in labelled]
-        chosen = next_input(table, known, asked[op].method, options.seed, options.next)
-        tried += 1
-        if chosen is None:
-            break
-        if inputs.visit(cases[chosen]):
-            labelled.add(cases[chosen])
-        else:
-            cases.pop(chosen)
-        if options.accuracy is not None and len(labelled) > max(FEWEST, *map(len, inputs.answers.values())):
-            reached = _accuracy(inputs, asked, options, labelled)
-            if reached >= options.accuracy:
-                break
-    inputs.take(replace(inputs.task, cases=tuple(p for p in inputs.task.cases if p in labelled)))
-    note = f"incremental: {counted(len(labelled), 'input')} labelled of {len(cases)}, chosen by {options.next}"
-    return [note + ("" if math.isnan(reached) else f"; accuracy {reached:.1%}")]
-
-
-def _accuracy(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions, labelled: set[Case]) -> float:
-    """The least accuracy of all ops: at the test inputs of the file if it has any, else by leave-one-out."""
-    from dagc.study.judge import judged_at  # only with --accuracy
-
-    tests = sorted(inputs.tests)
-    out = []
-    for op in inputs.answers:
-        names = inputs.names(asked, op, labelled)
-        known, asked_at = (inputs.table(op, names, cases) for cases in (sorted(labelled), tests or sorted(labelled)))
-        known, count = known.with_noise(0.0), len(asked_at.rows)
-        taught = [known] if tests else [known.without([number]) for number in range(count)]
-        learned = trained_each(taught, asked[op].method, options.seed)
-        chosen: list[Sequence[int] | int] = []
-        for row, selector in zip(asked_at.rows, learned * count if tests else learned, strict=True):
-            finite = all(map(math.isfinite, row.features))
-            chosen.append(selector.order(row.features) if selector is not None and finite else 0)
-        out.append(judged_at(asked_at, chosen).all.accuracy)
-    return min((a for a in out if not math.isnan(a)), default=math.nan)
-
-
-# ---- the tuned file --------------------------------------------------------------------------------

@@ -40,12 +40,12 @@ from dagc.study.inputs import (
     Visits,
     begun,
     elements_of,
-    label,
     processes,
     to_visit,
 )
 from dagc.study.measure import CellStore, WatchedMachine, in_words, timed_again
 from dagc.study.results import KernelResult, Tuning, minimised
+from dagc.study.sampling import label
 from dagc.study.task import TuningTask, legal_plans, plan_values, program_task, selected
 from dagc.study.train import EXHAUSTIVE, Learned, TrainingTable, left_out, tabulated, train_few
 

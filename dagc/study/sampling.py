@@ -1,4 +1,4 @@
-"""Active learning: which input to measure next, so that a selector trained on few labelled inputs chooses well.
+"""Which inputs a run measures: all, or few (active learning), so that a selector trained on these chooses well.
 
 Measuring all answers at an input labels it. Of inputs that are drawn, `uncertain` takes the next batch: Algorithm 1 of
 MLCD, uncertainty sampling guided by a random forest. Of listed inputs, whose features are all known, `next_input` names
@@ -17,12 +17,22 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
+from dagc.base.errors import counted
+from dagc.base.sample import Sample
 from dagc.choice.selector import FEWEST, Selector, coordinates, scales_of
-from dagc.study.train import Times, TrainingTable, observed_labels, shares_of, trained
+from dagc.choice.types import Case
+from dagc.lab.engine import drive
+from dagc.stages.options import CaseOptions, TuneOptions
+from dagc.study.cases import Draws, Sampling, draws_of
+from dagc.study.choosers import Asked
+from dagc.study.inputs import Visits, to_visit
+from dagc.study.judge import judged_at
+from dagc.study.task import TuningTask
+from dagc.study.train import Times, TrainingTable, observed_labels, shares_of, trained, trained_each
 
 Strategy = Literal["bvsb", "cost", "random"]
 Vectors = Sequence[Sequence[float]]
@@ -33,21 +43,6 @@ K = TypeVar("K", bound=Hashable)  # an input
 GUIDE_TREES = 100  # trees of the guide
 PATIENCE = 200  # candidates tried for each input of a batch before a smaller batch is accepted
 _AT_ONCE = 256  # candidates whose margins are computed together
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """Parameters of Algorithm 1: `initial` inputs at random, then batches of `batch` whose margin is below `margin`."""
-
-    initial: int
-    batch: int
-    margin: float = 0.5
-
-    @classmethod
-    def of(cls, samples: int, initial: int | None, batch: int | None, margin: float) -> Sampling:
-        """The defaults for `samples` inputs: a fifth of them first, but at least 20, then batches of a twentieth."""
-        first = min(samples, initial if initial is not None else max(20, samples // 5))
-        return cls(first, batch if batch is not None else max(1, samples // 20), margin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,3 +207,194 @@ def _losses(
     taken = [answers.index(selector.choose(vectors[i])) for i in pool]
     lost = (predicted.max(axis=2) - predicted[:, np.arange(len(pool)), taken]).mean(axis=0)
     return {i: -float(v) for i, v in zip(pool, lost, strict=True)}
+
+
+# ---- strategies: which inputs of a run are labelled ----
+
+
+KNOWING = 0.5  # of the time limit that the features of all inputs may take in incremental tuning
+ITERATIONS = 25  # labelled inputs of incremental tuning: Nitro (Muralidharan et al. 2014, section III-B)
+
+
+def label(visits: Visits, asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
+    """Measure the training inputs, while time and budget last; returns notes. The task of the visits then has the
+    labelled inputs."""
+    kind = Incrementally if options.incremental else Actively if options.active else Everything
+    strategy: Everything | Actively | Incrementally = kind(visits, asked, options)
+    drive(strategy, visits.measure, lambda: visits.over)
+    return strategy.notes()
+
+
+class Everything:
+    """Every input of the task, that of the checks first, the others in random order."""
+
+    def __init__(self, visits: Visits, asked: Mapping[str, Asked], options: CaseOptions) -> None:
+        self._left, self._notes = to_visit(visits.task), drawn_less(visits.task, options)
+        visits.total = len(self._left) * visits.number_of_answers
+
+    def propose(self) -> Case | None:
+        return self._left[0] if self._left else None
+
+    def observe(self, case: Case, sample: Sample) -> None:
+        self._left.remove(case)
+
+    def notes(self) -> list[str]:
+        left = len(self._left)
+        stopped = [f"stopped by --time or --budget: {counted(left, 'input')} left; use --resume"] if left else []
+        return [*self._notes, *stopped]
+
+
+class Actively:
+    """Algorithm 1 of MLCD: the inputs of the task, which were drawn at random, then batches of candidates for which the
+    guide is unsure, until there are `options.samples` or no such candidate is found.
+
+    The guide uses the drawn values, so a candidate needs no set-up. Inputs that are already labelled in the file count.
+    An input that the set-up refuses is not a sample.
+    """
+
+    def __init__(self, visits: Visits, asked: Mapping[str, Asked], options: TuneOptions) -> None:
+        self._visits, self._options, self._samples = visits, options, options.samples or 0
+        self._earlier, self._at_random = labelled(visits), 0
+        self._labelled: list[Case] = []
+        self._looked = self._batches = 0
+        self._why = ""
+        self._order = self._in_order()
+
+    def propose(self) -> Case | None:
+        return next(self._order, None)
+
+    def observe(self, case: Case, sample: Sample) -> None:
+        self._labelled += [] if sample.failure else [case]
+
+    def _in_order(self) -> Iterator[Case]:
+        visits, options = self._visits, self._options
+        draws = draws_of(visits.task.text, visits.task.program, options)
+        sampling = Sampling.of(self._samples, options.initial, options.batch, options.margin)
+        first = to_visit(visits.task)
+        visits.total = len(first) * visits.number_of_answers
+        yield from first
+        self._labelled = labelled(visits)
+        self._at_random = len(self._labelled) - len(self._earlier)
+        draws.drop({*visits.task.cases, *visits.known.inputs, *visits.refused})
+        while len(self._labelled) < self._samples and not self._why:
+            seen = [draws.vector(p) for p in self._labelled]
+            every = _choosable_times(visits, self._labelled)
+            guides = [guide(seen, times, options.seed + self._batches) for times in every]
+            size = min(sampling.batch, self._samples - len(self._labelled))
+            batch = uncertain(guides, draws.candidates, draws.vector, size, sampling.margin)
+            self._looked, self._batches = self._looked + batch.looked, self._batches + bool(batch.inputs)
+            visits.total = visits.done + len(batch.inputs) * visits.number_of_answers
+            visits.expect(batch.inputs)
+            yield from batch.inputs
+            draws.drop(batch.inputs)
+            if not batch.inputs:
+                self._why = _exhausted(draws, batch.looked, sampling.margin)
+            elif visits.refused.issuperset(batch.inputs):
+                self._why = "stopped: no input of the last batch could be measured"
+
+    def notes(self) -> list[str]:
+        if self._visits.over and len(self._labelled) < self._samples:
+            self._why = "stopped by --time or --budget; use --resume"
+        self._visits.take(replace(self._visits.task, cases=tuple(self._labelled)))
+        begun = [f"{len(self._earlier)} of the file"] if self._earlier else []
+        begun += [f"{self._at_random} at random"] if self._at_random else []
+        then = f"then {counted(self._batches, 'batch', 'batches')} from {counted(self._looked, 'candidate')}"
+        summary = f"active: {counted(len(self._labelled), 'sample')}: {', '.join([*begun, then])}"
+        return [f"{summary}; {self._why}" if self._why else summary]
+
+
+def labelled(visits: Visits) -> list[Case]:
+    """Training inputs at which every answer was tried, in the order in which they were measured."""
+    known = [p for p, facts in visits.known.inputs.items() if not facts.test and p not in visits.refused]
+    return [p for p in known if visits.complete(p)]
+
+
+def _choosable_times(visits: Visits, cases: Sequence[Case]) -> list[list[Times]]:
+    """For each op: the times of its answers at some inputs, except answers that are never chosen."""
+    out = []
+    for op, fit in visits.choosable().items():
+        kept = {n for n, s in enumerate(visits.answers[op]) if s in fit}
+        out.append(visits.table(op, (), cases).among(kept).times)
+    return out
+
+
+def _exhausted(draws: Draws, looked: int, margin: float) -> str:
+    if draws.spent and not looked:
+        return "stopped: every input that can be drawn is labelled"
+    return f"stopped: none of {counted(looked, 'candidate')} has a margin below {margin:g}"
+
+
+class Incrementally:
+    """The features of all inputs are computed first; then one after the other is labelled, always the most informative,
+    until there are enough."""
+
+    def __init__(self, visits: Visits, asked: Mapping[str, Asked], options: TuneOptions) -> None:
+        self._visits, self._asked, self._options = visits, asked, options
+        self._cases = []
+        for case in to_visit(visits.task):
+            if visits.past(KNOWING):
+                break
+            self._cases += [case] if visits.visit(case, label=False) else []
+        self._most = options.iterations or (len(self._cases) if options.accuracy is not None else ITERATIONS)
+        visits.total = min(self._most, len(self._cases)) * visits.number_of_answers
+        self._labelled = {p for p in self._cases if visits.complete(p)}
+        self._tried, self._reached = 0, math.nan
+
+    def propose(self) -> Case | None:
+        visits, cases, goal = self._visits, self._cases, self._options.accuracy
+        enough = len(self._labelled) >= self._most or (goal is not None and self._reached >= goal)
+        if enough or self._tried >= len(cases):
+            return None
+        op = list(visits.answers)[self._tried % len(visits.answers)]
+        table = visits.table(op, visits.names(self._asked, op, cases), cases).with_noise(0.0)
+        known = [i for i, case in enumerate(cases) if case in self._labelled]
+        chosen = next_input(table, known, self._asked[op].method, self._options.seed, self._options.next)
+        self._tried += 1
+        return None if chosen is None else cases[chosen]
+
+    def observe(self, case: Case, sample: Sample) -> None:
+        if sample.failure:
+            self._cases.remove(case)
+        else:
+            self._labelled.add(case)
+        answers = map(len, self._visits.answers.values())
+        if self._options.accuracy is not None and len(self._labelled) > max(FEWEST, *answers):
+            self._reached = _accuracy(self._visits, self._asked, self._options, self._labelled)
+
+    def notes(self) -> list[str]:
+        visits, options = self._visits, self._options
+        visits.take(replace(visits.task, cases=tuple(p for p in visits.task.cases if p in self._labelled)))
+        chosen = f"{counted(len(self._labelled), 'input')} labelled of {len(self._cases)}, chosen by {options.next}"
+        return [f"incremental: {chosen}" + ("" if math.isnan(self._reached) else f"; accuracy {self._reached:.1%}")]
+
+
+def _accuracy(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions, labelled: set[Case]) -> float:
+    """The least accuracy of all ops: at the test inputs of the file if it has any, else by leave-one-out."""
+
+    tests = sorted(inputs.tests)
+    out = []
+    for op in inputs.answers:
+        names = inputs.names(asked, op, labelled)
+        known, asked_at = (inputs.table(op, names, cases) for cases in (sorted(labelled), tests or sorted(labelled)))
+        known, count = known.with_noise(0.0), len(asked_at.rows)
+        taught = [known] if tests else [known.without([number]) for number in range(count)]
+        learned = trained_each(taught, asked[op].method, options.seed)
+        chosen: list[Sequence[int] | int] = []
+        for row, selector in zip(asked_at.rows, learned * count if tests else learned, strict=True):
+            finite = all(map(math.isfinite, row.features))
+            chosen.append(selector.order(row.features) if selector is not None and finite else 0)
+        out.append(judged_at(asked_at, chosen).all.accuracy)
+    return min((a for a in out if not math.isnan(a)), default=math.nan)
+
+
+def drawn_less(task: TuningTask, options: CaseOptions) -> list[str]:
+    """A note if fewer inputs were drawn than requested."""
+    count = len(task.cases)
+    if options.samples is not None and count < options.samples:
+        return [f"--samples {options.samples}: there are only {counted(count, 'different input')} to draw"]
+    named = {n for p in task.cases for n, _ in p.params}
+    spread = [p for p in task.program.params if p.spread is not None and p.name not in {*named, *task.text.defines}]
+    if options.samples is None and spread:
+        what = ", ".join(f"{p.name} over {p.spread.text}" for p in spread if p.spread is not None)
+        return [f"{what}: not drawn from; draw inputs with --samples"]
+    return []

@@ -34,7 +34,6 @@ from dagc.study.gpu import NOT_COUNTED, hardware_at_hand, require_runs
 from dagc.study.inputs import (
     MANY,
     Inputs,
-    label,
     opened,
     order_of,
 )
@@ -42,6 +41,7 @@ from dagc.study.move import borrowed
 from dagc.study.placed import transfers_here
 from dagc.study.prepare import Prepared
 from dagc.study.results import Measurements, Tuning, choosable, doubtful
+from dagc.study.sampling import label
 from dagc.study.task import TuningTask, another_program
 from dagc.study.train import select_features
 

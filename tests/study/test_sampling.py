@@ -19,15 +19,8 @@ from dagc.choice.learners.tree import TreeSelector
 from dagc.choice.methods import FULL
 from dagc.choice.nodes import Split
 from dagc.choice.selector import Answer, Scale
-from dagc.study.sampling import (
-    PATIENCE,
-    InputBatch,
-    Sampling,
-    Strategy,
-    guide,
-    next_input,
-    uncertain,
-)
+from dagc.study.cases import Sampling
+from dagc.study.sampling import PATIENCE, InputBatch, Strategy, guide, next_input, uncertain
 from dagc.study.train import TrainingTable, trained
 
 NAMES = ["n", "share"]
