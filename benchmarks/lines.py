@@ -33,7 +33,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
         "cuda/state.py", "cuda/races.py", "lang/code.py",
     ),
     "advice for all open values": ("passes/cases.py",),
-    "performance models as rational programs": ("perf/*", "choice/terms.py", "choice/models.py", "choice/collect.py"),
+    "performance models as rational programs": ("perf/*", "choice/terms.py", "choice/models.py"),
     "selectors: learners and their C": ("choice/learners/*", "choice/nodes.py", "choice/trends.py"),
     "fewer labels (`--active`, `--incremental`)": ("study/sampling.py",),
     "devices: ops placed together": ("choice/placement.py", "study/placed.py"),

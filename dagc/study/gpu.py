@@ -2,43 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.errors import MissingTool, RunFailed, UsageError
+from dagc.base.children import Workers
+from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError
 from dagc.build import toolchain
 from dagc.build.ranks import joined
 from dagc.build.toolchain import find_nvcc
-from dagc.choice.legal import block_of, op_of
+from dagc.choice.legal import block_of, op_of, unit_in
+from dagc.choice.types import Case, Unit
+from dagc.ir.choice import Choice
 from dagc.ir.plan import Target
+from dagc.ir.sym import Number
+from dagc.lab.launches import Launches, Timing
 from dagc.measure.machine import probe
-from dagc.measure.profile import METRICS
+from dagc.measure.profile import METRICS, profiled
+from dagc.measure.service import Service, WorkerLink
 from dagc.perf.hardware import Hardware, load_hardware
-from dagc.study.measure import CounterSample, collect
+from dagc.study.measure import Wanted, decisions, sized_program
+from dagc.study.prepare import AtCase, Prepared, at_case
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from dagc.perf.fit import Fitted
-    from dagc.study.prepare import Prepared
     from dagc.study.task import TuningTask
 
+WARP = 32
 SIZES, SETTINGS = 9, 8  # counted for each program, and for each kernel at each of its sizes
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """`fits`: op -> count -> function; `samples`: op -> counts, as stored in the tuned file; `text`: a summary, "" if
-    nothing was counted."""
-
-    fits: Mapping[str, Mapping[str, Fitted]] = field(default_factory=dict)
-    samples: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
-    text: str = ""
-    notes: tuple[str, ...] = ()
-
-
-NOT_COUNTED = Counted()
-NOTHING_RAN = Counted(notes=("no hardware counters where nothing is launched: counts are read from the kernel's text",))
 
 
 def is_here(task: TuningTask) -> bool:
@@ -70,6 +67,52 @@ def hardware_at_hand(task: TuningTask, gpu: str | None) -> tuple[Hardware, list[
         return load_hardware(str(probe(here[0]))), []
     except (MissingTool, RunFailed, OSError) as error:
         return load_hardware(task.chosen.arch), [f"the GPU's speed is taken from a descriptor: {error}"]
+
+
+def can_run(task: TuningTask) -> bool:
+    if task.ranks > 1 and joined() is not None:
+        return False  # one of several ranks cannot start others
+    return task.chosen.target is Target.HOST or (is_here(task) and find_nvcc() is not None)
+
+
+def unmeasured(task: TuningTask, hardware: Hardware) -> list[str]:
+    """A note that everything is ranked by the model of a GPU that is not here, and how to measure on this machine."""
+    if can_run(task) or toolchain.gpus():
+        return []
+    how = "--target host measures on the CPU, whose times do not apply to a GPU"
+    return [f"no GPU was found: settings are ranked by the model of {hardware.name} (--gpu), none was measured; {how}"]
+
+
+def require_runs(task: TuningTask, what: str) -> None:
+    """Raises UsageError if nothing can run here. `what` is measured."""
+    if not can_run(task):
+        raise UsageError(
+            f"{what} are measured, and nothing can run here: {task.chosen.reason}",
+            "use --target host, or run it on a machine with a GPU",
+        )
+
+
+# ---- hardware counters ----------------------------------------------------------------------------
+#
+# Counters are read at sizes and settings that are drawn (KLARAPTOR's step 1, data collection). Sizes form a Latin
+# hypercube over the ranges of the requested sizes, in logarithms, so that most are not powers of two; no product of
+# sizes exceeds the largest requested one. Different settings are drawn at each size. All numbers of lanes of a warp
+# along x are equally frequent, since memory instructions depend mostly on that.
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """`fits`: op -> count -> function; `samples`: op -> counts, as stored in the tuned file; `text`: a summary, "" if
+    nothing was counted."""
+
+    fits: Mapping[str, Mapping[str, Fitted]] = field(default_factory=dict)
+    samples: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+    text: str = ""
+    notes: tuple[str, ...] = ()
+
+
+NOT_COUNTED = Counted()
+NOTHING_RAN = Counted(notes=("no hardware counters where nothing is launched: counts are read from the kernel's text",))
 
 
 def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) -> Counted:
@@ -132,24 +175,132 @@ def _words(launches: int, fits: Mapping[str, Mapping[str, Fitted]]) -> str:
     return f"counters of {launches} launches, fitted; error at held-out points: {error}"
 
 
-def can_run(task: TuningTask) -> bool:
-    if task.ranks > 1 and joined() is not None:
-        return False  # one of several ranks cannot start others
-    return task.chosen.target is Target.HOST or (is_here(task) and find_nvcc() is not None)
+@dataclass(frozen=True, slots=True)
+class CounterSample:
+    """The counts of ncu for one launch; `scalars` are the per-rank values that determine the kernel's sizes."""
+
+    op: str
+    case: Case
+    settings: Choice
+    scalars: dict[str, Number]
+    counts: dict[str, float]
+    failure: str = ""
 
 
-def unmeasured(task: TuningTask, hardware: Hardware) -> list[str]:
-    """A note that everything is ranked by the model of a GPU that is not here, and how to measure on this machine."""
-    if can_run(task) or toolchain.gpus():
-        return []
-    how = "--target host measures on the CPU, whose times do not apply to a GPU"
-    return [f"no GPU was found: settings are ranked by the model of {hardware.name} (--gpu), none was measured; {how}"]
+def sample_plan(
+    task: TuningTask, ops: Sequence[str], sizes: int, per_size: int
+) -> tuple[tuple[Case, ...], list[Wanted]]:
+    """The sizes at which counters are read, and the legal settings at each."""
+    cases = sizes_to_count(task.cases, task.seed, sizes)
+    draw = random.Random(f"{task.seed} count")
+    wanted = [
+        Wanted(u.op, p, settings_to_count(u, task.settings[u.op], draw, per_size))
+        for p in cases
+        for u in task.units
+        if u.op in ops
+    ]
+    return cases, wanted
 
 
-def require_runs(task: TuningTask, what: str) -> None:
-    """Raises UsageError if nothing can run here. `what` is measured."""
-    if not can_run(task):
-        raise UsageError(
-            f"{what} are measured, and nothing can run here: {task.chosen.reason}",
-            "use --target host, or run it on a machine with a GPU",
-        )
+def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_size: int) -> Iterator[CounterSample]:
+    """Count launches of the ops at sample cases. A size that the program refuses is skipped, with a note.
+
+    Raises MissingTool if counters cannot be read.
+    """
+    task = ready.task
+    cases, wanted = sample_plan(task, ops, sizes, per_size)
+
+    def written(case: Case) -> tuple[Case, AtCase | str]:
+        try:
+            return case, at_case(task, case, folder)
+        except DagcError as error:
+            return case, str(error)
+
+    at: dict[Case, AtCase] = {}
+    with Workers(4) as pool:
+        for case, sample in pool.map(written, cases):
+            if isinstance(sample, str):
+                ready.notes.append(f"no counters at {case.text}: {' '.join(sample.split())}")
+            else:
+                at[case] = sample
+    here = Prepared(replace(task, cases=tuple(at)), ready.library, at)
+    yield from _counted(here, [w for w in wanted if w.case in at])
+
+
+def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[CounterSample]:
+    """All counts, available only at the end: the profiler writes when the profiled process has ended."""
+    task = ready.task
+    units = {u.op: u for u in task.units}
+    base = [pair for u in task.units for pair in decisions(task.graph, u, u.default)]
+    keys: list[Wanted] = []
+    failures: list[str] = []
+    with profiled() as profiler:
+        with Service(WorkerLink(1, profiler.command)) as service:
+            for case in ready.at:
+                program = sized_program(ready, case)
+                for item in (w for w in wanted if w.case == case):
+                    unit = units[item.op]
+                    launches = Launches(
+                        service, program, unit_in(task.graph_at(case), unit).index, base,
+                        partial(decisions, task.graph, unit), timing=Timing(), tolerance=(0.0, 0.0),
+                    )  # fmt: skip
+                    for settings in item.settings:
+                        if settings in ready.at[case].fits[item.op]:
+                            keys.append(replace(item, settings=(settings,)))
+                            failures.append(launches.count(settings))
+                service.close(program.library)
+        counts = iter(profiler.counts(failures.count("")))
+    for key, failure in zip(keys, failures, strict=True):
+        counted = {} if failure else next(counts)
+        yield CounterSample(key.op, key.case, key.settings[0], dict(ready.at[key.case].scalars), counted, failure)
+
+
+def sizes_to_count(cases: Sequence[Case], seed: int, n: int) -> tuple[Case, ...]:
+    """Up to `n` sizes; fewer if the ranges do not contain as many. A parameter with one value varies from half to twice
+    that value; one below 2 is kept."""
+    from dagc.perf.fit import sample_points  # loads numpy
+
+    values: dict[str, list[int]] = {}
+    for case in cases:
+        for name, value in case.sizes.items():
+            values.setdefault(name, []).append(value)
+    ranges = {k: (min(v), max(v)) for k, v in values.items()}
+    ranges = {k: (max(1, a // 2), 2 * b) if a == b and a > 1 else (a, b) for k, (a, b) in ranges.items()}
+    if not ranges:
+        return tuple(cases)
+    largest = max(_product(p.sizes) for p in cases)
+    names = list(ranges)
+
+    def keep(rows: np.ndarray) -> np.ndarray:
+        keeps: np.ndarray = rows.astype(float).prod(axis=1) <= largest
+        return keeps
+
+    for wanted in range(n, 0, -1):
+        try:
+            rows = sample_points(ranges, wanted, seed, keep=keep)
+        except UsageError:
+            continue
+        return tuple(Case.of(dict(zip(names, map(int, row), strict=True))) for row in rows)
+    return tuple(cases)
+
+
+def _product(sizes: Mapping[str, int]) -> float:
+    return math.prod(map(float, sizes.values()))
+
+
+def settings_to_count(unit: Unit, settings: Sequence[Choice], draw: random.Random, n: int) -> tuple[Choice, ...]:
+    """`n` of the settings; the numbers of lanes along x take turns."""
+    axis = next((t.name for t in unit.tunables if t.axis == "x"), None)
+    groups: dict[int, list[Choice]] = {}
+    for s in settings:
+        groups.setdefault(min(WARP, int(s.own[axis])) if axis else 0, []).append(s)
+    for group in groups.values():
+        draw.shuffle(group)
+    out: list[Choice] = []
+    turns = list(groups.values())
+    draw.shuffle(turns)
+    while len(out) < n and any(turns):
+        for group in turns:
+            if group and len(out) < n:
+                out.append(group.pop())
+    return tuple(out)

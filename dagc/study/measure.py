@@ -9,34 +9,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from dagc.base.children import Workers
 from dagc.base.deadline import ENDLESS, Deadline
-from dagc.base.errors import DagcError, RunFailed, counted
+from dagc.base.errors import RunFailed, counted
 from dagc.choice.legal import op_of, op_under, unit_in
 from dagc.choice.types import Case, Cell, Samples, Unit
 from dagc.ir.choice import PROGRAM, VARIANT, Choice, own_name
 from dagc.ir.enums import Mode, Opcode
 from dagc.ir.plan import MEASURED, selects_device, variant_number
 from dagc.ir.program import Graph, KernelOp, Program, Region
-from dagc.ir.sym import Number
 from dagc.lab.across import AcrossSizes
 from dagc.lab.engine import TRIED, SearchOptions, drive, explore
 from dagc.lab.launches import EXPECTED, Launches, Programs, SizedProgram, Timing, Values, repeated, verify
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
-from dagc.measure.profile import profiled
 from dagc.measure.service import GIVE_UP, RanksDied, RunnerLibrary, Service, WorkerLink
 from dagc.report.si import seconds as in_units
 from dagc.space import Space
 from dagc.stages.options import Progress
 from dagc.study.cases import volume
-from dagc.study.prepare import AtCase, Prepared, at_case, fitting
+from dagc.study.prepare import Prepared, fitting
 from dagc.study.results import Measurements
-from dagc.study.task import TuningTask
 
 if TYPE_CHECKING:
     from dagc.store.records import Records
@@ -664,88 +659,3 @@ def sized_program(ready: Prepared, case: Case) -> SizedProgram:
     issued = [a for kind, a, _ in rows(first) if kind == Opcode.ISSUE and graph.ops[a].name != "end"]
     library = RunnerLibrary(ready.library_at(case), at.data, ready.task.device_pointers)
     return SizedProgram(library, tuple(rows(first)), tuple(issued), at.repeats)
-
-
-# ---- hardware counters ----
-
-
-@dataclass(frozen=True, slots=True)
-class CounterSample:
-    """The counts of ncu for one launch; `scalars` are the per-rank values that determine the kernel's sizes."""
-
-    op: str
-    case: Case
-    settings: Choice
-    scalars: dict[str, Number]
-    counts: dict[str, float]
-    failure: str = ""
-
-
-def sample_plan(
-    task: TuningTask, ops: Sequence[str], sizes: int, per_size: int
-) -> tuple[tuple[Case, ...], list[Wanted]]:
-    """The sizes at which counters are read, and the legal settings at each."""
-    from dagc.choice.collect import settings_to_count, sizes_to_count  # loads numpy
-
-    cases = sizes_to_count(task.cases, task.seed, sizes)
-    draw = random.Random(f"{task.seed} count")
-    wanted = [
-        Wanted(u.op, p, settings_to_count(u, task.settings[u.op], draw, per_size))
-        for p in cases
-        for u in task.units
-        if u.op in ops
-    ]
-    return cases, wanted
-
-
-def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_size: int) -> Iterator[CounterSample]:
-    """Count launches of the ops at sample cases. A size that the program refuses is skipped, with a note.
-
-    Raises MissingTool if counters cannot be read.
-    """
-    task = ready.task
-    cases, wanted = sample_plan(task, ops, sizes, per_size)
-
-    def written(case: Case) -> tuple[Case, AtCase | str]:
-        try:
-            return case, at_case(task, case, folder)
-        except DagcError as error:
-            return case, str(error)
-
-    at: dict[Case, AtCase] = {}
-    with Workers(4) as pool:
-        for case, sample in pool.map(written, cases):
-            if isinstance(sample, str):
-                ready.notes.append(f"no counters at {case.text}: {' '.join(sample.split())}")
-            else:
-                at[case] = sample
-    here = Prepared(replace(task, cases=tuple(at)), ready.library, at)
-    yield from _counted(here, [w for w in wanted if w.case in at])
-
-
-def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[CounterSample]:
-    """All counts, available only at the end: the profiler writes when the profiled process has ended."""
-    task = ready.task
-    units = {u.op: u for u in task.units}
-    base = [pair for u in task.units for pair in decisions(task.graph, u, u.default)]
-    keys: list[Wanted] = []
-    failures: list[str] = []
-    with profiled() as profiler:
-        with Service(WorkerLink(1, profiler.command)) as service:
-            for case in ready.at:
-                program = sized_program(ready, case)
-                for item in (w for w in wanted if w.case == case):
-                    unit = units[item.op]
-                    launches = Launches(
-                        service, program, unit_in(task.graph_at(case), unit).index, base,
-                        partial(decisions, task.graph, unit), timing=Timing(), tolerance=(0.0, 0.0),
-                    )  # fmt: skip
-                    for settings in item.settings:
-                        if settings in ready.at[case].fits[item.op]:
-                            keys.append(replace(item, settings=(settings,)))
-                            failures.append(launches.count(settings))
-                service.close(program.library)
-        counts = iter(profiler.counts(failures.count("")))
-    for key, failure in zip(keys, failures, strict=True):
-        counted = {} if failure else next(counts)
-        yield CounterSample(key.op, key.case, key.settings[0], dict(ready.at[key.case].scalars), counted, failure)

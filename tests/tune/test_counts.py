@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks.tune.counters_csv import read_counters
 from dagc import api
-from dagc.choice.collect import settings_to_count, sizes_to_count
 from dagc.choice.legal import legal_settings, op_of, units
 from dagc.choice.models import ModelInputs, unit_chooser
 from dagc.choice.types import Case
@@ -17,7 +16,7 @@ from dagc.perf.hardware import load_hardware
 from dagc.recipes.tune import tune
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
-from dagc.study import measure as tune_measure
+from dagc.study.gpu import sample_plan, settings_to_count, sizes_to_count
 from dagc.study.task import tuning_task
 from dagc.study.tuned import choosers_of
 from tests.tune.oracle import ROOT
@@ -59,7 +58,7 @@ def test_settings_have_every_number_of_lanes() -> None:
 
 def test_the_plan_counts_the_named_ops_only() -> None:
     made = tuning_task(api.read(ROOT / "samples" / "polybench" / "2mm.dag"), sizes="NI=NJ=NK=NL=64,128", target="host")
-    _, wanted = tune_measure.sample_plan(made, ("d",), 3, 4)
+    _, wanted = sample_plan(made, ("d",), 3, 4)
     assert [w.op for w in wanted] == ["d"] * 3
     assert all(len(w.settings) == 4 for w in wanted)
 
