@@ -80,7 +80,7 @@ class Described:
     # ---- arrays ---------------------------------------------------------------------------------
 
     def _arrays(self, arrays: Sequence[ir.Array]) -> str:
-        rows = [_array(a) for a in arrays]
+        rows = [f"`{array_text(array)}`, {_sized(array_size(array))}" for array in arrays]
         program = self.analysis.program
         names = {a.name for a in arrays}
         uses: dict[str, list[str]] = {"written by": [], "read by": []}
@@ -135,7 +135,7 @@ class Described:
     def _op(self, op: ir.GraphOp, edges: _Edges) -> str:
         what = detail(op)
         head = f"**`{op.name}`** {kind(op)}" + (f", `{what}`" if what else "") + f", {stream(op, edges.graph)}"
-        rows = [_access(*access) for access in touched(op)]
+        rows = [f"{verb(mode)} `{region.text}`" for region, mode in touched(op)]
         touching = edges.of.get(op.id, ())
         neighbours = [f"after {_edge(e, 0, edges)}" for e in touching if e[1] == op.id]
         neighbours += [f"before {_edge(e, 1, edges)}" for e in touching if e[0] == op.id]
@@ -175,14 +175,6 @@ def _at(reason: EdgeReason, program: ir.Program) -> str:
         return ""
     line, column = program.sources[reason.spans[0].file].line_column(reason.spans[0].start)
     return f" at {line}:{column}"
-
-
-def _access(region: ir.Region, mode: Mode) -> str:
-    return f"{verb(mode)} `{region.text}`"
-
-
-def _array(array: ir.Array) -> str:
-    return f"`{array_text(array)}`, {_sized(array_size(array))}"
 
 
 def _sized(size: str) -> str:

@@ -67,29 +67,19 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
     if item.kind is OpKind.ANY and device is not None:
         call.choose_elsewhere(device, base)
     args = _arguments(frame, kernel, positional, {i.device for i in every.values()}, chosen)
-    _check_grid(frame, item, kernel, impl, {**dict(chosen), **_by_value(kernel, args)})
+    scalars = {f.name: a for f, a in zip(kernel.formals, args, strict=True) if not isinstance(a, Argument)}
+    _check_grid(frame, item, kernel, impl, {**chosen, **scalars})
     accesses = _accesses(out, frame, name, args)
     fixed = item.call.callee.trailers
     _check_prepared(frame, args, [i for i in every.values() if i is impl or not fixed])
     _check_features(frame, args, kernel)
     worker = call.in_worker(every.values(), base)
     stream = pinned_stream(frame, item) if device is not Device.CPU or worker else None
+    regions = tuple(a.storage.region if isinstance(a, Argument) else a for a in args)
     return ir.KernelOp(
-        name,
-        base,
-        kernel.name,
-        impl.device,
-        impl.name,
-        tuple(chosen.items()),
-        tuple(a.storage.region if isinstance(a, Argument) else a for a in args),
-        accesses,
-        stream,
-        frame.condition,
-        others,
-        placed,
-        worker,
-        span=item.span,
-    )
+        name, base, kernel.name, impl.device, impl.name, tuple(chosen.items()), regions, accesses, stream,
+        frame.condition, others, placed, worker, span=item.span,
+    )  # fmt: skip
 
 
 def _kernel(out: GraphOut, frame: Frame, item: ast.Op) -> ir.Kernel:
@@ -364,10 +354,6 @@ def _is_excluded(one: ir.Kernel | ir.Impl) -> bool:
     return any(isinstance(c, Const) and not c.value for c in one.requires)
 
 
-def _by_value(kernel: ir.Kernel, args: Sequence[Argument | Sym]) -> dict[str, Sym]:
-    return {f.name: a for f, a in zip(kernel.formals, args, strict=True) if not isinstance(a, Argument)}
-
-
 def _check_grid(
     frame: Frame, item: ast.Op, kernel: ir.Kernel, impl: ir.Impl, values: Mapping[str, ir.Value | Sym]
 ) -> None:
@@ -536,13 +522,10 @@ def _accesses(out: GraphOut, frame: Frame, name: str, args: tuple[Argument | Sym
         for b in arrays[:i]:
             written = a.formal.mode is not Mode.IN or b.formal.mode is not Mode.IN
             if written and Regions(frame.ctx.facts).overlap(a.storage.region, b.storage.region):
-                frame.ctx.report.error(
-                    "aliased-arguments",
-                    f"`{a.storage.label}` is passed as `{b.formal.name}` and as `{a.formal.name}`, and one is written",
-                    a.span,
-                    "make it one `inout` formal",
-                    ((b.span, "also passed here"),),
-                )
+                names = f"`{b.formal.name}` and as `{a.formal.name}`"
+                message = f"`{a.storage.label}` is passed as {names}, and one is written"
+                related = ((b.span, "also passed here"),)
+                frame.ctx.report.error("aliased-arguments", message, a.span, "make it one `inout` formal", related)
     return tuple(out.use(frame, name, a.storage, a.formal.mode or Mode.IN, a.span) for a in arrays)
 
 

@@ -314,12 +314,9 @@ class Evaluator:
             self._fail("unknown-name", f"unknown function `{name}`", call.callee.span, help)
         count = FUNCTIONS[name][1] if name in FUNCTIONS else 1
         if len(args) != len(call.args) or (len(args) != count if count else not args):
-            self._fail(
-                "wrong-arity",
-                f"`{name}` takes {counted(count, 'value') if count else 'one value or more'}, not {len(call.args)}",
-                call.span,
-                "write `floor(a / b)`, `min(a, b, c)`, `sizeof(f64)`",
-            )
+            takes = counted(count, "value") if count else "one value or more"
+            help = "write `floor(a / b)`, `min(a, b, c)`, `sizeof(f64)`"
+            self._fail("wrong-arity", f"`{name}` takes {takes}, not {len(call.args)}", call.span, help)
         if name == "sizeof":
             value = self.value(args[0])
             if not isinstance(value, TypeValue):

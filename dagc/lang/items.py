@@ -219,13 +219,8 @@ def _buffer(frame: Frame, ref: ast.Ref, strided: bool = False) -> Storage:
         report.fail("place-mismatch", f"`{buffer.label}` is `on any`; messages need one place", ref.span, help, related)
     if buffer.dims is None:
         help = "pack it into an array, or send the array itself"
-        report.fail(
-            "size-mismatch",
-            f"part `{buffer.label}` has no bounds, so it cannot be sent or received",
-            ref.span,
-            help,
-            related,
-        )
+        message = f"part `{buffer.label}` has no bounds, so it cannot be sent or received"
+        report.fail("size-mismatch", message, ref.span, help, related)
     return buffer
 
 
@@ -267,13 +262,9 @@ def _peers(
     assert ranks.dims
     assert many.dims
     if ranks.dims[0] is not None and many.dims[0] is not None and same(ranks.dims[0], many.dims[0]) is False:
-        frame.ctx.report.error(
-            "size-mismatch",
-            f"`{ranks.label}` has {counted(show(ranks.dims[0]), 'rank')}, but `{many.label}` has"
-            f" {counted(show(many.dims[0]), 'count')}",
-            counts.span,
-            "use as many counts as ranks",
-        )
+        have, want = counted(show(ranks.dims[0]), "rank"), counted(show(many.dims[0]), "count")
+        message = f"`{ranks.label}` has {have}, but `{many.label}` has {want}"
+        frame.ctx.report.error("size-mismatch", message, counts.span, "use as many counts as ranks")
     return ranks.array.name, many.array.name
 
 
@@ -321,13 +312,9 @@ def _check_disjoint(frame: Frame, messages: list[tuple[ir.Message, ast.Message]]
                 help = "use fewer messages, or ranks and counts in arrays: one message to many ranks"
                 frame.ctx.report.fail("too-many-ops", text, other_span, help)
             if (received or other_received) and Regions(frame.ctx.facts).overlap(a, b):
-                frame.ctx.report.error(
-                    "overlapping-messages",
-                    f"`{array}` is received into while another message of the exchange uses it",
-                    other_span,
-                    _how_to_separate(a, b, frame.ctx.facts),
-                    ((span, "also used here"),),
-                )
+                text = f"`{array}` is received into while another message of the exchange uses it"
+                help, related = _how_to_separate(a, b, frame.ctx.facts), ((span, "also used here"),)
+                frame.ctx.report.error("overlapping-messages", text, other_span, help, related)
                 return
 
 
@@ -729,15 +716,9 @@ def _compound(out: GraphOut, frame: Frame, item: ast.Op, entry: OpEntry) -> None
         report.fail("bad-stream", "a compound does not run on a stream", item.stream.span, help)
     scope = Scope(parent=frame.ctx.program)
     inner = Frame(
-        Evaluator(frame.ctx, scope),
-        frame.declared,
-        OpScope(),
-        f"{entry.display}.",
-        f"{entry.base}.",
-        (*frame.stack, callee.name),
-        frame.when,
-        frame.turns,
-    )
+        Evaluator(frame.ctx, scope), frame.declared, OpScope(), f"{entry.display}.", f"{entry.base}.",
+        (*frame.stack, callee.name), frame.when, frame.turns,
+    )  # fmt: skip
     _bind(frame, inner, item, dag)
     entry.inner = inner.ops
     before = len(out.ops)

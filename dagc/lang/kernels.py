@@ -85,16 +85,9 @@ def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
     _check_features(ctx.report, features, formals)
     chosen = selects(((item, ev) for item in selected), kernel.name, names)
     return ir.Kernel(
-        kernel.name,
-        formals,
-        tuple(impls),
-        tuple(parts.tunables),
-        tuple(parts.requires),
-        tuple(parts.lets),
-        tuple(features),
-        chosen,
-        span=kernel.name_span,
-    )
+        kernel.name, formals, tuple(impls), tuple(parts.tunables), tuple(parts.requires), tuple(parts.lets),
+        tuple(features), chosen, span=kernel.name_span,
+    )  # fmt: skip
 
 
 def wrong_place(report: Report, item: ast.Item, place: str) -> None:
@@ -295,18 +288,9 @@ def _impl(ctx: Context, kernel: Scope, item: ast.Impl, owner: str) -> ir.Impl:
     launch, code = launches[0] if launches else None, codes[0] if codes else None
     _check_impl(ctx.report, item, device, launch, any(isinstance(i, ast.Launch) for i in item.items), code)
     return ir.Impl(
-        item.name or "default",
-        device,
-        launch,
-        code,
-        tuple(parts.tunables),
-        tuple(scratch),
-        tuple(parts.requires),
-        tuple(parts.lets),
-        tuple(links),
-        prepares[0] if prepares else None,
-        span=item.span,
-    )
+        item.name or "default", device, launch, code, tuple(parts.tunables), tuple(scratch), tuple(parts.requires),
+        tuple(parts.lets), tuple(links), prepares[0] if prepares else None, span=item.span,
+    )  # fmt: skip
 
 
 def _refuse_second(report: Report, have: Sequence[ir.Launch | ir.CodeText], item: ast.Item, what: str) -> None:
@@ -571,9 +555,7 @@ def _check_default(report: Report, impl: ir.Impl, run_time: set[str]) -> None:
     for condition in impl.requires:
         names = sorted(n for n in free(condition) if n in run_time and n not in tunables)
         if names:
-            report.error(
-                "default-with-require",
-                f"the first {impl.device.value} implementation is the default, but has a `require` on `{names[0]}`",
-                impl.span,
-                "put an implementation without requirements first",
-            )
+            first = f"the first {impl.device.value} implementation"
+            message = f"{first} is the default, but has a `require` on `{names[0]}`"
+            help = "put an implementation without requirements first"
+            report.error("default-with-require", message, impl.span, help)

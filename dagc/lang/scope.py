@@ -462,12 +462,8 @@ class Scope:
 def refuse_reserved(report: Report, name: str, span: Span) -> None:
     """Report a name that C++ reserves for compilers (Skip)."""
     if is_reserved(name):
-        report.fail(
-            "reserved-name",
-            f"`{name}` is reserved in C++: names that begin with `__`, or with `_` and a capital, are the compiler's",
-            span,
-            "choose another name",
-        )
+        which = "names that begin with `__`, or with `_` and a capital, are the compiler's"
+        report.fail("reserved-name", f"`{name}` is reserved in C++: {which}", span, "choose another name")
 
 
 def fail_again(report: Report, what: str, name: str, key: Key, span: Span) -> NoReturn:

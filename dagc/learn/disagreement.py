@@ -166,7 +166,10 @@ def _suspects(graph: Graph, right: Sequence[Implementation], wrong: Sequence[Imp
     """
     short = shortened(graph, ROUNDS)
     prover, names = Prover(short), [op.name for op in short.unrolled.ops]
-    known = [[_known(prover, short, one) for one in _some(some)] for some in (right, wrong)]
+    known = [
+        [prover.known(parse_traversal(one.traversal, short, "the results file")) for one in _some(some)]
+        for some in (right, wrong)
+    ]
     every = list(known)
     out: list[Suspect] = []
     while known[1] and len(out) < MOST_SUSPECTS:
@@ -187,7 +190,3 @@ def _suspects(graph: Graph, right: Sequence[Implementation], wrong: Sequence[Imp
 
 def _some(implementations: Sequence[Implementation]) -> Iterable[Implementation]:
     return islice(implementations, 0, None, max(1, -(-len(implementations) // MOST)))
-
-
-def _known(prover: Prover, graph: Graph, one: Implementation) -> list[int]:
-    return prover.known(parse_traversal(one.traversal, graph, "the results file"))

@@ -225,7 +225,8 @@ def _pool(
 ) -> EditPool:
     choices = any(rule.feature.is_choice for rule in rules)
     exact = _small(domain, best)
-    here = _everything(domain, best) if exact else _around(domain, best, rules)
+    every = (Candidate(best.space, traversal) for traversal in domain.spaces[best.space].space)
+    here = every if exact else _around(domain, best, rules)
     there = _elsewhere(domain, best, known) if choices else ()
     familiar = (c for c in known if c.space == best.space)
     candidates = [c for c in dict.fromkeys((*here, *familiar, *there)) if c != best and (usable is None or usable(c))]
@@ -237,10 +238,6 @@ def _small(domain: Orders, best: Candidate) -> bool:
         return domain.spaces[best.space].space.count() <= ENUMERATED
     except TooManyStates:
         return False
-
-
-def _everything(domain: Orders, best: Candidate) -> Iterator[Candidate]:
-    return (Candidate(best.space, traversal) for traversal in domain.spaces[best.space].space)
 
 
 def _around(domain: Orders, best: Candidate, rules: Sequence[Rule]) -> Iterator[Candidate]:

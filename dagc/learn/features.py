@@ -253,7 +253,8 @@ class Samples:
                 feature = RuleFeature(kind, a, b, total)
                 yield feature, self.ask(feature)
         # Pairs of ops before pairs with sync ops: a rule names a sync op only if no op serves.
-        pairs = sorted(combinations(range(len(vocabulary.names)), 2), key=lambda p: (_rank(vocabulary, p), p))
+        syncs = [is_sync(name) for name in vocabulary.names]
+        pairs = sorted(combinations(range(len(syncs)), 2), key=lambda p: (syncs[p[0]] + syncs[p[1]], p))
         for i, j in pairs:
             a, b = vocabulary.names[i], vocabulary.names[j]
             if (a, b) in vocabulary.implied or (b, a) in vocabulary.implied:
@@ -268,10 +269,6 @@ class Samples:
 def is_sync(name: str) -> bool:
     """Whether this is the name of a sync op."""
     return name.startswith(SYNC_OPS)
-
-
-def _rank(vocabulary: Vocabulary, pair: tuple[int, int]) -> int:
-    return sum(is_sync(vocabulary.names[i]) for i in pair)
 
 
 def are_two(a: str, b: str) -> bool:

@@ -187,16 +187,8 @@ def draw(line: RankTimeline, begin: float, end: float, what: str) -> str:
     factor, unit = si.unit(end)
     for row, lane in enumerate(line.lanes):
         top = plot.top + _LANE * row
-        plot.add(
-            tag(
-                "rect",
-                x=plot.left,
-                y=top,
-                width=WIDTH - plot.left - plot.right,
-                height=_LANE,
-                class_=f"lane odd{row % 2}",
-            )
-        )
+        wide, look = WIDTH - plot.left - plot.right, f"lane odd{row % 2}"
+        plot.add(tag("rect", x=plot.left, y=top, width=wide, height=_LANE, class_=look))
         plot.add(text(plot.left - 10, top + _LANE / 2 + 4, lane.name, "row-label", text_anchor="end"))
         plot.add(*(_drawn(bar, x, top + (_LANE - _BAR) / 2) for bar in lane.bars))
     bottom = plot.y_range[0]

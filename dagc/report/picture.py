@@ -27,18 +27,14 @@ def kind(op: GraphOp) -> str:
     return "cpu" if op.action is Action.KERNEL else "mpi"
 
 
-def _devices(op: KernelOp) -> list[str]:
-    """Where an op whose device is open may run."""
-    return list(dict.fromkeys((op.device.value, *(other.device.value for other in op.others))))
-
-
 def detail(op: GraphOp) -> str:
     """The op's action in a few words: the kernel, the copy, the message's array, and fused copies."""
     words = []
     if isinstance(op.op, KernelOp):
         words.append(op.op.kernel if op.op.variant == "default" else f"{op.op.kernel}.{op.op.variant}")
         if op.op.placed:
-            words[-1] = f"{op.op.kernel} on {' or '.join(_devices(op.op))}"
+            devices = dict.fromkeys((op.op.device.value, *(other.device.value for other in op.op.others)))
+            words[-1] = f"{op.op.kernel} on {' or '.join(devices)}"
         words += ["in a worker thread"] if op.in_worker else []
     elif isinstance(op.op, CopyOp):
         words.append(f"{op.op.dst.array} <- {op.op.src.array}")

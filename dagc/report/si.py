@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 THIN = "\u202f"  # a narrow no-break space
 _PRINTED_BITS = 14_000  # sys.int_info.default_max_str_digits is 4300
+_RAISED = str.maketrans("0123456789", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "\u00b5"), (1e-9, "n"))
 
 
@@ -69,7 +70,7 @@ def count(value: int) -> str:
     if value >= 10**12:
         exponent = len(str(value)) - 1
         mantissa = f"{value / 10**exponent:.2f}"
-        return f"{mantissa} \u00d7 10{_raised(exponent)}"
+        return f"{mantissa} \u00d7 10{str(exponent).translate(_RAISED)}"
     return f"{value:,}".replace(",", THIN)
 
 
@@ -87,10 +88,6 @@ def exact(value: int) -> str:
     if value < 10**12:
         return str(value)
     return f"{value} ({about(value)})" if value.bit_length() <= _PRINTED_BITS else about(value)
-
-
-def _raised(number: int) -> str:
-    return "".join("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"[int(digit)] for digit in str(number))
 
 
 def percent(share: float) -> str:

@@ -6,7 +6,7 @@ of the program's text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -31,7 +31,7 @@ from dagc.ir.program import (
 from dagc.ir.sym import Sym, show
 from dagc.ir.traversal import Traversal
 from dagc.passes.messages import LoweredMessages, lower_messages
-from dagc.report.picture import as_text, detail, kind
+from dagc.report.picture import array_text, as_text, detail, kind
 
 
 class Stage(Enum):
@@ -108,9 +108,7 @@ def program_lines(program: Program) -> Iterator[str]:
     yield from (f"  let {name} = {show(value)}" for name, value in program.lets)
     yield from (f"  comm {c.text}" for c in program.comms)
     yield from (f"  scalar {s.name} : {s.type.value}" for s in program.scalars)
-    for array in program.arrays:
-        role = f" {array.role.value}" if array.role is not None else ""
-        yield f"  array {array.name} : {array.type.value}{_dims(array.dims)} on {array.place.value}{role}"
+    yield from (f"  array {array_text(array)}" for array in program.arrays)
     yield from (f"  part {p.name} = {p.region.text}{'' if p.bounded else ' (without bounds)'}" for p in program.parts)
     yield from (f"  require {show(require.condition)}" for require in program.requires)
     for decision in program.decisions:
@@ -126,10 +124,6 @@ def program_lines(program: Program) -> Iterator[str]:
 
 def _value(value: object) -> str:
     return str(getattr(value, "value", str(value).lower() if isinstance(value, bool) else value))
-
-
-def _dims(dims: Sequence[Sym | None]) -> str:
-    return f"[{', '.join('*' if d is None else show(d) for d in dims)}]" if dims else ""
 
 
 def _op_lines(op: Op) -> Iterator[str]:

@@ -126,18 +126,10 @@ def bars(view: VariantView) -> str:
         at = 8.0 + height * row
         look = f"share k{bar.look}" if bar.look >= 0 else "share own" if row == 0 else "share other"
         wide = max(1.0, x(100 * bar.share) - left)
+        tip = f"{bar.name}: {_of(bar.share)}"
         plot.add(
             text(left - 10, at + 13, _short(bar.name), "row-label", text_anchor="end"),
-            tag(
-                "rect",
-                x=left,
-                y=at,
-                width=wide,
-                height=18.0,
-                rx=3,
-                class_=look,
-                data_tip=f"{bar.name}: {_of(bar.share)}",
-            ),
+            tag("rect", x=left, y=at, width=wide, height=18.0, rx=3, class_=look, data_tip=tip),
             text(left + wide + 8, at + 13, _of(bar.share), "row-value"),
         )
     return plot.svg("Percent of exhaustive of the selector and of single variants")
