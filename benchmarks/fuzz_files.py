@@ -33,9 +33,10 @@ from dagc.choice.types import Case, Cell
 from dagc.ir.choice import Choice
 from dagc.recipes import explain as explain_recipe
 from dagc.recipes import tune as tune_recipe
+from dagc.store.convert import TABLES_1, TUNE_TABLES_1, convert
 from dagc.store.records import Records
 from dagc.store.results import MachineRecord, ProgramRecord, Run, TraceSpan
-from dagc.store.schema import APPLICATION_ID, TABLES_1, TUNE_TABLES_1
+from dagc.store.schema import APPLICATION_ID
 from dagc.store.settings import kernels_of
 from dagc.store.tuned import load_tuned
 from dagc.study import tuned as tuned_recipe
@@ -331,6 +332,7 @@ def read_results(path: Path, folder: Path, good: Path) -> Iterator[tuple[str, Ca
     yield "export", lambda: api.export(path, "csv", folder / "r.csv")
     yield "explain --replay", lambda: explain_recipe.explain(str(path), replay, "text")
     yield "merge", lambda: _merge(path, good, folder / "m.db")
+    yield "convert", lambda: _convert(path, folder / "new.db")
     dag = good.parent / "small.dag"
     yield "explore --replay", lambda: api.explore(dag, None, _explored(replay=str(path)))
     # It ends before anything is compiled: there is no such directory of arrays.
@@ -347,6 +349,11 @@ def _merge(path: Path, good: Path, out: Path) -> None:
     api.merge([path, good], out)
 
 
+def _convert(path: Path, out: Path) -> None:
+    out.unlink(missing_ok=True)
+    convert(path, out)
+
+
 def read_tuned(path: Path, folder: Path, dag: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     """Every command that reads a tuned file, by name."""
     compiled = {"target": "cuda", "arch": "sm_90", "launch": str(path), "build": False, "force": True}
@@ -357,6 +364,7 @@ def read_tuned(path: Path, folder: Path, dag: Path) -> Iterator[tuple[str, Calla
     yield "explore --launch", lambda: _choosers(path, dag)
     yield "tune --show", lambda: tuned_recipe.show(dag, "fill", "c", tuned=path)
     yield "tune --resume", lambda: tune_recipe.tune(dag, path, options)
+    yield "convert", lambda: _convert(path, folder / "new.db")
 
 
 def _choosers(path: Path, dag: Path) -> None:
@@ -417,7 +425,7 @@ def fuzz(results: int, choosers: int, seed: int, folder: Path) -> Iterator[str]:
             commands = read_results(path, folder, good) if number < results else read_tuned(path, folder, dag)
             for failure in failures(commands):
                 yield f"seed {seed}, number {number} ({base.name}: {what}): {failure}"
-            for beside in ("-wal", "-shm", "-journal", ".schema1"):
+            for beside in ("-wal", "-shm", "-journal"):
                 Path(f"{path}{beside}").unlink(missing_ok=True)
     finally:
         signal.signal(signal.SIGALRM, before)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dagc.base.errors import DagcError
 from dagc.recipes.best import best
 from dagc.recipes.compile import compile, load_library
+from dagc.recipes.convert import convert
 from dagc.recipes.explain import explain
 from dagc.recipes.explore import explore
 from dagc.recipes.export import export
@@ -32,7 +33,7 @@ from dagc.stages.program import (
 
 __all__ = [
     "Checked", "CompileOptions", "DagcError", "ExplainOptions", "ExploreOptions", "TuneOptions", "best",
-    "check", "compile", "count", "explain", "explore", "export", "format_source", "load", "load_graph",
+    "check", "compile", "convert", "count", "explain", "explore", "export", "format_source", "load", "load_graph",
     "load_library", "load_space", "merge", "read", "report", "rules", "rules_across", "run_setup", "show",
     "traversals", "tune",
 ]  # fmt: skip

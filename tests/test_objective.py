@@ -23,7 +23,7 @@ from dagc.store.merge import merge
 from dagc.store.records import Records, load
 from dagc.store.results import best_estimate, ranking
 from tests.measure.conftest import SPMV, can_run
-from tests.test_records import HOST, NAN, PROGRAM, RUN
+from tests.store.test_records import HOST, NAN, PROGRAM, RUN
 from tests.tiers import examples
 
 UNITS = {"time": "s", "energy": "J", "cpu": "s"}

@@ -32,6 +32,7 @@ COMMANDS = {
     "report": ("results", "write a results file as one HTML page"),
     "export": ("results", "write the measurements of a results file as CSV or Parquet"),
     "merge": ("results", "merge results files of one program and machine"),
+    "convert": ("results", "convert a file of dagc 0.2 to the present schema"),
     "tune": ("tune", "choose launch settings with models and measurements"),
     "count": ("programs", "print the exact number of implementations, without enumerating them"),
     "list": ("programs", "list the implementations, with stable numbers"),

@@ -1,4 +1,4 @@
-"""Commands on results files: explore, best, rules, explain, report, export, merge."""
+"""Commands on results files: explore, best, rules, explain, report, export, merge, convert."""
 
 from __future__ import annotations
 
@@ -114,6 +114,15 @@ def _merge(args: argparse.Namespace) -> int:
     return 0
 
 
+def _convert(args: argparse.Namespace) -> int:
+    from dagc.recipes import convert as api
+
+    with _phase(args, f"{args.old}: converting"):
+        text = api.convert(args.old, args.new)
+    print(text, end="")
+    return 0
+
+
 _RESULTS = Option("RESULTS", "a results file of `dagc explore`")
 _OBJECTIVE = parts.objective_option("that of the search")
 _FORMAT = Option("--format {text,md,json}", default="text")
@@ -199,6 +208,12 @@ COMMANDS = {
         Option("RESULTS...", "results files"),
         output("PATH", "output file; must not exist", required=True),
         Option("--other-machine", "accept files of different machines"),
+        QUIET,
+    ),
+    "convert": Command(
+        _convert,
+        Option("OLD", "a results file, or a tuned file, of dagc 0.2"),
+        Option("NEW", "output file; must not exist"),
         QUIET,
     ),
 }

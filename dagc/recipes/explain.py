@@ -215,14 +215,14 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: RankLink) -> tuple[
     domain = Orders([subject.domain.spaces[index] for index in spaces])
     asked = asked.moved(subject.domain, domain)
     machine = _machine(loaded, options, domain, link, chosen, display)
-    answers, notes = _timed(loaded, options, machine, asked, _run(loaded, options, machine, chosen), display)
-    return subject.explained(domain, asked, answers, notes)
+    answers = _timed(loaded, options, machine, asked, _run(loaded, options, machine, chosen), display)
+    return subject.explained(domain, asked, answers, ())
 
 
 def _timed(
     loaded: Loaded, options: ExplainOptions, machine: LiveMachine, asked: Inquiry, run: Run, display: Display
-) -> tuple[Answers, list[str]]:
-    """The answers by interleaved pairs, which the file keeps; and notes."""
+) -> Answers:
+    """The answers by interleaved pairs, which the file keeps."""
     from dagc.store.records import Records  # loads msgspec, sqlite3
 
     results, domain, edits = loaded.results, machine.domain, len(set(asked.candidates)) - 1
@@ -236,8 +236,7 @@ def _timed(
         noise = results.noise if math.isnan(noise) else noise
         timing = TimingOptions(pairs=options.pairs, noise=noise, seed=options.seed)
         with display.phase(f"timing {counted(edits, 'edit')} of the best", unit="pair") as phase:
-            answers = answer(domain, asked, machine, OrderStore(domain, records), timing, progress=phase.at)
-    return answers, [records.note] if records.note else []
+            return answer(domain, asked, machine, OrderStore(domain, records), timing, progress=phase.at)
 
 
 def _machine(

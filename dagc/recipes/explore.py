@@ -82,7 +82,6 @@ def _explore_here(
     with Records.open(
         prepared.output, program_record(program), run, resume=options.resume, other_machine=options.other_machine
     ) as records:
-        notes += filter(None, [records.note])
         domain = usable_domain(prepared, machine, usable, records)
         noise = noise_floor(request, machine, records)
         warn(noise_advice(noise, facts, options.ranks), quiet=options.quiet)

@@ -38,18 +38,15 @@ from dagc.store.read import (
 )
 from dagc.store.results import Implementation, ImplementationId, MachineRecord, ProgramRecord, Results, Run, TraceSpan
 from dagc.store.schema import (
-    SCHEMA_VERSION,
     candidate_id,
     check,
     connect_as,
     create,
-    current,
     damaged,
     full,
     insert_sample,
     metric_id,
     reading,
-    replace_old,
 )
 
 if TYPE_CHECKING:
@@ -158,14 +155,11 @@ class Records:
 
     For each measurement: `begin`, then `add` or `fail`; for tuned settings: `add_sample`. Each call is a transaction.
     If it cannot be written (a full disk), they raise UsageError; earlier data stays, and `--resume` continues from it.
-    `note` says how a file of an older schema was converted, "" for others.
     """
 
-    def __init__(
-        self, path: Path, connection: sqlite3.Connection, lock: WriterLock, run: Run, fresh: bool, note: str = ""
-    ) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, lock: WriterLock, run: Run, fresh: bool) -> None:
         """Use `Records.open`. `fresh`: this run created the file."""
-        self.path, self.note = path, note
+        self.path = path
         self._fresh = fresh
         self._connection = connection
         self._lock = lock
@@ -200,18 +194,15 @@ class Records:
             raise not_written(path.parent, error) from None
         lock = WriterLock(path)
         try:
-            fresh, note = is_fresh(path, resume), ""
-            if fresh:
-                connection = connect_as(path, "rwc")
-            else:
-                connection, note = _existing(path, program, run, other_machine, tuning)
+            fresh = is_fresh(path, resume)
+            connection = connect_as(path, "rwc") if fresh else _existing(path, program, run, other_machine, tuning)
             try:
                 # Not on every file system (not on network ones, for example): SQLite then keeps its slower journal.
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = NORMAL")
                 if fresh:
                     create(connection, program)
-                return cls(path, connection, lock, run, fresh, note)
+                return cls(path, connection, lock, run, fresh)
             except BaseException:
                 connection.close()
                 if fresh:
@@ -440,32 +431,19 @@ def is_fresh(path: Path, resume: bool) -> bool:
     return fresh
 
 
-def _existing(
-    path: Path, program: ProgramRecord, run: Run, other_machine: bool, tuning: bool
-) -> tuple[sqlite3.Connection, str]:
-    """A file that this run may write to, and a note if it was of an older schema."""
+def _existing(path: Path, program: ProgramRecord, run: Run, other_machine: bool, tuning: bool) -> sqlite3.Connection:
+    """A file that this run may write to."""
     connection = connect_as(path, "rw")
     try:
-        version = check(connection, path)
-        readable = current(connection, path, version)
+        check(connection, path)
         with reading(path):
-            _check_readable(readable, path, tuning)
-            _check_program(readable, path, program, run.ranks, tuning)
-            _check_machine(readable, path, run.machine, other_machine, tuning)
-        if version == SCHEMA_VERSION:
-            return connection, ""
-        connection.execute("PRAGMA journal_mode = DELETE")  # merges its log
-        connection.close()
-        try:
-            kept = replace_old(path, readable)
-        except OSError as error:
-            raise not_written(path, error) from None
-        readable.close()
-        connection = connect_as(path, "rw")
-        return connection, f"{path} was converted from schema {version} to {SCHEMA_VERSION}; the old file is {kept}"
+            _check_readable(connection, path, tuning)
+            _check_program(connection, path, program, run.ranks, tuning)
+            _check_machine(connection, path, run.machine, other_machine, tuning)
     except BaseException:
         connection.close()
         raise
+    return connection
 
 
 def _check_readable(connection: sqlite3.Connection, path: Path, tuning: bool) -> None:

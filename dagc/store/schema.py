@@ -1,24 +1,21 @@
 """The tables of a results file (SQLite), and opening one with a clear error for anything else.
 
-docs/reference/results-files.md describes the tables. Files of schema 1 are read through a copy in the present schema.
+docs/reference/results-files.md describes the tables.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import sqlite3
 import stat
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Meta
 
 from dagc.base.errors import DagcError, NotWritten, UsageError
 
@@ -29,7 +26,7 @@ SCHEMA_VERSION = 2
 # "dagc" in ASCII: `file results.db` shows it, and it distinguishes results files from other databases.
 APPLICATION_ID = 0x64616763
 
-_COMMON = """
+COMMON_TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE source (path TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE run (
@@ -42,7 +39,7 @@ CREATE TABLE drift (
 );
 """
 
-TABLES = f"""{_COMMON}
+TABLES = f"""{COMMON_TABLES}
 CREATE TABLE metric (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, unit TEXT NOT NULL);
 CREATE TABLE assignment (id INTEGER PRIMARY KEY, choices TEXT NOT NULL UNIQUE);
 CREATE TABLE candidate (
@@ -84,13 +81,13 @@ def create(connection: sqlite3.Connection, program: ProgramRecord) -> None:
         "params": json.dumps(dict(program.params)),
     }
     connection.execute("BEGIN IMMEDIATE")
-    _create_tables(connection)
+    create_tables(connection)
     connection.executemany("INSERT INTO meta VALUES (?, ?)", sorted(meta.items()))
     connection.executemany("INSERT INTO source VALUES (?, ?)", program.sources)
     connection.execute("COMMIT")
 
 
-def _create_tables(connection: sqlite3.Connection) -> None:
+def create_tables(connection: sqlite3.Connection) -> None:
     for statement in _statements(TABLES):
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -153,46 +150,28 @@ def metric_id(connection: sqlite3.Connection, name: str, unit: str) -> int:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open an existing results file for reading; for schema 1, a copy in the present schema, in memory.
+    """Open an existing results file for reading.
 
     Raises UsageError naming the file if it is not a results file that this dagc can read.
     """
+    connection = open_to_read(path)
+    try:
+        check(connection, path)
+        limit_time(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """Open an existing file, whatever it has. Raises UsageError if there is none."""
     if not path.is_file():
         why = "not a file" if path.exists() else "no such file"
         raise UsageError(f"{path}: {why}", "give the path of a results file of `dagc explore` or `dagc tune`")
     # Without a writer and without a log, the file is read as it is, even on a read-only file system.
     still = not any(Path(f"{path}{end}").exists() for end in ("-wal", "-journal", "-lock"))
-    connection = connect_as(path, "ro" + ("&immutable=1" if still else ""))
-    try:
-        migrated = current(connection, path, check(connection, path))
-        limit_time(migrated)
-    except BaseException:
-        connection.close()
-        raise
-    if migrated is not connection:
-        connection.close()
-    return migrated
-
-
-def current(connection: sqlite3.Connection, path: Path, version: int) -> sqlite3.Connection:
-    """The connection itself if it has the present schema, else one to a converted copy in memory."""
-    if version == SCHEMA_VERSION:
-        return connection
-    limit_time(connection)
-    copy = sqlite3.connect(":memory:", isolation_level=None)
-    try:
-        _restrict(copy)
-        limit_time(copy)
-        with reading(path):
-            connection.execute("BEGIN")  # a consistent snapshot of the file
-            _copy_schema_1(connection, copy)
-            connection.execute("COMMIT")
-    except BaseException:
-        copy.close()
-        raise
-    limit_time(connection, 0)
-    limit_time(copy, 0)
-    return copy
+    return connect_as(path, "ro" + ("&immutable=1" if still else ""))
 
 
 def connect_as(path: Path, mode: str) -> sqlite3.Connection:
@@ -259,7 +238,18 @@ def limit_time(connection: sqlite3.Connection, seconds: float = MOST_SECONDS) ->
     connection.set_progress_handler((lambda: time.monotonic() > end) if seconds else None, 100_000)
 
 
-def check(connection: sqlite3.Connection, path: Path) -> int:
+def check(connection: sqlite3.Connection, path: Path) -> None:
+    """Raises UsageError if a file is damaged, something else, or of another schema."""
+    version = version_of(connection, path)
+    if version < SCHEMA_VERSION:
+        raise UsageError(
+            f"{path}: made by an older dagc (schema {version}; this one reads {SCHEMA_VERSION})",
+            f"convert it with `dagc convert {path} NEW.db`",
+        )
+    check_content(connection, path, TABLES)
+
+
+def version_of(connection: sqlite3.Connection, path: Path) -> int:
     """The schema version of a file. Raises UsageError if it is damaged, something else, or of a newer schema."""
     limit_time(connection)
     try:
@@ -274,9 +264,15 @@ def check(connection: sqlite3.Connection, path: Path) -> int:
         raise UsageError(
             f"{path}: made by a newer dagc (schema {version}; this one reads up to {SCHEMA_VERSION})", "update dagc"
         )
+    return int(version)
+
+
+def check_content(connection: sqlite3.Connection, path: Path, required: str, optional: str = "") -> None:
+    """Raises UsageError if a file is damaged, or has other tables than those of its schema."""
+    limit_time(connection)
     with reading(path):
         # First, since later statements may evaluate expressions in the schema.
-        _check_tables(connection, *((TABLES, "") if version == SCHEMA_VERSION else (TABLES_1, TUNE_TABLES_1)))
+        _check_tables(connection, required, optional)
         (sound,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if sound != "ok":
             raise ValueError(sound)
@@ -284,7 +280,6 @@ def check(connection: sqlite3.Connection, path: Path) -> int:
         if broken is not None:
             raise ValueError(f"a row of {broken[0]} refers to a missing row of {broken[2]}")
     limit_time(connection, 0)
-    return int(version)
 
 
 @contextmanager
@@ -334,97 +329,6 @@ def damaged(path: Path, why: object) -> DagcError:
     return UsageError(f"{path}: truncated, damaged, or not a results file: {text}", "measure again into another file")
 
 
-# ---- schema 1 -------------------------------------------------------------------------------
-
-TABLES_1 = f"""{_COMMON}
-CREATE TABLE configuration (id INTEGER PRIMARY KEY, decisions TEXT NOT NULL UNIQUE);
-CREATE TABLE implementation (
-  id INTEGER PRIMARY KEY, configuration INTEGER NOT NULL REFERENCES configuration, traversal TEXT NOT NULL,
-  failure TEXT NOT NULL DEFAULT '', deaths INTEGER NOT NULL DEFAULT 0, UNIQUE (configuration, traversal)
-);
-CREATE TABLE measurement (
-  id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES run,
-  implementation INTEGER NOT NULL REFERENCES implementation, purpose TEXT NOT NULL, seconds REAL NOT NULL,
-  reference REAL, iterations INTEGER NOT NULL
-);
-CREATE TABLE trace (
-  implementation INTEGER NOT NULL REFERENCES implementation, rank INTEGER NOT NULL, position INTEGER NOT NULL,
-  "begin" REAL NOT NULL, "end" REAL NOT NULL, gpu_begin REAL, gpu_end REAL,
-  PRIMARY KEY (implementation, rank, position)
-) WITHOUT ROWID;
-CREATE TABLE under_way (one INTEGER PRIMARY KEY CHECK (one = 1), implementation INTEGER REFERENCES implementation);
-"""
-TUNE_TABLES_1 = """
-CREATE TABLE tune_cell (
-  id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES run, op TEXT NOT NULL, point TEXT NOT NULL,
-  settings TEXT NOT NULL, flush INTEGER NOT NULL, times TEXT NOT NULL, failure TEXT NOT NULL,
-  UNIQUE (op, point, settings, flush)
-);
-CREATE TABLE tune_check (
-  op TEXT NOT NULL, settings TEXT NOT NULL, point TEXT NOT NULL, failure TEXT NOT NULL, PRIMARY KEY (op, settings)
-) WITHOUT ROWID;
-CREATE TABLE tune_fact (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE tune_chooser (op TEXT PRIMARY KEY, chooser TEXT NOT NULL) WITHOUT ROWID;
-"""
-
-_COPIED = {  # table -> its rows
-    "meta": "SELECT key, iif(key = 'schema_version', '2', value) FROM meta",
-    "source": "SELECT path, text FROM source",
-    "run": "SELECT id, started, machine_key, machine, ranks, seed, strategy, seconds, revision, version, noise, options"
-    " FROM run",
-    "drift": "SELECT id, run, after, seconds FROM drift",
-    "assignment": "SELECT id, decisions FROM configuration",
-    "candidate": "SELECT id, '', '{}', configuration, traversal, 0, failure, deaths FROM implementation",
-    "sample": "SELECT id, run, implementation, purpose, iterations, reference FROM measurement",
-    "value": "SELECT id, 1, seconds FROM measurement",
-    "trace": 'SELECT implementation, rank, position, "begin", "end", gpu_begin, gpu_end FROM trace',
-    "under_way": "SELECT one, implementation FROM under_way",
-}
-_COPIED_TUNED = {
-    "fact": "SELECT key, value FROM tune_fact",
-    "chooser": "SELECT op, chooser FROM tune_chooser",
-}
-_Times = tuple[Annotated[float, Meta(gt=0, le=1e300)], ...]
-
-
-def _copy_schema_1(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
-    """Copy a checked file of schema 1 into an empty database, values unchanged: the reader validates them.
-
-    Raises ValueError and sqlite3.Error for content that readers of schema 1 rejected.
-    """
-    new.execute("BEGIN")
-    _create_tables(new)
-    new.execute("INSERT INTO metric VALUES (1, 'time', 's')")
-    tables = {name for (name,) in old.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    for table, select in (_COPIED | (_COPIED_TUNED if "tune_cell" in tables else {})).items():
-        rows = old.execute(select)
-        new.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows.description))})", rows)
-    if "tune_cell" in tables:
-        _copy_cells(old, new)
-    new.execute("COMMIT")
-
-
-def _copy_cells(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
-    cells = old.execute("SELECT run, op, point, settings, flush, times, failure FROM tune_cell ORDER BY id")
-    for run, op, point, settings, flush, times, failure in cells:
-        key = candidate_id(new, _op(op), point, settings, flush=flush)
-        new.execute("UPDATE candidate SET failure = ? WHERE id = ?", (failure, key))
-        for seconds in decoded(times, _Times):
-            insert_sample(new, run, key, "tune", 1, None, {1: seconds})
-    for op, settings, point, failure in old.execute("SELECT op, settings, point, failure FROM tune_check"):
-        new.execute("INSERT OR IGNORE INTO assignment (choices) VALUES (?)", (settings,))
-        new.execute(
-            "INSERT INTO checked SELECT ?, id, ?, ? FROM assignment WHERE choices = ?",
-            (_op(op), point, failure, settings),
-        )
-
-
-def _op(name: str) -> str:
-    if not name:
-        raise ValueError("an op without a name")
-    return name
-
-
 def decoded(text: object, kind: Any) -> Any:
     """JSON as a type. Raises ValueError, naming the place in it."""
     if not isinstance(text, str):
@@ -433,26 +337,3 @@ def decoded(text: object, kind: Any) -> Any:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, RecursionError, TypeError) as error:
         raise ValueError(str(error)) from None
-
-
-def replace_old(path: Path, copy: sqlite3.Connection) -> Path:
-    """Replace a file of schema 1 by a copy in the present schema, and keep the old one; returns its path.
-
-    At every moment one of the two is complete. Raises UsageError if the name for the old one is taken, sqlite3.Error
-    and OSError.
-    """
-    kept = path.with_name(f"{path.name}.schema1")
-    if os.path.lexists(kept) and not os.path.samestat(kept.lstat(), path.stat()):  # left by a run that ended here
-        raise UsageError(f"{kept} exists, but {path} would be kept under this name", "move it away")
-    with TemporaryDirectory(prefix=".dagc-schema-", dir=path.parent) as directory:
-        scratch = Path(directory) / path.name  # in a directory of its own: no other process can place a link there
-        with closing(connect_as(scratch, "rwc")) as target:
-            copy.backup(target)
-        shutil.copymode(path, scratch)
-        if not kept.exists():
-            try:
-                os.link(path, kept)
-            except OSError:  # not supported by every file system
-                shutil.copy2(path, kept)
-        os.replace(scratch, path)
-    return kept

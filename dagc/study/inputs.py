@@ -137,7 +137,6 @@ def begun(
         known = known_before(records, task, flush, options.resume)
         notes = minimise(records, known.measured, objective, asked_sites(task) if training else None)
         if records is not None:
-            notes = [*filter(None, [records.note]), *notes]
             for key, value in conditions(task).items():
                 records.set_fact(key, value)
         service = stack.enter_context(Service(WorkerLink(task.ranks), watchdog=options.watchdog))

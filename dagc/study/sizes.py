@@ -244,7 +244,6 @@ def _recording(request: TuneRequest, known: ChooserInputs) -> Iterator[Recording
         earlier = {cell: sample for cell, sample in measured.samples.items() if cell.site in task.settings}
         measured.failures += [*ready.failures, *failures_before(earlier)]
         if records is not None:
-            ready.notes += filter(None, [records.note])
             for key, value in conditions(task).items():
                 records.set_fact(key, value)
         ready.notes += minimise(records, measured, known.objective, asked_sites(task))

@@ -295,7 +295,7 @@ from dagc.store.records import Records
 from dagc.measure.service import link_ranks
 from dagc.ir.traversal import traversal_text
 from tests.measure.test_live import RANKS, build_library
-from tests.test_records import PROGRAM, RUN
+from tests.store.test_records import PROGRAM, RUN
 library, random = build_library(Path(sys.argv[1])), Random(0)
 (configured,) = library.domain.spaces
 with link_ranks(RANKS) as link, Records.open(sys.argv[2], PROGRAM, RUN) as records:

@@ -197,7 +197,7 @@ def test_drift_is_divided_out_as_far_as_repeated_measurements_follow_it(
 
 DIES = """
 import os, signal, sys
-from tests.test_records import HOST, NAN, PROGRAM, RUN, Records
+from tests.store.test_records import HOST, NAN, PROGRAM, RUN, Records
 records = Records.open(sys.argv[1], PROGRAM, RUN, resume=True)
 print(records.under_way.traversal if records.under_way else "nothing", flush=True)
 for i in range(50):
@@ -208,7 +208,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _die(path: Path) -> str:
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     done = subprocess.run(
         [sys.executable, "-c", DIES, str(path)], capture_output=True, text=True, cwd=root, check=False
     )
