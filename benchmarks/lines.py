@@ -53,7 +53,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "`explain`": ("learn/edits.py", "learn/pairs.py", "learn/explain.py", "recipes/explain.py", "lab/neighbours.py"),
     "tables, pictures and pages": ("report/*",),
     "merge and export of records": (
-        "store/merge*.py", "store/export.py", "study/merged.py", "recipes/merge.py", "recipes/export.py",
+        "store/merge.py", "store/export.py", "study/merged.py", "recipes/merge.py", "recipes/export.py",
     ),
 }  # fmt: skip
 REST = "the rest: language, plans, emitted code, building, measuring, search"

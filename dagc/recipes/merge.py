@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagc.base.errors import counted
 from dagc.recipes.export import exported
@@ -18,7 +18,7 @@ def merge(paths: Sequence[str | Path], out: str | Path, other_machine: bool = Fa
     """Merge results files. Returns the text to print. Raises UsageError."""
     from dagc.store.merge import merge as merge_files  # loads msgspec, sqlite3
 
-    merge_files(paths, out, other_machine=other_machine, learn=_learned_again)
+    merge_files(paths, out, other_machine=other_machine, join=_join)
     merged = exported(out)
     runs = counted(len(merged.runs), "run")
     if isinstance(merged, Results):
@@ -29,7 +29,7 @@ def merge(paths: Sequence[str | Path], out: str | Path, other_machine: bool = Fa
     return f"{out}: {inputs} to learn from, {tests} to evaluate, of {runs}\n{learned}"
 
 
-def _learned_again(files: Sequence[Tuned], merged: Tuned) -> Mapping[str, Any]:
-    from dagc.study.merged import learned_again  # only of tuned files
+def _join(scratch: Path, files: Sequence[Tuned]) -> None:
+    from dagc.study.merged import join  # only of tuned files
 
-    return learned_again(files, merged)
+    join(scratch, files)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, not_written
 from dagc.store.read import read_program, results_in, snapshot
@@ -16,25 +16,23 @@ from dagc.store.results import ProgramRecord, Results
 from dagc.store.schema import candidate_id, connect, connect_as, create, damaged, elsewhere, metric_id
 
 if TYPE_CHECKING:
-    from dagc.store.merge_tuned import Learn
     from dagc.store.tuned import Tuned
 
 
-def nothing_learned(files: Sequence[Tuned], merged: Tuned) -> Mapping[str, Any]:
-    """Learn no chooser: the merged file is continued by `dagc tune --resume`."""
-    return {}
-
-
 def merge(
-    paths: Sequence[str | Path], out: str | Path, *, other_machine: bool = False, learn: Learn = nothing_learned
+    paths: Sequence[str | Path],
+    out: str | Path,
+    *,
+    other_machine: bool = False,
+    join: Callable[[Path, Sequence[Tuned]], None] | None = None,
 ) -> None:
     """Write the runs of all `paths`, in this order, into the new file `out`.
 
     Equal implementations become one. One that was measured in any file has no failure (an MPI without device pointers
-    fails where another measures). Times stay as measured, and drift is divided out within each run. Of tuned files
-    (`dagc.store.merge_tuned`), `learn` makes the choosers anew. Raises UsageError if the programs, the ranks or (unless
-    `other_machine`) the machines differ, if a file is not a results file, if two files contain the same run, and if
-    `out` exists or cannot be written.
+    fails where another measures). Times stay as measured, and drift is divided out within each run. `join` completes
+    a file of tuned ones, which has all samples (None: it is continued by `dagc tune --resume`). Raises UsageError if
+    the programs, the ranks or (unless `other_machine`) the machines differ, if a file is not a results file, if two
+    files contain the same run, and if `out` exists or cannot be written.
     """
     out, files = Path(out), [Path(path) for path in paths]
     if out.exists():
@@ -47,10 +45,8 @@ def merge(
         with TemporaryDirectory(prefix=".dagc-merge-", dir=out.parent) as directory:
             scratch = Path(directory) / out.name  # in a directory of its own: no other process can place a link there
             _merge(files, scratch)
-            if tuned:
-                from dagc.store.merge_tuned import write_tuned  # loads numpy
-
-                write_tuned(scratch, tuned, learn)
+            if tuned and join is not None:
+                join(scratch, tuned)
             scratch.replace(out)
     except sqlite3.DatabaseError as error:
         raise damaged(out, error) from None

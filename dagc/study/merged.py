@@ -1,4 +1,7 @@
-"""`dagc merge` of tuned files: choosers trained again on the inputs of all files; runs nothing.
+"""`dagc merge` of tuned files: their inputs together, and choosers trained on all of them; runs nothing.
+
+All facts that the times depend on must agree: the target, the GPU, the objective, parameters and decisions. An input
+that is a test input in any file is not used for training. An input of several files has the times of all of them.
 
 The program is the text in the files. The device's memory is unknown here: a variant with a `require` on the memory that
 was not tried at an input counts as not allowed there.
@@ -6,44 +9,178 @@ was not tried at an input counts as not allowed there.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import json
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.source import Source
-from dagc.build.toolchain import TargetChoice
+from dagc.build.toolchain import TargetChoice, choose_target
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.types import Case
 from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.plan import Target
 from dagc.ir.program import DEVICE
+from dagc.lab.plans import program_select
 from dagc.lang.lower import parse_with_includes
+from dagc.passes import build_graph
 from dagc.stages.program import ProgramText
-from dagc.store.settings import values_fixed
+from dagc.store.schema import connect_as
+from dagc.store.settings import check_fixed, values_fixed
 from dagc.study.build import computed_of
 from dagc.study.choosers import Asked, ChooserInputs, final_choosers, select_of
 from dagc.study.files import kernel_chooser_record
 from dagc.study.gpu import NOT_COUNTED
 from dagc.study.inputs import at_before
 from dagc.study.prepare import Prepared
-from dagc.study.programs import learned_from
+from dagc.study.programs import chooser_record, learn
 from dagc.study.results import Measurements, choosable, minimised, paid
-from dagc.study.task import TuningTask, limits_of
+from dagc.study.task import TuningTask, legal_plans, limits_of, plan_values
 
 if TYPE_CHECKING:
-    from dagc.store.tuned import Tuned
+    from dagc.store.tuned import InputFacts, Tuned
 
+SAME = 1e-6  # relative: a feature of two files at one input
 NO_MEMORY = 0  # bytes, for a `require` on the memory of an unknown device
 
 
-def learned_again(files: Sequence[Tuned], merged: Tuned) -> dict[str, Any]:
-    """The records of the choosers of all ops, trained on the files together. Raises UsageError."""
-    text = _text_of(merged)
-    kinds = files[0].choosers
-    out = {PROGRAM: learned_from(merged, files[0], text)} if PROGRAM in kinds else {}
-    return out | (_of_kernels(files, merged, text) if kinds.keys() - {PROGRAM} else {})
+def join(scratch: Path, files: Sequence[Tuned]) -> None:
+    """Write the facts of all inputs, and the choosers trained on them, into a file that has all samples, checks and
+    runs. Raises UsageError if the files cannot be merged, or if nothing is learned."""
+    from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
+
+    _check_facts(files)
+    _check_samples(files)
+    _write(scratch, "fact", _facts(files, _inputs(files)))
+    merged = load_tuned(scratch)
+    text, kinds = _text_of(merged), files[0].choosers
+    choosers = {PROGRAM: _of_programs(files[0], merged, text)} if PROGRAM in kinds else {}
+    choosers |= _of_kernels(files, merged, text) if kinds.keys() - {PROGRAM} else {}
+    _write(scratch, "chooser", choosers)
+
+
+def _write(path: Path, table: str, rows: Mapping[str, Any]) -> None:
+    with closing(connect_as(path, "rw")) as target:
+        target.execute("BEGIN")
+        target.executemany(
+            f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", ((key, json.dumps(value)) for key, value in rows.items())
+        )
+        target.execute("COMMIT")
+
+
+# ---- what must agree ------------------------------------------------------------------------
+
+
+def _check_facts(tuned: Sequence[Tuned]) -> None:
+    for one in tuned:
+        if not one.choosers:
+            raise UsageError(f"{one.path}: no chooser in it: tuning did not end", "tune again with --resume")
+    first = tuned[0]
+    for other in tuned[1:]:
+        for name, (mine, theirs) in {n: (shown(first), shown(other)) for n, shown in _EQUAL.items()}.items():
+            if mine != theirs:
+                raise UsageError(f"{first.path}: {name} {mine}, {other.path}: {theirs}", _HELP[name])
+        _check_choices(first, other)
+
+
+_EQUAL: dict[str, Callable[[Tuned], object]] = {
+    "tuned on the target": lambda one: one.facts.target,
+    "tuned for the architecture": lambda one: one.facts.arch,
+    "tuned on the GPU": lambda one: one.facts.gpu if one.facts.target == "cuda" else None,
+    "minimises": lambda one: one.facts.objective,
+    "calls that pay for a conversion:": lambda one: one.facts.calls or "not counted",
+    "constraints": lambda one: "tested" if one.facts.constraints else "ignored",
+    "bytes written before each launch:": lambda one: ", ".join(map(str, sorted(set(one.flushes)))),
+    "chooses for": lambda one: ", ".join(sorted(one.choosers)),
+    "learns by": lambda one: ", ".join(f"{c.method} ({op})" for op, c in sorted(one.choosers.items())),
+}
+_ELSEWHERE = "tune the other inputs on this machine; `dagc tune --warm-start` corrects a file of another one"
+_HELP = {
+    "tuned on the target": "merge files of one target",
+    "tuned for the architecture": _ELSEWHERE,
+    "tuned on the GPU": _ELSEWHERE,
+    "minimises": "tune one of them again with the --objective of the other",
+    "calls that pay for a conversion:": "tune one of them with `--resume --calls` as the other",
+    "constraints": "tune both with --no-constraints, or none",
+    "bytes written before each launch:": "tune both with --warm, or none",
+    "chooses for": "tune the same ops in both, with --kernel",
+    "learns by": "tune one of them with `--resume --method` as the other",
+}
+
+
+def _check_choices(first: Tuned, other: Tuned) -> None:
+    """Compare the parameters and decisions that are neither an input nor a size of both files."""
+    sizes = {name for one in (first, other) for cell, _ in one.samples for name, _ in cell.case.params}
+    for mine, theirs in ((first.facts.kernels, other.facts.kernels), (first.facts.program, other.facts.program)):
+        if mine is not None and theirs is not None:
+            kept = ({**f, "params": {n: v for n, v in f["params"].items() if n not in sizes}} for f in (mine, theirs))
+            check_fixed(first.path, *kept)
+
+
+def _check_samples(tuned: Sequence[Tuned]) -> None:
+    """Check that no measurement occurs twice, and that the features of all inputs are known."""
+    where: dict[tuple[Any, ...], Path] = {}
+    for one in tuned:
+        known = {facts.case for facts in one.facts.inputs}
+        if any(cell.case not in known for cell, sample in one.samples if sample.times):
+            raise UsageError(
+                f"{one.path} was tuned at sizes, not inputs: its set-up would have to run for their features",
+                "continue in one file: `dagc tune --resume --sizes`",
+            )
+        for cell, sample in one.samples:
+            key = (cell.site, cell.case, cell.choice, sample.times)
+            if sample.times and where.setdefault(key, one.path) != one.path:
+                raise UsageError(
+                    f"{one.path} and {where[key]} contain the same measurements, of {cell.case.text or 'one input'}",
+                    "they would count twice; leave one of the files out",
+                )
+
+
+# ---- inputs ---------------------------------------------------------------------------------
+
+
+def _inputs(tuned: Sequence[Tuned]) -> dict[Case, InputFacts]:
+    known: dict[Case, tuple[Path, InputFacts]] = {}
+    for one in tuned:
+        for facts in one.facts.inputs:
+            path, before = known.get(facts.case, (one.path, facts))
+            known[facts.case] = (path, _joined(before, facts, path, one.path))
+    return {case: facts for case, (_, facts) in known.items()}
+
+
+def _joined(one: InputFacts, other: InputFacts, path: Path, other_path: Path) -> InputFacts:
+    """The facts of two files about an input. Raises UsageError if they contradict each other."""
+    for op in one.features.keys() & other.features.keys():
+        for name in one.features[op].keys() & other.features[op].keys():
+            mine, theirs = one.features[op][name], other.features[op][name]
+            if not math.isclose(mine, theirs, rel_tol=SAME, abs_tol=SAME):
+                raise UsageError(
+                    f"{one.case.text} is another input in {other_path}: `{name}` is {theirs:g}, in {path} {mine:g}",
+                    "give the inputs different names, and tune one of the files again",
+                )
+    features = {op: other.features.get(op, {}) | of for op, of in one.features.items()}
+    conversions = {op: other.conversions.get(op, {}) | of for op, of in one.conversions.items()}
+    return replace(
+        one, test=one.test or other.test, values=other.values | one.values, features=other.features | features,
+        seconds=other.seconds | one.seconds, conversions=other.conversions | conversions,
+    )  # fmt: skip
+
+
+def _facts(tuned: Sequence[Tuned], inputs: Mapping[Case, InputFacts]) -> dict[str, Any]:
+    from dagc.store.tuned import input_key, input_to_json  # loads msgspec, sqlite3
+
+    data = {case: vector for one in tuned for case, vector in one.facts.program_data}
+    out: dict[str, Any] = {input_key(number): input_to_json(facts) for number, facts in enumerate(inputs.values())}
+    if data:
+        out["program data"] = [[list(case), list(vector)] for case, vector in data.items()]
+    return out
+
+
+# ---- the program ----------------------------------------------------------------------------
 
 
 def _text_of(tuned: Tuned) -> ProgramText:
@@ -68,6 +205,47 @@ def _given(tuned: Tuned, decisions: Mapping[str, Any], text: ProgramText) -> dic
     opened |= {f"{c.site}.{DEVICE}" for c, _ in tuned.samples if "." in c.choice.variant}
     as_written = values_fixed(text.program())["decisions"]
     return {name: v for name, v in decisions.items() if name not in opened and as_written.get(name, v) != v}
+
+
+# ---- whole programs -------------------------------------------------------------------------
+
+
+def _of_programs(first: Tuned, merged: Tuned, text: ProgramText) -> dict[str, Any]:
+    """The chooser's record from merged files, by the method of the `first`; runs nothing. Raises UsageError if too
+    little was measured."""
+    stored = first.program_chooser
+    assert stored is not None
+    program = text.program()
+    select = program_select(program)
+    if select is None or select.names != stored.names:
+        raise UsageError(
+            f"{first.path}: chooses {', '.join(stored.names)}, which its text does not select", "tune again"
+        )
+    wrong = {settings for (op, settings), failure in merged.checks.items() if op == PROGRAM and failure}
+    objective = minimised(merged)
+    samples = {
+        c: sample.priced(objective)
+        for c, sample in merged.samples
+        if c.site == PROGRAM and c.case not in merged.facts.tests and c.choice not in wrong
+    }
+    tried, default = {cell.choice for cell in samples}, Choice(tuple((n, program.decision(n)) for n in select.names))
+    settings = sorted(
+        (s for s in legal_plans(text.program, plan_values(program, select, {})) if s in tried), key=default.__ne__
+    )
+    cases = tuple(sorted({cell.case for cell in samples}))
+    chosen = choose_target(merged.facts.target or None, merged.facts.arch or None)
+    seed = first.runs[0].seed
+    task = TuningTask(
+        text, chosen, build_graph(program), (), cases, {PROGRAM: tuple(settings)}, cases[0], seed, select=select
+    )
+    data = {
+        p: tuple(one.features[PROGRAM][n] for n in select.data)
+        for p, one in merged.facts.of_programs(select.data).items()
+    }
+    learned = learn(task, stored.method, samples, data)
+    if learned.selector is None:
+        raise UsageError(f"nothing was learned from the merged inputs: {'; '.join(learned.notes)}", "tune with more")
+    return chooser_record(task, stored.method, learned)
 
 
 # ---- kernels --------------------------------------------------------------------------------

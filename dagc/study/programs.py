@@ -14,19 +14,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.errors import DagcError, UsageError, counted
 from dagc.base.sample import CHECK, Sample
-from dagc.build.toolchain import choose_target
 from dagc.choice.selector import FEWEST, Selector
 from dagc.choice.types import Case, Cell, Samples
 from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.plan import Target
 from dagc.lab.engine import SearchOptions, explore
 from dagc.lab.launches import Programs, Timing
-from dagc.lab.plans import METHODS, program_select
+from dagc.lab.plans import METHODS
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
 from dagc.measure.metrics import observed, of_results
 from dagc.measure.service import RunnerLibrary
-from dagc.passes import build_graph
 from dagc.setup import read_scalars
 from dagc.setup.prefetch import Job, Prefetch
 from dagc.stages.program import ProgramText
@@ -44,14 +42,13 @@ from dagc.study.inputs import (
     to_visit,
 )
 from dagc.study.measure import CellStore, WatchedMachine, in_words, timed_again
-from dagc.study.results import KernelResult, Tuning, minimised
+from dagc.study.results import KernelResult, Tuning
 from dagc.study.sampling import label
-from dagc.study.task import TuningTask, legal_plans, plan_values, program_task, selected
+from dagc.study.task import TuningTask, program_task, selected
 from dagc.study.train import EXHAUSTIVE, Learned, TrainingTable, left_out, tabulated, train_few
 
 if TYPE_CHECKING:
     from dagc.stages.options import Progress, SiteOptions, TuneOptions
-    from dagc.store.tuned import Tuned
 
 
 # ---- measuring: each plan, compiled once, at one input (or size) after the other ------------
@@ -264,44 +261,6 @@ def _why(method: str, selector: Selector | None) -> str:
     if selector is None:
         return "the default"
     return "nearest measured size" if method == "exhaustive" else selector.text
-
-
-def learned_from(merged: Tuned, first: Tuned, text: ProgramText) -> dict[str, Any]:
-    """The chooser's record from merged files, by the method of the `first`; runs nothing. Raises UsageError if too
-    little was measured."""
-    stored = first.program_chooser
-    assert stored is not None
-    program = text.program()
-    select = program_select(program)
-    if select is None or select.names != stored.names:
-        raise UsageError(
-            f"{first.path}: chooses {', '.join(stored.names)}, which its text does not select", "tune again"
-        )
-    wrong = {settings for (op, settings), failure in merged.checks.items() if op == PROGRAM and failure}
-    objective = minimised(merged)
-    samples = {
-        c: sample.priced(objective)
-        for c, sample in merged.samples
-        if c.site == PROGRAM and c.case not in merged.facts.tests and c.choice not in wrong
-    }
-    tried, default = {cell.choice for cell in samples}, Choice(tuple((n, program.decision(n)) for n in select.names))
-    settings = sorted(
-        (s for s in legal_plans(text.program, plan_values(program, select, {})) if s in tried), key=default.__ne__
-    )
-    cases = tuple(sorted({cell.case for cell in samples}))
-    chosen = choose_target(merged.facts.target or None, merged.facts.arch or None)
-    seed = first.runs[0].seed
-    task = TuningTask(
-        text, chosen, build_graph(program), (), cases, {PROGRAM: tuple(settings)}, cases[0], seed, select=select
-    )
-    data = {
-        p: tuple(one.features[PROGRAM][n] for n in select.data)
-        for p, one in merged.facts.of_programs(select.data).items()
-    }
-    learned = learn(task, stored.method, samples, data)
-    if learned.selector is None:
-        raise UsageError(f"nothing was learned from the merged inputs: {'; '.join(learned.notes)}", "tune with more")
-    return chooser_record(task, stored.method, learned)
 
 
 def chooser_record(task: TuningTask, method: str, learned: Learned) -> dict[str, Any]:

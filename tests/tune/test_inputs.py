@@ -24,7 +24,6 @@ from dagc.measure.service import RunnerLibrary, Service
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import ProgramText, read
-from dagc.store.merge import merge
 from dagc.store.records import Records
 from dagc.store.tuned import load_tuned
 from dagc.study.inputs import Visits, to_visit
@@ -230,7 +229,7 @@ def test_a_test_input_of_one_file_is_one_of_both(parts: tuple[Path, Path], tmp_p
     )
     crashed = "UPDATE candidate SET failure = 'run failed' WHERE id = (SELECT max(id) FROM candidate)"
     run_sql(other, crashed)
-    merge([*parts, other], tmp_path / "out.db")
+    api.merge([*parts, other], tmp_path / "out.db")
     found = load_tuned(tmp_path / "out.db")
     assert found.facts.tests == {case}
     again = {(c.case, c.choice): sample for c, sample in load_tuned(other).samples}
