@@ -7,13 +7,14 @@ from functools import lru_cache
 
 from dagc.base.files import scratch_directory
 from dagc.base.resources import resource
-from dagc.build.builder import Build, build
 
 
 @lru_cache(maxsize=64)
 def library(text: str, language: str = "c") -> ctypes.CDLL:
     """The compiled text, loaded; compiled once for this machine (the cache of `dagc.build.builder`). `language`: "c",
     or "c++", which may include the headers of the runtime. Raises MissingTool and BuildFailed."""
+    from dagc.build.builder import Build, build  # only where a chooser is asked
+
     with scratch_directory("dagc-choice-") as folder:
         source = folder / "choice.cpp"
         source.write_text(text, encoding="utf-8")

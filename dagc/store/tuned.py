@@ -389,7 +389,7 @@ def _selector(raw: msgspec.Raw, choices: int) -> Selector | None:
     if bytes(raw) == b"null":
         return None
     selector = from_json(msgspec.json.decode(raw))
-    if any(not 0 <= label < choices for label in selector.answers):
+    if any(not 0 <= label < choices for label in selector.ordered):
         raise ValueError("a selector whose answers are not settings of the file")
     return selector
 

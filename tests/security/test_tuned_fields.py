@@ -125,3 +125,17 @@ def test_each_field_of_a_tuned_file_is_refused_or_inert(folder: Path, tmp_path: 
             emitted.add(source)
     assert refused > 100
     assert accepted > 10
+
+
+def test_a_leaf_orders_only_settings_of_the_file(folder: Path, tmp_path: Path) -> None:
+    """The code writes this order into an array of as many elements as there are settings."""
+    path = Path(shutil.copy(folder / "fitted.db", tmp_path / "changed.db"))
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        (text,) = connection.execute("SELECT chooser FROM chooser WHERE domain = 'a'").fetchone()
+        chooser = json.loads(text)
+        chooser["selector"] = {
+            "method": "tree", "data": chooser["selector"]["data"], "tree": {"label": 0, "sure": 0.5, "then": [1000]},
+        }  # fmt: skip
+        connection.execute("UPDATE chooser SET chooser = ? WHERE domain = 'a'", (json.dumps(chooser),))
+    with pytest.raises(UsageError, match="answers are not settings"):
+        load_tuned(path)
