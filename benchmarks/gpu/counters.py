@@ -19,8 +19,8 @@ from pathlib import Path
 from benchmarks.gpu.oracle import POLYBENCH, SAMPLES
 from dagc import api
 from dagc.measure.profile import METRICS
-from dagc.study import measure as tune_measure
 from dagc.study.build import build
+from dagc.study.gpu import collect
 from dagc.study.prepare import Prepared
 from dagc.study.task import tuning_task
 
@@ -61,11 +61,13 @@ def main() -> int:
                 prepared = ready[name].result()
                 began, rows = time.monotonic(), 0
                 ops = [u.op for u in prepared.task.units]
-                for s in tune_measure.collect(prepared, Path(work) / name, ops, args.sizes, args.settings):
+                at, samples = collect(prepared, Path(work) / name, ops, args.sizes, args.settings)
+                for cell, s in samples.items():
                     rows += 1
+                    scalars = text(sorted(at.at[cell.case].scalars.items()))
                     writer.writerow(
-                        [name, s.op, s.case.text, text(sorted(s.scalars.items())), text(s.settings.own.items())]
-                        + [f"{s.counts[c]:g}" if c in s.counts else "" for c in columns]
+                        [name, cell.site, cell.case.text, scalars, text(cell.choice.own.items())]
+                        + [f"{s.metrics[c]:g}" if c in s.metrics else "" for c in columns]
                         + [s.failure]
                     )
                 out.flush()

@@ -46,7 +46,7 @@ class Store(Protocol[M_contra]):
     def begin(self, candidate: M_contra) -> Any:
         """Called before a candidate is measured. Returns its key for `add` and `fail`."""
 
-    def add(self, key: Any, sample: Sample) -> None:
+    def add(self, key: Any, sample: Sample) -> object:
         """Add a measurement, or its failure."""
 
 

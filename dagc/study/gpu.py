@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.children import Workers
 from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError
+from dagc.base.sample import Sample
 from dagc.build import toolchain
 from dagc.build.ranks import joined
 from dagc.build.toolchain import find_nvcc
 from dagc.choice.legal import block_of, op_of, unit_in
-from dagc.choice.types import Case, Unit
+from dagc.choice.types import Case, Cell, Unit
 from dagc.ir.choice import Choice
 from dagc.ir.plan import Target
-from dagc.ir.sym import Number
 from dagc.lab.launches import Launches, Timing
 from dagc.measure.machine import probe
 from dagc.measure.profile import METRICS, profiled
 from dagc.measure.service import Service, WorkerLink
 from dagc.perf.hardware import Hardware, load_hardware
-from dagc.study.measure import Wanted, decisions, sized_program
-from dagc.study.prepare import AtCase, Prepared, at_case
+from dagc.study.build import attempted
+from dagc.study.measure import decisions, sized_program
+from dagc.study.prepare import Prepared, at_case
 
 if TYPE_CHECKING:
     import numpy as np
@@ -128,40 +128,40 @@ def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) 
     if ready.task.chosen.target is not Target.CUDA:
         return Counted(notes=("no hardware counters on the host target: counts are read from the kernel's text",))
     try:
-        samples = list(collect(ready, folder, ops, SIZES, SETTINGS))
+        at, samples = collect(ready, folder, ops, SIZES, SETTINGS)
     except (MissingTool, RunFailed) as error:
         return Counted(notes=(f"{' '.join(str(error).split())}; counts are read from the kernel's text",))
     fits: dict[str, dict[str, Fitted]] = {}
-    notes = [f"{s.op} at {s.case.text}: {s.failure}" for s in samples if s.failure]
+    notes = [f"{c.site} at {c.case.text}: {s.failure}" for c, s in samples.items() if s.failure]
     for unit in ready.task.units:
         if unit.op not in ops:
             continue
         op = op_of(ready.task.graph, unit)
-        whole = [s for s in samples if s.op == unit.op and set(METRICS.values()) <= set(s.counts)]
-        launches = [launch_of(ready, s) for s in whole]
+        whole = [c for c, s in samples.items() if c.site == unit.op and set(METRICS.values()) <= set(s.metrics)]
+        launches = [launch_of(at, cell, samples[cell]) for cell in whole]
         try:
             fits[unit.op] = fit_counts(ready.task.program, op, launches, seed=seed)
         except UsageError as error:
             notes.append(f"{error.message}; counts are read from the kernel's text")
-    records = {op: [_sample_record(s) for s in samples if s.op == op] for op in ops}
+    records = {op: [_record(c, s) for c, s in samples.items() if c.site == op] for op in ops}
     return Counted(fits, records, _words(len(samples), fits), tuple(notes))
 
 
-def launch_of(ready: Prepared, sample: CounterSample) -> Any:
-    """A counted launch as an input of `dagc.perf.counted`."""
-    from dagc.perf.counted import CountedLaunch  # loads numpy, sympy
-
-    unit = next(u for u in ready.task.units if u.op == sample.op)
-    block = block_of(ready.task.program, op_of(ready.task.graph, unit), sample.settings)
-    scalars = {n: int(v) for n, v in sample.scalars.items() if isinstance(v, int)}
-    return CountedLaunch(scalars, block, sample.counts)
-
-
-def _sample_record(sample: CounterSample) -> dict[str, Any]:
+def _record(cell: Cell, sample: Sample) -> dict[str, Any]:
     return {
-        "point": dict(sample.case.params), "settings": sample.settings.own, "counts": sample.counts,
+        "point": dict(cell.case.params), "settings": cell.choice.own, "counts": dict(sample.metrics),
         "failure": sample.failure,
     }  # fmt: skip
+
+
+def launch_of(ready: Prepared, cell: Cell, sample: Sample) -> Any:
+    """A counted launch as an input of `dagc.perf.counted`."""
+    from dagc.perf.counted import CountedLaunch  # loads numpy
+
+    unit = next(u for u in ready.task.units if u.op == cell.site)
+    block = block_of(ready.task.program, op_of(ready.task.graph, unit), cell.choice)
+    scalars = {n: int(v) for n, v in ready.at[cell.case].scalars.items() if isinstance(v, int)}
+    return CountedLaunch(scalars, block, dict(sample.metrics))
 
 
 def _words(launches: int, fits: Mapping[str, Mapping[str, Fitted]]) -> str:
@@ -175,84 +175,56 @@ def _words(launches: int, fits: Mapping[str, Mapping[str, Fitted]]) -> str:
     return f"counters of {launches} launches, fitted; error at held-out points: {error}"
 
 
-@dataclass(frozen=True, slots=True)
-class CounterSample:
-    """The counts of ncu for one launch; `scalars` are the per-rank values that determine the kernel's sizes."""
-
-    op: str
-    case: Case
-    settings: Choice
-    scalars: dict[str, Number]
-    counts: dict[str, float]
-    failure: str = ""
-
-
-def sample_plan(
-    task: TuningTask, ops: Sequence[str], sizes: int, per_size: int
-) -> tuple[tuple[Case, ...], list[Wanted]]:
-    """The sizes at which counters are read, and the legal settings at each."""
+def sample_plan(task: TuningTask, ops: Sequence[str], sizes: int, per_size: int) -> tuple[tuple[Case, ...], list[Cell]]:
+    """The sizes at which counters are read, and the launches to count there."""
     cases = sizes_to_count(task.cases, task.seed, sizes)
     draw = random.Random(f"{task.seed} count")
-    wanted = [
-        Wanted(u.op, p, settings_to_count(u, task.settings[u.op], draw, per_size))
+    units = [u for u in task.units if u.op in ops]
+    return cases, [
+        Cell(u.op, p, s)
         for p in cases
-        for u in task.units
-        if u.op in ops
+        for u in units
+        for s in settings_to_count(u, task.settings[u.op], draw, per_size)
     ]
-    return cases, wanted
 
 
-def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_size: int) -> Iterator[CounterSample]:
-    """Count launches of the ops at sample cases. A size that the program refuses is skipped, with a note.
+def collect(
+    ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_size: int
+) -> tuple[Prepared, dict[Cell, Sample]]:
+    """Count launches of the ops at sample cases, whose data are in what is returned; the metrics are the counts of ncu.
+    A size that the program refuses is skipped, with a note.
 
     Raises MissingTool if counters cannot be read.
     """
     task = ready.task
     cases, wanted = sample_plan(task, ops, sizes, per_size)
-
-    def written(case: Case) -> tuple[Case, AtCase | str]:
-        try:
-            return case, at_case(task, case, folder)
-        except DagcError as error:
-            return case, str(error)
-
-    at: dict[Case, AtCase] = {}
-    with Workers(4) as pool:
-        for case, sample in pool.map(written, cases):
-            if isinstance(sample, str):
-                ready.notes.append(f"no counters at {case.text}: {' '.join(sample.split())}")
-            else:
-                at[case] = sample
+    at, refused = attempted(lambda case: at_case(task, case, folder), cases, DagcError, jobs=4)
+    ready.notes += [f"no counters at {p.text}: {' '.join(str(error).split())}" for p, error in refused.items()]
     here = Prepared(replace(task, cases=tuple(at)), ready.library, at)
-    yield from _counted(here, [w for w in wanted if w.case in at])
+    fitting = [cell for cell in wanted if cell.case in at and cell.choice in at[cell.case].fits[cell.site]]
+    return here, _counted(here, fitting)
 
 
-def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[CounterSample]:
+def _counted(ready: Prepared, wanted: Sequence[Cell]) -> dict[Cell, Sample]:
     """All counts, available only at the end: the profiler writes when the profiled process has ended."""
     task = ready.task
     units = {u.op: u for u in task.units}
     base = [pair for u in task.units for pair in decisions(task.graph, u, u.default)]
-    keys: list[Wanted] = []
-    failures: list[str] = []
+    failures: dict[Cell, str] = {}
     with profiled() as profiler:
         with Service(WorkerLink(1, profiler.command)) as service:
             for case in ready.at:
                 program = sized_program(ready, case)
-                for item in (w for w in wanted if w.case == case):
-                    unit = units[item.op]
+                for cell in (w for w in wanted if w.case == case):
+                    unit = units[cell.site]
                     launches = Launches(
                         service, program, unit_in(task.graph_at(case), unit).index, base,
                         partial(decisions, task.graph, unit), timing=Timing(), tolerance=(0.0, 0.0),
                     )  # fmt: skip
-                    for settings in item.settings:
-                        if settings in ready.at[case].fits[item.op]:
-                            keys.append(replace(item, settings=(settings,)))
-                            failures.append(launches.count(settings))
+                    failures[cell] = launches.count(cell.choice)
                 service.close(program.library)
-        counts = iter(profiler.counts(failures.count("")))
-    for key, failure in zip(keys, failures, strict=True):
-        counted = {} if failure else next(counts)
-        yield CounterSample(key.op, key.case, key.settings[0], dict(ready.at[key.case].scalars), counted, failure)
+        counts = iter(profiler.counts(list(failures.values()).count("")))
+    return {c: Sample(failure=why) if why else Sample(metrics=next(counts)) for c, why in failures.items()}
 
 
 def sizes_to_count(cases: Sequence[Case], seed: int, n: int) -> tuple[Case, ...]:

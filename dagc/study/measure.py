@@ -1,4 +1,4 @@
-"""Measurements of tuning: checks and timings of settings, and hardware counters."""
+"""Measurements of tuning: checks and timings of settings."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from dagc.ir.enums import Mode, Opcode
 from dagc.ir.plan import MEASURED, selects_device, variant_number
 from dagc.ir.program import Graph, KernelOp, Program, Region
 from dagc.lab.across import AcrossSizes
-from dagc.lab.engine import TRIED, SearchOptions, drive, explore
+from dagc.lab.engine import NOTHING_KNOWN, TRIED, SearchOptions, drive, explore
 from dagc.lab.launches import EXPECTED, Launches, Programs, SizedProgram, Timing, Values, repeated, verify
 from dagc.lab.settings import LaunchSettings
-from dagc.lab.strategy import find
+from dagc.lab.strategy import Strategy, find
 from dagc.measure.service import GIVE_UP, RanksDied, RunnerLibrary, Service, WorkerLink
 from dagc.report.si import seconds as in_units
 from dagc.space import Space
@@ -42,7 +42,7 @@ from dagc.base.sample import CHECK, Sample
 
 FEATURE_LIMIT = 30.0  # seconds that the code of all features may take at one size before it counts as hanging
 RESULTS_AGREE = 1e-3  # tolerance of results without a `verify`
-NOTHING_KNOWN: Samples = MappingProxyType({})
+NONE_KNOWN: Samples = MappingProxyType({})
 LAUNCHES = 2  # of each setting, at least: one is compared, one is timed
 
 
@@ -208,20 +208,6 @@ class Hangs:
         return out
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedMachine:
-    """The machine of an op at a case, without what `hangs` has given up."""
-
-    machine: Launches | Programs
-    hangs: Hangs
-    op: str
-    case: Case
-
-    def measure(self, candidate: Choice) -> Sample:
-        """See `Launches.measure`."""
-        return self.hangs.measure(self.machine, Cell(self.op, self.case, candidate))
-
-
 def computed_features(ready: Prepared, names: Sequence[str]) -> None:
     """Have the program compute its code features at each size; a note gives the largest time of each. A size at which
     they cannot be computed is not used for training: its features are missing."""
@@ -260,7 +246,7 @@ class Measuring:
     """Checks and timings of a task at the cases that are ready, in the order of the requests."""
 
     def __init__(
-        self, ready: Prepared, service: Service, timing: Timing, recorder: Recorder, known: Samples = NOTHING_KNOWN,
+        self, ready: Prepared, service: Service, timing: Timing, recorder: Recorder, known: Samples = NONE_KNOWN,
         end: Deadline = ENDLESS, at_least: int = 0,
     ) -> None:  # fmt: skip
         """`known`: samples of an earlier run. At `end` it ends between two cells, but not before `at_least` cells were
@@ -448,12 +434,9 @@ class Measuring:
         known = {s: [sample.priced(self.timing.objective)] for s, sample in done.items() if s in domain}
         budget = None if item.budget is None else item.budget - len(known)
         left = self.end.timeout
-        store = CellStore(item.op, item.case, self.keep, self.recorder.say)
-        options = SearchOptions(budget, left, confirm=0, seed=self.task.seed)
-        watched = WatchedMachine(machine, self.hangs, item.op, item.case)
-        if explore(domain, strategy, watched, store, options, known=known).interrupted:
-            raise KeyboardInterrupt
-        for cell, sample in timed_again(store, machine, self.timing, self.task.seed, self.over):
+        timings = SiteTimings(item.op, item.case, machine, self.hangs, self.keep, self.recorder.say)
+        timings.search(domain, strategy, SearchOptions(budget, left, confirm=0, seed=self.task.seed), known)
+        for cell, sample in timings.again(self.timing, self.task.seed, self.over):
             self.recorder.keep(cell, sample)
         return ""
 
@@ -563,12 +546,10 @@ class Searching:
         return not failure
 
     def _timed(self, cell: Cell) -> Sample:
+        run = self.measuring
         assert self.machine is not None
-        store = CellStore(cell.site, cell.case, self.measuring.keep, self.measuring.recorder.say)
-        key = store.begin(cell.choice)
-        sample = self.measuring.hangs.measure(self.machine, cell)
-        store.add(key, sample)
-        return store.samples[key]
+        timings = SiteTimings(cell.site, cell.case, self.machine, run.hangs, run.keep, run.recorder.say)
+        return timings.add(timings.begin(cell.choice), timings.measure(cell.choice))
 
 
 def _not_here(case: Case, why: str) -> RunFailed:
@@ -592,55 +573,67 @@ class _Starting:
         self._strategy.observe(candidate, sample)
 
 
-class CellStore:
-    """A store that forwards the samples of an op at a case, which are also in `samples`. Their values are times,
-    whatever the objective. Each is announced to `say`."""
+class SiteTimings:
+    """The machine and the store of an op, or of the whole program, at a case. An answer that `hangs` has given up is
+    not measured. Each is announced to `say`, and handed to `keep`; the values of `samples` are times, whatever the
+    objective."""
 
-    def __init__(self, op: str, case: Case, keep: Callable[[Cell, Sample], None], say: Callable[[str], None]) -> None:
-        self._op, self._case, self._keep, self._say, self._began = op, case, keep, say, 0.0
+    def __init__(
+        self, site: str, case: Case, machine: Launches | Programs, hangs: Hangs,
+        keep: Callable[[Cell, Sample], None], say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._site, self._case, self._machine, self._hangs = site, case, machine, hangs
+        self._keep, self._say, self._began = keep, say, 0.0
         self.samples: dict[Cell, Sample] = {}
 
+    def search(
+        self,
+        domain: LaunchSettings,
+        strategy: Strategy[Choice],
+        options: SearchOptions,
+        known: Mapping[Choice, Sequence[Sample]] = NOTHING_KNOWN,
+    ) -> None:
+        """Time what a strategy proposes. Raises KeyboardInterrupt."""
+        if explore(domain, strategy, self, self, options, known=known).interrupted:
+            raise KeyboardInterrupt
+
     def begin(self, candidate: Choice) -> Cell:
-        cell = Cell(self._op, self._case, candidate)
+        cell = Cell(self._site, self._case, candidate)
         self._say(in_words(cell))
         self._began = time.perf_counter()
         return cell
 
-    def begin_again(self, cell: Cell) -> None:
-        """Announce a further series of launches."""
-        self._say(f"{in_words(cell)} again")
+    def measure(self, candidate: Choice) -> Sample:
+        return self._hangs.measure(self._machine, Cell(self._site, self._case, candidate))
 
-    def add(self, key: Cell, sample: Sample) -> None:
+    def add(self, key: Cell, sample: Sample) -> Sample:
         took = time.perf_counter() - self._began
         self.samples[key] = replace(Sample.of(sample.times, sample.failure, sample.metrics), took=took)
         self._keep(key, self.samples[key])
+        return self.samples[key]
 
+    def again(self, timing: Timing, seed: int, over: Callable[[], bool]) -> Iterator[tuple[Cell, Sample]]:
+        """Samples that replace those of the first series of launches (`dagc.lab.launches.repeated`); with the metrics
+        of the first. What fails when it is timed again has failed: it may fail in the program, too."""
+        took = {cell: first.took for cell, first in self.samples.items()}
+        failed: dict[Cell, str] = {}
 
-def timed_again(
-    store: CellStore, machine: Launches | Programs, timing: Timing, seed: int, over: Callable[[], bool]
-) -> Iterator[tuple[Cell, Sample]]:
-    """Samples that replace those of the store, which are of the first series of their launches, see
-    `dagc.lab.launches.repeated`; with the metrics of the first. What fails when it is timed again has failed: it may
-    fail in the program, too."""
-    took = {cell: first.took for cell, first in store.samples.items()}
-    failed: dict[Cell, str] = {}
+        def series(cell: Cell) -> tuple[float, ...]:
+            self._say(f"{in_words(cell)} again")
+            began = time.perf_counter()
+            sample = self._machine.again(cell.choice)
+            took[cell] += time.perf_counter() - began
+            if sample.failure:
+                failed[cell] = f"{sample.failure} (when it was timed again)"
+            return sample.times
 
-    def again(cell: Cell) -> tuple[float, ...]:
-        store.begin_again(cell)
-        began = time.perf_counter()
-        sample = machine.again(cell.choice)
-        took[cell] += time.perf_counter() - began
-        if sample.failure:
-            failed[cell] = f"{sample.failure} (when it was timed again)"
-        return sample.times
-
-    firsts = {cell: first.times for cell, first in store.samples.items() if first.times}
-    times = repeated(firsts, again, timing, seed, over)
-    for cell, first in store.samples.items():
-        if cell in failed:
-            yield cell, Sample(failure=failed[cell], took=took[cell])
-        elif cell in times:
-            yield cell, replace(Sample.of(times[cell], metrics=first.metrics), took=took[cell])
+        firsts = {cell: first.times for cell, first in self.samples.items() if first.times}
+        times = repeated(firsts, series, timing, seed, over)
+        for cell, first in self.samples.items():
+            if cell in failed:
+                yield cell, Sample(failure=failed[cell], took=took[cell])
+            elif cell in times:
+                yield cell, replace(Sample.of(times[cell], metrics=first.metrics), took=took[cell])
 
 
 def decisions(graph: Graph, unit: Unit, settings: Choice) -> Values:

@@ -18,7 +18,7 @@ from dagc.choice.selector import FEWEST, Selector
 from dagc.choice.types import Case, Cell, Samples
 from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.plan import Target
-from dagc.lab.engine import SearchOptions, explore
+from dagc.lab.engine import SearchOptions
 from dagc.lab.launches import Programs, Timing
 from dagc.lab.plans import METHODS
 from dagc.lab.settings import LaunchSettings
@@ -41,7 +41,7 @@ from dagc.study.inputs import (
     processes,
     to_visit,
 )
-from dagc.study.measure import CellStore, WatchedMachine, in_words, timed_again
+from dagc.study.measure import SiteTimings, in_words
 from dagc.study.results import KernelResult, Tuning
 from dagc.study.sampling import label
 from dagc.study.task import TuningTask, program_task, selected
@@ -177,13 +177,11 @@ class PlanCases(Visits):
         wanted = wanted[: max(0, self.left)]
         here = [s for s in wanted if s in self.built]
         place = self.prefetch.get((case, None), self.end.timeout)
-        store = CellStore(PROGRAM, case, self.keep, self.say)
-        domain, options = LaunchSettings(here), SearchOptions(time=self.end.timeout, confirm=0, seed=self.task.seed)
-        machine = self._programs(place, here)
-        watched = WatchedMachine(machine, self.hangs, PROGRAM, case)
-        if explore(domain, find("exhaustive")(domain, 0), watched, store, options).interrupted:
-            raise KeyboardInterrupt
-        for cell, sample in timed_again(store, machine, self.timing, self.task.seed, self._late):
+        machine, domain = self._programs(place, here), LaunchSettings(here)
+        timings = SiteTimings(PROGRAM, case, machine, self.hangs, self.keep, self.say)
+        options = SearchOptions(time=self.end.timeout, confirm=0, seed=self.task.seed)
+        timings.search(domain, find("exhaustive")(domain, 0), options)
+        for cell, sample in timings.again(self.timing, self.task.seed, self._late):
             self.keep(cell, sample)
         return ""
 

@@ -95,21 +95,19 @@ def test_counters_of_a_kernel(tmp_path):
     """A request of gemm's loop a warp and iteration, counted by the hardware."""
     if find_ncu() is None:
         pytest.skip("no ncu on this machine")
-    from dagc.study import measure as tune_measure
     from dagc.study.build import build
+    from dagc.study.gpu import collect
     from dagc.study.prepare import Prepared
     from dagc.study.task import tuning_task
 
     made = tuning_task(api.read(SAMPLE), sizes="NI=NJ=64,128 NK=96", target="cuda")
     ready = Prepared(made, build(made, tmp_path), {})
     try:
-        samples = list(tune_measure.collect(ready, tmp_path, ("gemm",), 3, 4))
+        at, samples = collect(ready, tmp_path, ("gemm",), 3, 4)
     except MissingTool as error:
         pytest.skip(f"counters cannot be read here: {error}")
     assert len(samples) == 12
-    for sample in samples:
+    for cell, sample in samples.items():
         assert not sample.failure
-        assert (
-            sample.counts["load_requests"]
-            >= 2 * sample.scalars["nk"] * sample.scalars["ni"] * sample.scalars["nj"] / 32
-        )
+        sizes = at.at[cell.case].scalars
+        assert sample.metrics["load_requests"] >= 2 * sizes["nk"] * sizes["ni"] * sizes["nj"] / 32

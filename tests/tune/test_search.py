@@ -44,7 +44,7 @@ def test_a_budget_is_for_all_sizes_and_a_setting_that_fails_is_not_fatal(tmp_pat
     failed = [cell for cell, sample in samples if sample.failure]
     if failed:  # it was measured at the size where it is wrong
         assert len(failed) == 1
-        assert all(dict(line.chosen)["bx"] != 128 for line in every.lines), "chosen at no size"
+        assert all(line.chosen.own["bx"] != 128 for line in every.lines), "chosen at no size"
 
 
 def test_a_learner_that_cannot_be_read_is_said_and_the_model_ranks(
