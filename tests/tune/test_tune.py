@@ -20,6 +20,7 @@ from dagc.base.errors import BuildFailed, UsageError
 from dagc.build.toolchain import find_nvcc
 from dagc.choice.types import Case
 from dagc.cli.main import main
+from dagc.ir.choice import Choice
 from dagc.measure.bench import run_bench
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
@@ -287,7 +288,7 @@ def test_a_tune_that_is_ended_leaves_nothing_in_the_temporary_folder(tmp_path: P
 
 
 def test_times_in_the_table_have_no_exponent() -> None:
-    line = KernelResult("k", Case((("N", 9),)), (), (), None, 0.0139201, 1.5e-6, math.nan, "")
+    line = KernelResult("k", Case((("N", 9),)), Choice(), Choice(), None, 0.0139201, 1.5e-6, math.nan, "")
     done = Tuning((line, replace(line, chosen_value=math.nan)), "host", "volume", 2, (), (), None)
     row, other = done.render().splitlines()[2:]
     assert row.split()[-3:] == ["13920", "1.500", "-"]
