@@ -1,6 +1,7 @@
-"""docs/architecture.md says which files a new transport, sync op, model, strategy, learner or metric touches.
+"""docs/architecture.md says how many files each addition touches. A copy of dagc gets one of each, which is used.
 
-Each list is compared with the code; where one file is enough, a copy of dagc gets that file and uses it.
+An addition touches the files that name an existing one of its kind (EXISTING), the ones that are written here (ADDED),
+and those of the page: the three are compared.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -23,13 +25,90 @@ from tests.measure.conftest import can_run
 
 PAGE = (ROOT / "docs/architecture.md").read_text()
 LEARNER = """
-from dagc.choice.learners import knn
+from dataclasses import dataclass
+from typing import ClassVar
 
-SUMMARY, Row, read = "one neighbour", knn.Row, knn.read
+from dagc.choice.nodes import Label, Real, SelectorRow
+from dagc.choice.selector import Selector
+
+SUMMARY = "the closest size"
+
+
+@dataclass(frozen=True)
+class Closest(Selector):
+    method: ClassVar[str] = "closest"
+    data: tuple
+    scales: tuple
+    points: tuple
+    labels: tuple
+    least_sure: float = 0.0
+
+    @property
+    def text(self):
+        return f"closest of {len(self.points)}"
+
+    @property
+    def answers(self):
+        return frozenset(self.labels)
+
+    def view(self):
+        return {"points": self.points, "labels": self.labels, "answers": sorted(self.answers)}
+
+    def to_json(self):
+        return {**self.common_json(), "points": self.points, "labels": self.labels}
 
 
 def fit(examples, seed=0):
-    return knn.nearest(examples.data, examples.rows, examples.labels)
+    return Closest(examples.data, examples.scales, examples.rows, examples.labels)
+
+
+class Row(SelectorRow, tag="closest", frozen=True, kw_only=True):
+    points: tuple[tuple[Real, ...], ...]
+    labels: tuple[Label, ...]
+
+
+def read(row):
+    return Closest(row.data, row.read_scales(), row.points, row.labels)
+"""
+LEARNER_IN_C = """
+static inline int dagc_select_{{ site }}(const double* x, double* sure) {
+  static const double points[][{{ points[0] | length }}] = {
+{% for point in points %}
+      { {%- for v in point %}{{ ', ' if not loop.first }}{{ v | c_double }}{% endfor -%} },
+{% endfor %}
+  };
+  static const int labels[] = { {{- labels | join(', ') -}} };
+  double least = INFINITY;
+  int best = 0;
+  for (int i = 0; i < {{ points | length }}; ++i) {
+    double apart = 0;
+    for (int k = 0; k < {{ points[0] | length }}; ++k)
+      apart += fabs(x[k] - points[i][k]) / (1 + fabs(x[k]) + fabs(points[i][k]));
+    if (apart < least) {
+      least = apart;
+      best = i;
+    }
+  }
+  *sure = 1;
+  return labels[best];
+}
+{% if ranked %}
+static inline int dagc_preferred_{{ site }}(const double* x, int* order) {
+  static const int answers[] = { {{- answers | join(', ') -}} };
+  double sure;
+  int n = 1;
+  order[0] = dagc_select_{{ site }}(x, &sure);
+  for (int i = 0; i < {{ answers | length }}; ++i)
+    if (answers[i] != order[0]) order[n++] = answers[i];
+  return n;
+}
+{% endif %}
+{% if asked %}
+static inline void dagc_votes_{{ site }}(const double* x, double* votes) {
+  double sure;
+  votes[dagc_select_{{ site }}(x, &sure)] = 1;
+}
+{% endif %}
 """
 FEATURE = """
 from dagc.choice.feature import SelectorFeature
@@ -72,10 +151,7 @@ class Observer:
     def stop(self):
         return {f"{platform.node()} {os.getpid()}": time.process_time() - self.begin}
 """
-
-OPTION = """    pauses: int = option("--pauses N", "seconds between two settings", natural, default=3, only="--until")
-"""
-LEVEL = """
+PEAK = """
 from dagc.measure.metrics import Amount
 
 SUMMARY, UNIT, SECONDS, AMOUNT, combine = "a level", "m", 0.0, Amount.PEAK, max
@@ -92,12 +168,59 @@ class Observer:
     def stop(self):
         return {"here": 7.0}
 """
+TRANSPORT = """// Transport mail: a stub.
+#pragma once
+#include "dagc/group.hpp"
+namespace dagc {
+struct MailComm {};
+struct MailGroup {};
+}  // namespace dagc
+"""
 
 
-def _listed(title: str) -> set[str]:
-    """The files of the list under a heading."""
-    section = PAGE.partition(f"### {title}\n")[2].partition("\n#")[0]
-    return set(re.findall(r"^- `([^`]+)`", section, flags=re.M))
+class Insertion(NamedTuple):
+    """A text that is added to a file, before another."""
+
+    text: str
+    before: str
+
+
+OPTION = '    pauses: int = option("--pauses N", "seconds between two settings", natural, default=3, only="--until")\n'
+ADDED: dict[str, dict[str, str | Insertion]] = {
+    "a strategy": {"dagc/lab/strategies/in_order.py": STRATEGY},
+    "a learner": {"dagc/choice/learners/closest.py": LEARNER, "templates/choice/closest.h.j2": LEARNER_IN_C},
+    "a kind of feature": {"dagc/choice/features/half.py": FEATURE},
+    "a metric": {"dagc/measure/metrics/busiest.py": METRIC},
+    "a metric that is a peak": {"dagc/measure/metrics/level.py": PEAK},
+    "an option that a recipe takes": {"dagc/stages/options.py": Insertion(OPTION, "    top: int | None = option(")},
+    "a transport": {
+        "dagc/ir/enums.py": Insertion('    MAIL = "mail"\n', '    NCCL = "nccl"\n'),
+        "templates/runtime/dagc/group_host.hpp": Insertion(
+            "using MailComm = HostComm;\nusing MailGroup = HostGroup;\n", "using PeerComm = HostComm;"
+        ),
+        "templates/runtime/dagc/group_mail.hpp": TRANSPORT,
+    },
+}
+GROUPED = Insertion("Transport.MAIL, ", "Transport.NCCL, Transport.PEER)")  # the second place in the same file
+
+
+@cache
+def _said() -> dict[str, set[tuple[str, str]]]:
+    """What each module says: names, attributes, texts and their words, and what it imports from which module."""
+    said: dict[str, set[tuple[str, str]]] = {}
+    for path in modules().values():
+        words = said.setdefault(str(path.relative_to(ROOT)), set())
+        for node in _code(path):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                words.add(("value", node.value))
+                words.update(("word", word) for word in re.split(r"[^\w-]+", node.value))
+            elif isinstance(node, ast.Attribute):
+                words.add(("attribute", node.attr))
+            elif isinstance(node, ast.Name):
+                words.add(("name", node.id))
+            elif isinstance(node, ast.ImportFrom):
+                words.update((f"from {node.module}", alias.name) for alias in node.names)
+    return said
 
 
 def _code(path: Path) -> Iterator[ast.AST]:
@@ -115,36 +238,55 @@ def _code(path: Path) -> Iterator[ast.AST]:
     yield from ast.walk(tree)
 
 
-@cache
-def _said() -> dict[str, set[tuple[str, str]]]:
-    """What each module says: names, attributes, texts and their words, and what it imports from which module."""
-    said: dict[str, set[tuple[str, str]]] = {}
-    for path in modules().values():
-        words = said.setdefault(str(path.relative_to(ROOT)), set())
-        for node in _code(path):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                words.add(("value", node.value))
-                words.update(("text", word) for word in re.split(r"\W+", node.value))
-            elif isinstance(node, ast.Attribute):
-                words.add(("attribute", node.attr))
-            elif isinstance(node, ast.Name):
-                words.add(("name", node.id))
-            elif isinstance(node, ast.ImportFrom):
-                words.update((f"from {node.module}", alias.name) for alias in node.names)
-    return said
-
-
 def _files(*words: tuple[str, str]) -> set[str]:
     """The modules that say one of these."""
     return {file for file, said in _said().items() if not said.isdisjoint(words)}
 
 
-def test_files_of_a_transport() -> None:
+def _templates(pattern: str) -> set[str]:
+    """The templates and headers of the runtime whose text has this pattern."""
     texts = (".hpp", ".cuh", ".j2", ".py")
     templates = (path for path in (ROOT / "templates").rglob("*") if path.suffix in texts)
+    return {str(path.relative_to(ROOT)) for path in templates if re.search(pattern, path.read_text())}
+
+
+@cache
+def _existing() -> dict[str, tuple[str, str, set[str]]]:
+    """An existing one of each kind: its name in names of files, that of the added one, and all files that name it."""
+    of_feature = _files(
+        *((word, "scalar") for word in ("from dagc.choice.features", "from dagc.choice.features.scalar"))
+    )
     # The other end of a message is called `peer`, too, in code that is emitted and in messages.
-    in_templates = {str(p.relative_to(ROOT)) for p in templates if re.search(r"(?i)\btransport peer\b", p.read_text())}
-    assert _files(("value", "peer"), ("attribute", "PEER")) | in_templates == _listed("A transport")
+    of_peer = _files(("value", "peer"), ("attribute", "PEER")) | _templates(r"(?i)\btransport peer\b|\bPeerGroup\b")
+    svm = _files(("word", "svm")) | _templates(r"\bsvm\b")
+    return {
+        "a strategy": ("mcts", "in_order", _files(("word", "mcts")) | {"dagc/lab/strategies/mcts.py"}),
+        "a learner": ("svm", "closest", svm | {"dagc/choice/learners/svm.py", "templates/choice/svm.h.j2"}),
+        "a kind of feature": ("scalar", "half", of_feature | {"dagc/choice/features/scalar.py"}),
+        "a metric": ("energy", "busiest", _files(("value", "energy")) | {"dagc/measure/metrics/energy.py"}),
+        "a metric that is a peak": ("memory", "level", {"dagc/measure/metrics/memory.py"}),
+        "an option that a recipe takes": ("top", "pauses", {"dagc/stages/options.py"}),
+        "a transport": ("peer", "mail", of_peer),
+    }
+
+
+def _listed(title: str) -> set[str]:
+    """The files of the list under a heading."""
+    section = PAGE.partition(f"### {title}\n")[2].partition("\n#")[0]
+    return set(re.findall(r"^- `([^`]+)`", section, flags=re.M))
+
+
+@pytest.mark.parametrize("kind", ADDED)
+def test_an_addition_touches_the_files_that_name_an_existing_one_of_its_kind(kind: str) -> None:
+    name, added, files = _existing()[kind]
+    assert all((ROOT / file).exists() for file in files)
+    assert {file.replace(name, added) for file in files} == set(ADDED[kind])
+    (row,) = re.findall(rf"^\| {kind}(?:,[^|]*)? \|[^|]*\| (\d+)\b", PAGE, flags=re.M)
+    assert int(row) == len(files), "the table of the page"
+
+
+def test_files_of_a_transport() -> None:
+    assert _existing()["a transport"][2] == _listed("A transport")
 
 
 def test_files_of_a_sync_op() -> None:
@@ -163,34 +305,43 @@ def test_the_table_has_as_many_files_as_the_list(title: str) -> None:
     assert int(row) == len(_listed(title))
 
 
+def _add(root: Path, file: str, change: str | Insertion) -> None:
+    """A file more, or a text more in one place of a file."""
+    path = root / file
+    if isinstance(change, str):
+        assert not path.exists()
+        path.write_text(change)
+        return
+    before, found, after = path.read_text().partition(change.before)
+    assert found
+    path.write_text(f"{before}{change.text}{found}{after}")
+
+
 @pytest.fixture(scope="module")
-def extended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a dagc with a strategy, a learner, a kind of feature, a metric and an option more, each in one
-    file."""
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of dagc with all of ADDED."""
     root = tmp_path_factory.mktemp("extended")
     for name in ("dagc", "grammar", "templates"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    (root / "dagc/lab/strategies/in_order.py").write_text(STRATEGY)
-    (root / "dagc/choice/learners/one.py").write_text(LEARNER)
-    (root / "dagc/choice/features/half.py").write_text(FEATURE)
-    (root / "dagc/measure/metrics/busiest.py").write_text(METRIC)
-    (root / "dagc/measure/metrics/level.py").write_text(LEVEL)
-    options = root / "dagc/stages/options.py"
-    options.write_text(
-        options.read_text().replace("    top: int | None = option(", f"{OPTION}    top: int | None = option(")
-    )
-    return {**os.environ, "PYTHONPATH": str(root)}
+    for changes in ADDED.values():
+        for file, change in changes.items():
+            _add(root, file, change)
+    _add(root, "dagc/ir/enums.py", GROUPED)
+    return root
 
 
-def _run(environment: dict[str, str], *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "dagc", *words], env=environment, capture_output=True, text=True, cwd="/"
-    )
+def _python(extended: Path, *words: str, cwd: str | Path = "/") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(extended)}
+    return subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, cwd=cwd)
+
+
+def _run(extended: Path, *words: str) -> str:
+    done = _python(extended, "-m", "dagc", *words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_a_strategy_is_one_file(extended: dict[str, str]) -> None:
+def test_a_strategy_is_one_file(extended: Path) -> None:
     assert "in-order     in the order of IDs\n" in _run(extended, "explore", "--strategy", "help")
     code = (
         "import sys\nfrom dagc.lab.strategy import find\n"
@@ -202,30 +353,37 @@ def test_a_strategy_is_one_file(extended: dict[str, str]) -> None:
         "strategy = find('in-order')(domain, 0)\n"
         "print([strategy.propose() == domain.at(i) for i in range(3)])\n"
     )
-    spmv = str(ROOT / "samples/spmv/spmv.dag")
-    done = subprocess.run([sys.executable, "-c", code, spmv], env=extended, capture_output=True, text=True, cwd="/")
+    done = _python(extended, "-c", code, str(ROOT / "samples/spmv/spmv.dag"))
     assert done.stdout == "[True, True, True]\n", done.stderr
 
 
-def test_a_learner_is_one_file(extended: dict[str, str], tmp_path: Path) -> None:
-    assert "elsewhere one neighbour, trained on the measured sizes\n" in _run(extended, "tune", "--method", "help")
-    code = (
-        "from dagc.choice.methods import fit, from_json\n"
-        "selector = fit('one', ['n'], [[10], [100], [1000]], [0, 1, 1])\n"
-        "print(selector.choose([12]), selector.choose([500]), from_json(selector.to_json()) == selector)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], env=extended, capture_output=True, text=True, cwd="/")
-    assert done.stdout == "0 1 True\n", done.stderr
+def test_a_learner_is_its_training_and_its_c(extended: Path, tmp_path: Path) -> None:
+    assert "elsewhere the closest size, trained on the measured sizes\n" in _run(extended, "tune", "--method", "help")
     program = tmp_path / "a.dag"
     program.write_text(
         "program a\nscalar n : i64\narray x : f32[n] out\n"
-        "kernel k(x: out f32[*], n: i64) {\n  tune bx in {32, 64}\n  select bx with one(n)\n"
+        "kernel k(x: out f32[*], n: i64) {\n  tune bx in {32, 64}\n  select bx with closest(n)\n"
         '  gpu { launch grid(ceil(n / bx)) block(bx) cuda """ """ }\n}\ndag { a : gpu k(x, n) }\n'
     )
     assert "select" not in _run(extended, "check", str(program))  # no note that it has no effect
 
 
-def test_a_kind_of_feature_is_one_file(extended: dict[str, str]) -> None:
+def test_a_learner_is_tested_by_the_tests_that_exist(extended: Path) -> None:
+    """It adds cases to tests that take what they find, and changes none."""
+    tests = [file for file in (ROOT / "tests/choice").glob("test_*.py") if "LEARNED" in file.read_text()]
+    tests.append(ROOT / "tests/lang/test_broken.py")
+    broken = (ROOT / "tests/lang/broken").glob("unknown-name.method.*")
+    for file in (*tests, *broken, *(ROOT / "tests").glob("[!t]*.py"), ROOT / "tests/tiers.py", ROOT / "pyproject.toml"):
+        copied = extended / file.relative_to(ROOT)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copied)
+    (extended / "samples").symlink_to(ROOT / "samples")
+    chosen = ("-k", "closest or method")
+    done = _python(extended, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", *chosen, cwd=extended)
+    assert re.search(r"^1[0-9] passed", done.stdout, flags=re.M), done.stdout[-2000:]
+
+
+def test_a_kind_of_feature_is_one_file(extended: Path) -> None:
     """What is offered is chosen by, in Python and in the emitted program."""
     code = (
         "import sys\nfrom dagc.choice.choose import Chooser\nfrom dagc.choice.feature import offered\n"
@@ -236,23 +394,40 @@ def test_a_kind_of_feature_is_one_file(extended: dict[str, str]) -> None:
         "chooser = Chooser(site, (half,), selector=nearest(['half_n'], [[10.0], [1000.0]], [0, 1]))\n"
         "print(chooser.choose({'n': 50}), chooser.choose({'n': 5000}), chooser.choice.features[0])\n"
     )
-    tridiag = str(ROOT / "samples/tridiag/tridiag.dag")
-    done = subprocess.run([sys.executable, "-c", code, tridiag], env=extended, capture_output=True, text=True, cwd="/")
+    done = _python(extended, "-c", code, str(ROOT / "samples/tridiag/tridiag.dag"))
     assert done.stdout.startswith("0 1 Apply(fn=<Fn.DIV: '/'>"), done.stderr
+
+
+def _by_mail(folder: Path) -> str:
+    """The sample SpMV, which lists its transports, with one more."""
+    spmv = folder / "spmv"
+    shutil.copytree(ROOT / "samples/spmv", spmv)
+    program = spmv / "spmv.dag"
+    program.write_text(program.read_text().replace("nccl, peer}", "nccl, peer, mail}"))
+    return str(program)
+
+
+def test_a_transport_is_its_name_and_its_group(extended: Path, tmp_path: Path) -> None:
+    """The host target has its own group for each, with which the metrics below run it."""
+    words = ("--transport", "mail", "--target", "cuda", "--no-build")
+    _run(extended, "compile", _by_mail(tmp_path), *words, "-o", str(tmp_path / "out"))
+    assert (tmp_path / "out/include/dagc/group_mail.hpp").read_text() == TRANSPORT
+    assert "dagc::MailGroup" in (tmp_path / "out/program.hpp").read_text()
 
 
 @pytest.mark.mpi
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
-@pytest.mark.usefixtures("unoptimised")
-def test_a_metric_is_one_file(extended: dict[str, str], tmp_path: Path) -> None:
+def test_a_search_uses_the_strategy_the_transport_and_both_metrics(
+    extended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0")
     assert "busiest      s    CPU seconds of the busiest rank\n" in _run(extended, "explore", "--objective", "help")
-    file, spmv = str(tmp_path / "r.db"), str(ROOT / "samples/spmv/spmv.dag")
-    words = "--target host -n 2 -D rows=2000 --transport mpi_host --seconds 5e-4 --budget 3 --confirm 0 --quiet"
-    words += " --only orders"
-    environment = {**extended, "DAGC_CXXFLAGS": os.environ["DAGC_CXXFLAGS"]}
-    said = _run(environment, "explore", spmv, "-o", file, *words.split(), "--objective", "busiest * level")
+    file, spmv = str(tmp_path / "r.db"), _by_mail(tmp_path)
+    words = "--target host -n 2 -D rows=2000 --transport mail --seconds 5e-4 --budget 3 --confirm 0 --quiet"
+    words += " --only orders --strategy in-order"
+    said = _run(extended, "explore", spmv, "-o", file, *words.split(), "--objective", "busiest * level")
     assert re.search(r"^best +\S+ busiest \* level \(", said, flags=re.M)
-    assert " us busiest (" in _run(environment, "best", file, "--plan", "--objective", "busiest")
+    assert " us busiest (" in _run(extended, "best", file, "--plan", "--objective", "busiest")
     busiest = load(file, "busiest")  # by a dagc that does not have the metric
     assert all(m.value > 0 for i in busiest.implementations for m in i.measurements)
     # The first is divided by the iterations, the second is the same for any number of them.
@@ -260,7 +435,7 @@ def test_a_metric_is_one_file(extended: dict[str, str], tmp_path: Path) -> None:
     assert all(m.value < 1 for i in busiest.implementations for m in i.measurements)
 
 
-def test_an_option_is_one_declaration(extended: dict[str, str]) -> None:
+def test_an_option_is_one_declaration(extended: Path) -> None:
     """The help, the value for the recipe with its default, and the check of what it belongs to."""
     assert "  --pauses N            seconds between two settings (default: 3)\n" in _run(extended, "tune", "--help")
     code = (
@@ -270,6 +445,6 @@ def test_an_option_is_one_declaration(extended: dict[str, str]) -> None:
         "for words in ('a.dag', 'a.dag --until 1% --pauses 5', 'a.dag --pauses 5'):\n"
         "    print(options_from(tune.arguments(parser.parse_args(words.split())), TuneOptions, defines={}).pauses)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=extended, capture_output=True, text=True, cwd="/")
+    done = _python(extended, "-c", code)
     assert done.stdout == "3\n5\n", done.stderr
     assert "UsageError: --pauses belongs to --until" in done.stderr

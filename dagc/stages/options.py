@@ -34,8 +34,9 @@ Progress: TypeAlias = Callable[[int, int, str], None]
 def objective_option(default: str) -> Option:
     """--objective: an expression of metrics (`dagc.base.objective`), which is checked later."""
     return Option(
-        "--objective time|energy|EXPRESSION", "quantity to minimise: time, cpu, energy, error, or an expression of"
-        f" them; max:EXPRESSION to maximise; --objective help lists the metrics (default: {default})",
+        "--objective time|energy|EXPRESSION",
+        f"quantity to minimise: time, {', '.join(names_in('measure/metrics'))}, or an expression of them;"
+        f" max:EXPRESSION to maximise; --objective help lists the metrics (default: {default})",
         or_help(_metrics),
     )  # fmt: skip
 
@@ -161,12 +162,12 @@ class StrategyOptions:
 
     objective: str | None = as_field(objective_option("that of the resumed or replayed results file, else time"))
     strategy: str | None = option(
-        "--strategy NAME", "exhaustive, random, mcts, mcts-min or model (default: model up to 512 ops, else mcts-min);"
+        "--strategy NAME", f"{', '.join(names_in('lab/strategies'))} (default: model up to 512 ops, else mcts-min);"
         " --strategy help lists them", or_help(_strategies),
     )  # fmt: skip
     budget: int | None = option(
-        "--budget N", "number of measurements in the search (default: until 1%; random, mcts: 200; exhaustive: all)",
-        positive,
+        "--budget N", "number of measurements in the search (default: until 1%; --strategy exhaustive: all; random and"
+        " others: 200)", positive,
     )  # fmt: skip
     time: float | None = option(
         "--time T", "time limit of the command, such as 90s, 10m, 1.5h (default: none)", duration

@@ -1,8 +1,7 @@
 // Exchanges as one GPU operation: all messages of an exchange, enqueued on a stream like a kernel. The host does not wait.
 //
-//   NcclGroup   ncclSend and ncclRecv in one group                          (transport nccl)
-//   PeerGroup   one kernel that writes into the memory of the other GPUs    (transport peer)
-//   HostGroup   replaces both on the host target: MPI on the stream's thread
+// A transport has such a group in group_TRANSPORT.hpp. On the host target, that of group_host.hpp replaces it: MPI on the
+// stream's thread.
 //
 // A program names the ends of its messages once, then connects (collective); then it may run the group any number
 // of times, also within a CUDA graph. Messages of two ranks match by number.
