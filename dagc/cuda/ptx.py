@@ -9,7 +9,7 @@ inlines nearly all.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,11 +29,6 @@ class Instructions:
 
     def to_json(self) -> dict[str, Any]:
         return {"once": self.once, "loops": list(self.loops)}
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Instructions:
-        """Raises KeyError, TypeError or ValueError for anything that `to_json` does not produce."""
-        return Instructions(float(data["once"]), tuple(float(n) for n in data["loops"]))
 
 
 @dataclass(frozen=True, slots=True)

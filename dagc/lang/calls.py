@@ -10,7 +10,6 @@ from typing import NoReturn
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.source import Span
-from dagc.cuda.lexer import names_used
 from dagc.cuda.text import names_read
 from dagc.ir import program as ir
 from dagc.ir import sym
@@ -505,7 +504,7 @@ def _check_features(frame: Frame, args: tuple[Argument | Sym, ...], kernel: ir.K
         code = values[name]
         if not isinstance(code, ir.CodeText):
             continue
-        used = names_used(code.text or "")
+        used = names_read(code.text or "")
         for argument in _arrays(list(args)):
             array, formal = argument.storage.array, argument.formal
             if formal.name in used and formal.mode is Mode.IN and array.role not in (Role.CONST, Role.IN):

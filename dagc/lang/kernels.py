@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 
-from dagc.cuda.lexer import names_used, words_of
+from dagc.cuda.lexer import words_of
 from dagc.cuda.text import functions_defined, names_read
 from dagc.ir import program as ir
 from dagc.ir.constraints import block_fits
@@ -512,7 +512,7 @@ def _check_features(report: Report, features: Sequence[ir.Feature], formals: Seq
     for each in features:
         if not isinstance(each.value, ir.CodeText):
             continue
-        used = names_used(each.value.text or "")
+        used = names_read(each.value.text or "")
         for formal in formals:
             if formal.mode in (Mode.OUT, Mode.INOUT) and formal.name in used:
                 message = f"feature `{each.name}` reads `{formal.name}`, which the kernel writes"
