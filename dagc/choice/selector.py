@@ -19,6 +19,7 @@ from dagc.choice.compiled import library
 from dagc.choice.types import Case
 from dagc.ir.plan import FAR
 from dagc.ir.program import Program
+from dagc.perf.cprint import BATCH_HELPERS, HELPERS
 
 FEWEST = 3  # training points
 FRACTION = 22  # fractional bits of a coordinate: a squared distance in one dimension is below 2**58
@@ -110,7 +111,6 @@ def _arithmetic() -> ctypes.CDLL:
 def c_head() -> str:
     """C99: definitions shared by all selectors and choosers of a file."""
     from dagc.emit.render import render  # loads jinja2
-    from dagc.perf.cprint import BATCH_HELPERS, HELPERS  # loads numpy
 
     helpers = HELPERS + BATCH_HELPERS
     return render("choice/head.h.j2", helpers=helpers, fraction=FRACTION, exp2_fraction=EXP2_FRACTION)

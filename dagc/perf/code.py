@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import numpy as np
-
+from dagc.base.python import np
 from dagc.perf.program import Number
 
 Operand: TypeAlias = str | int | float | bool  # a name, or a constant

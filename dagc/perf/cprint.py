@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
+from dagc.base.python import np
 from dagc.cuda.lexer import KEYWORDS, is_global
 from dagc.ir.names import mangle, set_apart
 from dagc.perf.code import (
@@ -22,6 +21,7 @@ from dagc.perf.code import (
     live,
     of_constant,
 )
+from dagc.perf.evaluate import typed
 from dagc.perf.program import Number, RationalProgram
 
 # ---- split over a table of settings ----
@@ -101,7 +101,6 @@ class _Split:
     # ---- programs -----------------------------------------------------------------------------
 
     def _program(self, program: RationalProgram) -> Operand:
-        from dagc.perf.evaluate import typed  # loads numpy
         from dagc.perf.lower import instructions  # loads sympy
 
         values: dict[str, Operand] = {}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from dagc.base.errors import UsageError
+from dagc.base.python import np
 from dagc.perf.code import OPERATIONS, Instruction, live
 from dagc.perf.program import Number, RationalProgram
 

@@ -19,9 +19,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dagc.base.errors import UsageError, counted
+from dagc.base.python import np
 from dagc.perf.evaluate import PartialEvaluator
 from dagc.perf.program import Assign, Number, Parameter, ParameterKind, RationalProgram
 

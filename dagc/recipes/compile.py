@@ -115,7 +115,7 @@ def _tuned(launch: str) -> Tuned | None:
     """The tuned file that `--launch` names, None for `fixed`."""
     if launch == "fixed":
         return None
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3
+    from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
 
     return load_tuned(launch)
 

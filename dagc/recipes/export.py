@@ -42,6 +42,6 @@ def export(path: str | Path, form: str, out: str | Path | None = None, objective
 def exported(path: str | Path) -> Results | Tuned:
     """The rows of a file: implementations, or tuned settings."""
     from dagc.store.records import load  # loads msgspec, sqlite3
-    from dagc.store.tuned import load_tuned, was_tuned  # loads msgspec, numpy, sqlite3
+    from dagc.store.tuned import load_tuned, was_tuned  # loads msgspec, sqlite3
 
     return load_tuned(path) if was_tuned(path) else load(path, "time")

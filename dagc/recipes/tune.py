@@ -69,7 +69,7 @@ def evaluate(path: str | Path, tuned: str | Path, options: TuneOptions, progress
 
     Raises UsageError if the file has no chooser of this program.
     """
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3
+    from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
     from dagc.study.evaluate import evaluate_tuned  # loads msgspec
 
     options = options.begun()
@@ -113,13 +113,13 @@ def _cases_of(path: str, text: ProgramText, options: TuneOptions) -> tuple[Case,
 
 def _sizes_in(path: str | Path) -> list[Case]:
     """The sizes at which kernels were timed in a tuned file."""
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3
+    from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
 
     return [cell.case for cell, sample in load_tuned(path).samples if cell.site != PROGRAM and sample.times]
 
 
 def _objective_in(path: str | Path) -> str:
     """The objective of a tuned file."""
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3
+    from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
 
     return load_tuned(path).facts.objective

@@ -23,6 +23,7 @@ from dagc.lab.launches import Launches, Timing
 from dagc.measure.machine import probe
 from dagc.measure.profile import METRICS, profiled
 from dagc.measure.service import Service, WorkerLink
+from dagc.perf.fit import sample_points
 from dagc.perf.hardware import Hardware, load_hardware
 from dagc.study.build import attempted
 from dagc.study.measure import decisions, sized_program
@@ -230,8 +231,6 @@ def _counted(ready: Prepared, wanted: Sequence[Cell]) -> dict[Cell, Sample]:
 def sizes_to_count(cases: Sequence[Case], seed: int, n: int) -> tuple[Case, ...]:
     """Up to `n` sizes; fewer if the ranges do not contain as many. A parameter with one value varies from half to twice
     that value; one below 2 is kept."""
-    from dagc.perf.fit import sample_points  # loads numpy
-
     values: dict[str, list[int]] = {}
     for case in cases:
         for name, value in case.sizes.items():

@@ -267,7 +267,7 @@ class Visits(Recording):
 
     def note_input(self, facts: InputFacts) -> None:
         """Store the facts about an input."""
-        from dagc.store.tuned import input_key, input_to_json  # loads msgspec, numpy, sqlite3
+        from dagc.store.tuned import input_key, input_to_json  # loads msgspec, sqlite3
 
         self.known.inputs[facts.case] = facts
         if self.records is not None:
@@ -538,7 +538,7 @@ class Inputs(Visits):
                 self.ready.notes.append(f"{op} at {facts.case.text or 'as given'}: {what}")
 
     def _facts(self, at: AtCase, seconds: Mapping[str, float], elements: int, test: bool) -> InputFacts:
-        from dagc.store.tuned import InputFacts  # loads msgspec, numpy, sqlite3
+        from dagc.store.tuned import InputFacts  # loads msgspec, sqlite3
 
         features: dict[str, dict[str, float]] = {}
         for unit in self.task.units:

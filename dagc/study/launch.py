@@ -72,7 +72,7 @@ def choosers_for(
     """
     if request.file is None:
         return {}
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3
+    from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
 
     tuned = load_tuned(request.file)
     ops = [op for op, chooser in tuned.kernel_choosers.items() if not chooser.variants]
@@ -101,7 +101,7 @@ def variants_by_file(request: SearchRequest, arrays: Callable[[], Path]) -> tupl
     """
     if request.file is None:
         return (), []
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3
+    from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
 
     text, chosen, options, tuned = request.text, request.chosen, request.options, load_tuned(request.file)
     learned = (op for op, chooser in tuned.kernel_choosers.items() if chooser.variants)

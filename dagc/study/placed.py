@@ -23,6 +23,7 @@ from dagc.setup.arrays import elements
 from dagc.study.inputs import (
     Inputs,
 )
+from dagc.study.judge import judge
 from dagc.study.prepare import AtCase
 from dagc.study.train import noise_of_best
 
@@ -193,8 +194,6 @@ class PlacedPrograms:
 
     def judged(self) -> tuple[Judged, tuple[Choice, ...], tuple[str, ...]]:
         """The figures of the placements, the meaning of each number, and the speed of one device alone."""
-        from dagc.study.judge import judge  # only to evaluate
-
         inputs = list(self.times)
         figures = judge(
             inputs, [self.times[n] for n in inputs], [self.chosen[n] for n in inputs],

@@ -16,6 +16,7 @@ from dagc.base.source import encoded
 from dagc.build.builder import Build, build, write_wheel
 from dagc.build.mpi import cores as compilers
 from dagc.build.ranks import joined, refuse
+from dagc.choice.choose import Chooser, avoided_of, emitted
 from dagc.choice.feature import offered
 from dagc.choice.selector import Extent, far_parameters
 from dagc.choice.types import Site, SiteKind
@@ -130,8 +131,6 @@ def _program_chooser(tuned: Tuned) -> ProgramChooser:
 def plan_chooser(program: Program, tuned: Tuned) -> Chooser:
     """The chooser among the plans of a tuned file. Raises UsageError if there is none, or if it uses values that the
     launcher cannot read."""
-    from dagc.choice.choose import Chooser, avoided_of  # loads numpy
-
     stored = _program_chooser(tuned)
     features = offered(program)
     known = numbers(program)
@@ -197,7 +196,6 @@ def _plan(graph: Graph, tuned: Tuned, chosen: TargetChoice, options: CompileOpti
 
 def _write(plans: Mapping[str, Plan], chooser: Chooser, why: str, directory: Path, force: bool) -> tuple[str, ...]:
     """Write all sources, completely or not at all; returns the names of those at the top."""
-    from dagc.choice.choose import emitted  # loads numpy
     from dagc.emit import emit, runtime_headers  # loads jinja2
     from dagc.emit.program import emit_launcher  # loads jinja2
 
@@ -215,7 +213,6 @@ def _write_library(
     plans: Mapping[str, Plan], chooser: Chooser, library: Library, directory: Path, force: bool
 ) -> tuple[str, ...]:
     """As `_write`, for a library of each plan and the one that chooses among them."""
-    from dagc.choice.choose import emitted  # loads numpy
     from dagc.emit.library import emit_plans  # loads jinja2
 
     given = [(label, plan, enqueued_of(plan)) for label, plan in plans.items()]

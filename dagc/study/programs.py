@@ -151,7 +151,7 @@ class PlanCases(Visits):
 
     def _read(self, case: Case, test: bool = False, wait: float | None = None) -> None:
         """Raises DagcError if a feature is not finite, or if the program differs at the case."""
-        from dagc.store.tuned import InputFacts  # loads msgspec, numpy, sqlite3
+        from dagc.store.tuned import InputFacts  # loads msgspec, sqlite3
 
         self.task.require_same_at(case)
         place = self.prefetch.get((case, None), wait)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import DagcError
+from dagc.choice.choose import worth_measuring
 from dagc.choice.legal import unit_in
 from dagc.choice.types import MODELS
 from dagc.ir.plan import Target
@@ -50,8 +51,6 @@ def _plain(learner: Learner) -> Learner:
 
 def _budget(searches: list[OpTimes], top: int) -> int:
     """`top` for each op and size, at most half of the legal settings, and the default."""
-    from dagc.choice.choose import worth_measuring  # loads numpy
-
     return sum(worth_measuring(top, len(o.of[p])) + 1 for o in searches for p in o.cases if o.of[p])
 
 

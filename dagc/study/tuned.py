@@ -13,6 +13,7 @@ from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME
 from dagc.build import toolchain
 from dagc.choice.avoid import Tried, tried_at
+from dagc.choice.choose import emitted
 from dagc.choice.feature import offered
 from dagc.choice.legal import legal_settings, op_of, unit_of, units
 from dagc.choice.selector import far_parameters
@@ -21,6 +22,7 @@ from dagc.cuda.syntax import NotUnderstood
 from dagc.ir.choice import VARIANT, Choice
 from dagc.ir.plan import Features, Placement, is_open, needed_features, open_variants, places_together, variants_of
 from dagc.ir.program import DEVICE, DP, KernelOp
+from dagc.perf.cprint import HELPERS, to_c
 from dagc.perf.hardware import load_hardware
 from dagc.stages.artifacts import OpenChoices
 from dagc.stages.options import COSTS, METHODS
@@ -181,8 +183,6 @@ def open_choices(
 ) -> OpenChoices:
     """The choices that a tuned file leaves open in the kernels of a graph, and how the program makes them: as `Chooser`
     of `dagc.ir.plan`."""
-    from dagc.choice.choose import emitted  # loads numpy
-
     choosers = choosers_of(graph, tuned, arch)
     # Only the possible answers of a chooser are compiled; values that did not compile during tuning are not among them.
     opened = tuple(
@@ -313,7 +313,6 @@ def show(
     NotUnderstood.
     """
     from dagc.choice.models import ModelInputs, whole_model  # loads numpy, sympy
-    from dagc.perf.cprint import HELPERS, to_c  # loads sympy
     from dagc.perf.occupancy import occupancy_program  # loads sympy
     from dagc.perf.text import to_flow, to_flow_svg, to_latex, to_text  # loads sympy
 
@@ -344,7 +343,6 @@ def show(
 
 def _chooser_source(graph: Graph, unit: Unit, gpu: str, method: str) -> str:
     """The C code of a kernel's chooser by the model alone."""
-    from dagc.choice.choose import emitted  # loads numpy
     from dagc.choice.models import ModelInputs, unit_chooser  # loads numpy, sympy
 
     settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
@@ -353,8 +351,7 @@ def _chooser_source(graph: Graph, unit: Unit, gpu: str, method: str) -> str:
 
 def _tuned_source(graph: Graph, name: str, tuned: str | Path) -> str:
     """The C code of a tuned file's choosers for an op, or for the ops of a kernel."""
-    from dagc.choice.choose import emitted  # loads numpy
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3
+    from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
 
     every = (o.op for o in graph.ops if isinstance(o.op, KernelOp))
     ops = {op.site for op in every if name in (op.site, op.base, op.kernel)}

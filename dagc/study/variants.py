@@ -37,6 +37,7 @@ from dagc.study.inputs import (
     opened,
     order_of,
 )
+from dagc.study.judge import Worst, pays_after, worst_cases
 from dagc.study.move import borrowed
 from dagc.study.placed import transfers_here
 from dagc.study.prepare import Prepared
@@ -234,14 +235,13 @@ def costs(inputs: Inputs, task: TuningTask, choosers: Mapping[str, Any]) -> list
 def risky_defaults(inputs: Inputs, task: TuningTask) -> list[str]:
     """Of each op whose default fails at more inputs than another answer, or is more than twice as bad at its worst:
     both. The default is taken where a selector is unsure, and outside of the trained range."""
-    from dagc.study import judge  # only over inputs
 
     out = []
     for unit in task.units:
-        worst = judge.worst_cases(inputs.table(unit.op, (), task.cases).times)
+        worst = worst_cases(inputs.table(unit.op, (), task.cases).times)
         least = min(worst, key=lambda i: worst[i], default=0)
         default, other = (task.settings[unit.op][i].in_words for i in (0, least))
-        mine, best = (worst.get(i, judge.Worst(0, 1.0)) for i in (0, least))
+        mine, best = (worst.get(i, Worst(0, 1.0)) for i in (0, least))
         advice = f"the default is taken for inputs unlike these: make it {other}"
         if mine.failed > best.failed:
             where = f"at {best.failed}" if best.failed else "at none"
@@ -273,8 +273,6 @@ def computed_at(
 
 
 def _pays(seconds: float, default: float, other: float) -> float:
-    from dagc.study.judge import pays_after  # only over inputs
-
     return pays_after(seconds, default, other)
 
 
