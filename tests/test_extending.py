@@ -387,10 +387,11 @@ def test_a_kind_of_feature_is_one_file(extended: Path) -> None:
     """What is offered is chosen by, in Python and in the emitted program."""
     code = (
         "import sys\nfrom dagc.choice.choose import Chooser\nfrom dagc.choice.feature import offered\n"
-        "from dagc.choice.learners.knn import nearest\nfrom dagc.choice.types import Site, SiteKind\n"
+        "from dagc.choice.learners.knn import nearest\nfrom dagc.choice.types import Site\n"
+        "from dagc.ir.choice import Choice\n"
         "from dagc.api import load_graph\n"
         "half = offered(load_graph(sys.argv[1]).program)['half_n']\n"
-        "site = Site(SiteKind.PLAN, 'program', ((('m', 4),), (('m', 8),)))\n"
+        "site = Site('program', (Choice((('m', 4),)), Choice((('m', 8),))))\n"
         "chooser = Chooser(site, (half,), selector=nearest(['half_n'], [[10.0], [1000.0]], [0, 1]))\n"
         "print(chooser.choose({'n': 50}), chooser.choose({'n': 5000}), chooser.choice.features[0])\n"
     )

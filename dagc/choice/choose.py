@@ -34,8 +34,8 @@ from dagc.choice.compiled import library
 from dagc.choice.feature import SelectorFeature
 from dagc.choice.legal import legal_settings, op_of, op_under, unit_of
 from dagc.choice.selector import Extent, Selector, c_head
-from dagc.choice.types import Site, SiteKind, Unit
-from dagc.ir.choice import VARIANT, Choice
+from dagc.choice.types import Site, Unit
+from dagc.ir.choice import PROGRAM, VARIANT, Choice
 from dagc.ir.names import mangle, set_apart
 from dagc.ir.plan import FAR, ChoiceCall, EmittedChoosers, answers_of
 from dagc.ir.program import Device, Graph
@@ -66,7 +66,7 @@ def chooser_c(chooser: Chooser, *, ordered: bool = False) -> str:
         functions.append(selector.c_text(name, ranked=ordered or bool(chooser.avoided.ever)))
     whole = sorted(parameters_of(chooser.model, chooser.launchable) & set(data))
     batch = _batch(chooser, whole)
-    launch = site.kind is SiteKind.LAUNCH
+    launch = site.name != PROGRAM
     return render(
         "choice/chooser.h.j2", what=site.name, name=name, n=n, function=site.function, table=site.table,
         features=data, functions=functions, margin=repr(1 + MARGIN), padded=padded_count(n), **calls, **batch,
@@ -369,8 +369,8 @@ def site_of(graph: Graph, unit: Unit, settings: Sequence[Choice]) -> Site:
     """The site of a unit, whose answers are these settings."""
     program, op = graph.program, op_of(graph, unit)
     if not unit.variants:
-        return Site(SiteKind.LAUNCH, unit.op, tuple(settings))
+        return Site(unit.op, tuple(settings))
     defaults = {t.decision: int(t.default) for t in reversed(unit.tunables) if t.name != VARIANT}
     defaults |= {t.decision: int(t.default) for t in unit.tunables_of(op.answer)}
     variants = answers_of(program, op)
-    return Site(SiteKind.LAUNCH, unit.op, tuple(settings), variants, Choice(tuple(defaults.items())))
+    return Site(unit.op, tuple(settings), variants, Choice(tuple(defaults.items())))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from itertools import product
 from typing import Any, NamedTuple, TypeAlias
 
@@ -121,13 +120,6 @@ Samples: TypeAlias = Mapping[Cell, Sample]
 # ---- sites: decisions that stay open until the program runs ----------------------------------------
 
 
-class SiteKind(Enum):
-    """The kind of choice: the variant and launch parameters of an op, or one of several compiled programs (plans)."""
-
-    LAUNCH = "launch"
-    PLAN = "plan"
-
-
 @dataclass(frozen=True, slots=True)
 class Site:
     """`answers` are the choices by number; answers[0] is the default.
@@ -136,7 +128,6 @@ class Site:
     `defaults`: values of open decisions that some variants lack.
     """
 
-    kind: SiteKind
     name: str
     answers: tuple[Choice, ...]
     variants: tuple[str, ...] = ()

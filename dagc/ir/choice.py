@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from dagc.ir.program import Value, shown
+from dagc.ir.program import DEVICE, Value, shown
 
 PROGRAM = "program"  # stands for an op's name where decisions of the whole program are open: a keyword, so no op has it
 VARIANT = "variant"  # the name of the choice among implementations; no tunable can have it
@@ -20,6 +20,16 @@ def qualified(site: str, name: str) -> str:
 def own_name(decision: str) -> str:
     """The name of a decision at its site: `bx` of `gemm.bx`."""
     return decision.rpartition(".")[2]
+
+
+def site_of(decision: str) -> str:
+    """The site of a decision: `gemm` of `gemm.bx`, "" of one of the whole program."""
+    return decision.rpartition(".")[0]
+
+
+def of_implementations(decision: str) -> bool:
+    """Whether a decision chooses the variant or the device of an op."""
+    return own_name(decision) in (VARIANT, DEVICE) and "." in decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +88,7 @@ class Choice(Mapping[str, Value]):
     @property
     def variant(self) -> str:
         """The variant of a site, "" if it is not open."""
-        return next((str(value) for name, value in self.decisions if name.endswith(f".{VARIANT}")), "")
+        return next((str(value) for name, value in self.decisions if own_name(name) == VARIANT), "")
 
     @property
     def in_words(self) -> str:

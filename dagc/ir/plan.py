@@ -296,7 +296,7 @@ def _choices(program: Program, op: KernelOp) -> tuple[tuple[str, Decision], ...]
     key = op.device, op.variant
     of_variant = next((o.choices for o in op.others if (o.device, o.variant) == key), program.decisions)
     declared = {d.name: d for d in of_variant}
-    choices = ((name, declared.get(f"{op.site}.{name}")) for name, _ in op.tunables)
+    choices = ((name, declared.get(qualified(op.site, name))) for name, _ in op.tunables)
     return tuple((name, decision) for name, decision in choices if decision is not None)
 
 

@@ -13,8 +13,8 @@ from itertools import product
 
 from dagc.base.errors import ProgramError, Severity, UsageError
 from dagc.base.source import Span
-from dagc.ir.choice import Choice
-from dagc.ir.program import AT_RUN_TIME, Graph, Program, Value
+from dagc.ir.choice import Choice, own_name, site_of
+from dagc.ir.program import AT_RUN_TIME, DEVICE, Graph, Program, Value
 
 MOST = 64  # default limit on the number of configurations: each is compiled before a search
 
@@ -56,8 +56,8 @@ def in_use(choices: Mapping[str, Value]) -> dict[str, Value]:
     `c.device` is the CPU."""
     devices: dict[str, set[Value]] = {}
     for name, value in choices.items():
-        if name.endswith(".device"):
-            devices.setdefault(_INDEX.sub("", name.removesuffix(".device")), set()).add(value)
+        if own_name(name) == DEVICE:
+            devices.setdefault(_INDEX.sub("", site_of(name)), set()).add(value)
 
     def used(name: str) -> bool:
         match = _ON_DEVICE.fullmatch(name)

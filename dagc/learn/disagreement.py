@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from dagc.base.errors import WrongResult, counted
-from dagc.ir.choice import Choice
+from dagc.ir.choice import Choice, site_of
 from dagc.ir.program import Graph
 from dagc.ir.traversal import parse_traversal
 from dagc.space.loops import shortened
@@ -151,7 +151,7 @@ def _settings(kind: SpaceKind, configuration: Choice) -> list[tuple[object, ...]
     of_op: dict[str, list[object]] = defaultdict(list)
     for name, value in configuration.decisions:
         if name in kind.settings:
-            of_op[name.rpartition(".")[0]] += (name, value)
+            of_op[site_of(name)] += (name, value)
     return [(op, *values) for op, values in of_op.items()]
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from dagc.base.python import np
-from dagc.ir.choice import Choice
+from dagc.ir.choice import Choice, qualified
 from dagc.ir.plan import kernel_of
 from dagc.ir.program import Graph, KernelOp, OpId, Value, shown
 from dagc.ir.sym import Var
@@ -318,7 +318,7 @@ def blocks_of(graphs: Iterable[Graph]) -> tuple[str, ...]:
                 sizes = impl.launch.block if impl.launch is not None else ()
                 names = [n for size in sizes for n, _ in op.tunables if size == Var(n)]
                 if len(names) > 1:
-                    out[TIMES.join(f"{op.base}.{n}" for n in names)] = None
+                    out[TIMES.join(qualified(op.base, n) for n in names)] = None
     return tuple(out)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from dagc.base.errors import Diagnostic, Finding, Severity, UsageError
 from dagc.base.source import Source, Span
+from dagc.ir.choice import VARIANT, own_name
 from dagc.ir.program import Graph, Program, Value
 from dagc.lang import ast
 from dagc.lang.lower import Lowered, Parsed, analyse
@@ -180,7 +181,7 @@ def _ends(first: _Case, structural: frozenset[str]) -> Iterator[Values]:
                 {name: v} for v in dict.fromkeys((min(values, key=_order), max(values, key=_order))) if v != chosen
             )
     for name, (chosen, values) in trail.opened.items():
-        if ("." not in name or name.endswith(".variant")) and name not in trail.decides:
+        if ("." not in name or own_name(name) == VARIANT) and name not in trail.decides:
             yield from ({name: v} for v in values if v != chosen)
 
 

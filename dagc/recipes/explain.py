@@ -18,7 +18,7 @@ from dagc.base.resources import __version__
 from dagc.base.statistics import interval
 from dagc.build.ranks import joined
 from dagc.build.toolchain import TargetChoice, choose_target
-from dagc.ir.choice import Choice
+from dagc.ir.choice import Choice, qualified
 from dagc.ir.program import KernelOp, Program
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
@@ -80,7 +80,7 @@ def one_change(best: Choice, measured: Collection[Choice], program: Program) -> 
     """
     out: dict[Choice, None] = {}
     for op in program.ops:
-        names = {f"{op.base}.{name}" for name, _ in op.tunables} if isinstance(op, KernelOp) else set()
+        names = {qualified(op.base, name) for name, _ in op.tunables} if isinstance(op, KernelOp) else set()
         for other in measured if names else ():
             settings = {n: v for n, v in other.decisions if n in names}
             if settings.keys() == names & best.keys():

@@ -10,6 +10,7 @@ from itertools import product
 from time import monotonic
 
 from dagc.base.errors import ProgramError, Severity
+from dagc.ir.choice import own_name
 from dagc.ir.constraints import TooManyAssignments, assignments, condition, may_hold, of_launch
 from dagc.ir.program import Decision, Graph, Kernel, KernelOp, OpId, Program, Segment, Value, shown
 from dagc.ir.sym import Sym
@@ -346,7 +347,7 @@ def _legal(kernel: Kernel, op: KernelOp, open_: dict[str, Decision]) -> int:
         if other is None and (impl.device, impl.name) != (op.device, op.variant):
             continue  # no values of its tunables are legal
         if other is not None:  # with tunables, and values of them, of its own
-            own = {d.name.rpartition(".")[2]: d for d in other.choices}
+            own = {own_name(d.name): d for d in other.choices}
             fixed = dict(other.tunables)
         values: dict[str, tuple[Value, ...]] = {n: (v,) for n, v in fixed.items()}
         values |= {t.name: own[t.name].values for t in (*kernel.tunables, *impl.tunables) if t.name in own}

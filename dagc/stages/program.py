@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import Diagnostic, Severity, UsageError, rendered
 from dagc.base.source import Source
+from dagc.ir.choice import qualified
 from dagc.ir.program import AT_RUN_TIME, DEVICE, Graph, KernelOp, Program, Value
 from dagc.lang.lower import Parsed, lower, parse_with_includes
 from dagc.passes import build_graph
@@ -78,7 +79,9 @@ class ProgramText:
         if ops is not None and not ops:
             return self
         names = (op for op in _open_devices(self.program(), self.defines) if ops is None or op in ops)
-        return self.with_defines({**self.defines, **{f"{op}.{DEVICE}": AT_RUN_TIME for op in names}})
+        return self.with_defines(
+            {**self.defines, **dict.fromkeys((qualified(op, DEVICE) for op in names), AT_RUN_TIME)}
+        )
 
     def changed(self) -> tuple[str, ...]:
         """A note for each file whose text has changed."""
@@ -95,7 +98,7 @@ def _open_devices(program: Program, defines: Mapping[str, Any]) -> tuple[str, ..
     together = any(s.owner == "dag" and DEVICE in s.names for s in program.selects)
     left = {d.name for d in program.decisions} - {name.replace(" ", "") for name in defines}
     ops = (op for op in program.ops if isinstance(op, KernelOp) and (together or op.kernel in selected))
-    return tuple(op.name for op in ops if f"{op.name}.{DEVICE}" in left)
+    return tuple(op.name for op in ops if qualified(op.name, DEVICE) in left)
 
 
 def _text_now(path: str) -> str | None:

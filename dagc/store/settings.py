@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
 from dagc.choice.types import Case
-from dagc.ir.choice import PROGRAM, Choice
+from dagc.ir.choice import PROGRAM, VARIANT, Choice, of_implementations, qualified
 from dagc.ir.enums import ElementType
 from dagc.ir.plan import is_open
 from dagc.ir.program import KernelOp, Program, Value, shown
@@ -49,29 +49,24 @@ class Fixed:
     origin: Origin
 
 
-Kernels: TypeAlias = tuple[tuple[str, Value], ...]  # variants, devices and program-level decisions
-
-
-def kernels_of(configuration: Choice) -> Kernels:
-    """Decisions that select kernels. Configurations with equal values of these are tuned together."""
-    return tuple(
-        (name, value)
-        for name, value in configuration.decisions
-        if name not in OF_SEARCH and ("." not in name or name.endswith((".variant", ".device")))
-    )
+def kernels_of(configuration: Choice) -> Choice:
+    """The decisions that select kernels: variants, devices, and those of the whole program. Configurations with equal
+    values of these are tuned together."""
+    kept = (n for n in configuration if n not in OF_SEARCH and ("." not in n or of_implementations(n)))
+    return Choice.of({name: configuration[name] for name in kept})
 
 
 def open_settings(program: Program) -> tuple[str, ...]:
     """Names of the decisions that tuning may choose (`inner.bx`), in the order of the program."""
     ops = [op for op in program.ops if isinstance(op, KernelOp) and is_open(program, op)]
     several = {d.name for d in program.decisions if len(d.values) > 1}
-    names = (f"{op.base}.{tunable}" for op in ops for tunable, _ in op.tunables)
+    names = (qualified(op.base, tunable) for op in ops for tunable, _ in op.tunables)
     return tuple(dict.fromkeys(n for n in names if n in several))
 
 
 def without_settings(program: Program, defines: Mapping[str, Any]) -> dict[str, Any]:
     """The values from -D except launch settings: parameters, variants and devices, decisions of the program."""
-    settings = {f"{op.base}.{name}" for op in program.ops if isinstance(op, KernelOp) for name, _ in op.tunables}
+    settings = {qualified(op.base, name) for op in program.kernel_ops for name, _ in op.tunables}
     return {name: value for name, value in defines.items() if name not in settings}
 
 
@@ -126,7 +121,7 @@ def fixed_of(runs: Iterable[Run], configuration: Choice) -> tuple[Fixed, ...]:
     return tuple({f.name: f for f in fixed_in(runs) if (f.name, type(f.value), f.value) in has}.values())
 
 
-def settings_before(results: Results, kernels: Kernels, names: Collection[str]) -> tuple[Fixed, ...] | None:
+def settings_before(results: Results, kernels: Choice, names: Collection[str]) -> tuple[Fixed, ...] | None:
     """A results file's values for these decisions, for the same kernels: those of its newest implementation, with their
     origins as stored. None if it has no such implementation."""
     same = [i.configuration for i in results.implementations if kernels_of(i.configuration) == kernels]
@@ -207,7 +202,7 @@ def check_compiled(path: str | Path, tuned: Tuned, program: Program) -> None:
     types = {p.name for p in program.params if isinstance(p.value, ElementType)}
     whole = tuned.program_chooser
     chosen = {*SEARCHED, *(whole.names if whole is not None else ())}
-    variants = {f"{op}.variant" for op, chooser in tuned.kernel_choosers.items() if not chooser.variants}
+    variants = {qualified(op, VARIANT) for op, chooser in tuned.kernel_choosers.items() if not chooser.variants}
 
     def seen(fixed: Mapping[str, Any]) -> dict[str, Any]:
         return {

@@ -14,7 +14,7 @@ from dagc.base.sample import Sample
 from dagc.build.ranks import joined
 from dagc.choice.legal import op_of, unit_of
 from dagc.choice.types import Case
-from dagc.ir.choice import VARIANT, Choice
+from dagc.ir.choice import VARIANT, Choice, qualified
 from dagc.ir.plan import Target
 from dagc.ir.program import Graph, KernelOp
 from dagc.ir.sym import Number, free
@@ -28,7 +28,7 @@ from dagc.setup import read_scalars
 from dagc.stages.options import ExploreOptions, TuneOptions
 from dagc.stages.program import ProgramText
 from dagc.store.results import Results
-from dagc.store.settings import Fixed, Kernels, Origin, kernels_of, open_settings, settings_before
+from dagc.store.settings import Fixed, Origin, kernels_of, open_settings, settings_before
 from dagc.study.build import build, computed_of, resources_of
 from dagc.study.choosers import Asked, ChooserInputs, first_choosers
 from dagc.study.gpu import NOT_COUNTED, hardware_at_hand
@@ -64,7 +64,7 @@ Build: TypeAlias = "Callable[[Mapping[str, Any]], Graph]"  # the graph of a prog
 
 def choosers_for(
     request: SearchRequest, configurations: Sequence[Configured], build: Build
-) -> dict[Kernels, tuple[Any, ...]]:
+) -> dict[Choice, tuple[Any, ...]]:
     """The choosers of the tuned file for the kernels of each configuration; empty without one.
 
     `build` ignores launch settings of -D: if these fix a part of what was tuned, the rest is still chosen. Raises
@@ -77,13 +77,13 @@ def choosers_for(
     tuned = load_tuned(request.file)
     ops = [op for op, chooser in tuned.kernel_choosers.items() if not chooser.variants]
     arch = request.chosen.gpu_arch
-    out: dict[Kernels, tuple[Any, ...]] = {}
+    out: dict[Choice, tuple[Any, ...]] = {}
     errors = []
     for configured in configurations:
         kernels = kernels_of(configured.configuration)
         if kernels not in out:
             try:
-                out[kernels] = choosers_of(build(dict(kernels)), tuned, arch, ops)
+                out[kernels] = choosers_of(build(kernels), tuned, arch, ops)
             except UsageError as error:
                 out[kernels] = ()
                 errors.append(error)
@@ -105,7 +105,7 @@ def variants_by_file(request: SearchRequest, arrays: Callable[[], Path]) -> tupl
 
     text, chosen, options, tuned = request.text, request.chosen, request.options, load_tuned(request.file)
     learned = (op for op, chooser in tuned.kernel_choosers.items() if chooser.variants)
-    ops = [op for op in learned if f"{op}.{VARIANT}" not in text.defines]
+    ops = [op for op in learned if qualified(op, VARIANT) not in text.defines]
     if not ops:
         return (), []
     graph = replace(text, folds=False).graph()
@@ -143,14 +143,14 @@ def compute_here(ready: Prepared) -> None:
 def launched(
     request: SearchRequest,
     configurations: Sequence[Configured],
-    choosers: Mapping[Kernels, tuple[Any, ...]],
+    choosers: Mapping[Choice, tuple[Any, ...]],
     arrays: Callable[[], Path],
 ) -> Launched:
     """Launch settings for the configurations of a search, instead of the defaults; -D and searched decisions stay.
 
     `arrays`: the directory of those of the ranks. Configurations with the same kernels get the same settings.
     """
-    groups: dict[Kernels, list[Configured]] = {}
+    groups: dict[Choice, list[Configured]] = {}
     for configured in configurations:
         groups.setdefault(kernels_of(configured.configuration), []).append(configured)
     out: list[Configured] = []
@@ -267,15 +267,7 @@ def with_defaults(options: ExploreOptions, earlier: Results | None) -> ExploreOp
     return replace(options, only="orders")
 
 
-@dataclass(frozen=True, slots=True)
-class Sites:
-    """The searched launch settings of each configuration that has any, and notes."""
-
-    of: Mapping[Choice, tuple[LaunchSite, ...]]
-    notes: tuple[str, ...] = ()
-
-
-NO_SITES = Sites({})
+Sites: TypeAlias = "Mapping[Choice, tuple[LaunchSite, ...]]"  # the searched ones, by configurations that have any
 
 
 def launch_sites(request: SearchRequest, configurations: Sequence[Configured], data: Path | None) -> Sites:
@@ -291,12 +283,12 @@ def launch_sites(request: SearchRequest, configurations: Sequence[Configured], d
         out[configured.configuration] = tuple(
             LaunchSite(u.op, settings[u.op]) for u in task.units if len(settings[u.op]) > 1
         )
-    return Sites({c: sites for c, sites in out.items() if sites})
+    return {c: sites for c, sites in out.items() if sites}
 
 
-def predicted(request: SearchRequest, spaces: Sequence[ConfiguredSpace], data: Path) -> Sites:
-    """The searched settings of the spaces with the volume model's predictions, if the target is a GPU; kernels are
-    compiled for their registers."""
+def predicted(request: SearchRequest, spaces: Sequence[ConfiguredSpace], data: Path) -> tuple[Sites, list[str]]:
+    """The searched settings of the spaces with the volume model's predictions, if the target is a GPU, and notes;
+    kernels are compiled for their registers."""
     out: dict[Choice, tuple[LaunchSite, ...]] = {}
     known: dict[tuple[str, str, str, tuple[Choice, ...]], tuple[float, ...]] = {}
     notes: list[str] = []
@@ -311,7 +303,7 @@ def predicted(request: SearchRequest, spaces: Sequence[ConfiguredSpace], data: P
             known |= {keys[op]: of_op for op, of_op in times.items()}
             notes += more
         out[space.configuration] = tuple(replace(site, prior=known.get(keys[site.op], ())) for site in space.sites)
-    return Sites(out, tuple(dict.fromkeys(notes)))
+    return out, list(dict.fromkeys(notes))
 
 
 def _task(request: SearchRequest, graph: Graph, data: Path) -> TuningTask:
@@ -337,7 +329,7 @@ def timed_sites(machine: LiveMachine, data: Path, request: SearchRequest) -> Ord
         for index, configured in enumerate(spaces):
             program = configured.graph.program
             for site in configured.sites:
-                key = site, configured.configuration.get(f"{site.op}.variant")
+                key = site, configured.configuration.get(qualified(site.op, VARIANT))
                 if key not in ops:
                     repeats = repeats_of(program, read_scalars(program, data, options.ranks))
                     op = next(op for op in program.ops if isinstance(op, KernelOp) and op.base == site.op)
@@ -347,7 +339,7 @@ def timed_sites(machine: LiveMachine, data: Path, request: SearchRequest) -> Ord
     known = dict(zip(ops, timed, strict=True))
     out = []
     for configured in spaces:
-        variants = [configured.configuration.get(f"{site.op}.variant") for site in configured.sites]
+        variants = [configured.configuration.get(qualified(site.op, VARIANT)) for site in configured.sites]
         sites = tuple(known.get((s, v), s) for s, v in zip(configured.sites, variants, strict=True))
         out.append(replace(configured, sites=sites))
     machine.domain = Orders(out, machine.domain.earlier)

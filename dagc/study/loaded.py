@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError
 from dagc.base.source import Source
+from dagc.ir.choice import VARIANT, of_implementations, own_name
 from dagc.ir.plan import Target
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
@@ -76,7 +77,7 @@ class Loaded:
         In a search over launch settings nearly every implementation has its own configuration.
         """
         structural = self._structural
-        key = tuple((n, v) for n, v in configuration.decisions if n in structural or n.endswith(".variant"))
+        key = tuple((n, v) for n, v in configuration.decisions if n in structural or own_name(n) == VARIANT)
         if key not in self._structures:
             self._structures[key] = self.graph(configuration)
         return self._structures[key]
@@ -84,9 +85,8 @@ class Loaded:
     def kind(self, implementation: Implementation) -> SpaceKind:
         """What it shares with implementations of equal ops."""
         decisions = implementation.configuration.decisions
-        settings = frozenset(n for n, _ in decisions if "." in n and n not in self._structural) - {
-            n for n, _ in decisions if n.endswith((".variant", ".device"))
-        }
+        names = (n for n, _ in decisions if "." in n and not of_implementations(n))
+        settings = frozenset(names) - self._structural
         key = tuple((n, v) for n, v in decisions if n not in settings)
         return SpaceKind(key, self.structure(implementation.configuration), settings)
 

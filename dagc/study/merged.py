@@ -22,7 +22,7 @@ from dagc.base.source import Source
 from dagc.build.toolchain import TargetChoice, choose_target
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.types import Case
-from dagc.ir.choice import PROGRAM, Choice
+from dagc.ir.choice import PROGRAM, Choice, qualified
 from dagc.ir.plan import Target
 from dagc.ir.program import DEVICE
 from dagc.lab.plans import program_select
@@ -202,7 +202,7 @@ def _target(tuned: Tuned) -> Target:
 def _given(tuned: Tuned, decisions: Mapping[str, Any], text: ProgramText) -> dict[str, Any]:
     """The decisions given by -D: no setting of the file assigns them, and they differ from the text."""
     opened = {name for c, _ in tuned.samples for name in c.choice}
-    opened |= {f"{c.site}.{DEVICE}" for c, _ in tuned.samples if "." in c.choice.variant}
+    opened |= {qualified(c.site, DEVICE) for c, _ in tuned.samples if "." in c.choice.variant}
     as_written = values_fixed(text.program())["decisions"]
     return {name: v for name, v in decisions.items() if name not in opened and as_written.get(name, v) != v}
 

@@ -19,7 +19,7 @@ from dagc.build.ranks import joined, refuse
 from dagc.choice.choose import Chooser, avoided_of, emitted
 from dagc.choice.feature import offered
 from dagc.choice.selector import Extent, far_parameters
-from dagc.choice.types import Site, SiteKind
+from dagc.choice.types import Site
 from dagc.ir.choice import PROGRAM
 from dagc.ir.plan import Features, Plan
 from dagc.ir.sym import free
@@ -143,7 +143,7 @@ def plan_chooser(program: Program, tuned: Tuned) -> Chooser:
         extent = _measured_data(tuned, stored.data)
     except ValueError as error:
         raise UsageError(f"{tuned.path}: the sizes are damaged ({error})", "tune again into another file") from None
-    site = Site(SiteKind.PLAN, PROGRAM, stored.settings)
+    site = Site(PROGRAM, stored.settings)
     avoided = avoided_of(stored.data, stored.settings, tried_in(tuned, PROGRAM))
     return Chooser(
         site, tuple(features[n] for n in stored.data), selector=stored.selector, extent=extent, avoided=avoided

@@ -27,10 +27,10 @@ from dagc.build import toolchain
 from dagc.build.mpi import cores as compilers
 from dagc.build.mpi import require_mpi, takes_device_pointers
 from dagc.build.toolchain import TargetChoice, answer_of
-from dagc.ir.choice import Choice
+from dagc.ir.choice import VARIANT, Choice, own_name, qualified
 from dagc.ir.enums import Transport
 from dagc.ir.plan import Plan, Target, open_tunables, program_hash, stays_fixed
-from dagc.ir.program import KernelOp, Program, Value, shown
+from dagc.ir.program import DEVICE, KernelOp, Program, Value, shown
 from dagc.ir.traversal import Traversal, traversal_text
 from dagc.lab.configurations import Configured, combinations, configurations, open_decisions
 from dagc.lab.live import LiveMachine, Loadable
@@ -178,9 +178,9 @@ def _automatic(program: Program, closed: Collection[str]) -> list[list[str]]:
     """Names of decisions that a search opens automatically; related ones (`threads[x]`, `threads[y]`) as one."""
     several = [d for d in program.decisions if len(d.values) > 1 and d.name not in closed]
     ops = [op for op in program.ops if isinstance(op, KernelOp)]
-    at_compile_time = {f"{op.base}.{name}" for op in ops for name in stays_fixed(program, op)}
-    devices = [[d.name] for d in several if d.name.endswith(".device")]
-    variants = [[d.name] for d in several if d.name.endswith(".variant")]
+    at_compile_time = {qualified(op.base, name) for op in ops for name in stays_fixed(program, op)}
+    devices = [[d.name] for d in several if own_name(d.name) == DEVICE]
+    variants = [[d.name] for d in several if own_name(d.name) == VARIANT]
     staging = [[d.name] for d in several if d.name == "staging"] if program_has_messages(program) else []
     others: dict[str, list[str]] = {}
     for d in several:

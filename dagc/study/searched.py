@@ -32,7 +32,7 @@ from dagc.store.results import (
     MachineRecord,
     Results,
 )
-from dagc.store.settings import Fixed, Kernels, not_searched, without_settings
+from dagc.store.settings import Fixed, not_searched, without_settings
 from dagc.study.explored import declare
 from dagc.study.launch import (
     Sites,
@@ -133,7 +133,7 @@ def ready(
     # All that may stay open at run time: which settings fit, the arrays tell.
     every = launch_sites(request, configurations, None)
     compilation = stack.enter_context(
-        compiling(configurations, request.chosen, folder, every.of, hurry=deadline.timeout is not None)
+        compiling(configurations, request.chosen, folder, every, hurry=deadline.timeout is not None)
     )
     sites = launch_sites(request, configurations, arrays())
     fixed = _fixed(program, configurations, (*taken, *settled.settings), request.text.defines, sites)
@@ -160,19 +160,20 @@ def checked(prepared: Ready, machine: LiveMachine) -> tuple[MachineRecord, Usabl
             prepared.notes.append("the model ranked no launch settings within the time limit (--time)")
             pool.stop()
         else:
-            _use(machine, predicting.result(), prepared.notes)
+            sites, notes = predicting.result()
+            _use(machine, sites)
+            prepared.notes.extend(notes)
             out = replace(out, domain=machine.domain)
     late = ((s.configuration, "not built and checked within the time limit (--time)") for s in out.late)
     prepared.notes.extend(excluded_notes((choices, why, why) for choices, why in late))
     return facts, out
 
 
-def _use(machine: LiveMachine, sites: Sites, notes: list[str]) -> None:
+def _use(machine: LiveMachine, sites: Sites) -> None:
     """The domain of the machine with predicted times of launch settings."""
-    if sites.of:
-        spaces = [replace(s, sites=sites.of.get(s.configuration, s.sites)) for s in machine.domain.spaces]
+    if sites:
+        spaces = [replace(s, sites=sites.get(s.configuration, s.sites)) for s in machine.domain.spaces]
         machine.domain = Orders(spaces, machine.domain.earlier)
-    notes += sites.notes
 
 
 def _requested(
@@ -212,7 +213,7 @@ def _for_objective(
 
 def _choosers(
     request: SearchRequest, program: Program, configurations: Sequence[Configured]
-) -> dict[Kernels, tuple[Any, ...]]:
+) -> dict[Choice, tuple[Any, ...]]:
     """Those of the tuned file. Raises UsageError for a file that is of no use, before a directory is created."""
     text = request.text
     without = replace(text, folds=False).with_defines(without_settings(program, text.defines))
@@ -224,7 +225,7 @@ def _domain(
 ) -> tuple[SearchRequest, Orders]:
     """The domain, and the request with its strategy."""
     with request.display.phase("counting the implementations"):
-        domain = domain_of(configurations, request.options, sites.of)
+        domain = domain_of(configurations, request.options, sites)
         request = replace(request, options=_with_strategy(request.options, domain))
     return request, warm(domain, request, notes)
 
@@ -238,7 +239,7 @@ def _fixed(
 ) -> tuple[Fixed, ...]:
     """The choices that are not searched, of all configurations. `settings`: those set by tuning."""
     searched = {name for configured in configurations for name in configured.defines}
-    searched |= {name for sites_of in sites.of.values() for site in sites_of for name in site.names}
+    searched |= {name for of_one in sites.values() for site in of_one for name in site.names}
     return tuple(dict.fromkeys((*not_searched(program, defines, searched, settings), *settings)))
 
 
@@ -401,7 +402,7 @@ def _recorded_configurations(
     known = {i.configuration for i in request.earlier.implementations}
     settled = launched(request, configurations, {}, Path).configurations
     sites = launch_sites(request, settled, None)
-    whole = domain_of(settled, request.options, sites.of)
+    whole = domain_of(settled, request.options, sites)
     numbers = {whole.number(configuration) for configuration in known}
     kept = [c for i, c in enumerate(settled) if i in numbers]
     if not kept:

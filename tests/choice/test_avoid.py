@@ -15,7 +15,7 @@ from dagc.choice.choose import Chooser, Reason, avoided_of
 from dagc.choice.feature import SelectorFeature
 from dagc.choice.methods import LEARNED
 from dagc.choice.selector import Extent
-from dagc.choice.types import Case, Cell, Site, SiteKind
+from dagc.choice.types import Case, Cell, Site
 from dagc.ir.choice import Choice
 from dagc.ir.sym import Var
 from dagc.study.train import TrainingTable, train
@@ -80,7 +80,7 @@ def chooser(method: str, variants: bool, seed: int) -> Chooser:
     tried.append(Tried({"n": 4.0}, frozenset(ANSWERS[1:]), frozenset(ANSWERS[:1])))
     op, names = f"y{seed}", VARIANTS if variants else ()
     answers = [Choice.at(op, [("variant", VARIANTS[k]) if variants else ("bx", 32 << k)]) for k in range(3)]
-    site = Site(SiteKind.LAUNCH, op, tuple(answers), names)
+    site = Site(op, tuple(answers), names)
     features = tuple(SelectorFeature(name, Var(name)) for name in NAMES)
     extent = Extent.of(dict(zip(NAMES, row, strict=True)) for row in rows)
     selector = train(method, known, default=0 if variants else None)

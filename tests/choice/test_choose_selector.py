@@ -19,7 +19,7 @@ from dagc.choice.methods import LEARNED, fit
 from dagc.choice.models import ModelInputs, unit_chooser
 from dagc.choice.nodes import Split
 from dagc.choice.selector import Answer, Extent, Scale
-from dagc.choice.types import Site, SiteKind
+from dagc.choice.types import Site
 from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.sym import Apply, Fn, Var
 from dagc.perf.hardware import load_hardware
@@ -99,8 +99,8 @@ def test_the_text_of_choosers(golden: Compare) -> None:
     )
     near = Knn(("n / m", "share"), scales[::-1], ((1.0, 0.0), (8.0, 0.5)), (0, 1), 2, "distance")
     extent = Extent((("share", 0.0, 0.5), ("n / m", 1.0, 8.0)))
-    site = Site(SiteKind.LAUNCH, "fill[0]", tuple(settings))
-    plans = Site(SiteKind.PLAN, PROGRAM, (Choice((("m", 4),)), Choice((("m", 8),))))
+    site = Site("fill[0]", tuple(settings))
+    plans = Site(PROGRAM, (Choice((("m", 4),)), Choice((("m", 8),))))
     learned = Chooser(site, features, anchors=(Anchor((0.25, 1.0), 1),), selector=tree, extent=extent)
     text = emitted([learned, Chooser(plans, features, selector=near)]).source
     golden(ROOT / "tests/golden/choice/chooser.h.golden", text)
@@ -108,7 +108,7 @@ def test_the_text_of_choosers(golden: Compare) -> None:
 
 def test_a_feature_that_is_not_finite_gets_the_default_and_leaves_nothing_behind() -> None:
     near = Knn(("share",), (Scale("linear", 0.0, 1.0),), ((0.0,), (1.0,)), (0, 1), 1, "uniform")
-    site = Site(SiteKind.PLAN, PROGRAM, (Choice((("m", 4),)), Choice((("m", 8),))))
+    site = Site(PROGRAM, (Choice((("m", 4),)), Choice((("m", 8),))))
     made = Chooser(site, (SelectorFeature("share", Var("share")),), selector=near)
     asked = (0.9, math.nan, 0.9, -math.inf, 0.1)
     assert [made.choose({"share": v}) for v in asked] == [1, 0, 1, 0, 0]
@@ -118,7 +118,7 @@ def test_among_variants_the_default_is_taken_where_the_selector_is_unsure_or_far
     """Two of three neighbours; 64 and 640 are the measured range."""
     near = Knn(("n",), (Scale(),), ((64.0,), (128.0,), (640.0,)), (1, 1, 0), 3, "uniform", least_sure=0.6)
     names = ("row", "ell", "dia")
-    site = Site(SiteKind.LAUNCH, "y", tuple(Choice.at("y", [("variant", name)]) for name in names), names)
+    site = Site("y", tuple(Choice.at("y", [("variant", name)]) for name in names), names)
     far = Extent((("n", 64.0, 640.0),))
     made = Chooser(site, (SelectorFeature("n", Var("n")),), selector=near, extent=far)
     assert [made.decide({"n": n}) for n in (100.0, 15.0, 2561.0, 2559.0, math.nan)] == [
@@ -130,7 +130,7 @@ def test_among_variants_the_default_is_taken_where_the_selector_is_unsure_or_far
     ]
     unsure = replace(made, selector=replace(near, least_sure=0.7))
     assert unsure.decide({"n": 100.0}) == (0, Reason.UNSURE)
-    blocks = Site(SiteKind.LAUNCH, "y", tuple(Choice.at("y", [("bx", 32 << k)]) for k in range(3)))
+    blocks = Site("y", tuple(Choice.at("y", [("bx", 32 << k)]) for k in range(3)))
     assert replace(made, site=blocks).decide({"n": 15.0}) == (1, Reason.CHOSEN), "launch settings"
     assert made.order({"n": 100.0}) == (1, 0, 2), "2 is never given by the neighbours"
     assert unsure.order({"n": 100.0}) == (0, 1, 2), "not asked"

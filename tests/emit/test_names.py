@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagc.choice.types import Site, SiteKind
+from dagc.choice.types import Site
 from dagc.cuda.lexer import KEYWORDS, is_global
 from dagc.emit.render import Names, cxx_string, cxx_value, hides_declaration, value_type
 from dagc.ir.choice import PROGRAM
@@ -81,7 +81,7 @@ def test_variables_of_choosers_are_no_words_of_c(displays: list[str]) -> None:
 
 @given(st.lists(DISPLAYS, min_size=2, unique=True))
 def test_functions_of_sites_stay_different(displays: list[str]) -> None:
-    sites = [Site(SiteKind.LAUNCH, display, ()) for display in (PROGRAM, *displays) if display]
+    sites = [Site(display, ()) for display in (PROGRAM, *displays) if display]
     functions = [name for s in sites for name in (s.function, s.order, s.predict, s.label, s.table)]
     assert len(set(functions)) == 5 * len({s.name for s in sites})
 
