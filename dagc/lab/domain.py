@@ -20,7 +20,7 @@ C = TypeVar("C", bound=Hashable)  # a candidate
 
 
 class Surrogate(Protocol[C]):
-    """A model of the times of a pool of candidates, fitted to measurements. Times are in microseconds.
+    """A model of the times of a pool of candidates, fitted to measurements.
 
     `candidates`: the rows of the pool; `row`: the row of each candidate; `times`: the measured times of each.
     """

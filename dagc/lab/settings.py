@@ -194,15 +194,15 @@ class _Alone:
         if math.isnan(sample.value):
             self._failed.append(self.site.settings.index(candidate))
         else:
-            self._model.observe(candidate, 1e6 * sample.value)
+            self._model.observe(candidate, sample.value)
 
     @property
     def least(self) -> float:
-        """Expected microseconds of the fastest that was timed; infinite if none was."""
+        """Expected seconds of the fastest that was timed; infinite if none was."""
         return self._model.incumbent()
 
     def gain(self, least: float) -> float:
-        """The largest expected improvement of a setting that was not timed over `least`, in microseconds."""
+        """The largest expected improvement of a setting that was not timed over `least`, in seconds."""
         import numpy as np
 
         mean, deviation = self._model.estimate()
@@ -220,7 +220,7 @@ class _Alone:
         mean[self._failed] = math.inf
         doubts = np.where(np.isfinite(mean), np.hypot(deviation / mean, IN_PLACE), IN_PLACE)
         return replace(
-            self.site, prior=tuple(map(float, np.round(mean, 6))), doubts=tuple(map(float, np.round(doubts, 6)))
+            self.site, prior=tuple(map(float, np.round(1e6 * mean, 6))), doubts=tuple(map(float, np.round(doubts, 6)))
         )
 
 

@@ -159,11 +159,11 @@ def test_settings_are_learned_through_whole_times(domain: Orders) -> None:
     seen = [domain.sample(random) for _ in range(40)]
     model.extend(seen)
     for candidate, time in zip(seen, _machine(domain, seen), strict=True):
-        model.observe(candidate, time * random.gauss(1, 0.01))
+        model.observe(candidate, 1e-6 * time * random.gauss(1, 0.01))
     model.estimate()
     unseen = [domain.sample(random) for _ in range(100)]
     model.extend(unseen)
-    mean = model.estimate()[0]
+    mean = 1e6 * model.estimate()[0]
     off = [mean[model.row[c]] / t - 1 for c, t in zip(unseen, _machine(domain, unseen), strict=True)]
     assert np.median(np.abs(off)) < 0.06
     drawn = Counter(c.settings for _ in range(40) for c in model.improved(seen[:1], random))

@@ -38,7 +38,7 @@ class Lying:
         self.candidates: list[Candidate] = []
         self.row: dict[Candidate, int] = {}
         self.times: dict[Candidate, list[float]] = {}
-        self.noise = 0.02
+        self.noise = 0.02 * UNIT
 
     def extend(self, candidates: Iterable[Candidate]) -> None:
         for candidate in candidates:
@@ -51,14 +51,15 @@ class Lying:
         self.row = {candidate: row for row, candidate in enumerate(self.candidates)}
 
     def observe(self, candidate: Candidate, time: float) -> None:
-        self.times.setdefault(candidate, []).append(time)
+        self.times.setdefault(candidate, []).append(time / UNIT)
 
     def fail(self, candidate: Candidate) -> None:
         pass
 
     def estimate(self) -> tuple[Array, Array]:
         self.asked += 1
-        return np.array([self._expected(c) for c in self.candidates]), np.full(len(self.candidates), 0.01)
+        expected = np.array([self._expected(c) for c in self.candidates])
+        return UNIT * expected, np.full(len(expected), 0.01 * UNIT)
 
     def _expected(self, candidate: Candidate) -> float:
         measured = self.times.get(candidate)

@@ -28,6 +28,7 @@ HINTED_FROM, HINTED_EVERY = 4, 8  # measurements before the first candidate from
 FAIR_EVERY = ((32, 4), (64, 8), (math.inf, 16))  # up to the first number of measurements, one in this many is uniform
 MOST_TIMES = 4  # most measurements of one candidate by the search; the final choice is confirmed by more
 UNIFORM_EVERY = 4  # every fourth of these in all choices; the others have launch settings that the model chose
+DIGITS = 12  # decimals of a time in seconds: linear algebra libraries differ in the last bits of a double
 UNLIKELY_EVERY = 4  # every fourth draw of the first pool is uniform in all choices
 WALKED = 3  # candidates of the first pool for each draw
 _OPEN, _FAILED, _TIMED = range(3)
@@ -131,7 +132,7 @@ class Strategy(Generic[C]):
             self._built.fail(candidate)
         else:
             self.measured += 1
-            self._built.observe(candidate, sample.value * 1e6)
+            self._built.observe(candidate, sample.value)
 
     def expected(self, candidate: C) -> tuple[float, float] | None:
         """What the model expects of a candidate in its pool, once it is fitted."""
@@ -140,7 +141,7 @@ class Strategy(Generic[C]):
         if row is None or not self.measured:
             return None
         mean, deviation = model.estimate()
-        return 1e-6 * float(mean[row]), 1e-6 * float(deviation[row])
+        return float(mean[row]), float(deviation[row])
 
     def best(self) -> C | None:
         """The current choice: the measured candidate with the smallest expected, not the smallest measured time."""
@@ -202,8 +203,8 @@ class Strategy(Generic[C]):
 
         for _ in range(ROUNDS):
             mean, deviation = model.estimate()
-            hopeful = np.argsort(np.round(mean - deviation, 6), kind="stable")[:FASTEST]
-            fastest = np.argsort(np.round(mean, 6), kind="stable")[:FASTEST]
+            hopeful = np.argsort(np.round(mean - deviation, DIGITS), kind="stable")[:FASTEST]
+            fastest = np.argsort(np.round(mean, DIGITS), kind="stable")[:FASTEST]
             starts = [model.candidates[int(i)] for i in (*hopeful, *fastest)]
             near = [self.domain.near(self.random.choice(starts), self.random) for _ in range(GROWTH)]
             for begin in range(0, GROWTH, DRAWN):
@@ -213,7 +214,7 @@ class Strategy(Generic[C]):
         if len(open_) > MOST:
             mean, deviation = model.estimate()
             states = dict(zip(model.candidates, self._states, strict=False))
-            hopeful = open_[np.argsort(np.round(mean - deviation, 6)[open_], kind="stable")[:LEFT]]
+            hopeful = open_[np.argsort(np.round(mean - deviation, DIGITS)[open_], kind="stable")[:LEFT]]
             # What was measured stays, whatever the model expects of it now.
             measured = np.concatenate([self._rows(model, _TIMED), self._rows(model, _FAILED)])
             model.keep([int(row) for row in (*hopeful, *measured)])
