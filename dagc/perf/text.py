@@ -87,36 +87,50 @@ _CHAR, _LINE, _PAD, _GAP = 6.7, 15, 10, 34  # of a letter of 11 points, of a lin
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """Consecutive assignments."""
+class _Box:
+    """A box of consecutive assignments, or a diamond of a condition in lines of one comparison."""
 
     lines: tuple[str, ...]
+    diamond: bool = False
+
+    @property
+    def _around(self) -> tuple[float, float]:
+        """Size, relative to that of the text."""
+        if not self.diamond:
+            return 1.0, 1.0
+        return (1.5, 3.0) if len(self.lines) == 1 else (2.0, 2.0)
+
+    @property
+    def width(self) -> float:
+        return max(len(line) for line in self.lines) * _CHAR * self._around[0] + 2 * _PAD
+
+    @property
+    def height(self) -> float:
+        return len(self.lines) * _LINE * self._around[1] + 2 * _PAD
 
 
 @dataclass(frozen=True, slots=True)
 class _Branching:
-    """A branch; each condition in lines of one comparison."""
-
-    cases: tuple[tuple[tuple[str, ...], _Chart], ...]
+    cases: tuple[tuple[_Box, _Chart], ...]
     otherwise: _Chart
 
 
-_Chart = tuple["_Step | _Branching", ...]
+_Chart = tuple["_Box | _Branching", ...]
 
 
 def _chart(body: tuple[Statement, ...]) -> _Chart:
-    out: list[_Step | _Branching] = []
+    out: list[_Box | _Branching] = []
     run: list[str] = []
     for statement in body:
         if isinstance(statement, Assign):
             run.append(f"{statement.name} = {sp.sstr(statement.value)}")
             continue
         if run:
-            out.append(_Step(tuple(run)))
+            out.append(_Box(tuple(run)))
             run = []
         out.append(_choice(statement))
     if run or not out:
-        out.append(_Step(tuple(run) or ("nothing",)))
+        out.append(_Box(tuple(run) or ("nothing",)))
     return tuple(out)
 
 
@@ -125,11 +139,11 @@ def _choice(branch: Branch) -> _Branching:
     return _Branching(cases, _chart(branch.otherwise))
 
 
-def _condition(condition: sp.Basic) -> tuple[str, ...]:
+def _condition(condition: sp.Basic) -> _Box:
     """One line for each comparison of a conjunction, joined by `and`."""
     parts = sorted(condition.args, key=sp.default_sort_key) if isinstance(condition, sp.And) else [condition]
     texts = [sp.sstr(part) for part in parts]
-    return (*(f"{text} and" for text in texts[:-1]), f"{texts[-1]}?")
+    return _Box((*(f"{text} and" for text in texts[:-1]), f"{texts[-1]}?"), diamond=True)
 
 
 # ---- Graphviz --------------------------------------------------------------------------
@@ -158,20 +172,21 @@ class _Dot:
 
     def chart(self, chart: _Chart, ends: list[tuple[str, str]]) -> list[tuple[str, str]]:
         for part in chart:
-            if isinstance(part, _Step):
-                ends = [(self._node("box", part.lines, "\\l", ends), "")]
+            if isinstance(part, _Box):
+                ends = [(self._node(part, ends), "")]
                 continue
             done: list[tuple[str, str]] = []
             for condition, body in part.cases:
-                test = self._node("diamond", condition, "\\n", ends)
+                test = self._node(condition, ends)
                 done += self.chart(body, [(test, "yes")])
                 ends = [(test, "no")]
             ends = done + self.chart(part.otherwise, ends)
         return ends
 
-    def _node(self, shape: str, lines: tuple[str, ...], end: str, before: list[tuple[str, str]]) -> str:
+    def _node(self, box: _Box, before: list[tuple[str, str]]) -> str:
         name = f"n{len(self.nodes) + 1}"
-        label = "".join(_quoted(line) + end for line in lines)
+        shape, end = ("diamond", "\\n") if box.diamond else ("box", "\\l")
+        label = "".join(_quoted(line) + end for line in box.lines)
         self.nodes.append(f'  {name} [shape={shape}, label="{label}"];')
         self.edges += self.arrows(before, name)
         return name
@@ -189,46 +204,11 @@ _TIP = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """A box or a diamond about a centre."""
-
-    lines: tuple[str, ...]
-    diamond: bool
-    x: float
-    y: float
-
-    @property
-    def width(self) -> float:
-        return _width(self.lines, self.diamond)
-
-    @property
-    def height(self) -> float:
-        return _height(self.lines, self.diamond)
-
-
 @dataclass(slots=True)
 class _Drawing:
-    shapes: list[_Shape] = field(default_factory=list)
+    shapes: list[tuple[_Box, float, float]] = field(default_factory=list)  # with their centres
     lines: list[tuple[tuple[tuple[float, float], ...], bool]] = field(default_factory=list)  # points, has a tip
     words: list[tuple[float, float, str]] = field(default_factory=list)
-
-
-def _text_size(lines: tuple[str, ...]) -> tuple[float, float]:
-    return max(len(line) for line in lines) * _CHAR, len(lines) * _LINE
-
-
-def _diamond(lines: tuple[str, ...]) -> tuple[float, float]:
-    """Size of a diamond around its text, relative to the text."""
-    return (1.5, 3.0) if len(lines) == 1 else (2.0, 2.0)
-
-
-def _width(lines: tuple[str, ...], diamond: bool) -> float:
-    return _text_size(lines)[0] * (_diamond(lines)[0] if diamond else 1) + 2 * _PAD
-
-
-def _height(lines: tuple[str, ...], diamond: bool) -> float:
-    return _text_size(lines)[1] * (_diamond(lines)[1] if diamond else 1) + 2 * _PAD
 
 
 def _extent(chart: _Chart) -> tuple[float, float, float]:
@@ -236,9 +216,9 @@ def _extent(chart: _Chart) -> tuple[float, float, float]:
     left = right = 0.0
     height = _GAP * (len(chart) - 1.0)
     for part in chart:
-        if isinstance(part, _Step):
-            half, more = _width(part.lines, False) / 2, 0.0
-            height += _height(part.lines, False)
+        if isinstance(part, _Box):
+            half, more = part.width / 2, 0.0
+            height += part.height
         else:
             half = _column(part)
             rest = _extent(part.otherwise)
@@ -252,36 +232,34 @@ def _extent(chart: _Chart) -> tuple[float, float, float]:
 
 def _column(choice: _Branching) -> float:
     """Half the width of the widest condition."""
-    return max(_width(condition, True) for condition, _ in choice.cases) / 2
+    return max(condition.width for condition, _ in choice.cases) / 2
 
 
 def _heights(choice: _Branching) -> Iterator[float]:
     """Heights of the conditions with the statements to their right."""
     for condition, body in choice.cases:
-        half = _height(condition, True) / 2
-        first = _first_height(body) / 2
+        half, first = condition.height / 2, _first(body).height / 2
         yield max(half, first) + max(half, _extent(body)[2] - first)
 
 
-def _first_height(chart: _Chart) -> float:
+def _first(chart: _Chart) -> _Box:
     first = chart[0]
-    return _height(first.lines, False) if isinstance(first, _Step) else _height(first.cases[0][0], True)
+    return first if isinstance(first, _Box) else first.cases[0][0]
 
 
 def to_flow_svg(program: RationalProgram) -> str:
     """A picture of the flow chart."""
     chart = _chart(program.body)
     left, right, height = _extent(chart)
-    title = (f"{program.result} [{program.unit}]" if program.unit else program.result,)
-    end = _width(title, False)
-    left, right = max(left, end / 2), max(right, end / 2)
-    width, total = left + right + 2 * _GAP, height + 4 * _GAP + _height(title, False)
+    title = _Box((f"{program.result} [{program.unit}]" if program.unit else program.result,))
+    left, right = max(left, title.width / 2), max(right, title.width / 2)
+    width, total = left + right + 2 * _GAP, height + 4 * _GAP + title.height
     drawing = _Drawing()
     x = left + _GAP
     bottom = _draw(drawing, chart, x, 2.0 * _GAP)
     drawing.lines.append((((x, _GAP * 1.0), (x, 2.0 * _GAP)), True))
     drawing.lines.append((((x, bottom), (x, bottom + _GAP)), True))
-    drawing.shapes.append(_Shape(title, False, x, bottom + _GAP + _height(title, False) / 2))
+    drawing.shapes.append((title, x, bottom + _GAP + title.height / 2))
     out = [
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{total:.0f}" '
@@ -295,8 +273,8 @@ def to_flow_svg(program: RationalProgram) -> str:
         path = "M" + " L".join(f"{px:.1f} {py:.1f}" for px, py in points)
         marker = ' marker-end="url(#tip)"' if tip else ""
         out.append(f'<path d="{path}" fill="none" stroke="#555"{marker}/>')
-    for shape in drawing.shapes:
-        out += _svg_shape(shape)
+    for box, bx, by in drawing.shapes:
+        out += _svg_box(box, bx, by)
     out += [f'<text x="{wx:.1f}" y="{wy:.1f}" fill="#555">{word}</text>' for wx, wy, word in drawing.words]
     return "\n".join([*out, "</svg>", ""])
 
@@ -307,10 +285,9 @@ def _draw(drawing: _Drawing, chart: _Chart, x: float, y: float) -> float:
         if position:
             drawing.lines.append((((x, y), (x, y + _GAP)), True))
             y += _GAP
-        if isinstance(part, _Step):
-            shape = _Shape(part.lines, False, x, y + _height(part.lines, False) / 2)
-            drawing.shapes.append(shape)
-            y += shape.height
+        if isinstance(part, _Box):
+            drawing.shapes.append((part, x, y + part.height / 2))
+            y += part.height
         else:
             y = _draw_choice(drawing, part, x, y)
     return y
@@ -324,20 +301,18 @@ def _draw_choice(drawing: _Drawing, choice: _Branching, x: float, y: float) -> f
     last = 0.0
     exits: list[tuple[float, float]] = []
     for (condition, body), size, row in zip(choice.cases, bodies, _heights(choice), strict=True):
-        middle = y + max(_height(condition, True), _first_height(body)) / 2
-        shape = _Shape(condition, True, x, middle)
-        drawing.shapes.append(shape)
-        top, low = middle - shape.height / 2, middle + shape.height / 2
+        first = _first(body)
+        middle = y + max(condition.height, first.height) / 2
+        drawing.shapes.append((condition, x, middle))
+        top, low = middle - condition.height / 2, middle + condition.height / 2
         drawing.lines.append((((x, last or y), (x, top)), bool(last)))
         if last:
             drawing.words.append((x + 5, last + 14, "no"))
         axis = edge + size[0]
-        first = body[0]
-        lines, diamond = (first.lines, False) if isinstance(first, _Step) else (first.cases[0][0], True)
-        right = x + shape.width / 2
-        drawing.lines.append((((right, middle), (axis - _width(lines, diamond) / 2, middle)), True))
+        right = x + condition.width / 2
+        drawing.lines.append((((right, middle), (axis - first.width / 2, middle)), True))
         drawing.words.append((right + 5, middle - 4, "yes"))
-        bottom = _draw(drawing, body, axis, middle - _first_height(body) / 2)
+        bottom = _draw(drawing, body, axis, middle - first.height / 2)
         exits.append((axis, bottom))
         last = low
         y += row + _GAP
@@ -352,16 +327,16 @@ def _draw_choice(drawing: _Drawing, choice: _Branching, x: float, y: float) -> f
     return join
 
 
-def _svg_shape(shape: _Shape) -> list[str]:
-    x, y, half, tall = shape.x, shape.y, shape.width / 2, shape.height / 2
-    if shape.diamond:
+def _svg_box(box: _Box, x: float, y: float) -> list[str]:
+    half, tall = box.width / 2, box.height / 2
+    if box.diamond:
         points = f"{x - half:.1f},{y:.1f} {x:.1f},{y - tall:.1f} {x + half:.1f},{y:.1f} {x:.1f},{y + tall:.1f}"
         out = [f'<polygon points="{points}" fill="#fff2cc" stroke="#444"/>']
     else:
-        size = f'width="{shape.width:.1f}" height="{shape.height:.1f}"'
+        size = f'width="{box.width:.1f}" height="{box.height:.1f}"'
         out = [f'<rect x="{x - half:.1f}" y="{y - tall:.1f}" {size} fill="#d9ead3" stroke="#444"/>']
-    first = y - len(shape.lines) * _LINE / 2 + 11
-    place = f'x="{x:.1f}" text-anchor="middle"' if shape.diamond else f'x="{x - half + _PAD:.1f}"'
-    for number, line in enumerate(shape.lines):
+    first = y - len(box.lines) * _LINE / 2 + 11
+    place = f'x="{x:.1f}" text-anchor="middle"' if box.diamond else f'x="{x - half + _PAD:.1f}"'
+    for number, line in enumerate(box.lines):
         out.append(f'<text {place} y="{first + number * _LINE:.1f}">{escape(line)}</text>')
     return out
