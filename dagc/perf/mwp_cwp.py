@@ -24,38 +24,38 @@ from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.program import KernelOp, Program
 from dagc.perf.geometry import Geometry, read_accesses
 from dagc.perf.hardware import Hardware
-from dagc.perf.program import Assign, Branch, Number, Parameter, ParameterKind, RationalProgram, Statement
+from dagc.perf.program import Assign, Branch, Number, ParameterKind, RationalProgram, Statement, parameters_of
 from dagc.perf.traffic import LINE, SECTOR, StridedAccess, Traffic
 
 SOURCE = "Hong and Kim, ISCA 2009, transactions per memory instruction"
 
 _REAL, _INT = Number.REAL, Number.INTEGER
 COUNTS = (
-    Parameter("coal_mem_insts", ParameterKind.DATA, _REAL, "instructions", "coalesced memory instructions of a warp"),
-    Parameter(
-        "uncoal_mem_insts", ParameterKind.DATA, _REAL, "instructions", "uncoalesced memory instructions of a warp"
-    ),
-    Parameter("uncoal_per_mw", ParameterKind.DATA, _REAL, "transactions", "of one uncoalesced memory instruction (S)"),
-    Parameter("load_bytes_per_warp", ParameterKind.DATA, _REAL, "bytes", "that one memory instruction of a warp moves"),
-    Parameter("comp_insts", ParameterKind.DATA, _REAL, "instructions", "arithmetic instructions of a warp"),
-    Parameter("synch_insts", ParameterKind.DATA, _REAL, "instructions", "barriers of a warp"),
-    Parameter("grid_blocks", ParameterKind.DATA, _INT, "blocks", "of the grid"),
-)
-CONFIGURATION = (
-    Parameter("threads_per_block", ParameterKind.PROGRAM, _INT, "threads", "of a block"),
-    Parameter("resident_blocks", ParameterKind.PROGRAM, _INT, "blocks", "that a multiprocessor holds at a time"),
-)
+    *parameters_of(ParameterKind.DATA, _REAL, {
+        "coal_mem_insts": ("instructions", "coalesced memory instructions of a warp"),
+        "uncoal_mem_insts": ("instructions", "uncoalesced memory instructions of a warp"),
+        "uncoal_per_mw": ("transactions", "of one uncoalesced memory instruction (S)"),
+        "load_bytes_per_warp": ("bytes", "that one memory instruction of a warp moves"),
+        "comp_insts": ("instructions", "arithmetic instructions of a warp"),
+        "synch_insts": ("instructions", "barriers of a warp"),
+    }),
+    *parameters_of(ParameterKind.DATA, _INT, {"grid_blocks": ("blocks", "of the grid")}),
+)  # fmt: skip
+CONFIGURATION = parameters_of(ParameterKind.PROGRAM, _INT, {
+    "threads_per_block": ("threads", "of a block"),
+    "resident_blocks": ("blocks", "that a multiprocessor holds at a time"),
+})  # fmt: skip
 MACHINE = (
-    Parameter("mem_latency", ParameterKind.HARDWARE, _REAL, "cycles", "of a load from memory (Mem_LD)"),
-    Parameter("departure_del_coal", ParameterKind.HARDWARE, _REAL, "cycles", "between two coalesced transactions"),
-    Parameter("departure_del_uncoal", ParameterKind.HARDWARE, _REAL, "cycles", "between two uncoalesced transactions"),
-    Parameter("mem_bandwidth", ParameterKind.HARDWARE, _REAL, "bytes/s", "of the GPU's memory"),
-    Parameter(
-        "issue_cycles", ParameterKind.HARDWARE, _REAL, "cycles", "of a multiprocessor to issue an instruction of a warp"
-    ),
-    Parameter("clock", ParameterKind.HARDWARE, _REAL, "Hz", "of a multiprocessor"),
-    Parameter("multiprocessors", ParameterKind.HARDWARE, _INT, "", "of the GPU"),
-)
+    *parameters_of(ParameterKind.HARDWARE, _REAL, {
+        "mem_latency": ("cycles", "of a load from memory (Mem_LD)"),
+        "departure_del_coal": ("cycles", "between two coalesced transactions"),
+        "departure_del_uncoal": ("cycles", "between two uncoalesced transactions"),
+        "mem_bandwidth": ("bytes/s", "of the GPU's memory"),
+        "issue_cycles": ("cycles", "of a multiprocessor to issue an instruction of a warp"),
+        "clock": ("Hz", "of a multiprocessor"),
+    }),
+    *parameters_of(ParameterKind.HARDWARE, _INT, {"multiprocessors": ("", "of the GPU")}),
+)  # fmt: skip
 
 # An H200 (compute capability 9.0); docs/explanation/mwp-cwp.md names the source of each.
 H200: dict[str, float] = {

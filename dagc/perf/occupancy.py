@@ -11,41 +11,29 @@ from __future__ import annotations
 import sympy as sp
 
 from dagc.cuda.expressions import symbol
-from dagc.perf.program import Assign, Branch, Number, Parameter, ParameterKind, RationalProgram
+from dagc.perf.program import Assign, Branch, Number, ParameterKind, RationalProgram, parameters_of
 
 PLAIN = "KLARAPTOR, figure of the occupancy's rational program"
 CUDA = "CUDA C++ Programming Guide, occupancy; compared with cudaOccupancyMaxActiveBlocksPerMultiprocessor"
 
-_PROGRAM = (
-    Parameter("T", ParameterKind.PROGRAM, Number.INTEGER, "threads", "of a block"),
-    Parameter("R", ParameterKind.PROGRAM, Number.INTEGER, "registers", "of a thread"),
-    Parameter("Z", ParameterKind.PROGRAM, Number.INTEGER, "bytes", "of shared memory of a block"),
-)
-_HARDWARE = (
-    Parameter("Rmax", ParameterKind.HARDWARE, Number.INTEGER, "registers", "of a multiprocessor"),
-    Parameter("Zmax", ParameterKind.HARDWARE, Number.INTEGER, "bytes", "of shared memory of a multiprocessor"),
-    Parameter("Tmax", ParameterKind.HARDWARE, Number.INTEGER, "threads", "of a block, at most"),
-    Parameter("Bmax", ParameterKind.HARDWARE, Number.INTEGER, "blocks", "of a multiprocessor"),
-    Parameter("Wmax", ParameterKind.HARDWARE, Number.INTEGER, "warps", "of a multiprocessor"),
-)
-_UNITS = (
-    Parameter(
-        "Runit", ParameterKind.HARDWARE, Number.INTEGER, "registers", "a warp's registers are a multiple of this"
-    ),
-    Parameter(
-        "Wunit",
-        ParameterKind.HARDWARE,
-        Number.INTEGER,
-        "warps",
-        "a multiprocessor's register limit counts so many warps",
-    ),
-    Parameter(
-        "Zunit", ParameterKind.HARDWARE, Number.INTEGER, "bytes", "a block's shared memory is a multiple of this"
-    ),
-    Parameter(
-        "Zreserved", ParameterKind.HARDWARE, Number.INTEGER, "bytes", "of shared memory that each block costs besides"
-    ),
-)
+_PROGRAM = parameters_of(ParameterKind.PROGRAM, Number.INTEGER, {
+    "T": ("threads", "of a block"),
+    "R": ("registers", "of a thread"),
+    "Z": ("bytes", "of shared memory of a block"),
+})  # fmt: skip
+_HARDWARE = parameters_of(ParameterKind.HARDWARE, Number.INTEGER, {
+    "Rmax": ("registers", "of a multiprocessor"),
+    "Zmax": ("bytes", "of shared memory of a multiprocessor"),
+    "Tmax": ("threads", "of a block, at most"),
+    "Bmax": ("blocks", "of a multiprocessor"),
+    "Wmax": ("warps", "of a multiprocessor"),
+})  # fmt: skip
+_UNITS = parameters_of(ParameterKind.HARDWARE, Number.INTEGER, {
+    "Runit": ("registers", "a warp's registers are a multiple of this"),
+    "Wunit": ("warps", "a multiprocessor's register limit counts so many warps"),
+    "Zunit": ("bytes", "a block's shared memory is a multiple of this"),
+    "Zreserved": ("bytes", "of shared memory that each block costs besides"),
+})  # fmt: skip
 
 # Compute capability 9.0 (H100, H200).
 H200 = {

@@ -7,7 +7,7 @@ bandwidths and fitted constants are not integers. A division by zero gives 0, so
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
@@ -40,6 +40,11 @@ class Parameter:
     number: Number
     unit: str = ""
     meaning: str = ""
+
+
+def parameters_of(kind: ParameterKind, number: Number, rows: Mapping[str, tuple[str, str]]) -> tuple[Parameter, ...]:
+    """Parameters of one kind, with the unit and the meaning of each."""
+    return tuple(Parameter(name, kind, number, unit, meaning) for name, (unit, meaning) in rows.items())
 
 
 @dataclass(frozen=True, slots=True)
