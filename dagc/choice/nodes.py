@@ -102,45 +102,24 @@ def from_scikit(tree: Any, scales: Sequence[Scale], leaf: Callable[[int], Answer
     return node(0)
 
 
-@dataclass(frozen=True, slots=True)
-class TreeTable:
-    """Trees as columns of one table, for a loop. `roots`: the start of each tree, a row number if 0 or more, else a
-    leaf with label -1 - value. A row has the feature's index, the threshold, and the two successors."""
+def table(roots: Sequence[Node]) -> tuple[Any, Any]:
+    """Trees as one table for a loop, as NumPy arrays: the rows (threshold, index of the feature, and the two
+    successors), and the start of each tree. Starts and successors are row numbers, or -1 - label for a leaf."""
+    import numpy as np
 
-    roots: tuple[int, ...]
-    index: tuple[int, ...]
-    most: tuple[float, ...]
-    low: tuple[int, ...]
-    high: tuple[int, ...]
-
-
-def table(roots: Sequence[Node]) -> TreeTable:
-    """The trees, one after the other."""
-    rows: list[list[Any]] = []
+    rows: list[tuple[float, int, int, int]] = []
 
     def add(node: Node) -> int:
         if not isinstance(node, Split):
             return -1 - node.label
         place = len(rows)
-        rows.append([node.index, node.most, 0, 0])
-        rows[place][2:] = [add(node.low), add(node.high)]
+        rows.append((0.0, 0, 0, 0))
+        rows[place] = (node.most, node.index, add(node.low), add(node.high))
         return place
 
-    begins = tuple(map(add, roots))
-    columns = zip(*rows, strict=True) if rows else ((), (), (), ())
-    return TreeTable(begins, *map(tuple, columns))
-
-
-def tables(roots: Sequence[Node]) -> tuple[Any, Any]:
-    """The table as NumPy arrays, as the template `choice/walk.j2` is given them: the rows, and the roots."""
-    import numpy as np
-
-    found = table(roots)
-    fields = (("most", "f8"), ("index", "i4"), ("low", "i4"), ("high", "i4"))
-    rows = np.empty(len(found.index), np.dtype(list(fields), align=True))
-    for name, _ in fields:
-        rows[name] = getattr(found, name)
-    return rows, np.array(found.roots, np.int32)
+    begins = np.array([add(root) for root in roots], np.int32)
+    kind = np.dtype([("most", "f8"), ("index", "i4"), ("low", "i4"), ("high", "i4")], align=True)
+    return np.array(rows, kind), begins
 
 
 # ---- as a tuned file keeps them -------------------------------------------------------------

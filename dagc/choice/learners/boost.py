@@ -48,17 +48,18 @@ class Boost(Selector):
 
     def view(self) -> dict[str, Any]:
         """As `Selector.view`. `begin`: index of the first tree of each label."""
+        rows, first = nodes.table([root for roots in self.trees for root in roots])
         begin = [0]
         for roots in self.trees:
             begin.append(begin[-1] + len(roots))
         return {
-            "table": nodes.table([root for roots in self.trees for root in roots]), "labels": self.labels,
+            "nodes": rows.tolist(), "roots": first.tolist(), "labels": self.labels,
             "starts": self.starts, "values": self.values, "begin": begin, "unit": _UNIT,
         }  # fmt: skip
 
     def tables(self) -> tuple[Any, ...]:
         """As `Selector.tables`."""
-        return (*nodes.tables([root for roots in self.trees for root in roots]), np.array(self.values, np.int64))
+        return (*nodes.table([root for roots in self.trees for root in roots]), np.array(self.values, np.int64))
 
     def to_json(self) -> dict[str, Any]:
         """As `Selector.to_json`."""

@@ -80,16 +80,17 @@ class Cost(Selector):
 
     def view(self) -> dict[str, Any]:
         """As `Selector.view`."""
+        rows, roots = nodes.table(self.roots)
         return {
-            "table": nodes.table(self.roots), "labels": self.labels, "trend": self.trend, "leaves": self.leaves,
-            "all": len(self.roots), "one": trends.ONE, "slope": trends.SLOPE,
+            "nodes": rows.tolist(), "roots": roots.tolist(), "labels": self.labels, "trend": self.trend,
+            "leaves": self.leaves, "all": len(self.roots), "one": trends.ONE, "slope": trends.SLOPE,
             "bounds": (trends.SHORTEST, trends.LARGEST), "sums": isinstance(self.trend, trends.SumTrend), "full": ALL,
             "alone": trends.MOST_START,
         }  # fmt: skip
 
     def tables(self) -> tuple[Any, ...]:
         """As `Selector.tables`."""
-        return (*nodes.tables(self.roots), np.array(self.leaves, np.int64))
+        return (*nodes.table(self.roots), np.array(self.leaves, np.int64))
 
     def to_json(self) -> dict[str, Any]:
         """As `Selector.to_json`."""

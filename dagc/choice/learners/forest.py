@@ -48,12 +48,15 @@ class Forest(Selector):
 
     def view(self) -> dict[str, Any]:
         """As `Selector.view`."""
-        table = nodes.table(self.roots)
-        return {"table": table, "labels": self.labels, "gains": self.gains, "all": len(self.roots), "full": FULL}
+        rows, roots = nodes.table(self.roots)
+        return {
+            "nodes": rows.tolist(), "roots": roots.tolist(), "labels": self.labels, "gains": self.gains,
+            "all": len(self.roots), "full": FULL,
+        }  # fmt: skip
 
     def tables(self) -> tuple[Any, ...]:
         """As `Selector.tables`."""
-        return (*nodes.tables(self.roots), np.array(self.gains, np.int32))
+        return (*nodes.table(self.roots), np.array(self.gains, np.int32))
 
     def to_json(self) -> dict[str, Any]:
         """As `Selector.to_json`."""
