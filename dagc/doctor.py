@@ -25,7 +25,7 @@ from dagc.build.toolchain import (
     find_nvcc,
     gpus,
 )
-from dagc.measure.profile import NO_NCU_HELP, find_ncu
+from dagc.measure.machine import NO_NCU_HELP, find_ncu
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu.counters -o counters.csv [--only gemm,atax] [--sizes 12] [--settings 12] [--time 500]
 
-A line a launch: program, op, parameters of the program, scalars, settings, the GPU's counts (dagc.measure.profile).
+A line a launch: program, op, parameters of the program, scalars, settings, the GPU's counts (dagc.measure.machine).
 Sizes are drawn from the ranges of the oracle's (benchmarks/gpu/oracle.py), settings from the legal ones.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.gpu.oracle import POLYBENCH, SAMPLES
 from dagc import api
-from dagc.measure.profile import METRICS
+from dagc.measure.machine import METRICS
 from dagc.study.build import build
 from dagc.study.gpu import collect
 from dagc.study.prepare import Prepared

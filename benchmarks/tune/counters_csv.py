@@ -7,7 +7,7 @@ import lzma
 from collections import defaultdict
 from pathlib import Path
 
-from dagc.measure.profile import METRICS
+from dagc.measure.machine import METRICS
 from dagc.perf.counted import CountedLaunch
 
 

@@ -50,7 +50,7 @@ COUNTS: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class CountedLaunch:
-    """One counted launch: integer per-rank scalars, block, counts by name (`dagc.measure.profile.METRICS`)."""
+    """One counted launch: integer per-rank scalars, block, counts by name (`dagc.measure.machine.METRICS`)."""
 
     scalars: Mapping[str, int]
     block: tuple[int, int, int]

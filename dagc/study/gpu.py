@@ -20,8 +20,7 @@ from dagc.choice.types import Case, Cell, Unit
 from dagc.ir.choice import Choice
 from dagc.ir.plan import Target
 from dagc.lab.launches import Launches, Timing
-from dagc.measure.machine import probe
-from dagc.measure.profile import METRICS, profiled
+from dagc.measure.machine import METRICS, probe, profiled
 from dagc.measure.service import Service, WorkerLink
 from dagc.perf.fit import sample_points
 from dagc.perf.hardware import Hardware, load_hardware

@@ -9,8 +9,7 @@ import pytest
 from dagc import api
 from dagc.base.errors import DagcError, MissingTool, UsageError
 from dagc.build.toolchain import GPU, find_nvcc, gpus
-from dagc.measure.machine import descriptor_path, probe
-from dagc.measure.profile import find_ncu, profiled, read_counts
+from dagc.measure.machine import descriptor_path, find_ncu, probe, profiled, read_counts
 from dagc.perf.hardware import load_hardware
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "polybench" / "gemm.dag"
@@ -40,7 +39,7 @@ def test_a_profiler_that_is_none(monkeypatch):
 
 
 def test_without_a_profiler(monkeypatch):
-    monkeypatch.setattr("dagc.measure.profile.find_ncu", lambda: None)
+    monkeypatch.setattr("dagc.measure.machine.find_ncu", lambda: None)
     with pytest.raises(MissingTool, match="no ncu") as caught, profiled():
         pass
     assert "DAGC_NCU" in caught.value.help
