@@ -197,7 +197,7 @@ def _run(command: list[str], what: str) -> None:
 
 
 # ---- hardware counters ----
-# ncu runs the ranks (dagc.measure.worker), which mark each launch to count. It repeats the launch as often as its
+# ncu runs the ranks (dagc.measure.executor), which mark each launch to count. It repeats the launch as often as its
 # counters need, and writes a line for each, in launch order.
 
 # ncu's name -> ours: inputs of the fitted model. Sums over the GPU, for one launch; more counters may cost repetitions.

@@ -129,19 +129,11 @@ class _Worker:
             self._stack = stack.pop_all()
 
     def _start(self, ranks: int) -> Started:
-        argv = [
-            *self._profiler,
-            sys.executable,
-            "-m",
-            "dagc.measure.worker",
-            "--socket",
-            str(self._directory / "socket"),
-        ]
+        argv = [*self._profiler, sys.executable, "-m", "dagc.measure.executor", "--ranks", str(ranks)]
+        argv += ["--socket", str(self._directory / "socket")]
         path = os.pathsep.join(filter(None, (IMPORTED_FROM, os.environ.get("PYTHONPATH", ""))))
         with self._log_file("stdout").open("w") as stdout, self._log_file("stderr").open("w") as stderr:
-            return start(
-                [*argv, "--ranks", str(ranks)], ranks, stdout=stdout, stderr=stderr, env={"PYTHONPATH": path}
-            )  # fmt: skip
+            return start(argv, ranks, stdout=stdout, stderr=stderr, env={"PYTHONPATH": path})
 
     def _accept(self, listener: socket.socket) -> socket.socket:
         listener.settimeout(0.1)
