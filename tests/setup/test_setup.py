@@ -479,7 +479,7 @@ def test_mismatches_of_a_line_are_one_finding(tmp_path: Path) -> None:
     assert text.endswith("1 error")
 
 
-SLABS = Path(__file__).parent / "measure/data/slabs.dag"
+SLABS = Path(__file__).parents[1] / "measure/data/slabs.dag"
 
 
 @pytest.mark.parametrize(("old", "new"), [(" from down", " from up  "), ("to down  ", "to up    ")])

@@ -29,7 +29,7 @@ from dagc.study import explored
 from dagc.study.loaded import Loaded, learn
 from tests.data.h200 import SPMV, h200_file
 
-RECORDS = Path(__file__).parents[1] / "benchmarks/results/2026-11-21-4xh200-explore"
+RECORDS = Path(__file__).parents[2] / "benchmarks/results/2026-11-21-4xh200-explore"
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from dagc.lab.configurations import configuration_of, configurations, open_decis
 from dagc.space import Space
 from dagc.study.runs import excluded_notes, with_automatic
 
-SPMV = Path(__file__).parent.parent / "samples/spmv/spmv.dag"
+SPMV = Path(__file__).parents[2] / "samples/spmv/spmv.dag"
 
 
 def build(choices: dict[str, Value]) -> Graph:
