@@ -43,7 +43,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     ),
     "tuning of whole programs": ("study/programs.py", "study/plans.py", "lab/plans.py"),
     "launch settings searched across sizes, pre-trained": (
-        "choice/surface.py", "choice/residual.py", "lab/across.py", "study/search.py",
+        "choice/surface.py", "choice/residual.py", "lab/across.py", "study/across.py",
     ),
     "simulation as the cost model of searches": ("lab/model/*", "lab/strategies/model.py"),
     "design rules": (

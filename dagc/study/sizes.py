@@ -27,6 +27,7 @@ from dagc.lab.launches import Timing
 from dagc.measure.metrics import objective_for, observed, of_results
 from dagc.measure.service import Service, WorkerLink
 from dagc.stages.options import LimitOptions, Progress, TuneOptions, searching
+from dagc.study.across import guesses, search_of, sureness
 from dagc.study.build import assumed, build_what_compiles, compiled_resources, computed_of, most_of, of_settings
 from dagc.study.choosers import (
     Asked,
@@ -60,7 +61,6 @@ from dagc.study.results import (
     failures_before,
     unchecked,
 )
-from dagc.study.search import guesses, search_of, sureness
 from dagc.study.task import TuningTask
 from dagc.study.train import Learned
 
