@@ -15,9 +15,7 @@ from dagc.measure.service import RankLink, link_ranks
 from dagc.report.display import Display, warn
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import ProgramText, read
-from dagc.store.results import (
-    noise_advice,
-)
+from dagc.store.results import noise_advice
 from dagc.store.settings import fixed_in
 from dagc.study.explored import (
     Explored,
@@ -30,11 +28,7 @@ from dagc.study.explored import (
     settled,
     traced,
 )
-from dagc.study.runs import (
-    program_record,
-    run_record,
-    setup_digest,
-)
+from dagc.study.runs import program_record, run_record, setup_digest
 from dagc.study.searched import check_strategy, checked, ready, replayed, usable_domain
 
 if TYPE_CHECKING:

@@ -13,12 +13,8 @@ from dagc.lab.plans import program_select
 from dagc.stages.options import METHODS, Progress, SiteOptions, TuneOptions
 from dagc.stages.program import ProgramText, read
 from dagc.study.cases import has_inputs, single_values
-from dagc.study.choosers import (
-    asked_of,
-)
-from dagc.study.gpu import (
-    can_run,
-)
+from dagc.study.choosers import asked_of
+from dagc.study.gpu import can_run
 from dagc.study.judge import Evaluation
 from dagc.study.results import Tuning
 from dagc.study.sizes import tune_task

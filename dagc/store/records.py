@@ -27,27 +27,9 @@ from dagc.base.errors import NotWritten, UsageError, counted, not_written
 from dagc.base.sample import Sample
 from dagc.choice.types import Case, Cell
 from dagc.ir.choice import Choice
-from dagc.store.read import (
-    implementations_in,
-    load,
-    read_program,
-    read_runs,
-    refuse_tuned,
-    results_in,
-    snapshot,
-)
+from dagc.store.read import implementations_in, load, read_program, read_runs, refuse_tuned, results_in, snapshot
 from dagc.store.results import Implementation, ImplementationId, MachineRecord, ProgramRecord, Results, Run, TraceSpan
-from dagc.store.schema import (
-    candidate_id,
-    check,
-    connect_as,
-    create,
-    damaged,
-    full,
-    insert_sample,
-    metric_id,
-    reading,
-)
+from dagc.store.schema import candidate_id, check, connect_as, create, damaged, full, insert_sample, metric_id, reading
 
 if TYPE_CHECKING:
     from dagc.store.tuned import Tuned

@@ -20,9 +20,7 @@ from dagc.lab.launches import BATCH
 from dagc.measure.machine import measured_transfers
 from dagc.measure.service import RanksDied, one_line
 from dagc.setup.arrays import elements
-from dagc.study.inputs import (
-    Inputs,
-)
+from dagc.study.inputs import Inputs
 from dagc.study.judge import judge
 from dagc.study.prepare import AtCase
 from dagc.study.train import noise_of_best

@@ -31,16 +31,7 @@ from dagc.stages.program import ProgramText
 from dagc.study.build import BuiltProgram, build_plans
 from dagc.study.choosers import Asked, result_at
 from dagc.study.gpu import require_runs
-from dagc.study.inputs import (
-    CLEAR,
-    ROUNDS,
-    Session,
-    Visits,
-    begun,
-    elements_of,
-    processes,
-    to_visit,
-)
+from dagc.study.inputs import CLEAR, ROUNDS, Session, Visits, begun, elements_of, processes, to_visit
 from dagc.study.measure import SiteTimings, in_words
 from dagc.study.results import KernelResult, Tuning
 from dagc.study.sampling import label

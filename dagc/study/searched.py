@@ -28,10 +28,7 @@ from dagc.measure.service import RankLink
 from dagc.report.display import Display
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import ProgramText
-from dagc.store.results import (
-    MachineRecord,
-    Results,
-)
+from dagc.store.results import MachineRecord, Results
 from dagc.store.settings import Fixed, not_searched, without_settings
 from dagc.study.explored import declare
 from dagc.study.launch import (

@@ -41,15 +41,7 @@ from dagc.study.choosers import (
     methods,
 )
 from dagc.study.files import asked_sites, conditions, flush_of, keep, known_before, minimise, open_records
-from dagc.study.gpu import (
-    NOT_COUNTED,
-    NOTHING_RAN,
-    Counted,
-    can_run,
-    fitted_counts,
-    hardware_at_hand,
-    unmeasured,
-)
+from dagc.study.gpu import NOT_COUNTED, NOTHING_RAN, Counted, can_run, fitted_counts, hardware_at_hand, unmeasured
 from dagc.study.measure import Measuring, Recording, Searching, Wanted, computed_features
 from dagc.study.prepare import Prepared, prepare, unbuilt
 from dagc.study.results import (

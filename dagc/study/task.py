@@ -22,11 +22,7 @@ from dagc.passes import build_graph
 from dagc.perf.hardware import load_hardware
 from dagc.stages.options import CaseOptions, SiteOptions, TuneOptions
 from dagc.stages.program import ProgramText
-from dagc.study.cases import (
-    cases_asked,
-    check_case,
-    single_values,
-)
+from dagc.study.cases import cases_asked, check_case, single_values
 
 if TYPE_CHECKING:
     from dagc.ir.program import Program, Value

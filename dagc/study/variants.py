@@ -20,23 +20,10 @@ from dagc.ir.program import HostMemory
 from dagc.report import si
 from dagc.setup.prefetch import AHEAD
 from dagc.stages.options import CaseOptions, Progress, SiteOptions, TuneOptions
-from dagc.study.choosers import (
-    Asked,
-    ChooserInputs,
-    asked_of,
-    final_choosers,
-    grade,
-    line_of,
-    methods,
-)
+from dagc.study.choosers import Asked, ChooserInputs, asked_of, final_choosers, grade, line_of, methods
 from dagc.study.files import keep
 from dagc.study.gpu import NOT_COUNTED, hardware_at_hand, require_runs
-from dagc.study.inputs import (
-    MANY,
-    Inputs,
-    opened,
-    order_of,
-)
+from dagc.study.inputs import MANY, Inputs, opened, order_of
 from dagc.study.judge import Worst, pays_after, worst_cases
 from dagc.study.move import borrowed
 from dagc.study.placed import transfers_here
