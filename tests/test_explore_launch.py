@@ -246,5 +246,5 @@ def test_each_implementation_runs_under_its_own_settings(tmp_path: Path, monkeyp
     assert not {(again.configuration.get(f"{op}.bx"), again.configuration.get(f"{op}.by")) for op in "ab"} & bad
     for site in timed[0].spaces[0].sites:
         assert site.doubts
-        slow = {tuple(s.values()) for s, t in zip(site.settings, site.prior, strict=True) if math.isinf(t)}
+        slow = {tuple(s.values()) for s, t in zip(site.choices, site.prior, strict=True) if math.isinf(t)}
         assert slow <= bad

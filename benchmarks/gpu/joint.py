@@ -98,8 +98,8 @@ class _Alone:
 
     def alone(self, index: int, site: Any, *more: Any) -> Callable[[int], Sample]:
         measure = self.machine.alone(index, site, *more)
-        variant = self.domain.spaces[index].configuration.get(f"{site.op}.variant")
-        seconds = self.found.setdefault((site.op, site.settings, variant), {})
+        variant = self.domain.spaces[index].configuration.get(f"{site.name}.variant")
+        seconds = self.found.setdefault((site.name, site.choices, variant), {})
 
         def noted(number: int) -> Sample:
             sample = measure(number)
@@ -143,8 +143,8 @@ class Session:
     @staticmethod
     def _fastest(space: Any, site: Any, found: dict[Any, dict[int, float]]) -> int:
         """The setting that was fastest alone; the program's own where none ran."""
-        variant = space.configuration.get(f"{site.op}.variant")
-        key = next((k for k in found if (k[0], k[2]) == (site.op, variant) and k[1] == site.settings), None)
+        variant = space.configuration.get(f"{site.name}.variant")
+        key = next((k for k in found if (k[0], k[2]) == (site.name, variant) and k[1] == site.choices), None)
         seconds = found[key] if key is not None else {}
         return min(seconds, key=seconds.__getitem__, default=0)
 

@@ -35,9 +35,10 @@ from benchmarks.machines.family import HERE, NOISES, SAMPLES, Noise, machine_of
 from benchmarks.machines.simulate import Execution, Machine
 from dagc.base.sample import Sample
 from dagc.base.statistics import interval
+from dagc.choice.types import Site
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
-from dagc.lab.candidate import Candidate, LaunchSite
+from dagc.lab.candidate import Candidate
 from dagc.lab.configurations import configuration_of
 from dagc.lab.orders import Orders, domain_of
 from dagc.lab.settings import LaunchSettings, timed_alone
@@ -75,7 +76,7 @@ class Joint:
         key = candidate.space, candidate.settings
         if key not in self._executions:
             configured, laws = self.domain.spaces[candidate.space], self.laws[candidate.space]
-            factor = {s.op: laws[s.op][n] for s, n in zip(configured.sites, candidate.settings, strict=True)}
+            factor = {s.name: laws[s.name][n] for s, n in zip(configured.sites, candidate.settings, strict=True)}
             work = {name: w * factor.get(name.split("[")[0], 1.0) for name, w in self.machine.work.items()}
             self._executions[key] = Execution(replace(self.machine, work=work), configured.graph,
                                               configured.configuration)  # fmt: skip
@@ -108,12 +109,12 @@ def _law(random: Random, settings: tuple[Choice, ...]) -> tuple[float, ...]:
     return tuple(math.exp(3.5 * math.tanh((log - min(logs)) / 3.5)) for log in logs)  # at most 33 times as long
 
 
-def _site(random: Random, op: str, law: tuple[float, ...], settings: tuple[Choice, ...], work: float) -> LaunchSite:
+def _site(random: Random, op: str, law: tuple[float, ...], settings: tuple[Choice, ...], work: float) -> Site:
     settings = tuple(Choice.at(op, setting.items()) for setting in settings)
     if random.random() < 0.25:
-        return LaunchSite(op, settings)
+        return Site(op, settings)
     wrong, level = random.choice((0.1, 0.2, 0.35)), math.exp(random.gauss(0, 0.5))
-    return LaunchSite(op, settings, tuple(work * level * t * math.exp(random.gauss(0, wrong)) for t in law))
+    return Site(op, settings, tuple(work * level * t * math.exp(random.gauss(0, wrong)) for t in law))
 
 
 @lru_cache(maxsize=4)
@@ -124,7 +125,7 @@ def draw(seed: int) -> Joint:
     graphs = _graphs(program)
     machine = machine_of(random, [graph for _, graph in graphs])
     ops = sorted({op.op.base for _, g in graphs for op in g.ops if op.gpu and hasattr(op.op, "kernel")})
-    of_op: dict[tuple[str, str], tuple[LaunchSite, tuple[float, ...]]] = {}
+    of_op: dict[tuple[str, str], tuple[Site, tuple[float, ...]]] = {}
     laws, sites = [], {}
     for configuration, _ in graphs:
         here: dict[str, tuple[float, ...]] = {}
@@ -177,15 +178,15 @@ def _joint(
 ) -> tuple[list[float], float]:
     """Each op alone, then everything together, as `dagc explore`."""
     choices: list[float] = []
-    ops: dict[tuple[Any, ...], tuple[LaunchSite, Any]] = {}
+    ops: dict[tuple[Any, ...], tuple[Site, Any]] = {}
     first = domain.spaces[0]
     settings, least = list(first.usual), [math.inf] * len(first.sites)
     for space, configured in enumerate(domain.spaces):
         for at, site in enumerate(configured.sites):
-            key = site, configured.configuration.get(f"{site.op}.variant")
+            key = site, configured.configuration.get(f"{site.name}.variant")
 
-            def alone(setting: int, space: int = space, at: int = at, site: LaunchSite = site) -> Sample:
-                value = machine.alone(space, site.op, setting) * next(factors)
+            def alone(setting: int, space: int = space, at: int = at, site: Site = site) -> Sample:
+                value = machine.alone(space, site.name, setting) * next(factors)
                 if space == 0 and value < least[at]:  # what would be chosen if the search ended here
                     settings[at], least[at] = setting, value
                 choices.append(machine.truth(Candidate(0, first.space.first(), tuple(settings))))
@@ -195,7 +196,7 @@ def _joint(
     known = dict(zip(ops, timed_alone(list(ops.values()), ALONE, number), strict=True))
     spaces = []
     for s in domain.spaces:
-        sites = tuple(known[site, s.configuration.get(f"{site.op}.variant")] for site in s.sites)
+        sites = tuple(known[site, s.configuration.get(f"{site.name}.variant")] for site in s.sites)
         spaces.append(replace(s, sites=sites))
     more, best = _searched(machine, Orders(spaces), name, number, budget - len(choices), factors)
     return choices + more, best
@@ -229,11 +230,11 @@ def _staged(
     settings = list(first.usual)
     choices: list[float] = []
     for at, site in enumerate(first.sites):
-        strategy: Any = find("model")(LaunchSettings(site.settings, site.prior), number)
-        for _ in range(min(ALONE, len(site.settings))):
+        strategy: Any = find("model")(LaunchSettings(site.choices, site.prior), number)
+        for _ in range(min(ALONE, len(site.choices))):
             chosen = strategy.propose()
-            strategy.observe(chosen, Sample(machine.alone(0, site.op, site.settings.index(chosen)) * next(factors)))
-            settings[at] = site.settings.index(strategy.best())
+            strategy.observe(chosen, Sample(machine.alone(0, site.name, site.choices.index(chosen)) * next(factors)))
+            settings[at] = site.choices.index(strategy.best())
             choices.append(machine.truth(Candidate(0, first.space.first(), tuple(settings))))
     # Other variants have settings of their own: their models' best.
     tuned = {}

@@ -55,7 +55,7 @@ def chooser_c(chooser: Chooser, *, ordered: bool = False) -> str:
     """
     from dagc.emit.render import render  # loads jinja2
 
-    site, name, n = chooser.site, chooser.site.identifier, len(chooser.site.answers)
+    site, name, n = chooser.site, chooser.site.identifier, len(chooser.site.choices)
     ordered = ordered or chooser.guarded
     data, functions = chooser.data, []
     programs = {"time": chooser.model, "launchable": chooser.launchable}
@@ -98,7 +98,7 @@ def _batch(chooser: Chooser, whole: Sequence[str]) -> dict[str, Any]:
         return {"batch": "", "batched": None}
     data, name = [_local(d) for d in whole], f"dagc_batch_{chooser.site.identifier}"
     text = "/* All settings at once; tables hold what depends on a setting alone. */\n"
-    text += batch_to_c(batch, name, whole, len(chooser.site.answers))
+    text += batch_to_c(batch, name, whole, len(chooser.site.choices))
     condition = " && ".join(["DAGC_IEEE", *(f"{d} >= 1 && {d} <= {batch.limit}" for d in data)])
     return {
         "batch": text,
@@ -213,7 +213,7 @@ class Chooser:
     @property
     def settings(self) -> tuple[Choice, ...]:
         """The answers."""
-        return self.site.answers
+        return self.site.choices
 
     @property
     def data(self) -> tuple[str, ...]:
@@ -231,7 +231,7 @@ class Chooser:
         import numpy as np
 
         assert self.model is not None
-        sizes, n = self._sizes(values), len(self.site.answers)
+        sizes, n = self._sizes(values), len(self.site.choices)
         times = np.broadcast_to(_over_answers(self.model, self.columns)(sizes), n)
         if self.launchable is not None:
             times = np.where(_over_answers(self.launchable, self.columns)(sizes) == 1, times, math.inf)
@@ -258,7 +258,7 @@ class Chooser:
         """The expected seconds of each answer, by a selector that predicts times; constraints are ignored. Infinite for
         an answer that was never timed, and for all answers if a feature is not finite; PENALTY times as long for an
         answer that failed at inputs like this one."""
-        seconds = (ctypes.c_double * len(self.site.answers))()
+        seconds = (ctypes.c_double * len(self.site.choices))()
         self._call("expected", values, seconds)
         return tuple(seconds)
 
@@ -278,14 +278,14 @@ class Chooser:
     def order(self, values: Mapping[str, Number]) -> tuple[int, ...]:
         """All answers, the best first: that of `decide`, then those of the selector in its order, then the rest; last
         those that failed at inputs like this one. If a `require` of an answer does not hold, the next one is taken."""
-        order = (ctypes.c_int * len(self.site.answers))()
+        order = (ctypes.c_int * len(self.site.choices))()
         self._call("ordered", values, order)
         return tuple(order)
 
     def ranked(self, values: Mapping[str, Number]) -> list[int]:
         """The answers that can be launched: fastest first by the model, or in the order of the list without one."""
         if self.model is None:
-            return list(range(len(self.site.answers)))
+            return list(range(len(self.site.choices)))
         times = self.times(values)
         return sorted((i for i in range(len(times)) if times[i] < float("inf")), key=lambda i: times[i])
 
@@ -318,7 +318,7 @@ class Chooser:
         """The call in the emitted program."""
         return ChoiceCall(
             self.site.function, self.site.table, self.op, tuple(f.expression for f in self.features),
-            self.site.decisions, self.extent.text, self.site.label, len(self.site.answers),
+            self.site.decisions, self.extent.text, self.site.label, len(self.site.choices),
             predict=self.site.predict if self.predicts else "", order=self.site.order if self.guarded else "",
             failed=self.site.failed if self.avoided.ever else "",
         )  # fmt: skip
@@ -373,4 +373,4 @@ def site_of(graph: Graph, unit: Unit, settings: Sequence[Choice]) -> Site:
     defaults = {t.decision: int(t.default) for t in reversed(unit.tunables) if t.name != VARIANT}
     defaults |= {t.decision: int(t.default) for t in unit.tunables_of(op.answer)}
     variants = answers_of(program, op)
-    return Site(unit.op, tuple(settings), variants, Choice(tuple(defaults.items())))
+    return Site(unit.op, tuple(settings), variants=variants, defaults=Choice(tuple(defaults.items())))

@@ -122,27 +122,37 @@ Samples: TypeAlias = Mapping[Cell, Sample]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """`answers` are the choices by number; answers[0] is the default.
+    """A place where something is open: an op (or all ops of one base name), or PROGRAM.
 
-    `name`: the op's; PROGRAM for plans. `variants`: all implementations of the op by number, if the variant is open.
-    `defaults`: values of open decisions that some variants lack.
+    choices    what may be chosen there, each once, by number; the first is the default, that of the program
+    prior      expected time of each in microseconds, by a model of an assumed machine; empty: unknown
+    doubts     standard deviation of each of these, in natural logarithms, if single launches were timed; else empty
+    variants   all implementations of the op by number, if the variant is open
+    defaults   values of open decisions that some variants lack
     """
 
     name: str
-    answers: tuple[Choice, ...]
+    choices: tuple[Choice, ...]
+    prior: tuple[float, ...] = ()
+    doubts: tuple[float, ...] = ()
     variants: tuple[str, ...] = ()
     defaults: Choice = Choice()
 
     @property
     def decisions(self) -> tuple[str, ...]:
         """Names of the open decisions: `gemm.bx`, `gemm.by`."""
-        return tuple(dict.fromkeys(name for answer in self.answers for name in answer))
+        return tuple(dict.fromkeys(name for choice in self.choices for name in choice))
+
+    def number(self, decisions: Mapping[str, Value]) -> int | None:
+        """The number of the choice with these values of its decisions; None if there is none."""
+        wanted = tuple(decisions.get(name) for name in self.choices[0])
+        return next((i for i, choice in enumerate(self.choices) if tuple(choice.values()) == wanted), None)
 
     def row(self, answer: int) -> tuple[Any, ...]:
         """The row of an answer: a value for each of `decisions`, the variant as its number."""
-        values: dict[str, Value] = {**self.defaults, **self.answers[answer]}
+        values: dict[str, Value] = {**self.defaults, **self.choices[answer]}
         if self.variants:
-            values[qualified(self.name, VARIANT)] = self.variants.index(self.answers[answer].variant)
+            values[qualified(self.name, VARIANT)] = self.variants.index(self.choices[answer].variant)
         return tuple(values[name] for name in self.decisions)
 
     @property
@@ -182,4 +192,4 @@ class Site:
 
     def text(self, answer: int) -> str:
         """One answer: `32 x 8`."""
-        return self.answers[answer].in_words
+        return self.choices[answer].in_words

@@ -3,38 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dagc.choice.types import Site
 from dagc.ir.choice import Choice
-from dagc.ir.program import Graph, Value
+from dagc.ir.program import Graph
 from dagc.ir.traversal import Traversal
 from dagc.space import Space
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchSite:
-    """The launch settings of an op (or of all ops of one base name) that a search may choose.
-
-    settings   legal settings, each once, that of the program first
-    prior      expected time of each in microseconds, by a model of an assumed machine; empty: unknown
-    doubts     standard deviation of each of these, in natural logarithms, if single launches were timed; else empty
-    """
-
-    op: str
-    settings: tuple[Choice, ...]
-    prior: tuple[float, ...] = ()
-    doubts: tuple[float, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of its decisions."""
-        return tuple(self.settings[0])
-
-    def number(self, decisions: Mapping[str, Value]) -> int | None:
-        """The number of the setting with these values of its decisions; None if there is none."""
-        wanted = tuple(decisions.get(name) for name in self.names)
-        return next((i for i, s in enumerate(self.settings) if tuple(s.values()) == wanted), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +21,7 @@ class ConfiguredSpace:
 
     configuration: Choice
     space: Space
-    sites: tuple[LaunchSite, ...] = ()
+    sites: tuple[Site, ...] = ()
 
     @property
     def graph(self) -> Graph:
@@ -55,7 +30,7 @@ class ConfiguredSpace:
     @property
     def combinations(self) -> int:
         """The number of combinations of launch settings."""
-        return math.prod(len(site.settings) for site in self.sites)
+        return math.prod(len(site.choices) for site in self.sites)
 
     @property
     def usual(self) -> tuple[int, ...]:

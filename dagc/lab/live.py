@@ -14,10 +14,11 @@ from dagc.base.errors import RunFailed, WrongResult
 from dagc.base.objective import TIME, Objective
 from dagc.base.sample import Sample
 from dagc.base.statistics import noise_floor
+from dagc.choice.types import Site
 from dagc.ir.choice import Choice
 from dagc.ir.enums import Opcode
 from dagc.ir.traversal import Row, Traversal
-from dagc.lab.candidate import Candidate, LaunchSite
+from dagc.lab.candidate import Candidate
 from dagc.lab.launches import Launches, SizedProgram, Timing, Tolerance, Values
 from dagc.lab.orders import Orders
 from dagc.measure.machine import machine_facts
@@ -174,14 +175,14 @@ class LiveMachine:
         return narrowed
 
     def alone(
-        self, index: int, site: LaunchSite, repeats: int, timing: Timing, tolerance: Tolerance
+        self, index: int, site: Site, repeats: int, timing: Timing, tolerance: Tolerance
     ) -> Callable[[int], Sample]:
         """Time single launches of an op of a space under one of its settings (by number), on the data that it reads in
         its program. `repeats`: number of runs of the program that produced the references."""
         first, graph = self.domain.first(index), self.domain.spaces[index].graph.unrolled
         rows = tuple(self._loadables[index].rows(first.traversal, False))
         issued = tuple(a for kind, a, _ in rows if kind == Opcode.ISSUE and graph.ops[a].name != "end")
-        op = next(a for a in issued if graph.ops[a].name.split("[")[0] == site.op)
+        op = next(a for a in issued if graph.ops[a].name.split("[")[0] == site.name)
         program = SizedProgram(self._loadables[index].library, rows, issued, repeats)
 
         def named(settings: Choice) -> Values:
@@ -190,7 +191,7 @@ class LiveMachine:
         launches = Launches(
             self._service, program, op, self._settings(first), named, timing=timing, tolerance=tolerance
         )
-        return lambda number: launches.measure(site.settings[number])
+        return lambda number: launches.measure(site.choices[number])
 
     def trace(self, candidate: Candidate) -> tuple[TraceSpan, ...]:
         """Trace one iteration on all ranks, without capture; empty if it fails."""
@@ -216,7 +217,7 @@ class LiveMachine:
         """The values of the open launch parameters of its library."""
         sites = self.domain.spaces[candidate.space].sites
         chosen = zip(sites, candidate.settings, strict=True)
-        return [(name, int(value)) for site, number in chosen for name, value in site.settings[number].items()]
+        return [(name, int(value)) for site, number in chosen for name, value in site.choices[number].items()]
 
     def _limit(self, index: int) -> float:
         return max(self._watchdog, 100 * self._last.get(index, 0.0), 100 * self._seconds)

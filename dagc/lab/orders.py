@@ -15,10 +15,11 @@ from random import Random
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from dagc.base.sample import Sample
+from dagc.choice.types import Site
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph, Value
 from dagc.ir.traversal import Entry, Traversal, traversal_text
-from dagc.lab.candidate import Candidate, ConfiguredSpace, LaunchSite
+from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.neighbours import follow, neighbour, outline, translated
 from dagc.space import Counter, Space, TooManyStates
 from dagc.space.moves import Asker, Moves, State
@@ -104,7 +105,7 @@ class Orders:
         if key not in self._configurations:
             chosen = dict(configured.configuration)
             for site, number in zip(configured.sites, candidate.settings, strict=True):
-                chosen |= site.settings[number]
+                chosen |= site.choices[number]
             self._configurations[key] = Choice.of(chosen)
         return self._configurations[key]
 
@@ -135,7 +136,7 @@ class Orders:
             return {index: [] for index in range(len(self.spaces))}
         if node.state is None:
             site = len(node.settings)
-            return {Setting(site, i): [] for i in range(len(self.spaces[node.space].sites[site].settings))}
+            return {Setting(site, i): [] for i in range(len(self.spaces[node.space].sites[site].choices))}
         moves = self.spaces[node.space].space.moves
         return {} if moves.finished(node.state) else dict(moves.offers(node.state).items())
 
@@ -246,7 +247,7 @@ class Orders:
                 traversal, combination = divmod(number, configured.combinations)
                 settings = []
                 for site in reversed(configured.sites):
-                    combination, setting = divmod(combination, len(site.settings))
+                    combination, setting = divmod(combination, len(site.choices))
                     settings.append(setting)
                 return Candidate(index, configured.space.at(traversal), tuple(reversed(settings)))
             number -= size
@@ -261,7 +262,7 @@ class Orders:
         """A random configuration and random launch settings, then a random walk: each offer equally likely."""
         index = random.randrange(len(self.spaces))
         configured = self.spaces[index]
-        settings = tuple(random.randrange(len(site.settings)) for site in configured.sites)
+        settings = tuple(random.randrange(len(site.choices)) for site in configured.sites)
         return Candidate(index, configured.space.walk(random), settings)
 
     def likely(self, random: Random) -> Candidate:
@@ -272,7 +273,7 @@ class Orders:
         traversal = space.walk(random) if self._sizes is None else space.at(random.randrange(space.count()))
         settings = []
         for site in self.spaces[index].sites:
-            prior = site.prior or (1.0,) * len(site.settings)
+            prior = site.prior or (1.0,) * len(site.choices)
             doubts = site.doubts or (DOUBTED,) * len(prior)
             drawn = [p * math.exp(random.gauss(0, d)) for p, d in zip(prior, doubts, strict=True)]
             settings.append(drawn.index(min(drawn)))
@@ -286,7 +287,7 @@ class Orders:
             if random.random() >= AGAIN:
                 return candidate
         configured = self.spaces[candidate.space]
-        if any(len(site.settings) > 1 for site in configured.sites) and random.random() < RESET:
+        if any(len(site.choices) > 1 for site in configured.sites) and random.random() < RESET:
             candidate = Candidate(candidate.space, candidate.traversal, _reset(configured.sites, candidate, random))
             if random.random() >= AGAIN:
                 return candidate
@@ -306,7 +307,7 @@ class Orders:
         """All candidates, space by space, in the order of their numbers."""
         for number, configured in enumerate(self.spaces):
             for traversal in configured.space:
-                for settings in product(*(range(len(site.settings)) for site in configured.sites)):
+                for settings in product(*(range(len(site.choices)) for site in configured.sites)):
                     yield Candidate(number, traversal, settings)
 
 
@@ -319,19 +320,19 @@ def carried_over(traversal: Traversal, old: Space, new: Space) -> Traversal:
     return follow(new.moves, translated(outline(traversal), shared, new.moves))
 
 
-def _without_sites(configuration: Choice, sites: Sequence[LaunchSite]) -> Choice:
+def _without_sites(configuration: Choice, sites: Sequence[Site]) -> Choice:
     """The decisions that are not launch settings of these sites."""
-    names = {name for site in sites for name in site.names}
+    names = {name for site in sites for name in site.decisions}
     return Choice(tuple((n, v) for n, v in configuration.decisions if n not in names))
 
 
-def _reset(sites: Sequence[LaunchSite], candidate: Candidate, random: Random) -> tuple[int, ...]:
+def _reset(sites: Sequence[Site], candidate: Candidate, random: Random) -> tuple[int, ...]:
     """Its settings with another one at one of the sites."""
     chosen = list(candidate.settings)
-    at = random.choice([i for i, site in enumerate(sites) if len(site.settings) > 1])
-    others = [i for i in range(len(sites[at].settings)) if i != chosen[at]]
+    at = random.choice([i for i, site in enumerate(sites) if len(site.choices) > 1])
+    others = [i for i in range(len(sites[at].choices)) if i != chosen[at]]
     if random.random() < STEPPED:
-        others = steps_of(sites[at].settings)[chosen[at]] or others
+        others = steps_of(sites[at].choices)[chosen[at]] or others
     chosen[at] = random.choice(others)
     return tuple(chosen)
 
@@ -359,7 +360,7 @@ def moved_settings(old: ConfiguredSpace, new: ConfiguredSpace, settings: Sequenc
     """Launch settings of one space in another one; the program's own where an op has none or none of these."""
     decisions: dict[str, Value] = {}
     for site, number in zip(old.sites, settings, strict=True):
-        decisions |= site.settings[number]
+        decisions |= site.choices[number]
     return tuple(site.number(decisions) or 0 for site in new.sites)
 
 
@@ -403,7 +404,7 @@ class OrderStore:
 def domain_of(
     graphs: Iterable[tuple[Choice, Graph]],
     work: int = COUNTING_WORK,
-    sites: Mapping[Choice, tuple[LaunchSite, ...]] | None = None,
+    sites: Mapping[Choice, tuple[Site, ...]] | None = None,
 ) -> Orders:
     """The traversals of these graphs. Graphs with equal moves (transports, launch parameters) are counted once.
 

@@ -10,9 +10,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.sample import Sample
+from dagc.choice.types import Site
 from dagc.ir.choice import VARIANT, Choice
 from dagc.ir.program import Value
-from dagc.lab.candidate import LaunchSite
 from dagc.lab.engine import drive
 from dagc.lab.strategies.model import Strategy, expected_gain
 
@@ -177,8 +177,8 @@ class SettingsModel:
 class _Alone:
     """The model of one op's settings from timings of single launches."""
 
-    def __init__(self, site: LaunchSite, seed: int) -> None:
-        domain = LaunchSettings(site.settings, site.prior)
+    def __init__(self, site: Site, seed: int) -> None:
+        domain = LaunchSettings(site.choices, site.prior)
         self.site = site
         self._strategy, self._model = Strategy(domain, seed), domain.surrogate()
         self._failed: list[int] = []
@@ -192,7 +192,7 @@ class _Alone:
         self.timed += 1
         self._strategy.observe(candidate, sample)
         if math.isnan(sample.value):
-            self._failed.append(self.site.settings.index(candidate))
+            self._failed.append(self.site.choices.index(candidate))
         else:
             self._model.observe(candidate, sample.value)
 
@@ -210,7 +210,7 @@ class _Alone:
         share = expected_gain(np.log(mean), deviation / mean, math.log(least))  # errors are normal in logarithms
         return least * float(share[rows].max()) if rows else 0.0
 
-    def known(self) -> LaunchSite:
+    def known(self) -> Site:
         """The site with the expected time of each setting and its deviation; unchanged if none was timed."""
         import numpy as np
 
@@ -232,7 +232,7 @@ class AloneFirst:
     --method model`.
     """
 
-    def __init__(self, sites: Sequence[LaunchSite], number: int, seed: int) -> None:
+    def __init__(self, sites: Sequence[Site], number: int, seed: int) -> None:
         self._alone = [_Alone(site, seed) for site in sites]
         self._least: dict[str, float] = {}  # by op, of all its variants
         self._order = self._in_order(number)
@@ -243,7 +243,7 @@ class AloneFirst:
     def observe(self, candidate: tuple[int, Choice], sample: Sample) -> None:
         one = self._alone[candidate[0]]
         one.observe(candidate[1], sample)
-        self._least[one.site.op] = min(self._least.get(one.site.op, math.inf), one.least)
+        self._least[one.site.name] = min(self._least.get(one.site.name, math.inf), one.least)
 
     def _in_order(self, number: int) -> Iterator[tuple[int, Choice]]:
         for most in (1, number):
@@ -253,20 +253,20 @@ class AloneFirst:
 
     def _is_worth(self, one: _Alone) -> bool:
         together = sum(time for time in self._least.values() if math.isfinite(time))
-        return math.isinf(one.least) or one.gain(self._least[one.site.op]) >= WORTH * together
+        return math.isinf(one.least) or one.gain(self._least[one.site.name]) >= WORTH * together
 
     @property
-    def known(self) -> list[LaunchSite]:
+    def known(self) -> list[Site]:
         """The sites with the expected times of their settings; unchanged if all failed."""
         return [one.known() for one in self._alone]
 
 
 def timed_alone(
-    ops: Sequence[tuple[LaunchSite, Callable[[int], Sample]]],
+    ops: Sequence[tuple[Site, Callable[[int], Sample]]],
     number: int,
     seed: int,
     late: Callable[[], bool] = lambda: False,
-) -> list[LaunchSite]:
+) -> list[Site]:
     """The sites with the expected times of their settings from timings of single launches, `number` of each at most;
     unchanged if all fail. Each site comes with a function that times one of its settings, by number. Ends when it is
     `late`."""
@@ -274,7 +274,7 @@ def timed_alone(
 
     def measure(candidate: tuple[int, Choice]) -> Sample:
         (site, time), chosen = ops[candidate[0]], candidate[1]
-        return time(site.settings.index(chosen))
+        return time(site.choices.index(chosen))
 
     drive(proposer, measure, late)
     return proposer.known

@@ -329,7 +329,7 @@ def disagreement_of(
         if entry is None:
             return None
         configured = domain.spaces[entry[0]]
-        return SpaceKind(entry[0], configured.graph, frozenset(n for site in configured.sites for n in site.names))
+        return SpaceKind(entry[0], configured.graph, frozenset(n for site in configured.sites for n in site.decisions))
 
     if not any(reason.startswith(WRONG) for reason, _ in done.reasons):
         return None

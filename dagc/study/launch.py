@@ -13,12 +13,12 @@ from dagc.base.files import scratch_directory
 from dagc.base.sample import Sample
 from dagc.build.ranks import joined
 from dagc.choice.legal import op_of, unit_of
-from dagc.choice.types import Case
+from dagc.choice.types import Case, Site
 from dagc.ir.choice import VARIANT, Choice, qualified
 from dagc.ir.plan import Target
 from dagc.ir.program import Graph, KernelOp
 from dagc.ir.sym import Number, free
-from dagc.lab.candidate import ConfiguredSpace, LaunchSite
+from dagc.lab.candidate import ConfiguredSpace
 from dagc.lab.configurations import Configured, configuration_of
 from dagc.lab.launches import Timing
 from dagc.lab.live import LiveMachine
@@ -267,29 +267,27 @@ def with_defaults(options: ExploreOptions, earlier: Results | None) -> ExploreOp
     return replace(options, only="orders")
 
 
-Sites: TypeAlias = "Mapping[Choice, tuple[LaunchSite, ...]]"  # the searched ones, by configurations that have any
+Sites: TypeAlias = "Mapping[Choice, tuple[Site, ...]]"  # the searched ones, by configurations that have any
 
 
 def launch_sites(request: SearchRequest, configurations: Sequence[Configured], data: Path | None) -> Sites:
     """The legal settings of everything open. `data`: the arrays of the ranks, which determine what can be launched;
     None: not checked."""
-    out: dict[Choice, tuple[LaunchSite, ...]] = {}
+    out: dict[Choice, tuple[Site, ...]] = {}
     for configured in configurations if request.searches else ():
         graph = configured.graph.unrolled
         if not open_settings(graph.program):
             continue
         task = _task(request, graph, data or Path())
         settings = _that_fit(task, data)
-        out[configured.configuration] = tuple(
-            LaunchSite(u.op, settings[u.op]) for u in task.units if len(settings[u.op]) > 1
-        )
+        out[configured.configuration] = tuple(Site(u.op, settings[u.op]) for u in task.units if len(settings[u.op]) > 1)
     return {c: sites for c, sites in out.items() if sites}
 
 
 def predicted(request: SearchRequest, spaces: Sequence[ConfiguredSpace], data: Path) -> tuple[Sites, list[str]]:
     """The searched settings of the spaces with the volume model's predictions, if the target is a GPU, and notes;
     kernels are compiled for their registers."""
-    out: dict[Choice, tuple[LaunchSite, ...]] = {}
+    out: dict[Choice, tuple[Site, ...]] = {}
     known: dict[tuple[str, str, str, tuple[Choice, ...]], tuple[float, ...]] = {}
     notes: list[str] = []
     for space in spaces if request.chosen.target is Target.CUDA else ():
@@ -302,7 +300,7 @@ def predicted(request: SearchRequest, spaces: Sequence[ConfiguredSpace], data: P
             times, more = _modelled(replace(task, settings=settings))
             known |= {keys[op]: of_op for op, of_op in times.items()}
             notes += more
-        out[space.configuration] = tuple(replace(site, prior=known.get(keys[site.op], ())) for site in space.sites)
+        out[space.configuration] = tuple(replace(site, prior=known.get(keys[site.name], ())) for site in space.sites)
     return out, list(dict.fromkeys(notes))
 
 
@@ -324,22 +322,22 @@ def timed_sites(machine: LiveMachine, data: Path, request: SearchRequest) -> Ord
     end = time.monotonic() + request.deadline.limit(TIMING_SHARE, MEASURING_SECONDS)
     flush = DEFAULT_FLUSH if request.chosen.target is Target.CUDA else 0
     timing = Timing(seconds=CELL_SECONDS, flush=flush, watchdog=options.watchdog)
-    ops: dict[tuple[object, ...], tuple[LaunchSite, Callable[[int], Sample]]] = {}
+    ops: dict[tuple[object, ...], tuple[Site, Callable[[int], Sample]]] = {}
     with request.display.phase("timing single launches"):
         for index, configured in enumerate(spaces):
             program = configured.graph.program
             for site in configured.sites:
-                key = site, configured.configuration.get(qualified(site.op, VARIANT))
+                key = site, configured.configuration.get(qualified(site.name, VARIANT))
                 if key not in ops:
                     repeats = repeats_of(program, read_scalars(program, data, options.ranks))
-                    op = next(op for op in program.ops if isinstance(op, KernelOp) and op.base == site.op)
+                    op = next(op for op in program.ops if isinstance(op, KernelOp) and op.base == site.name)
                     measure = machine.alone(index, site, repeats, timing, tolerance_between(program, op))
                     ops[key] = site, measure
         timed = timed_alone(list(ops.values()), ALONE, options.seed, late=lambda: time.monotonic() > end)
     known = dict(zip(ops, timed, strict=True))
     out = []
     for configured in spaces:
-        variants = [configured.configuration.get(qualified(site.op, VARIANT)) for site in configured.sites]
+        variants = [configured.configuration.get(qualified(site.name, VARIANT)) for site in configured.sites]
         sites = tuple(known.get((s, v), s) for s, v in zip(configured.sites, variants, strict=True))
         out.append(replace(configured, sites=sites))
     machine.domain = Orders(out, machine.domain.earlier)

@@ -27,6 +27,7 @@ from dagc.build import toolchain
 from dagc.build.mpi import cores as compilers
 from dagc.build.mpi import require_mpi, takes_device_pointers
 from dagc.build.toolchain import TargetChoice, answer_of
+from dagc.choice.types import Site
 from dagc.ir.choice import VARIANT, Choice, own_name, qualified
 from dagc.ir.enums import Transport
 from dagc.ir.plan import Plan, Target, open_tunables, program_hash, stays_fixed
@@ -52,7 +53,7 @@ from dagc.store.results import ProgramRecord as Kept
 from dagc.store.settings import OF_SEARCH, OPTION, Fixed, fixed_to_json
 
 if TYPE_CHECKING:
-    from dagc.lab.candidate import ConfiguredSpace, LaunchSite
+    from dagc.lab.candidate import ConfiguredSpace
     from dagc.stages.options import EarlierOptions, ExploreOptions, OpenOptions, PointerOptions
 
 
@@ -221,7 +222,7 @@ def _all_of(combinations: Sequence[tuple[str, ...]]) -> str:
 def domain_of(
     configurations: Sequence[Configured],
     options: ExploreOptions,
-    sites: Mapping[Choice, tuple[LaunchSite, ...]] | None = None,
+    sites: Mapping[Choice, tuple[Site, ...]] | None = None,
 ) -> Orders:
     """`sites`: the searched launch settings. Raises UsageError if the strategy needs the whole space and it is larger
     than allowed."""
@@ -287,7 +288,7 @@ def compiling(
     configurations: Sequence[Configured],
     chosen: TargetChoice,
     folder: Path,
-    sites: Mapping[Choice, Sequence[LaunchSite]] | None = None,
+    sites: Mapping[Choice, Sequence[Site]] | None = None,
     *,
     hurry: bool = False,
 ) -> Iterator[Compilation]:
@@ -308,7 +309,7 @@ def compiling(
         while number and not others.wait(_POLL_SECONDS):
             children.check()
         run = unroll(configured.graph, Space(configured.graph).first())
-        names = [site.op for site in (sites or {}).get(configured.configuration, ())]
+        names = [site.name for site in (sites or {}).get(configured.configuration, ())]
         plan = Plan(*run, chosen.target, chosen.arch, open_tunables(configured.graph.program, names))
         directory = folder / f"{number:03d}"
         write_sources(plan, directory, force=True)  # replaces the remains of a killed run

@@ -236,7 +236,7 @@ def _fixed(
 ) -> tuple[Fixed, ...]:
     """The choices that are not searched, of all configurations. `settings`: those set by tuning."""
     searched = {name for configured in configurations for name in configured.defines}
-    searched |= {name for of_one in sites.values() for site in of_one for name in site.names}
+    searched |= {name for of_one in sites.values() for site in of_one for name in site.decisions}
     return tuple(dict.fromkeys((*not_searched(program, defines, searched, settings), *settings)))
 
 

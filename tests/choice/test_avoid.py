@@ -80,7 +80,7 @@ def chooser(method: str, variants: bool, seed: int) -> Chooser:
     tried.append(Tried({"n": 4.0}, frozenset(ANSWERS[1:]), frozenset(ANSWERS[:1])))
     op, names = f"y{seed}", VARIANTS if variants else ()
     answers = [Choice.at(op, [("variant", VARIANTS[k]) if variants else ("bx", 32 << k)]) for k in range(3)]
-    site = Site(op, tuple(answers), names)
+    site = Site(op, tuple(answers), variants=names)
     features = tuple(SelectorFeature(name, Var(name)) for name in NAMES)
     extent = Extent.of(dict(zip(NAMES, row, strict=True)) for row in rows)
     selector = train(method, known, default=0 if variants else None)

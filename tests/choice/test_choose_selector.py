@@ -118,7 +118,7 @@ def test_among_variants_the_default_is_taken_where_the_selector_is_unsure_or_far
     """Two of three neighbours; 64 and 640 are the measured range."""
     near = Knn(("n",), (Scale(),), ((64.0,), (128.0,), (640.0,)), (1, 1, 0), 3, "uniform", least_sure=0.6)
     names = ("row", "ell", "dia")
-    site = Site("y", tuple(Choice.at("y", [("variant", name)]) for name in names), names)
+    site = Site("y", tuple(Choice.at("y", [("variant", name)]) for name in names), variants=names)
     far = Extent((("n", 64.0, 640.0),))
     made = Chooser(site, (SelectorFeature("n", Var("n")),), selector=near, extent=far)
     assert [made.decide({"n": n}) for n in (100.0, 15.0, 2561.0, 2559.0, math.nan)] == [

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from dagc.base.sample import Sample
+from dagc.choice.types import Site
 from dagc.ir.choice import Choice
-from dagc.lab.candidate import Candidate, ConfiguredSpace, LaunchSite
+from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.estimate import Model
 from dagc.lab.model.pool import Pool
 from dagc.lab.orders import Orders, steps_of
@@ -33,7 +34,7 @@ def _configuration(transport: str) -> Choice:
 @pytest.fixture(scope="module")
 def domain() -> Orders:
     """Two configurations; `yr` has a model that says that larger blocks are faster."""
-    sites = LaunchSite("yl", BLOCKS), LaunchSite("yr", LINES, (8.0, 4.0, 2.0, 1.0))
+    sites = Site("yl", BLOCKS), Site("yr", LINES, (8.0, 4.0, 2.0, 1.0))
     space = Space(spmv())
     return Orders([ConfiguredSpace(_configuration(t), space, sites) for t in ("mpi_cuda", "peer")])
 
@@ -203,12 +204,12 @@ def test_launches_are_timed_where_they_may_gain() -> None:
     """Once of a short op, and of a variant that is slow; most of the op that takes most of the time."""
     asked: dict[str, int] = {"short": 0, "long": 0, "slow": 0}
 
-    def of(name: str, us: float) -> tuple[LaunchSite, Callable[[int], Sample]]:
+    def of(name: str, us: float) -> tuple[Site, Callable[[int], Sample]]:
         def measure(number: int) -> Sample:
             asked[name] += 1
             return Sample(1e-6 * us * (1 + 0.05 * number))
 
-        return LaunchSite("long" if name == "slow" else name, LINES, (1.0, 1.1, 1.2, 1.3)), measure
+        return Site("long" if name == "slow" else name, LINES, (1.0, 1.1, 1.2, 1.3)), measure
 
     timed_alone([of("short", 0.1), of("long", 100.0), of("slow", 900.0)], 4, seed=0)
     assert asked["short"] == asked["slow"] == 1
@@ -220,7 +221,7 @@ def test_launches_are_timed_where_they_may_gain() -> None:
 
 def test_what_single_launches_say_of_settings() -> None:
     """Two timings: these settings, those beside them, and which cannot be launched; a site of which all fail stays."""
-    site = LaunchSite("yr", LINES, (1.3, 1.2, 1.1, 1.0))
+    site = Site("yr", LINES, (1.3, 1.2, 1.1, 1.0))
     asked: list[int] = []
 
     def measure(number: int) -> Sample:
@@ -233,7 +234,7 @@ def test_what_single_launches_say_of_settings() -> None:
     assert all(40 < timed.prior[number] < 60 for number in asked if number != 3)
     assert min(timed.doubts) >= 0.03
     assert timed_alone([(site, lambda number: Sample(failure="run failed"))], 4, seed=0) == [site]
-    pool = Pool([ConfiguredSpace(_configuration("peer"), Space(spmv()), (LaunchSite("yl", BLOCKS), timed))])
+    pool = Pool([ConfiguredSpace(_configuration("peer"), Space(spmv()), (Site("yl", BLOCKS), timed))])
     level = _level(pool, "yr")
     assert pool.prior[level] == pytest.approx(timed.prior[0])
     assert pool.spread(pool.prior)[level] == pytest.approx(0.15 * timed.prior[0])

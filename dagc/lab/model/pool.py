@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from dagc.choice.types import Site
 from dagc.ir.choice import Choice
-from dagc.lab.candidate import Candidate, ConfiguredSpace, LaunchSite
+from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.fit import SPREAD
 from dagc.lab.model.simulate import USUAL, Assumptions, Batch, Costs, Simulator, messages_of
 from dagc.lab.settings import LENGTH, MISSED, UNKNOWN, steps
@@ -58,13 +59,13 @@ class Factor:
         return np.asarray(self.ratios * np.exp(np.clip(self.root @ parameters[self.parts], -MOST, MOST)))
 
     @classmethod
-    def of(cls, site: LaunchSite, level: int, first: int) -> Factor:
+    def of(cls, site: Site, level: int, first: int) -> Factor:
         import numpy as np
 
-        known = np.array(site.prior if site.prior else [1.0] * len(site.settings), dtype=float)
+        known = np.array(site.prior if site.prior else [1.0] * len(site.choices), dtype=float)
         finite = known[np.isfinite(known)]
         known = np.where(np.isfinite(known), known, FAILED * finite.max() if len(finite) else 1.0)
-        bits = steps(site.settings)
+        bits = steps(site.choices)
         differ = np.abs(bits[:, None, :] - bits[None, :, :]).sum(axis=2)
         alike = np.exp(-differ / (LENGTH * max(1, bits.shape[1])))
         values, vectors = np.linalg.eigh(alike)
@@ -73,7 +74,7 @@ class Factor:
         # The signs of eigenvectors differ between libraries.
         root = root * np.where(root[np.abs(root).argmax(axis=0), np.arange(root.shape[1])] < 0, -1.0, 1.0)
         deviation = np.array(site.doubts) if site.doubts else np.full(len(known), MISSED if site.prior else UNKNOWN)
-        return cls(level, first, site.settings, known / known[0], np.round(deviation[:, None] * root, 9))
+        return cls(level, first, site.choices, known / known[0], np.round(deviation[:, None] * root, 9))
 
 
 # ---- the pool --------------------------------------------------------------------------------------
@@ -117,7 +118,7 @@ class Pool:
         self._cleared: set[tuple[int, int]] = set()  # of candidates that did not
         self._choice: Numbers = np.zeros((0, len(self._factors)), dtype=np.int64)  # row, factor: setting; -1: not in it
         self._steps = sorted(
-            {(n, int(v)) for s in spaces for site in s.sites for o in site.settings for n, v in o.items()}
+            {(n, int(v)) for s in spaces for site in s.sites for o in site.choices for n, v in o.items()}
         )
         names = sorted({op.name for s in spaces for op in s.graph.ops})
         on_gpu = {op.name for s in spaces for op in s.graph.ops if op.gpu}
@@ -142,8 +143,8 @@ class Pool:
         """The number of the factor of each site of a space; sites with one level and equal settings share it."""
         out = []
         for site in self.spaces[space].sites:
-            level = self._simulators[space].levels[site.op]
-            alike = (i for i, f in enumerate(self._factors) if (f.level, f.settings) == (level, site.settings))
+            level = self._simulators[space].levels[site.name]
+            alike = (i for i, f in enumerate(self._factors) if (f.level, f.settings) == (level, site.choices))
             number = next(alike, len(self._factors))
             if number == len(self._factors):
                 first = self._factors[-1].parts.stop if self._factors else len(self.costs.prior)
@@ -332,7 +333,7 @@ class Pool:
             chosen = {
                 name: int(value)
                 for site, number in zip(sites, candidate.settings, strict=True)
-                for name, value in site.settings[number].items()
+                for name, value in site.choices[number].items()
             }
             out[row] = [chosen.get(name, value - 1) >= value for name, value in self._steps]
         return out

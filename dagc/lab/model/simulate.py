@@ -16,10 +16,10 @@ from math import isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dagc.choice.types import Site
 from dagc.ir.choice import Choice
 from dagc.ir.program import Action, CopyOp, Graph, GraphOp, blocks
 from dagc.ir.traversal import Entry, Issue, Record, Traversal, Wait
-from dagc.lab.candidate import LaunchSite
 
 if TYPE_CHECKING:
     import numpy as np
@@ -136,12 +136,12 @@ class Simulator:
     """Turns traversals of one configuration into instructions."""
 
     def __init__(
-        self, graph: Graph, configuration: Choice, costs: Costs, sites: Sequence[LaunchSite] = (),
+        self, graph: Graph, configuration: Choice, costs: Costs, sites: Sequence[Site] = (),
         assumptions: Assumptions = USUAL,
     ) -> None:  # fmt: skip
         """`sites`: the ops whose launch settings differ from candidate to candidate."""
         self.graph, self.assumptions = graph, assumptions
-        self._sites = {site.op: site for site in sites}
+        self._sites = {site.name: site for site in sites}
         self.levels: dict[str, int] = {}  # of these ops, by base name: the number of the cost
         self.captured = configuration.get("capture") is True
         transport = graph.transport.value
@@ -170,7 +170,7 @@ class Simulator:
         assert isinstance(op, GraphOp)
         base = _base(op)
         site = self._sites.get(base)
-        open_ = site.names if site is not None else ()
+        open_ = site.decisions if site is not None else ()
         of_op = ((n, v) for n, v in configuration.decisions if n.startswith(f"{base}.") and n not in open_)
         chosen = " ".join(f"{v}" for n, v in of_op if not n.endswith(".thread"))  # the work is the same in any
         number = self.costs.number
