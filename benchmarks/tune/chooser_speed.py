@@ -22,13 +22,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.tune.variants import read_table
+from benchmarks.tune.variants import Table, read_table
 from dagc import api
 from dagc.choice.choose import Chooser, emitted
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.methods import LEARNED
 from dagc.choice.models import unit_chooser
-from dagc.choice.selector import c_head
+from dagc.choice.selector import Selector, c_head
 from dagc.perf.evaluate import PartialEvaluator
 from dagc.perf.hardware import load_hardware
 from dagc.study.train import train
@@ -69,7 +69,7 @@ def numpy_us(chooser: Chooser) -> float:
 
 MIXED = 50_000  # vectors of features, training inputs at random
 ASK = """
-double {function}_probe(const double* rows, int count, int rounds) {{
+double ask_probe(const double* rows, int count, int rounds) {{
   struct timespec a, b;
   int64_t sum = 0;
   double sure = 0;
@@ -77,7 +77,7 @@ double {function}_probe(const double* rows, int count, int rounds) {{
   for (int i = 0; i < rounds; ++i)
     for (int k = 0; k < count; ++k) {{
       __asm__ volatile("" ::: "memory"); /* each answer anew */
-      sum += {function}(rows + k * {features}, &sure);
+      sum += dagc_select_ask(rows + k * {features}, &sure);
     }}
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
   volatile int64_t used = sum;
@@ -87,28 +87,37 @@ double {function}_probe(const double* rows, int count, int rounds) {{
 """
 
 
+def trained_on(table: Table, method: str) -> Selector:
+    """A learned method, trained on all inputs of a table."""
+    return train(method, table.training(range(len(table.times))).merged)
+
+
+def compiled_ns(table: Table, selector: Selector) -> tuple[float, int]:
+    """CPU time of one answer of its C in nanoseconds, at the inputs of a table in random order, and bytes of C."""
+    order = np.random.default_rng(1).integers(0, len(table.vectors), MIXED)  # a branch that is foreseen costs nothing
+    mixed = np.ascontiguousarray(np.array(table.vectors, float)[order])
+    rows, text = mixed.ctypes.data_as(ctypes.POINTER(ctypes.c_double)), selector.c_text("ask")
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(folder) / "ask.c", Path(folder) / "ask.so"
+        probe = "#include <time.h>\n" + ASK.format(features=len(table.features))
+        source.write_text("#define _POSIX_C_SOURCE 199309L\n" + c_head() + text + probe)
+        subprocess.run(["gcc", *FLAGS, "-shared", "-fPIC", str(source), "-o", str(library), "-lm"], check=True)
+        ask = ctypes.CDLL(str(library)).ask_probe
+        ask.restype = ctypes.c_double
+        return min(ask(rows, MIXED, 1) for _ in range(9)), len(text)
+
+
 def selectors(path: Path) -> None:
     """A line for each learned method: how long it takes to train, and to answer."""
     table = read_table(path)
-    known = table.training(range(len(table.times))).merged
-    print(f"{table.name}: {len(known.rows)} inputs, {len(table.features)} features, {len(table.variants)} variants")
+    print(f"{table.name}: {len(table.vectors)} inputs, {len(table.features)} features, {len(table.variants)} variants")
     print(f"{'method':8} {'train s':>8} {'C kB':>6} {'answer ns':>10}")
-    order = np.random.default_rng(1).integers(0, len(known.rows), MIXED)  # a branch that is foreseen costs nothing
-    mixed = np.array(known.features)[order]
-    rows = np.ascontiguousarray(mixed).ctypes.data_as(ctypes.POINTER(ctypes.c_double))
-    with tempfile.TemporaryDirectory() as folder:
-        for method in LEARNED:
-            start = time.process_time()
-            selector = train(method, known)
-            took, text = time.process_time() - start, selector.c_text("ask")
-            source, library = Path(folder) / f"{method}.c", Path(folder) / f"{method}.so"
-            probe = "#include <time.h>\n" + ASK.format(function="ask", features=len(table.features))
-            source.write_text("#define _POSIX_C_SOURCE 199309L\n" + c_head() + text + probe)
-            subprocess.run(["gcc", *FLAGS, "-shared", "-fPIC", str(source), "-o", str(library), "-lm"], check=True)
-            ask = ctypes.CDLL(str(library)).ask_probe
-            ask.restype = ctypes.c_double
-            best = min(ask(rows, MIXED, 1) for _ in range(9))
-            print(f"{method:8} {took:8.2f} {len(text) / 1000:6.0f} {best:10.0f}   {selector.text}")
+    for method in LEARNED:
+        start = time.process_time()
+        selector = trained_on(table, method)
+        took = time.process_time() - start
+        nanoseconds, size = compiled_ns(table, selector)
+        print(f"{method:8} {took:8.2f} {size / 1000:6.0f} {nanoseconds:10.0f}   {selector.text}")
 
 
 def machine() -> str:
