@@ -310,7 +310,7 @@ def main() -> None:
     add = commands.add_parser("judge").add_argument
     add("folder", type=Path)
     add("kernels", nargs="*", metavar="KERNEL")
-    add("--methods", default="forest,tree,boost,cost", help="the first also learns actively")
+    add("--methods", default="forest,tree,cost", help="the first also learns actively")
     add("--seeds", type=int, default=20)
     add("--without", type=Path, metavar="TABLE")
     add("--again", type=Path, nargs="+", metavar="TABLE")

@@ -29,7 +29,7 @@ from dagc.study.train import TrainingTable, observed_labels, tolerance_of, train
 
 ROOT = Path(__file__).parents[2]
 OVERRULED, OBSERVED = ", or the model where it gains 5 %", ", the fastest as labels"
-METHODS = ("forest", "knn", "svm", "tree")  # boost takes hours with 100 settings
+METHODS = ("forest", "knn", "svm", "tree")
 
 
 def row_names(methods: Sequence[str]) -> tuple[str, ...]:

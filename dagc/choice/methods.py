@@ -23,6 +23,7 @@ from dagc.base.resources import names_in
 from dagc.choice.selector import Scale, Selector, check_training, coordinates, scales_of
 
 LEARNED = names_in("choice/learners")
+RETIRED = ("boost",)  # those of earlier versions, by which tuned files may have been trained
 DIGITS = 16  # fractional bits of a gain in a selector
 FULL = 1 << DIGITS
 LEAST = 0.02  # lower limit of a gain whose logarithm is taken
@@ -131,8 +132,18 @@ def best_candidate(
 # ---- methods -----------------------------------------------------------------------------------
 
 
+def retired(method: str) -> UsageError:
+    """What is wrong with asking a selector of an earlier version."""
+    return UsageError(
+        f"trained by `{method}`, a learner that dagc no longer has",
+        "train on the stored samples again: dagc tune FILE --resume -o TUNED --method forest",
+    )
+
+
 def learner(method: str) -> Any:
     """The module of a learned method. Raises UsageError for an unknown one."""
+    if method in RETIRED:
+        raise retired(method)
     if method not in LEARNED:
         raise UsageError(f"unknown learned method {method}", f"one of: {', '.join(LEARNED)}")
     return importlib.import_module(f"dagc.choice.learners.{method.replace('-', '_')}")
@@ -161,11 +172,11 @@ def fit(
 def from_json(record: object) -> Selector:
     """The selector that `Selector.to_json` wrote. Raises ValueError, naming the location, for anything else."""
     method = record.get("method") if isinstance(record, dict) else None
-    if method not in LEARNED:
+    if method not in (*LEARNED, *RETIRED):
         raise ValueError(f"a selector: no learned method {str(method)[:40]!r}")
     import msgspec
 
-    module = learner(method)
+    module = importlib.import_module("dagc.choice.learners._retired") if method in RETIRED else learner(method)
     try:
         row = msgspec.convert(record, module.Row)
     except (msgspec.ValidationError, RecursionError) as error:

@@ -16,6 +16,7 @@ from dagc.choice.avoid import Tried, tried_at
 from dagc.choice.choose import emitted
 from dagc.choice.feature import offered
 from dagc.choice.legal import legal_settings, op_of, unit_of, units
+from dagc.choice.methods import RETIRED, retired
 from dagc.choice.selector import far_parameters
 from dagc.choice.types import MODELS, Case
 from dagc.cuda.syntax import NotUnderstood
@@ -103,6 +104,8 @@ def _chooser_of(
     or no longer matches the program's choices and sizes."""
     from dagc.choice.models import ModelInputs, unit_chooser  # loads numpy, sympy
 
+    if stored.method in RETIRED:
+        raise retired(stored.method)
     if stored.method not in METHODS:
         raise UsageError(f"{path}: made by a newer dagc (method {stored.method})", "update dagc, or tune again")
     _check_names(graph, unit, stored, path)

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from dagc.base.errors import UsageError
 from dagc.choice import trends
 from dagc.choice.compiled import library
-from dagc.choice.learners import boost, cost, forest, svm, tree
-from dagc.choice.learners.boost import Boost
+from dagc.choice.learners import cost, forest, svm, tree
 from dagc.choice.learners.cost import Cost
 from dagc.choice.learners.forest import Forest
 from dagc.choice.learners.knn import Knn
@@ -261,7 +260,6 @@ def test_an_optimised_program_answers_as_python_is_answered(data: st.DataObject)
     gains = tuple(data.draw(st.lists(st.tuples(GAIN, GAIN, GAIN), min_size=len(points), max_size=len(points))))
     roots = tuple(data.draw(st.lists(ROWS, min_size=1, max_size=6)))
     rows = tuple(data.draw(st.lists(st.tuples(GAIN, GAIN, GAIN), min_size=4, max_size=4)))
-    boosted = tuple(data.draw(st.tuples(*[st.lists(ROWS, max_size=3).map(tuple)] * 3)))
     slopes = tuple(data.draw(st.lists(st.tuples(st.integers(-3, 3), SLOPE), min_size=3, max_size=3)))
     times = tuple(data.draw(st.lists(st.tuples(LOG, LOG, LOG), min_size=4, max_size=4)))
     selectors: list[Selector] = [
@@ -270,7 +268,6 @@ def test_an_optimised_program_answers_as_python_is_answered(data: st.DataObject)
         Knn(DATA, BOTH, points, labels, k, "distance", (1, 4, 9), gains),
         TreeSelector(DATA, BOTH, data.draw(NODES)),
         Forest(DATA, BOTH, (1, 4, 9), rows, roots),
-        Boost(DATA, BOTH, (1, 4, 9), (-3, 2**24, 7), (2**23, -(2**23), 0, 2**40), boosted),
         Cost(DATA, BOTH, (1, 4, 9), LineTrend((2**22, 0), (2**24, 2**25), (-(2**46), 0, 5), slopes), times, roots),
         Cost(DATA, BOTH, (1, 4, 9), SumTrend((30.0, 1e4), data.draw(TERMS)), times, roots),
         data.draw(MACHINES),
@@ -319,17 +316,13 @@ def test_scikit_learn_chooses_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = classes[libsvm.classes_[libsvm.predict(scaled[len(rows) :])]]
     assert [machine.choose(v) for v, c in zip(asked, clear, strict=True) if c] == list(expected[clear])
 
-    boosted = np.array([boost.trained(0, x, column).predict(at) for column in gains.matrix.T]).T
     averaged = forest.trained(forest.number_of_trees(len(x)), 0, x, gains.matrix).predict(at)
-    for selector, worth in (
-        (fit("boost", DATA, rows, labels, shares=shares), boosted),
-        (fit("forest", DATA, rows, labels, shares=shares), averaged),
-    ):
-        ordered = np.sort(worth, axis=1)
-        clear = ordered[:, -1] - ordered[:, -2] > 1e-4
-        assert clear.sum() > 300
-        expected = classes[worth.argmax(axis=1)]
-        assert [selector.choose(v) for v, c in zip(asked, clear, strict=True) if c] == list(expected[clear])
+    selector = fit("forest", DATA, rows, labels, shares=shares)
+    ordered = np.sort(averaged, axis=1)
+    clear = ordered[:, -1] - ordered[:, -2] > 1e-4
+    assert clear.sum() > 300
+    expected = classes[averaged.argmax(axis=1)]
+    assert [selector.choose(v) for v, c in zip(asked, clear, strict=True) if c] == list(expected[clear])
 
     times = [{label: 1 / share for label, share in at.items()} for at in shares]
     selector = fit("cost", DATA, rows, labels, shares=shares, times=times)
@@ -362,10 +355,10 @@ def test_what_costs_more_weighs_more() -> None:
     rows = [(float(n), 1.0) for n in range(100, 120)]
     labels = [1, 1, 2, 1] * 5
     shares = [{1: 1.0, 2: 0.99} if label == 1 else {1: 0.1, 2: 1.0} for label in labels]
-    for method in ("tree", "forest", "boost", "cost", "knn"):
+    for method in ("tree", "forest", "cost", "knn"):
         costly, equal = fit(method, DATA, rows, labels, shares=shares), fit(method, DATA, rows, labels)
         far = [(1.0, 1.0), (1e6, 1.0)]
-        assert [costly.choose(x) for x in far] == [2, 2] or method in ("boost", "cost"), method
+        assert [costly.choose(x) for x in far] == [2, 2] or method == "cost", method
         chosen = [sum(s.choose(row) == 2 for row in rows) for s in (costly, equal)]
         assert chosen[0] > chosen[1] or chosen[0] == len(rows), method
 
@@ -419,8 +412,6 @@ def test_a_choice_that_failed_is_expected_to_be_slow() -> None:
         ("svm", {"pairs": [[0, 1, 0, [99], [1]], [0, 2, 0, [], []], [1, 2, 0, [], []]]}),
         ("svm", {"pairs": [[0, 1, 0, [0, 0], [2**38, 1]], [0, 2, 0, [], []], [1, 2, 0, [], []]]}),
         ("svm", {"pairs": [[0, 1, 2**62, [], []], [0, 2, 0, [], []], [1, 2, 0, [], []]]}),
-        ("boost", {"labels": [0, 1]}), ("boost", {"labels": [0, 2, 1]}), ("boost", {"values": []}),
-        ("boost", {"starts": [2**41, 0, 0]}), ("boost", {"trees": [[[5, 1, 0, 0]], [], []]}),
         ("forest", {"labels": []}), ("forest", {"gains": [[1, 2]]}), ("forest", {"gains": [[0, 0, FULL + 1]]}),
         ("forest", {"trees": [10**6]}), ("forest", {"trees": []}),
         ("cost", {"labels": [0, 2, 1]}), ("cost", {"labels": [0, 1]}), ("cost", {"lows": [0]}),

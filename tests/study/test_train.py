@@ -91,7 +91,7 @@ def test_points_of_equal_sizes_are_one() -> None:
     assert found.tolerance == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize("method", representatives(LEARNED, "boost", "knn"))
+@pytest.mark.parametrize("method", representatives(LEARNED, "forest", "knn"))
 def test_left_out(method: str) -> None:
     """The step between 800 and 1600 is found by all; a size beside it may be wrong and costs 20 %."""
     sizes = [(100 * 2**k,) for k in range(8)]

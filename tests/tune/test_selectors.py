@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -179,3 +181,21 @@ def test_sizes_of_a_resumed_file_count_for_the_chooser(plain: Path, tmp_path: Pa
     assert kept.selector is not None
     assert sorted(a.data[kept.data.index("n")] for a in kept.anchors) == [100, 300, 900, 2000]
     assert {line.case.text for line in again.lines} == {f"N={n}" for n in (100, 300, 900, 2000)}
+
+
+def test_what_a_learner_of_an_earlier_version_was_trained_on_is_trained_on_again(plain: Path, tmp_path: Path) -> None:
+    tuned = tmp_path / "tuned.db"
+    options = TuneOptions(method="tree", sizes="N=100,300,900", target="host", cell=0.005)
+    tune_recipe.tune(plain, tuned, options)
+    trained = load_tuned(tuned)
+    with closing(sqlite3.connect(tuned)) as file, file:
+        file.execute("""UPDATE chooser SET chooser = replace(chooser, '"method": "tree"', '"method": "boost"')""")
+    kept = load_tuned(tuned)
+    assert kept.samples == trained.samples
+    with pytest.raises(UsageError, match="trained by `boost`, a learner that dagc no longer has") as refused:
+        api.compile(plain, tmp_path / "out", target="host", launch=str(tuned), build=False)
+    assert refused.value.exit_code == 2
+    assert "--resume -o TUNED --method forest" in refused.value.render()
+    again = tune_recipe.tune(plain, tuned, replace(options, resume=True))
+    assert again.cells == len(trained.samples)
+    assert load_tuned(tuned).choosers == trained.choosers
