@@ -4,13 +4,13 @@ and trained on again. Asking one raises UsageError."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from dagc.choice.methods import retired
 from dagc.choice.nodes import Name
-from dagc.choice.selector import Selector
+from dagc.choice.selector import Scale, Selector
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -23,10 +23,12 @@ class Row(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Retired(Selector):
-    """Has the features of the selector, and no answers."""
+    """Has the features of the selector, and the default as its only answer."""
 
+    method: ClassVar[str] = "retired"
     learner: str
     data: tuple[str, ...]
+    scales: tuple[Scale, ...] = ()
     least_sure: float = 0.0
 
     @property
@@ -37,7 +39,7 @@ class Retired(Selector):
     @property
     def answers(self) -> frozenset[int]:
         """As `Selector.answers`."""
-        return frozenset()
+        return frozenset({0})
 
     def view(self) -> dict[str, Any]:
         """As `Selector.view`."""
