@@ -139,6 +139,7 @@ def shown_text(node: Node | None) -> str:
 
 
 def operator_of(node: Node) -> str:
+    """`+` of `a + b`, `+=` of `a += b`."""
     return text_of(field_of(node, "operator"))
 
 
@@ -167,6 +168,7 @@ def identifiers(node: Node) -> Iterator[str]:
 
 
 def without_brackets(node: Node) -> Node:
+    """The expression in parentheses, or in the condition of a statement."""
     while node.type in ("parenthesized_expression", "condition_clause") and node.named_children:
         node = node.named_children[-1]
     return node
@@ -264,9 +266,10 @@ def in_scopes(node: Node, template: bool = False) -> Iterator[tuple[Node, bool]]
     """What a text declares outside of functions and classes, and whether as a template. A part that does not parse
     follows what is in it."""
     for child in node.named_children:
-        if child.type in _SCOPES or child.type.startswith("preproc_"):
+        is_scope = child.type in _SCOPES or child.type.startswith("preproc_")
+        if is_scope:
             yield from in_scopes(child, template or child.type == "template_declaration")
-        if child.type == "ERROR" or not (child.type in _SCOPES or child.type.startswith("preproc_")):
+        if not is_scope or child.type == "ERROR":
             yield child, template
 
 
@@ -281,16 +284,12 @@ class Callee:
     @staticmethod
     def of(node: Node) -> Callee | None:
         """That of a definition; None if it lacks a part."""
-        body, formals = (
-            field_of(node, "body"),
-            field_of(function_declarator(field_of(node, "declarator")), "parameters"),
-        )
+        declarator, above = function_declarator(field_of(node, "declarator")), node.parent
+        body, formals = field_of(node, "body"), field_of(declarator, "parameters")
         if body is None or formals is None:
             return None
         names = [name for p in formals.named_children for name in list(declared_names(p))[:1]]
-        template = (
-            field_of(node.parent, "parameters") if node.parent is not None and "template" in node.parent.type else None
-        )
+        template = field_of(above, "parameters") if above is not None and "template" in above.type else None
         constants = [Declarator.of(p.named_children[-1]).name for p in template.named_children] if template else []
         return Callee(body, tuple(names), tuple(constants))
 
