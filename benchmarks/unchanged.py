@@ -55,7 +55,8 @@ REPLAYS = {  # launch settings across sizes, and orders, by recorded times
 }  # fmt: skip
 MASKS = (
     (r"Time of the search: .*", "Time of the search"),
-    (r"(?m)^.*: \d+ s( \(.*\))?\n", ""),  # the display of progress
+    (r"(?m)^.*: \d+ (s|min)( \(.*\))?\n", ""),  # the display of progress
+    (r"(?m)^search: \d+ of .*\n", ""),
     (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)?", "TIME"),
     (r"\b\d+(\.\d+)? s (searching|measuring|of it)", r"SECONDS \2"),
     (r"(measured|others?|inputs?|sizes?|built|in) in \d+(\.\d+)? s\b", r"\1 in SECONDS"),
