@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,22 +27,13 @@ from dagc.study.task import TuningTask
 if TYPE_CHECKING:
     from dagc.stages.options import CellOptions, TuneOptions
     from dagc.store.records import Records
-    from dagc.store.tuned import InputFacts
 
 
-@dataclass(slots=True)
-class Known:
-    """The measurements of inputs so far, and other facts about each input."""
-
-    measured: Measurements
-    inputs: dict[Case, InputFacts] = field(default_factory=dict)
-
-
-def known_before(records: Records | None, task: TuningTask, flush: int, resume: bool) -> Known:
+def known_before(records: Records | None, task: TuningTask, flush: int, resume: bool) -> Measurements:
     """The measurements of a resumed file that were timed in the same way; empty for a new one. Raises UsageError if the
     file was made with other parameters."""
     if records is None or not resume:
-        return Known(Measurements({}, {}, []))
+        return Measurements({}, {}, [])
     before = records.tuned()
     if task.select is None:
         check_resumed(records.path, before, task.program, task.cases)
@@ -58,7 +48,7 @@ def known_before(records: Records | None, task: TuningTask, flush: int, resume: 
     if task.select is not None:
         samples = {cell: sample for cell, sample in samples.items() if cell.site == PROGRAM and cell.case in inputs}
         checks = {key: failure for key, failure in checks.items() if key[0] == PROGRAM}
-    return Known(Measurements(samples, checks, []), inputs)
+    return Measurements(samples, checks, [], inputs)
 
 
 def conditions(task: TuningTask) -> dict[str, Any]:

@@ -35,10 +35,10 @@ from dagc.setup.prefetch import AHEAD, Job, Prefetch
 from dagc.study.build import build_what_compiles, computed_of
 from dagc.study.cases import bytes_of
 from dagc.study.choosers import Asked, features_of
-from dagc.study.files import Known, asked_sites, conditions, flush_of, known_before, minimise, open_records
+from dagc.study.files import asked_sites, conditions, flush_of, known_before, minimise, open_records
 from dagc.study.measure import Hangs, Measuring, Recording, Wanted, features_at
 from dagc.study.prepare import AtCase, Prepared, fitting, read_case
-from dagc.study.results import OTHER, choosable, failures_before, paid
+from dagc.study.results import OTHER, Measurements, choosable, failures_before, paid
 from dagc.study.task import TuningTask
 from dagc.study.train import TrainingTable, tabulated
 
@@ -99,14 +99,14 @@ def check_at_first(
 @dataclass(frozen=True, slots=True)
 class Session:
     """A run of tuning: its task, options and objective, the ranks that measure, and where results go (`records` is None
-    without a tuned file). `known`: what an earlier run left. `flush`: bytes written before each launch. `folder`: for
-    what is built. `notes`: on the file."""
+    without a tuned file). `measured`: what an earlier run left. `flush`: bytes written before each launch. `folder`:
+    for what is built. `notes`: on the file."""
 
     task: TuningTask
     options: TuneOptions
     objective: Objective
     service: Service
-    known: Known
+    measured: Measurements
     records: Records | None
     progress: Progress | None
     flush: int
@@ -134,13 +134,13 @@ def begun(
                 "drop --objective, or name a kernel with --kernel",
             )
         task = replace(task, compared=bool(of_results(observed(objective))))
-        known = known_before(records, task, flush, options.resume)
-        notes = minimise(records, known.measured, objective, asked_sites(task) if training else None)
+        measured = known_before(records, task, flush, options.resume)
+        notes = minimise(records, measured, objective, asked_sites(task) if training else None)
         if records is not None:
             for key, value in conditions(task).items():
                 records.set_fact(key, value)
         service = stack.enter_context(Service(WorkerLink(task.ranks), watchdog=options.watchdog))
-        yield Session(task, options, objective, service, known, records, progress, flush, folder, tuple(notes))
+        yield Session(task, options, objective, service, measured, records, progress, flush, folder, tuple(notes))
 
 
 # ---- one input after the other --------------------------------------------------------------
@@ -158,15 +158,15 @@ class Visits(Recording):
     timing: Timing
 
     def __init__(self, session: Session) -> None:
-        known, self.task = session.known, session.task
+        self.task = session.task
         super().__init__(
-            known.measured, session.records, session.progress, session.flush, self.task.check_at,
+            session.measured, session.records, session.progress, session.flush, self.task.check_at,
             session.options.budget,
         )  # fmt: skip
-        self.known, self.service = known, session.service
+        self.service = session.service
         self.options, self.objective = session.options, session.objective
         self.refused: set[Case] = set()
-        self.wrong = {key for key, failure in known.measured.checks.items() if failure}
+        self.wrong = {key for key, failure in self.measured.checks.items() if failure}
         self.end = ENDLESS
         self.hangs = Hangs(self.options.watchdog)
         self.service.on_death = self.say  # hanging answers are tried again, so report progress
@@ -174,9 +174,9 @@ class Visits(Recording):
     def count_earlier(self) -> None:
         """Before the training of a resumed file goes on: what it has measured counts for the budget, and its failures
         are reported again, since they are not measured again."""
-        earlier = {c: sample for c, sample in self.known.measured.samples.items() if c.case not in self.tests}
+        earlier = {c: sample for c, sample in self.measured.samples.items() if c.case not in self.tests}
         self.left = max(0, self.left - len(earlier))
-        self.known.measured.failures += failures_before(earlier)
+        self.measured.failures += failures_before(earlier)
 
     def limit_time(self) -> None:
         """From now on, the time limit of the options counts."""
@@ -215,7 +215,7 @@ class Visits(Recording):
     @property
     def tests(self) -> frozenset[Case]:
         """The inputs of the file that are measured for evaluation only."""
-        return frozenset(p for p, facts in self.known.inputs.items() if facts.test)
+        return frozenset(p for p, facts in self.measured.inputs.items() if facts.test)
 
     @property
     def over(self) -> bool:
@@ -230,7 +230,7 @@ class Visits(Recording):
     def repeats(self) -> list[str]:
         """A note on the answers whose launches were timed again in this run; none if there are none, or if each answer
         is timed again in any case and no time changed."""
-        again = self.known.measured.again
+        again = self.measured.again
         moved = sum(not agree([[first], [value]]) for first, value in again)
         what = f"{len(again)} of {counted(self.done, 'answer')} timed again later"
         told = moved > 0 if self.timing.every else bool(again)
@@ -243,35 +243,35 @@ class Visits(Recording):
 
     def priced(self, cell: Cell, sample: Sample) -> Sample:
         """A sample in values of the objective, including the share of its conversion."""
-        return paid(cell, sample, self.known.inputs.get(cell.case), self.options.calls, self.objective)
+        return paid(cell, sample, self.measured.inputs.get(cell.case), self.options.calls, self.objective)
 
     def table(self, op: str, names: Sequence[str], cases: Iterable[Case], priced: bool = True) -> TrainingTable:
         """The samples of an op at some visited inputs. Values of the objective; seconds, unless `priced`."""
-        cases, known = list(cases), self.known.inputs
+        cases, known = list(cases), self.measured.inputs
         features = {case: known[case].features.get(op, {}) for case in cases}
         allowed = {case: set(self.fits(case)[op]) for case in cases}
-        samples = self.known.measured.samples.items()
+        samples = self.measured.samples.items()
         own = ((c, self.priced(c, one) if priced else one) for c, one in samples if c.site == op)
         table = tabulated(names, self.answers[op], cases, own, features, allowed)
         return replace(table, rows=tuple(replace(row, elements=known[row.case].elements) for row in table.rows))
 
     def noise(self, op: str) -> float:
         """The noise of a comparison of two answers of an op, relative: the median over the inputs."""
-        own = (pair for pair in self.known.measured.samples.items() if pair[0].site == op)
-        return tabulated((), self.answers[op], self.known.inputs, own, {}).noise
+        own = (pair for pair in self.measured.samples.items() if pair[0].site == op)
+        return tabulated((), self.answers[op], self.measured.inputs, own, {}).noise
 
     def complete(self, case: Case) -> bool:
         """Whether every allowed answer at a case was tried, except those with wrong results."""
-        samples, fits = self.known.measured.samples, self.fits(case)
+        samples, fits = self.measured.samples, self.fits(case)
         return all((op, case, s) in samples for op, of in fits.items() for s in of if (op, s) not in self.wrong)
 
     def note_input(self, facts: InputFacts) -> None:
         """Store the facts about an input."""
         from dagc.store.tuned import input_key, input_to_json  # loads msgspec, sqlite3
 
-        self.known.inputs[facts.case] = facts
+        self.measured.inputs[facts.case] = facts
         if self.records is not None:
-            self.records.set_fact(input_key(list(self.known.inputs).index(facts.case)), input_to_json(facts))
+            self.records.set_fact(input_key(list(self.measured.inputs).index(facts.case)), input_to_json(facts))
 
     # ---- visits -------------------------------------------------------------------------------
 
@@ -296,7 +296,7 @@ class Visits(Recording):
             check_at_first(cases, lambda case: self._check_at(case, todo), self._refuse)
 
     def _unchecked(self) -> dict[str, list[Choice]]:
-        checks = self.known.measured.checks
+        checks = self.measured.checks
         return {op: [s for s in legal if (op, s) not in checks] for op, legal in self.answers.items()}
 
     def _check_at(self, case: Case, todo: Mapping[str, Sequence[Choice]]) -> None:
@@ -318,7 +318,7 @@ class Visits(Recording):
         """
         if case in self.refused:
             return False
-        if then is None and case in self.known.inputs and (not label or self.complete(case)):
+        if then is None and case in self.measured.inputs and (not label or self.complete(case)):
             return True
         self.say(case.text)
         try:
@@ -373,10 +373,10 @@ class Inputs(Visits):
             seconds=self.options.cell, flush=self.flush, clear=CLEAR, objective=self.objective,
             rounds=ROUNDS, every=uses_cores(self.task), watchdog=self.options.watchdog,
         )  # fmt: skip
-        before = dict(self.known.measured.samples)
+        before = dict(self.measured.samples)
         self.run = Measuring(ready, self.service, self.timing, self, before, self.end)
         self.run.hangs = self.hangs
-        for facts in self.known.inputs.values():
+        for facts in self.measured.inputs.values():
             ready.at[facts.case] = at_before(self.task, facts, self.codes)
 
     @property
@@ -390,7 +390,7 @@ class Inputs(Visits):
         return self.ready.at[case].values
 
     def choosable(self) -> Mapping[str, Sequence[Choice]]:
-        return choosable(self.task, self.known.measured.checks, self.known.measured.samples)[0]
+        return choosable(self.task, self.measured.checks, self.measured.samples)[0]
 
     def names(self, asked: Mapping[str, Asked], op: str, cases: Collection[Case]) -> tuple[str, ...]:
         unit = next(u for u in self.task.units if u.op == op)
@@ -431,7 +431,7 @@ class Inputs(Visits):
     def _settle(self, case: Case) -> None:
         """Where answers differ from the default, compare the default with the reference. If it is wrong, it has failed
         there, and those that are right are timed."""
-        samples = self.known.measured.samples
+        samples = self.measured.samples
         differ: dict[str, list[Choice]] = {}
         for unit in self.task.units:
             here = {s: samples.get(Cell(unit.op, case, s)) for s in self.ready.at[case].fits[unit.op]}
@@ -489,7 +489,7 @@ class Inputs(Visits):
 
     def _note_conversions(self, case: Case) -> None:
         """Record the time of `prepare`, including that of an earlier start of the ranks."""
-        facts = self.known.inputs[case]
+        facts = self.measured.inputs[case]
         conversions = {op: dict(of) for op, of in facts.conversions.items()}
         for op, of in self.run.conversions(case).items():
             conversions[op] = conversions.get(op, {}) | of
@@ -501,7 +501,7 @@ class Inputs(Visits):
         left, limit = self.left, self.options.seconds
         seconds = math.inf if limit is None else SHARE * limit
         for unit in self.task.units:
-            known = [s for s in at.fits[unit.op] if (unit.op, at.case, s) in self.known.measured.samples]
+            known = [s for s in at.fits[unit.op] if (unit.op, at.case, s) in self.measured.samples]
             new = [s for s in at.fits[unit.op] if s not in known][: max(0, left)]
             left -= len(new)
             if new:
@@ -513,7 +513,7 @@ class Inputs(Visits):
         place = self.prefetch.get(case, wait)
         self.run.programs.pop(case, None)  # its arrays were at another address
         at = read_case(self.task, case, place)
-        before = self.known.inputs.get(case)
+        before = self.measured.inputs.get(case)
         self.ready.at[case] = at
         if before is None:
             values, seconds = features_at(self.service, self.ready, case, self.codes)
@@ -594,14 +594,14 @@ def opened(
     """
     at_check = [task.check_at] if references else []
     with begun(task, output, options, progress, references) as session:
-        task, known = session.task, session.known
+        task, measured = session.task, session.measured
         job, how = partial(_job, task, at_check), processes(uses_cores(task), ahead)
         with Prefetch(session.folder / "inputs", job, **how) as prefetch:
-            prefetch.expect([p for p in order if p not in known.inputs])
+            prefetch.expect([p for p in order if p not in measured.inputs])
             if progress is not None:
                 progress(0, 0, "setting up the first inputs, compiling")
             library, task, failures = build_what_compiles(task, session.folder)
-            known.measured.failures += failures
+            measured.failures += failures
             yield Inputs(Prepared(task, library, notes=list(session.notes)), prefetch, session, at_check)
 
 

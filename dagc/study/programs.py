@@ -85,18 +85,18 @@ class PlanCases(Visits):
         return replace(self.task, settings={PROGRAM: kept}) if kept else self.task
 
     def values(self, case: Case) -> Mapping[str, Any]:
-        return self.known.inputs[case].values
+        return self.measured.inputs[case].values
 
     @property
     def data(self) -> dict[Case, tuple[float, ...]]:
         """The features of each case."""
         names = self.select.data
-        return {p: tuple(one.features[PROGRAM][n] for n in names) for p, one in self.known.inputs.items()}
+        return {p: tuple(one.features[PROGRAM][n] for n in names) for p, one in self.measured.inputs.items()}
 
     @property
     def samples(self) -> Samples:
         """The training samples, in values of the objective: all except test inputs and settings with wrong results."""
-        samples, inputs = self.known.measured.samples, self.known.inputs
+        samples, inputs = self.measured.samples, self.measured.inputs
         right = {c: sample for c, sample in samples.items() if (c.site, c.choice) not in self.wrong}
         return {c: self.priced(c, sample) for c, sample in right.items() if not inputs[c.case].test}
 
@@ -104,7 +104,7 @@ class PlanCases(Visits):
         """Compile the plans while the set-ups of the first cases run. Raises BuildFailed if none compiles."""
         todo = [p for p in to_visit(self.task) if not self.complete(p)]
         self.expect(todo)
-        samples = self.known.measured.samples
+        samples = self.measured.samples
         needed = [s for s in self.task.plans if any((PROGRAM, p, s) not in samples for p in todo)]
         self.built, refused = build_plans(self.task, needed, self.folder, self.progress)
         if needed and not self.built:
@@ -152,7 +152,7 @@ class PlanCases(Visits):
         if undefined:
             raise DagcError(f"`{undefined[0]}` is not a finite number there")
         values: dict[str, Any] = {n: v for n, v in scalars.items() if isinstance(v, int | float) and math.isfinite(v)}
-        before = self.known.inputs.get(case)
+        before = self.measured.inputs.get(case)
         test = before.test if before is not None else test
         self.note_input(InputFacts(dict(case.params), test, values, {PROGRAM: features}, {}, elements_of(place)))
 
@@ -162,7 +162,7 @@ class PlanCases(Visits):
 
     def _label(self, case: Case, then: Any) -> str:
         """Measure every plan. A failure is a result of the plan."""
-        known, wrong = self.known.measured.samples, self.wrong
+        known, wrong = self.measured.samples, self.wrong
         wanted = [s for s in self.task.plans if (PROGRAM, case, s) not in known and (PROGRAM, s) not in wrong]
         random.Random(f"{self.task.seed} {case.text}").shuffle(wanted)
         wanted = wanted[: max(0, self.left)]
@@ -266,7 +266,7 @@ def _results(
     plans: PlanCases, method: str, learned: Learned, notes: Sequence[str], output: str | Path | None
 ) -> Tuning:
     """A line for each size of this run that has anything measured."""
-    task, samples, measured = plans.task, plans.samples, plans.known.measured
+    task, samples, measured = plans.task, plans.samples, plans.measured
     data = plans.data
     return Tuning(
         tuple(_line(task, method, learned, p, samples, data[p]) for p in task.cases if p in data),
@@ -311,13 +311,13 @@ def tune_program(
     if not options.resume:
         _enough(method, task, (), options)  # before a file is begun
     with opened_plans(task, output, options, progress) as plans:
-        _enough(method, task, plans.known.inputs, options)
+        _enough(method, task, plans.measured.inputs, options)
         plans.count_earlier()
         plans.begin()
         began = time.monotonic()
         plans.check()
         notes = [*plans.notes, *label(plans, {PROGRAM: Asked(method, selected(task).data)}, options), *plans.remarks]
-        plans.known.measured.seconds = time.monotonic() - began
+        plans.measured.seconds = time.monotonic() - began
         learned = learn(plans.right, method, plans.samples, plans.data)
         if plans.records is not None and learned.selector is not None:
             plans.records.set_chooser(PROGRAM, chooser_record(task, method, learned))

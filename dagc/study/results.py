@@ -235,12 +235,13 @@ def remarks(failures: Sequence[str], notes: Sequence[str]) -> Iterator[str]:
 
 @dataclass(slots=True)
 class Measurements:
-    """Measurements. `seconds` and `busy` as in `Tuning`; `again`: for each cell that was timed again, its value by the
-    first series of launches, and its value now."""
+    """Measurements so far, and the other facts about each input. `seconds` and `busy` as in `Tuning`; `again`: for each
+    cell that was timed again, its value by the first series of launches, and its value now."""
 
     samples: dict[Cell, Sample]
     checks: dict[tuple[str, Choice], str]
     failures: list[str]
+    inputs: dict[Case, InputFacts] = field(default_factory=dict)
     seconds: float = 0.0
     busy: float = 0.0
     again: list[tuple[float, float]] = field(default_factory=list)

@@ -275,7 +275,7 @@ class Actively:
         yield from first
         self._labelled = labelled(visits)
         self._at_random = len(self._labelled) - len(self._earlier)
-        draws.drop({*visits.task.cases, *visits.known.inputs, *visits.refused})
+        draws.drop({*visits.task.cases, *visits.measured.inputs, *visits.refused})
         while len(self._labelled) < self._samples and not self._why:
             seen = [draws.vector(p) for p in self._labelled]
             every = _choosable_times(visits, self._labelled)
@@ -305,7 +305,7 @@ class Actively:
 
 def labelled(visits: Visits) -> list[Case]:
     """Training inputs at which every answer was tried, in the order in which they were measured."""
-    known = [p for p, facts in visits.known.inputs.items() if not facts.test and p not in visits.refused]
+    known = [p for p, facts in visits.measured.inputs.items() if not facts.test and p not in visits.refused]
     return [p for p in known if visits.complete(p)]
 
 

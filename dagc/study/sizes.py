@@ -232,7 +232,7 @@ def _recording(request: TuneRequest, known: ChooserInputs) -> Iterator[Recording
     ready, task, options = known.ready, known.ready.task, request.options
     flush, output = flush_of(task, options), request.output
     with open_records(task, output, options, flush) if output is not None else nullcontext() as records:
-        measured = known_before(records, task, flush, options.resume).measured
+        measured = known_before(records, task, flush, options.resume)
         earlier = {cell: sample for cell, sample in measured.samples.items() if cell.site in task.settings}
         measured.failures += [*ready.failures, *failures_before(earlier)]
         if records is not None:

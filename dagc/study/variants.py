@@ -56,7 +56,7 @@ def tune_inputs(
         inputs.count_earlier()
         inputs.check()
         notes = [*label(inputs, asked, options), *inputs.remarks]
-        inputs.known.measured.seconds = time.monotonic() - began
+        inputs.measured.seconds = time.monotonic() - began
         return _learned(inputs, asked, options, output, notes)
 
 
@@ -118,8 +118,8 @@ def _learned(
 
 def _training(inputs: Inputs) -> tuple[Prepared, Measurements]:
     """The inputs to learn from and their measurements, as values of the objective: all but test inputs."""
-    measured, tests = inputs.known.measured, inputs.tests
-    cases = (p for p in (*inputs.task.cases, *inputs.known.inputs) if p in inputs.ready.at and p not in tests)
+    measured, tests = inputs.measured, inputs.tests
+    cases = (p for p in (*inputs.task.cases, *inputs.measured.inputs) if p in inputs.ready.at and p not in tests)
     task = replace(inputs.task, cases=tuple(dict.fromkeys(cases)))
     samples = {c: inputs.priced(c, sample) for c, sample in measured.samples.items() if c.case not in tests}
     ready = replace(inputs.ready, task=task, at={p: inputs.ready.at[p] for p in task.cases})
@@ -176,7 +176,7 @@ def _subsets(
 def feature_costs(inputs: Inputs, task: TuningTask, unit: Unit) -> dict[str, float]:
     """Median seconds to compute each feature of an op, by name; expressions of scalars cost nothing."""
     known = offered(task.program, op_of(task.graph, unit))
-    seconds = [facts.seconds for facts in inputs.known.inputs.values() if facts.seconds]
+    seconds = [facts.seconds for facts in inputs.measured.inputs.values() if facts.seconds]
     return {
         name: sum(median(at.get(code.name, 0.0) for at in seconds) for code in feature.code) if seconds else 0.0
         for name, feature in known.items()
@@ -193,9 +193,9 @@ def costs(inputs: Inputs, task: TuningTask, choosers: Mapping[str, Any]) -> list
         converted: dict[str, list[tuple[float, float]]] = {}
         kernel = task.program.kernel(unit.kernel)
         prepared = {impl.name for impl in kernel.impls if impl.prepare is not None}
-        cases = [p for p in task.cases if p in inputs.known.inputs and p in inputs.ready.at]  # others were refused
+        cases = [p for p in task.cases if p in inputs.measured.inputs and p in inputs.ready.at]  # others were refused
         for row in inputs.table(unit.op, (), cases, priced=False).rows:
-            facts, times = inputs.known.inputs[row.case], row.times
+            facts, times = inputs.measured.inputs[row.case], row.times
             if not math.isfinite(times.get(0, math.inf)):
                 continue
             wanted = computed_at(choosers[unit.op], unit, task, inputs.values(row.case), times)
