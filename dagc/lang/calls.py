@@ -13,6 +13,7 @@ from dagc.base.source import Span
 from dagc.cuda.text import names_read
 from dagc.ir import program as ir
 from dagc.ir import sym
+from dagc.ir.choice import VARIANT, qualified
 from dagc.ir.constraints import decidable, of_launch
 from dagc.ir.enums import Mode, OpKind, Place, Role
 from dagc.ir.program import AT_RUN_TIME, Device
@@ -59,10 +60,10 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
     device = call.device(name)
     placed = device is None
     every = _implementations(kernel, device)
-    qualified = base if item.kind is not OpKind.ANY else name if device is None else f"{base}.{device.value}"
-    impl = call.variant(every, qualified)
-    chosen = call.tunables(impl, qualified)
-    others = tuple(call.others(every, impl, qualified))
+    site = base if item.kind is not OpKind.ANY else name if device is None else f"{base}.{device.value}"
+    impl = call.variant(every, site)
+    chosen = call.tunables(impl, site)
+    others = tuple(call.others(every, impl, site))
     if item.kind is OpKind.ANY and device is not None:
         call.choose_elsewhere(device, base)
     args = _arguments(frame, kernel, positional, {i.device for i in every.values()}, chosen)
@@ -142,9 +143,9 @@ class _Call:
         if not have:
             raise Skip  # missing-implementation was reported for the kernel
         ctx = self.frame.ctx
-        at_run_time = ctx.defines.get(f"{name}.device") == AT_RUN_TIME
+        at_run_time = ctx.defines.get(qualified(name, ir.DEVICE)) == AT_RUN_TIME
         values = (AT_RUN_TIME,) if at_run_time else tuple(d.value for d in have)
-        choice = ctx.choose(f"{name}.device", values, self.item.span)
+        choice = ctx.choose(qualified(name, ir.DEVICE), values, self.item.span)
         choice.structural = True
         ctx.decides.add(choice.name)
         return None if at_run_time else Device(str(choice.chosen))
@@ -210,7 +211,7 @@ class _Call:
     def _choose_variant(self, impls: Mapping[str, ir.Impl], base: str) -> str:
         """The default: the first that no `require` excludes under the chosen values of the program's decisions, and
         whose tunables have a legal combination; else the first."""
-        ctx, name = self.frame.ctx, f"{base}.variant"
+        ctx, name = self.frame.ctx, qualified(base, VARIANT)
         if name not in ctx.choices:
             allowed = (name for name, impl in impls.items() if not _is_excluded(impl) and self._has_legal(impl, base))
             ctx.choose(name, tuple(impls), self.item.span, default=next(allowed, next(iter(impls))))
@@ -235,20 +236,20 @@ class _Call:
                     pin.name, everywhere, there_are(sorted(everywhere)) if everywhere else "drop it"
                 )
                 self._fail("unknown-name", f"kernel `{self.kernel.name}` has no tunable `{pin.name}`", pin.span, help)
-        decided = {t.name: ctx.choices[n].chosen for t in tunables if (n := f"{base}.{t.name}") in ctx.choices}
+        decided = {t.name: ctx.choices[n].chosen for t in tunables if (n := qualified(base, t.name)) in ctx.choices}
         candidates = self._candidates(impl, base, decided)
         values = _first_legal(ctx, self.kernel, impl, candidates)
         if values is None:
             _no_legal(ctx, self.item, self.kernel, impl, candidates)
         for tunable in tunables:
             if tunable.name not in self.pins and tunable.name not in decided:
-                ctx.choose(f"{base}.{tunable.name}", tunable.values, tunable.span, default=values[tunable.name])
+                ctx.choose(qualified(base, tunable.name), tunable.values, tunable.span, default=values[tunable.name])
         return values
 
     def others(self, every: Mapping[str, ir.Impl], own: ir.Impl, base: str) -> Iterator[ir.OtherVariant]:
         """The other implementations that may be chosen, with the first legal values of their tunables. One for which
         -D, pins and `require`s leave no value is not among them."""
-        choice = self.frame.ctx.choices.get(f"{base}.variant")
+        choice = self.frame.ctx.choices.get(qualified(base, VARIANT))
         for impl in every.values() if choice is not None and not choice.fixed else ():
             if impl is not own:
                 with suppress(UsageError):  # -D of a value that only others have
@@ -258,9 +259,9 @@ class _Call:
         ctx, candidates = self.frame.ctx, self._candidates(impl, base, {})
         values = _first_legal(ctx, self.kernel, impl, candidates)
         if values is not None:
-            ctx.defined |= {f"{base}.{name}" for name in values} & set(ctx.defines)
+            ctx.defined |= {qualified(base, name) for name in values} & set(ctx.defines)
             choices = (
-                ir.Decision(f"{base}.{t.name}", candidates[t.name], values[t.name], False, span=t.span)
+                ir.Decision(qualified(base, t.name), candidates[t.name], values[t.name], False, span=t.span)
                 for t in (*self.kernel.tunables, *impl.tunables)
                 if t.name not in self.pins
             )
@@ -271,7 +272,7 @@ class _Call:
         defines = self.frame.ctx.defines
         out = {}
         for tunable in (*self.kernel.tunables, *impl.tunables):
-            name, values = f"{base}.{tunable.name}", tunable.values
+            name, values = qualified(base, tunable.name), tunable.values
             if tunable.name in self.pins:
                 values = (self._pinned(tunable, self.pins[tunable.name]),)
             elif tunable.name in decided:

@@ -334,9 +334,9 @@ def test_under_mpiexec_there_are_as_many_ranks_as_it_has_started(tmp_path: Path)
     file = tmp_path / "r.db"
     words = ["explore", str(SPMV), "-D", "rows=2000", "--transport", "mpi_cuda", "--target", "host", "--only", "orders"]
     command = [sys.executable, "-m", "dagc", *words, "--budget", "3", "--confirm", "0", "--quiet", "-o", str(file)]
-    done = launch(command, 3, cwd=Path(__file__).parents[1], timeout=300)
+    done = launch(command, 3, cwd=Path(__file__).parents[2], timeout=300)
     assert (done.returncode, load(file).runs[0].ranks) == (0, 3), done.stderr
-    done = launch([*command, "--resume", "-n", "2"], 3, cwd=Path(__file__).parents[1], timeout=300)
+    done = launch([*command, "--resume", "-n", "2"], 3, cwd=Path(__file__).parents[2], timeout=300)
     assert done.returncode == 2
     assert done.stderr.count("2 ranks are needed") == 1
 
