@@ -333,9 +333,8 @@ def _plan_choice(
         if n in asked
     )
     features = [(n, text(f)) for n, f in zip(names, choice.features, strict=True)]
-    out = {"plans": tuple(views), "function": choice.function, "features": features, "measured": choice.measured}
-    out["failed"] = choice.failed
-    return {**out, "far": FAR, "scalars": tuple(scalars)}
+    out = {"plans": tuple(views), "plan_choice": choice, "features": features, "far": FAR}
+    return {**out, "scalars": tuple(scalars)}
 
 
 # ---- views ----

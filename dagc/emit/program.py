@@ -877,10 +877,7 @@ def emit_launcher(
     printer = Expressions(CXX, variable.__getitem__, {n for n, s in scalars.items() if s.type.is_float})
     features = [(n, printer.text(f)) for n, f in zip(names, choice.features, strict=True)]
     common = {"program": program.name, "path": program.path, "labels": tuple(labels)}
-    view = {
-        "names": choice.decisions, "why": why, "measured": choice.measured, "far": FAR, "function": choice.function,
-        "failed": choice.failed, "features": features, "sizes": sizes,
-    }  # fmt: skip
+    view = {"plan_choice": choice, "why": why, "far": FAR, "features": features, "sizes": sizes}
     return {
         "bench.cpp": tidy(render("plans/bench.cpp.j2", **view, **common)),
         "chooser.h": chooser.source,
