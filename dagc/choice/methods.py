@@ -23,6 +23,7 @@ from dagc.base.resources import names_in
 from dagc.choice.selector import Scale, Selector, check_training, coordinates, scales_of
 
 LEARNED = names_in("choice/learners")
+EXHAUSTIVE = "exhaustive"  # the method that measures all and learns nothing
 RETIRED = ("boost",)  # those of earlier versions, by which tuned files may have been trained
 DIGITS = 16  # fractional bits of a gain in a selector
 FULL = 1 << DIGITS

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from dagc.base.errors import UsageError
 from dagc.choice.feature import SelectorFeature, asked_features
-from dagc.choice.methods import LEARNED
+from dagc.choice.methods import EXHAUSTIVE, LEARNED
 from dagc.ir.choice import Choice
 from dagc.ir.enums import ElementType
 from dagc.ir.names import mangle
 from dagc.ir.program import Program
 from dagc.ir.sym import free
 
-METHODS = (*LEARNED, "exhaustive")
+METHODS = (*LEARNED, EXHAUSTIVE)
 _NUMBERS = {t for t in ElementType if t is not ElementType.BOOL}
 
 

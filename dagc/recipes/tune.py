@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dagc.base.errors import UsageError
-from dagc.choice.methods import LEARNED
+from dagc.choice.methods import EXHAUSTIVE, LEARNED
 from dagc.choice.types import Case
 from dagc.ir.choice import PROGRAM
 from dagc.lab.plans import program_select
@@ -97,7 +97,7 @@ def _wants_inputs(task: TuningTask, options: TuneOptions) -> bool:
         return True
     methods_asked = {a.method for a in asked_of(task, options.method, can_run(task)).values()}
     inputs = bool(options.inputs) or has_inputs(task.program, task.text.defines) or options.samples is not None
-    return inputs and methods_asked <= {*LEARNED, "exhaustive"}
+    return inputs and methods_asked <= {*LEARNED, EXHAUSTIVE}
 
 
 def _cases_of(path: str, text: ProgramText, options: TuneOptions) -> tuple[Case, ...]:

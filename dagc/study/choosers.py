@@ -15,7 +15,7 @@ from dagc.base.sample import Sample
 from dagc.choice.avoid import Tried, tried_at
 from dagc.choice.feature import FeatureContext, SelectorFeature, asked_features, offered, values_of
 from dagc.choice.legal import bindings, op_of, op_under, unit_in
-from dagc.choice.methods import LEARNED
+from dagc.choice.methods import EXHAUSTIVE, LEARNED
 from dagc.choice.selector import FEWEST, Selector
 from dagc.choice.types import MODELS, Case, Cell, Samples, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
@@ -48,7 +48,6 @@ class Asked:
     note: str = ""
 
 
-EVERY = "exhaustive"
 _PLACED = f"placed together with other ops by predicted times, with method {COSTS}"
 
 
@@ -74,7 +73,7 @@ def asked_of(task: TuningTask, method: str, runs: bool, objective: Objective = T
                 raise UsageError(message, f"use --method {COSTS}")
             chosen, note = COSTS, _PLACED
         if unit.variants and chosen in MODELS and runs:
-            chosen, note = EVERY, f"no model compares variants: all are measured, as with --method {EVERY}"
+            chosen, note = EXHAUSTIVE, f"no model compares variants: all are measured, as with --method {EXHAUSTIVE}"
         if not objective.is_time and chosen in MODELS:
             if method or not runs:
                 raise UsageError(f"method {chosen} predicts the time, not {objective.text}", _OTHER_OBJECTIVE)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.errors import DagcError, UsageError, counted
 from dagc.base.sample import CHECK, Sample
+from dagc.choice.methods import EXHAUSTIVE
 from dagc.choice.selector import FEWEST, Selector
 from dagc.choice.types import Case, Cell, Samples
 from dagc.ir.choice import PROGRAM, Choice
@@ -36,7 +37,7 @@ from dagc.study.measure import SiteTimings, in_words
 from dagc.study.results import KernelResult, Tuning
 from dagc.study.sampling import label
 from dagc.study.task import TuningTask, program_task, selected
-from dagc.study.train import EXHAUSTIVE, Learned, TrainingTable, left_out, tabulated, train_few
+from dagc.study.train import Learned, TrainingTable, left_out, tabulated, train_few
 
 if TYPE_CHECKING:
     from dagc.stages.options import Progress, SiteOptions, TuneOptions
@@ -249,7 +250,7 @@ def _why(method: str, selector: Selector | None) -> str:
     """How a plan is chosen at a size."""
     if selector is None:
         return "the default"
-    return "nearest measured size" if method == "exhaustive" else selector.text
+    return "nearest measured size" if method == EXHAUSTIVE else selector.text
 
 
 def chooser_record(task: TuningTask, method: str, learned: Learned) -> dict[str, Any]:
@@ -364,7 +365,7 @@ def _method(task: TuningTask, options: SiteOptions) -> str:
 
 def _enough(method: str, task: TuningTask, known: Iterable[Case], options: TuneOptions) -> None:
     sizes = max(len({*task.cases, *known}), (options.samples or 0) if options.active else 0)
-    if method != "exhaustive" and sizes < FEWEST:
+    if method != EXHAUSTIVE and sizes < FEWEST:
         raise UsageError(
             f"method {method} learns from {FEWEST} sizes or more, not from {sizes}",
             'name more with --sizes "size=1000,4500,20000", or use --method exhaustive',

@@ -19,7 +19,7 @@ from typing import TypeVar
 from dagc.base.errors import counted
 from dagc.base.sample import Sample
 from dagc.choice.avoid import Avoided
-from dagc.choice.methods import fit, unsure_below
+from dagc.choice.methods import EXHAUSTIVE, fit, unsure_below
 from dagc.choice.selector import FEWEST, Answer, Selector, compile_together
 from dagc.choice.types import Case, Cell
 from dagc.ir.choice import Choice
@@ -27,7 +27,6 @@ from dagc.ir.choice import Choice
 Label = TypeVar("Label", bound=Hashable)
 Times = Mapping[int, float]  # number of a choice -> value of the objective, seconds for the time
 Interval = tuple[float, float, float]  # low, median, high of one measurement
-EXHAUSTIVE = "exhaustive"  # a method that measures all, and learns nothing
 ONE_BY_ONE = 24  # up to this many sizes are left out one at a time
 FOLDS = 10
 MOST_PREDICTED = 32  # choices whose times are predicted in addition to those that may be chosen

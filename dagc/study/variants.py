@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import UsageError, counted
 from dagc.choice.feature import offered
 from dagc.choice.legal import op_of
-from dagc.choice.methods import LEARNED
+from dagc.choice.methods import EXHAUSTIVE, LEARNED
 from dagc.choice.types import Samples, Unit
 from dagc.ir.plan import needed_features, places_together, variants_of
 from dagc.ir.program import HostMemory
@@ -67,7 +67,7 @@ def _learnable(task: TuningTask, options: SiteOptions) -> tuple[TuningTask, dict
     if task.graphs:
         raise another_program(next(iter(task.graphs)))
     asked = asked_of(task, options.method, True)
-    wrong = sorted({a.method for a in asked.values()} - {*LEARNED, "exhaustive"})
+    wrong = sorted({a.method for a in asked.values()} - {*LEARNED, EXHAUSTIVE})
     if wrong:
         raise UsageError(f"method {wrong[0]} does not learn from inputs", f"use --method {', '.join(LEARNED)}")
     earlier = set(task.earlier)
