@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 from dagc.build.mpi import YIELDING, MPIKind
+from dagc.build.toolchain import GPU
+from dagc.build.toolchain import gpus as find_gpus
 from tests.precompiled import precompiled_flags, replace_compiler
 from tests.tiers import TIERS, use_tier
 
@@ -111,6 +113,25 @@ def golden(request: pytest.FixtureRequest) -> Compare:
             pytest.fail("\n".join(difference), pytrace=False)
 
     return compare
+
+
+@pytest.fixture
+def gpus_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., None]]:
+    """`gpus_here(GPU, ...)`: what nvidia-smi says that this machine has; without arguments, it has no GPU."""
+
+    def have(*gpus: GPU) -> None:
+        rows = (f"{gpu.name}, {gpu.capability}, {gpu.memory >> 20}, {gpu.driver}" for gpu in gpus)
+        script = tmp_path_factory.mktemp("gpus") / "nvidia-smi"
+        script.write_text("\n".join(("#!/bin/sh", "cat <<END", *rows, "END\n")))
+        script.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{script.parent}{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # nor does the driver name one
+        find_gpus.cache_clear()
+
+    yield have
+    find_gpus.cache_clear()
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,9 @@ from mpi4py import MPI
 import dagc
 
 spmv, *others = (dagc.load_library(folder) for folder in sys.argv[1:])
+# What an application in C calls: the functions of the library, their check, and the arguments that they take.
+library, check, INTERFACE = spmv._library, spmv._check, spmv._INTERFACE
+places_of, Options = spmv._given, spmv._Options
 comm = MPI.COMM_WORLD
 me, other = comm.rank, 1 - comm.rank
 
@@ -70,7 +73,7 @@ def of_another_library():
     u, out = np.zeros((6, 8)), np.zeros((4, 8))
     plate = {"n": 8, "m": 4, "up": -1, "down": -1, "u_0_": u, "u_1_": u.copy(), "result": out}
     with spmv.Instance(comm, **given()), heat.Instance(comm, **plate) as its:
-        spmv._check(spmv._library.spmv_run(its._handle, 1))
+        check(library.spmv_run(its._handle, 1))
 
 
 def required():
@@ -124,14 +127,14 @@ def allocating(fails):
         ctypes.CFUNCTYPE(void, void, size_t, place)(allocate),
         ctypes.CFUNCTYPE(None, void, void, size_t, place)(release),
     )  # fmt: skip
-    sizes, arrays, _arrays = spmv._given(given())
-    options = spmv._Options(None, *(ctypes.cast(f, void) for f in functions), None, 0)
+    sizes, arrays, _arrays = places_of(given())
+    options = Options(None, *(ctypes.cast(f, void) for f in functions), None, 0)
     handle = ctypes.c_uint64()
     places = (ctypes.byref(sizes), ctypes.byref(arrays), ctypes.byref(options))
-    spmv._check(spmv._library.spmv_create_f(spmv._INTERFACE, ctypes.byref(handle), comm.py2f(), *places))
+    check(library.spmv_create_f(INTERFACE, ctypes.byref(handle), comm.py2f(), *places))
     there = list(totals)
-    spmv._check(spmv._library.spmv_run(handle, 2))
-    spmv._check(spmv._library.spmv_destroy(handle))
+    check(library.spmv_run(handle, 2))
+    check(library.spmv_destroy(handle))
     return [there, list(spmv.scratch_bytes(comm, **given())), totals, len(kept)]
 
 
@@ -175,15 +178,15 @@ instance.close()
 instance.close()
 say("closed", lambda: instance.run(1))
 say("closed and rebound", lambda: rebound(6))
-say("destroyed", lambda: spmv._check(spmv._library.spmv_run(used, 1)))
-say("destroyed twice", lambda: spmv._check(spmv._library.spmv_destroy(used)))
-say("never created", lambda: spmv._check(spmv._library.spmv_run(12345, 1)))
+say("destroyed", lambda: check(library.spmv_run(used, 1)))
+say("destroyed twice", lambda: check(library.spmv_destroy(used)))
+say("never created", lambda: check(library.spmv_run(12345, 1)))
 
 
 def other_header():
-    sizes, arrays, _ = spmv._given(given())
+    sizes, arrays, _ = places_of(given())
     places = (ctypes.byref(sizes), ctypes.byref(arrays), None)
-    spmv._check(spmv._library.spmv_create_f(7, ctypes.byref(ctypes.c_uint64()), comm.py2f(), *places))
+    check(library.spmv_create_f(7, ctypes.byref(ctypes.c_uint64()), comm.py2f(), *places))
 
 
 def used_by_two_threads():
@@ -191,9 +194,9 @@ def used_by_two_threads():
     errors = []
 
     def use():
-        for call in (lambda: spmv._library.spmv_run(handle, 1), lambda: spmv._library.spmv_destroy(handle)):
+        for call in (lambda: library.spmv_run(handle, 1), lambda: library.spmv_destroy(handle)):
             try:
-                spmv._check(call())
+                check(call())
             except spmv.Error as error:
                 errors.append([error.code, str(error).partition(":")[0]])
 
@@ -207,15 +210,15 @@ def used_by_two_threads():
 
     memory, created, handle = [], 0, ctypes.c_uint64()
     function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)(allocate)
-    sizes, arrays, _arrays = spmv._given(given())
-    options = spmv._Options(None, ctypes.cast(function, ctypes.c_void_p), None, None, 0)
+    sizes, arrays, _arrays = places_of(given())
+    options = Options(None, ctypes.cast(function, ctypes.c_void_p), None, None, 0)
     places = (ctypes.byref(sizes), ctypes.byref(arrays))
-    create = spmv._library.spmv_create_f
-    spmv._check(create(spmv._INTERFACE, ctypes.byref(handle), comm.py2f(), *places, ctypes.byref(options)))
+    create = library.spmv_create_f
+    check(create(INTERFACE, ctypes.byref(handle), comm.py2f(), *places, ctypes.byref(options)))
     created = len(memory)
-    spmv._check(spmv._library.spmv_rebind(handle, *places))
-    spmv._check(spmv._library.spmv_run(handle, 1))
-    spmv._check(spmv._library.spmv_destroy(handle))
+    check(library.spmv_rebind(handle, *places))
+    check(library.spmv_run(handle, 1))
+    check(library.spmv_destroy(handle))
     return sorted({tuple(error) for error in errors})
 
 

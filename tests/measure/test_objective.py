@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from dagc.base.errors import MissingTool, UsageError
 from dagc.base.objective import TIME, Objective, parse_objective
 from dagc.build.toolchain import gpus
 from dagc.cli.main import main
-from dagc.measure.metrics import Amount, energy, memory, objective_for
+from dagc.measure.metrics import Amount, memory, objective_for
 from dagc.recipes.explore import explore
 from dagc.stages.options import ExploreOptions
 from dagc.store.merge import merge
@@ -251,10 +252,7 @@ def test_energy_is_refused_on_the_host_before_anything_is_compiled(tmp_path: Pat
 
 
 def test_energy_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> None:
-        raise ImportError
-
-    monkeypatch.setattr(energy, "_nvml", missing)
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # importing it fails
     with pytest.raises(MissingTool, match="nvidia-ml-py") as error:
         objective_for("energy", "cuda", load_graph(SPMV).program)
     assert error.value.help == "pip install 'dagc[energy]'"

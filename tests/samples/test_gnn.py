@@ -23,6 +23,7 @@ from tests.samples.load import SAMPLES, sample
 from tests.samples.test_variants import inputs_of
 
 gnn = sample("gnn/gnn.py")
+read_graph = gnn._graph
 GRAPH = "powerlaw(nodes = 40, edges = 3, features = 7, zeros = 0.5, classes = 3)"
 
 
@@ -33,12 +34,12 @@ def adjacency(graph: object) -> np.ndarray:
 
 @pytest.mark.parametrize("text", [GRAPH, "uniform(nodes = 300, edges = 4, features = 50)", "data/cora.npz"])
 def test_a_graph_is_symmetric_without_loops(text: str) -> None:
-    graph = gnn._graph(text)
+    graph = read_graph(text)
     A = adjacency(graph)
     assert (A == A.T).all()
     assert not A.diagonal().any()
     assert set(np.unique(A)) == {0, 1}
-    assert gnn._graph(text).features.tobytes() == graph.features.tobytes()
+    assert read_graph(text).features.tobytes() == graph.features.tobytes()
 
 
 def test_the_data_are_those_of_planetoid() -> None:
@@ -46,7 +47,7 @@ def test_the_data_are_those_of_planetoid() -> None:
         ("cora", 2708, 10556, 1433, 49216, 7),
         ("citeseer", 3327, 9104, 3703, 105165, 6),
     ):
-        graph = gnn._graph(f"data/{name}.npz")
+        graph = read_graph(f"data/{name}.npz")
         assert graph.features.shape == (nodes, features)
         assert (graph.col.size, np.count_nonzero(graph.features), graph.classes) == (edges, nonzeros, classes)
 
@@ -63,7 +64,7 @@ def test_zeros_are_a_share() -> None:
 @pytest.mark.parametrize("model", ["gcn", "sage"])
 def test_the_reference_is_the_published_layer(model: str) -> None:
     """With dense matrices, and the concatenation of GraphSAGE made."""
-    graph = gnn._graph(GRAPH)
+    graph = read_graph(GRAPH)
     A = adjacency(graph)
     if model == "gcn":
         A = A + np.eye(len(A))
@@ -94,18 +95,18 @@ def test_graphs_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("none.npz", "DAGC_PLANETOID"),
     ):
         with pytest.raises(ValueError, match=why):
-            gnn._graph(text)
+            read_graph(text)
     monkeypatch.setenv("DAGC_PLANETOID", str(tmp_path))
     with np.load(SAMPLES / "gnn/data/cora.npz") as file:
         good = dict(file)
     np.savez(tmp_path / "here.npz", **good)
-    assert gnn._graph("here.npz").classes == 7
+    assert read_graph("here.npz").classes == 7
     np.savez(tmp_path / "wild.npz", **good | {"col": good["col"] + 2000})
     np.savez(tmp_path / "object.npz", **good | {"x_val": np.array([{}], object)})
     (tmp_path / "text.npz").write_text("no")
     for name in ("wild", "object", "text"):
         with pytest.raises(ValueError, match="is not a graph that planetoid.py has written"):
-            gnn._graph(f"{name}.npz")
+            read_graph(f"{name}.npz")
     with pytest.raises(ValueError, match="hidden = 0"):
         gnn.gcn(0, 1, 1, graph=GRAPH, layers=2, hidden=0)
 
@@ -198,4 +199,4 @@ def test_the_lists_share_no_graph_and_each_can_be_made() -> None:
     assert len(set(every)) == len(every)
     for text in every:
         small = re.sub(r"nodes = [\d_]+", "nodes = 30", text)
-        assert gnn._graph(small).classes > 1
+        assert read_graph(small).classes > 1

@@ -17,6 +17,7 @@ from tests.samples.load import SAMPLES, sample
 from tests.tiers import representatives
 
 solvers = sample("solvers/solvers.py")
+with_int32 = solvers._int32
 CALLS = (
     "poisson(side=12)",
     "poisson(side=6, dims=3)",
@@ -74,7 +75,7 @@ def test_which_systems_are_symmetric() -> None:
 
 
 def test_features() -> None:
-    A = solvers._int32(sparse.csr_array(np.array([[4.0, 1, 0], [-2, 1, 0], [0, 3, 3]])))
+    A = with_int32(sparse.csr_array(np.array([[4.0, 1, 0], [-2, 1, 0], [0, 3, 3]])))
     assert solvers.asymmetry(A) == pytest.approx(2 * (3 + 3) / (2 * 14))
     data = solvers.load(0, 1, 1, "blocks(rows=200, size=8, coupling=0.5, symmetric=False, seed=4)")
     assert (data["leader_solver"], data["leader_precond"]) == (1, 1), "blocks are what block Jacobi inverts"
@@ -103,7 +104,7 @@ def test_the_sparse_inverse_is_the_best_of_its_pattern() -> None:
         assert 1 <= rows.size <= solvers.PATTERN
         best = np.linalg.lstsq(A.toarray()[:, rows], np.eye(60)[:, j], rcond=None)[0]
         np.testing.assert_allclose(M[rows, j], best, rtol=1e-6, atol=1e-10)
-    small = solvers._int32(sparse.csr_array(np.random.default_rng(1).random((6, 6)) + 4 * np.eye(6)))
+    small = with_int32(sparse.csr_array(np.random.default_rng(1).random((6, 6)) + 4 * np.eye(6)))
     np.testing.assert_allclose(solvers.approximate_inverse(small).toarray(), np.linalg.inv(small.toarray()), rtol=1e-6)
 
 
@@ -113,7 +114,7 @@ def test_blocks_are_inverted() -> None:
     np.testing.assert_allclose(found[1], np.linalg.inv(A.toarray()[8:16, 8:16]), rtol=1e-8)
     np.testing.assert_allclose(found[2][:5, :5], np.linalg.inv(A.toarray()[16:, 16:]), rtol=1e-8)
     singular = np.ones((8, 8)) + np.diag([1.0] + [0] * 7)
-    alone = solvers.inverse_blocks(solvers._int32(sparse.csr_array(singular)))
+    alone = solvers.inverse_blocks(with_int32(sparse.csr_array(singular)))
     np.testing.assert_allclose(alone[0], np.diag([0.5] + [1.0] * 7))
 
 

@@ -159,8 +159,7 @@ def test_a_matrix_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
     mmwrite(plain, pattern, field="pattern", symmetry="symmetric" if symmetric else "general")
     path = tmp_path / f"a{ending}"
     path.write_bytes(lzma.compress(plain.read_bytes()) if ending.endswith("xz") else plain.read_bytes())
-    monkeypatch.setenv("SPMV_MATRIX", str(path))
-    spmv._file_matrix.cache_clear()
+    use_matrix(monkeypatch, path)
     ranks = ranks_of(size, (rows, 0, spmv.FROM_FILE))
     whole = []
     for rank, (data, x_r) in enumerate(zip(ranks, exchanged(ranks), strict=True)):
@@ -198,13 +197,18 @@ NO_MATRICES: dict[str, tuple[str, Callable[[], bytes], str]] = {
 }
 
 
+def use_matrix(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    """The file that the set-up reads, which it keeps."""
+    monkeypatch.setenv("SPMV_MATRIX", str(path))
+    spmv._file_matrix.cache_clear()
+
+
 @pytest.mark.parametrize("name", NO_MATRICES)
 def test_a_file_that_is_no_such_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     ending, content, message = NO_MATRICES[name]
     path = tmp_path / f"a{ending}"
     path.write_bytes(content())
-    monkeypatch.setenv("SPMV_MATRIX", str(path))
-    spmv._file_matrix.cache_clear()
+    use_matrix(monkeypatch, path)
     with pytest.raises(ValueError, match=message):
         spmv.banded(0, 1, 1, 57, 0, spmv.FROM_FILE)
 
@@ -216,7 +220,6 @@ def test_a_pipe_is_no_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (Path("/dev/zero"), "regular"),
         (tmp_path, "directory"),
     ):
-        monkeypatch.setenv("SPMV_MATRIX", str(path))
-        spmv._file_matrix.cache_clear()
+        use_matrix(monkeypatch, path)
         with pytest.raises(ValueError, match=message):
             spmv.banded(0, 1, 1, 57, 0, spmv.FROM_FILE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -119,7 +120,7 @@ def test_a_damaged_function_is_an_error_of_the_file(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_gpu_of_the_same_architecture_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, gpus_here: Callable[..., None]
 ) -> None:
     from dagc.base.errors import UsageError
     from dagc.build.toolchain import GPU
@@ -128,8 +129,7 @@ def test_a_file_of_another_gpu_of_the_same_architecture_is_refused(
     tune(SYRK, tuned, TuneOptions(sizes="NI=NJ=300", target="cuda", arch="sm_90", gpu="h200", top=0))
     graph = api.load_graph(SYRK)
     for name, refused in (("NVIDIA H200", False), ("NVIDIA H100 PCIe", True)):
-        here = (GPU(name, "9.0", 1 << 30, "580"),)
-        monkeypatch.setattr("dagc.build.toolchain.gpus", lambda here=here: here)
+        gpus_here(GPU(name, "9.0", 1 << 30, "580"))
         if refused:
             with pytest.raises(UsageError, match="tuned for NVIDIA H200, this machine has NVIDIA H100 PCIe"):
                 choosers_of(graph, load_tuned(tuned), "sm_90")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,9 @@ SLOW = """if (i == 0 && n > 200) std::this_thread::sleep_for(std::chrono::millis
       if (i < n) y[i] = i;"""
 
 
-def test_without_a_gpu_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_nothing_is_measured(tmp_path: Path, gpus_here: Callable[..., None]) -> None:
     """Nor compared: the reference is not computed."""
-    monkeypatch.setattr("dagc.build.toolchain.gpus", lambda: ())
+    gpus_here()
     program = write_fill(tmp_path, BLOCKS)
     program.with_suffix(".py").write_text(
         FILL_PY.replace('return {"y"', 'raise ValueError("not needed")\n    return {"y"')
@@ -40,16 +41,16 @@ def test_without_a_gpu_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.M
     assert load_tuned(tmp_path / "t.db").facts.target == "cuda"
 
 
-def test_a_method_that_measures_names_the_target_that_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagc.build.toolchain.gpus", lambda: ())
+def test_a_method_that_measures_names_the_target_that_can(tmp_path: Path, gpus_here: Callable[..., None]) -> None:
+    gpus_here()
     with pytest.raises(UsageError, match="nothing can run here: no GPU was found") as raised:
         tune_recipe.tune(write_fill(tmp_path, BLOCKS), None, TuneOptions(sizes="N=100", method="exhaustive"))
     assert "--target host" in raised.value.help
 
 
-def test_variants_still_run_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variants_still_run_on_the_cpu(tmp_path: Path, gpus_here: Callable[..., None]) -> None:
     """No model compares them."""
-    monkeypatch.setattr("dagc.build.toolchain.gpus", lambda: ())
+    gpus_here()
     (tmp_path / "total.dag").write_text(CPU)
     (tmp_path / "total.py").write_text(CPU_PY)
     assert tuning_task(read(tmp_path / "total.dag")).chosen.target is Target.HOST

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,8 @@ pytestmark = pytest.mark.mpi
 H100 = GPU("NVIDIA H100 PCIe", "9.0", 1 << 30, "580")
 
 
-def test_kernels_are_compiled_for_the_gpu_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagc.build.toolchain.gpus", lambda: ())
+def test_kernels_are_compiled_for_the_gpu_that_is_named(tmp_path: Path, gpus_here: Callable[..., None]) -> None:
+    gpus_here()
     program = write_fill(tmp_path, "tune bx in {32, 64}")
     own = tmp_path / "own.toml"
     own.write_text("[mine]\n" + DESCRIPTORS.read_text().split("[a100]")[1].split("[v100]")[0])
@@ -34,16 +35,16 @@ def test_kernels_are_compiled_for_the_gpu_that_is_named(tmp_path: Path, monkeypa
         api.compile(program, tmp_path / "o", target="cuda", arch="sm_80", launch=str(tuned), build=False)
 
 
-def test_nothing_is_measured_on_another_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagc.build.toolchain.gpus", lambda: (H100,))
+def test_nothing_is_measured_on_another_gpu(tmp_path: Path, gpus_here: Callable[..., None]) -> None:
+    gpus_here(H100)
     program = write_fill(tmp_path, "tune bx in {32, 64}")
     done = tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="cuda", gpu="a100"))
     assert done.cells == 0
     assert any("this machine's GPU is sm_90, not sm_80: nothing is measured" in note for note in done.notes)
 
 
-def test_the_file_is_of_the_gpu_that_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagc.build.toolchain.gpus", lambda: (H100,))
+def test_the_file_is_of_the_gpu_that_was_measured(tmp_path: Path, gpus_here: Callable[..., None]) -> None:
+    gpus_here(H100)
     made = tuning_task(api.read(write_fill(tmp_path, "tune bx in {32, 64}")), target="cuda", arch="sm_90")
     hardware, notes = tune_gpu.hardware_at_hand(made, "h200")
     assert not notes
@@ -51,9 +52,9 @@ def test_the_file_is_of_the_gpu_that_was_measured(tmp_path: Path, monkeypatch: p
     assert tune_gpu.gpu_name(made, hardware, measured=False) == "NVIDIA H200"
 
 
-def test_registers_that_nvcc_does_not_say_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registers_that_nvcc_does_not_say_are_told(tmp_path: Path, gpus_here: Callable[..., None]) -> None:
     """Of a GPU that it does not support, or where it is missing."""
-    monkeypatch.setattr("dagc.build.toolchain.gpus", lambda: ())
+    gpus_here()
     program, own = write_fill(tmp_path, "tune bx in {32, 64}"), tmp_path / "own.toml"
     own.write_text("[old]\n" + DESCRIPTORS.read_text().split("[v100]")[1].split("[")[0].replace("sm_70", "sm_20"))
     options = TuneOptions(sizes="N=100", target="cuda", gpu=str(own), top=0)
