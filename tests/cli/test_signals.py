@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tune.programs import FILL, FILL_PY
+from tests.study.programs import FILL, FILL_PY
 
 ROOT = Path(__file__).resolve().parents[2]
 JACOBI = str(ROOT / "samples" / "jacobi" / "jacobi.dag")

@@ -16,7 +16,7 @@ from dagc.perf.hardware import load_hardware
 from dagc.space import Space
 from tests.conftest import Compare
 from tests.emit.build import graph_of
-from tests.tune.programs import SUMS
+from tests.study.programs import SUMS
 
 GOLDEN = Path(__file__).parents[1] / "golden/emit"
 

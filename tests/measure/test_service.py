@@ -15,7 +15,7 @@ from dagc.measure.service import GIVE_UP, Deaths, RanksDied, Service, WorkerLink
 from dagc.study.measure import sized_program
 from dagc.study.prepare import prepare
 from dagc.study.task import tuning_task
-from tests.tune.programs import write_fill
+from tests.study.programs import write_fill
 
 FAULTS = """
 static int launched = 0;

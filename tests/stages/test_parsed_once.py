@@ -11,7 +11,7 @@ from dagc import api
 from dagc.lang import lower
 from dagc.stages.program import read
 from tests.measure.conftest import can_run
-from tests.tune.test_constants import TEXT, write
+from tests.study.test_constants import TEXT, write
 
 pytestmark = [
     pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI"),

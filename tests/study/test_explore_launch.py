@@ -20,7 +20,7 @@ from dagc.store.settings import Fixed, Origin
 from dagc.study.explored import Explored
 from dagc.study.launch import timed_sites
 from tests.measure.conftest import SAMPLES, can_run
-from tests.tune.programs import write_fill
+from tests.study.programs import write_fill
 
 pytestmark = [
     pytest.mark.mpi,

@@ -12,7 +12,7 @@ from dagc.cli.main import main
 from dagc.ir.choice import PROGRAM, Choice
 from dagc.measure.launch import launch
 from dagc.store.tuned import load_tuned
-from tests.tune.parts import part_of, run_sql
+from tests.study.parts import part_of, run_sql
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 

@@ -16,8 +16,8 @@ from dagc.store.tuned import load_tuned
 from dagc.study import gpu as tune_gpu
 from dagc.study.build import resources_of
 from dagc.study.task import tuning_task
-from tests.tune.programs import write_fill
-from tests.tune.test_inputs import SETUP, TEXT
+from tests.study.programs import write_fill
+from tests.study.test_tuned_inputs import SETUP, TEXT
 
 pytestmark = pytest.mark.mpi
 H100 = GPU("NVIDIA H100 PCIe", "9.0", 1 << 30, "580")

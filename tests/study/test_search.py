@@ -17,7 +17,7 @@ from dagc.stages.program import load_graph
 from dagc.store.tuned import load_tuned
 from dagc.study.across import MOST_CODES, alike
 from dagc.study.tuned import choosers_of
-from tests.tune.programs import write_fill
+from tests.study.programs import write_fill
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 

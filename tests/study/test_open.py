@@ -9,8 +9,8 @@ import pytest
 from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
+from tests.study.programs import write_fill
 from tests.tiers import representatives
-from tests.tune.programs import write_fill
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 

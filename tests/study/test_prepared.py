@@ -40,7 +40,7 @@ from dagc.study.prepare import prepare
 from dagc.study.task import tuning_task
 from tests.emit.test_prepare import PREPARED
 from tests.precompiled import precompiled_flags
-from tests.tune.programs import write_sums
+from tests.study.programs import write_sums
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 VARIANTS = {"csr": 0, "ell": 1}

@@ -29,7 +29,7 @@ from dagc.store.tuned import load_tuned
 from dagc.study.inputs import Visits, to_visit
 from dagc.study.results import Measurements
 from dagc.study.task import compared_first, tuning_task
-from tests.tune.parts import part_of, run_sql
+from tests.study.parts import part_of, run_sql
 
 LONG = Deadline(20.0, math.inf)  # a limit of launches that does not end the command
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]

@@ -16,8 +16,8 @@ from dagc.stages.program import read
 from dagc.store.tuned import load_tuned
 from dagc.study import sizes
 from dagc.study.task import tuning_task
-from tests.tune.programs import FILL_PY, write_fill
-from tests.tune.test_variants import CPU, CPU_PY
+from tests.study.programs import FILL_PY, write_fill
+from tests.study.test_variants import CPU, CPU_PY
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 BLOCKS = "tune bx in {32, 64}"

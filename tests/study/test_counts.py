@@ -20,8 +20,8 @@ from dagc.store.tuned import load_tuned
 from dagc.study.gpu import sample_plan, settings_to_count, sizes_to_count
 from dagc.study.task import tuning_task
 from dagc.study.tuned import choosers_of
-from tests.tune.oracle import ROOT
-from tests.tune.programs import stored_chooser
+from tests.study.oracle import ROOT
+from tests.study.programs import stored_chooser
 
 SYRK = ROOT / "samples" / "polybench" / "syrk.dag"
 COUNTERS = ROOT / "benchmarks" / "results" / "2026-11-21-h200-tune" / "counters.csv.xz"

@@ -35,7 +35,7 @@ from dagc.study.task import program_task
 from tests.emit.build import graph_of
 from tests.measure.conftest import can_run
 from tests.precompiled import use_for_libraries
-from tests.tune.oracle import ROOT
+from tests.study.oracle import ROOT
 
 TRIDIAG = ROOT / "samples" / "tridiag" / "tridiag.dag"
 SIZES = "size=100,400,1600,6400"

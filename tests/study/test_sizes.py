@@ -13,7 +13,7 @@ from dagc.choice.legal import fits, legal_settings, op_of, unit_in, units
 from dagc.ir.choice import Choice
 from dagc.ir.plan import stays_fixed
 from dagc.study.cases import parse_size, parse_sizes
-from tests.tune.oracle import ROOT
+from tests.study.oracle import ROOT
 
 GEMM = ROOT / "samples" / "polybench" / "gemm.dag"
 

@@ -11,7 +11,7 @@ from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
 from dagc.study.results import Tuning
-from tests.tune.programs import stored_chooser
+from tests.study.programs import stored_chooser
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 

@@ -11,7 +11,7 @@ import pytest
 from dagc.cli.main import main
 from dagc.measure.launch import launch
 from dagc.store.tuned import load_tuned
-from tests.tune.test_failures import SETUP
+from tests.study.test_failures import SETUP
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 

@@ -26,8 +26,8 @@ from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
 from dagc.study.results import KernelResult, Tuning
-from tests.tune.oracle import ROOT
-from tests.tune.programs import write_fill
+from tests.study.oracle import ROOT
+from tests.study.programs import write_fill
 
 SYRK = ROOT / "samples" / "polybench" / "syrk.dag"
 SIZES = "NI=40 NJ=24; NI=33 NJ=50"

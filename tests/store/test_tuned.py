@@ -16,7 +16,7 @@ from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import ExploreOptions, TuneOptions
 from dagc.store.tuned import load_tuned
-from tests.tune.programs import write_fill
+from tests.study.programs import write_fill
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 

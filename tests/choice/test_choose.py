@@ -17,7 +17,7 @@ from dagc.choice.legal import legal_settings, op_of, units
 from dagc.choice.models import ModelInputs, unit_chooser
 from dagc.ir.choice import Choice
 from dagc.perf.hardware import load_hardware
-from tests.tune.oracle import ROOT, oracle, scalars
+from tests.study.oracle import ROOT, oracle, scalars
 
 SAMPLES = ROOT / "samples" / "polybench"
 PROGRAMS = sorted(path.stem for path in SAMPLES.glob("*.dag"))

@@ -30,7 +30,7 @@ from dagc.stages.program import read
 from dagc.store.tuned import load_tuned
 from dagc.study.tuned import choosers_of, open_choices
 from tests.precompiled import use_for_libraries
-from tests.tune.programs import change_chooser, stored_chooser, write_sums
+from tests.study.programs import change_chooser, stored_chooser, write_sums
 
 ROW = Choice.at("y", [("variant", "row")])
 CALLED = Choice.at("y", [("variant", "called")])

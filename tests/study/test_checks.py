@@ -19,7 +19,7 @@ from dagc.store.tuned import load_tuned
 from dagc.study.measure import results_agree
 from dagc.study.results import Tuning, choosable
 from dagc.study.task import tuning_task
-from tests.tune.programs import write_fill
+from tests.study.programs import write_fill
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 WRONG = "if (i < n) y[i] = {} ? -1 : i;"

@@ -13,7 +13,7 @@ from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
 from tests.measure.conftest import SAMPLES, can_run
-from tests.tune.programs import write_fill
+from tests.study.programs import write_fill
 
 pytestmark = [
     pytest.mark.mpi,
