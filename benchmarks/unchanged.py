@@ -171,7 +171,15 @@ COUNTED = ("spmv", "heat", "jacobi", "pipeline", "grid2d", "gemm", "corr", "2mm"
 FORMS = (("cuda", "program"), ("cuda", "library"), ("cuda", "driver"), ("host", "program"))
 
 
+def headers_text(_: Path) -> str:
+    """Of the headers that every emitted program gets."""
+    runtime = code() / "templates/runtime"
+    files = sorted(file for file in runtime.rglob("*") if file.is_file())
+    return "".join(f"---- {file.relative_to(runtime)}\n{file.read_text(encoding='utf-8')}\n" for file in files)
+
+
 def of_sources() -> Iterator[Case]:
+    yield Case("headers", (), ask=headers_text)
     for path in programs():
         name = str(path.with_suffix("")).removeprefix("samples/").replace("/", "-")
         for target, form in FORMS:
@@ -402,7 +410,7 @@ def ran(words: tuple[str, ...], folder: Path, number: int) -> str:
 
 
 def written(folder: Path) -> Iterator[str]:
-    """The files that the commands wrote. Of headers that every program gets, and of what is not text, a digest."""
+    """The files that the commands wrote, without the headers that every program gets. Of what is not text, a digest."""
     headers = {header.name for header in (code() / "templates/runtime").rglob("*")}
     for file in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = file.relative_to(folder)
@@ -413,10 +421,9 @@ def written(folder: Path) -> Iterator[str]:
             text = content.decode()
         except UnicodeDecodeError:
             text = ""
-        if text and file.name not in headers:
-            yield f"---- {name}\n{text}\n"
-        else:
-            yield f"---- {name}: {hashlib.sha256(content).hexdigest()}\n"
+        if file.name in headers:
+            continue
+        yield f"---- {name}\n{text}\n" if text else f"---- {name}: {hashlib.sha256(content).hexdigest()}\n"
 
 
 def text_of(case: Case) -> str:
