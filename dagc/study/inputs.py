@@ -1,5 +1,6 @@
-"""Tuning over inputs: which inputs are labelled by measurement (all, the most informative of a list, or those drawn by
-Algorithm 1 of MLCD), and how. The data of only a few are on disk at a time, and one compiled program serves all.
+"""Visits of the cases of a task, one after the other: how an input is set up, checked and labelled by measurement. The
+data of only a few are on disk at a time, and one compiled program serves all; `dagc.study.sampling` decides which are
+visited.
 
 For each input, its set-up runs during the measurement of another one, its features are computed, and every allowed
 answer is compared with the default and timed. A failure at an input is recorded there, and the other inputs continue.
