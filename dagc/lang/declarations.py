@@ -615,7 +615,7 @@ _LEARNED = names_in("choice/learners")
 _IN_KERNEL = ("volume", "rational", *_LEARNED)
 _IN_PROGRAM = (*_LEARNED, "exhaustive")
 # All that a `select` may name. Some are of no use where it is.
-_METHODS = frozenset((DP, "rational", "volume", "exhaustive", *_LEARNED, *names_in("lab/strategies")))
+_METHODS = frozenset((DP, *_IN_KERNEL, *_IN_PROGRAM, *names_in("lab/strategies")))
 
 
 def feature(ev: Evaluator, item: ast.Feature) -> ir.Feature:

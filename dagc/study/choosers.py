@@ -98,7 +98,7 @@ def select_of(graph: Graph, unit: Unit) -> tuple[str, tuple[str, ...]]:
     kernel = program.kernel(unit.kernel)
     tunables = {VARIANT, DEVICE} if unit.variants else {t.name for t in unit.tunables}
     for item in kernel.selects:
-        if not tunables & set(item.names) or item.method not in ("volume", "rational", *LEARNED):
+        if not tunables & set(item.names) or item.method not in (*MODELS, *LEARNED):
             continue
         data = tuple(f.name for f in asked_features(program, op_of(graph, unit), item.args))
         return item.method if item.method in LEARNED else "volume", data
