@@ -169,7 +169,7 @@ def held_out(table: Table, method: str, parts: Sequence[Sequence[int]], seed: in
     selectors = []
     for fold in parts:
         kept = table.learned if learned else [i for i in range(len(table.inputs)) if i not in set(fold)]
-        selectors.append(train(method, table.training(kept), seed))
+        selectors.append(train(method, table.training(kept).merged, seed))
     compile_together(selectors)
     for fold, selector in zip(parts, selectors, strict=True):
         for i in fold:

@@ -353,18 +353,17 @@ def _greedy(losses: Sequence[Mapping[Label, float]], covers: Mapping[Label, froz
 
 def train(method: str, table: TrainingTable, seed: int = 0, default: int | None = None) -> Selector:
     """A selector trained on gains: a wrong choice is weighted by the fraction of the best performance that it loses.
-    Raises UsageError like `fit`.
+    Raises UsageError like `fit`, also for two rows with equal features: give a table that is `merged`.
 
     It chooses among the choices that are best somewhere (for sizes that grow together: labels corrected by rule, within
     the tolerance of the table), the one that is best on average, and the default; the number is limited since every
     possible choice has to be compiled. A method that predicts times also learns the MOST_PREDICTED choices that are
     best on average. `default`: the confidence below which the default is better is learned, too.
     """
-    known = table.merged
-    times = [row.finite for row in known.rows]
+    times = [row.finite for row in table.rows]
     labels = observed_labels(times)
-    if ascends(known.features):
-        labels = corrected_labels(known.features, times, known.tolerance)
+    if ascends(table.features):
+        labels = corrected_labels(table.features, times, table.tolerance)
     shares = list(map(shares_of, times))
     ranked = best_on_average(shares)
     offered = {*labels, ranked[0], *(() if default is None else [default])}
@@ -373,10 +372,10 @@ def train(method: str, table: TrainingTable, seed: int = 0, default: int | None 
     seconds = [
         {label: value for label, value in at.items() if label in predicted}
         | dict.fromkeys(sorted(predicted & row.barred), math.inf)
-        for at, row in zip(times, known.rows, strict=True)
+        for at, row in zip(times, table.rows, strict=True)
     ]
-    selector = fit(method, known.names, known.features, labels, seed, kept, seconds)
-    return selector if default is None else unsure_below(selector, least_sure(method, known, default, seed))
+    selector = fit(method, table.names, table.features, labels, seed, kept, seconds)
+    return selector if default is None else unsure_below(selector, least_sure(method, table, default, seed))
 
 
 def train_few(method: str, table: TrainingTable, seed: int = 0) -> tuple[Selector, tuple[int, ...]]:
@@ -509,7 +508,7 @@ def trained_without(
 ) -> list[tuple[Sequence[int], Selector, TrainingTable]]:
     """Each fold, the selector that is trained on the other rows, and these."""
     others = [table.without(fold) for fold in folds]
-    selectors = [train(method, known, seed, default) for known in others]
+    selectors = [train(method, known.merged, seed, default) for known in others]
     compile_together(selectors)
     return list(zip(folds, selectors, others, strict=True))
 

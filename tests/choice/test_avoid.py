@@ -71,7 +71,7 @@ def chooser(method: str, variants: bool, seed: int) -> Chooser:
     times = [{0: 1e-6 * n, 1: 3e-5 + 2e-7 * n, 2: 1e-4 * (2 + share)} for n, share in rows]
     failed = [{a for a, bad in enumerate((n < 50, share > 0.3, draw.random() < 0.1)) if bad} for n, share in rows]
     kept = [{a: t for a, t in at.items() if a not in bad} or {2: 1.0} for at, bad in zip(times, failed, strict=True)]
-    known = TrainingTable.of(NAMES, rows, kept, 0.02)
+    known = TrainingTable.of(NAMES, rows, kept, 0.02).merged
     tried = [
         Tried(dict(zip(NAMES, row, strict=True)), frozenset(ANSWERS[a] for a in at if a not in bad),
               frozenset(ANSWERS[a] for a in bad))

@@ -453,13 +453,13 @@ def test_amounts_add_up_where_nothing_was_measured() -> None:
     for at in times[::12]:
         at[0] *= 4
     noise = [[(0.99, 1.0, 1.01)]] * len(drawn)
-    selector = train("cost", TrainingTable.of(names, drawn, times, noise), seed=0)
+    selector = train("cost", TrainingTable.of(names, drawn, times, noise).merged, seed=0)
     assert isinstance(selector, Cost)
     assert isinstance(selector.trend, SumTrend)
     wrong = [abs(math.log(selector.seconds(x)[k] / t)) for x in asked for k, t in seconds(x).items()]
     assert np.median(wrong) < 0.1
     # A choice that failed without a constraint is not taken there.
     failed = [{k: t for k, t in at.items() if t < math.inf} for at in times]
-    careful = train("cost", TrainingTable.of(names, drawn, failed, noise), seed=0)
+    careful = train("cost", TrainingTable.of(names, drawn, failed, noise).merged, seed=0)
     excluded = [x for x in drawn if x[0] >= 3000]
     assert all(careful.seconds(x)[2] > 2 * selector.seconds(x)[2] for x in excluded)

@@ -39,7 +39,7 @@ def tuned_file(tests: int = 30, method: str = "tree") -> Tuned:
             noisy = tuple(seconds * (1 + 0.01 * draw.random()) for _ in range(7))
             samples.append((Cell("y", facts.case, SETTINGS[answer]), Sample.of(noisy)))
     rows = [tuple(facts.features["y"][n] for n in NAMES) for facts, _ in measured[:50]]
-    known = TrainingTable.of(NAMES, rows, [times for _, times in measured[:50]], 0.02)
+    known = TrainingTable.of(NAMES, rows, [times for _, times in measured[:50]], 0.02).merged
     selector = train(method, known, default=0)
     inputs = [facts for facts, _ in measured]
     if tests:

@@ -77,7 +77,7 @@ def test_the_tolerance_is_that_of_a_comparison() -> None:
 
 def exact(sizes: Sequence[tuple[float, ...]], times: Sequence[dict[int, float]], half: float = 0.0) -> TrainingTable:
     """Each size measured once, with this half width."""
-    return TrainingTable.of(["n", "m"][: len(sizes[0])], sizes, times, 2 * half)
+    return TrainingTable.of(["n", "m"][: len(sizes[0])], sizes, times, 2 * half).merged
 
 
 def test_points_of_equal_sizes_are_one() -> None:
