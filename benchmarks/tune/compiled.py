@@ -40,7 +40,10 @@ def read_compiled(path: Path) -> dict[tuple[str, str], dict[Choice, Resources]]:
         for op, rows in ops.items():
             out[program, op] = {
                 Choice.at(op, settings): Resources(
-                    registers, shared, None if code is None else Instructions.from_json(code), spills
+                    registers,
+                    shared,
+                    None if code is None else Instructions(code["once"], tuple(code["loops"])),
+                    spills,
                 )
                 for settings, registers, shared, spills, code in rows
             }
