@@ -330,16 +330,7 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
     return ProgramView(
         hardware=any("p.hardware." in text for text in (*(c.args for c in checks), *shapes, *tests))
         or any(asks_hardware(program, op) for op in layout.kernel_ops),
-        values=tuple(
-            ValueView(
-                layout.member[s.name],
-                value_type(s),
-                cxx_type(s.type),
-                cxx_string(data_file(s.name)),
-                f"{s.name} : {s.type.value}",
-            )
-            for s in program.scalars
-        ),
+        values=tuple(_value(layout, scalar) for scalar in program.scalars),
         arrays=arrays,
         sides=tuple(_sides(layout)),
         pageable=program.chose(ir.HostMemory.PAGEABLE),
@@ -362,6 +353,11 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
         worker_calls=any(op.worker for op in layout.kernel_ops),
         may_lack_gpu=(chooser is not None or not layout.opened.every) and not beside and _may_lack_gpu(layout),
     )
+
+
+def _value(layout: Layout, scalar: ir.Scalar) -> ValueView:
+    member, file = layout.member[scalar.name], cxx_string(data_file(scalar.name))
+    return ValueView(member, value_type(scalar), cxx_type(scalar.type), file, f"{scalar.name} : {scalar.type.value}")
 
 
 def _may_lack_gpu(layout: Layout) -> bool:

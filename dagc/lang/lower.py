@@ -208,7 +208,6 @@ class Lowering:
 
     def run(self, items: tuple[ast.Item, ...]) -> ir.Program | None:
         """The program; None where there are errors. Raises `OtherChoices`, `Aborted`, `UsageError`."""
-        report = self.ctx.report
         self._values(self.ev, items)
         requires = satisfy(self.ctx, self.declared.requires)
         comms = self._communicators(requires)
@@ -221,7 +220,7 @@ class Lowering:
         set_up, selects = self._setup(), self._selects()
         verifies = self._verifies(out, set_up is not None)
         self._checks(out, edges, verifies, stop)
-        if report.failed:
+        if self.ctx.report.failed:
             return None
         ops = insert_copies(out.ops, self.declared.arrays)
         d, decisions = self.declared, self._decisions(out, ops)
@@ -255,7 +254,7 @@ class Lowering:
             domain=d.drawn.conditions,
             constraints=tuple(c for c, _ in d.requires if not sym.free(c).isdisjoint(self.ctx.choices)),
         )
-        warn_of_races(report, program)
+        warn_of_races(self.ctx.report, program)
         return program
 
     def _communicators(self, requires: Sequence[ir.Require]) -> tuple[ir.Communicator, ...]:

@@ -18,7 +18,7 @@ from dagc.ir.traversal import Entry, Traversal, parse_traversal
 from dagc.lab.orders import domain_of
 from dagc.learn.text import by_chance, held_out_halves, why_no_rules
 from dagc.learn.tree import LearnedRules
-from dagc.learn.types import RuleSet
+from dagc.learn.types import Classes, RuleSet
 from dagc.report import charts, si
 from dagc.report.charts import (
     AxisScale,
@@ -439,7 +439,6 @@ def as_html(
     if learned is not None and len(learned.classes.times) != len(points):
         learned = None  # for other samples, whose positions are not those of the points
     classes = None if learned is None or len(points) < 2 else learned.classes
-    dropped = () if classes is None else classes.dropped
     failures = [i for i in results.implementations if i.failure]
     return environment().get_template("page.html.j2").render(
         program=results.program, file=file, version=version, fixed=fixed,
@@ -454,7 +453,7 @@ def as_html(
         dags=pictures(groups, graphs), convergence=_convergence(results, by),
         times=charts.sorted_times(points, best, groups, classes, results.noise, by) if len(points) > 1 else "",
         convolution=charts.convolution(classes, by) if classes is not None and classes.convolution else "",
-        dropped=[f"Boundary at {by.text(b.value)} not drawn: {b.why_dropped}." for b in dropped],
+        dropped=_dropped(classes, by),
         tree=_tree(learned), advice=noise_advice_of(results), doubts=doubts, **_rules(learned),
         distribution=charts.distribution(groups, by) if groups else "",
         rows_left=max(0, len(groups) - charts.MOST_ROWS),
@@ -464,6 +463,11 @@ def as_html(
         floor=si.percent(results.noise), noise_known=not math.isnan(results.noise), count=si.count, percent=si.percent,
         seconds=si.seconds, value=by.text, interval=lambda point: interval_text(point, by),
     )  # fmt: skip
+
+
+def _dropped(classes: Classes | None, by: Quantity) -> list[str]:
+    dropped = classes.dropped if classes is not None else ()
+    return [f"Boundary at {by.text(b.value)} not drawn: {b.why_dropped}." for b in dropped]
 
 
 def _less_often(points: Sequence[MeasuredPoint], choices: Sequence[MeasuredPoint]) -> int:
