@@ -12,9 +12,11 @@ import pytest
 from dagc.base.errors import Diagnostic, Severity
 from dagc.base.resources import names_in
 from dagc.base.source import Source
+from dagc.choice.types import MODELS
 from dagc.passes import analysis_of
 from tests.conftest import Compare
 
+LEARNERS = names_in("choice/learners")
 BROKEN = Path(__file__).parent / "broken"
 FILES = sorted(BROKEN.glob("*.dag"))
 ONLY_WARNED = {
@@ -45,7 +47,7 @@ def test_broken(path: Path, golden: Compare, monkeypatch: pytest.MonkeyPatch) ->
     assert (not wrong) is (code in ONLY_WARNED), wrong
     assert all(d.help for d in diagnostics), "every diagnostic says how to fix it"
     text = "\n".join(d.render(sources) for d in diagnostics) + "\n"
-    golden(path.with_suffix(".txt"), text.replace(", ".join(names_in("choice/learners")), "LEARNERS"))
+    golden(path.with_suffix(".txt"), text.replace(", ".join(MODELS), "MODELS").replace(", ".join(LEARNERS), "LEARNERS"))
 
 
 def test_many_mistakes_are_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
