@@ -22,7 +22,7 @@ from tests.emit.build import HEAT2D
 from tests.emit.together import build_together
 from tests.measure.conftest import RANKS, Built, needs_mpi
 from tests.space.test_loops import HEAT, JACOBI, sample
-from tests.tiers import representatives
+from tests.tiers import examples, representatives
 
 pytestmark = needs_mpi
 
@@ -59,7 +59,7 @@ def events(traversal: Traversal) -> set[int]:
 
 def test_every_round_is_right_and_silent(built: Built) -> None:
     random = Random(11)
-    chosen = [built.space.first(), built.space.last(), *(built.space.sample(random) for _ in range(8))]
+    chosen = [built.space.first(), built.space.last(), *(built.space.sample(random) for _ in range(examples(8)))]
     every = [unroll(built.space.graph, t)[1] for t in chosen]
     # With events used again from round to round, as emitted loops use them.
     again = [rolled(built.space.graph, t).traversal for t in every]
