@@ -34,15 +34,7 @@ from dagc.base.sample import Sample
 from dagc.base.statistics import noise_floor
 from dagc.lab.candidate import Candidate
 from dagc.lab.replay import UNKEPT
-from dagc.learn.pairs import (
-    AnsweredQuestion,
-    Finding,
-    PairTiming,
-    Question,
-    TimingOptions,
-    differing,
-    time_pairs,
-)
+from dagc.learn.pairs import AnsweredQuestion, Finding, PairTiming, Question, TimingOptions, differing, time_pairs
 from dagc.learn.types import FeatureKind, Rule, RuleFeature
 
 EDITS = 3  # of a rule

@@ -8,18 +8,7 @@ from typing import TypeAlias
 
 from dagc.ir.enums import Opcode
 from dagc.ir.program import CopyOp, Graph, OpId, Segment, blocks, folded_name, two_sided
-from dagc.ir.traversal import (
-    Entry,
-    Event,
-    Row,
-    Stream,
-    Traversal,
-    awaited,
-    bound,
-    in_order,
-    recorded,
-    streams_of,
-)
+from dagc.ir.traversal import Entry, Event, Row, Stream, Traversal, awaited, bound, in_order, recorded, streams_of
 
 # ---- runs of GPU entries that a CUDA graph captures ----
 

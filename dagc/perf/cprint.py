@@ -10,17 +10,7 @@ from typing import Any
 from dagc.base.python import np
 from dagc.cuda.lexer import KEYWORDS, is_global
 from dagc.ir.names import mangle, set_apart
-from dagc.perf.code import (
-    ANY,
-    COMPARISONS,
-    OPERATIONS,
-    Instruction,
-    Interval,
-    Operand,
-    decided,
-    live,
-    of_constant,
-)
+from dagc.perf.code import ANY, COMPARISONS, OPERATIONS, Instruction, Interval, Operand, decided, live, of_constant
 from dagc.perf.evaluate import typed
 from dagc.perf.program import Number, RationalProgram
 

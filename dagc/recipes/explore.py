@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dagc.base.deadline import Clock, Deadline
 from dagc.lab.orders import OrderStore
@@ -30,9 +30,6 @@ from dagc.study.explored import (
 )
 from dagc.study.runs import program_record, run_record, setup_digest
 from dagc.study.searched import check_strategy, checked, ready, replayed, usable_domain
-
-if TYPE_CHECKING:
-    pass
 
 
 def explore(

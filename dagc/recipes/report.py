@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dagc.base.files import write_text_atomic
 from dagc.base.resources import __version__
@@ -12,9 +11,6 @@ from dagc.store.results import ranking
 from dagc.store.settings import fixed_of, fixed_text
 from dagc.study.loaded import Loaded, learn
 from dagc.study.report import variants_in, variants_page
-
-if TYPE_CHECKING:
-    pass
 
 
 def report(path: str | Path, out: str | Path, objective: str | None = None) -> None:

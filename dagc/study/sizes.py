@@ -44,15 +44,7 @@ from dagc.study.files import asked_sites, conditions, flush_of, keep, known_befo
 from dagc.study.gpu import NOT_COUNTED, NOTHING_RAN, Counted, can_run, fitted_counts, hardware_at_hand, unmeasured
 from dagc.study.measure import Measuring, Recording, Searching, Wanted, computed_features
 from dagc.study.prepare import Prepared, prepare, unbuilt
-from dagc.study.results import (
-    KernelResult,
-    Measurements,
-    Tuning,
-    choosable,
-    doubtful,
-    failures_before,
-    unchecked,
-)
+from dagc.study.results import KernelResult, Measurements, Tuning, choosable, doubtful, failures_before, unchecked
 from dagc.study.task import TuningTask
 from dagc.study.train import Learned
 

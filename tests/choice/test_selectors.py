@@ -28,16 +28,7 @@ from dagc.choice.learners.svm import Pair, Svm
 from dagc.choice.learners.tree import TreeSelector
 from dagc.choice.methods import FULL, LEARNED, fit, from_json, gains_of
 from dagc.choice.nodes import Split
-from dagc.choice.selector import (
-    UNIT,
-    Answer,
-    Scale,
-    Selector,
-    c_head,
-    compile_together,
-    coordinates,
-    scales_of,
-)
+from dagc.choice.selector import UNIT, Answer, Scale, Selector, c_head, compile_together, coordinates, scales_of
 from dagc.choice.trends import LineTrend, SumTrend, shortened
 from dagc.study.train import TrainingTable, train
 from tests.tiers import examples

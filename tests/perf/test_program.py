@@ -18,16 +18,7 @@ from dagc.perf.cprint import HELPERS, to_c
 from dagc.perf.evaluate import PartialEvaluator, evaluate, evaluate_all
 from dagc.perf.lower import instructions
 from dagc.perf.occupancy import occupancy_program
-from dagc.perf.program import (
-    Assign,
-    Branch,
-    NotRational,
-    Number,
-    Parameter,
-    ParameterKind,
-    RationalProgram,
-    Statement,
-)
+from dagc.perf.program import Assign, Branch, NotRational, Number, Parameter, ParameterKind, RationalProgram, Statement
 from dagc.perf.text import to_flow, to_flow_svg, to_latex, to_text
 from tests.conftest import Compare
 from tests.perf.programs import CLibrary
