@@ -35,7 +35,7 @@ def jacobi_search() -> tuple[Orders, tuple[tuple[Candidate, float], ...]]:
     request = SearchRequest(text, options, choose_target("host", None), Display(quiet=True))
     _, configurations, _ = configured(text, options, gpus=True)
     settled = launched(request, configurations, {}, Path()).configurations
-    domain = domain_of(settled, options, launch_sites(request, settled, None).of)
+    domain = domain_of(settled, options, launch_sites(request, settled, None))
     measured = []
     for configuration, traversal, us in csv.reader(io.StringIO(lzma.decompress(CSV.read_bytes()).decode())):
         pairs = (word.split("=") for word in configuration.split())

@@ -50,9 +50,9 @@ def test_every_command_refuses_it(
         for part in statement.split(";;"):
             connection.execute(part)
     for name, command in read_results(path, tmp_path, good):
-        with pytest.raises(UsageError, match="truncated, damaged, or not a results file"):
+        why = "has schema 2 already" if name == "convert" else "truncated, damaged, or not a results file"
+        with pytest.raises(UsageError, match=why):
             command()
-        assert name
     assert main(["rules", str(path)]) == 2
     assert "\x1b" not in capsys.readouterr().err
 
