@@ -56,6 +56,12 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
         "store/merge.py", "store/export.py", "study/merged.py", "recipes/merge.py", "recipes/export.py",
     ),
 }  # fmt: skip
+# Modules of earlier revisions that have other names now.
+EARLIER = {
+    "design rules": ("learn/rules/*",),
+    "`explain`": ("learn/explain/*",),
+    "tuning of whole programs": ("recipes/tune_programs.py", "recipes/plans.py"),
+}
 REST = "the rest: language, plans, emitted code, building, measuring, search"
 
 
@@ -71,7 +77,9 @@ def lines_at(revision: str) -> dict[str, int]:
 
 
 def feature_of(path: str) -> str:
-    return next((name for name, patterns in FEATURES.items() if any(fnmatch(path, p) for p in patterns)), REST)
+    return next(
+        (name for name, now in FEATURES.items() if any(fnmatch(path, p) for p in (*now, *EARLIER.get(name, ())))), REST
+    )
 
 
 def by_feature(modules: Mapping[str, int]) -> Counter[str]:

@@ -10,8 +10,8 @@ from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role
 from dagc.lang import ast
 from dagc.lang.syntax import FREE, RESERVED, scan
 
-# Names: short, so that they meet; words that are keywords elsewhere are names too. Known fault: after an expression that
-# ends an item (`require n > 0`), an op that is called `after` or `runs` is read as the end of a `verify`, and refused.
+# Names: short, so that they meet; words that are keywords elsewhere are names too. A known fault: where an expression
+# ends the item before (`require n > 0`), an op with a name in REFUSED is read as the end of a `verify`, and refused.
 REFUSED = {"after", "runs"}
 NAMES = st.sampled_from(["a", "b", "n", "x_l", "y", "rows", "A1", "_t", "mpi_host", "inout_", *sorted(FREE - REFUSED)])
 TYPES = st.sampled_from(["i32", "i64", "f32", "f64", "bool", "str", "type", "real"])
