@@ -147,6 +147,15 @@ def begun(
 # ---- one input after the other --------------------------------------------------------------
 
 
+def note_on_repeats(again: Sequence[tuple[float, float]], answers: int, every: bool) -> list[str]:
+    """A note on the answers, of so many, whose launches were timed again in a run; none if there are none, or if
+    `every` answer is timed again in any case and no time changed. `again`: seconds of the first series, and of all."""
+    moved = sum(not agree([[first], [value]]) for first, value in again)
+    told = moved > 0 if every else bool(again)
+    what = f"{len(again)} of {counted(answers, 'answer')} timed again later"
+    return [f"{what}: the time of {moved} changed by more than {AGREE - 1:.0%}"] if told else []
+
+
 class Visits(Recording):
     """A task whose inputs (or sizes) are visited one after the other. A failure at one is recorded there, and the
     others continue.
@@ -228,19 +237,10 @@ class Visits(Recording):
         return self.end.part(share).over
 
     @property
-    def repeats(self) -> list[str]:
-        """A note on the answers whose launches were timed again in this run; none if there are none, or if each answer
-        is timed again in any case and no time changed."""
-        again = self.measured.again
-        moved = sum(not agree([[first], [value]]) for first, value in again)
-        what = f"{len(again)} of {counted(self.done, 'answer')} timed again later"
-        told = moved > 0 if self.timing.every else bool(again)
-        return [f"{what}: the time of {moved} changed by more than {AGREE - 1:.0%}"] if told else []
-
-    @property
     def remarks(self) -> list[str]:
         """Notes on how the answers were measured in this run."""
-        return [*self.repeats, *self.hangs.notes]
+        repeats = note_on_repeats(self.measured.again, self.done, self.timing.every)
+        return [*repeats, *self.hangs.notes]
 
     def priced(self, cell: Cell, sample: Sample) -> Sample:
         """A sample in values of the objective, including the share of its conversion."""

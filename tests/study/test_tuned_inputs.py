@@ -7,7 +7,6 @@ import math
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,15 +18,13 @@ from dagc.base.errors import UsageError
 from dagc.choice.types import Case
 from dagc.cli.main import main
 from dagc.ir.choice import Choice
-from dagc.lab.launches import Timing
 from dagc.measure.service import RunnerLibrary, Service
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import ProgramText, read
 from dagc.store.records import Records
 from dagc.store.tuned import load_tuned
-from dagc.study.inputs import Visits, to_visit
-from dagc.study.results import Measurements
+from dagc.study.inputs import note_on_repeats, to_visit
 from dagc.study.task import compared_first, tuning_task
 from tests.study.parts import part_of, run_sql
 
@@ -512,17 +509,11 @@ def test_what_was_measured_before_does_not_count_for_the_limit(program: Path, tm
 
 
 def test_a_note_tells_of_repeats_only_if_they_were_needed_or_changed_something() -> None:
-    def notes(*again: tuple[float, float], every: bool) -> list[str]:
-        known = SimpleNamespace(measured=Measurements({}, {}, [], again=list(again)))
-        return Visits.repeats.fget(SimpleNamespace(known=known, done=6, timing=Timing(every=every)))  # type: ignore
-
     same, moved = (1.0, 1.01), (1.0, 2.0)
-    assert notes(same, moved, every=True) == notes(same, moved, every=False)
-    assert notes(same, moved, every=True) == [
-        "2 of 6 answers timed again later: the time of 1 changed by more than 10%"
-    ]
-    assert len(notes(same, every=False)) == 1
-    assert notes(same, every=True) == notes(every=False) == []
+    told = ["2 of 6 answers timed again later: the time of 1 changed by more than 10%"]
+    assert note_on_repeats([same, moved], 6, True) == note_on_repeats([same, moved], 6, False) == told
+    assert len(note_on_repeats([same], 6, False)) == 1
+    assert note_on_repeats([same], 6, True) == note_on_repeats([], 6, False) == []
 
 
 def test_another_objective(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
