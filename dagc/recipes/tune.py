@@ -101,7 +101,7 @@ def _wants_inputs(task: TuningTask, options: TuneOptions) -> bool:
 
 
 def _cases_of(path: str, text: ProgramText, options: TuneOptions) -> tuple[Case, ...]:
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+    from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
     from dagc.study.move import cases_of_file  # only with --warm-start
 
     return cases_of_file(load_tuned(path), text.program(), options)
