@@ -29,6 +29,7 @@ from enum import Enum
 from functools import cached_property, lru_cache
 from typing import Any
 
+from dagc.base.python import np
 from dagc.choice.avoid import PENALTY, Avoided, Tried
 from dagc.choice.compiled import library
 from dagc.choice.feature import SelectorFeature
@@ -228,8 +229,6 @@ class Chooser:
 
     def times(self, values: Mapping[str, Number]) -> list[float]:
         """The model's time of each setting in cycles; infinite where it cannot be launched."""
-        import numpy as np
-
         assert self.model is not None
         sizes, n = self._sizes(values), len(self.site.choices)
         times = np.broadcast_to(_over_answers(self.model, self.columns)(sizes), n)
@@ -331,8 +330,6 @@ def _over_answers(program: RationalProgram, columns: tuple[tuple[str, tuple[floa
 
 
 def _arrays(program: RationalProgram, columns: tuple[tuple[str, tuple[float, ...]], ...]) -> dict[str, Any]:
-    import numpy as np
-
     names = {p.name for p in program.parameters}
     return {n: np.array(v) for n, v in columns if n in names}
 

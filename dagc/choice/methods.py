@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from dagc.base.errors import UsageError
+from dagc.base.python import np
 from dagc.base.resources import names_in
 from dagc.choice.selector import Scale, Selector, check_training, coordinates, scales_of
 
@@ -56,8 +57,6 @@ class Gains:
 
 def gains_of(labels: Sequence[int], shares: Shares | None) -> Gains:
     """`shares`: the gain of each choice that may be learned at each case, 0 where missing; without them: labels."""
-    import numpy as np
-
     if shares is None:
         shares = [{int(label): 1.0} for label in labels]
     columns = tuple(sorted({label for row in shares for label in row}))
@@ -122,7 +121,6 @@ def best_candidate(
     chooses at the cases `asked`, shape (candidates, asked); results that candidates share are computed once. The seed
     shuffles the folds.
     """
-    import numpy as np
     from sklearn.model_selection import KFold
 
     splits = KFold(min(FOLDS, len(x)), shuffle=True, random_state=seed).split(x)

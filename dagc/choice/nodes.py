@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple, NotRequired, TypeAlias, TypedDict
 
 import msgspec
 
+from dagc.base.python import np
 from dagc.choice.methods import FULL
 from dagc.choice.selector import Answer, Scale, number
 
@@ -85,8 +86,6 @@ def from_scikit(tree: Any, scales: Sequence[Scale], leaf: Callable[[int], Answer
 
     Splits with equal sides are removed.
     """
-    import numpy as np
-
     most = np.zeros(len(tree.feature))
     for index, scale in enumerate(scales):
         at = tree.feature == index
@@ -105,8 +104,6 @@ def from_scikit(tree: Any, scales: Sequence[Scale], leaf: Callable[[int], Answer
 def table(roots: Sequence[Node]) -> tuple[Any, Any]:
     """Trees as one table for a loop, as NumPy arrays: the rows (threshold, index of the feature, and the two
     successors), and the start of each tree. Starts and successors are row numbers, or -1 - label for a leaf."""
-    import numpy as np
-
     rows: list[tuple[float, int, int, int]] = []
 
     def add(node: Node) -> int:

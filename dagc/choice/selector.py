@@ -15,6 +15,7 @@ from functools import cache, cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from dagc.base.errors import UsageError, counted
+from dagc.base.python import np
 from dagc.choice.compiled import library
 from dagc.choice.types import Case
 from dagc.ir.plan import FAR
@@ -74,14 +75,10 @@ class Scale:
 
     def largest_below(self, thresholds: Any) -> Any:
         """The largest features whose coordinates, in units, are at most the thresholds; shape (n,)."""
-        import numpy as np
-
         ends = np.floor(np.asarray(thresholds, np.float64) * UNIT) + 1  # the first coordinates above
         return self._called("dagc_largest_below", np.clip(ends, -(2**62), 2**62), "int64", "float64")
 
     def _called(self, function: str, values: Any, given: str, returned: str, near: bool = False) -> Any:
-        import numpy as np
-
         kind, (low, high) = 1 if self.kind == "linear" else 2 * near, self.limits
         scale = _Scale(kind, low, high, self.low, self.factor)
         array = np.ascontiguousarray(values, given)
@@ -260,8 +257,6 @@ def _library_of(selectors: Sequence[Selector]) -> ctypes.CDLL:
 
 def coordinates(rows: Sequence[Sequence[float]], scales: Sequence[Scale]) -> Any:
     """The training matrix: coordinates in units, a row for each training point."""
-    import numpy as np
-
     columns = [s.coordinates(column) / UNIT for s, column in zip(scales, np.array(rows, float).T, strict=True)]
     return np.ascontiguousarray(np.array(columns).T)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
+from dagc.base.python import np
 from dagc.choice.selector import UNIT, Scale
 
 SLOPE = 1 << 20  # a slope of 1, so that a line is in units of ONE
@@ -108,7 +109,6 @@ def trend_of(x: Any, rows: Any, logs: Any, timed: Any, seed: int = 0) -> Trend:
     seconds, shape (points, choices); `timed`, of that shape: whether that was measured. Values substituted for failed
     choices are used neither in a sum nor in the comparison.
     """
-    import numpy as np
     from sklearn.model_selection import KFold
 
     alone, pairs = _alone(rows), _pairs(rows)
@@ -135,8 +135,6 @@ def trend_of(x: Any, rows: Any, logs: Any, timed: Any, seed: int = 0) -> Trend:
 def logs_of(trend: Trend, x: Any, rows: Any) -> Any:
     """Logarithms to base 2 of seconds, shape (points, choices): those of the C code up to rounding. `x`, `rows` as of
     `trend_of`."""
-    import numpy as np
-
     if isinstance(trend, LineTrend):
         inside = np.clip(x, np.array(trend.lows) / UNIT, np.array(trend.highs) / UNIT)
         return np.array(trend.starts) / ONE + inside @ (np.array(trend.slopes).T / SLOPE)
@@ -176,8 +174,6 @@ def _line(x: Any, column: Any, alphas: tuple[float, ...]) -> tuple[float, Any]:
 def sums_of(pairs: Sequence[tuple[int, int]], x: Any, rows: Any, logs: Any, timed: Any) -> SumTrend:
     """A sum of these terms, with non-negative factors (Lawson and Hanson 1974) and reduced weights of large errors of
     logarithms (Huber 1964), since an estimated feature may be far off at some points."""
-    import numpy as np
-
     ones = np.minimum(np.column_stack([rows, np.ones(len(rows))]), LARGEST)
     basis = np.column_stack([ones[:, i] * ones[:, j] for i, j in pairs])
     terms = []
@@ -191,7 +187,6 @@ def sums_of(pairs: Sequence[tuple[int, int]], x: Any, rows: Any, logs: Any, time
 
 def _factors(shares: Any) -> Any:
     """The factors of terms whose sum should be 1 at each point. `shares`: the terms, shape (points, terms)."""
-    import numpy as np
     from scipy.optimize import nnls
 
     size = np.linalg.norm(shares, axis=0)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
+from dagc.base.python import np
 from dagc.base.sample import CHECK, Sample
 from dagc.base.statistics import interval
 from dagc.choice.types import Case, Cell
@@ -200,8 +201,6 @@ class AcrossSizes:
     def _most_telling(
         self, pairs: Sequence[tuple[OpTimes, Case]], unsure: Sequence[tuple[OpTimes, Case]]
     ) -> Cell | None:
-        import numpy as np
-
         best: tuple[float, OpTimes, int] | None = None
         for times in self.ops.values():
             rows = [i for i in range(len(times.rows)) if i not in times.closed and i not in times.seconds]
@@ -259,8 +258,6 @@ class AcrossSizes:
 
     def doubt(self, op: str, case: Case, share: float) -> float:
         """Probability that an unmeasured setting is faster than the choice by more than this fraction."""
-        import numpy as np
-
         times = self.ops[op]
         row = times.number.get((case, self.choice(op, case)))
         others = [i for i in times.usable(case) if i not in times.surface.measured and i != row]

@@ -10,9 +10,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    import numpy as np
+from dagc.base.python import np
 
+if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[np.float64]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dagc.base.python import np
 from dagc.base.sample import Sample
 from dagc.choice.types import Site
 from dagc.ir.choice import VARIANT, Choice
@@ -17,8 +18,6 @@ from dagc.lab.engine import drive
 from dagc.lab.strategies.model import Strategy, expected_gain
 
 if TYPE_CHECKING:
-    import numpy as np
-
     Array = np.ndarray[Any, np.dtype[np.float64]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -109,8 +108,6 @@ class SettingsModel:
     """
 
     def __init__(self, settings: Sequence[Choice], prior: Sequence[float]) -> None:
-        import numpy as np
-
         from dagc.lab.model.process import Process  # loads numpy, scipy
 
         self.candidates: Sequence[Choice] = settings
@@ -146,8 +143,6 @@ class SettingsModel:
         """Nothing: the setting is not proposed again."""
 
     def estimate(self) -> tuple[Array, Array]:
-        import numpy as np
-
         level = 0.0 if math.isnan(self._level) else self._level
         if not self._logs:
             mean = np.exp(self._prior)
@@ -203,8 +198,6 @@ class _Alone:
 
     def gain(self, least: float) -> float:
         """The largest expected improvement of a setting that was not timed over `least`, in seconds."""
-        import numpy as np
-
         mean, deviation = self._model.estimate()
         rows = [row for s, row in self._model.row.items() if s not in self._model.times and row not in self._failed]
         share = expected_gain(np.log(mean), deviation / mean, math.log(least))  # errors are normal in logarithms
@@ -212,8 +205,6 @@ class _Alone:
 
     def known(self) -> Site:
         """The site with the expected time of each setting and its deviation; unchanged if none was timed."""
-        import numpy as np
-
         if not self._model.times:
             return self.site
         mean, deviation = self._model.estimate()
@@ -283,8 +274,6 @@ def timed_alone(
 def steps(settings: Sequence[Choice]) -> Any:
     """Whether each setting is at least each value of a tunable but the smallest, and whether it is of each variant.
     Shape (settings, steps)."""
-    import numpy as np
-
     rows = [s.own for s in settings]
     columns: list[list[bool]] = []
     for name in dict.fromkeys(name for row in rows for name in row):

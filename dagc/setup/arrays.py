@@ -16,21 +16,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from dagc.base import signals
 from dagc.base.errors import Diagnostic, ProgramError, UsageError, counted
 from dagc.base.files import output_directory
+from dagc.base.python import np
 from dagc.base.source import NOWHERE, Span, find_file, read_file
 from dagc.ir.names import alike, data_file
 from dagc.ir.program import Program, Setup, Verify
 from dagc.ir.sym import Number, UnboundName
 from dagc.setup.checks import Checker, Matching, RankMembers, dtype, team, wanted
 from dagc.setup.isolated import Wait, isolated, say
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 # ---- the user's Python -----------------------------------------------------------------------------
 
@@ -356,8 +353,6 @@ class _Run:
 
     def _expected(self, verify: Verify, result: Mapping[str, Any], data: Mapping[str, Any], rank: int) -> Any:
         """The verified slice of what a reference returned."""
-        import numpy as np
-
         program, region = self.program, verify.region
         checker = Checker(program, rank, self.team, verify.span, verify.function)
         checker.env |= {s.name: np.asarray(data[s.name]).item() for s in program.scalars}
@@ -395,8 +390,6 @@ def _checked(program: Program, checker: Checker, data: Mapping[str, Any]) -> dic
 
 
 def _read_only(value: Any) -> Any:
-    import numpy as np
-
     if not isinstance(value, np.ndarray):
         return value
     view = value.view()
@@ -405,8 +398,6 @@ def _read_only(value: Any) -> Any:
 
 
 def _save(path: Path, value: Any) -> None:
-    import numpy as np
-
     np.save(path, value, allow_pickle=False)
 
 
@@ -510,8 +501,6 @@ class _Header:
 
 
 def _read_scalar(directory: Path, rank: int, name: str, kind: np.dtype[Any]) -> Any:
-    import numpy as np
-
     path = directory / f"rank-{rank:04d}" / data_file(name)
     header = _header(path, directory, name, kind)
     if header.shape:

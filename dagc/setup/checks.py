@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dagc.base.errors import Diagnostic, Spelling, counted
+from dagc.base.python import np
 from dagc.base.source import Span
 from dagc.ir import program as ir
 from dagc.ir.constraints import alike
@@ -16,17 +17,11 @@ from dagc.ir.enums import ElementType, Role
 from dagc.ir.regions import conditional_regions
 from dagc.ir.sym import Const, Number, Sym, UnboundName, Var, evaluate, free, show
 
-if TYPE_CHECKING:
-    import numpy as np
-
-
 SET_ROLES = (Role.CONST, Role.IN, Role.INOUT)
 
 
 def dtype(element: ElementType) -> np.dtype[Any]:
     """NumPy's type of an element type."""
-    import numpy as np
-
     return np.dtype(element.numpy)
 
 
@@ -111,8 +106,6 @@ class Checker:
 
     def scalar(self, scalar: ir.Scalar, value: Any) -> Any:
         """The value as a NumPy scalar of the declared type; None if it does not match."""
-        import numpy as np
-
         kind = scalar.type.value
         array = np.asarray(value)
         plain = array.item() if array.ndim == 0 and array.dtype.kind in "iufb" else None
@@ -134,8 +127,6 @@ class Checker:
 
     def array(self, array: ir.Array, value: Any) -> Any:
         """The value as a C-ordered array of the declared type and shape; None if it does not match."""
-        import numpy as np
-
         want = dtype(array.type)
         if not isinstance(value, np.ndarray):
             help = f"give np.array(..., np.{want.name})"

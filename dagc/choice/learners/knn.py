@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
+from dagc.base.python import np
 from dagc.choice.methods import FOLDS, FULL, Examples, Gains, best_candidate
 from dagc.choice.nodes import Gain, Label, Real, SelectorRow
 from dagc.choice.selector import Scale, Selector, coordinates, number, scales_of
@@ -99,8 +100,6 @@ def fit(examples: Examples, seed: int = 0) -> Knn:
 
 def _choose(candidates: Sequence[tuple[int, str]], x: Any, matrix: Any, asked: Any) -> Any:
     """The `choose` of `best_candidate`, with the rule of `Knn`."""
-    import numpy as np
-
     most = max(k for k, _ in candidates)
     apart = ((asked[:, None, :] - x[None, :, :]) ** 2).sum(axis=2)
     near = np.argsort(apart, axis=1, kind="stable")[:, :most]

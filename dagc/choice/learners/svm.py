@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
+from dagc.base.python import np
 from dagc.choice.methods import Examples, best_candidate
 from dagc.choice.nodes import Label, SelectorRow
 from dagc.choice.selector import EXP2_FRACTION, SHARE_BITS, Scale, Selector, shares, trained_ranges
@@ -104,8 +105,6 @@ class Svm(Selector):
 def fit(examples: Examples, seed: int = 0) -> Svm:
     """libSVM's classes are the best labels; C and gamma are chosen by cross-validation of the gains. (Weighting points
     by the cost of a wrong label was worse for families of inputs that were not used for training.)"""
-    import numpy as np
-
     rows, scales, gains = examples.rows, examples.scales, examples.gains
     lows, widths = trained_ranges(rows, scales)
     points = shares(rows, scales, lows, widths)
@@ -133,8 +132,6 @@ def trained(cost: float, width: float, x: Any, matrix: Any) -> Any:
 
 def _choose(candidates: Sequence[tuple[float, float]], x: Any, matrix: Any, asked: Any) -> Any:
     """The `choose` of `best_candidate`."""
-    import numpy as np
-
     machines = [trained(*candidate, x, matrix) for candidate in candidates]
     return np.array([m.predict(asked) if m else [matrix[0].argmax()] * len(asked) for m in machines])
 

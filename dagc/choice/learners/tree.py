@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any, ClassVar
 
 from dagc.base.errors import counted
+from dagc.base.python import np
 from dagc.choice import nodes
 from dagc.choice.methods import LEAST, Examples, best_candidate
 from dagc.choice.selector import Answer, Scale, Selector
@@ -86,7 +87,6 @@ def fit(examples: Examples, seed: int = 0) -> TreeSelector:
 def trained(candidate: Candidate, x: Any, matrix: Any) -> Any:
     """scikit-learn's regression tree of the logarithms of gains, so that a loss by a factor of ten weighs more than two
     losses of half. For one-hot gains its criterion is the Gini impurity."""
-    import numpy as np
     from sklearn import config_context
     from sklearn.tree import DecisionTreeRegressor
 
@@ -99,8 +99,6 @@ def trained(candidate: Candidate, x: Any, matrix: Any) -> Any:
 
 def _choose(candidates: Sequence[Candidate], x: Any, matrix: Any, asked: Any) -> Any:
     """The `choose` of `best_candidate`. A tree of limited depth is the upper part of a deeper one."""
-    import numpy as np
-
     asked = asked.astype(np.float32)
     at: dict[Candidate, Any] = {}
     for least in {least for _, least in candidates}:

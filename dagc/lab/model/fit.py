@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import numpy as np
+from dagc.base.python import np
 
+if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[np.float64]]
     Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -29,8 +29,6 @@ def fit_costs(
     deviation of each cost (default: SPREAD of the prior); a cost whose prior is above 0 stays above 0. `heavy`: which
     costs may be far from their prior: theirs is a Cauchy distribution.
     """
-    import numpy as np
-
     before, costs = prior, start.copy()
     each = np.ones(len(times)) if weights is None else weights
     wide = SPREAD * before if spread is None else spread

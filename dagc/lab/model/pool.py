@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from dagc.base.python import np
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice
 from dagc.lab.candidate import Candidate, ConfiguredSpace
@@ -16,8 +17,6 @@ from dagc.lab.settings import LENGTH, MISSED, UNKNOWN, steps
 from dagc.space.loops import shortened, unroll
 
 if TYPE_CHECKING:
-    import numpy as np
-
     Array = np.ndarray[Any, np.dtype[np.float64]]
     Bools = np.ndarray[Any, np.dtype[np.bool_]]
     Single = np.ndarray[Any, np.dtype[np.float32]]
@@ -54,14 +53,10 @@ class Factor:
 
     def relative(self, parameters: Array) -> Array:
         """The time of each setting, relative to the level."""
-        import numpy as np
-
         return np.asarray(self.ratios * np.exp(np.clip(self.root @ parameters[self.parts], -MOST, MOST)))
 
     @classmethod
     def of(cls, site: Site, level: int, first: int) -> Factor:
-        import numpy as np
-
         known = np.array(site.prior if site.prior else [1.0] * len(site.choices), dtype=float)
         finite = known[np.isfinite(known)]
         known = np.where(np.isfinite(known), known, FAILED * finite.max() if len(finite) else 1.0)
@@ -96,8 +91,6 @@ class Pool:
     """
 
     def __init__(self, spaces: Sequence[ConfiguredSpace], assumptions: Assumptions = USUAL) -> None:
-        import numpy as np
-
         self.spaces, self.assumptions = spaces, assumptions
         self._graphs = [shortened(s.graph, ROUNDS) for s in spaces]
         simulated = [graph.unrolled for graph in self._graphs]
@@ -157,15 +150,11 @@ class Pool:
     @property
     def prior(self) -> Array:
         """The prior mean of each parameter: microseconds for costs, 0 for errors of models."""
-        import numpy as np
-
         size = self._factors[-1].parts.stop if self._factors else len(self.costs.prior)
         return np.concatenate([self.costs.prior, np.zeros(size - len(self.costs.prior))])
 
     def spread(self, prior: Array) -> Array:
         """The standard deviation of each parameter."""
-        import numpy as np
-
         costs = len(self.costs.prior)
         share = np.full(costs, SPREAD)
         share[list(self.costs.timed)] = TIMED_SPREAD
@@ -177,14 +166,10 @@ class Pool:
     def heavy(self) -> Bools | None:
         """Which parameters may be far from their prior: the costs if there are launch settings, since a wrong level
         would otherwise distort the dependence of an op on its settings. None: none of them."""
-        import numpy as np
-
         return np.arange(len(self.prior)) < len(self.costs.prior) if self.has_settings else None
 
     def above(self, parameters: Array, prior: Array) -> Array:
         """The parameters with all costs clipped above 0."""
-        import numpy as np
-
         costs = np.arange(len(prior)) < len(self.costs.prior)
         return np.where(costs, np.maximum(parameters, 0.02 * prior), parameters)
 
@@ -210,8 +195,6 @@ class Pool:
 
         Without launch settings, the product of the second with the parameters is the first.
         """
-        import numpy as np
-
         choice, costs = self._choice[rows], len(self.costs.prior)
         times, counts = self.batch.paths(parameters[:costs], rows, self._own(parameters, choice))
         table = np.concatenate([counts, np.zeros((len(counts), len(parameters) - costs))], axis=1)
@@ -225,8 +208,6 @@ class Pool:
 
     def _own(self, parameters: Array, choice: Numbers) -> dict[int, Array]:
         """The times of the ops with launch settings in each row, by the index of the cost."""
-        import numpy as np
-
         out: dict[int, Array] = {}
         for number, factor in enumerate(self._factors):
             values = out.setdefault(factor.level, np.full(len(choice), parameters[factor.level]))
@@ -245,8 +226,6 @@ class Pool:
     @property
     def suspected(self) -> Array:
         """Per row, the number of its suspected launch settings."""
-        import numpy as np
-
         out = np.zeros(len(self))
         for factor, setting in self._suspects - self._cleared:
             out += self._choice[:, factor] == setting
@@ -282,8 +261,6 @@ class Pool:
 
     def extend(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Add the new candidates, in order. Returns them."""
-        import numpy as np
-
         new = [c for c in dict.fromkeys(candidates) if c not in self.row]
         for candidate in new:
             self.row[candidate] = len(self.candidates)
@@ -302,8 +279,6 @@ class Pool:
         Features are the configuration, the order of all pairs of ops, which GPU ops share a stream, and of each launch
         parameter which of its values it reaches.
         """
-        import numpy as np
-
         place = np.full((self._ops, len(candidates)), _ABSENT)
         stream = np.full((self._ops, len(candidates)), -1)
         for number, candidate in enumerate(candidates):
@@ -325,8 +300,6 @@ class Pool:
 
     def _reached(self, candidates: Sequence[Candidate]) -> Any:
         """Whether each launch parameter is at least each of its values: shape (candidates, steps)."""
-        import numpy as np
-
         out = np.zeros((len(candidates), len(self._steps)), dtype=bool)
         for row, candidate in enumerate(candidates):
             sites = self.spaces[candidate.space].sites

@@ -16,14 +16,13 @@ from math import isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dagc.base.python import np
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice
 from dagc.ir.program import Action, CopyOp, Graph, GraphOp, blocks
 from dagc.ir.traversal import Entry, Issue, Record, Traversal, Wait
 
 if TYPE_CHECKING:
-    import numpy as np
-
     Array = np.ndarray[Any, np.dtype[np.float64]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
     Bools = np.ndarray[Any, np.dtype[np.bool_]]
@@ -327,8 +326,6 @@ class Batch:
     """Programs (`Simulator.program`) in columns, padded with no-ops to equal length."""
 
     def __init__(self, costs: Costs) -> None:
-        import numpy as np
-
         self.costs = costs
         self.programs: Numbers = np.zeros((0, 0), dtype=np.int64)  # instruction, traversal
         self._table: Numbers = np.zeros((4, 0), dtype=np.int64)
@@ -339,8 +336,6 @@ class Batch:
 
     def extend(self, programs: Sequence[Sequence[int]]) -> None:
         """Add columns."""
-        import numpy as np
-
         longest = max([len(self.programs), *map(len, programs)])
         out = np.zeros((longest, len(self) + len(programs)), dtype=np.int64)
         out[: len(self.programs), : len(self)] = self.programs
@@ -364,8 +359,6 @@ class Batch:
 
         Shapes (columns,) and (columns, costs); the product of the second with the costs is the first.
         """
-        import numpy as np
-
         programs = self.programs[:, columns]
         target, a, b, total = self._instructions
         times, later = self._run(costs, programs, own)
@@ -383,8 +376,6 @@ class Batch:
     @property
     def _instructions(self) -> Numbers:
         """Of all instructions: target, a, b, sum. The table only grows."""
-        import numpy as np
-
         if self._table.shape[1] != len(self.costs.instructions):
             self._table = np.array(list(self.costs.instructions)).T
         return self._table
@@ -392,8 +383,6 @@ class Batch:
     @property
     def _totals(self) -> Array:
         """How often each cost is in each sum: shape (sums, costs)."""
-        import numpy as np
-
         if self._often.shape != (len(self.costs.sums), len(self.costs.prior)):
             self._often = np.zeros((len(self.costs.sums), len(self.costs.prior)))
             for numbers, row in self.costs.sums.items():
@@ -406,8 +395,6 @@ class Batch:
 
         Of equal moments the first counts: waiting for an event that has already completed takes no time.
         """
-        import numpy as np
-
         totals, width = self._totals, programs.shape[1]
         target, a, b, total = self._instructions
         # A fixed order of additions, whichever library multiplies matrices.

@@ -8,12 +8,11 @@ from random import Random
 from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
+from dagc.base.python import np
 from dagc.base.sample import Sample
 from dagc.lab.domain import C, Domain, Surrogate
 
 if TYPE_CHECKING:
-    import numpy as np
-
     Array = np.ndarray[Any, np.dtype[np.float64]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -62,8 +61,6 @@ class Strategy(Generic[C]):
     # ---- the protocol -------------------------------------------------------------------
 
     def propose(self) -> C | None:
-        import numpy as np
-
         model = self._model()
         if self._fair_is_due():
             fair = self._hint() or self._fair()
@@ -106,8 +103,6 @@ class Strategy(Generic[C]):
         al., Quantile-based optimization of noisy computer experiments, Technometrics 2013). A measured candidate is
         measured again if it may be better than the choice, or if the choice may be worse than it.
         """
-        import numpy as np
-
         mean, deviation = model.estimate()
         moved = deviation[rows] ** 2 / np.hypot(deviation[rows], model.noise)
         if not len(timed):
@@ -149,8 +144,6 @@ class Strategy(Generic[C]):
 
     def ranked(self, number: int) -> list[C]:
         """At most `number` measured candidates, by expected time."""
-        import numpy as np
-
         model = self._model()
         rows = self._rows(model, _TIMED)
         order = rows[np.argsort(model.estimate()[0][rows], kind="stable")]
@@ -199,8 +192,6 @@ class Strategy(Generic[C]):
 
     def _grow(self, model: Surrogate[C]) -> None:
         """Local search on the model: add neighbours of the expected fastest, measured or not."""
-        import numpy as np
-
         for _ in range(ROUNDS):
             mean, deviation = model.estimate()
             hopeful = np.argsort(np.round(mean - deviation, DIGITS), kind="stable")[:FASTEST]
@@ -222,8 +213,6 @@ class Strategy(Generic[C]):
 
     def _rows(self, model: Surrogate[C], state: int) -> Numbers:
         """Rows of the pool in this state, ascending."""
-        import numpy as np
-
         self._states.extend(bytes(max(0, len(model.candidates) - len(self._states))))
         return np.flatnonzero(np.frombuffer(self._states, dtype=np.uint8) == state)
 
@@ -244,7 +233,6 @@ class Strategy(Generic[C]):
 
 def expected_gain(mean: Array, deviation: Array, incumbent: float) -> Array:
     """Expected improvement over the incumbent; without one, the smallest mean wins."""
-    import numpy as np
     from scipy.special import ndtr
 
     if math.isinf(incumbent):
