@@ -98,7 +98,8 @@ def _init(args: argparse.Namespace) -> int:
 
     files = init(args.directory, args.sample)
     print(f"wrote {', '.join(str(file) for file in files)}")
-    program = next(file for file in files if file.suffix == ".dag")
+    programs = [file for file in files if file.suffix == ".dag"]
+    program = next((file for file in programs if file.stem == args.sample), programs[0])
     text, results = shlex.quote(str(program)), shlex.quote(str(Path(args.directory) / "results.db"))
     if program.with_suffix(".py") in files or args.sample is None:
         print(f"next  dagc compile {text} --run -n 4")
