@@ -417,7 +417,9 @@ def _by_array(program: ir.Program) -> tuple[_Uses, _Uses]:
         for region, mode in pairs:
             for table, unwanted in ((reads, Mode.OUT), (writes, Mode.IN)):
                 if mode is not unwanted:
-                    table.setdefault(region.array, {}).setdefault(region, []).append(i)
+                    ops = table.setdefault(region.array, {}).setdefault(region, [])
+                    if ops[-1:] != [i]:  # several arguments of an op may be of one region
+                        ops.append(i)
     return reads, writes
 
 

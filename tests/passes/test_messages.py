@@ -81,6 +81,18 @@ def test_two_consumers_cannot_both_hold_the_copy() -> None:
     assert {"wait_recv -> stage_in", "stage_in -> yl", "stage_in -> yr"} <= edges(graph)
 
 
+def test_a_consumer_counts_once_however_many_of_its_arguments_are_received() -> None:
+    """Two ops read what was received, the first of them twice: neither has the copy."""
+    exchange = "x : mpi exchange { send a to rank recv b from rank }"
+    text = f"l : gpu fill(a)  {exchange}  m : gpu twice(c, b, b)"
+    kernel = 'kernel twice(y: out f32[8], x, z: in f32[8]) { gpu { launch grid(1) block(8) cuda """y[0] = x[0];""" } }'
+    arrays = f"array a, b : f32[8] inout  array c, d : f32[8] out\n{kernel}"
+    assert copies(small_graph(text, arrays)) == {"l": ((), ("a",)), "m": (("b",), ())}
+    both = small_graph(f"{text}  n : gpu twice(d, b, b)", arrays)
+    assert copies(both) == {"l": ((), ("a",))}
+    assert [op.name for op in both.ops if op.staged] == ["stage_in"]
+
+
 def test_what_is_sent_but_not_computed_here_is_copied_by_an_op() -> None:
     graph = spmv({"send x_send to": "send x_l to"})
     assert [op.name for op in graph.ops if op.staged] == ["stage_out"]
