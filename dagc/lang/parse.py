@@ -219,7 +219,7 @@ _RULES: dict[str, _Rule] = {
     "setup": lambda b, c, s: ast.Setup(_string(c[0]), c[1], span=s),
     "verify": lambda b, c, s: ast.Verify(c[0], c[1], c[2], c[4] is not None, c[3], c[5], span=s),
     "nan_equal": lambda b, c, s: True,
-    "after": lambda b, c, s: c[0],
+    "after": lambda b, c, s: c[1],
     "include": lambda b, c, s: ast.Include(_string(c[0]), span=s),
     # expressions
     "cmp": lambda b, c, s: ast.Binary(c[1], c[0], c[2], span=s),
@@ -241,6 +241,10 @@ _RULES: dict[str, _Rule] = {
 # ---- parser ----
 
 _MOST_ERRORS = 20
+_BY_WHAT_FOLLOWS = {
+    "AFTER": "after",
+    "RUNS": "runs",
+}  # terminals of words that may also start an item there; their texts
 MOST_WORDS = 250_000  # parsed in seconds; the ops of the largest program take fewer
 TOP_ITEMS = FORMS.keys() - {"program", "gpu", "cpu", "link", "launch", "prepare", "cuda", "cpp", "send", "edges"}
 
@@ -354,7 +358,7 @@ def _accepts(error: lark.UnexpectedInput) -> frozenset[str]:
 def _terminal_texts() -> dict[str, str]:
     """Lark's names of the terminals to their texts: COLON to `:`, PARAM to `param`, $END to END."""
     out = {t.name: t.pattern.value for t in _parser().terminals if t.pattern.type == "str"}
-    return {"$END": "END"} | out
+    return {"$END": "END"} | _BY_WHAT_FOLLOWS | out
 
 
 def _next_item(text: str, tokens: Sequence[Token], position: int, last: Diagnostic) -> int | None:
@@ -395,7 +399,8 @@ def _few_lexers(
     A token that the parser does not accept is an error under any name, so that only words and texts that are two
     tokens in different places need a lexer that knows the place: 9 regular expressions to compile instead of 56.
     """
-    somewhere = {t.name for t in conf.terminals if t.name in ("QUALIFIED", "FUNCTION") or t.pattern.value in FREE}
+    by_place = ("QUALIFIED", "FUNCTION", *_BY_WHAT_FOLLOWS)
+    somewhere = {t.name for t in conf.terminals if t.name in by_place or t.pattern.value in FREE}
     anywhere = conf.terminals_by_name.keys() - somewhere
     here = {state: frozenset(somewhere.intersection(accepts)) for state, accepts in states.items()}
     whole = {some: frozenset(anywhere | some) for some in set(here.values())}

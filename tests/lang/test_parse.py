@@ -44,6 +44,12 @@ def expr(text: str) -> ast.Expr:
     return let.value
 
 
+def block(text: str) -> tuple[ast.Item, ...]:
+    dag = item(f"dag {{ {text} }}")
+    assert isinstance(dag, ast.MainDag)
+    return dag.items
+
+
 N, A, B = Ref("n"), Ref("a"), Ref("b")
 
 # Text, tree. Each construct of the language, with and without its optional parts.
@@ -173,6 +179,22 @@ def test_spelling_is_kept() -> None:
 def test_free_words_are_names() -> None:
     for word in FREE:
         assert expr(word) == Ref(word)
+
+
+@pytest.mark.parametrize("word", ["after", "runs"])
+def test_an_item_may_start_with_a_free_word_behind_an_expression(word: str) -> None:
+    """Where it would otherwise end a `verify` or its number of runs: what follows it tells."""
+    for behind in (" : gpu k(a)", "[0]: gpu k(a)"):
+        _, op = block(f"b : gpu k(a) stream n\n{word}{behind}")
+        assert isinstance(op, ast.Op)
+        assert op.name.name == word
+    for behind in ("->b", ".send -> b", " /* . */\n// ->\nbefore b"):
+        _, edge = block(f"b : gpu k(a) stream n\n{word}{behind}")
+        assert isinstance(edge, ast.Edge)
+        assert edge.groups[0][0].name == word
+    compared = item("verify a ~ f() rtol 1 after /* : */ n - 1 /* -> */ runs")
+    assert isinstance(compared, ast.Verify)
+    assert compared.runs == Binary(BinaryOp.SUB, N, Literal(1))
 
 
 def test_reserved_words_are_those_of_the_grammar() -> None:
