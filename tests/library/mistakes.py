@@ -251,6 +251,14 @@ def of_another_mpi():
     return spmv.Instance(Bound(), **given())
 
 
+def of_one_mpi():
+    """As mpi4py on Open MPI, whose text ends with a null character."""
+    text = MPI.Get_library_version().partition("\n")[0] + "\0"
+    sys.modules["another.MPI"] = types.SimpleNamespace(Get_library_version=lambda: text)
+    with spmv.Instance(Bound(), **given()):
+        return "made"
+
+
 say("other header", other_header)
 say("used by two threads", used_by_two_threads)
 with spmv.Instance(comm, **given()) as kept:
@@ -258,6 +266,7 @@ with spmv.Instance(comm, **given()) as kept:
         say(case, lambda work=work: refused(lambda: work(kept)))
 say("dropped", dropped)
 say("another MPI", of_another_mpi)
+say("one MPI", of_one_mpi)
 say("comm 0", lambda: spmv.Instance(0, **given()))
 say("comm 1234567", lambda: spmv.Instance(1234567, **given()))
 say("bytes by comm 0", lambda: spmv.scratch_bytes(0, **given()))

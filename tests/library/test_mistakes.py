@@ -54,6 +54,7 @@ WANTED: dict[str, tuple[int, Any]] = {
     "copied deeply": (0, NO_COPY),
     "dropped": (0, [["ResourceWarning", "not closed: it stays until the process ends"]]),
     "another MPI": (MISSING, ", but another runs Another MPI 1.2: use one MPI for both"),
+    "one MPI": (0, "made"),
     "comm 0": (BAD, "no communicator: give one of MPI, or the integer of MPI_Comm_c2f"),
     "comm 1234567": (BAD, "no communicator: give one of MPI, or the integer of MPI_Comm_c2f"),
     "bytes by comm 0": (BAD, "no communicator: give one of MPI, or the integer of MPI_Comm_c2f"),
