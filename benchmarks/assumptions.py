@@ -34,7 +34,7 @@ JUDGED = 300  # implementations
 
 
 def recorded(path: str) -> tuple[list[ConfiguredSpace], list[tuple[Candidate, float]]]:
-    """The spaces of a results file, and its implementations with their medians in microseconds."""
+    """The spaces of a results file, and its implementations with their medians in seconds."""
     results, graphs = load(path)
     spaces = [ConfiguredSpace(c, Space(g)) for c, g in graphs.items()]
     number = {s.configuration: i for i, s in enumerate(spaces)}
@@ -42,7 +42,7 @@ def recorded(path: str) -> tuple[list[ConfiguredSpace], list[tuple[Candidate, fl
     for found in results.measured():
         at = number[found.configuration]
         traversal = parse_traversal(found.traversal, spaces[at].graph, path)
-        out.append((Candidate(at, traversal), 1e6 * found.value(results.reference)))
+        out.append((Candidate(at, traversal), found.value(results.reference)))
     return spaces, out
 
 

@@ -114,7 +114,7 @@ def _site(random: Random, op: str, law: tuple[float, ...], settings: tuple[Choic
     if random.random() < 0.25:
         return Site(op, settings)
     wrong, level = random.choice((0.1, 0.2, 0.35)), math.exp(random.gauss(0, 0.5))
-    return Site(op, settings, tuple(work * level * t * math.exp(random.gauss(0, wrong)) for t in law))
+    return Site(op, settings, tuple(1e-6 * work * level * t * math.exp(random.gauss(0, wrong)) for t in law))
 
 
 @lru_cache(maxsize=4)

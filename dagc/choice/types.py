@@ -125,7 +125,7 @@ class Site:
     """A place where something is open: an op (or all ops of one base name), or PROGRAM.
 
     choices    what may be chosen there, each once, by number; the first is the default, that of the program
-    prior      expected time of each in microseconds, by a model of an assumed machine; empty: unknown
+    prior      expected time of each in seconds, by a model of an assumed machine; empty: unknown
     doubts     standard deviation of each of these, in natural logarithms, if single launches were timed; else empty
     variants   all implementations of the op by number, if the variant is open
     defaults   values of open decisions that some variants lack

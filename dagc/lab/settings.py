@@ -211,7 +211,7 @@ class _Alone:
         mean[self._failed] = math.inf
         doubts = np.where(np.isfinite(mean), np.hypot(deviation / mean, IN_PLACE), IN_PLACE)
         return replace(
-            self.site, prior=tuple(map(float, np.round(1e6 * mean, 6))), doubts=tuple(map(float, np.round(doubts, 6)))
+            self.site, prior=tuple(map(float, np.round(mean, 12))), doubts=tuple(map(float, np.round(doubts, 6)))
         )
 
 

@@ -252,7 +252,7 @@ def chosen_here(
 
 # ---- settings that are searched -------------------------------------------------------------
 
-CLOCK = 1500.0  # approximate GPU cycles in a microsecond: the unit of a model
+CLOCK = 1.5e9  # approximate GPU cycles in a second: the unit of a model
 
 
 def with_defaults(options: ExploreOptions, earlier: Results | None) -> ExploreOptions:
@@ -353,7 +353,7 @@ def _that_fit(task: TuningTask, data: Path | None) -> dict[str, tuple[Choice, ..
 
 
 def _modelled(task: TuningTask) -> tuple[dict[str, tuple[float, ...]], list[str]]:
-    """The volume model's time of each setting, in microseconds of a GPU with CLOCK, by op; and notes. Ops whose kernel
+    """The volume model's time of each setting, in seconds of a GPU with CLOCK, by op; and notes. Ops whose kernel
     it cannot analyse are missing."""
     hardware, notes = hardware_at_hand(task, None)
     with scratch_directory("dagc-model-") as temporary:

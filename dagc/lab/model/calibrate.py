@@ -30,12 +30,13 @@ STARTS = ((0.0, 3.0, 0.0), (0.0, -3.0, 0.0), (0.0, 3.0, -3.0), (0.0, -3.0, 3.0))
 SCALED_BY = 24  # measurements that choose the factors
 JUDGED_BY = 48  # measurements that choose the assumptions
 CLEARLY = 2.0  # least decrease of the misfit required to adopt other assumptions, or costs fitted elsewhere
+EXACT = 6  # decimals of a density and of logarithms of factors: linear algebra libraries differ in the last bits
 EXPLAINED = 2.0  # the largest misfit per measurement under them; costs with a larger misfit do not decide
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRows:
-    """Times in microseconds of rows of a pool, their median, and costs that were fitted elsewhere. `weights`: those of
+    """Times in seconds of rows of a pool, their median, and costs that were fitted elsewhere. `weights`: those of
     the squared residuals, less than 1 for a possible outlier (default: 1)."""
 
     rows: Numbers
@@ -67,7 +68,7 @@ class MeasuredRows:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Prior and fitted costs of a pool in microseconds, and how badly they explain the measurements."""
+    """Prior and fitted costs of a pool in seconds, and how badly they explain the measurements."""
 
     pool: Pool
     prior: Array
@@ -113,7 +114,7 @@ def _scaled(pool: Pool, measured: MeasuredRows, base: Array) -> Calibration:
         table = solve_triangular(root, table, lower=True)
         step = np.linalg.solve(table.T @ table + np.diag(spread**-2), table.T @ off - logs / spread**2)
         density = off @ off + 2 * np.log(np.diag(root)).sum() + ((logs / spread) ** 2).sum()
-        return round(float(density), DIGITS), logs, np.clip(step, -LARGEST, LARGEST)
+        return round(float(density), EXACT), logs, np.clip(step, -LARGEST, LARGEST)
 
     def fitted(best: tuple[float, Array, Array]) -> Calibration:
         """From the maximum found from these factors. A step that does not increase the density is halved."""
@@ -121,7 +122,7 @@ def _scaled(pool: Pool, measured: MeasuredRows, base: Array) -> Calibration:
         for _ in range(STEPS):
             found = at(np.clip(best[1] + size * best[2], *np.log(SCALES)))
             best, size = (found, min(1.0, 2 * size)) if found[0] < best[0] else (best, size / 2)
-        logs = np.round(best[1], DIGITS)
+        logs = np.round(best[1], EXACT)
         prior = np.round(base * np.exp(design @ logs), DIGITS)
         costs = measured.fitted(pool, prior, prior)
         misfit = measured.misfit(pool, prior, costs) + float(((logs / spread) ** 2).sum())
@@ -178,11 +179,10 @@ def fitted_simulation(
     pools = {usual.assumptions: usual}
 
     def simulate(seconds: Array, weights: Array) -> Array:
-        times = 1e6 * seconds
-        known = MeasuredRows(rows, times[rows], float(np.median(times)), weights=weights[rows])
+        known = MeasuredRows(rows, seconds[rows], float(np.median(seconds)), weights=weights[rows])
         found = assumed(usual, known)
         assumptions = found.pool.assumptions
         pool = pools.setdefault(assumptions, pools.get(assumptions) or usual.under(assumptions))
-        return 1e-6 * pool.times(known.fitted(pool, found.prior, found.costs))
+        return pool.times(known.fitted(pool, found.prior, found.costs))
 
     return simulate

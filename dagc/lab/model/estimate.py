@@ -37,13 +37,12 @@ LEARNED_FROM = 200  # measurements from elsewhere: half of them the fastest
 SCALED_UP_TO = 13  # measurements; then the prior costs stay
 ASSUMED_FROM, ASSUMED_UP_TO = 20, 48  # measurements between which the assumptions of the simulation are chosen
 SUSPECTED = 10.0  # levels added to the expected time of a candidate with a suspected launch setting
-MICROSECOND, PER_SECOND = 1e-6, 1e6
 MOST = 400  # observations held by the process: the cost of one more grows with their number
 FASTEST = 250  # of them, the fastest; the others are drawn evenly from the rest
 
 
 class Model:
-    """The pool of a search and its measurements. Times are in seconds; costs, and what is internal, in microseconds."""
+    """The pool of a search and its measurements. Times and costs are in seconds."""
 
     def __init__(self, spaces: Sequence[ConfiguredSpace], learned: Array | None = None) -> None:
         """`learned`: costs fitted to measurements of these spaces elsewhere. They are one of the priors among which the
@@ -62,7 +61,7 @@ class Model:
         self._clipped: dict[Candidate, float] = {}
         self._fresh: list[tuple[Candidate, float]] = []  # measurements that are not in the model yet
         self._simulated: Array | None = None  # per row of the pool: prior costs along the paths of the fitted costs
-        self._estimate: tuple[Array, Array] | None = None  # in microseconds
+        self._estimate: tuple[Array, Array] | None = None
         self._precision_root: Array | None = None  # of the fitted costs
         # The arrays are small. Threads of BLAS gain little on an idle machine; on a machine whose cores are busy, for
         # example with polling ranks, they wait for each other a hundred times longer than they work.
@@ -70,7 +69,7 @@ class Model:
 
     @property
     def costs(self) -> Array:
-        """The costs fitted last, in microseconds, above 0."""
+        """The costs fitted last, in seconds, above 0."""
         return self.pool.above(self._costs, self._prior)
 
     @property
@@ -113,7 +112,7 @@ class Model:
         """Add a measurement of a candidate, which must be in the pool at the next estimate."""
         self.times.setdefault(candidate, []).append(time)
         self.pool.clear(candidate)
-        self._fresh.append((candidate, PER_SECOND * time))
+        self._fresh.append((candidate, time))
         self._estimate = None
 
     def fail(self, candidate: Candidate) -> None:
@@ -123,10 +122,6 @@ class Model:
 
     def estimate(self) -> tuple[Array, Array]:
         """Expected time of each row of the pool, and its standard deviation."""
-        mean, deviation = self._estimated()
-        return MICROSECOND * mean, MICROSECOND * deviation
-
-    def _estimated(self) -> tuple[Array, Array]:
         if self._estimate is None:
             with self._threads.limit(limits=1, user_api="blas"):
                 self._estimate = self._make_estimate()
@@ -135,7 +130,7 @@ class Model:
     @property
     def noise(self) -> float:
         """Standard deviation of one measurement."""
-        return MICROSECOND * self._process.noise * self._level
+        return self._process.noise * self._level
 
     def incumbent(self) -> float:
         """The smallest expected time of the measured candidates; infinite without measurements."""
@@ -144,7 +139,7 @@ class Model:
 
     def doubt(self, unmeasured: Numbers, measured: Numbers, share: float) -> float:
         """Probability that a row of `unmeasured` is faster than the best of `measured` by more than this share."""
-        mean, _ = self._estimated()
+        mean, _ = self.estimate()
         with self._threads.limit(limits=1, user_api="blas"):
             return self._process.doubt(mean / self._level, unmeasured, measured, share)
 
@@ -218,7 +213,7 @@ class Model:
         """Whether another measurement of the candidate gave the same within the noise: then it was not disturbed,
         however unexpected it is."""
         within = AGREED * self._process.noise * time
-        return sum(abs(PER_SECOND * other - time) <= within for other in self.times[candidate]) > 1
+        return sum(abs(other - time) <= within for other in self.times[candidate]) > 1
 
     def _clip(self) -> None:
         """Note the candidates of which the only measurement was clipped: it may be the model that is wrong, so they are
@@ -283,7 +278,7 @@ class Model:
 
 
 def costs_of(spaces: Sequence[ConfiguredSpace], measured: Sequence[tuple[Candidate, float]]) -> Array:
-    """Costs in microseconds fitted to measurements of candidates (at least one), given in seconds."""
+    """Costs fitted to measurements of candidates (at least one). Seconds."""
     ranked = sorted(measured, key=lambda pair: pair[1])
     others = ranked[LEARNED_FROM // 2 :]
     step = max(1, 2 * len(others) // LEARNED_FROM)

@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 SPREAD = 0.7  # relative standard deviation of a cost before anything is measured
 ROUNDS = 4
-DIGITS = 6  # decimals of a cost in microseconds: linear algebra libraries differ in the last bits of a double
+DIGITS = 12  # decimals of a cost in seconds: linear algebra libraries differ in the last bits of a double
 
 
 def fit_costs(
     simulate: Callable[[Array], tuple[Array, Array]], prior: Array, start: Array, times: Array, deviation: float,
     weights: Array | None = None, spread: Array | None = None, heavy: Bools | None = None,
 ) -> Array:  # fmt: skip
-    """Costs that explain `times` (microseconds, one for each simulated candidate), each near its prior.
+    """Costs that explain `times` (seconds, one for each simulated candidate), each near its prior.
 
     `simulate(costs)` returns times and how often each cost lies on each path, shapes (n,) and (n, costs). A time is
     linear in the costs while the paths stay the same, so the regularised least-squares problem is solved a few times,
     each time for the last paths. `deviation`: standard deviation of a measurement and of the simulation, in
-    microseconds. `weights`: of each squared residual (default: 1), less for what may be an outlier. `spread`: standard
+    seconds. `weights`: of each squared residual (default: 1), less for what may be an outlier. `spread`: standard
     deviation of each cost (default: SPREAD of the prior); a cost whose prior is above 0 stays above 0. `heavy`: which
     costs may be far from their prior: theirs is a Cauchy distribution.
     """

@@ -149,7 +149,7 @@ class Pool:
 
     @property
     def prior(self) -> Array:
-        """The prior mean of each parameter: microseconds for costs, 0 for errors of models."""
+        """The prior mean of each parameter: seconds for costs, 0 for errors of models."""
         size = self._factors[-1].parts.stop if self._factors else len(self.costs.prior)
         return np.concatenate([self.costs.prior, np.zeros(size - len(self.costs.prior))])
 
@@ -186,7 +186,7 @@ class Pool:
         return self.costs.work() + [False] * (len(self.prior) - len(self.costs.prior))
 
     def times(self, parameters: Array, rows: Any = slice(None)) -> Array:
-        """The time of each row under these parameters, in microseconds."""
+        """The time of each row under these parameters, in seconds."""
         own = self._own(parameters, self._choice[rows])
         return self.batch.times(parameters[: len(self.costs.prior)], rows, own)
 

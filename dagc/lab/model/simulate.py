@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     Own = Mapping[int, Array]
 
 
-# Prior costs in microseconds: a current GPU and a current CPU (launch 4 us, record 0.3 us).
+# Prior costs in seconds: a current GPU and a current CPU (launch 4 us, record 0.3 us).
 PRIOR = {
-    "launch": 3.5, "latency": 2.0, "record": 0.3, "event": 1.0, "query": 0.7, "sync": 2.0, "post": 1.5, "wait": 0.5,
-    "cpu": 1.0, "graph": 4.0, "node": 0.8, "worker": 8.0, "message": 12.0, "wire": 2.0, "stage": 8.0, "copy": 5.0,
-    "kernel": 5.0, "group": 10.0, "iteration": 1.0,
+    "launch": 3.5e-6, "latency": 2e-6, "record": 0.3e-6, "event": 1e-6, "query": 0.7e-6, "sync": 2e-6, "post": 1.5e-6,
+    "wait": 0.5e-6, "cpu": 1e-6, "graph": 4e-6, "node": 0.8e-6, "worker": 8e-6, "message": 12e-6, "wire": 2e-6,
+    "stage": 8e-6, "copy": 5e-6, "kernel": 5e-6, "group": 10e-6, "iteration": 1e-6,
 }  # fmt: skip
 WORK = frozenset(("cpu", "message", "wire", "stage", "copy", "kernel"))  # costs that grow with the problem size
 SENT = frozenset(("message", "wire"))  # of messages
@@ -49,7 +49,7 @@ Instruction: TypeAlias = tuple[int, int, int, int]
 
 @dataclass(slots=True)
 class Costs:
-    """All costs, by name; `prior` in microseconds. One table for all configurations of a domain.
+    """All costs, by name; `prior` in seconds. One table for all configurations of a domain.
 
     sums           sums of costs that instructions add, each as indices of `prior`; the first is empty
     instructions   all instructions, by number; the first does nothing
@@ -72,7 +72,7 @@ class Costs:
 
     def number(self, kind: str, what: str = "", prior: float | None = None) -> int:
         """The number of a cost; `what` distinguishes costs of one kind (the name of an op). `prior`: of this one, in
-        microseconds; None: that of its kind."""
+        seconds; None: that of its kind."""
         name = f"{kind} {what}".strip()
         if name not in self.numbers:
             self.numbers[name] = len(self.prior)
@@ -348,7 +348,7 @@ class Batch:
         self.programs = self.programs[:, columns]
 
     def times(self, costs: Array, columns: Any = slice(None), own: Own = NO_OWN) -> Array:
-        """When each iteration ends, in microseconds, under these costs (one for each of `Costs.prior`).
+        """When each iteration ends, in seconds, under these costs (one for each of `Costs.prior`).
 
         `own`: costs that differ from column to column: their numbers, and an array for each.
         """
