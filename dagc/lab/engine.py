@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from heapq import nsmallest
 from random import Random
 from statistics import median
-from time import perf_counter
+from time import monotonic
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
+from dagc.base.deadline import Clock
 from dagc.base.sample import CONFIRM, Sample
 from dagc.base.signals import deferred
 from dagc.base.statistics import FEWEST_PAIRS, Changes, Noise, faster, followed
@@ -166,14 +167,16 @@ def explore(
     same: Callable[[C], str] | None = None,
     progress: Callable[[Progress[C]], None] | None = None,
     show: Callable[[float], str] = "{:.4g}".format,
+    clock: Clock = monotonic,
 ) -> Summary[C]:
     """Search until the budget, the time or the space is exhausted, or the user interrupts.
 
     `known`: samples of an earlier run with drift divided out, observed first. `base`: the drift reference that their
     times are scaled to (NaN: the first one measured). `same` returns equal keys for candidates that do the same work
-    (`--prune-syncs`): only the first of them is measured. `show`: a value as text. A failed measurement does not raise.
+    (`--prune-syncs`): only the first of them is measured. `show`: a value as text. `clock`: of the time limit. A failed
+    measurement does not raise.
     """
-    loop = _Loop(domain, strategy, machine, store, options, base, same, progress, show)
+    loop = _Loop(domain, strategy, machine, store, options, base, same, progress, show, clock)
     for candidate, samples in known.items():
         loop.learn(candidate, samples)
     try:
@@ -197,11 +200,12 @@ class _Loop(Generic[C]):
         same: Callable[[C], str] | None,
         progress: Callable[[Progress[C]], None] | None,
         show: Callable[[float], str],
+        clock: Clock,
     ) -> None:
         self.domain, self.strategy, self.machine, self.store = domain, strategy, machine, store
         self.options, self.same, self.progress = options, same, progress
         self.random = Random(options.seed)
-        self.start = perf_counter()
+        self.clock, self.start = clock, clock()
         self.measuring = 0.0
         self.timed = 0.0  # without failed measurements: a hang takes as long as the watchdog waits
         self.tallies: dict[C, Tally[C]] = {}
@@ -369,7 +373,7 @@ class _Loop(Generic[C]):
     # ---- one measurement ----------------------------------------------------------------
 
     def _elapsed(self) -> float:
-        return perf_counter() - self.start
+        return self.clock() - self.start
 
     def _in_time(self) -> bool:
         return self.options.time is None or self._elapsed() < self.options.time
@@ -407,9 +411,9 @@ class _Loop(Generic[C]):
     def _measure(self, candidate: C, phase: str, budget: int | None) -> Sample:
         tally = self._tally(candidate)
         tally.key = self.store.begin(candidate)
-        before = perf_counter()
+        before = self.clock()
         sample = self.machine.measure(candidate)
-        elapsed = perf_counter() - before
+        elapsed = self.clock() - before
         self.measuring += elapsed
         self.measurements += 1
         if phase == CONFIRM:

@@ -64,7 +64,7 @@ def _explore_here(
     from dagc.store.records import Records  # loads msgspec, sqlite3
 
     with ExitStack() as stack:
-        prepared = ready(text, out, options, Display(quiet=options.quiet), stack, deadline)
+        prepared = ready(text, out, options, Display(quiet=options.quiet, clock=deadline.clock), stack, deadline)
         machine = prepared.machine(link)
         facts, usable = checked(prepared, machine)
     request, program, notes, options = prepared.request, prepared.program, prepared.notes, prepared.request.options

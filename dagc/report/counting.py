@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
-from time import monotonic
 
+from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import ProgramError, Severity
 from dagc.ir.choice import own_name
 from dagc.ir.constraints import TooManyAssignments, assignments, condition, may_hold, of_launch
@@ -103,15 +103,15 @@ def _unfolded_note(graph: Graph, left: Unfolded) -> str:
     )
 
 
-def count_report(build: Build, display: Display = SILENT, end: float = math.inf, folds: bool = True) -> CountReport:
+def count_report(build: Build, display: Display = SILENT, end: Deadline = ENDLESS, folds: bool = True) -> CountReport:
     """Count a program's graph and its variations. `build` lowers the text under the given choices; `folds`: into graphs
     with one period of each loop.
 
-    At the time `end`, by the monotonic clock, counting is stopped, that of the graph itself after half of the time that
-    its construction left if there are variations to count: its count is then a lower bound, and the variations that
-    are left are reported as not counted.
+    At the `end` counting is stopped, that of the graph itself after half of the time that its construction left if
+    there are variations to count: its count is then a lower bound, and the variations that are left are reported as
+    not counted.
     """
-    began = monotonic()
+    began = end.clock()
     graph = build({})
     program, moves, more = graph.program, Moves.of(graph), 0
     reslices = [
@@ -121,11 +121,12 @@ def count_report(build: Build, display: Display = SILENT, end: float = math.inf,
     structural = [d for d in apart if _matters(d, graph)]
     current = {d.name: d.chosen for d in structural}
     varies = any(_key({**current, d.name: value}) != _key(current) for d in structural for value in d.values)
-    built = monotonic()
+    building = end.clock() - began
+    half = Deadline.after(end.limit(0.5), end.clock) if varies else end
     count, states = None, 0
     with display.phase(f"counting {program.name}", unit="state") as phase:
         try:
-            counter = Counter(moves, watch=_watch(phase.at, (built + end) / 2 if varies else end))
+            counter = Counter(moves, watch=_watch(phase.at, half))
             try:
                 count = counter.total()
             finally:
@@ -134,7 +135,7 @@ def count_report(build: Build, display: Display = SILENT, end: float = math.inf,
             more = stopped.at_least
     per_op, combinations = _open(program, reslices)
     with display.phase("counting its variations", unit="variation") as phase:
-        tally = _Tally(build, current, moves, count, phase, combinations, end, built - began, reslices)
+        tally = _Tally(build, current, moves, count, phase, combinations, end, building, reslices)
         lines = tuple(_variations(structural, current, tally))
         whole, note = _whole(structural, program.constraints, tally)
     chosen = tuple(_sensible(current).items())
@@ -142,21 +143,21 @@ def count_report(build: Build, display: Display = SILENT, end: float = math.inf,
     return CountReport(program.name, count, states, chosen, lines, per_op, combinations, whole, note, more, loops)
 
 
-def _reslices(decision: Decision, build: Build, moves: Moves, end: float) -> bool:
+def _reslices(decision: Decision, build: Build, moves: Moves, end: Deadline) -> bool:
     """Whether some value of a decision moves slices so that other ones overlap, which gives other edges."""
-    for value in decision.values if monotonic() < end else ():
+    for value in () if end.over else decision.values:
         with suppress(ProgramError):
             if value != decision.chosen and Moves.of(build({decision.name: value})) != moves:
                 return True
     return False
 
 
-def _watch(show: Callable[[int], None], end: float) -> Callable[[int], None]:
-    """Shows the number of counted states, and stops the count at the time `end`."""
+def _watch(show: Callable[[int], None], end: Deadline) -> Callable[[int], None]:
+    """Shows the number of counted states, and stops the count at the `end`."""
 
     def watch(states: int) -> None:
         show(states)
-        if monotonic() > end:
+        if end.over:
             raise TooManyStates
 
     return watch
@@ -191,14 +192,14 @@ class _Tally:
         count: int | None,
         phase: Phase,
         combinations: int | None,
-        end: float,
+        end: Deadline,
         building: float,
         reslices: Sequence[str],
     ) -> None:
         self._build = build
         self._reslices = reslices
         self._phase = phase
-        self._end = end  # of the time limit
+        self._end = end
         self._building = building  # seconds that it took to build the graph of `current`
         whole: int | str = _STOPPED if count is None else count
         self._known: dict[frozenset[tuple[str, Value]], int | str] = {_key(current): whole}
@@ -218,7 +219,7 @@ class _Tally:
         return self._combinations[_key(choices)]
 
     def _count(self, key: frozenset[tuple[str, Value]], choices: dict[str, Value]) -> int | str:
-        if monotonic() + self._building > self._end:
+        if self._end.left <= self._building:
             return _STOPPED
         try:
             graph = self._build(choices)
@@ -232,7 +233,7 @@ class _Tally:
             try:
                 self._number_of_orders[moves] = Counter(moves, VARIATION_WORK // moves.size, watch).total()
             except TooManyStates:
-                self._number_of_orders[moves] = _STOPPED if monotonic() > self._end else _TOO_MANY
+                self._number_of_orders[moves] = _STOPPED if self._end.over else _TOO_MANY
         return self._number_of_orders[moves]
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from dagc.base.deadline import Clock
 from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective
 from dagc.report import si
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _BARS = "▁▂▃▄▅▆▇█"
 _EVERY = 0.25  # seconds between two drawings
 FIRST_LINE = 1.0  # seconds before the first line of a phase, without a terminal
-_LOG_EVERY = 10.0  # seconds between two lines, without a terminal
+LOG_EVERY = 10.0  # seconds between two lines, without a terminal
 BINS = 40
 FEWEST_BINS = 8  # fewer are not informative
 MOST_DRAWN = 2000  # times that a histogram uses
@@ -52,11 +53,11 @@ def warn(lines: Iterable[str], *, quiet: bool = False) -> None:
 class Phase:
     """Progress of a phase. Any thread may call it."""
 
-    def __init__(self, what: str, total: int | None = None, unit: str = "") -> None:
+    def __init__(self, what: str, total: int | None = None, unit: str = "", clock: Clock = monotonic) -> None:
         """`total`: number of steps, None if unknown. `unit` names one of them."""
-        self._what, self._unit, self._detail = what, unit, ""
+        self._what, self._unit, self._detail, self._clock = what, unit, "", clock
         self._done, self._total = 0, total
-        self._began = monotonic()
+        self._began = clock()
         self._counts = self._began, 0  # start of the steps being counted, and the number done by then
         self._last = self._began  # time of the last step
         self._lock = threading.Lock()
@@ -64,15 +65,15 @@ class Phase:
     def advance(self, detail: str = "") -> None:
         """Count one step as done. `detail` is shown until the next one."""
         with self._lock:
-            self._done, self._detail, self._last = self._done + 1, detail, monotonic()
+            self._done, self._detail, self._last = self._done + 1, detail, self._clock()
 
     def at(self, done: int, total: int | None = None, detail: str = "") -> None:
         """Set the progress: `done` steps of `total` are done (None or 0: the total is unknown)."""
         with self._lock:
             if (total or self._total) != self._total or done < self._done:
-                self._counts = monotonic(), done
+                self._counts = self._clock(), done
             if done != self._done:
-                self._last = monotonic()
+                self._last = self._clock()
             self._done, self._detail = done, detail
             self._total = total or self._total
 
@@ -86,7 +87,7 @@ class Phase:
         with self._lock:
             done, total, detail = self._done, self._total, self._detail
             (began, first), last = self._counts, self._last
-        now = monotonic()
+        now = self._clock()
         out = []
         if total is not None:
             out.append(f"{done} of {counted(total, self._unit) if self._unit else total}")
@@ -128,17 +129,17 @@ def duration(seconds: float) -> str:
 
 
 class Display:
-    """Messages of a command while it works. Silent with `quiet`."""
+    """Messages of a command while it works. Silent with `quiet`. `clock` is that of the command."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        self._quiet = quiet
+    def __init__(self, *, quiet: bool = False, clock: Clock = monotonic) -> None:
+        self._quiet, self._clock = quiet, clock
         self._live: Live | None = None
         self._busy = False
 
     @contextmanager
     def phase(self, what: str, total: int | None = None, unit: str = "") -> Iterator[Phase]:
         """A part of the work that may take long. Phases inside it are not shown."""
-        phase = Phase(what, total, unit)
+        phase = Phase(what, total, unit, self._clock)
         if self._quiet or self._busy:
             yield phase
             return
@@ -184,10 +185,10 @@ class Display:
         if self._quiet:
             yield lambda _: None
         elif sys.stderr.isatty():
-            with _terminal(noise, describe, objective) as show:
+            with _terminal(noise, describe, objective, self._clock) as show:
                 yield show
         else:
-            yield _Log(objective)
+            yield _Log(objective, self._clock)
 
 
 SILENT = Display(quiet=True)
@@ -200,7 +201,7 @@ def _repeat(draw: Callable[[Phase], None], phase: Phase, stop: threading.Event) 
     with suppress(OSError, ValueError):
         while not stop.wait(wait):
             draw(phase)
-            wait = _EVERY if terminal else _LOG_EVERY
+            wait = _EVERY if terminal else LOG_EVERY
 
 
 def _print_line(phase: Phase) -> None:
@@ -218,18 +219,18 @@ def _live() -> Live:
 
 
 class _Log:
-    def __init__(self, objective: Objective) -> None:
-        self._last, self._objective = monotonic(), objective
+    def __init__(self, objective: Objective, clock: Clock) -> None:
+        self._last, self._objective, self._clock = clock(), objective, clock
 
     def __call__(self, progress: Progress[Candidate]) -> None:
-        if monotonic() - self._last >= _LOG_EVERY:
-            self._last = monotonic()
+        if self._clock() - self._last >= LOG_EVERY:
+            self._last = self._clock()
             print(one_line(progress, self._objective), file=sys.stderr, flush=True)
 
 
 @contextmanager
 def _terminal(
-    noise: float, describe: Describe | None, objective: Objective
+    noise: float, describe: Describe | None, objective: Objective, clock: Clock
 ) -> Iterator[Callable[[Progress[Candidate]], None]]:
     """Redraws a few times a second, in the searching thread; leaves neither text nor a hidden cursor behind."""
     last = -math.inf
@@ -237,9 +238,9 @@ def _terminal(
 
         def show(progress: Progress[Candidate]) -> None:
             nonlocal last
-            if monotonic() - last >= _EVERY:
+            if clock() - last >= _EVERY:
                 live.update(panel(progress, noise, describe, objective), refresh=True)
-                last = monotonic()
+                last = clock()
 
         yield show
 

@@ -5,15 +5,14 @@ Everything takes paths and plain values and returns frozen results; failures are
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from dagc.base.deadline import Deadline
 from dagc.base.errors import Diagnostic, Severity, UsageError, rendered
 from dagc.base.source import Source
 from dagc.ir.choice import qualified
@@ -187,7 +186,7 @@ def count(
     For a loop, the implementations of one period are counted; with `unroll`, those of all its rounds. After `seconds`
     counting is stopped, and gives a lower bound.
     """
-    end = math.inf if seconds is None else monotonic() + seconds
+    end = Deadline.after(seconds)
     from dagc.report.counting import count_report  # only for count
 
     text = read(path, defines, not unroll)

@@ -256,6 +256,7 @@ def search(
             same=_same_work(domain) if options.prune_syncs else None,
             progress=progress,
             show=request.objective.show,
+            clock=request.deadline.clock,
         )
 
 

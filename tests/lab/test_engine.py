@@ -186,46 +186,49 @@ def test_progress_is_told() -> None:
 class Clock:
     """Time that passes only where a machine measures: a measurement takes a second."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.now = 0.0
-        monkeypatch.setattr("dagc.lab.engine.perf_counter", lambda: self.now)
+
+    def __call__(self) -> float:
+        return self.now
 
     def measure(self, candidate: Candidate, turn: int) -> Sample:
         self.now += 1.0
         return steady(candidate, turn)
 
 
-def test_time_is_kept_back_to_confirm_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
+def test_time_is_kept_back_to_confirm_the_best() -> None:
+    clock = Clock()
     machine = Table(clock.measure)
-    done, store, _ = run(machine, SearchOptions(time=100.0, confirm=10, repeats=5))
+    done, store, _ = run(machine, SearchOptions(time=100.0, confirm=10, repeats=5), clock=clock)
     assert done.measurements == 99
     assert [call[2] for call in store.calls if call[0] == "add"] == ["search"] * 49 + ["confirm"] * 50
     assert done.confirmed
     assert done.measurements_of_best == 5
 
 
-def test_passes_leave_time_to_confirm_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    done, _, _ = run(Table(clock.measure), SearchOptions(budget=50, passes=3, time=100.0, confirm=4, repeats=5))
+def test_passes_leave_time_to_confirm_too() -> None:
+    clock = Clock()
+    options = SearchOptions(budget=50, passes=3, time=100.0, confirm=4, repeats=5)
+    done, _, _ = run(Table(clock.measure), options, clock=clock)
     assert done.confirmed
     assert done.measurements <= 100
 
 
-def test_with_little_time_fewer_are_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_little_time_fewer_are_confirmed() -> None:
     """Half of the time at most: two of them, as often as it takes, rather than ten of them twice."""
-    clock = Clock(monkeypatch)
+    clock = Clock()
     machine = Table(clock.measure)
-    done, _, _ = run(machine, SearchOptions(time=20.0, confirm=10, repeats=5))
+    done, _, _ = run(machine, SearchOptions(time=20.0, confirm=10, repeats=5), clock=clock)
     often = [machine.asked.count(c) for c in set(machine.asked)]
     assert sorted(often)[-3:] == [1, 6, 6]
     assert done.confirmed
     assert done.best == min(set(machine.asked), key=time_of)
 
 
-def test_what_is_not_confirmed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    done, _, _ = run(Table(clock.measure), SearchOptions(time=2.0))
+def test_what_is_not_confirmed_says_so() -> None:
+    clock = Clock()
+    done, _, _ = run(Table(clock.measure), SearchOptions(time=2.0), clock=clock)
     assert not done.confirmed
     assert done.measurements_of_best < 5
     confirmed, _, _ = run(Table(steady), SearchOptions(budget=20, confirm=1, repeats=2))

@@ -86,7 +86,9 @@ class Lying:
 
 
 class Misled(Orders):
-    """The candidates of `domain`, with a lying model."""
+    """The candidates of `domain`, with a lying model, as if there were too many to draw more than 30."""
+
+    sampled = 30
 
     def __init__(self, mode: str, seed: int) -> None:
         super().__init__(WHERE.spaces)
@@ -154,9 +156,7 @@ def searched(
         # A space of 157 is searched as if it were too large to be simulated.
         for number, value in {"WHOLE": 10, "MOST": 40, "LEFT": 20}.items():
             patch.setattr(model, number, value)
-        patch.setattr(Orders, "sampled", 30)
-        patch.setattr("dagc.lab.engine.perf_counter", lambda: machine.now)
-        return explore(where, strategy, machine, machine, options), machine, strategy
+        return explore(where, strategy, machine, machine, options, clock=lambda: machine.now), machine, strategy
 
 
 ENDS = st.one_of(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import reduce
 from math import comb
@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc import api
+from dagc.base.deadline import Deadline
 from dagc.base.errors import ProgramError, counted
 from dagc.base.source import Source
 from dagc.ir.choice import Choice
@@ -24,9 +25,11 @@ from dagc.ir.sym import Apply, Const, Fn, Var
 from dagc.lab.configurations import configuration_of
 from dagc.lang.lower import lower, parse_with_includes
 from dagc.passes import build_graph
-from dagc.report import counting, si
-from dagc.report.counting import as_json, as_text
+from dagc.report import si
+from dagc.report.counting import CountReport, as_json, as_text, count_report
+from dagc.report.display import Display, Phase
 from dagc.space import Counter, Space
+from dagc.stages.program import read
 from tests.tiers import examples, representatives
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -90,21 +93,36 @@ def test_large_numbers_are_exact() -> None:
     assert json.loads(as_json(replace(report, count=count)))["count"] == count
 
 
-def test_a_count_that_is_cut_prints_a_lower_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    watch, now = counting._watch, [0.0]
+class Late(Phase):
+    """It is the clock: `late` seconds have passed as soon as this many states are counted."""
 
-    def late_after_1000_states(show: Callable[[int], None], end: float) -> Callable[[int], None]:
-        def at(states: int) -> None:
-            now[0] = 10.0 if states >= 1000 else now[0]
-            show(states)
+    def __init__(self, late: float, states: int = 0) -> None:
+        super().__init__("counting")
+        self.late, self.states, self.now = late, states, 0.0
 
-        return watch(at, end)
+    def at(self, done: int, total: int | None = None, detail: str = "") -> None:
+        if done >= self.states:
+            self.now = self.late
 
-    monkeypatch.setattr(counting, "_watch", late_after_1000_states)
-    for module in ("dagc.report.counting", "dagc.stages.program"):
-        monkeypatch.setattr(f"{module}.monotonic", lambda: now[0])
-    halo = SAMPLES / "halo3d/halo3d.dag"
-    report = api.count(halo, {"transport": "mpi_cuda"}, seconds=9)
+
+class Shown(Display):
+    """Any part of the work is this phase."""
+
+    def __init__(self, shown: Late) -> None:
+        super().__init__(quiet=True)
+        self.shown = shown
+
+    @contextmanager
+    def phase(self, what: str, total: int | None = None, unit: str = "") -> Iterator[Phase]:
+        yield self.shown
+
+
+def counted_within(seconds: float, late: Late, path: Path, defines: dict[str, str]) -> CountReport:
+    return count_report(read(path, defines).graph, Shown(late), Deadline.after(seconds, lambda: late.now))
+
+
+def test_a_count_that_is_cut_prints_a_lower_bound() -> None:
+    report = counted_within(9, Late(10.0, 1000), SAMPLES / "halo3d/halo3d.dag", {"transport": "mpi_cuda"})
     assert report.count is None
     assert report.states >= 1000
     assert 0 < report.more_than < 5367658504764649454197598361600000
@@ -119,16 +137,10 @@ def test_a_count_that_is_cut_prints_a_lower_bound(monkeypatch: pytest.MonkeyPatc
     ("defines", "seconds"),
     [({"transport": "mpi_cuda"}, 6.0), ({"transport": "mpi_host", "staging": "fused"}, 6.0), ({}, 3.0)],
 )
-def test_variations_get_half_of_the_time(
-    defines: dict[str, str], seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variations_get_half_of_the_time(defines: dict[str, str], seconds: float) -> None:
     """The count of the graph may take all of it where no other choice is left."""
-    ends: list[float] = []
-    for module in ("dagc.report.counting", "dagc.stages.program"):
-        monkeypatch.setattr(f"{module}.monotonic", lambda: 100.0)
-    monkeypatch.setattr("dagc.report.counting._watch", lambda show, end: ends.append(end) or show)
-    api.count(SPMV, defines, seconds=6.0)
-    assert ends[0] == 100.0 + seconds
+    assert counted_within(6.0, Late(seconds - 0.1), SPMV, defines).count == 2036
+    assert counted_within(6.0, Late(seconds + 0.1), SPMV, defines).count is None
 
 
 def test_lowerings_with_equal_edges_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
