@@ -55,6 +55,15 @@ def units(graph: Graph, wanted: Iterable[str] = (), variants: bool = False) -> t
     return tuple(by_op.values())
 
 
+def launched(graph: Graph) -> tuple[Unit, ...]:
+    """All kernel ops on the GPU, with what is open in each as in `units` with variants, which may be nothing."""
+    by_op: dict[str, Unit] = {}
+    for index, op in enumerate(graph.ops):
+        if isinstance(op.op, KernelOp) and op.gpu and op.op.site not in by_op:
+            by_op[op.op.site] = _unit(graph, index, op.op, True) or Unit(op.op.site, op.op.kernel, index, ())
+    return tuple(by_op.values())
+
+
 def unit_of(graph: Graph, op: str, variants: bool) -> Unit:
     """The unit of the op of this base name. Raises UsageError if nothing of it is open."""
     return units(graph, (op,), variants)[0]

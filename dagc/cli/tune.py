@@ -16,12 +16,11 @@ def _run(args: argparse.Namespace) -> int:
 
     from dagc.recipes.tune import evaluate, tune
     from dagc.report.display import Display
-    from dagc.study.tuned import show
+    from dagc.study.shown import show
 
     defines = defines_of(args)
     if args.show:
-        gpu = args.gpu or "h200"
-        print(show(args.file, args.show, args.format, gpu, defines, args.output, args.method), end="")
+        print(show(args.file, args.show, args.format, args.gpu, defines, args.output, args.method), end="")
         return 0
     _alone()
     options = options_from(args, parts.TuneOptions, defines=defines)

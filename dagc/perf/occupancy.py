@@ -3,14 +3,22 @@
 `plain` is the chart as printed: five branches over per-block limits. CUDA differs in three ways, which are parameters
 here: registers are allocated per warp in units, warps in groups, and shared memory in units with a reserved part for
 each block. With them the program equals cudaOccupancyMaxActiveBlocksPerMultiprocessor, which
-tests/perf/test_occupancy.py checks on thousands of results from an H200.
+tests/perf/test_occupancy.py checks on thousands of results from an H200, and cuda_occupancy.h for other GPUs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
 import sympy as sp
 
+from dagc.base.errors import counted
+from dagc.base.python import np
 from dagc.cuda.expressions import symbol
+from dagc.perf.evaluate import evaluate_all
+from dagc.perf.hardware import Hardware
 from dagc.perf.program import Assign, Branch, Number, ParameterKind, RationalProgram, parameters_of
 
 PLAIN = "KLARAPTOR, figure of the occupancy's rational program"
@@ -35,17 +43,73 @@ _UNITS = parameters_of(ParameterKind.HARDWARE, Number.INTEGER, {
     "Zreserved": ("bytes", "of shared memory that each block costs besides"),
 })  # fmt: skip
 
-# Compute capability 9.0 (H100, H200).
-H200 = {
-    "Rmax": 65536, "Zmax": 233472, "Tmax": 1024, "Bmax": 32, "Wmax": 64,
-    "Runit": 256, "Wunit": 4, "Zunit": 128, "Zreserved": 1024,
-}  # fmt: skip
+WARP = 32  # threads
+
+
+def limits_of(hardware: Hardware) -> dict[str, int]:
+    """Values of the hardware parameters of `occupancy_program` on a GPU. The units are those of its architecture in
+    CUDA's cuda_occupancy.h."""
+    capability = int("".join(c for c in hardware.arch if c.isdigit()) or 0)
+    return {
+        "Rmax": hardware.registers_per_multiprocessor, "Zmax": hardware.shared_per_multiprocessor, "Tmax": 1024,
+        "Bmax": hardware.max_blocks_per_multiprocessor, "Wmax": hardware.max_threads_per_multiprocessor // WARP,
+        "Runit": 256, "Wunit": 2 if capability == 60 else 4, "Zunit": 128 if capability >= 80 else 256,
+        "Zreserved": hardware.shared_reserved_per_block,
+    }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """What a multiprocessor holds of a launch at a time: `blocks`, 0 if it cannot be launched, with `warps` in all, of
+    at most `most`. `limit`: what allows no more blocks."""
+
+    blocks: int
+    warps: int
+    most: int
+    limit: str
+
+    @property
+    def share(self) -> float:
+        """The occupancy as CUDA defines it."""
+        return self.warps / self.most
+
+    @property
+    def text(self) -> str:
+        """`8 blocks, 64 warps, 100%`."""
+        return f"{counted(self.blocks, 'block')}, {counted(self.warps, 'warp')}, {self.share:.0%}"
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The needs of a launch: `threads` of a block, `registers` of a thread, bytes of `shared` memory of a block."""
+
+    threads: int
+    registers: int
+    shared: int
+
+
+_LIMITS = {"Bmax": "blocks", "by_warps": "warps", "by_registers": "registers", "by_shared": "shared memory"}
+
+
+def occupancies(demands: Sequence[Demand], hardware: Hardware) -> tuple[Occupancy, ...]:
+    """The occupancy of each launch on a GPU, by the program with allocation units."""
+    if not demands:
+        return ()
+    limits = limits_of(hardware)
+    columns = {"T": "threads", "R": "registers", "Z": "shared"}
+    asked = {name: np.array([getattr(d, of) for d in demands]) for name, of in columns.items()}
+    steps = {**evaluate_all(occupancy_program(), {**limits, **asked}), "Bmax": limits["Bmax"]}
+    rows = {name: np.broadcast_to(steps[name], len(demands)).tolist() for name in ("Bactive", "Wactive", *_LIMITS)}
+    least = [min(_LIMITS, key=lambda name: rows[name][i]) for i in range(len(demands))]
+    each = zip(rows["Bactive"], rows["Wactive"], least, strict=True)
+    return tuple(Occupancy(blocks, warps, limits["Wmax"], _LIMITS[limit]) for blocks, warps, limit in each)
 
 
 def _floor(a: sp.Expr, b: sp.Expr) -> sp.Expr:
     return sp.floor(a / b)
 
 
+@cache
 def occupancy_program(*, plain: bool = False) -> RationalProgram:
     """Active blocks of a multiprocessor, 0 if the kernel cannot be launched.
 
@@ -94,7 +158,7 @@ def _cuda() -> RationalProgram:
             "by_registers", _floor(wunit * _floor(_floor(rmax, per_warp), wunit), warps), Number.INTEGER, "blocks",
             "that the registers allow",
         ),
-        Assign("by_shared", _floor(zmax, shared), Number.INTEGER, "blocks", "that the shared memory allows"),
+        Assign("by_shared", _floor(zmax, sp.Max(1, shared)), Number.INTEGER, "blocks", "that the shared memory allows"),
     )  # fmt: skip
     limits = [symbol(n) for n in ("by_warps", "by_registers", "by_shared")]
     legal = sp.And(t >= 1, t <= tmax, limits[1] >= 1, limits[2] >= 1)

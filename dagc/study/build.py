@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagc.base.children import Workers
 from dagc.base.errors import BuildFailed, DagcError
+from dagc.base.files import scratch_directory
 from dagc.build.mpi import cores
 from dagc.build.toolchain import find_nvcc, kernel_resources
 from dagc.choice.feature import offered
@@ -19,7 +20,7 @@ from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.emit import linked
 from dagc.emit.kernels import Functions
 from dagc.ir.choice import VARIANT, Choice
-from dagc.ir.plan import CodeFeature, Opened, OpenTunable, Plan, needed_features
+from dagc.ir.plan import CodeFeature, Opened, OpenTunable, Plan, Target, needed_features
 from dagc.ir.program import Graph, Value
 from dagc.ir.traversal import Row
 from dagc.lab.plans import plan_label
@@ -107,7 +108,7 @@ def most_of(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str, Re
     instructions of the one with the defaults, or of the first. An op that nvcc does not report is missing."""
     out = {}
     for unit in task.units:
-        own = [compiled[name] for _, name in _functions_of(task, unit) if name in compiled]
+        own = [compiled[name] for name in _functions_of(task, unit).values() if name in compiled]
         if own:
             most = {n: max(getattr(r, n) for r in own) for n in ("registers", "shared", "spills")}
             out[unit.op] = Resources(**most, instructions=own[0].instructions)
@@ -119,24 +120,35 @@ def of_settings(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str
     those of the unit."""
     most, out = most_of(task, compiled), {}
     for unit in task.units:
-        constants = [t.name for t in unit.tunables if not t.axis]
-        known = most.get(unit.op, ASSUMED)
-
-        def key(values: Iterable[tuple[str, Any]], names: Sequence[str] = constants) -> tuple[Any, ...]:
-            of = dict(values)
-            return tuple(of.get(name) for name in names)
-
-        resources = {key(tunables): compiled.get(name, known) for tunables, name in _functions_of(task, unit)}
-        out[unit.op] = tuple(resources.get(key(s.own.items()), known) for s in task.settings[unit.op])
+        functions, known = _functions_of(task, unit), most.get(unit.op, ASSUMED)
+        names = (functions.get(_code(unit, s.own), "") for s in task.settings[unit.op])
+        out[unit.op] = tuple(compiled.get(name, known) for name in names)
     return out
 
 
-def _functions_of(task: TuningTask, unit: Unit) -> list[tuple[tuple[tuple[str, Value], ...], str]]:
-    """(tunables, name) of the functions that the unit's kernel is compiled to, the one with the defaults first."""
+def settings_compiled(task: TuningTask) -> dict[str, tuple[Resources, ...]]:
+    """`of_settings` for nvcc's report; empty where kernels are not compiled by nvcc."""
+    if task.chosen.target is Target.HOST:
+        return {}
+    with scratch_directory("dagc-resources-") as folder:
+        try:
+            return of_settings(task, compiled_resources(task, folder))
+        except BuildFailed:
+            return {}
+
+
+def _functions_of(task: TuningTask, unit: Unit) -> dict[tuple[Any, ...], str]:
+    """The names of the functions that the unit's kernel is compiled to, by `_code`; the one with the defaults first."""
     functions = Functions(task.graph, task.chosen.target, _open(task))
     op = op_of(task.graph, unit)
-    settled = sorted(functions.settled(op), key=lambda one: one.tunables != op.tunables)
-    return [(one.tunables, functions.name(one)) for one in settled]
+    settled = sorted(functions.settled(op), key=lambda one: (one.answer, one.tunables) != (op.answer, op.tunables))
+    return {_code(unit, {**dict(one.tunables), VARIANT: one.answer}): functions.name(one) for one in settled}
+
+
+def _code(unit: Unit, values: Mapping[str, Value]) -> tuple[Any, ...]:
+    """The values among these that are constants of the compiled code of a unit."""
+    variant = values.get(VARIANT) if unit.variants else None
+    return (variant, *(values.get(t.name) for t in unit.tunables_of(str(variant or "")) if not t.axis))
 
 
 def assumed(task: TuningTask, resources: Mapping[str, Resources]) -> list[str]:

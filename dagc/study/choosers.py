@@ -290,6 +290,23 @@ class ChooserInputs:
     def resources_of(self, op: str) -> Resources:
         return self.resources.get(op, ASSUMED)
 
+    def with_occupancy(self, lines: Sequence[KernelResult]) -> tuple[KernelResult, ...]:
+        """The lines with the occupancy of the default and the chosen setting, where launches run on the GPU."""
+        from dagc.choice.occupancy import occupancy_of  # loads sympy
+
+        task, out = self.ready.task, list[KernelResult]()
+        if task.chosen.target is Target.HOST:
+            return tuple(lines)
+        for line in lines:
+            graph = task.graph_at(line.case)
+            unit = unit_in(graph, next(u for u in task.units if u.op == line.op))
+            each = zip(task.settings[line.op], self.each.get(line.op, ()), strict=False)
+            needs = {s: needed for s, needed in each if s in (line.default, line.chosen)}
+            out.append(
+                replace(line, held=occupancy_of(graph, unit, needs, self.hardware, self.ready.at[line.case].values))
+            )
+        return tuple(out)
+
 
 def chooser_with(
     inputs: ChooserInputs,

@@ -20,6 +20,7 @@ from dagc.report import si
 from dagc.study.task import TuningTask
 
 if TYPE_CHECKING:
+    from dagc.perf.occupancy import Occupancy
     from dagc.store.tuned import InputFacts, Tuned
 
 
@@ -135,6 +136,8 @@ GUESS = "the default"  # limit of a launch without a model or a measurement
 class KernelResult:
     """One kernel at one size. Values of the objective, NaN if not measured; `best` is the best measured setting.
 
+    `held`: the occupancy of the default and of the chosen setting, as far as it is known.
+
     `trained`: the chooser was trained on this size, so the regret here does not apply to other sizes; `left_out`: the
     regret here after training without this size, NaN if unknown.
     """
@@ -151,6 +154,7 @@ class KernelResult:
     trained: bool = False
     left_out: float = math.nan
     sure: float = math.nan
+    held: Mapping[Choice, Occupancy] = field(default_factory=dict)
 
     @property
     def regret(self) -> float:
@@ -181,9 +185,7 @@ class Tuning:
         took = f" in {self.seconds:.1f} s" if self.seconds >= 0.05 else ""
         took += f" ({self.busy:.2f} s of it checks and timings)" if took and self.busy else ""
         text = [f"{self.grade}; method {self.method}, {counted(self.cells, 'setting')} measured{took}"]
-        columns = [(title, *values) for title, values in self._columns().items()]
-        padded = [[word.ljust(max(map(len, column))) for word in column] for column in columns]
-        text += ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
+        text += aligned(self._columns())
         text += remarks(self.failures, self.notes)
         if self.output is not None:
             use = f"use it: dagc compile FILE --launch {self.output}"
@@ -208,7 +210,18 @@ class Tuning:
             columns["left out"] = [_ratio(line.left_out) for line in lines]
         if any(not math.isnan(line.sure) for line in lines):
             columns["sure"] = ["-" if math.isnan(line.sure) else f"{line.sure:.0%}" for line in lines]
+        for what in ("default", "chosen") if any(line.held for line in lines) else ():
+            held = [line.held.get(getattr(line, what)) for line in lines]
+            columns[f"{what} on an SM"] = ["-" if one is None else one.text for one in held]
         return columns | {"limited by": [line.why for line in lines]}
+
+
+def aligned(columns: Mapping[str, Sequence[str]]) -> list[str]:
+    """The lines of a table, by the titles of its columns."""
+    padded = [
+        [word.ljust(max(map(len, (title, *words)))) for word in (title, *words)] for title, words in columns.items()
+    ]
+    return ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
 
 
 MANY_TIMES = 10  # a regret from which on the ratio is printed

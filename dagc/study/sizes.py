@@ -252,7 +252,7 @@ def _learned(request: TuneRequest, known: ChooserInputs, search: AcrossSizes, re
     notes += [*doubtful(task, measured.samples), *task.text.changed()]
     number = len(measured.samples)
     return Tuning(
-        _lines(ready, final, learned, measured.samples, sureness(search)),
+        known.with_occupancy(_lines(ready, final, learned, measured.samples, sureness(search))),
         grade(task, number, known.counted, known.asked), methods(known.asked), number,
         tuple(measured.failures), tuple(notes), Path(request.output) if request.output is not None else None,
         measured.seconds, measured.busy, known.objective,

@@ -1,9 +1,9 @@
-"""Use of a tuned file: choosers for `dagc compile --launch`, and the programs of `dagc tune --show`."""
+"""Use of a tuned file: choosers for `dagc compile --launch`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, replace
 from pathlib import Path
 from statistics import median
@@ -15,19 +15,15 @@ from dagc.build import toolchain
 from dagc.choice.avoid import Tried, tried_at
 from dagc.choice.choose import emitted
 from dagc.choice.feature import offered
-from dagc.choice.legal import legal_settings, op_of, unit_of, units
+from dagc.choice.legal import op_of, unit_of
 from dagc.choice.methods import RETIRED, retired
 from dagc.choice.selector import far_parameters
-from dagc.choice.types import MODELS, Case
-from dagc.cuda.syntax import NotUnderstood
+from dagc.choice.types import Case
 from dagc.ir.choice import VARIANT, Choice
 from dagc.ir.plan import Features, Placement, is_open, needed_features, open_variants, places_together, variants_of
 from dagc.ir.program import DEVICE, DP, KernelOp
-from dagc.perf.cprint import HELPERS, to_c
-from dagc.perf.hardware import load_hardware
 from dagc.stages.artifacts import OpenChoices
 from dagc.stages.options import COSTS, METHODS
-from dagc.stages.program import load_graph
 from dagc.store.settings import check_compiled
 from dagc.study.runs import program_record
 
@@ -298,67 +294,3 @@ def _times(tuned: Tuned, chooser: Chooser) -> dict[Case, dict[Choice, float]]:
         if cell.site == chooser.op and sample.good:
             times.setdefault(cell.case, {})[cell.choice] = sample.value
     return times
-
-
-def show(
-    path: str | Path,
-    kernel: str,
-    format: str = "text",
-    gpu: str = "h200",
-    defines: Any = None,
-    tuned: str | Path | None = None,
-    method: str = "",
-) -> str:
-    """The rational program of a kernel's launch time, or of the occupancy (`kernel` is "occupancy").
-
-    As `text`, `latex` or `c`; as a flow chart in `dot` or `svg`. `c` is the chooser: that of the `tuned` file if one is
-    given, with measurements and the trained selector. `method`: `volume` or `rational` (MWP-CWP). Raises UsageError,
-    NotUnderstood.
-    """
-    from dagc.choice.models import ModelInputs, whole_model  # loads numpy, sympy
-    from dagc.perf.occupancy import occupancy_program  # loads sympy
-    from dagc.perf.text import to_flow, to_flow_svg, to_latex, to_text  # loads sympy
-
-    printers: dict[str, Callable[[Any], str]] = {
-        "text": to_text, "latex": to_latex, "dot": to_flow, "svg": to_flow_svg,
-        "c": lambda program: HELPERS + to_c(program, "dagc_occupancy"),
-    }  # fmt: skip
-    if format not in printers:
-        raise UsageError(f"unknown format {format}", f"one of: {', '.join(printers)}")
-    if kernel == "occupancy":
-        return printers[format](occupancy_program(plain=True))
-    if method and method not in MODELS:
-        raise UsageError(f"method {method} has no rational program", f"one of: {', '.join(MODELS)}")
-    graph = load_graph(path, defines)
-    if format == "c" and tuned is not None:
-        return _tuned_source(graph, kernel, tuned)
-    unit = units(graph, (kernel,))[0]
-    if format == "c":
-        return _chooser_source(graph, unit, gpu, method or "volume")
-    help = "tune it with --method exhaustive"
-    try:
-        return printers[format](whole_model(graph, unit, ModelInputs(method or "volume")))
-    except NotUnderstood as error:
-        raise UsageError(f"{error.message}, so {unit.op} has no model", help) from None
-    except RecursionError:
-        raise UsageError(f"{unit.op}: the kernel's text is nested too deeply to be read", help) from None
-
-
-def _chooser_source(graph: Graph, unit: Unit, gpu: str, method: str) -> str:
-    """The C code of a kernel's chooser by the model alone."""
-    from dagc.choice.models import ModelInputs, unit_chooser  # loads numpy, sympy
-
-    settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
-    return emitted([unit_chooser(graph, unit, settings, load_hardware(gpu), ModelInputs(method))]).source
-
-
-def _tuned_source(graph: Graph, name: str, tuned: str | Path) -> str:
-    """The C code of a tuned file's choosers for an op, or for the ops of a kernel."""
-    from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
-
-    every = (o.op for o in graph.ops if isinstance(o.op, KernelOp))
-    ops = {op.site for op in every if name in (op.site, op.base, op.kernel)}
-    choosers = [c for c in choosers_of(graph, load_tuned(tuned)) if c.op in ops]
-    if not choosers:
-        raise UsageError(f"{tuned}: {name} was not tuned", "tune it, or leave out -o")
-    return emitted(choosers).source

@@ -20,6 +20,7 @@ from dagc.ir.program import HostMemory
 from dagc.report import si
 from dagc.setup.prefetch import AHEAD
 from dagc.stages.options import CaseOptions, Progress, SiteOptions, TuneOptions
+from dagc.study.build import settings_compiled
 from dagc.study.choosers import Asked, ChooserInputs, asked_of, final_choosers, grade, line_of, methods
 from dagc.study.files import keep
 from dagc.study.gpu import NOT_COUNTED, hardware_at_hand, require_runs
@@ -101,7 +102,7 @@ def _learned(
         every = tuple(dict.fromkeys((*task.cases, *moved.at)))
         ready = replace(ready, task=replace(task, cases=every), at={**moved.at, **ready.at})
         notes = [*notes, *moved.notes]
-    known = ChooserInputs(ready, asked, NOT_COUNTED, hardware, {})
+    known = ChooserInputs(ready, asked, NOT_COUNTED, hardware, {}, settings_compiled(ready.task))
     final, learned = final_choosers(known, fit, training, options.seed)
     choosers = {op: sized.chooser for op, sized in final.items()}
     if inputs.records is not None:
@@ -111,7 +112,8 @@ def _learned(
     notes = [*inputs.ready.notes, *more, *notes, *chosen_from, *(n for what in learned.values() for n in what.notes)]
     notes += _notes(inputs, task, choosers, samples)
     return Tuning(
-        lines, grade(task, len(samples), NOT_COUNTED, asked), methods(asked), len(samples), tuple(measured.failures),
+        known.with_occupancy(lines), grade(task, len(samples), NOT_COUNTED, asked), methods(asked), len(samples),
+        tuple(measured.failures),
         tuple(notes), Path(output) if output is not None else None, measured.seconds, measured.busy, inputs.objective,
     )  # fmt: skip
 

@@ -1,0 +1,86 @@
+"""`dagc tune --show`: the occupancy of a program's launches, and what a tuned file has learned."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dagc.cli.main import main
+from dagc.perf.hardware import load_hardware
+from dagc.perf.occupancy import Demand, occupancies
+from tests.study.programs import write_fill
+
+# Static and dynamic shared memory, a tunable that is a constant of the code, and a kernel whose launch is fixed.
+STAGED = '''program staged
+array y : f32[4096] out
+kernel stage(y: out f32[4096]) {
+  tune bx in {64, 256}
+  tune rows in {1, 24}
+  gpu {
+    launch grid(ceil(4096 / bx)) block(bx) shared(rows * 1024)
+    cuda """
+      __shared__ float own[512];
+      extern __shared__ float tile[];
+      for (int r = 0; r < rows; r++) tile[r * bx + threadIdx.x] = r * threadIdx.x;
+      own[threadIdx.x] = tile[threadIdx.x];
+      __syncthreads();
+      y[blockIdx.x * bx + threadIdx.x] = own[bx - 1 - threadIdx.x];
+    """
+  }
+}
+kernel twice(y: inout f32[4096]) {
+  gpu {
+    launch grid(4) block(1024)
+    cuda """y[blockIdx.x * 1024 + threadIdx.x] *= 2;"""
+  }
+}
+dag {
+  stage : gpu stage(y)
+  twice : gpu twice(y)
+}
+'''
+
+
+def _rows(text: str) -> dict[tuple[str, str], list[str]]:
+    """The numbers of each line of the table, by kernel and setting."""
+    lines = [line for line in text.splitlines() if line.startswith(("stage ", "twice "))]
+    words = [[word.strip() for word in line.split("  ") if word.strip()] for line in lines]
+    return {(kernel, setting): numbers for kernel, setting, *numbers in words}
+
+
+@pytest.mark.nvcc
+def test_occupancy_of_all_launches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the registers that nvcc gives each; shared memory is that of the text and that of the launch."""
+    (tmp_path / "staged.dag").write_text(STAGED)
+    assert main(["tune", str(tmp_path / "staged.dag"), "--show", "occupancy", "--gpu", "h200"]) == 0
+    text = capsys.readouterr().out
+    rows = _rows(text)
+    assert list(rows) == [
+        ("stage", "bx=64 rows=1"), ("stage", "bx=64 rows=24"), ("stage", "bx=256 rows=1"),
+        ("stage", "bx=256 rows=24"), ("twice", "as written"),
+    ]  # fmt: skip
+    assert rows["stage", "bx=256 rows=24"][2] == str(24 * 1024 + 2048)
+    for threads, registers, shared, blocks, warps, share, limit in rows.values():
+        (one,) = occupancies([Demand(int(threads), int(registers), int(shared))], load_hardware("h200"))
+        assert (one.blocks, one.warps, one.limit) == (int(blocks), int(warps), limit)
+        assert share == f"{one.warps / 64:.1%}"
+    assert "assumed" not in text
+    assert rows["stage", "bx=64 rows=1"][1] != "32" or rows["twice", "as written"][1] != "32"
+
+
+def test_occupancy_program_of_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As C, it answers as in Python."""
+    program = write_fill(tmp_path, "tune bx in {32, 64}")
+    assert main(["tune", str(program), "--show", "occupancy", "--gpu", "a100", "--format", "c"]) == 0
+    (tmp_path / "o.c").write_text(
+        "#include <stdint.h>\n#include <stdio.h>\n" + capsys.readouterr().out
+        + "int main(void) { printf(\"%d %d\", (int)dagc_occupancy(256, 40, 0), (int)dagc_occupancy(96, 255, 4096)); }"
+    )  # fmt: skip
+    subprocess.run(["cc", "-o", "o", "o.c", "-lm"], cwd=tmp_path, check=True)
+    printed = subprocess.run(["./o"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    demands = [Demand(256, 40, 0), Demand(96, 255, 4096)]
+    assert printed == " ".join(str(one.blocks) for one in occupancies(demands, load_hardware("a100")))
+    assert main(["tune", str(program), "--show", "occupancy"]) == 0
+    assert "32*Wmax" in capsys.readouterr().out, "without a GPU, the chart as published"
