@@ -24,7 +24,7 @@ from dagc.lab.launches import Timing
 from dagc.measure.service import RanksDied, Service, WorkerLink
 from dagc.study import measure as tune_measure
 from dagc.study.prepare import Prepared, prepare
-from dagc.study.results import Measurements
+from dagc.study.results import NOTHING_MEASURED
 from dagc.study.task import tuning_task
 
 
@@ -52,7 +52,7 @@ def check(ready: Prepared, *, settings: int) -> Checked:
         others = [s for s in fits if s != unit.default]
         chosen[unit.op] = [unit.default, *draw.sample(others, min(settings - 1, len(others)))]
 
-    recording = tune_measure.Recording(Measurements({}, {}, []), None, None, 0, task.check_at)
+    recording = tune_measure.Recording(NOTHING_MEASURED, None, None, 0, task.check_at)
     with Service(WorkerLink(ready.task.ranks)) as service:
         tune_measure.Measuring(ready, service, Timing(), recording).check(chosen)
     checks = recording.measured.checks

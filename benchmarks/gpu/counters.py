@@ -71,7 +71,7 @@ def main() -> int:
                         + [s.failure]
                     )
                 out.flush()
-                for note in prepared.notes:
+                for note in at.notes:
                     print(f"{name}: {note}", flush=True)
                 print(f"{name}: {rows} launches, {time.monotonic() - began:.1f} s", flush=True)
     return 0

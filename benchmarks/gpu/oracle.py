@@ -49,7 +49,7 @@ from dagc.store.records import Records
 from dagc.store.results import Run
 from dagc.study import measure as tune_measure
 from dagc.study.prepare import DEFAULT_FLUSH, Prepared, prepare
-from dagc.study.results import Measurements
+from dagc.study.results import NOTHING_MEASURED
 from dagc.study.runs import program_record, revision
 from dagc.study.task import tuning_task
 
@@ -235,8 +235,10 @@ def measure(
             ]
             for unit in task.units
         }
-        began, failures = time.monotonic(), list(ready.failures)
-        recording = tune_measure.Recording(Measurements({}, {}, failures), records, None, flush, task.check_at)
+        began = time.monotonic()
+        recording = tune_measure.Recording(NOTHING_MEASURED, records, None, flush, task.check_at)
+        failures = recording.failures
+        failures += ready.failures
         try:
             timing = Timing(seconds=args.cell, flush=flush)
             measuring = tune_measure.Measuring(ready, service, timing, recording, end=Deadline(math.inf, end))

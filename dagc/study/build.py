@@ -161,7 +161,7 @@ def assumed(task: TuningTask, resources: Mapping[str, Resources]) -> list[str]:
     return [f"{', '.join(unknown)}: {what}, since nvcc {why}"]
 
 
-def build_programs(task: TuningTask, folder: Path) -> tuple[dict[Case, Path], TuningTask, list[str]]:
+def build_programs(task: TuningTask, folder: Path) -> tuple[dict[Case, Path], TuningTask, tuple[str, ...]]:
     """Build the library of each size; returns also the task without values that do not compile, and these as failures.
 
     Values that do not compile are found with the program of the size at which results are checked.
@@ -183,16 +183,16 @@ def _of(task: TuningTask, graph: Graph) -> TuningTask:
     return replace(task, graph=graph)
 
 
-def build_what_compiles(task: TuningTask, folder: Path) -> tuple[Path, TuningTask, list[str]]:
+def build_what_compiles(task: TuningTask, folder: Path) -> tuple[Path, TuningTask, tuple[str, ...]]:
     """(library, task, failures): if a value of a constant tunable does not compile, the task excludes it.
 
     Raises BuildFailed if the program does not compile with its defaults either, or for another reason.
     """
     try:
-        return build(task, folder), task, []
+        return build(task, folder), task, ()
     except BuildFailed as error:
         left, failures = _without_what_fails(task, folder, error)
-        return build(left, folder / "left"), left, failures
+        return build(left, folder / "left"), left, tuple(failures)
 
 
 def _without_what_fails(task: TuningTask, folder: Path, error: BuildFailed) -> tuple[TuningTask, list[str]]:

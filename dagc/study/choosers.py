@@ -26,7 +26,7 @@ from dagc.ir.plan import Target, kernel_of, places_together
 from dagc.ir.program import DEVICE, Graph, Region, Value
 from dagc.stages.options import COSTS
 from dagc.study.prepare import Prepared, only
-from dagc.study.results import GUESS, KernelResult, Measurements, best_choice
+from dagc.study.results import GUESS, KernelResult, best_choice
 from dagc.study.task import TuningTask
 from dagc.study.train import Learned, TrainingTable, left_out, tabulated, train
 
@@ -359,7 +359,7 @@ def first_choosers(inputs: ChooserInputs) -> dict[str, AtSizes]:
 def final_choosers(
     inputs: ChooserInputs,
     fit: Mapping[str, tuple[Choice, ...]],
-    measured: Measurements,
+    samples: Samples,
     seed: int,
     guessed: Mapping[tuple[str, Case], Choice] = MappingProxyType({}),
 ) -> tuple[dict[str, AtSizes], dict[str, Learned]]:
@@ -369,7 +369,7 @@ def final_choosers(
     good = replace(
         ready, task=replace(ready.task, settings=fit), at={p: only(at, fit) for p, at in ready.at.items()}
     )  # fmt: skip
-    right = {key: sample for key, sample in measured.samples.items() if key[2] in fit.get(key[0], ())}
+    right = {key: sample for key, sample in samples.items() if key[2] in fit.get(key[0], ())}
     out: dict[str, AtSizes] = {}
     learned_by_op: dict[str, Learned] = {}
     for unit in ready.task.units:

@@ -81,7 +81,7 @@ class _Measured:
     @classmethod
     def of(cls, visits: Visits, notes: Sequence[str], then: Callable[[AtCase], str] | None = None) -> _Measured:
         """Visit the inputs of a task, and measure the answers there. Raises UsageError if none could be measured."""
-        began, failures = time.monotonic(), visits.measured.failures
+        began, failures = time.monotonic(), visits.failures
         cases = to_visit(visits.task)
         visits.total = len(cases) * sum(map(len, visits.answers.values()))
         visited = [p for p in cases if not visits.over and visits.visit(p, test=True, then=then)]
@@ -104,7 +104,7 @@ class _Measured:
         return Evaluated(op, judged, tuple(visits.answers[op]), tuple(costs))
 
     def result(self, ops: Sequence[Evaluated], grade: str, notes: Sequence[str] = (), trained: int = 0) -> Evaluation:
-        failures, changed = self.visits.measured.failures, self.visits.task.text.changed()
+        failures, changed = self.visits.failures, self.visits.task.text.changed()
         return Evaluation(
             tuple(ops), grade, len(self.cases), tuple(failures), (*self.notes, *notes, *changed),
             time.monotonic() - self.began, trained,
@@ -129,7 +129,7 @@ def _kernels(text: ProgramText, tuned: Tuned, options: TuneOptions, progress: Pr
             ops.append(one)
         ops += [Evaluated(TOGETHER, *placed.judged())] if placed is not None else []
         what = grade(task, len(inputs.measured.samples), NOT_COUNTED, {})
-        return found.result(ops, what, inputs.ready.notes, trained)
+        return found.result(ops, what, inputs.notes, trained)
 
 
 def _programs(text: ProgramText, tuned: Tuned, options: TuneOptions, progress: Progress | None) -> Evaluation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from dagc.store.settings import FACT, check_fixed, check_resumed, fixed_choices,
 from dagc.study.choosers import ChooserInputs
 from dagc.study.gpu import gpu_name
 from dagc.study.prepare import DEFAULT_FLUSH
-from dagc.study.results import Measurements
+from dagc.study.results import NOTHING_MEASURED, Measurements
 from dagc.study.runs import program_record, revision
 from dagc.study.task import TuningTask
 
@@ -33,7 +34,7 @@ def known_before(records: Records | None, task: TuningTask, flush: int, resume: 
     """The measurements of a resumed file that were timed in the same way; empty for a new one. Raises UsageError if the
     file was made with other parameters."""
     if records is None or not resume:
-        return Measurements({}, {}, [])
+        return NOTHING_MEASURED
     before = records.tuned()
     if task.select is None:
         check_resumed(records.path, before, task.program, task.cases)
@@ -48,7 +49,7 @@ def known_before(records: Records | None, task: TuningTask, flush: int, resume: 
     if task.select is not None:
         samples = {cell: sample for cell, sample in samples.items() if cell.site == PROGRAM and cell.case in inputs}
         checks = {key: failure for key, failure in checks.items() if key[0] == PROGRAM}
-    return Measurements(samples, checks, [], inputs)
+    return Measurements(samples, checks, inputs)
 
 
 def conditions(task: TuningTask) -> dict[str, Any]:
@@ -91,8 +92,9 @@ def minimise(
     measured: Measurements,
     objective: Objective,
     again: Collection[tuple[str, Case]] | None,
-) -> list[str]:
-    """Prepare the file for the metrics of an objective, and forget earlier cells that lack them; returns notes.
+) -> tuple[Measurements, list[str]]:
+    """Prepare the file for the metrics of an objective; returns the measurements without earlier cells that lack them,
+    and notes.
 
     `again`: the ops and cases that this run measures to learn from them; None if it only evaluates, which leaves the
     file its objective. Raises UsageError if the file was tuned for another objective and cells of others lack the
@@ -100,17 +102,17 @@ def minimise(
     """
     names = observed(objective)
     notes: list[str] = []
-    lacking = [key for key, c in measured.samples.items() if c.times and not {*names} <= c.metrics.keys()]
-    for key in lacking:
-        del measured.samples[key]
+    lacking = {key for key, c in measured.samples.items() if c.times and not {*names} <= c.metrics.keys()}
+    left = {key: sample for key, sample in measured.samples.items() if key not in lacking}
+    measured = replace(measured, samples=left)
     if records is None:
-        return notes
+        return measured, notes
     if again is not None:
         notes = _changed(records, objective, {(op, case) for op, case, _ in lacking}, again)
         records.set_fact("objective", objective.text)
     for name in names:
         records.metric(name, units()[name])
-    return notes
+    return measured, notes
 
 
 def _changed(

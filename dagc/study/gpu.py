@@ -132,7 +132,7 @@ def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) 
     except (MissingTool, RunFailed) as error:
         return Counted(notes=(f"{' '.join(str(error).split())}; counts are read from the kernel's text",))
     fits: dict[str, dict[str, Fitted]] = {}
-    notes = [f"{c.site} at {c.case.text}: {s.failure}" for c, s in samples.items() if s.failure]
+    notes = [*at.notes, *(f"{c.site} at {c.case.text}: {s.failure}" for c, s in samples.items() if s.failure)]
     for unit in ready.task.units:
         if unit.op not in ops:
             continue
@@ -199,8 +199,8 @@ def collect(
     task = ready.task
     cases, wanted = sample_plan(task, ops, sizes, per_size)
     at, refused = attempted(lambda case: at_case(task, case, folder), cases, DagcError, jobs=4)
-    ready.notes += [f"no counters at {p.text}: {' '.join(str(error).split())}" for p, error in refused.items()]
-    here = Prepared(replace(task, cases=tuple(at)), ready.library, at)
+    skipped = (f"no counters at {p.text}: {' '.join(str(error).split())}" for p, error in refused.items())
+    here = Prepared(replace(task, cases=tuple(at)), ready.library, at, tuple(skipped))
     fitting = [cell for cell in wanted if cell.case in at and cell.choice in at[cell.case].fits[cell.site]]
     return here, _counted(here, fitting)
 

@@ -136,7 +136,7 @@ def begun(
             )
         task = replace(task, compared=bool(of_results(observed(objective))))
         measured = known_before(records, task, flush, options.resume)
-        notes = minimise(records, measured, objective, asked_sites(task) if training else None)
+        measured, notes = minimise(records, measured, objective, asked_sites(task) if training else None)
         if records is not None:
             for key, value in conditions(task).items():
                 records.set_fact(key, value)
@@ -173,6 +173,7 @@ class Visits(Recording):
             session.measured, session.records, session.progress, session.flush, self.task.check_at,
             session.options.budget,
         )  # fmt: skip
+        self.notes += session.notes
         self.service = session.service
         self.options, self.objective = session.options, session.objective
         self.refused: set[Case] = set()
@@ -186,7 +187,7 @@ class Visits(Recording):
         are reported again, since they are not measured again."""
         earlier = {c: sample for c, sample in self.measured.samples.items() if c.case not in self.tests}
         self.left = max(0, self.left - len(earlier))
-        self.measured.failures += failures_before(earlier)
+        self.failures += failures_before(earlier)
 
     def limit_time(self) -> None:
         """From now on, the time limit of the options counts."""
@@ -239,7 +240,7 @@ class Visits(Recording):
     @property
     def remarks(self) -> list[str]:
         """Notes on how the answers were measured in this run."""
-        repeats = note_on_repeats(self.measured.again, self.done, self.timing.every)
+        repeats = note_on_repeats(self.again, self.done, self.timing.every)
         return [*repeats, *self.hangs.notes]
 
     def priced(self, cell: Cell, sample: Sample) -> Sample:
@@ -265,14 +266,6 @@ class Visits(Recording):
         """Whether every allowed answer at a case was tried, except those with wrong results."""
         samples, fits = self.measured.samples, self.fits(case)
         return all((op, case, s) in samples for op, of in fits.items() for s in of if (op, s) not in self.wrong)
-
-    def note_input(self, facts: InputFacts) -> None:
-        """Store the facts about an input."""
-        from dagc.store.tuned import input_key, input_to_json  # loads msgspec, sqlite3
-
-        self.measured.inputs[facts.case] = facts
-        if self.records is not None:
-            self.records.set_fact(input_key(list(self.measured.inputs).index(facts.case)), input_to_json(facts))
 
     # ---- visits -------------------------------------------------------------------------------
 
@@ -367,18 +360,22 @@ class Inputs(Visits):
     def __init__(self, ready: Prepared, prefetch: Prefetch[Case], session: Session, references: list[Case]) -> None:
         """`references`: the case whose data include references, which changes with the input of the checks."""
         super().__init__(replace(session, task=ready.task))
-        self.ready, self.prefetch, self.references = ready, prefetch, references
+        self.failures += ready.failures
+        self.prefetch, self.references = prefetch, references
         self.limit_time()
         self.codes = [f.name for f in computed_of(self.task)]
         self.timing = Timing(
             seconds=self.options.cell, flush=self.flush, clear=CLEAR, objective=self.objective,
             rounds=ROUNDS, every=uses_cores(self.task), watchdog=self.options.watchdog,
         )  # fmt: skip
+        ready = ready.having(*(at_before(self.task, facts, self.codes) for facts in self.measured.inputs.values()))
         before = dict(self.measured.samples)
         self.run = Measuring(ready, self.service, self.timing, self, before, self.end)
         self.run.hangs = self.hangs
-        for facts in self.measured.inputs.values():
-            ready.at[facts.case] = at_before(self.task, facts, self.codes)
+
+    @property
+    def ready(self) -> Prepared:
+        return self.run.ready
 
     @property
     def answers(self) -> Mapping[str, Sequence[Choice]]:
@@ -398,7 +395,7 @@ class Inputs(Visits):
         return asked[op].data or features_of(self.ready, unit, list(cases))
 
     def take(self, task: TuningTask) -> None:
-        self.task = self.ready.task = self.run.task = task
+        self.task, self.run.ready = task, replace(self.ready, task=task)
 
     def _check_at(self, case: Case, todo: Mapping[str, Sequence[Choice]]) -> None:
         """Check at this input from now on: its data include references."""
@@ -415,7 +412,7 @@ class Inputs(Visits):
             self._drop(case)
 
     def _refuse(self, case: Case, error: DagcError) -> None:
-        self.ready.at.pop(case, None)
+        self.run.ready = replace(self.ready, at={p: at for p, at in self.ready.at.items() if p != case})
         super()._refuse(case, error)
 
     def _label(self, case: Case, then: Callable[[AtCase], str] | None) -> str:
@@ -448,7 +445,7 @@ class Inputs(Visits):
                 self._settle_op(op, case, wrong)
         except DagcError as error:
             what = "whether the default or what differs from it is right is not known"
-            self.ready.notes.append(f"{case.text or 'as given'}: {what}: {' '.join(str(error).split())}")
+            self.notes.append(f"{case.text or 'as given'}: {what}: {' '.join(str(error).split())}")
 
     def _with_references(self, case: Case) -> bool:
         """Load the arrays of a case again, with references; False if there is no time for that."""
@@ -515,16 +512,17 @@ class Inputs(Visits):
         self.run.programs.pop(case, None)  # its arrays were at another address
         at = read_case(self.task, case, place)
         before = self.measured.inputs.get(case)
-        self.ready.at[case] = at
+        self.run.ready = self.ready.having(at)
         if before is None:
-            values, seconds = features_at(self.service, self.ready, case, self.codes)
+            values, seconds, unknown = features_at(self.service, self.ready, case, self.codes)
+            self.notes += unknown
             at = replace(at, computed=dict.fromkeys(self.codes, math.nan) | values)
         else:
             at, seconds = replace(at, computed=computed_before(before, self.codes)), dict(before.seconds)
         at = with_allowed(self.task, at)
         if self.task.units and not any(at.fits.values()):
             raise DagcError("no op has anything to launch there")
-        self.ready.at[case] = at
+        self.run.ready = self.ready.having(at)
         facts = self._facts(at, seconds, elements_of(place), before.test if before is not None else test)
         if before is None:
             self._note_undefined(facts)
@@ -536,7 +534,7 @@ class Inputs(Visits):
             undefined = [n for n in names if n not in facts.features.get(op, {})]
             if undefined and not facts.test:
                 what = f"{', '.join(undefined)} not finite: not used for training"
-                self.ready.notes.append(f"{op} at {facts.case.text or 'as given'}: {what}")
+                self.notes.append(f"{op} at {facts.case.text or 'as given'}: {what}")
 
     def _facts(self, at: AtCase, seconds: Mapping[str, float], elements: int, test: bool) -> InputFacts:
         from dagc.store.tuned import InputFacts  # loads msgspec, sqlite3
@@ -602,8 +600,7 @@ def opened(
             if progress is not None:
                 progress(0, 0, "setting up the first inputs, compiling")
             library, task, failures = build_what_compiles(task, session.folder)
-            measured.failures += failures
-            yield Inputs(Prepared(task, library, notes=list(session.notes)), prefetch, session, at_check)
+            yield Inputs(Prepared(task, library, failures=failures), prefetch, session, at_check)
 
 
 def processes(cores_used: bool, ahead: int = AHEAD) -> dict[str, Any]:

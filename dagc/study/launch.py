@@ -119,25 +119,23 @@ def variants_by_file(request: SearchRequest, arrays: Callable[[], Path]) -> tupl
     ready = Prepared(task, Path(), {here: read_case(task, here, data)})
     if computed_of(task):
         with request.display.phase("compiling, computing the features by which variants are chosen"):
-            compute_here(ready)
+            ready = compute_here(ready)
     at, out = ready.at[here], []
     for chooser in choosers:
         unknown = [n for f in chooser.features for n in free(f.expression) if n not in at.values]
         order = (0,) if unknown else chooser.order(at.values)
         answer = next((i for i in order if chooser.settings[i] in at.fits[chooser.op]), 0)
         out += [Fixed(name, value, Origin.TUNED) for name, value in chooser.settings[answer].items()]
-    return tuple(out), ready.notes
+    return tuple(out), list(ready.notes)
 
 
-def compute_here(ready: Prepared) -> None:
+def compute_here(ready: Prepared) -> Prepared:
     """The features of the one size of a task; unknown, with a note, if ranks cannot be started."""
     if joined() is not None:
-        ready.notes.append("variants stay at the default: features are computed by ranks that dagc starts itself")
-        return
+        return ready.noting(["variants stay at the default: features are computed by ranks that dagc starts itself"])
     with scratch_directory("dagc-features-") as temporary:
-        ready.library = build(ready.task, temporary)
         names = [code.name for code in computed_of(ready.task)]
-        computed_features(ready, names)
+        return computed_features(replace(ready, library=build(ready.task, temporary)), names)
 
 
 def launched(

@@ -32,9 +32,11 @@ from dagc.stages.options import Progress
 from dagc.study.cases import volume
 from dagc.study.prepare import Prepared, fitting
 from dagc.study.results import Measurements
+from dagc.study.task import TuningTask
 
 if TYPE_CHECKING:
     from dagc.store.records import Records
+    from dagc.store.tuned import InputFacts
 from dagc.base.sample import CHECK, Sample
 
 # ---- checks and timings ----
@@ -115,16 +117,27 @@ def answer_in_words(op: str, settings: Choice) -> str:
 
 
 class Recording:
-    """Receives results: stores them in memory and in the tuned file, and reports progress.
+    """The results of a run, which change here alone: they are stored in memory and in the tuned file, and progress is
+    reported.
 
-    `done`: stored cells, of `total`; `left`: cells that the budget permits. Settings are checked at `check_at`.
+    `measured`: all so far, with those of earlier runs; it grows with them. `busy` as in `Tuning`; `again`: for each
+    cell that was timed again, its value by the first series of launches, and its value now. `done`: stored cells, of
+    `total`; `left`: cells that the budget permits. Settings are checked at `check_at`.
     """
 
     def __init__(
         self, measured: Measurements, records: Records | None, progress: Progress | None, flush: int, check_at: Case,
         budget: int | None = None, total: int = 0,
     ) -> None:  # fmt: skip
-        self.measured, self.records, self.progress = measured, records, progress
+        self._samples, self._checks, self._inputs = dict(measured.samples), dict(measured.checks), dict(measured.inputs)
+        self.measured = Measurements(
+            MappingProxyType(self._samples), MappingProxyType(self._checks), MappingProxyType(self._inputs)
+        )
+        self.failures: list[str] = []
+        self.notes: list[str] = []
+        self.busy = 0.0
+        self.again: list[tuple[float, float]] = []
+        self.records, self.progress = records, progress
         self.flush, self.check_at = flush, check_at
         self.left = budget if budget is not None else 10**9
         self.done, self.total = 0, total
@@ -132,40 +145,47 @@ class Recording:
 
     def keep(self, cell: Cell, sample: Sample) -> None:
         """Store a sample, which may replace that of the first series of the launches of the cell."""
-        measured = self.measured
-        measured.busy += sample.took
+        self.busy += sample.took
         if sample.failure:
-            measured.failures.append(f"{in_words(cell)}: {sample.failure}")
+            self.failures.append(f"{in_words(cell)}: {sample.failure}")
         if sample.purpose == CHECK:
-            measured.checks[cell.site, cell.choice] = sample.failure
+            self._checks[cell.site, cell.choice] = sample.failure
             if self.records is not None:
                 self.records.add_check(cell.site, cell.choice, cell.case, sample.failure)
         else:
             self._count(cell, sample)
-            measured.samples[cell] = sample
+            self._samples[cell] = sample
             if self.records is not None:
                 self.records.add_sample(cell, sample, self.flush)
         self.say(self.now)
 
     def skip(self, case: Case, why: str) -> None:
         """Report a case at which nothing is measured."""
-        self.measured.failures.append(f"{case.text or 'as given'}: skipped: {why}")
+        self.failures.append(f"{case.text or 'as given'}: skipped: {why}")
 
     def forget(self, cell: Cell) -> None:
         """Forget a sample that is measured again, or replaced."""
-        sample = self.measured.samples.pop(cell)
-        self.done, self.left, self.measured.busy = self.done - 1, self.left + 1, self.measured.busy - sample.took
+        sample = self._samples.pop(cell)
+        self.done, self.left, self.busy = self.done - 1, self.left + 1, self.busy - sample.took
         with suppress(ValueError):
-            self.measured.failures.remove(f"{in_words(cell)}: {sample.failure}")
+            self.failures.remove(f"{in_words(cell)}: {sample.failure}")
+
+    def note_input(self, facts: InputFacts) -> None:
+        """Store the facts about an input."""
+        from dagc.store.tuned import input_key, input_to_json  # loads msgspec, sqlite3
+
+        self._inputs[facts.case] = facts
+        if self.records is not None:
+            self.records.set_fact(input_key(list(self._inputs).index(facts.case)), input_to_json(facts))
 
     def _count(self, cell: Cell, sample: Sample) -> None:
-        first = self.measured.samples.get(cell)
+        first = self._samples.get(cell)
         if first is None:
             self.done, self.left = self.done + 1, self.left - 1
             return
-        self.measured.busy -= first.took
+        self.busy -= first.took
         if not sample.failure:
-            self.measured.again.append((first.value, sample.value))
+            self.again.append((first.value, sample.value))
 
     def say(self, what: str) -> None:
         """Report progress: what is being done now."""
@@ -208,42 +228,43 @@ class Hangs:
         return out
 
 
-def computed_features(ready: Prepared, names: Sequence[str]) -> None:
+def computed_features(ready: Prepared, names: Sequence[str]) -> Prepared:
     """Have the program compute its code features at each size; a note gives the largest time of each. A size at which
     they cannot be computed is not used for training: its features are missing."""
     slowest = dict.fromkeys(names, 0.0)
+    cases, notes = [], []
     with Service(WorkerLink(ready.task.ranks)) as service:
         for case, at in ready.at.items():
-            values, seconds = features_at(service, ready, case, names)
+            values, seconds, unknown = features_at(service, ready, case, names)
             at = replace(at, computed=values)
-            ready.at[case] = replace(at, fits=fitting(ready.task, at))
+            cases.append(replace(at, fits=fitting(ready.task, at)))
+            notes += unknown
             slowest = {n: max(slowest[n], seconds.get(n, 0.0)) for n in names}
             service.close(sized_program(ready, case).library)
-    ready.notes += [
-        f"{name.removeprefix(MEASURED)} takes up to {in_units(s)} to compute" for name, s in slowest.items() if s
-    ]
+    notes += [f"{name.removeprefix(MEASURED)} takes up to {in_units(s)} to compute" for name, s in slowest.items() if s]
+    return ready.having(*cases).noting(notes)
 
 
 def features_at(
     service: Service, ready: Prepared, case: Case, names: Sequence[str]
-) -> tuple[dict[str, float], dict[str, float]]:
-    """(values, seconds) of the code features of the program at a case, by name. Empty, with a note, if they cannot be
-    computed."""
+) -> tuple[dict[str, float], dict[str, float], list[str]]:
+    """(values, seconds) of the code features of the program at a case, by name, and notes. Empty, with a note, if they
+    cannot be computed."""
     if not names:
-        return {}, {}
+        return {}, {}, []
     library = sized_program(ready, case).library
     ask = partial(service.ask, library, do="features", limit=FEATURE_LIMIT)
     answer = service.insist(("features", case), ask)
     if "error" in answer:
-        ready.notes.append(f"{case.text or 'as given'}: no features: {answer['error']}")
-        return {}, {}
+        return {}, {}, [f"{case.text or 'as given'}: no features: {answer['error']}"]
     # The requested ones come first, then those that the program itself needs.
     values, seconds = (dict(zip(names, map(float, answer[what]), strict=False)) for what in ("values", "seconds"))
-    return values, seconds
+    return values, seconds, []
 
 
 class Measuring:
-    """Checks and timings of a task at the cases that are ready, in the order of the requests."""
+    """Checks and timings of a task at the cases that are ready, in the order of the requests. `ready` is replaced where
+    cases come one after the other."""
 
     def __init__(
         self, ready: Prepared, service: Service, timing: Timing, recorder: Recorder, known: Samples = NONE_KNOWN,
@@ -251,7 +272,7 @@ class Measuring:
     ) -> None:  # fmt: skip
         """`known`: samples of an earlier run. At `end` it ends between two cells, but not before `at_least` cells were
         timed."""
-        self.ready, self.task, self.service, self.timing = ready, ready.task, service, timing
+        self.ready, self.service, self.timing = ready, service, timing
         self.recorder, self.known, self.end, self.at_least = recorder, known, end, at_least
         self.units = {u.op: u for u in self.task.units}
         self.base = {u.op: u.default for u in self.task.units}
@@ -262,6 +283,10 @@ class Measuring:
         self.compared: set[tuple[str, Choice]] = set()  # with the reference
         self.programs: dict[Case, SizedProgram] = {}
         self._decisions: dict[tuple[str, Choice], Values] = {}
+
+    @property
+    def task(self) -> TuningTask:
+        return self.ready.task
 
     def keep(self, cell: Cell, sample: Sample) -> None:
         self.timed += 1

@@ -36,9 +36,9 @@ from dagc.study.choosers import Asked, ChooserInputs, final_choosers, select_of
 from dagc.study.files import kernel_chooser_record
 from dagc.study.gpu import NOT_COUNTED
 from dagc.study.inputs import at_before
-from dagc.study.prepare import Prepared
+from dagc.study.prepare import AtCase, Prepared
 from dagc.study.programs import chooser_record, learn
-from dagc.study.results import Measurements, choosable, minimised, paid
+from dagc.study.results import choosable, minimised, paid
 from dagc.study.task import TuningTask, legal_plans, limits_of, plan_values
 
 if TYPE_CHECKING:
@@ -253,29 +253,32 @@ def _of_programs(first: Tuned, merged: Tuned, text: ProgramText) -> dict[str, An
 
 def _of_kernels(files: Sequence[Tuned], merged: Tuned, text: ProgramText) -> dict[str, Any]:
     task = _task(merged, files[0], text)
-    ready, asked = Prepared(task, Path()), _asked(files, task)
+    asked = _asked(files, task)
     codes = [feature.name for feature in computed_of(task)]
     tests, known = merged.facts.tests, {one.case: one for one in merged.facts.inputs}
-    for facts in merged.facts.inputs:
-        ready.at[facts.case] = at_before(task, facts, codes, NO_MEMORY)
+    ready = Prepared(task, Path()).having(*(at_before(task, one, codes, NO_MEMORY) for one in known.values()))
     objective = minimised(merged)
     calls = merged.facts.calls
     tried = {
         c: paid(c, sample, known.get(c.case), calls, objective) for c, sample in merged.samples if c.site != PROGRAM
     }
     _check_variants(files, ready)
-    for case, at in ready.at.items():  # settings that were tried were allowed
+
+    def allowed(at: AtCase) -> AtCase:
+        """With the settings that were tried there."""
         fits = {
-            op: tuple(s for s in legal if s in at.fits[op] or (op, case, s) in tried)
+            op: tuple(s for s in legal if s in at.fits[op] or (op, at.case, s) in tried)
             for op, legal in task.settings.items()
         }
-        ready.at[case] = replace(at, fits=fits)
+        return replace(at, fits=fits)
+
+    ready = ready.having(*map(allowed, ready.at.values()))
     samples = {cell: sample for cell, sample in tried.items() if cell.case not in tests}
     stored = files[0].kernel_choosers
     hardware = next(iter(stored.values())).hardware
     inputs = ChooserInputs(ready, asked, NOT_COUNTED, hardware, {op: c.resources for op, c in stored.items()})
     fit, _ = choosable(task, merged.checks, samples)
-    final, _ = final_choosers(inputs, fit, Measurements(samples, dict(merged.checks), []), task.seed)
+    final, _ = final_choosers(inputs, fit, samples, task.seed)
     return {op: kernel_chooser_record(sized.chooser, inputs) for op, sized in final.items()}
 
 

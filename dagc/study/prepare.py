@@ -46,20 +46,28 @@ class AtCase:
         return {**self.scalars, **self.constants, **self.computed}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """Ready to be measured: the runner library and the data of every size. `libraries`: those of sizes at which the
     program differs. `failures`: settings that do not compile."""
 
     task: TuningTask
     library: Path
-    at: dict[Case, AtCase] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    libraries: dict[Case, Path] = field(default_factory=dict)
+    at: Mapping[Case, AtCase] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    libraries: Mapping[Case, Path] = field(default_factory=dict)
 
     def library_at(self, case: Case) -> Path:
         return self.libraries.get(case, self.library)
+
+    def having(self, *cases: AtCase) -> Prepared:
+        """With these cases, in place of what they were before."""
+        return replace(self, at={**self.at, **{at.case: at for at in cases}})
+
+    def noting(self, notes: Iterable[str]) -> Prepared:
+        """With more notes."""
+        return replace(self, notes=(*self.notes, *notes))
 
 
 def prepare(task: TuningTask, folder: Path, jobs: int | None = None) -> Prepared:
@@ -76,7 +84,7 @@ def prepare(task: TuningTask, folder: Path, jobs: int | None = None) -> Prepared
         for unit in here.units
         if not a.fits[unit.op]
     ]
-    return Prepared(here, libraries[here.check_at], at, notes, failures, libraries)
+    return Prepared(here, libraries[here.check_at], at, tuple(notes), failures, libraries)
 
 
 def _compiled_apart(task: TuningTask) -> list[str]:
@@ -92,7 +100,7 @@ def _compiled_apart(task: TuningTask) -> list[str]:
 def unbuilt(task: TuningTask, folder: Path) -> Prepared:
     """Only the data of each size, without references, if nothing is measured. Runs the program's Python code."""
     at, notes = _usable(task, folder, task.cases, (), compared=False)
-    return Prepared(replace(task, cases=tuple(p for p in task.cases if p in at)), Path(), at, notes)
+    return Prepared(replace(task, cases=tuple(p for p in task.cases if p in at)), Path(), at, tuple(notes))
 
 
 def _usable(

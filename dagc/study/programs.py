@@ -56,7 +56,7 @@ class PlanCases(Visits):
         """Raises UsageError for an objective that needs one reference for all settings, if their references differ."""
         super().__init__(session)
         task, folder = session.task, session.folder
-        self.folder, self.select, self.notes = folder, selected(task), session.notes
+        self.folder, self.select = folder, selected(task)
         self.groups = task.references()
         self.together = len(self.groups) == 1
         if of_results(observed(self.objective)) and not self.together:
@@ -264,21 +264,21 @@ def chooser_record(task: TuningTask, method: str, learned: Learned) -> dict[str,
 
 
 def _results(
-    plans: PlanCases, method: str, learned: Learned, notes: Sequence[str], output: str | Path | None
+    plans: PlanCases, method: str, learned: Learned, notes: Sequence[str], output: str | Path | None, seconds: float
 ) -> Tuning:
     """A line for each size of this run that has anything measured."""
-    task, samples, measured = plans.task, plans.samples, plans.measured
+    task, samples = plans.task, plans.samples
     data = plans.data
     return Tuning(
         tuple(_line(task, method, learned, p, samples, data[p]) for p in task.cases if p in data),
         f"{grade_of_plans(task)}; {len(task.plans)} programs",
         method,
         len(samples),
-        tuple(measured.failures),
+        tuple(plans.failures),
         (*notes, *learned.notes, *task.text.changed()),
         Path(output) if output is not None else None,
-        measured.seconds,
-        measured.busy,
+        seconds,
+        plans.busy,
         plans.objective,
     )
 
@@ -318,11 +318,11 @@ def tune_program(
         began = time.monotonic()
         plans.check()
         notes = [*plans.notes, *label(plans, {PROGRAM: Asked(method, selected(task).data)}, options), *plans.remarks]
-        plans.measured.seconds = time.monotonic() - began
+        seconds = time.monotonic() - began
         learned = learn(plans.right, method, plans.samples, plans.data)
         if plans.records is not None and learned.selector is not None:
             plans.records.set_chooser(PROGRAM, chooser_record(task, method, learned))
-        return _results(plans, method, learned, notes, output)
+        return _results(plans, method, learned, notes, output, seconds)
 
 
 def _tunable(text: ProgramText, options: TuneOptions) -> TuningTask:

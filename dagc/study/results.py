@@ -246,18 +246,17 @@ def remarks(failures: Sequence[str], notes: Sequence[str]) -> Iterator[str]:
     yield from (f"note: {note}" for note in notes)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Measurements:
-    """Measurements so far, and the other facts about each input. `seconds` and `busy` as in `Tuning`; `again`: for each
-    cell that was timed again, its value by the first series of launches, and its value now."""
+    """What is known of the cases of a task: samples, why settings failed the check ("" if they did not), and facts
+    about inputs."""
 
-    samples: dict[Cell, Sample]
-    checks: dict[tuple[str, Choice], str]
-    failures: list[str]
-    inputs: dict[Case, InputFacts] = field(default_factory=dict)
-    seconds: float = 0.0
-    busy: float = 0.0
-    again: list[tuple[float, float]] = field(default_factory=list)
+    samples: Samples
+    checks: Mapping[tuple[str, Choice], str]
+    inputs: Mapping[Case, InputFacts]
+
+
+NOTHING_MEASURED = Measurements({}, {}, {})
 
 
 def failures_before(samples: Samples) -> list[str]:

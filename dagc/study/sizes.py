@@ -87,10 +87,10 @@ def tune_task(
         request.say("ranking the settings by the model")
         wanted = _wanted(known, options)
         search, notes = search_of(known, _left(options, wanted), request.top)
-        known.ready.notes += notes
+        known = replace(known, ready=known.ready.noting(notes))
         with _recording(request, known) as recording:
-            _run(known, wanted, search if request.top and search.ops else None, recording, options)
-            return _learned(request, known, search, recording)
+            seconds = _run(known, wanted, search if request.top and search.ops else None, recording, options)
+            return _learned(request, known, search, recording, seconds)
 
 
 def _requested(
@@ -120,13 +120,13 @@ def _prepared(request: TuneRequest, folder: Path) -> ChooserInputs:
         computed = [f.name for f in computed_of(ready.task)]
         if computed and ready.library.name:
             request.say("computing the features of all sizes")
-            computed_features(ready, computed)
+            ready = computed_features(ready, computed)
         request.say("reading the resource use of the kernels")
         ready, compiled = _resources(ready, folder, compiling) if compiling is not None else (ready, {})
     task = ready.task
     resources = most_of(task, compiled)
     counted = _counted(request, ready, folder)
-    ready.notes += [*notes, *assumed(task, resources), *_fixed(task), *counted.notes]
+    ready = ready.noting([*notes, *assumed(task, resources), *_fixed(task), *counted.notes])
     each = of_settings(task, compiled)
     return ChooserInputs(ready, request.asked, counted, hardware, resources, each, request.objective)
 
@@ -226,36 +226,41 @@ def _recording(request: TuneRequest, known: ChooserInputs) -> Iterator[Recording
     with open_records(task, output, options, flush) if output is not None else nullcontext() as records:
         measured = known_before(records, task, flush, options.resume)
         earlier = {cell: sample for cell, sample in measured.samples.items() if cell.site in task.settings}
-        measured.failures += [*ready.failures, *failures_before(earlier)]
         if records is not None:
             for key, value in conditions(task).items():
                 records.set_fact(key, value)
-        ready.notes += minimise(records, measured, known.objective, asked_sites(task))
-        yield Recording(measured, records, request.progress, flush, task.check_at)
+        measured, notes = minimise(records, measured, known.objective, asked_sites(task))
+        recording = Recording(measured, records, request.progress, flush, task.check_at)
+        recording.failures += [*ready.failures, *failures_before(earlier)]
+        recording.notes += [*ready.notes, *notes]
+        yield recording
 
 
-def _learned(request: TuneRequest, known: ChooserInputs, search: AcrossSizes, recording: Recording) -> Tuning:
+def _learned(
+    request: TuneRequest, known: ChooserInputs, search: AcrossSizes, recording: Recording, seconds: float
+) -> Tuning:
     """The choosers of all ops, made from the measurements and stored in the file; and the table."""
     ready, task, measured = known.ready, known.ready.task, recording.measured
-    measured.samples = {cell: sample.priced(known.objective) for cell, sample in measured.samples.items()}
-    fit, notes = choosable(task, measured.checks, measured.samples)
+    samples = {cell: sample.priced(known.objective) for cell, sample in measured.samples.items()}
+    fit, notes = choosable(task, measured.checks, samples)
     # A learner trained on GPUs does not apply to the CPU, so nothing is chosen there without measurements.
-    known_there = measured.samples or task.chosen.target is Target.CUDA
-    guessed = guesses(search, measured.samples) if known_there else {}
-    final, learned = final_choosers(known, fit, measured, request.options.seed, guessed)
+    known_there = samples or task.chosen.target is Target.CUDA
+    guessed = guesses(search, samples) if known_there else {}
+    final, learned = final_choosers(known, fit, samples, request.options.seed, guessed)
     if recording.records is not None:
-        keep(recording.records, known, {op: sized.chooser for op, sized in final.items()}, bool(measured.samples))
+        keep(recording.records, known, {op: sized.chooser for op, sized in final.items()}, bool(samples))
     models = (f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note)
-    notes = [*ready.notes, *notes, *(m for m in models if not any(note.startswith(m) for note in ready.notes))]
+    before = recording.notes
+    notes = [*before, *notes, *(m for m in models if not any(note.startswith(m) for note in before))]
     notes += [note for what in learned.values() for note in what.notes]
     notes += [f"the search ended: {search.ended}"] if request.top and search.ended else []
-    notes += [*doubtful(task, measured.samples), *task.text.changed()]
-    number = len(measured.samples)
+    notes += [*doubtful(task, samples), *task.text.changed()]
+    number = len(samples)
     return Tuning(
-        known.with_occupancy(_lines(ready, final, learned, measured.samples, sureness(search))),
+        known.with_occupancy(_lines(ready, final, learned, samples, sureness(search))),
         grade(task, number, known.counted, known.asked), methods(known.asked), number,
-        tuple(measured.failures), tuple(notes), Path(request.output) if request.output is not None else None,
-        measured.seconds, measured.busy, known.objective,
+        tuple(recording.failures), tuple(notes), Path(request.output) if request.output is not None else None,
+        seconds, recording.busy, known.objective,
     )  # fmt: skip
 
 
@@ -299,9 +304,9 @@ def _run(
     search: AcrossSizes | None,
     recording: Recording,
     options: TuneOptions,
-) -> None:
+) -> float:
     """Measure the cells that are wanted and not known yet, and what `search` proposes; check what is timed before, and
-    every other legal setting that was not checked in the end."""
+    every other legal setting that was not checked in the end. Returns how many seconds that took."""
     ready, task, measured = known.ready, known.ready.task, recording.measured
     todo = [w for w in wanted if any((w.op, w.case, s) not in measured.samples for s in w.settings)]
     check = _to_check(todo, measured)
@@ -309,7 +314,7 @@ def _run(
     before = dict(measured.samples)
     recording.total = _number(search, todo, before)
     if not (recording.total > 0 or later):
-        return
+        return 0.0
     began = time.monotonic()
     with Service(WorkerLink(task.ranks), watchdog=options.watchdog) as service:
         host = task.chosen.target is Target.HOST
@@ -323,7 +328,7 @@ def _run(
         if search is not None:
             Searching(run, search, dict(measured.checks)).run()
         run.verify(later)
-    ready.notes += run.hangs.notes
+    recording.notes += run.hangs.notes
     if run.over():
-        ready.notes.append(f"measuring ended at the time limit of {options.deadline.seconds:g} s (--time)")
-    measured.seconds = time.monotonic() - began
+        recording.notes.append(f"measuring ended at the time limit of {options.deadline.seconds:g} s (--time)")
+    return time.monotonic() - began

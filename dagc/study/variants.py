@@ -29,7 +29,7 @@ from dagc.study.judge import Worst, pays_after, worst_cases
 from dagc.study.move import borrowed
 from dagc.study.placed import transfers_here
 from dagc.study.prepare import Prepared
-from dagc.study.results import Measurements, Tuning, choosable, doubtful
+from dagc.study.results import Tuning, choosable, doubtful
 from dagc.study.sampling import label
 from dagc.study.task import TuningTask, another_program
 from dagc.study.train import select_features
@@ -57,8 +57,7 @@ def tune_inputs(
         inputs.count_earlier()
         inputs.check()
         notes = [*label(inputs, asked, options), *inputs.remarks]
-        inputs.measured.seconds = time.monotonic() - began
-        return _learned(inputs, asked, options, output, notes)
+        return _learned(inputs, asked, options, output, notes, time.monotonic() - began)
 
 
 def _learnable(task: TuningTask, options: SiteOptions) -> tuple[TuningTask, dict[str, Asked]]:
@@ -83,22 +82,23 @@ def _learnable(task: TuningTask, options: SiteOptions) -> tuple[TuningTask, dict
 
 
 def _learned(
-    inputs: Inputs, asked: Mapping[str, Asked], options: TuneOptions, output: str | Path | None, notes: list[str]
-) -> Tuning:
+    inputs: Inputs, asked: Mapping[str, Asked], options: TuneOptions, output: str | Path | None, notes: list[str],
+    seconds: float,
+) -> Tuning:  # fmt: skip
     """The choosers of all ops, trained on the labelled inputs and stored in the file; and the table."""
-    ready, measured = _training(inputs)
-    task, samples = ready.task, measured.samples
+    ready, samples = _training(inputs)
+    task = ready.task
     hardware, more = hardware_at_hand(task, options.gpu)
     if options.select_features:
         asked, chosen = _subsets(inputs, task, asked, options)
         notes = [*notes, *chosen]
-    fit, chosen_from = choosable(task, measured.checks, samples)
+    fit, chosen_from = choosable(task, inputs.measured.checks, samples)
     tried = {case for _, case, _ in samples}
     labelled = tuple(p for p in task.cases if p in tried)
-    training = measured
+    training = samples
     if options.warm_start is not None:
         moved = borrowed(inputs, replace(task, cases=labelled), asked, fit, _other(options), options.seed)
-        training = replace(measured, samples={**moved.samples, **samples})
+        training = {**moved.samples, **samples}
         every = tuple(dict.fromkeys((*task.cases, *moved.at)))
         ready = replace(ready, task=replace(task, cases=every), at={**moved.at, **ready.at})
         notes = [*notes, *moved.notes]
@@ -109,23 +109,23 @@ def _learned(
         notes = [*notes, *_keep_transfers(inputs.records, task)]
         keep(inputs.records, known, choosers, bool(samples), options.calls)
     lines = tuple(line_of(ready, u, p, final[u.op].at(p), samples, learned[u.op]) for u in task.units for p in labelled)
-    notes = [*inputs.ready.notes, *more, *notes, *chosen_from, *(n for what in learned.values() for n in what.notes)]
+    notes = [*inputs.notes, *more, *notes, *chosen_from, *(n for what in learned.values() for n in what.notes)]
     notes += _notes(inputs, task, choosers, samples)
     return Tuning(
         known.with_occupancy(lines), grade(task, len(samples), NOT_COUNTED, asked), methods(asked), len(samples),
-        tuple(measured.failures),
-        tuple(notes), Path(output) if output is not None else None, measured.seconds, measured.busy, inputs.objective,
+        tuple(inputs.failures), tuple(notes), Path(output) if output is not None else None, seconds, inputs.busy,
+        inputs.objective,
     )  # fmt: skip
 
 
-def _training(inputs: Inputs) -> tuple[Prepared, Measurements]:
-    """The inputs to learn from and their measurements, as values of the objective: all but test inputs."""
+def _training(inputs: Inputs) -> tuple[Prepared, Samples]:
+    """The inputs to learn from and their samples, as values of the objective: all but test inputs."""
     measured, tests = inputs.measured, inputs.tests
     cases = (p for p in (*inputs.task.cases, *inputs.measured.inputs) if p in inputs.ready.at and p not in tests)
     task = replace(inputs.task, cases=tuple(dict.fromkeys(cases)))
     samples = {c: inputs.priced(c, sample) for c, sample in measured.samples.items() if c.case not in tests}
     ready = replace(inputs.ready, task=task, at={p: inputs.ready.at[p] for p in task.cases})
-    return ready, replace(measured, samples=samples)
+    return ready, samples
 
 
 def _notes(inputs: Inputs, task: TuningTask, choosers: Mapping[str, Chooser], samples: Samples) -> list[str]:

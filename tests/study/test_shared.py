@@ -15,7 +15,6 @@ from dagc.stages.program import read
 from dagc.study.choosers import ChooserInputs, alike, asked_of, final_choosers
 from dagc.study.gpu import NOT_COUNTED
 from dagc.study.prepare import AtCase, Prepared
-from dagc.study.results import Measurements
 from dagc.study.task import tuning_task
 from dagc.study.train import TrainingTable, train
 from tests.emit.build import ROOT
@@ -50,12 +49,12 @@ dag {
 def prepared(folder: Path) -> Prepared:
     (folder / "layers.dag").write_text(PROGRAM)
     task = tuning_task(read(folder / "layers.dag"), target="host")
-    ready = Prepared(task, Path())
+    at = {}
     for case in task.cases:
         n = dict(case.params)["N"]
         scalars = {"n": n, "wide": 500, "narrow": 16, "zeros": 0.9, "rank": 0, "ranks": 1}
-        ready.at[case] = AtCase(case, Path(), scalars, 1, task.settings)  # type: ignore[arg-type]
-    return ready
+        at[case] = AtCase(case, Path(), scalars, 1, task.settings)  # type: ignore[arg-type]
+    return Prepared(task, Path(), at)
 
 
 def seconds(op: str, case: Case, settings: Choice) -> float:
@@ -83,7 +82,7 @@ def test_ops_that_differ_in_what_is_asked_for_share_samples(tmp_path: Path) -> N
     assert together == {"a": ["a", "b"], "b": ["a", "b"], "c": ["c"]}, "`turned` is no feature"
 
     fit = dict(ready.task.settings)
-    choosers, learned = final_choosers(known, fit, Measurements(samples, {}, []), 0)
+    choosers, learned = final_choosers(known, fit, samples, 0)
     assert "learned from a, b together" in learned["a"].notes[-1]
     assert "together" not in learned["c"].notes[-1]
     assert choosers["b"].chooser.selector.data == ("n", "narrow", "narrow", "work")  # the share is 0.5
