@@ -414,12 +414,12 @@ def test_a_performance_model_chooses(extended: Path) -> None:
     assert "copied      the volume model again\n" in _run(extended, "tune", "--method", "help")
     code = (
         "import sys\nfrom dagc.api import load_graph\n"
-        "from dagc.choice.legal import legal_settings, units\n"
-        "from dagc.choice.models import ModelInputs, unit_chooser\n"
+        "from dagc.choice.legal import legal_settings, open_sites\n"
+        "from dagc.choice.models import ModelInputs, site_chooser\n"
         "from dagc.perf.hardware import load_hardware\n"
-        "graph = load_graph(sys.argv[1])\nunit = units(graph)[0]\n"
-        "settings = list(legal_settings(graph, unit, {'max_threads_per_block': 1024}))[:3]\n"
-        "made = unit_chooser(graph, unit, settings, load_hardware('h200'), model=ModelInputs('copied'))\n"
+        "graph = load_graph(sys.argv[1])\nsite = open_sites(graph)[0]\n"
+        "settings = list(legal_settings(graph, site, {'max_threads_per_block': 1024}))[:3]\n"
+        "made = site_chooser(graph, site, settings, load_hardware('h200'), model=ModelInputs('copied'))\n"
         "print(made.model.name, made.choose({'ni': 1000, 'nj': 1000}) in range(3))\n"
     )
     done = _python(extended, "-c", code, str(ROOT / "samples/polybench/syrk.dag"))

@@ -47,10 +47,10 @@ def check(ready: Prepared, *, settings: int) -> Checked:
     task, failures = ready.task, list(ready.failures)
     draw = random.Random(f"{task.seed} check")
     chosen = {}
-    for unit in task.units:
-        fits = ready.at[task.check_at].fits[unit.op]
-        others = [s for s in fits if s != unit.default]
-        chosen[unit.op] = [unit.default, *draw.sample(others, min(settings - 1, len(others)))]
+    for site in task.sites:
+        fits = ready.at[task.check_at].fits[site.name]
+        others = [s for s in fits if s != site.default]
+        chosen[site.name] = [site.default, *draw.sample(others, min(settings - 1, len(others)))]
 
     recording = tune_measure.Recording(NOTHING_MEASURED, None, None, 0, task.check_at)
     with Service(WorkerLink(ready.task.ranks)) as service:

@@ -60,7 +60,7 @@ def main() -> int:
                     break
                 prepared = ready[name].result()
                 began, rows = time.monotonic(), 0
-                ops = [u.op for u in prepared.task.units]
+                ops = [u.name for u in prepared.task.sites]
                 at, samples = collect(prepared, Path(work) / name, ops, args.sizes, args.settings)
                 for cell, s in samples.items():
                     rows += 1

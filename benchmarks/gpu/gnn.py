@@ -43,6 +43,7 @@ from dagc.choice.feature import FeatureContext
 from dagc.choice.placement import DEVICE, HOST, Problem, Solution, Transfer, Transfers, Value, place
 from dagc.choice.selector import Selector
 from dagc.emit import rows
+from dagc.ir.choice import site_of
 from dagc.ir.plan import answers_of, open_variants
 from dagc.ir.program import Graph, KernelOp
 from dagc.ir.sym import Var, evaluate, show
@@ -154,7 +155,7 @@ def built(model: str, layers: int, chosen: TargetChoice, work: Path) -> Built:
     done = compile_traversal(graph, first, chosen, folder, options, open=OpenChoices(opened))
     library = build_artifact(folder, done.plan, "runner")
     op = ops[0][1]
-    exist = next(t for t in opened if t.op == op.site).values
+    exist = next(d for d in opened if site_of(d.name) == op.site).values
     return Built(library, tuple(rows(first)), graph, ops, answers_of(graph.program, op), tuple(map(str, exist)))
 
 

@@ -228,12 +228,12 @@ def measure(
         wrong = {key for key, failure in before.checks.items() if failure}
         wanted = missing(ready, done, wrong, args)
         check = {
-            unit.op: [
+            site.name: [
                 s
-                for s in task.settings[unit.op]
-                if (unit.op, s) not in before.checks and any(w.op == unit.op and s in w.settings for w in wanted)
+                for s in site.choices
+                if (site.name, s) not in before.checks and any(w.op == site.name and s in w.settings for w in wanted)
             ]
-            for unit in task.units
+            for site in task.sites
         }
         began = time.monotonic()
         recording = tune_measure.Recording(NOTHING_MEASURED, records, None, flush, task.check_at)
@@ -268,15 +268,15 @@ def missing(
 
     `wrong`: what was not right when it was checked."""
     out = []
-    for unit in ready.task.units:
+    for site in ready.task.sites:
         for case in ready.task.cases:
-            fits = list(ready.at[case].fits[unit.op])
-            random.Random(f"{args.seed} {unit.op} {case.text}").shuffle(fits)
+            fits = list(ready.at[case].fits[site.name])
+            random.Random(f"{args.seed} {site.name} {case.text}").shuffle(fits)
             left = tuple(
-                s for s in fits[: args.settings] if (unit.op, case, s) not in done and (unit.op, s) not in wrong
+                s for s in fits[: args.settings] if (site.name, case, s) not in done and (site.name, s) not in wrong
             )
             if left:
-                out.append(tune_measure.Wanted(unit.op, case, left))
+                out.append(tune_measure.Wanted(site.name, case, left))
     return out
 
 

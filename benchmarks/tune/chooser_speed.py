@@ -25,9 +25,9 @@ import numpy as np
 from benchmarks.tune.variants import Table, read_table
 from dagc import api
 from dagc.choice.choose import Chooser, emitted
-from dagc.choice.legal import legal_settings, units
+from dagc.choice.legal import legal_settings, open_sites
 from dagc.choice.methods import LEARNED
-from dagc.choice.models import unit_chooser
+from dagc.choice.models import site_chooser
 from dagc.choice.selector import Selector, c_head
 from dagc.perf.evaluate import PartialEvaluator
 from dagc.perf.hardware import load_hardware
@@ -141,7 +141,7 @@ def main() -> int:
         for path in sorted(SAMPLES.glob("*.dag")):
             graph = api.load_graph(path)
             hardware, limits = load_hardware("h200"), {"max_threads_per_block": 1024}
-            choosers = [unit_chooser(graph, u, legal_settings(graph, u, limits), hardware) for u in units(graph)]
+            choosers = [site_chooser(graph, u, legal_settings(graph, u, limits), hardware) for u in open_sites(graph)]
             text = "#define _POSIX_C_SOURCE 199309L\n" + emitted(choosers).source
             for c in choosers:
                 text += PROBE.format(function=c.site.function, features=", ".join(["n"] * len(c.data)) or "0")

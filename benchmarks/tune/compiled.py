@@ -59,7 +59,7 @@ def compiled(path: Path) -> dict[str, Any]:
     task = tuning_task(api.read(path), target="cuda", arch=ARCH)
     with tempfile.TemporaryDirectory() as folder:
         each = of_settings(task, compiled_resources(task, Path(folder)))
-    return {op: [_row(s, r) for s, r in zip(task.settings[op], rows, strict=True)] for op, rows in each.items()}
+    return {op: [_row(s, r) for s, r in zip(task.choices[op], rows, strict=True)] for op, rows in each.items()}
 
 
 def _row(settings: Choice, taken: Resources) -> list[Any]:

@@ -34,7 +34,7 @@ def spaces(oracle: Path) -> list[dict[str, Any]]:
     from benchmarks.tune.compiled import programs
     from benchmarks.tune.oracle_csv import read_oracle
     from dagc import api
-    from dagc.choice.legal import units
+    from dagc.choice.legal import open_sites
 
     found: dict[tuple[str, str], dict[Any, dict[Any, float]]] = {}
     for cell in read_oracle(oracle):
@@ -42,13 +42,13 @@ def spaces(oracle: Path) -> list[dict[str, Any]]:
             found.setdefault((cell.program, cell.op), {}).setdefault(cell.case, {})[cell.settings] = cell.seconds
     out, paths = [], programs()
     for (program, op), sizes in found.items():
-        (unit,) = units(api.load_graph(paths[program]), [op])
+        (site,) = open_sites(api.load_graph(paths[program]), [op])
         for point, times in sizes.items():
-            order = sorted(times, key=lambda s: s != unit.default)
+            order = sorted(times, key=lambda s: s != site.default)
             out.append(
                 {
                     "kernel": f"{program} {op}", "size": point.text, "sizes": len(sizes),
-                    "wide": unit.dimensions >= 2, "code": any(not t.axis for t in unit.tunables),
+                    "wide": sum(bool(d.axis) for d in site.open) >= 2, "code": any(not d.axis for d in site.open),
                     "names": list(order[0].own), "settings": [list(s.values()) for s in order],
                     "times": [times[s] for s in order],
                 }

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.tune.counters_csv import read_counters
 from dagc import api
-from dagc.choice.legal import op_of, units
+from dagc.choice.legal import op_of, open_sites
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.program import Graph
 from dagc.perf.counted import CountedLaunch
@@ -34,8 +34,8 @@ ARCH = "sm_90"
 
 def of_warps(graph: Graph, op: str, taken: Resources, launches: Sequence[CountedLaunch]) -> np.ndarray:
     """The model's instructions of a warp over the measured ones, for each launch; empty for blocks of one thread."""
-    (unit,) = units(graph, [op])
-    program, gpu = volume_program(graph.program, op_of(graph, unit), resources=taken), load_hardware("h200")
+    (site,) = open_sites(graph, [op])
+    program, gpu = volume_program(graph.program, op_of(graph, site), resources=taken), load_hardware("h200")
     values = {**gpu.parameters(), **calibration_of(gpu), "registers": taken.registers, "log2_threads": 8.0}
     for number, axis in enumerate("xyz"):
         values[f"blockDim_{axis}"] = np.array([at.block[number] for at in launches])

@@ -224,13 +224,13 @@ class Volume:
         import sympy as sp
 
         from dagc import api
-        from dagc.choice.legal import op_of, units
+        from dagc.choice.legal import op_of, open_sites
         from dagc.perf.volume import CALIBRATION, volume_program
 
         graph = api.load_graph(ROOT / f"samples/polybench/{program}.dag")
-        (unit,) = units(graph, [op])
+        (site,) = open_sites(graph, [op])
         started = time.perf_counter()
-        rational = volume_program(graph.program, op_of(graph, unit))
+        rational = volume_program(graph.program, op_of(graph, site))
         self.seconds = time.perf_counter() - started
         self.result = rational.result
         late = set(CALIBRATION)
@@ -382,12 +382,12 @@ def one_block(cases: Sequence[KernelCase]) -> Outcome:
 def kernel_text(program: str, op: str, settings: Choice) -> str:
     """One kernel of a program as a CUDA source of its own, for Kernel Tuner to compile: the block is a constant."""
     from dagc import api
-    from dagc.choice.legal import op_of, units
+    from dagc.choice.legal import op_of, open_sites
     from dagc.ir.plan import kernel_of
 
     graph = api.load_graph(ROOT / f"samples/polybench/{program}.dag")
-    (unit,) = units(graph, [op])
-    kernel, impl = kernel_of(graph.program, op_of(graph, unit))
+    (site,) = open_sites(graph, [op])
+    kernel, impl = kernel_of(graph.program, op_of(graph, site))
     assert impl.code is not None
     assert impl.code.text is not None
     formals = [f"int {f.name}" if f.mode is None else f"real* {f.name}" for f in kernel.formals]

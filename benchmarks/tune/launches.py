@@ -19,10 +19,10 @@ from benchmarks.tune.compiled import programs, read_compiled
 from benchmarks.tune.oracle_csv import read_oracle
 from dagc import api
 from dagc.base.errors import DagcError
-from dagc.choice.legal import legal_settings, unit_in, units
+from dagc.choice.legal import legal_settings, open_sites
 from dagc.choice.residual import coordinates
 from dagc.choice.terms import TERMS, launch_terms
-from dagc.choice.types import Case, Unit
+from dagc.choice.types import Case, Site
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
@@ -42,7 +42,7 @@ class Measured:
 
     program: str
     op: str
-    unit: Unit
+    site: Site
     settings: tuple[Choice, ...]
     cases: tuple[Case, ...]
     logs: Array
@@ -57,12 +57,12 @@ class Measured:
     @property
     def wide(self) -> bool:
         """Whether its blocks have two dimensions or more."""
-        return self.unit.dimensions >= 2
+        return sum(bool(d.axis) for d in self.site.open) >= 2
 
     @property
     def tuned_code(self) -> bool:
         """Whether it has tunables beside the dimensions of the block."""
-        return any(not t.axis for t in self.unit.tunables)
+        return any(not d.axis for d in self.site.open)
 
 
 def load(oracles: Sequence[Path], gpu: str, compiled: Sequence[Path]) -> list[Measured]:
@@ -87,25 +87,25 @@ def _measured(
     known: dict[Choice, Resources],
 ) -> Measured:  # fmt: skip
     graph = api.load_graph(path)
-    (unit,) = units(graph, [op])
-    settings = legal_settings(graph, unit, LIMITS)
+    (site,) = open_sites(graph, [op])
+    settings = legal_settings(graph, site, LIMITS)
     each = alike([known.get(s, ASSUMED) for s in settings])
     cases = tuple(sorted(times))
     cells = np.array([[times[p].get(s, (math.nan, math.nan)) for s in settings] for p in cases])
-    terms = np.array(list(_tables(path, graph, unit, settings, cases, hardware, each)))
+    terms = np.array(list(_tables(path, graph, site, settings, cases, hardware, each)))
     return Measured(
-        program, op, unit, settings, cases, cells[:, :, 0], cells[:, :, 1], terms, coordinates(unit, settings)
+        program, op, site, settings, cases, cells[:, :, 0], cells[:, :, 1], terms, coordinates(site, settings)
     )
 
 
 def _tables(
-    path: Path, graph: Graph, unit: Unit, settings: Sequence[Choice], cases: Sequence[Case], hardware: Hardware,
+    path: Path, graph: Graph, site: Site, settings: Sequence[Choice], cases: Sequence[Case], hardware: Hardware,
     each: Sequence[Resources],
 ) -> Iterator[Array]:  # fmt: skip
     """As `dagc tune` has them: NaN where the model cannot be evaluated."""
     unknown = np.full((len(settings), len(TERMS)), np.nan)
     try:
-        terms = launch_terms(graph, unit_in(graph, unit), settings, hardware, resources=each)
+        terms = launch_terms(graph, site, settings, hardware, resources=each)
     except (ArithmeticError, DagcError, KeyError, TypeError, ValueError) as error:
         print(f"{path.stem}: no terms: {error}")
         terms = None

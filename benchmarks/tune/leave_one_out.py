@@ -21,7 +21,7 @@ from benchmarks.tune.oracle_csv import OracleCell, read_oracle
 from benchmarks.tune.table import Kernel, best, kernels, scalars
 from dagc import api
 from dagc.choice.choose import MARGIN
-from dagc.choice.legal import units
+from dagc.choice.legal import open_sites
 from dagc.choice.methods import LEARNED, fit
 from dagc.choice.types import Case
 from dagc.study.choosers import select_of
@@ -51,8 +51,8 @@ class Row:
 def data_of(kernel: Kernel) -> tuple[str, ...]:
     """The sizes that the kernel's `select` names."""
     graph = api.load_graph(ROOT / "samples" / "polybench" / f"{kernel.program}.dag")
-    (unit,) = units(graph, [kernel.op])
-    return select_of(graph, unit)[1]
+    (site,) = open_sites(graph, [kernel.op])
+    return select_of(graph, site)[1]
 
 
 def rows_of(kernel: Kernel, cells: list[OracleCell], methods: Sequence[str]) -> list[Row]:

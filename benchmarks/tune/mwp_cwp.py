@@ -26,7 +26,7 @@ from benchmarks.tune.counters_csv import read_counters
 from benchmarks.tune.oracle_csv import read_oracle
 from dagc import api
 from dagc.base.errors import UsageError
-from dagc.choice.legal import op_of, units
+from dagc.choice.legal import op_of, open_sites
 from dagc.perf.counted import counted_program, fit_counts
 from dagc.perf.evaluate import PartialEvaluator
 from dagc.perf.hardware import load_hardware
@@ -125,9 +125,9 @@ def main() -> int:
     models: dict[tuple[str, str], tuple[RationalProgram, RationalProgram]] = {}
     for path in sorted(SAMPLES.glob("*.dag")):
         graph = api.load_graph(path)
-        for unit in units(graph):
-            op = op_of(graph, unit)
-            models[path.stem, unit.op] = (op_program(graph.program, op), volume_program(graph.program, op))
+        for site in open_sites(graph):
+            op = op_of(graph, site)
+            models[path.stem, site.name] = (op_program(graph.program, op), volume_program(graph.program, op))
     rows = [r for r in rows if (r.program, r.op) in models]
     machine = machine_values(hardware)
     regrets: dict[str, list[float]] = {"MWP-CWP": [], "S per warp": [], "volume": [], "default": []}
@@ -164,7 +164,7 @@ def counted(rows: list[Row], regrets: dict[str, list[float]], machine: dict[str,
     programs, errors = {}, []
     for (program, name), found in launches.items():
         graph = api.load_graph(SAMPLES / f"{program}.dag")
-        op = op_of(graph, next(u for u in units(graph) if u.op == name))
+        op = op_of(graph, next(u for u in open_sites(graph) if u.name == name))
         try:
             fits = fit_counts(graph.program, op, found)
         except UsageError as error:  # refused: too far off

@@ -24,8 +24,8 @@ from benchmarks.tune.baselines import Errors, best_constant, best_of_random, err
 from benchmarks.tune.oracle_csv import OracleCell, of_any, of_op, read_oracle
 from dagc import api
 from dagc.choice.choose import Chooser, worth_measuring
-from dagc.choice.legal import legal_settings, units
-from dagc.choice.models import ModelInputs, unit_chooser
+from dagc.choice.legal import legal_settings, open_sites
+from dagc.choice.models import ModelInputs, site_chooser
 from dagc.choice.types import MODELS, Case
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.choice import Choice
@@ -89,13 +89,13 @@ def kernels(oracle: Path, nvcc: bool = False, method: str = "volume") -> list[Ke
     known = compiled(dict.fromkeys(program for program, _ in found)) if nvcc else {}
     for (program, op), times in found.items():
         graph = api.load_graph(ROOT / "samples" / "polybench" / f"{program}.dag")
-        (unit,) = units(graph, [op])
-        settings = legal_settings(graph, unit, LIMITS)
+        (site,) = open_sites(graph, [op])
+        settings = legal_settings(graph, site, LIMITS)
 
         taken = known.get((program, op), ASSUMED)
 
-        def remade(anchors, graph=graph, unit=unit, settings=settings, taken=taken):  # type: ignore[no-untyped-def]
-            return unit_chooser(graph, unit, settings, hardware, ModelInputs(method, taken), anchors=anchors)
+        def remade(anchors, graph=graph, site=site, settings=settings, taken=taken):  # type: ignore[no-untyped-def]
+            return site_chooser(graph, site, settings, hardware, ModelInputs(method, taken), anchors=anchors)
 
         out.append(Kernel(program, op, times, remade([]), remade))
     return out

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from benchmarks.tune.table import LIMITS, scalars
 from dagc import api
-from dagc.choice.legal import legal_settings, units
-from dagc.choice.models import unit_chooser
+from dagc.choice.legal import legal_settings, open_sites
+from dagc.choice.models import site_chooser
 from dagc.choice.types import Case
 from dagc.ir.choice import Choice
 from dagc.perf.hardware import load_hardware
@@ -36,8 +36,8 @@ def lines(tuned: Path, new: Path) -> list[str]:
     """One for each size of `new`."""
     graph = api.load_graph(ROOT / "samples" / "polybench" / f"{tuned.stem}.dag")
     (chooser,) = choosers_of(graph, load_tuned(tuned), "sm_90")
-    (unit,) = units(graph, [chooser.op])
-    model = unit_chooser(graph, unit, legal_settings(graph, unit, LIMITS), load_hardware("h200"))
+    (site,) = open_sites(graph, [chooser.op])
+    model = site_chooser(graph, site, legal_settings(graph, site, LIMITS), load_hardware("h200"))
     times: dict[Case, dict[Choice, float]] = {}
     for cell, _ in load_tuned(new).samples:
         times.setdefault(cell.case, {})[cell.choice] = cell.seconds
@@ -46,7 +46,7 @@ def lines(tuned: Path, new: Path) -> list[str]:
     for case, here in sorted(times.items()):
         sizes, best = scalars(case), min(here.values())
         taken = [c.settings[c.choose(sizes)] for c in (chooser, model)]
-        words = [f"{s.in_words}, {here[s] / best:.3f}" for s in (*taken, unit.default)]
+        words = [f"{s.in_words}, {here[s] / best:.3f}" for s in (*taken, site.default)]
         out.append(f"| {tuned.stem} | {case.text} | {method} | {' | '.join(words)} |")
     return out
 

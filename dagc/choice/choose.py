@@ -24,7 +24,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property, lru_cache
 from typing import Any
@@ -33,12 +33,12 @@ from dagc.base.python import np
 from dagc.choice.avoid import PENALTY, Avoided, Tried
 from dagc.choice.compiled import library
 from dagc.choice.feature import SelectorFeature
-from dagc.choice.legal import legal_settings, op_of, op_under, unit_of
+from dagc.choice.legal import legal_settings, op_of, op_under, open_site
 from dagc.choice.selector import Extent, Selector, c_head
-from dagc.choice.types import Site, Unit
-from dagc.ir.choice import PROGRAM, VARIANT, Choice
+from dagc.choice.types import Site
+from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.names import mangle, set_apart
-from dagc.ir.plan import FAR, ChoiceCall, EmittedChoosers, answers_of
+from dagc.ir.plan import FAR, ChoiceCall, EmittedChoosers
 from dagc.ir.program import Device, Graph
 from dagc.ir.sym import Number
 from dagc.perf.cprint import batch_to_c, identifier, padded_count, split, to_c
@@ -356,18 +356,7 @@ def avoided_of(names: Sequence[str], settings: Sequence[Choice], tried: Sequence
 def default_chooser(graph: Graph, op: str) -> Chooser:
     """The chooser of an op with an open variant before any measurement: the default, then the first implementation on
     the CPU, if there is one."""
-    unit = unit_of(graph, op, True)
-    legal = legal_settings(graph, unit, {})
-    on_cpu = [one for one in legal if op_under(graph.program, op_of(graph, unit), one).device is Device.CPU]
-    return Chooser(site_of(graph, unit, tuple(dict.fromkeys((*legal[:1], *on_cpu[:1])))), ())
-
-
-def site_of(graph: Graph, unit: Unit, settings: Sequence[Choice]) -> Site:
-    """The site of a unit, whose answers are these settings."""
-    program, op = graph.program, op_of(graph, unit)
-    if not unit.variants:
-        return Site(unit.op, tuple(settings))
-    defaults = {t.decision: int(t.default) for t in reversed(unit.tunables) if t.name != VARIANT}
-    defaults |= {t.decision: int(t.default) for t in unit.tunables_of(op.answer)}
-    variants = answers_of(program, op)
-    return Site(unit.op, tuple(settings), variants=variants, defaults=Choice(tuple(defaults.items())))
+    site = open_site(graph, op, True)
+    legal = legal_settings(graph, site, {})
+    on_cpu = [one for one in legal if op_under(graph.program, op_of(graph, site), one).device is Device.CPU]
+    return Chooser(replace(site, choices=tuple(dict.fromkeys((*legal[:1], *on_cpu[:1])))), ())

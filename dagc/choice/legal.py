@@ -1,16 +1,23 @@
-"""The settings of a unit that may be launched: the program's constraints and the device's limits."""
+"""The settings of a site that may be launched: the program's constraints and the device's limits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import NoReturn
 
 from dagc.base.errors import UsageError
-from dagc.choice.types import Unit
+from dagc.choice.types import Site
 from dagc.ir import sym
 from dagc.ir.choice import VARIANT, Choice
-from dagc.ir.plan import feature_variable, is_open, kernel_of, only_explored, open_tunables, open_variants, variants_of
+from dagc.ir.plan import (
+    answers_of,
+    feature_variable,
+    is_open,
+    kernel_of,
+    only_explored,
+    open_tunables,
+    open_variants,
+    variants_of,
+)
 from dagc.ir.program import CodeText, Graph, Impl, KernelOp, Program, Region
 from dagc.ir.sym import Const, Number, Sym, Var, at_run_time, free, specialised, substitute
 
@@ -19,30 +26,30 @@ BLOCK_LIMITS = (1024, 1024, 64)
 SHARED_LIMIT = 48 << 10  # bytes of a block that every GPU supports
 
 
-def units(graph: Graph, wanted: Iterable[str] = (), variants: bool = False) -> tuple[Unit, ...]:
+def open_sites(graph: Graph, wanted: Iterable[str] = (), variants: bool = False) -> tuple[Site, ...]:
     """All ops with open tunables; with `wanted`, those whose op or kernel is named. `variants`: if a `select` names the
     variant of an op, the variant and what the same `select` names are open, and nothing else of the op.
 
     Raises UsageError if there is none.
     """
     names = dict.fromkeys(wanted)
-    by_op: dict[str, Unit] = {}
+    by_op: dict[str, Site] = {}
     for index, op in enumerate(graph.ops):
         if not isinstance(op.op, KernelOp) or op.op.site in by_op:
             continue
         if names and not {op.op.site, op.op.base, op.op.kernel} & names.keys():
             continue
-        unit = _unit(graph, index, op.op, variants)
-        if unit is not None:
-            by_op[op.op.site] = unit
+        site = _site(graph, index, op.op, variants)
+        if site is not None:
+            by_op[op.op.site] = site
         elif op.gpu and op.op.tunables and names:
             open_tunables(graph.program, [op.op.site])  # raises
     ops = {o.op.site: o.op for o in graph.ops if isinstance(o.op, KernelOp)}
-    known = {name for u in by_op.values() for name in (u.op, u.kernel, ops[u.op].base)}
+    known = {name for site in by_op for name in (site, ops[site].kernel, ops[site].base)}
     if not by_op or any(name not in known for name in names):
         bad = next((name for name in names if name not in known), "")
         every = ((i, o.op) for i, o in enumerate(graph.ops) if isinstance(o.op, KernelOp))
-        have = [op.site for i, op in every if _unit(graph, i, op, variants) is not None]
+        have = [op.site for i, op in every if _site(graph, i, op, variants) is not None]
         raise UsageError(
             f"no op or kernel `{bad}` has anything to tune"
             if bad
@@ -55,51 +62,60 @@ def units(graph: Graph, wanted: Iterable[str] = (), variants: bool = False) -> t
     return tuple(by_op.values())
 
 
-def launched(graph: Graph) -> tuple[Unit, ...]:
-    """All kernel ops on the GPU, with what is open in each as in `units` with variants, which may be nothing."""
-    by_op: dict[str, Unit] = {}
+def launched(graph: Graph) -> tuple[Site, ...]:
+    """All kernel ops on the GPU, with what is open in each as in `open_sites` with variants, which may be nothing."""
+    by_op: dict[str, Site] = {}
     for index, op in enumerate(graph.ops):
         if isinstance(op.op, KernelOp) and op.gpu and op.op.site not in by_op:
-            by_op[op.op.site] = _unit(graph, index, op.op, True) or Unit(op.op.site, op.op.kernel, index, ())
+            by_op[op.op.site] = _site(graph, index, op.op, True) or Site(op.op.site)
     return tuple(by_op.values())
 
 
-def unit_of(graph: Graph, op: str, variants: bool) -> Unit:
-    """The unit of the op of this base name. Raises UsageError if nothing of it is open."""
-    return units(graph, (op,), variants)[0]
+def open_site(graph: Graph, op: str, variants: bool) -> Site:
+    """The site of the op of this base name. Raises UsageError if nothing of it is open."""
+    return open_sites(graph, (op,), variants)[0]
 
 
-def _unit(graph: Graph, index: int, op: KernelOp, variants: bool) -> Unit | None:
-    """The unit of an op; None if nothing of it is open."""
-    choices = open_variants(graph.program, op) if variants else ()
-    if not choices and graph.ops[index].gpu and is_open(graph.program, op):
-        choices = open_tunables(graph.program, [op.site])
-    return Unit(op.site, op.kernel, index, choices) if choices else None
+def _site(graph: Graph, index: int, op: KernelOp, variants: bool) -> Site | None:
+    """The site of an op; None if nothing of it is open."""
+    opened = open_variants(graph.program, op) if variants else ()
+    if opened:
+        return Site(op.site, open=opened, variants=answers_of(graph.program, op))
+    if graph.ops[index].gpu and is_open(graph.program, op):
+        return Site(op.site, open=open_tunables(graph.program, [op.site]))
+    return None
 
 
-def unit_in(graph: Graph, unit: Unit) -> Unit:
-    """The same unit in a graph of the same program at another size. Variants that do not compile are no longer in it.
-    Raises UsageError if there is no such op, or one without some of the variants."""
+def check_in(graph: Graph, site: Site) -> None:
+    """Raises UsageError if the same program at another size has no such site, or one without some of the variants."""
+    op = op_of(graph, site)
+    found = _site(graph, place_of(graph, site), op, bool(site.variants))
+    have = found.open_variants if found is not None else (op.answer,)
+    if not set(site.open_variants) <= set(have):
+        raise UsageError(
+            f"op `{op.site}` has other variants at this size: {', '.join(have)}, instead of"
+            f" {', '.join(site.open_variants)}",
+            "write the `require` of the variant on the kernel's arguments, which is tested at each size, not on params",
+        )
+    if found is None and not site.variants:
+        raise _absent(site)
+
+
+def place_of(graph: Graph, site: Site) -> int:
+    """The index of the first op of a site. Raises UsageError if the program has none at this size."""
     for index, op in enumerate(graph.ops):
-        if isinstance(op.op, KernelOp) and op.op.site == unit.op:
-            found = _unit(graph, index, op.op, bool(unit.variants))
-            have = found.variants if found is not None else (op.op.answer,)
-            if not set(unit.variants) <= set(have):
-                _refuse_other_variants(unit, ", ".join(have))
-            if found is not None or unit.variants:
-                return replace(unit, index=index)
-    raise UsageError(f"the program has no op `{unit.op}` at this size", "drop this size")
+        if isinstance(op.op, KernelOp) and op.op.site == site.name:
+            return index
+    raise _absent(site)
 
 
-def _refuse_other_variants(unit: Unit, have: str) -> NoReturn:
-    raise UsageError(
-        f"op `{unit.op}` has other variants at this size: {have}, instead of {', '.join(unit.variants)}",
-        "write the `require` of the variant on the kernel's arguments, which is tested at each size, not on params",
-    )
+def _absent(site: Site) -> UsageError:
+    return UsageError(f"the program has no op `{site.name}` at this size", "drop this size")
 
 
-def op_of(graph: Graph, unit: Unit) -> KernelOp:
-    op = graph.ops[unit.index].op
+def op_of(graph: Graph, site: Site) -> KernelOp:
+    """The first op of a site. Raises UsageError if the program has none at this size."""
+    op = graph.ops[place_of(graph, site)].op
     assert isinstance(op, KernelOp)
     return op
 
@@ -130,24 +146,24 @@ def bindings(program: Program, op: KernelOp, settings: Choice) -> dict[str, Sym]
     return env
 
 
-def legal_settings(graph: Graph, unit: Unit, hardware: Mapping[str, int]) -> tuple[Choice, ...]:
+def legal_settings(graph: Graph, site: Site, hardware: Mapping[str, int]) -> tuple[Choice, ...]:
     """Settings that the program's `require`s and the device's block limits allow, the default first.
 
     `hardware`: values of `hw.*` by name without the prefix (`max_threads_per_block`, ...), and `most_shared_per_block`,
     bytes of dynamic shared memory that a kernel can ask for. Sizes are not known here; `fits` checks a `require` on
     them.
     """
-    program, op = graph.program, op_of(graph, unit)
+    program, op = graph.program, op_of(graph, site)
     hw: dict[str, Sym] = {f"hw.{n}": Const(v) for n, v in hardware.items()}
     out = []
-    for settings in unit.every:
+    for settings in site.every:
         one = op_under(program, op, settings)
         kernel, impl = kernel_of(program, one)
         env = bindings(program, one, settings)
         allowed = all(_may_hold(specialised(specialised(c, env), hw)) for c in (*kernel.requires, *impl.requires))
         if allowed and _block_fits(program, impl, one, settings, hardware):
             out.append(settings)
-    return tuple(sorted(out, key=lambda s: s != unit.default))
+    return tuple(sorted(out, key=lambda s: s != site.default))
 
 
 def _may_hold(condition: Sym) -> bool:
@@ -187,9 +203,9 @@ def _three(sizes: list[int]) -> tuple[int, int, int]:
     return x, y, z
 
 
-def grid_of(graph: Graph, unit: Unit, settings: Choice, scalars: Mapping[str, Number]) -> tuple[int, int, int]:
+def grid_of(graph: Graph, site: Site, settings: Choice, scalars: Mapping[str, Number]) -> tuple[int, int, int]:
     """The grid in blocks, for the values of the rank's scalars, of a variant that is launched."""
-    program, op = graph.program, op_under(graph.program, op_of(graph, unit), settings)
+    program, op = graph.program, op_under(graph.program, op_of(graph, site), settings)
     _, impl = kernel_of(program, op)
     assert impl.launch is not None
     env = bindings(program, op, settings)
@@ -197,13 +213,13 @@ def grid_of(graph: Graph, unit: Unit, settings: Choice, scalars: Mapping[str, Nu
     return _three(sizes)
 
 
-def fits(graph: Graph, unit: Unit, settings: Choice, values: Mapping[str, Number], constraints: bool = True) -> bool:
+def fits(graph: Graph, site: Site, settings: Choice, values: Mapping[str, Number], constraints: bool = True) -> bool:
     """Whether the setting can be launched and is allowed. An empty grid launches nothing, so it cannot be timed.
 
     `values`: the rank's scalars, computed features (`feature.OP.NAME`) and `hw.memory`. The program checks a `require`
     of anything else. Without `constraints`, only those on the memory of the device count.
     """
-    program, op = graph.program, op_under(graph.program, op_of(graph, unit), settings)
+    program, op = graph.program, op_under(graph.program, op_of(graph, site), settings)
     kernel, impl = kernel_of(program, op)
     env = bindings(program, op, settings)
     conditions = [substitute(c, env) for c in (*kernel.requires, *impl.requires)]
@@ -212,7 +228,7 @@ def fits(graph: Graph, unit: Unit, settings: Choice, values: Mapping[str, Number
     if impl.launch is None:
         return True
     try:
-        grid = grid_of(graph, unit, settings, values)
+        grid = grid_of(graph, site, settings, values)
     except sym.UnboundName:
         return True  # it depends on a feature that is not known yet
     return all(0 < g <= limit for g, limit in zip(grid, GRID_LIMITS, strict=True))

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from dagc.base.errors import counted
 from dagc.base.resources import names_in
 from dagc.choice.avoid import Tried
-from dagc.choice.choose import Anchor, Chooser, avoided_of, parameters_of, site_of
+from dagc.choice.choose import Anchor, Chooser, avoided_of, parameters_of
 from dagc.choice.feature import offered
 from dagc.choice.legal import block_of, op_of
 from dagc.choice.selector import Extent, Selector
-from dagc.choice.types import MODELS, Unit
+from dagc.choice.types import MODELS, Site
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.syntax import NotUnderstood
 from dagc.ir.choice import Choice
@@ -45,47 +45,47 @@ class ModelInputs:
     fits: Mapping[str, Fitted] | None = None
 
 
-def whole_model(graph: Graph, unit: Unit, inputs: ModelInputs) -> RationalProgram:
+def whole_model(graph: Graph, site: Site, inputs: ModelInputs) -> RationalProgram:
     """A launch's time in cycles, in sizes, block, registers (which stay open) and the GPU.
 
     Raises NotUnderstood if counts are needed from a kernel's text that cannot be read.
     """
-    op = op_of(graph, unit)
+    op = op_of(graph, site)
     if inputs.method == "volume":
         return volume_program(graph.program, op, resources=inputs.resources)
     if inputs.fits:
-        return counted_program(graph.program, op, inputs.fits, _barriers(graph, unit), shared=inputs.resources.shared)
+        return counted_program(graph.program, op, inputs.fits, _barriers(graph, site), shared=inputs.resources.shared)
     return op_program(graph.program, op, resources=inputs.resources)
 
 
-def _barriers(graph: Graph, unit: Unit) -> int:
+def _barriers(graph: Graph, site: Site) -> int:
     """The number of barriers in the kernel's text; 0 if it cannot be read."""
     try:
-        return len(read_accesses(graph.program, op_of(graph, unit)).barriers)
+        return len(read_accesses(graph.program, op_of(graph, site)).barriers)
     except NotUnderstood:
         return 0
 
 
-def doubts(graph: Graph, unit: Unit) -> tuple[str, ...]:
+def doubts(graph: Graph, site: Site) -> tuple[str, ...]:
     """The assumptions of a model of the kernel's text; empty without such a model."""
     try:
-        return read_accesses(graph.program, op_of(graph, unit)).notes
+        return read_accesses(graph.program, op_of(graph, site)).notes
     except NotUnderstood:
         return ()
 
 
-def guessed_iterations(graph: Graph, unit: Unit) -> int:
+def guessed_iterations(graph: Graph, site: Site) -> int:
     """Whether a model of the kernel's text guesses a number of iterations: 1 where a bound is loaded, 2 where data end
     a loop in another way, else 0."""
     try:
-        return read_accesses(graph.program, op_of(graph, unit)).guessed
+        return read_accesses(graph.program, op_of(graph, site)).guessed
     except NotUnderstood:
         return 0
 
 
-def ranking_model(graph: Graph, unit: Unit, inputs: ModelInputs, hardware: Hardware) -> RationalProgram:
+def ranking_model(graph: Graph, site: Site, inputs: ModelInputs, hardware: Hardware) -> RationalProgram:
     """`whole_model` with the constants of the GPU; sizes and the block remain."""
-    whole = whole_model(graph, unit, inputs)
+    whole = whole_model(graph, site, inputs)
     values: dict[str, int | float] = {"registers": inputs.resources.registers}
     rational = inputs.method == "rational"
     values |= machine_values(hardware) if rational else hardware.parameters() | calibration_of(hardware)
@@ -119,9 +119,9 @@ class _Programs:
 BY_VOLUME = ModelInputs()
 
 
-def unit_chooser(
+def site_chooser(
     graph: Graph,
-    unit: Unit,
+    site: Site,
     settings: Sequence[Choice],
     hardware: Hardware,
     model: ModelInputs = BY_VOLUME,
@@ -131,17 +131,17 @@ def unit_chooser(
     asked: Sequence[str] = (),
     tried: Sequence[Tried] = (),
 ) -> Chooser:
-    """The chooser of a unit's launch parameters. `anchors`: features at a measured size, and the setting that was best.
+    """The chooser of a site's launch parameters. `anchors`: features at a measured size, and the setting that was best.
     `selector`: its labels are indices of `settings`. `asked`: features that determine the nearest measured variant if
     there is no selector. `tried`: the inputs of training, if something failed at one.
 
     If the kernel's text cannot be read, or the model needs values that are not known when the program runs, the chooser
     has no model. Measured sizes that lack a feature are skipped. `note` reports both.
     """
-    op, program = op_of(graph, unit), graph.program
+    op, program = op_of(graph, site), graph.program
     features = offered(program, op)
-    columns = {} if unit.variants else _columns(graph, unit, settings)
-    programs = _programs(graph, unit, hardware, model)
+    columns = {} if site.variants else _columns(graph, site, settings)
+    programs = _programs(graph, site, hardware, model)
     learned = set(selector.data if selector is not None else ())
     unknown = sorted(parameters_of(programs.model, programs.launchable) - set(columns) - set(features))
     if unknown:
@@ -152,12 +152,12 @@ def unit_chooser(
     programs = replace(programs, note="; ".join(filter(None, (programs.note, _without(data & set(features), anchors)))))
     measured = {n for at, _ in anchors for n in at}
     data |= whole_parameters(program, measured)
-    names = sorted(data or (unit.variants and set(asked) & measured) or _sizes_among(program, measured))
+    names = sorted(data or (site.variants and set(asked) & measured) or _sizes_among(program, measured))
     used = parameters_of(programs.model, programs.launchable)
     placed = _placed(anchors, names, settings)
     launchable = programs.launchable
     return Chooser(
-        site_of(graph, unit, settings), tuple(features[n] for n in names),
+        replace(site, choices=tuple(settings)), tuple(features[n] for n in names),
         tuple((n, tuple(v)) for n, v in columns.items() if n in used), programs.model,
         launchable if launchable is not None and launchable.parameters else None, placed, selector,
         Extent.of(dict(zip(names, anchor.data, strict=True)) for anchor in placed), programs.note,
@@ -188,10 +188,10 @@ def _placed(
     )
 
 
-def _columns(graph: Graph, unit: Unit, settings: Sequence[Choice]) -> dict[str, list[float]]:
+def _columns(graph: Graph, site: Site, settings: Sequence[Choice]) -> dict[str, list[float]]:
     """Parameters of the models that depend on the setting: its block, and the tunables that are not a dimension of the
     block."""
-    op = op_of(graph, unit)
+    op = op_of(graph, site)
     blocks = [block_of(graph.program, op, s) for s in settings]
     values = [{**dict(op.tunables), **s.own} for s in settings]
     return {
@@ -201,17 +201,17 @@ def _columns(graph: Graph, unit: Unit, settings: Sequence[Choice]) -> dict[str, 
     }
 
 
-def _programs(graph: Graph, unit: Unit, hardware: Hardware, inputs: ModelInputs) -> _Programs:
+def _programs(graph: Graph, site: Site, hardware: Hardware, inputs: ModelInputs) -> _Programs:
     model = launchable = None
     note = ""
-    if unit.variants:  # each model describes one kernel
+    if site.variants:  # each model describes one kernel
         return _Programs(None, None, "")
     inputs = replace(inputs, method="volume") if inputs.method in names_in("lab/strategies") else inputs
     try:
-        launchable = _on(hardware, launchable_program(graph.program, op_of(graph, unit)))
+        launchable = _on(hardware, launchable_program(graph.program, op_of(graph, site)))
         if inputs.method in MODELS:
-            model = ranking_model(graph, unit, inputs, hardware)
-            note = "; ".join(() if inputs.fits else doubts(graph, unit))
+            model = ranking_model(graph, site, inputs, hardware)
+            note = "; ".join(() if inputs.fits else doubts(graph, site))
     except NotUnderstood as error:
         note = f"no model: {error.message}"
     except RecursionError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dagc.choice.legal import bindings, block_of, op_of, op_under
-from dagc.choice.types import Unit
+from dagc.choice.types import Site
 from dagc.cuda.ptx import Resources
 from dagc.ir import sym
 from dagc.ir.choice import Choice
@@ -18,30 +18,30 @@ from dagc.perf.occupancy import Demand, Occupancy, occupancies
 
 def occupancy_of(
     graph: Graph,
-    unit: Unit,
+    site: Site,
     resources: Mapping[Choice, Resources],
     hardware: Hardware,
     values: Mapping[str, Number],
 ) -> dict[Choice, Occupancy]:
     """The occupancy of each setting with its compiled `resources`, where `values` of the rank's scalars determine the
     block and the shared memory. A setting without `demand_of` is missing."""
-    demands = {setting: demand_of(graph, unit, setting, needs, values) for setting, needs in resources.items()}
+    demands = {setting: demand_of(graph, site, setting, needs, values) for setting, needs in resources.items()}
     known = {setting: demand for setting, demand in demands.items() if demand is not None}
     return dict(zip(known, occupancies(list(known.values()), hardware), strict=True))
 
 
-def is_launched(graph: Graph, unit: Unit, setting: Choice) -> bool:
+def is_launched(graph: Graph, site: Site, setting: Choice) -> bool:
     """Whether dagc launches the code of a setting; code on the host may start kernels itself."""
-    _, impl = kernel_of(graph.program, op_under(graph.program, op_of(graph, unit), setting))
+    _, impl = kernel_of(graph.program, op_under(graph.program, op_of(graph, site), setting))
     return impl.launch is not None
 
 
 def demand_of(
-    graph: Graph, unit: Unit, setting: Choice, resources: Resources, values: Mapping[str, Number]
+    graph: Graph, site: Site, setting: Choice, resources: Resources, values: Mapping[str, Number]
 ) -> Demand | None:
     """What a launch of the setting needs; None if dagc does not launch its code, or if a size that is not known
     determines it."""
-    program, op = graph.program, op_under(graph.program, op_of(graph, unit), setting)
+    program, op = graph.program, op_under(graph.program, op_of(graph, site), setting)
     _, impl = kernel_of(program, op)
     if impl.launch is None:
         return None

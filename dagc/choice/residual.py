@@ -20,8 +20,8 @@ import numpy as np
 
 from dagc.choice.surface import Covariance
 from dagc.choice.terms import TERMS
-from dagc.choice.types import Case, Unit
-from dagc.ir.choice import Choice
+from dagc.choice.types import Case, Site
+from dagc.ir.choice import Choice, own_name
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -83,10 +83,11 @@ def modelled(terms: Array) -> Array:
     return np.where(np.isfinite(logs), logs, known.max() if len(known) else 0.0)
 
 
-def coordinates(unit: Unit, settings: Sequence[Choice]) -> Array:
+def coordinates(site: Site, settings: Sequence[Choice]) -> Array:
     """Coordinates of the settings in doublings, shape (settings, 3 + tunables beside the dimensions of the block)."""
-    own = [t.name for t in unit.tunables if not t.axis]
-    columns = {t.name: "xyz".index(t.axis) for t in unit.tunables if t.axis} | {n: 3 + i for i, n in enumerate(own)}
+    own = [own_name(d.name) for d in site.open if not d.axis]
+    columns = {own_name(d.name): "xyz".index(d.axis) for d in site.open if d.axis}
+    columns |= {n: 3 + i for i, n in enumerate(own)}
     out = np.zeros((len(settings), 3 + len(own)))
     for i, setting in enumerate(settings):
         for name, value in setting.own.items():

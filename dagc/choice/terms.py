@@ -1,10 +1,10 @@
 """Terms of the launch model, for learners: the quantities that the volume model computes for each setting, as columns
 of a table.
 
-    terms = launch_terms(graph, unit, settings, hardware, resources=of_each_setting)
+    terms = launch_terms(graph, site, settings, hardware, resources=of_each_setting)
     terms.at({"ni": 1024, "nj": 768})          # float64, (settings, len(TERMS)), times in seconds
 
-The columns are the same for every unit, so that a learner trained on one kernel applies to another. NaN marks unknown
+The columns are the same for every site, so that a learner trained on one kernel applies to another. NaN marks unknown
 values: for a kernel whose text cannot be read, only the launch and the compiled code are known.
 """
 
@@ -19,12 +19,12 @@ import numpy as np
 
 from dagc.choice.feature import offered
 from dagc.choice.legal import block_of, grid_of, op_of
-from dagc.choice.types import Unit
+from dagc.choice.types import Site
 from dagc.cuda.accesses import Accesses
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.syntax import NotUnderstood
 from dagc.ir import sym
-from dagc.ir.choice import VARIANT, Choice
+from dagc.ir.choice import VARIANT, Choice, own_name
 from dagc.ir.plan import AXES
 from dagc.ir.program import Graph, KernelOp
 from dagc.ir.sym import Number
@@ -53,7 +53,7 @@ _OF_TUNABLES = tuple(f"tunable_{i + 1}" for i in range(MOST_TUNABLES))
 # written in a sector of a store; sectors asked for over unique ones of a block; bytes that the resident blocks use over
 # the L1 cache; standard deviation of log(seconds) that the model admits; the block and the grid; registers and bytes
 # spilled of a thread; bytes of shared memory of a block, and blocks that a multiprocessor holds; log2(1 + value) of the
-# tunables beside the dimensions of the block, in the unit's order, 0 where there is none.
+# tunables beside the dimensions of the block, in the site's order, 0 where there is none.
 TERMS: tuple[str, ...] = (
     "seconds", *(f"{n}_s" for n in OF_TIME), *_OF_MODEL, *_OF_LAUNCH, *_OF_CODE, *_OF_TUNABLES
 )  # fmt: skip
@@ -95,14 +95,14 @@ Constants: TypeAlias = tuple[tuple[str, int], ...]  # tunables that are constant
 
 @dataclass(frozen=True, slots=True)
 class LaunchTerms:
-    """The terms of some settings of a unit. `note`: the assumptions of the model, or why there is none."""
+    """The terms of some settings of a site. `note`: the assumptions of the model, or why there is none."""
 
     settings: tuple[Choice, ...]
     note: str
     _fixed: np.ndarray  # columns that do not depend on sizes; NaN elsewhere
     _clock: float
     _graph: Graph
-    _unit: Unit
+    _site: Site
     _groups: tuple[tuple[tuple[int, ...], PartialEvaluator], ...]  # places of settings, the model's steps over them
 
     def at(self, values: Mapping[str, Number]) -> np.ndarray:
@@ -123,7 +123,7 @@ class LaunchTerms:
     def _fill(
         self, table: np.ndarray, places: list[int], steps: PartialEvaluator, values: Mapping[str, Number]
     ) -> None:
-        features = offered(self._graph.program, op_of(self._graph, self._unit))
+        features = offered(self._graph.program, op_of(self._graph, self._site))
         sizes = {n: int(features[n].value(values)) for n in steps.asked if n in features}
         computed = steps.steps(sizes)
         seconds = {"seconds": "time", **{f"{n}_s": f"t_{n}" for n in OF_TIME}}
@@ -135,7 +135,7 @@ class LaunchTerms:
     def _blocks(self, settings: Choice, values: Mapping[str, Number]) -> float:
         """Number of blocks of the grid; NaN if it is not known before the dag runs."""
         try:
-            grid = grid_of(self._graph, self._unit, settings, values)
+            grid = grid_of(self._graph, self._site, settings, values)
         except (sym.UnboundName, ArithmeticError):
             return math.nan
         return float(math.prod(grid)) if min(grid) > 0 else 0.0
@@ -146,7 +146,7 @@ _PLACE = {name: i for i, name in enumerate(TERMS)}
 
 def launch_terms(
     graph: Graph,
-    unit: Unit,
+    site: Site,
     settings: Sequence[Choice],
     hardware: Hardware,
     *,
@@ -157,8 +157,8 @@ def launch_terms(
     tunable may be a constant of the code). `calibration` overrides constants of the model."""
     of_each = [resources] * len(settings) if isinstance(resources, Resources) else list(resources)
     fixed = np.full((len(settings), len(TERMS)), np.nan)
-    op = op_of(graph, unit)
-    others = [t.name for t in unit.tunables if not t.axis and t.name != VARIANT]
+    op = op_of(graph, site)
+    others = [own for d in site.open if not d.axis and (own := own_name(d.name)) != VARIANT]
     columns: dict[str, list[float]] = {}
     for i, (setting, taken) in enumerate(zip(settings, of_each, strict=True)):
         block = block_of(graph.program, op, setting)
@@ -174,12 +174,12 @@ def launch_terms(
         for name, value in of_setting.items():
             columns.setdefault(name, []).append(value)
     codes = [tuple((n, v) for n, v in s.own.items() if n in others and isinstance(v, int)) for s in settings]
-    groups, note = _groups(graph, unit, of_each, codes, columns, hardware, calibration or {})
-    return LaunchTerms(tuple(settings), note, fixed, hardware.clock, graph, unit, groups)
+    groups, note = _groups(graph, site, of_each, codes, columns, hardware, calibration or {})
+    return LaunchTerms(tuple(settings), note, fixed, hardware.clock, graph, site, groups)
 
 
 def _groups(
-    graph: Graph, unit: Unit, resources: Sequence[Resources], codes: Sequence[Constants],
+    graph: Graph, site: Site, resources: Sequence[Resources], codes: Sequence[Constants],
     columns: Mapping[str, Sequence[float]], hardware: Hardware, calibration: Mapping[str, float],
 ) -> tuple[tuple[tuple[tuple[int, ...], PartialEvaluator], ...], str]:  # fmt: skip
     """The model over the settings that are compiled to code with equal counts, and its note. `codes`: for each setting,
@@ -193,13 +193,13 @@ def _groups(
     for places in alike.values():
         try:
             code = codes[places[0]] if apart else ()
-            program = _program(graph, unit, resources[places[0]], code, hardware, calibration)
+            program = _program(graph, site, resources[places[0]], code, hardware, calibration)
         except (NotUnderstood, RecursionError) as error:
             return (), f"no model: {getattr(error, 'message', 'its text is nested too deeply to be read')}"
         names = {p.name for p in program.parameters}
         known = {n: np.array([v[i] for i in places]) for n, v in columns.items() if n in names}
         out.append((tuple(places), PartialEvaluator(program, known)))
-        unknown = (names - known.keys()) - offered(graph.program, op_of(graph, unit)).keys()
+        unknown = (names - known.keys()) - offered(graph.program, op_of(graph, site)).keys()
         if unknown:
             return (), f"no model: it depends on {', '.join(sorted(unknown))}, which is not known before the dag runs"
     return tuple(out), note
@@ -213,9 +213,9 @@ def _with_constants(graph: Graph, op: KernelOp, code: Constants) -> Accesses | N
 
 
 def _program(
-    graph: Graph, unit: Unit, taken: Resources, code: Constants, hardware: Hardware, calibration: Mapping[str, float]
+    graph: Graph, site: Site, taken: Resources, code: Constants, hardware: Hardware, calibration: Mapping[str, float]
 ) -> RationalProgram:
-    op = op_of(graph, unit)
+    op = op_of(graph, site)
     accesses = _with_constants(graph, op, code) if code else None
     whole = volume_program(graph.program, op, accesses, resources=taken, features=True)
     values = {**hardware.parameters(), **calibration_of(hardware), **calibration}

@@ -1,80 +1,18 @@
-"""Types of tuning: units (ops with open launch parameters), cases (sizes), settings, cells, and sites (decisions that
-stay open until the program runs).
-
-Times are in seconds.
-"""
+"""Types of tuning: sites (where something is open), cases (sizes or inputs), and cells (what a sample is of)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple, TypeAlias
 
 from dagc.base.sample import Sample
-from dagc.ir.choice import VARIANT, Choice, qualified
+from dagc.ir.choice import VARIANT, Choice, own_name, qualified
 from dagc.ir.names import mangle
-from dagc.ir.plan import OpenTunable
-from dagc.ir.program import Value
+from dagc.ir.program import Decision, Value
 
 MODELS = ("volume", "rational")  # methods that rank settings by a model (`dagc.choice.models`)
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """An op (or all ops of one base name) whose launch parameters, or variant, are tuned. `index` is its first place in
-    the graph.
-
-    `dimensions` is the number of block dimensions that its tunables set: 1 for one-dimensional kernels.
-    """
-
-    op: str
-    kernel: str
-    index: int
-    tunables: tuple[OpenTunable, ...]
-
-    @property
-    def variants(self) -> tuple[str, ...]:
-        """The implementations to choose among, in text order; empty if the variant is not open."""
-        return next((tuple(map(str, t.values)) for t in self.tunables if t.name == VARIANT), ())
-
-    def tunables_of(self, variant: str) -> tuple[OpenTunable, ...]:
-        """The tunables that are open under a variant; "" if the variant is not open."""
-        return tuple(t for t in self.tunables if t.variant == variant and t.name != VARIANT)
-
-    @property
-    def default(self) -> Choice:
-        own = next((str(t.default) for t in self.tunables if t.name == VARIANT), "")
-        return self._settings(own, [t.default for t in self.tunables_of(own)])
-
-    @property
-    def every(self) -> Iterator[Choice]:
-        """All combinations, legal or not."""
-        for variant in self.variants or ("",):
-            for values in product(*(t.values for t in self.tunables_of(variant))):
-                yield self._settings(variant, values)
-
-    def _settings(self, variant: str, values: Sequence[Value]) -> Choice:
-        named = zip(self.tunables_of(variant), values, strict=True)
-        head = ((VARIANT, variant),) if variant else ()
-        return Choice.at(self.op, (*head, *((t.name, int(value)) for t, value in named)))
-
-    def restricted(self, settings: Collection[Choice]) -> Unit:
-        """The unit with only the values that occur in some settings."""
-        kept: dict[tuple[str, str], set[Value]] = {}
-        for setting in settings:
-            variant = setting.variant
-            for name, value in setting.own.items():
-                kept.setdefault(("" if name == VARIANT else variant, name), set()).add(value)
-        out = []
-        for t in self.tunables:
-            values = tuple(v for v in t.values if v in kept.get((t.variant, t.name), ()))
-            out += [replace(t, values=values)] if values else []
-        return replace(self, tunables=tuple(out))
-
-    @property
-    def dimensions(self) -> int:
-        return sum(bool(t.axis) for t in self.tunables)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -117,26 +55,62 @@ class Cell(NamedTuple):
 Samples: TypeAlias = Mapping[Cell, Sample]
 
 
-# ---- sites: decisions that stay open until the program runs ----------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place where something is open: an op (or all ops of one base name), or PROGRAM.
+    """A place where something is open: an op (or all ops of one base name, `KernelOp.site`), or PROGRAM.
 
-    choices    what may be chosen there, each once, by number; the first is the default, that of the program
-    prior      expected time of each in seconds, by a model of an assumed machine; empty: unknown
+    choices    what may be chosen there, each once, by number; the first is the default where that is one of them
+    prior      expected time of each choice in seconds, by a model of an assumed machine; empty: unknown
     doubts     standard deviation of each of these, in natural logarithms, if single launches were timed; else empty
     variants   all implementations of the op by number, if the variant is open
-    defaults   values of open decisions that some variants lack
+    open       the open decisions with the values that are left: the variant of the op, and the tunables of each
+               variant; empty where only the choices are known
     """
 
     name: str
-    choices: tuple[Choice, ...]
+    choices: tuple[Choice, ...] = ()
     prior: tuple[float, ...] = ()
     doubts: tuple[float, ...] = ()
     variants: tuple[str, ...] = ()
-    defaults: Choice = Choice()
+    open: tuple[Decision, ...] = ()
+
+    @property
+    def open_variants(self) -> tuple[str, ...]:
+        """The implementations to choose among, in text order; empty if the variant is not open."""
+        return next((tuple(map(str, d.values)) for d in self.open if own_name(d.name) == VARIANT), ())
+
+    @property
+    def default(self) -> Choice:
+        """The choice of the program itself."""
+        variant = next((str(d.chosen) for d in self.open if own_name(d.name) == VARIANT), "")
+        return self._choice(variant, [d.chosen for d in self.tunables(variant)])
+
+    @property
+    def every(self) -> Iterator[Choice]:
+        """All combinations, legal or not."""
+        for variant in self.open_variants or ("",):
+            for values in product(*(d.values for d in self.tunables(variant))):
+                yield self._choice(variant, values)
+
+    def tunables(self, variant: str) -> tuple[Decision, ...]:
+        """The tunables that are open under a variant; "" if the variant is not open."""
+        return tuple(d for d in self.open if d.variant == variant and own_name(d.name) != VARIANT)
+
+    def _choice(self, variant: str, values: Sequence[Value]) -> Choice:
+        head = ((qualified(self.name, VARIANT), variant),) if variant else ()
+        named = zip(self.tunables(variant), values, strict=True)
+        return Choice((*head, *((d.name, int(value)) for d, value in named)))
+
+    @property
+    def taken(self) -> tuple[Decision, ...]:
+        """The open decisions with only the values that they have in some choice."""
+        kept = {
+            ("" if own_name(name) == VARIANT else choice.variant, name, value)
+            for choice in self.choices
+            for name, value in choice.items()
+        }
+        left = (replace(d, values=tuple(v for v in d.values if (d.variant, d.name, v) in kept)) for d in self.open)
+        return tuple(d for d in left if d.values)
 
     @property
     def decisions(self) -> tuple[str, ...]:
@@ -150,7 +124,8 @@ class Site:
 
     def row(self, answer: int) -> tuple[Any, ...]:
         """The row of an answer: a value for each of `decisions`, the variant as its number."""
-        values: dict[str, Value] = {**self.defaults, **self.choices[answer]}
+        others = {d.name: int(d.chosen) for d in reversed(self.open) if own_name(d.name) != VARIANT}
+        values: dict[str, Value] = {**others, **self.default, **self.choices[answer]}
         if self.variants:
             values[qualified(self.name, VARIANT)] = self.variants.index(self.choices[answer].variant)
         return tuple(values[name] for name in self.decisions)

@@ -288,7 +288,7 @@ class StepBuilder:
         layout = self.layout
         conditions = [layout.variant_is(one)] if layout.opened.variants(one) else []
         open_ones = ((t, v) for n, v in one.tunables if (t := layout.opened.get(one, n)) is not None and not t.axis)
-        conditions += [f"{layout.variable(t.decision)} == {cxx_value(v)}" for t, v in open_ones]
+        conditions += [f"{layout.variable(t.name)} == {cxx_value(v)}" for t, v in open_ones]
         return " && ".join(conditions)
 
     def _size(self, expr: Sym, env: dict[str, Sym]) -> str:

@@ -23,17 +23,9 @@ from dagc.emit.render import (
     place,
 )
 from dagc.ir import program as ir
+from dagc.ir.choice import own_name
 from dagc.ir.enums import CodeLang, ElementType, Mode, Role
-from dagc.ir.plan import (
-    CodeFeature,
-    Opened,
-    OpenTunable,
-    Target,
-    argument_names,
-    kernel_of,
-    may_be_settled,
-    named_features,
-)
+from dagc.ir.plan import CodeFeature, Opened, Target, argument_names, kernel_of, may_be_settled, named_features
 from dagc.ir.sym import Const, Sym, free, substitute
 
 # Names that emitted files define themselves; a kernel of that name is renamed.
@@ -112,7 +104,7 @@ class Functions:
     """Finds the function of each kernel op. Names are short if they are unique."""
 
     def __init__(
-        self, graph: ir.Graph, target: Target, open: Iterable[OpenTunable] = (), features: Iterable[CodeFeature] = ()
+        self, graph: ir.Graph, target: Target, open: Iterable[ir.Decision] = (), features: Iterable[CodeFeature] = ()
     ) -> None:
         """`open` tunables are set when the program runs. `features` are functions on the host."""
         self.program, self.target = graph.program, target
@@ -141,9 +133,9 @@ class Functions:
     def _settled(self, op: ir.KernelOp) -> Iterator[ir.KernelOp]:
         open_values = [self.opened.get(op, name) for name, _ in op.tunables]
         constants = [t for t in open_values if t is not None and not t.axis]
-        axes = {t.name for t in open_values if t is not None and t.axis}
+        axes = {own_name(t.name) for t in open_values if t is not None and t.axis}
         for values in product(*(t.values for t in constants)):
-            chosen = {t.name: v for t, v in zip(constants, values, strict=True)}
+            chosen = {own_name(t.name): v for t, v in zip(constants, values, strict=True)}
             one = replace(op, tunables=tuple((n, chosen.get(n, v)) for n, v in op.tunables))
             if not constants or may_be_settled(self.program, one, axes):
                 yield one

@@ -22,7 +22,6 @@ from dagc.ir.plan import (
     MEASURED,
     CodeFeature,
     Opened,
-    OpenTunable,
     conversion_of,
     feature_variable,
     first_equal,
@@ -90,7 +89,7 @@ class StagingBuffer:
 class Layout:
     """Names are those of members of `Program`; expressions reach them through `p.`."""
 
-    def __init__(self, graph: ir.Graph, open: Iterable[OpenTunable] = (), features: Iterable[CodeFeature] = ()) -> None:
+    def __init__(self, graph: ir.Graph, open: Iterable[ir.Decision] = (), features: Iterable[CodeFeature] = ()) -> None:
         """`open` tunables are members as well, since the program sets them, and computes `features`, when it runs."""
         self.graph, self.program = graph, graph.program
         self.opened = Opened(open)
@@ -111,7 +110,7 @@ class Layout:
         self.reals = frozenset((*self.features, *(s.name for s in self.program.scalars if s.type.is_float)))
         self._value_names = {s.name for s in self.program.scalars}
         self.tunable_member = {  # a decision is `OP.TUNABLE`
-            d: names.new(*d.rsplit(".", 1)) for d in dict.fromkeys(t.decision for t in self.opened.every)
+            d: names.new(*d.rsplit(".", 1)) for d in dict.fromkeys(t.name for t in self.opened.every)
         }
         self.sides = {name: names.new(name, "sides") for name in self._two_sided()}
         self._requests = {
@@ -355,7 +354,7 @@ class Layout:
         env: dict[str, Sym] = {d.name: Const(d.chosen) for d in self.program.decisions}
         for n, v in op.tunables:
             opened = self.opened.get(op, n)
-            env[n] = Var(opened.decision) if opened is not None else Const(v)
+            env[n] = Var(opened.name) if opened is not None else Const(v)
         for formal, arg in zip(kernel.formals, op.args, strict=True):
             if not isinstance(arg, ir.Region):
                 env[formal.name] = arg

@@ -14,7 +14,7 @@ from dagc.emit.layout import Layout, OpScratch, ops_in_words, product, value_typ
 from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, place, render, tidy
 from dagc.ir import program as ir
 from dagc.ir import sym
-from dagc.ir.choice import VARIANT, qualified
+from dagc.ir.choice import VARIANT, own_name, qualified, site_of
 from dagc.ir.constraints import alike, may_not_hold
 from dagc.ir.enums import Place, Role
 from dagc.ir.names import data_file
@@ -394,18 +394,19 @@ def _tunables(layout: Layout) -> Iterator[TunableView]:
     ops = {op.site: op for op in layout.program.kernel_ops}
     seen = {}
     for t in layout.opened.every:
-        own = ops[t.op].answer == t.variant  # its default is the program's
-        if t.decision not in seen or own:
-            seen[t.decision] = t
+        own = ops[site_of(t.name)].answer == t.variant  # its default is the program's
+        if t.name not in seen or own:
+            seen[t.name] = t
     for name, t in seen.items():
         member, label = layout.tunable_member[name], cxx_string(name)
-        if t.name != VARIANT:
-            yield TunableView(member, label, cxx_value(t.default), f"tunable {name}")
+        if own_name(name) != VARIANT:
+            yield TunableView(member, label, cxx_value(t.chosen), f"tunable {name}")
             continue
-        every = variants_of(layout.program, ops[t.op])
+        op = ops[site_of(name)]
+        every = variants_of(layout.program, op)
         numbers = ", ".join(f"{variant_number(layout.program, one)}: {one.answer}" for one in every)
         most = variant_number(layout.program, every[-1]) + 1
-        default = str(variant_number(layout.program, ops[t.op]))
+        default = str(variant_number(layout.program, op))
         yield TunableView(member, label, default, f"{name}, {numbers}", most)
 
 

@@ -16,7 +16,7 @@ from enum import Enum
 from dagc.base.errors import UsageError
 from dagc.cuda.lexer import tokens_of
 from dagc.cuda.text import constant_names, names_read
-from dagc.ir.choice import VARIANT, qualified
+from dagc.ir.choice import VARIANT, own_name, qualified, site_of
 from dagc.ir.enums import ElementType, Mode, Role
 from dagc.ir.program import (
     DEVICE,
@@ -48,47 +48,25 @@ AXES = ("x", "y", "z")
 FAR = 4
 
 
-@dataclass(frozen=True, slots=True)
-class OpenTunable:
-    """`op` is the base name of the ops that share it (`KernelOp.site`); `axis` the dimension of the block that it sets,
-    "" if none.
-
-    The variant of an op is also one, with the names of implementations as values (`KernelOp.answer`). If it is open,
-    `variant` is the implementation that a tunable belongs to; else "".
-    """
-
-    op: str
-    name: str
-    default: Value
-    values: tuple[Value, ...]
-    axis: str
-    variant: str = ""
-
-    @property
-    def decision(self) -> str:
-        """The name of the decision for -D: `gemm.bx`."""
-        return qualified(self.op, self.name)
-
-
 class Opened:
     """The open choices of a program, by op."""
 
-    def __init__(self, open: Iterable[OpenTunable] = ()) -> None:
+    def __init__(self, open: Iterable[Decision] = ()) -> None:
         self.every = tuple(open)
-        self._of = {(t.op, t.variant, t.name): t for t in self.every}
+        self._of = {(d.variant, d.name): d for d in self.every}
 
     def has(self, op: KernelOp) -> bool:
         """Whether anything of the op is open."""
-        return any(t.op == op.site for t in self.every)
+        return any(site_of(d.name) == op.site for d in self.every)
 
     def variants(self, op: KernelOp) -> tuple[str, ...]:
         """The implementations to choose among, empty if the variant is not open."""
-        choice = self._of.get((op.site, "", VARIANT))
+        choice = self._of.get(("", qualified(op.site, VARIANT)))
         return tuple(map(str, choice.values)) if choice is not None else ()
 
-    def get(self, op: KernelOp, name: str) -> OpenTunable | None:
+    def get(self, op: KernelOp, name: str) -> Decision | None:
         """A tunable of the op under its variant, None if it is not open."""
-        return self._of.get((op.site, op.answer if self.variants(op) else "", name))
+        return self._of.get((op.answer if self.variants(op) else "", qualified(op.site, name)))
 
     def ops(self, program: Program, op: KernelOp) -> tuple[KernelOp, ...]:
         """The op with each open variant; only the op itself if none is open."""
@@ -188,19 +166,19 @@ def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
     raise KeyError(op.variant)
 
 
-def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ...]:
+def open_tunables(program: Program, ops: Iterable[str]) -> tuple[Decision, ...]:
     """The tunables of the named ops (`KernelOp.site`), in the program's order, except those that `stays_fixed` names.
     The variants of the ops are those of the program.
 
     Raises UsageError for an op that has none.
     """
     wanted = dict.fromkeys(ops)
-    out: dict[str, OpenTunable] = {}
+    out: dict[str, Decision] = {}
     for op in program.kernel_ops:
         for tunable in _open_of(program, op) if op.site in wanted else ():
-            out.setdefault(tunable.decision, tunable)
+            out.setdefault(tunable.name, tunable)
     for base in wanted:
-        if not any(t.op == base for t in out.values()):
+        if not any(site_of(name) == base for name in out):
             message = (
                 f"op `{base}` has nothing to tune: its CUDA kernel has no `tune` with two or more whole numbers left"
             )
@@ -217,22 +195,20 @@ def only_explored(program: Program, ops: Iterable[KernelOp]) -> str:
     return name and f"`dagc explore --open {name}` searches `{name}`: {why}"
 
 
-def open_variants(program: Program, op: KernelOp) -> tuple[OpenTunable, ...]:
+def open_variants(program: Program, op: KernelOp) -> tuple[Decision, ...]:
     """The variant of an op if a `select` of its kernel leaves it or the device open, and for each implementation those
     of its tunables that the same `select` names; empty if no variant is open. The variant of a placed op is always
     open, since the whole dag may be placed together."""
     kernel = program.kernel(op.kernel)
     wanted = {VARIANT, DEVICE} if op.placed else {VARIANT}
     names = next((s.names for s in kernel.selects if not wanted.isdisjoint(s.names)), ())
-    decided = any(
-        d.name == qualified(op.site, VARIANT) for d in program.decisions
-    )  # not that of an `any` op on one device
-    if not op.others or not decided or not (names or op.placed):
+    decision = next((d for d in program.decisions if d.name == qualified(op.site, VARIANT)), None)
+    if not op.others or decision is None or not (names or op.placed):  # an `any` op on one device has none
         return ()
     variants = variants_of(program, op)
-    out = [OpenTunable(op.site, VARIANT, op.answer, tuple(v.answer for v in variants), "")]
+    out = [replace(decision, values=tuple(v.answer for v in variants), chosen=op.answer)]
     for one in variants:
-        out += [replace(t, variant=one.answer) for t in _open_of(program, one) if t.name in names]
+        out += [replace(d, variant=one.answer) for d in _open_of(program, one) if own_name(d.name) in names]
     return tuple(out)
 
 
@@ -271,12 +247,12 @@ def answers_of(program: Program, op: KernelOp) -> tuple[str, ...]:
     return tuple(one.answer for one in every)
 
 
-def _open_of(program: Program, op: KernelOp) -> Iterator[OpenTunable]:
+def _open_of(program: Program, op: KernelOp) -> Iterator[Decision]:
     """The tunables that can stay open under the op's variant."""
     kernel, impl = kernel_of(program, op)
     for name, decision in _choices(program, op):
         if _opens(impl, name, decision):
-            yield OpenTunable(op.site, name, dict(op.tunables)[name], decision.values, _axis(kernel, impl, name))
+            yield replace(decision, chosen=dict(op.tunables)[name], axis=_axis(kernel, impl, name))
 
 
 def is_open(program: Program, op: KernelOp) -> bool:
@@ -462,7 +438,7 @@ class Plan:
     traversal: Traversal
     target: Target
     arch: str = "sm_90"
-    open: tuple[OpenTunable, ...] = ()
+    open: tuple[Decision, ...] = ()
     chooser: EmittedChoosers | None = None
     features: tuple[CodeFeature, ...] = ()
     period: tuple[Graph, Traversal] | None = None

@@ -311,7 +311,10 @@ class Decision(Spanned):
     """An open choice. `name` is its name for -D: `transport`, `streams`, `threads[x]`, `yl.block`, `yl.variant`,
     `dense[0].device`, `test.thread`. `structural`: another value may give another graph. `restricts`: another value may
     leave other variants and tunables of kernels, whose `require`s depend on it. `slices`: another value moves bounds of
-    slices. values[0] is the default."""
+    slices. values[0] is the default.
+
+    Of one that stays open until the program runs (`dagc.ir.plan`): `axis` is the dimension of the block that it sets,
+    "" if none, `variant` the implementation (`KernelOp.answer`) that it belongs to if that is open too, else ""."""
 
     name: str
     values: tuple[Value, ...]
@@ -319,6 +322,8 @@ class Decision(Spanned):
     structural: bool
     restricts: bool = False
     slices: bool = False
+    axis: str = ""
+    variant: str = ""
 
     @property
     def counted_apart(self) -> bool:

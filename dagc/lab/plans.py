@@ -7,36 +7,21 @@ of the op PROGRAM. Times are in seconds.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from dagc.base.errors import UsageError
-from dagc.choice.feature import SelectorFeature, asked_features
+from dagc.choice.feature import asked_features
 from dagc.choice.methods import EXHAUSTIVE, LEARNED
 from dagc.ir.choice import Choice
 from dagc.ir.enums import ElementType
 from dagc.ir.names import mangle
-from dagc.ir.program import Program
+from dagc.ir.program import Program, Select
 from dagc.ir.sym import free
 
 METHODS = (*LEARNED, EXHAUSTIVE)
 _NUMBERS = {t for t in ElementType if t is not ElementType.BOOL}
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramSelect:
-    """`select NAMES with METHOD(FEATURES)` of a program; the features are expressions over scalars."""
-
-    names: tuple[str, ...]
-    method: str
-    features: tuple[SelectorFeature, ...]
-
-    @property
-    def data(self) -> tuple[str, ...]:
-        """Names of the features."""
-        return tuple(f.name for f in self.features)
-
-
-def program_select(program: Program) -> ProgramSelect | None:
+def program_select(program: Program) -> Select | None:
     """The program-level `select`, None if there is none. Raises UsageError for several, or unsuitable features."""
     selects = [s for s in program.selects if s.owner == ""]
     if not selects:
@@ -55,7 +40,7 @@ def program_select(program: Program) -> ProgramSelect | None:
             )
     if not features:
         raise UsageError(f"`select ... with {item.method}()` has no data", "name the scalars it depends on: knn(n)")
-    return ProgramSelect(item.names, item.method, features)
+    return item
 
 
 def numbers(program: Program) -> frozenset[str]:

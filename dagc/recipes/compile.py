@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import RunFailed, UsageError, WrongResult
 from dagc.build.ranks import rank_among, ranks_or_default
 from dagc.build.toolchain import TargetChoice, choose_target
-from dagc.choice.legal import unit_of
 from dagc.emit.layout import promises
 from dagc.ir.plan import Features, open_variants, plan_from_json, plan_inputs
 from dagc.ir.program import Device, KernelOp
@@ -178,8 +177,7 @@ def _defaults_of_open_devices(graph: Graph) -> OpenChoices:
     from dagc.choice.choose import default_chooser, emitted  # only with such an op
 
     choosers = [default_chooser(graph, site) for site in sites]
-    opened = (t for c in choosers for t in unit_of(graph, c.op, True).restricted(c.settings).tunables)
-    return OpenChoices(tuple(opened), emitted(choosers))
+    return OpenChoices(tuple(d for c in choosers for d in c.site.taken), emitted(choosers))
 
 
 def _audit(done: Compiled, how: Running) -> None:

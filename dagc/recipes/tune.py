@@ -82,13 +82,13 @@ def _wants_programs(text: ProgramText, options: SiteOptions) -> bool:
 
 def _with_variants(task: TuningTask) -> TuningTask:
     """The task with only the ops whose variant is open. Raises UsageError if there is none."""
-    kept = tuple(u for u in task.units if u.variants)
+    kept = tuple(site for site in task.sites if site.variants)
     if not kept:
         raise UsageError(
             f"{task.program.name}: no variant is open",
             "write `select variant with tree(...)` in a kernel of variants",
         )
-    return replace(task, units=kept, settings={u.op: task.settings[u.op] for u in kept})
+    return replace(task, sites=kept)
 
 
 def _wants_inputs(task: TuningTask, options: TuneOptions) -> bool:

@@ -211,5 +211,5 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     """The target, every choice, what stays open until the program runs, and the entries."""
     yield f"target {plan.target.value}{f' {plan.arch}' if plan.target is Target.CUDA else ''}"
     yield from (f"choice {name}={shown(value)}" for name, value in plan.decisions)
-    yield from (f"open {t.decision} of {{{', '.join(map(shown, t.values))}}}" for t in plan.open)
+    yield from (f"open {t.name} of {{{', '.join(map(shown, t.values))}}}" for t in plan.open)
     yield from traversal_lines(plan.graph, plan.traversal)

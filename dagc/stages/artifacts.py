@@ -16,8 +16,8 @@ from dagc.base.source import encoded
 from dagc.build.builder import Build, build, require_wheel, write_wheel
 from dagc.build.mpi import require_mpi
 from dagc.build.toolchain import require_nccl
-from dagc.ir.plan import CodeFeature, EmittedChoosers, OpenTunable, Plan, Target, program_hash
-from dagc.ir.program import Graph, Program, shown
+from dagc.ir.plan import CodeFeature, EmittedChoosers, Plan, Target, program_hash
+from dagc.ir.program import Decision, Graph, Program, shown
 from dagc.passes.loops import repeated
 from dagc.report.display import SILENT, Display
 from dagc.report.stages import NOTHING_PRINTED, Printer
@@ -44,19 +44,19 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class OpenChoices:
-    """Choices that stay open until the program runs: `tunables`, which `chooser` sets by `features` that are computed
+    """Choices that stay open until the program runs: `decisions`, which `chooser` sets by `features` that are computed
     then.
 
     Without a chooser the caller of the program sets them.
     """
 
-    tunables: tuple[OpenTunable, ...] = ()
+    decisions: tuple[Decision, ...] = ()
     chooser: EmittedChoosers | None = None
     features: tuple[CodeFeature, ...] = ()
 
     def of(self, plan: Plan) -> Plan:
         """The plan with these choices open."""
-        return replace(plan, open=self.tunables, chooser=self.chooser, features=self.features)
+        return replace(plan, open=self.decisions, chooser=self.chooser, features=self.features)
 
 
 NOTHING_OPEN = OpenChoices()

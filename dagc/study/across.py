@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import DagcError
 from dagc.choice.choose import worth_measuring
-from dagc.choice.legal import unit_in
 from dagc.choice.types import MODELS
 from dagc.ir.plan import Target
 from dagc.lab.across import AcrossSizes, OpTimes
@@ -19,7 +18,7 @@ from dagc.study.choosers import ChooserInputs
 
 if TYPE_CHECKING:
     from dagc.choice.residual import Learner
-    from dagc.choice.types import Case, Samples, Unit
+    from dagc.choice.types import Case, Samples, Site
     from dagc.cuda.ptx import Resources
     from dagc.ir.choice import Choice
 
@@ -30,15 +29,15 @@ MOST_ROWS = 800  # most cells of an op in the search: its covariances grow with 
 def search_of(inputs: ChooserInputs, options: LimitOptions, top: int) -> tuple[AcrossSizes, list[str]]:
     """The search over all ops that a model ranks, without observations, and notes. `top`: settings measured at each
     size in addition to the default, if neither budget nor time nor accuracy is given."""
-    units = [u for u in inputs.ready.task.units if inputs.asked[u.op].method in MODELS and not u.variants]
+    sites = [u for u in inputs.ready.task.sites if inputs.asked[u.name].method in MODELS and not u.variants]
     learner, notes = learner_for(inputs)
     searches = []
-    for unit in units:
+    for site in sites:
         times, doubts = expected_times(
-            inputs, unit, learner if inputs.asked[unit.op].method == "volume" else _plain(learner)
+            inputs, site, learner if inputs.asked[site.name].method == "volume" else _plain(learner)
         )
         searches += [times] if times is not None else []
-        notes += [f"{unit.op}: {note}" for note in doubts]
+        notes += [f"{site.name}: {note}" for note in doubts]
     open_ended = options.seconds is not None or options.until is not None
     budget = options.budget if options.budget is not None or open_ended else _budget(searches, top)
     return AcrossSizes(searches, budget, options.until), notes
@@ -88,7 +87,7 @@ class _Rows:
 GUESSED = (1.0, 2.0, 12.0)
 
 
-def expected_times(inputs: ChooserInputs, unit: Unit, learner: Learner) -> tuple[OpTimes | None, list[str]]:
+def expected_times(inputs: ChooserInputs, site: Site, learner: Learner) -> tuple[OpTimes | None, list[str]]:
     """The prior of the model and the learner for an op at each measured size; None if nothing fits."""
     import numpy as np
 
@@ -98,15 +97,15 @@ def expected_times(inputs: ChooserInputs, unit: Unit, learner: Learner) -> tuple
     from dagc.choice.terms import responses  # loads numpy, sympy
 
     ready, notes = inputs.ready, []
-    cases = [p for p in ready.task.cases if p not in ready.task.earlier and ready.at[p].fits[unit.op]]
+    cases = [p for p in ready.task.cases if p not in ready.task.earlier and ready.at[p].fits[site.name]]
     random.Random(f"{ready.task.seed} order").shuffle(cases)
     if ready.task.chosen.target is Target.HOST:
         cases.sort(key=volume)  # large ones may take too long there
     if not cases:
         return None, []
-    settings = ready.task.settings[unit.op]
-    place, tables = coordinates(unit, settings), _Tables(inputs, unit)
-    doubt = GUESSED[guessed_iterations(ready.task.graph, unit)]
+    settings = site.choices
+    place, tables = coordinates(site, settings), _Tables(inputs, site)
+    doubt = GUESSED[guessed_iterations(ready.task.graph, site)]
     rows, most = _Rows([], [], [], [], [], []), max(2, MOST_ROWS // len(cases))
     for number, case in enumerate(cases):
         table = tables.at(case)
@@ -114,10 +113,10 @@ def expected_times(inputs: ChooserInputs, unit: Unit, learner: Learner) -> tuple
         deviation = doubt * deviation
         answers = responses(table)
         index = {s: i for i, s in enumerate(settings)}
-        fits = [index[s] for s in ready.at[case].fits[unit.op]]
+        fits = [index[s] for s in ready.at[case].fits[site.name]]
         if len(fits) > most:
             notes.append(f"{case.text or 'as given'}: the {most} most promising of {len(fits)} settings are searched")
-            fits = sorted(sorted(fits, key=lambda i: (settings[i] != unit.default, mean[i]))[:most])
+            fits = sorted(sorted(fits, key=lambda i: (settings[i] != site.default, mean[i]))[:most])
         rows.cells += [(case, settings[i]) for i in fits]
         rows.means += [mean[i] - mean[fits].mean() for i in fits]
         rows.deviations += [deviation[i] for i in fits]
@@ -131,14 +130,14 @@ def expected_times(inputs: ChooserInputs, unit: Unit, learner: Learner) -> tuple
     surface = TimeSurface(learner.kernel, predicted)
     if tables.note:
         notes.append(tables.note)
-    return OpTimes(unit.op, unit.default, tuple(cases), tuple(rows.cells), surface, tables.known), notes
+    return OpTimes(site.name, site.default, tuple(cases), tuple(rows.cells), surface, tables.known), notes
 
 
 class _Tables:
     """The terms of an op's settings at each size. `note`: where they are unknown."""
 
-    def __init__(self, inputs: ChooserInputs, unit: Unit) -> None:
-        self.inputs, self.unit, self.note = inputs, unit, ""
+    def __init__(self, inputs: ChooserInputs, site: Site) -> None:
+        self.inputs, self.site, self.note = inputs, site, ""
         self.known = False  # whether the model could be evaluated anywhere
         self._terms: dict[int, Any] = {}
 
@@ -150,14 +149,12 @@ class _Tables:
         from dagc.choice.terms import TERMS, launch_terms  # loads numpy, sympy
 
         inputs, task = self.inputs, self.inputs.ready.task
-        settings, values = task.settings[self.unit.op], inputs.ready.at[case].values
+        settings, values = self.site.choices, inputs.ready.at[case].values
         graph = task.graph_at(case)
         try:
             if id(graph) not in self._terms:
-                each = alike(inputs.each.get(self.unit.op, [inputs.resources_of(self.unit.op)] * len(settings)))
-                self._terms[id(graph)] = launch_terms(
-                    graph, unit_in(graph, self.unit), settings, inputs.hardware, resources=each
-                )
+                each = alike(inputs.each.get(self.site.name, [inputs.resources_of(self.site.name)] * len(settings)))
+                self._terms[id(graph)] = launch_terms(graph, self.site, settings, inputs.hardware, resources=each)
             terms = self._terms[id(graph)]
             if terms.note.startswith("no model"):
                 self.note = f"{terms.note}; the search uses only the launch and the compiled code"
@@ -165,7 +162,7 @@ class _Tables:
         except (ArithmeticError, DagcError, KeyError, TypeError, ValueError) as error:
             self.note = f"no model at {case.text or 'this size'}: {error}; the search starts without one"
             table = np.full((len(settings), len(TERMS)), np.nan)
-        if inputs.asked[self.unit.op].method == "rational":
+        if inputs.asked[self.site.name].method == "rational":
             table = table.copy()
             table[:, 0] = self._of_method(case)
         self.known |= bool(np.isfinite(table[:, 0]).any())
@@ -177,8 +174,8 @@ class _Tables:
 
         from dagc.study.choosers import first_choosers  # only with --method rational
 
-        chooser = first_choosers(self.inputs)[self.unit.op].at(case)
-        settings = self.inputs.ready.task.settings[self.unit.op]
+        chooser = first_choosers(self.inputs)[self.site.name].at(case)
+        settings = self.site.choices
         return (
             np.array(chooser.times(self.inputs.ready.at[case].values))
             if chooser.model

@@ -14,14 +14,14 @@ from dagc.base.files import scratch_directory
 from dagc.build.mpi import cores
 from dagc.build.toolchain import find_nvcc, kernel_resources
 from dagc.choice.feature import offered
-from dagc.choice.legal import op_of, unit_in
-from dagc.choice.types import Case, Unit
+from dagc.choice.legal import op_of
+from dagc.choice.types import Case, Site
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.emit import linked
 from dagc.emit.kernels import Functions
-from dagc.ir.choice import VARIANT, Choice
-from dagc.ir.plan import CodeFeature, Opened, OpenTunable, Plan, Target, needed_features
-from dagc.ir.program import Graph, Value
+from dagc.ir.choice import VARIANT, Choice, own_name, qualified, site_of
+from dagc.ir.plan import CodeFeature, Opened, Plan, Target, needed_features
+from dagc.ir.program import Decision, Graph, Value
 from dagc.ir.traversal import Row
 from dagc.lab.plans import plan_label
 from dagc.space import Space
@@ -58,7 +58,7 @@ def attempted(
 
 
 def build(task: TuningTask, folder: Path) -> Path:
-    """The runner library with the launch parameters of all units open."""
+    """The runner library with the launch parameters of all sites open."""
     directory = folder / "program"
     return build_artifact(directory, _written(task, directory), "runner")
 
@@ -71,8 +71,8 @@ def _written(task: TuningTask, directory: Path) -> Plan:
     return plan
 
 
-def _open(task: TuningTask) -> tuple[OpenTunable, ...]:
-    return tuple(t for u in task.units for t in u.tunables)
+def _open(task: TuningTask) -> tuple[Decision, ...]:
+    return tuple(decision for site in task.sites for decision in site.open)
 
 
 def computed_of(task: TuningTask) -> tuple[CodeFeature, ...]:
@@ -81,9 +81,9 @@ def computed_of(task: TuningTask) -> tuple[CodeFeature, ...]:
     out: dict[str, CodeFeature] = {}
     program = task.program
     for op, names in task.features.items():
-        unit = next((u for u in task.units if u.op == op), None)
-        if unit is not None and names:
-            known = offered(program, op_of(task.graph, unit_in(task.graph, unit)))
+        site = next((site for site in task.sites if site.name == op), None)
+        if site is not None and names:
+            known = offered(program, op_of(task.graph, site))
             out |= {code.name: code for name in names if name in known for code in known[name].code}
     opened = Opened(_open(task))
     for one in opened.every_op(program):
@@ -104,25 +104,25 @@ def compiled_resources(task: TuningTask, folder: Path) -> dict[str, Resources]:
 
 
 def most_of(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str, Resources]:
-    """Resources of the kernel of each unit, by op; if several are compiled for their tunables, the maxima, and the
+    """Resources of the kernel of each site, by op; if several are compiled for their tunables, the maxima, and the
     instructions of the one with the defaults, or of the first. An op that nvcc does not report is missing."""
     out = {}
-    for unit in task.units:
-        own = [compiled[name] for name in _functions_of(task, unit).values() if name in compiled]
+    for site in task.sites:
+        own = [compiled[name] for name in _functions_of(task, site).values() if name in compiled]
         if own:
             most = {n: max(getattr(r, n) for r in own) for n in ("registers", "shared", "spills")}
-            out[unit.op] = Resources(**most, instructions=own[0].instructions)
+            out[site.name] = Resources(**most, instructions=own[0].instructions)
     return out
 
 
 def of_settings(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str, tuple[Resources, ...]]:
-    """The same for each setting of a unit, by op, in the order of `task.settings`; for one that nvcc does not report,
-    those of the unit."""
+    """The same for each setting of a site, by op, in the order of its choices; for one that nvcc does not report,
+    those of the site."""
     most, out = most_of(task, compiled), {}
-    for unit in task.units:
-        functions, known = _functions_of(task, unit), most.get(unit.op, ASSUMED)
-        names = (functions.get(_code(unit, s.own), "") for s in task.settings[unit.op])
-        out[unit.op] = tuple(compiled.get(name, known) for name in names)
+    for site in task.sites:
+        functions, known = _functions_of(task, site), most.get(site.name, ASSUMED)
+        names = (functions.get(_code(site, s.own), "") for s in site.choices)
+        out[site.name] = tuple(compiled.get(name, known) for name in names)
     return out
 
 
@@ -137,23 +137,23 @@ def settings_compiled(task: TuningTask) -> dict[str, tuple[Resources, ...]]:
             return {}
 
 
-def _functions_of(task: TuningTask, unit: Unit) -> dict[tuple[Any, ...], str]:
-    """The names of the functions that the unit's kernel is compiled to, by `_code`; the one with the defaults first."""
+def _functions_of(task: TuningTask, site: Site) -> dict[tuple[Any, ...], str]:
+    """The names of the functions that the site's kernel is compiled to, by `_code`; the one with the defaults first."""
     functions = Functions(task.graph, task.chosen.target, _open(task))
-    op = op_of(task.graph, unit)
+    op = op_of(task.graph, site)
     settled = sorted(functions.settled(op), key=lambda one: (one.answer, one.tunables) != (op.answer, op.tunables))
-    return {_code(unit, {**dict(one.tunables), VARIANT: one.answer}): functions.name(one) for one in settled}
+    return {_code(site, {**dict(one.tunables), VARIANT: one.answer}): functions.name(one) for one in settled}
 
 
-def _code(unit: Unit, values: Mapping[str, Value]) -> tuple[Any, ...]:
-    """The values among these that are constants of the compiled code of a unit."""
-    variant = values.get(VARIANT) if unit.variants else None
-    return (variant, *(values.get(t.name) for t in unit.tunables_of(str(variant or "")) if not t.axis))
+def _code(site: Site, values: Mapping[str, Value]) -> tuple[Any, ...]:
+    """The values among these that are constants of the compiled code of a site."""
+    variant = values.get(VARIANT) if site.variants else None
+    return (variant, *(values.get(own_name(d.name)) for d in site.tunables(str(variant or "")) if not d.axis))
 
 
 def assumed(task: TuningTask, resources: Mapping[str, Resources]) -> list[str]:
-    """A note about the units that nvcc does not report, on the CUDA target."""
-    unknown = [u.op for u in task.units if u.op not in resources]
+    """A note about the sites that nvcc does not report, on the CUDA target."""
+    unknown = [site.name for site in task.sites if site.name not in resources]
     if not unknown or task.chosen.target.value != "cuda":
         return []
     why = f"does not report them for {task.chosen.arch}" if find_nvcc() is not None else "was not found"
@@ -168,7 +168,7 @@ def build_programs(task: TuningTask, folder: Path) -> tuple[dict[Case, Path], Tu
     """
     first = task.graph_at(task.check_at)
     library, left, failures = build_what_compiles(_of(task, first), folder)
-    task = replace(task, units=left.units, settings=left.settings)
+    task = replace(task, sites=left.sites)
     others = {id(g): g for g in map(task.graph_at, task.cases) if g is not first}
     folders = {key: folder / f"size-{number}" for number, key in enumerate(others)}
     built, refused = attempted(lambda key: build(_of(task, others[key]), folders[key]), others)
@@ -198,59 +198,55 @@ def build_what_compiles(task: TuningTask, folder: Path) -> tuple[Path, TuningTas
 def _without_what_fails(task: TuningTask, folder: Path, error: BuildFailed) -> tuple[TuningTask, list[str]]:
     """Compile each value other than the default, with the other constants at their defaults; tunables of variants only
     for variants that compile. Raises `error` if no value is the cause."""
-    refused: dict[tuple[int, OpenTunable, Value], DagcError] = {}
+    refused: dict[tuple[Decision, Value], DagcError] = {}
+    opened = _open(task)
     for of_variants in (False, True):
-        without = {(u, value) for u, t, value in refused if t.name == VARIANT and not t.variant}
+        without = {(site_of(d.name), value) for d, value in refused if own_name(d.name) == VARIANT}
         tried = [
-            (u, t, value)
-            for u, unit in enumerate(task.units)
-            for t in unit.tunables
-            if not t.axis and bool(t.variant) == of_variants and (u, t.variant) not in without
-            for value in t.values
+            (d, value)
+            for d in opened
+            if not d.axis and bool(d.variant) == of_variants and (site_of(d.name), d.variant) not in without
+            for value in d.values
         ]
         refused |= attempted(lambda one: _build_one(task, folder, *one), tried)[1]
-        if any(value == t.default for _, t, value in refused):
+        if any(value == d.chosen for d, value in refused):
             raise error
     if not refused:
         raise error
-    units, failures = task.units, []
-    for u, unit in enumerate(task.units):
-        for t in unit.tunables:
-            bad = {value: why for (at, other, value), why in refused.items() if (at, other) == (u, t)}
-            what = f"{t.variant} {t.name}".strip()
-            failures += [f"{unit.op} {what}={value}: does not compile: {why.first}" for value, why in bad.items()]
-            if bad:
-                units = _with_values(units, u, t, tuple(v for v in t.values if v not in bad))
-    settings = {x.op: tuple(s for s in task.settings[x.op] if s in set(x.every)) for x in units}
-    return replace(task, units=units, settings=settings), failures
+    failures = [
+        f"{site_of(d.name)} {f'{d.variant} {own_name(d.name)}'.strip()}={value}: does not compile: {why.first}"
+        for d in opened
+        for (other, value), why in refused.items()
+        if other == d
+    ]
+    left = _with_values(task, lambda d: [value for value in d.values if (d, value) not in refused])
+    kept = (replace(site, choices=tuple(c for c in site.choices if c in set(site.every))) for site in left.sites)
+    return replace(left, sites=tuple(kept)), failures
 
 
-def _build_one(task: TuningTask, folder: Path, unit: int, tunable: OpenTunable, value: Value) -> Path:
-    """The library with one value of a tunable beside the default, and the other constants at their defaults."""
-    units = tuple(_at_default(one, tunable) for one in task.units)
-    units = _with_values(units, unit, tunable, tuple(dict.fromkeys((tunable.default, value))))
-    name = f"{task.units[unit].op}-{tunable.variant}-{tunable.name}-{value}"
-    return build(replace(task, units=units), folder / name)
+def _build_one(task: TuningTask, folder: Path, tried: Decision, value: Value) -> Path:
+    """The library with one value of a decision beside the default, under its variant, and the other constants at their
+    defaults."""
+    variant = qualified(site_of(tried.name), VARIANT)
+
+    def values(d: Decision) -> Iterable[Value]:
+        if d == tried:
+            return d.chosen, value
+        if d.axis:
+            return d.values
+        return (d.chosen, tried.variant) if d.name == variant and tried.variant else (d.chosen,)
+
+    name = f"{site_of(tried.name)}-{tried.variant}-{own_name(tried.name)}-{value}"
+    return build(_with_values(task, values), folder / name)
 
 
-def _at_default(unit: Unit, open_tunable: OpenTunable) -> Unit:
-    """The unit with the defaults of its constant tunables, and with the variant of `beside`."""
+def _with_values(task: TuningTask, values: Callable[[Decision], Iterable[Value]]) -> TuningTask:
+    """The task with these values of the open decisions, each once."""
 
-    def values(t: OpenTunable) -> tuple[Value, ...]:
-        if t.axis:
-            return t.values
-        also = (open_tunable.variant,) if (t.op, t.name) == (open_tunable.op, VARIANT) and open_tunable.variant else ()
-        return tuple(dict.fromkeys((t.default, *also)))
+    def left(site: Site) -> Site:
+        return replace(site, open=tuple(replace(d, values=tuple(dict.fromkeys(values(d)))) for d in site.open))
 
-    return replace(unit, tunables=tuple(replace(t, values=values(t)) for t in unit.tunables))
-
-
-def _with_values(
-    units: tuple[Unit, ...], unit: int, tunable: OpenTunable, values: tuple[Value, ...]
-) -> tuple[Unit, ...]:
-    key = tunable.variant, tunable.name
-    changed = tuple(replace(t, values=values) if (t.variant, t.name) == key else t for t in units[unit].tunables)
-    return (*units[:unit], replace(units[unit], tunables=changed), *units[unit + 1 :])
+    return replace(task, sites=tuple(map(left, task.sites)))
 
 
 @dataclass(frozen=True, slots=True)

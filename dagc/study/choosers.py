@@ -14,13 +14,13 @@ from dagc.base.objective import TIME, Objective
 from dagc.base.sample import Sample
 from dagc.choice.avoid import Tried, tried_at
 from dagc.choice.feature import FeatureContext, SelectorFeature, asked_features, offered, values_of
-from dagc.choice.legal import bindings, op_of, op_under, unit_in
+from dagc.choice.legal import bindings, op_of, op_under
 from dagc.choice.methods import EXHAUSTIVE, LEARNED
 from dagc.choice.selector import FEWEST, Selector
-from dagc.choice.types import MODELS, Case, Cell, Samples, Unit
+from dagc.choice.types import MODELS, Case, Cell, Samples, Site
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir import sym
-from dagc.ir.choice import VARIANT, Choice
+from dagc.ir.choice import VARIANT, Choice, own_name
 from dagc.ir.enums import ElementType
 from dagc.ir.plan import Target, kernel_of, places_together
 from dagc.ir.program import DEVICE, Graph, Region, Value
@@ -56,7 +56,7 @@ _OTHER_OBJECTIVE = f"use --method exhaustive, {SEARCH}, or another that measures
 
 
 def asked_of(task: TuningTask, method: str, runs: bool, objective: Objective = TIME) -> dict[str, Asked]:
-    """The method of each unit: `method`, or if it is "" that of the kernel's `select`, else `volume`. Models predict
+    """The method of each site: `method`, or if it is "" that of the kernel's `select`, else `volume`. Models predict
     the time; for another `objective`, a strategy that learns from measurements replaces `volume`.
 
     For `rational` in a program, the model of data volumes is used. A model ranks settings of one kernel, so if the
@@ -64,15 +64,15 @@ def asked_of(task: TuningTask, method: str, runs: bool, objective: Objective = T
     run; a method that only the program requests is replaced by the model, without which the default stays.
     """
     out = {}
-    for unit in task.units:
-        wanted, data = select_of(task.graph, unit)
+    for site in task.sites:
+        wanted, data = select_of(task.graph, site)
         chosen, note = method or wanted, ""
-        if unit.variants and places_together(task.program):
+        if site.variants and places_together(task.program):
             if method not in ("", COSTS):
                 message = f"method {method} predicts no times, which placing the ops together needs"
                 raise UsageError(message, f"use --method {COSTS}")
             chosen, note = COSTS, _PLACED
-        if unit.variants and chosen in MODELS and runs:
+        if site.variants and chosen in MODELS and runs:
             chosen, note = EXHAUSTIVE, f"no model compares variants: all are measured, as with --method {EXHAUSTIVE}"
         if not objective.is_time and chosen in MODELS:
             if method or not runs:
@@ -88,26 +88,25 @@ def asked_of(task: TuningTask, method: str, runs: bool, objective: Objective = T
                 "volume",
                 f"the program requests {wanted}, which needs measurements; nothing can run here, so the model chooses",
             )
-        out[unit.op] = Asked(chosen, data, note)
+        out[site.name] = Asked(chosen, data, note)
     return out
 
 
-def select_of(graph: Graph, unit: Unit) -> tuple[str, tuple[str, ...]]:
-    """(method, data) of the kernel's `select` about tunables of the unit; the method is `volume` without one."""
-    program = graph.program
-    kernel = program.kernel(unit.kernel)
-    tunables = {VARIANT, DEVICE} if unit.variants else {t.name for t in unit.tunables}
-    for item in kernel.selects:
+def select_of(graph: Graph, site: Site) -> tuple[str, tuple[str, ...]]:
+    """(method, data) of the kernel's `select` about tunables of the site; the method is `volume` without one."""
+    program, op = graph.program, op_of(graph, site)
+    tunables = {VARIANT, DEVICE} if site.variants else {own_name(d.name) for d in site.open}
+    for item in program.kernel(op.kernel).selects:
         if not tunables & set(item.names) or item.method not in (*MODELS, *LEARNED):
             continue
-        data = tuple(f.name for f in asked_features(program, op_of(graph, unit), item.args))
+        data = tuple(f.name for f in asked_features(program, op, item.args))
         return item.method if item.method in LEARNED else "volume", data
     return "volume", ()
 
 
 def learn(
     ready: Prepared,
-    family: Sequence[Unit],
+    family: Sequence[Site],
     asked: Mapping[str, Asked],
     samples: Samples,
     seed: int,
@@ -121,78 +120,79 @@ def learn(
     other ops at this size are used.
     """
     first, several = family[0], len(family) > 1
-    method = asked[first.op].method
+    method = asked[first.name].method
     if method not in LEARNED:
-        return {unit.op: Learned() for unit in family}
-    tables = {unit.op: _table(ready, unit, asked[unit.op], samples, several) for unit in family}
-    every = TrainingTable(tables[first.op].names, tuple(row for table in tables.values() for row in table.rows))
+        return {site.name: Learned() for site in family}
+    tables = {site.name: _table(ready, site, asked[site.name], samples, several) for site in family}
+    every = TrainingTable(tables[first.name].names, tuple(row for table in tables.values() for row in table.rows))
     table = every.usable
     known = table.merged
     if not table.names or len(known.rows) < FEWEST:
         missing = len(every.rows) - len(table.rows)
         lost = f" (a feature is not finite or was not computed at {missing} more)" if missing else ""
         why = f"{len(known.rows)} different sizes measured in full{lost}, {FEWEST} are needed"
-        return {unit.op: _fallback(method, why) for unit in family}
+        return {site.name: _fallback(method, why) for site in family}
     try:
         selector = train(method, known, seed, default=0 if first.variants else None)
     except UsageError as error:
-        return {unit.op: _fallback(method, error.message) for unit in family}
+        return {site.name: _fallback(method, error.message) for site in family}
     untrained = {"default": [0] * len(known.rows)}
     if model is not None and len(table.rows) == len(known.rows):
         untrained["model"] = [model(row.case) for row in known.rows]
-    together = f", learned from {', '.join(unit.op for unit in family)} together" if several else ""
+    together = f", learned from {', '.join(site.name for site in family)} together" if several else ""
     note, regrets = left_out(selector, table, seed, untrained, together)
     return {
-        unit.op: Learned(
-            _of_op(selector, ready, unit) if several else selector, (note,), regrets(tables[unit.op].usable)
+        site.name: Learned(
+            _of_op(selector, ready, site) if several else selector, (note,), regrets(tables[site.name].usable)
         )
-        for unit in family
+        for site in family
     }
 
 
-def _table(ready: Prepared, unit: Unit, asked: Asked, samples: Samples, shared: bool) -> TrainingTable:
+def _table(ready: Prepared, site: Site, asked: Asked, samples: Samples, shared: bool) -> TrainingTable:
     """The samples of an op at the sizes at which all settings were tried; one that was timed nowhere gives wrong
     results. `shared`: by all arguments of the kernel's `select`, including constants."""
-    settings, own = ready.task.settings[unit.op], {c: one for c, one in samples.items() if c.site == unit.op}
+    settings, own = site.choices, {c: one for c, one in samples.items() if c.site == site.name}
     timed = [cell for cell, sample in own.items() if sample.good]
     ever_timed, cases = {cell.choice for cell in timed}, {cell.case for cell in timed}
 
     def complete(case: Case) -> bool:
-        legal = ready.at[case].fits[unit.op]
-        return case in cases and all(Cell(unit.op, case, s) in own for s in legal if s in ever_timed)
+        legal = ready.at[case].fits[site.name]
+        return case in cases and all(Cell(site.name, case, s) in own for s in legal if s in ever_timed)
 
     tried = [case for case in ready.task.cases if complete(case)]
     if shared:
-        context = FeatureContext(ready.task.program, op_of(ready.task.graph, unit))
+        context = FeatureContext(ready.task.program, op_of(ready.task.graph, site))
         names = tuple(sym.show(argument) for argument in context.asked)
         known = {case: _arguments(context, names, ready.at[case].values) for case in tried}
     else:
-        names = asked.data or features_of(ready, unit, tried)
-        known = {case: _features_at(ready, unit, case) for case in tried}
+        names = asked.data or features_of(ready, site, tried)
+        known = {case: _features_at(ready, site, case) for case in tried}
     return tabulated(names, settings, tried, own.items(), known)
 
 
 # ---- samples that ops of a kernel share ----
 
 
-def alike(ready: Prepared, unit: Unit, asked: Mapping[str, Asked]) -> tuple[Unit, ...]:
-    """The ops that can share samples: the unit, and those that differ from it only in arrays and in the arguments of
-    the kernel's `select`. Only the unit if the method predicts no times."""
+def alike(ready: Prepared, site: Site, asked: Mapping[str, Asked]) -> tuple[Site, ...]:
+    """The ops that can share samples: the site, and those that differ from it only in arrays and in the arguments of
+    the kernel's `select`. Only the site if the method predicts no times."""
     task = ready.task
-    one = FeatureContext(task.program, op_of(task.graph, unit))
-    if not _by_arguments(one, asked[unit.op]):
-        return (unit,)
+    one = FeatureContext(task.program, op_of(task.graph, site))
+    if not _by_arguments(one, asked[site.name]):
+        return (site,)
 
-    def own(unit: Unit) -> list[dict[str, Value]]:
-        return [settings.own for settings in task.settings[unit.op]]
+    def own(site: Site) -> list[dict[str, Value]]:
+        return [settings.own for settings in site.choices]
 
-    def same(other: Unit) -> bool:
-        if other.kernel != unit.kernel or own(other) != own(unit):
+    def same(other: Site) -> bool:
+        op = op_of(task.graph, other)
+        if one.op is None or op.kernel != one.op.kernel or own(other) != own(site):
             return False
-        two = FeatureContext(task.program, op_of(task.graph, other))
-        return _by_arguments(two, asked[other.op]) and _same_but_asked(one, two)
+        two = FeatureContext(task.program, op)
+        return _by_arguments(two, asked[other.name]) and _same_but_asked(one, two)
 
-    return tuple(other for other in task.units if other.op == unit.op or same(other))
+    return tuple(other for other in task.sites if other.name == site.name or same(other))
 
 
 def _by_arguments(context: FeatureContext, asked: Asked) -> bool:
@@ -224,32 +224,32 @@ def _arguments(context: FeatureContext, names: Sequence[str], values: Mapping[st
     return {name: SelectorFeature("", value).value(values) for name, value in zip(names, asked, strict=False)}
 
 
-def _of_op(selector: Selector, ready: Prepared, unit: Unit) -> Selector:
+def _of_op(selector: Selector, ready: Prepared, site: Site) -> Selector:
     """The selector of an op with the constants of its arguments."""
     from dagc.choice.learners.cost import Cost  # loads msgspec
 
     assert isinstance(selector, Cost)
-    context = FeatureContext(ready.task.program, op_of(ready.task.graph, unit))
+    context = FeatureContext(ready.task.program, op_of(ready.task.graph, site))
     values = enumerate(context.asked_values or ())
     return selector.with_fixed({i: float(v.value) for i, v in values if isinstance(v, sym.Const)}, _names(context))
 
 
-def _features_at(ready: Prepared, unit: Unit, case: Case) -> dict[str, float]:
-    """All features of the unit's op that are known at a size, by name."""
+def _features_at(ready: Prepared, site: Site, case: Case) -> dict[str, float]:
+    """All features of the site's op that are known at a size, by name."""
     at = ready.at[case]
-    return values_of(offered(ready.task.program, op_of(ready.task.graph, unit)), at.values, at.constants)
+    return values_of(offered(ready.task.program, op_of(ready.task.graph, site)), at.values, at.constants)
 
 
 def _fallback(method: str, why: str) -> Learned:
     return Learned(notes=(f"no {method}: {why}; other sizes use the best setting of the nearest measured size",))
 
 
-def features_of(ready: Prepared, unit: Unit, cases: Sequence[Case]) -> tuple[str, ...]:
+def features_of(ready: Prepared, site: Site, cases: Sequence[Case]) -> tuple[str, ...]:
     """The whole scalars that the kernel's arguments and grids depend on, and the parameters that are constants of the
     program; those that differ between the sizes."""
-    program, op = ready.task.program, op_of(ready.task.graph, unit)
+    program, op = ready.task.program, op_of(ready.task.graph, site)
     used = {n for argument in op.args if not isinstance(argument, Region) for n in sym.free(argument)}
-    for settings in {s.variant: s for s in ready.task.settings[unit.op]}.values():
+    for settings in {s.variant: s for s in site.choices}.values():
         one = op_under(program, op, settings)
         _, impl = kernel_of(program, one)
         env = bindings(program, one, settings)
@@ -299,11 +299,11 @@ class ChooserInputs:
             return tuple(lines)
         for line in lines:
             graph = task.graph_at(line.case)
-            unit = unit_in(graph, next(u for u in task.units if u.op == line.op))
-            each = zip(task.settings[line.op], self.each.get(line.op, ()), strict=False)
+            site = next(site for site in task.sites if site.name == line.op)
+            each = zip(site.choices, self.each.get(line.op, ()), strict=False)
             needs = {s: needed for s, needed in each if s in (line.default, line.chosen)}
             out.append(
-                replace(line, held=occupancy_of(graph, unit, needs, self.hardware, self.ready.at[line.case].values))
+                replace(line, held=occupancy_of(graph, site, needs, self.hardware, self.ready.at[line.case].values))
             )
         return tuple(out)
 
@@ -311,7 +311,7 @@ class ChooserInputs:
 def chooser_with(
     inputs: ChooserInputs,
     ready: Prepared,
-    unit: Unit,
+    site: Site,
     anchors: Sequence[tuple[Mapping[str, float], Choice]],
     selector: Selector | None = None,
     tried: Sequence[Tried] = (),
@@ -319,18 +319,18 @@ def chooser_with(
 ) -> Any:
     """`ready`: with the settings that may be chosen. `tried`: the inputs of training, if something failed at one.
     `case`: for the program at this size."""
-    from dagc.choice.models import unit_chooser  # loads numpy, sympy
+    from dagc.choice.models import site_chooser  # loads numpy, sympy
 
     graph = ready.task.graph if case is None else ready.task.graph_at(case)
-    return unit_chooser(
-        graph, unit_in(graph, unit), ready.task.settings[unit.op], inputs.hardware, inputs.model_of(unit.op),
-        anchors=anchors, selector=selector, asked=inputs.asked[unit.op].data, tried=tried,
+    return site_chooser(
+        graph, site, site.choices, inputs.hardware, inputs.model_of(site.name),
+        anchors=anchors, selector=selector, asked=inputs.asked[site.name].data, tried=tried,
     )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class AtSizes:
-    """A unit's chooser; where a size changes the program, that of the program at this size."""
+    """A site's chooser; where a size changes the program, that of the program at this size."""
 
     chooser: Any
     others: Mapping[Case, Any]
@@ -349,10 +349,10 @@ class AtSizes:
 
 
 def first_choosers(inputs: ChooserInputs) -> dict[str, AtSizes]:
-    """Each unit's chooser before any measurement."""
+    """Each site's chooser before any measurement."""
     ready = inputs.ready
     return {
-        u.op: AtSizes.of(ready.task, partial(chooser_with, inputs, ready, u, (), None, ())) for u in ready.task.units
+        u.name: AtSizes.of(ready.task, partial(chooser_with, inputs, ready, u, (), None, ())) for u in ready.task.sites
     }
 
 
@@ -363,48 +363,46 @@ def final_choosers(
     seed: int,
     guessed: Mapping[tuple[str, Case], Choice] = MappingProxyType({}),
 ) -> tuple[dict[str, AtSizes], dict[str, Learned]]:
-    """Each unit's chooser, with the measurements and the trained selector, and that selector, by op. `fit`: the
+    """Each site's chooser, with the measurements and the trained selector, and that selector, by op. `fit`: the
     settings that may be chosen; `guessed`: the choice of a search at sizes without measurements."""
     ready = inputs.ready
-    good = replace(
-        ready, task=replace(ready.task, settings=fit), at={p: only(at, fit) for p, at in ready.at.items()}
-    )  # fmt: skip
+    sites = tuple(replace(site, choices=fit[site.name]) for site in ready.task.sites)
+    good = replace(ready, task=replace(ready.task, sites=sites), at={p: only(at, fit) for p, at in ready.at.items()})
     right = {key: sample for key, sample in samples.items() if key[2] in fit.get(key[0], ())}
     out: dict[str, AtSizes] = {}
     learned_by_op: dict[str, Learned] = {}
-    for unit in ready.task.units:
-        asked = inputs.asked[unit.op]
-        if unit.op not in learned_by_op:
-            family = alike(good, unit, inputs.asked)
+    for site in sites:
+        asked = inputs.asked[site.name]
+        if site.name not in learned_by_op:
+            family = alike(good, site, inputs.asked)
             ranked = asked.method in LEARNED and inputs.objective.is_time and len(family) == 1
-            model = _model(inputs, good, unit) if ranked else None
+            model = _model(inputs, good, site) if ranked else None
             learned_by_op |= learn(good, family, inputs.asked, right, seed, model)
-        learned = learned_by_op[unit.op]
-        found = {case: best_choice(right, unit.op, case) for case in ready.task.cases}
+        learned = learned_by_op[site.name]
+        found = {case: best_choice(right, site.name, case) for case in ready.task.cases}
         bests = {case: choice for case, choice in found.items() if choice is not None}
-        bests |= {p: s for (op, p), s in guessed.items() if op == unit.op and p not in bests and s in fit[op]}
-        anchors = [(_features_at(ready, unit, p), bests[p]) for p in ready.task.cases if p in bests]
+        bests |= {p: s for (op, p), s in guessed.items() if op == site.name and p not in bests and s in fit[op]}
+        anchors = [(_features_at(ready, site, p), bests[p]) for p in ready.task.cases if p in bests]
         tried = tried_at(
-            right.items(), unit.op, {p: _features_at(ready, unit, p) for p in ready.task.cases if p in ready.at}
+            right.items(), site.name, {p: _features_at(ready, site, p) for p in ready.task.cases if p in ready.at}
         )
-        out[unit.op] = AtSizes.of(
-            ready.task, partial(chooser_with, inputs, good, unit, anchors, learned.selector, tried)
+        out[site.name] = AtSizes.of(
+            ready.task, partial(chooser_with, inputs, good, site, anchors, learned.selector, tried)
         )
-        learned_by_op[unit.op] = replace(
-            learned, notes=tuple(f"{unit.op}: {note}" for note in (asked.note, *learned.notes) if note)
+        learned_by_op[site.name] = replace(
+            learned, notes=tuple(f"{site.name}: {note}" for note in (asked.note, *learned.notes) if note)
         )
     return out, learned_by_op
 
 
-def _model(inputs: ChooserInputs, ready: Prepared, unit: Unit) -> Callable[[Case], int] | None:
+def _model(inputs: ChooserInputs, ready: Prepared, site: Site) -> Callable[[Case], int] | None:
     """The choice of the volume model at each case without measurements; None if it has none."""
-    from dagc.choice.models import ModelInputs, unit_chooser  # loads numpy, sympy
+    from dagc.choice.models import ModelInputs, site_chooser  # loads numpy, sympy
 
     def make(case: Case | None) -> Chooser:
         graph = ready.task.graph if case is None else ready.task.graph_at(case)
-        settings = ready.task.settings[unit.op]
-        by_volume = ModelInputs(resources=inputs.resources_of(unit.op))
-        return unit_chooser(graph, unit_in(graph, unit), settings, inputs.hardware, by_volume)
+        by_volume = ModelInputs(resources=inputs.resources_of(site.name))
+        return site_chooser(graph, site, site.choices, inputs.hardware, by_volume)
 
     task = AtSizes.of(ready.task, make)
     if task.chooser.model is None:
@@ -436,7 +434,7 @@ def methods(asked: Mapping[str, Asked]) -> str:
 
 
 def line_of(
-    ready: Prepared, unit: Unit, case: Case, chooser: Any, samples: Samples, learned: Learned,
+    ready: Prepared, site: Site, case: Case, chooser: Any, samples: Samples, learned: Learned,
     sure: float = math.nan,
 ) -> KernelResult:  # fmt: skip
     """`chooser`: that of the program at this size. `sure`: a search's probability that nothing is faster."""
@@ -444,7 +442,7 @@ def line_of(
     index = chooser.choose(sizes)
     guess = chooser.model is None and chooser.selector is None and not chooser.anchors
     why = GUESS if guess else chooser.why(sizes, index)
-    return result_at(unit.op, case, (unit.default, chooser.settings[index]), samples, why, learned, sure)
+    return result_at(site.name, case, (site.default, chooser.settings[index]), samples, why, learned, sure)
 
 
 def result_at(

@@ -118,13 +118,13 @@ def _kernels(text: ProgramText, tuned: Tuned, options: TuneOptions, progress: Pr
         placed = _placed(inputs, choosers, tuned) if places_together(task.program) else None
         found = _Measured.of(inputs, notes, placed.time if placed is not None else None)
         ops = []
-        for unit in inputs.task.units:
-            chooser = choosers[unit.op]
-            default = chooser.settings.index(unit.default) if unit.default in chooser.settings else 0
-            lines = costs(inputs, replace(inputs.task, units=(unit,)), {unit.op: chooser})
+        for site in inputs.task.sites:
+            chooser = choosers[site.name]
+            default = chooser.settings.index(site.default) if site.default in chooser.settings else 0
+            lines = costs(inputs, replace(inputs.task, sites=(site,)), {site.name: chooser})
             one = found.evaluated(chooser, default, reasons=True, costs=lines)
             if home:
-                lost = lost_by_move(tuned, unit.op, tuned.kernel_choosers[unit.op], one.judged, options.seed)
+                lost = lost_by_move(tuned, site.name, tuned.kernel_choosers[site.name], one.judged, options.seed)
                 one = replace(one, costs=(lost, *one.costs))
             ops.append(one)
         ops += [Evaluated(TOGETHER, *placed.judged())] if placed is not None else []
@@ -157,7 +157,8 @@ def _unseen(
     notes += [f"tuned on {home}: measurements of this machine are not stored in the file"] if home else []
     choosers = {c.op: c for c in choosers_of(task.graph, tuned, task.chosen.gpu_arch, other_machine=bool(home))}
     task = replace(
-        task, cases=cases, check_at=cases[0], settings={op: c.settings for op, c in choosers.items()},
+        task, cases=cases, check_at=cases[0],
+        sites=tuple(replace(site, choices=choosers[site.name].settings) for site in task.sites),
         features={op: c.data for op, c in choosers.items()},
     )  # fmt: skip
     return task, choosers, home, trained, notes

@@ -36,17 +36,17 @@ def known_before(records: Records | None, task: TuningTask, flush: int, resume: 
     if records is None or not resume:
         return NOTHING_MEASURED
     before = records.tuned()
-    if task.select is None:
-        check_resumed(records.path, before, task.program, task.cases)
-        inputs = {one.case: one for one in before.facts.inputs}
-    else:
+    if task.of_programs:
         if before.facts.program is not None:
             check_fixed(records.path, before.facts.program, conditions(task)[PROGRAM])
-        inputs = before.facts.of_programs(task.select.data)
+        inputs = before.facts.of_programs(task.features[PROGRAM])
+    else:
+        check_resumed(records.path, before, task.program, task.cases)
+        inputs = {one.case: one for one in before.facts.inputs}
     timed = zip(before.samples, before.flushes, strict=True)
     samples = {cell: sample for (cell, sample), flushed in timed if flushed == flush}
     checks = dict(before.checks)
-    if task.select is not None:
+    if task.of_programs:
         samples = {cell: sample for cell, sample in samples.items() if cell.site == PROGRAM and cell.case in inputs}
         checks = {key: failure for key, failure in checks.items() if key[0] == PROGRAM}
     return Measurements(samples, checks, inputs)
@@ -54,20 +54,20 @@ def known_before(records: Records | None, task: TuningTask, flush: int, resume: 
 
 def conditions(task: TuningTask) -> dict[str, Any]:
     """The facts of a file that must not differ when it is resumed."""
-    if task.select is None:
+    if not task.of_programs:
         return {FACT: values_fixed(task.program)}
-    fixed = fixed_choices(task.program, task.select.names, [n for p in task.cases for n, _ in p.params])
+    fixed = fixed_choices(task.program, task.plans[0], [n for p in task.cases for n, _ in p.params])
     return {PROGRAM: fixed, "arch": task.chosen.arch, "target": task.chosen.target.value}
 
 
 def flush_of(task: TuningTask, options: CellOptions) -> int:
     """Bytes written before each launch of a kernel on a GPU, so that it finds nothing in the caches."""
-    return DEFAULT_FLUSH if task.units and options.flush and task.chosen.target is Target.CUDA else 0
+    return DEFAULT_FLUSH if options.flush and not task.of_programs and task.chosen.target is Target.CUDA else 0
 
 
 def asked_sites(task: TuningTask) -> set[tuple[str, Case]]:
     """The sites and cases that a run of the task measures."""
-    return {(site, case) for site in task.settings for case in set(task.cases).difference(task.earlier)}
+    return {(site.name, case) for site in task.sites for case in set(task.cases).difference(task.earlier)}
 
 
 def open_records(task: TuningTask, output: str | Path, options: TuneOptions, flush: int) -> Records:

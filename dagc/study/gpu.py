@@ -15,9 +15,9 @@ from dagc.base.sample import Sample
 from dagc.build import toolchain
 from dagc.build.ranks import joined
 from dagc.build.toolchain import find_nvcc
-from dagc.choice.legal import block_of, op_of, unit_in
-from dagc.choice.types import Case, Cell, Unit
-from dagc.ir.choice import Choice
+from dagc.choice.legal import block_of, op_of, place_of
+from dagc.choice.types import Case, Cell, Site
+from dagc.ir.choice import Choice, own_name
 from dagc.ir.plan import Target
 from dagc.lab.launches import Launches, Timing
 from dagc.measure.machine import METRICS, probe, profiled
@@ -133,14 +133,14 @@ def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) 
         return Counted(notes=(f"{' '.join(str(error).split())}; counts are read from the kernel's text",))
     fits: dict[str, dict[str, Fitted]] = {}
     notes = [*at.notes, *(f"{c.site} at {c.case.text}: {s.failure}" for c, s in samples.items() if s.failure)]
-    for unit in ready.task.units:
-        if unit.op not in ops:
+    for site in ready.task.sites:
+        if site.name not in ops:
             continue
-        op = op_of(ready.task.graph, unit)
-        whole = [c for c, s in samples.items() if c.site == unit.op and set(METRICS.values()) <= set(s.metrics)]
+        op = op_of(ready.task.graph, site)
+        whole = [c for c, s in samples.items() if c.site == site.name and set(METRICS.values()) <= set(s.metrics)]
         launches = [launch_of(at, cell, samples[cell]) for cell in whole]
         try:
-            fits[unit.op] = fit_counts(ready.task.program, op, launches, seed=seed)
+            fits[site.name] = fit_counts(ready.task.program, op, launches, seed=seed)
         except UsageError as error:
             notes.append(f"{error.message}; counts are read from the kernel's text")
     records = {op: [_record(c, s) for c, s in samples.items() if c.site == op] for op in ops}
@@ -158,8 +158,8 @@ def launch_of(ready: Prepared, cell: Cell, sample: Sample) -> Any:
     """A counted launch as an input of `dagc.perf.counted`."""
     from dagc.perf.counted import CountedLaunch  # loads numpy
 
-    unit = next(u for u in ready.task.units if u.op == cell.site)
-    block = block_of(ready.task.program, op_of(ready.task.graph, unit), cell.choice)
+    site = next(site for site in ready.task.sites if site.name == cell.site)
+    block = block_of(ready.task.program, op_of(ready.task.graph, site), cell.choice)
     scalars = {n: int(v) for n, v in ready.at[cell.case].scalars.items() if isinstance(v, int)}
     return CountedLaunch(scalars, block, dict(sample.metrics))
 
@@ -179,12 +179,9 @@ def sample_plan(task: TuningTask, ops: Sequence[str], sizes: int, per_size: int)
     """The sizes at which counters are read, and the launches to count there."""
     cases = sizes_to_count(task.cases, task.seed, sizes)
     draw = random.Random(f"{task.seed} count")
-    units = [u for u in task.units if u.op in ops]
+    sites = [u for u in task.sites if u.name in ops]
     return cases, [
-        Cell(u.op, p, s)
-        for p in cases
-        for u in units
-        for s in settings_to_count(u, task.settings[u.op], draw, per_size)
+        Cell(u.name, p, s) for p in cases for u in sites for s in settings_to_count(u, u.choices, draw, per_size)
     ]
 
 
@@ -208,18 +205,18 @@ def collect(
 def _counted(ready: Prepared, wanted: Sequence[Cell]) -> dict[Cell, Sample]:
     """All counts, available only at the end: the profiler writes when the profiled process has ended."""
     task = ready.task
-    units = {u.op: u for u in task.units}
-    base = [pair for u in task.units for pair in decisions(task.graph, u, u.default)]
+    sites = {site.name: site for site in task.sites}
+    base = [pair for site in task.sites for pair in decisions(task.graph, site, site.default)]
     failures: dict[Cell, str] = {}
     with profiled() as profiler:
         with Service(WorkerLink(1, profiler.command)) as service:
             for case in ready.at:
                 program = sized_program(ready, case)
                 for cell in (w for w in wanted if w.case == case):
-                    unit = units[cell.site]
+                    site = sites[cell.site]
                     launches = Launches(
-                        service, program, unit_in(task.graph_at(case), unit).index, base,
-                        partial(decisions, task.graph, unit), timing=Timing(), tolerance=(0.0, 0.0),
+                        service, program, place_of(task.graph_at(case), site), base,
+                        partial(decisions, task.graph, site), timing=Timing(), tolerance=(0.0, 0.0),
                     )  # fmt: skip
                     failures[cell] = launches.count(cell.choice)
                 service.close(program.library)
@@ -258,9 +255,9 @@ def _product(sizes: Mapping[str, int]) -> float:
     return math.prod(map(float, sizes.values()))
 
 
-def settings_to_count(unit: Unit, settings: Sequence[Choice], draw: random.Random, n: int) -> tuple[Choice, ...]:
+def settings_to_count(site: Site, settings: Sequence[Choice], draw: random.Random, n: int) -> tuple[Choice, ...]:
     """`n` of the settings; the numbers of lanes along x take turns."""
-    axis = next((t.name for t in unit.tunables if t.axis == "x"), None)
+    axis = next((own_name(d.name) for d in site.open if d.axis == "x"), None)
     groups: dict[int, list[Choice]] = {}
     for s in settings:
         groups.setdefault(min(WARP, int(s.own[axis])) if axis else 0, []).append(s)

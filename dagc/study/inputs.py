@@ -129,7 +129,7 @@ def begun(
         )
         before = records.tuned().facts.objective if records is not None and options.resume else "time"
         objective = objective_for(options.objective or before, task.chosen.target.value, task.program)
-        if task.select is not None and task.program.until is not None and not objective.is_time:
+        if task.of_programs and task.program.until is not None and not objective.is_time:
             raise UsageError(
                 f"objective {objective.text}: of a program with `until` the time of the whole repetition is measured",
                 "drop --objective, or name a kernel with --kernel",
@@ -379,7 +379,7 @@ class Inputs(Visits):
 
     @property
     def answers(self) -> Mapping[str, Sequence[Choice]]:
-        return self.task.settings
+        return self.task.choices
 
     def fits(self, case: Case) -> Mapping[str, Sequence[Choice]]:
         return self.ready.at[case].fits
@@ -391,8 +391,8 @@ class Inputs(Visits):
         return choosable(self.task, self.measured.checks, self.measured.samples)[0]
 
     def names(self, asked: Mapping[str, Asked], op: str, cases: Collection[Case]) -> tuple[str, ...]:
-        unit = next(u for u in self.task.units if u.op == op)
-        return asked[op].data or features_of(self.ready, unit, list(cases))
+        site = next(u for u in self.task.sites if u.name == op)
+        return asked[op].data or features_of(self.ready, site, list(cases))
 
     def take(self, task: TuningTask) -> None:
         self.task, self.run.ready = task, replace(self.ready, task=task)
@@ -431,11 +431,11 @@ class Inputs(Visits):
         there, and those that are right are timed."""
         samples = self.measured.samples
         differ: dict[str, list[Choice]] = {}
-        for unit in self.task.units:
-            here = {s: samples.get(Cell(unit.op, case, s)) for s in self.ready.at[case].fits[unit.op]}
-            base, wrong = here.get(self.run.base[unit.op]), [s for s, c in here.items() if c and OTHER in c.failure]
+        for site in self.task.sites:
+            here = {s: samples.get(Cell(site.name, case, s)) for s in self.ready.at[case].fits[site.name]}
+            base, wrong = here.get(self.run.base[site.name]), [s for s, c in here.items() if c and OTHER in c.failure]
             if wrong and base is not None and base.good:
-                differ[unit.op] = wrong
+                differ[site.name] = wrong
         if not differ or not self.task.program.verifies:
             return
         try:
@@ -498,12 +498,12 @@ class Inputs(Visits):
         out = []
         left, limit = self.left, self.options.seconds
         seconds = math.inf if limit is None else SHARE * limit
-        for unit in self.task.units:
-            known = [s for s in at.fits[unit.op] if (unit.op, at.case, s) in self.measured.samples]
-            new = [s for s in at.fits[unit.op] if s not in known][: max(0, left)]
+        for site in self.task.sites:
+            known = [s for s in at.fits[site.name] if (site.name, at.case, s) in self.measured.samples]
+            new = [s for s in at.fits[site.name] if s not in known][: max(0, left)]
             left -= len(new)
             if new:
-                out.append(Wanted(unit.op, at.case, (*known, *new), seconds=seconds))
+                out.append(Wanted(site.name, at.case, (*known, *new), seconds=seconds))
         return out
 
     def _read(self, case: Case, test: bool = False, wait: float | None = None) -> None:
@@ -520,7 +520,7 @@ class Inputs(Visits):
         else:
             at, seconds = replace(at, computed=computed_before(before, self.codes)), dict(before.seconds)
         at = with_allowed(self.task, at)
-        if self.task.units and not any(at.fits.values()):
+        if self.task.sites and not any(at.fits.values()):
             raise DagcError("no op has anything to launch there")
         self.run.ready = self.ready.having(at)
         facts = self._facts(at, seconds, elements_of(place), before.test if before is not None else test)
@@ -540,11 +540,11 @@ class Inputs(Visits):
         from dagc.store.tuned import InputFacts  # loads msgspec, sqlite3
 
         features: dict[str, dict[str, float]] = {}
-        for unit in self.task.units:
-            known = offered(self.task.program, op_of(self.task.graph, unit))
+        for site in self.task.sites:
+            known = offered(self.task.program, op_of(self.task.graph, site))
             computed = values_of(known, at.values, at.constants)
-            wanted = self.task.features.get(unit.op) or computed
-            features[unit.op] = {n: v for n, v in computed.items() if n in wanted and math.isfinite(v)}
+            wanted = self.task.features.get(site.name) or computed
+            features[site.name] = {n: v for n, v in computed.items() if n in wanted and math.isfinite(v)}
         values = {n: _plain(v) for n, v in {**at.scalars, **at.computed}.items() if math.isfinite(_plain(v))}
         return InputFacts(dict(at.case.params), test, values, features, dict(seconds), elements)
 
@@ -558,7 +558,7 @@ def with_allowed(task: TuningTask, at: AtCase, memory: int | None = None) -> AtC
     """The case with its allowed answers; none for an op whose default has nothing to launch. `memory`: that of the
     device, None: that of this machine."""
     fits = fitting(task, at, memory)
-    default = {u.op: u.default for u in task.units if u.default in task.settings[u.op]}
+    default = {u.name: u.default for u in task.sites if u.default in u.choices}
     empty = {op for op, setting in default.items() if setting not in fits[op]}
     return replace(at, fits={op: () if op in empty else of for op, of in fits.items()})
 
@@ -615,7 +615,7 @@ def uses_cores(task: TuningTask) -> bool:
     """Whether answers of an op run on all cores. An OpenMP thread that loses its core to another process makes all
     other threads wait for milliseconds, so nothing may run during such a measurement, and disturbances have to be
     detected."""
-    return any(selects_device(task.graph.program, op_of(task.graph, unit)) for unit in task.units)
+    return any(selects_device(task.graph.program, op_of(task.graph, site)) for site in task.sites)
 
 
 def _job(task: TuningTask, references: Collection[Case], case: Case) -> Job:

@@ -12,7 +12,7 @@ from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, coun
 from dagc.base.files import scratch_directory
 from dagc.base.sample import Sample
 from dagc.build.ranks import joined
-from dagc.choice.legal import op_of, unit_of
+from dagc.choice.legal import op_of
 from dagc.choice.types import Case, Site
 from dagc.ir.choice import VARIANT, Choice, qualified
 from dagc.ir.plan import Target
@@ -112,8 +112,7 @@ def variants_by_file(request: SearchRequest, arrays: Callable[[], Path]) -> tupl
     choosers = choosers_of(graph, tuned, chosen.gpu_arch, ops)
     here, data = Case(()), arrays()
     task = TuningTask(
-        text, chosen, graph, tuple(unit_of(graph, c.op, variants=True) for c in choosers), (here,),
-        {c.op: c.settings for c in choosers}, here, ranks=options.ranks, data=data,
+        text, chosen, graph, tuple(c.site for c in choosers), (here,), here, ranks=options.ranks, data=data,
         device_pointers=options.mpi_takes_device_pointers, features={c.op: c.data for c in choosers},
     )  # fmt: skip
     ready = Prepared(task, Path(), {here: read_case(task, here, data)})
@@ -188,7 +187,7 @@ def _chosen(
     task = task_as_given(
         text, first.graph.unrolled, request.chosen, options.ranks, data, options.mpi_takes_device_pointers
     )
-    with request.display.phase(f"tuning the launch settings of {', '.join(u.op for u in task.units)}") as phase:
+    with request.display.phase(f"tuning the launch settings of {', '.join(site.name for site in task.sites)}") as phase:
         return chosen_here(task, phase.at, request.deadline.limit(TIMING_SHARE, MEASURING_SECONDS))
 
 
@@ -277,8 +276,7 @@ def launch_sites(request: SearchRequest, configurations: Sequence[Configured], d
         if not open_settings(graph.program):
             continue
         task = _task(request, graph, data or Path())
-        settings = _that_fit(task, data)
-        out[configured.configuration] = tuple(Site(u.op, settings[u.op]) for u in task.units if len(settings[u.op]) > 1)
+        out[configured.configuration] = tuple(site for site in _that_fit(task, data) if len(site.choices) > 1)
     return {c: sites for c, sites in out.items() if sites}
 
 
@@ -292,10 +290,11 @@ def predicted(request: SearchRequest, spaces: Sequence[ConfiguredSpace], data: P
         if not space.sites:
             continue
         task = _task(request, space.graph.unrolled, data)
-        settings = _that_fit(task, data)
-        keys = {u.op: (u.op, u.kernel, op_of(task.graph, u).variant, settings[u.op]) for u in task.units}
+        task = replace(task, sites=_that_fit(task, data))
+        ops = {site: op_of(task.graph, site) for site in task.sites}
+        keys = {site.name: (site.name, op.kernel, op.variant, site.choices) for site, op in ops.items()}
         if not known.keys() >= set(keys.values()):
-            times, more = _modelled(replace(task, settings=settings))
+            times, more = _modelled(task)
             known |= {keys[op]: of_op for op, of_op in times.items()}
             notes += more
         out[space.configuration] = tuple(replace(site, prior=known.get(keys[site.name], ())) for site in space.sites)
@@ -342,12 +341,12 @@ def timed_sites(machine: LiveMachine, data: Path, request: SearchRequest) -> Ord
     return machine.domain
 
 
-def _that_fit(task: TuningTask, data: Path | None) -> dict[str, tuple[Choice, ...]]:
-    """The legal settings of each op that can be launched at its sizes; all if none can."""
+def _that_fit(task: TuningTask, data: Path | None) -> tuple[Site, ...]:
+    """The sites with the choices that can be launched at its sizes; with all if none can."""
     if data is None:
-        return dict(task.settings)
-    at = at_case(task, Case(()), data)
-    return {op: at.fits[op] or legal for op, legal in task.settings.items()}
+        return task.sites
+    fits = at_case(task, Case(()), data).fits
+    return tuple(replace(site, choices=fits[site.name] or site.choices) for site in task.sites)
 
 
 def _modelled(task: TuningTask) -> tuple[dict[str, tuple[float, ...]], list[str]]:
@@ -361,13 +360,13 @@ def _modelled(task: TuningTask) -> tuple[dict[str, tuple[float, ...]], list[str]
         except DagcError as error:
             resources = {}
             notes.append(f"registers are assumed: {' '.join(error.message.split())}")
-    asked = {u.op: Asked("volume") for u in task.units}
+    asked = {site.name: Asked("volume") for site in task.sites}
     choosers = first_choosers(ChooserInputs(ready, asked, NOT_COUNTED, hardware, resources))
     values = ready.at[Case(())].values
     out = {}
-    for unit in task.units:
-        chooser = choosers[unit.op].chooser
+    for site in task.sites:
+        chooser = choosers[site.name].chooser
         if chooser.model is not None:
             cycles = dict(zip(chooser.settings, chooser.times(values), strict=True))
-            out[unit.op] = tuple(cycles[s] / CLOCK for s in task.settings[unit.op])
+            out[site.name] = tuple(cycles[s] / CLOCK for s in site.choices)
     return out, notes

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import RunFailed, counted
-from dagc.choice.legal import op_of, op_under, unit_in
-from dagc.choice.types import Case, Cell, Samples, Unit
+from dagc.choice.legal import op_of, op_under, place_of
+from dagc.choice.types import Case, Cell, Samples, Site
 from dagc.ir.choice import PROGRAM, VARIANT, Choice, own_name
 from dagc.ir.enums import Mode, Opcode
 from dagc.ir.plan import MEASURED, selects_device, variant_number
@@ -72,7 +72,7 @@ def results_agree(program: Program, op: KernelOp) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The settings of a unit to measure at a case: `budget` of these settings, first those in `first`, then the
+    """The settings of a site to measure at a case: `budget` of these settings, first those in `first`, then the
     proposals of the strategy; all of them without a budget. `prior`: a model's time of each, in any unit. `seconds`:
     if their launches would take longer, by the first one, none is timed."""
 
@@ -274,8 +274,8 @@ class Measuring:
         timed."""
         self.ready, self.service, self.timing = ready, service, timing
         self.recorder, self.known, self.end, self.at_least = recorder, known, end, at_least
-        self.units = {u.op: u for u in self.task.units}
-        self.base = {u.op: u.default for u in self.task.units}
+        self.sites = {u.name: u for u in self.task.sites}
+        self.base = {u.name: u.default for u in self.task.sites}
         self.hangs = Hangs(timing.watchdog)
         self.timed = 0  # cells
         self.late = 0  # wrong results after the end
@@ -297,12 +297,12 @@ class Measuring:
 
     def values(self) -> list[tuple[str, int]]:
         """Every open launch parameter."""
-        return [pair for op, unit in self.units.items() for pair in self.decisions(unit, self.base[op])]
+        return [pair for op, site in self.sites.items() for pair in self.decisions(site, self.base[op])]
 
-    def decisions(self, unit: Unit, settings: Choice) -> Values:
-        key = unit.op, settings
+    def decisions(self, site: Site, settings: Choice) -> Values:
+        key = site.name, settings
         if key not in self._decisions:
-            self._decisions[key] = decisions(self.task.graph, unit, settings)
+            self._decisions[key] = decisions(self.task.graph, site, settings)
         return self._decisions[key]
 
     # ---- whole programs, against the references -------------------------------------------
@@ -350,7 +350,7 @@ class Measuring:
                 self.recorder.say(f"checking {in_words(cell)}")
                 began = time.perf_counter()
                 try:
-                    values = self.decisions(self.units[op], one)
+                    values = self.decisions(self.sites[op], one)
                     limit = self.timing.allowed(self.least)
                     failure = verify(self.service, self.program(case), self.values(), values, limit)
                 except RunFailed as error:
@@ -370,7 +370,7 @@ class Measuring:
         if math.isinf(self.timing.longest):
             return
         case = self.task.check_at
-        for op in self.units:
+        for op in self.sites:
             if self.ready.at[case].fits[op] and (why := self.machine(op, case).unusable()).startswith("a launch"):
                 raise _not_here(case, why)
 
@@ -401,7 +401,7 @@ class Measuring:
         """Time the requested settings at one case. Returns "" or why that was not possible."""
         graph = self.task.graph_at(case)
         # In program order, since the program advances from op to op.
-        items = sorted(wanted, key=lambda item: unit_in(graph, self.units[item.op]).index)
+        items = sorted(wanted, key=lambda item: place_of(graph, self.sites[item.op]))
         return next(filter(None, (self._time_unit(item, wrong) for item in items)), "")
 
     def close(self, case: Case) -> None:
@@ -428,17 +428,17 @@ class Measuring:
 
     def machine(self, op: str, case: Case) -> Launches:
         """The machine that times single launches of an op at a case."""
-        unit, graph = self.units[op], self.task.graph_at(case)
-        op_at = op_of(graph, unit)
+        site, graph = self.sites[op], self.task.graph_at(case)
+        op_at = op_of(graph, site)
         transfers = selects_device(graph.program, op_at)
         return Launches(
-            self.service, self.program(case), unit_in(graph, unit).index, self.values(),
-            lambda settings: self.decisions(unit, settings), timing=replace(self.timing, transfers=transfers),
+            self.service, self.program(case), place_of(graph, site), self.values(),
+            lambda settings: self.decisions(site, settings), timing=replace(self.timing, transfers=transfers),
             tolerance=tolerance_between(graph.program, op_at),
         )  # fmt: skip
 
     def _time_unit(self, item: Wanted, wrong: set[tuple[str, Choice]]) -> str:
-        """Time settings of one unit at one size. Returns "" or why not at this size."""
+        """Time settings of one site at one size. Returns "" or why not at this size."""
         at = self.ready.at[item.case]
         right = [i for i, s in enumerate(item.settings) if s in at.fits[item.op] and (item.op, s) not in wrong]
         if self.end.over:  # the others could not be compared
@@ -661,9 +661,9 @@ class SiteTimings:
                 yield cell, replace(Sample.of(times[cell], metrics=first.metrics), took=took[cell])
 
 
-def decisions(graph: Graph, unit: Unit, settings: Choice) -> Values:
-    """Settings of a unit in the form of the program's runner: with its names, the variant as a number."""
-    program, op = graph.program, op_of(graph, unit_in(graph, unit))
+def decisions(graph: Graph, site: Site, settings: Choice) -> Values:
+    """Settings of a site in the form of the program's runner: with its names, the variant as a number."""
+    program, op = graph.program, op_of(graph, site)
     number = variant_number(program, op_under(program, op, settings))
     return tuple((name, number if own_name(name) == VARIANT else int(value)) for name, value in settings.items())
 

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import UsageError, counted
 from dagc.base.source import Source
 from dagc.build.toolchain import TargetChoice, choose_target
-from dagc.choice.legal import legal_settings, units
-from dagc.choice.types import Case
+from dagc.choice.feature import asked_features
+from dagc.choice.legal import legal_settings, open_sites
+from dagc.choice.types import Case, Site
 from dagc.ir.choice import PROGRAM, Choice, qualified
 from dagc.ir.plan import Target
 from dagc.ir.program import DEVICE
@@ -234,14 +235,12 @@ def _of_programs(first: Tuned, merged: Tuned, text: ProgramText) -> dict[str, An
     )
     cases = tuple(sorted({cell.case for cell in samples}))
     chosen = choose_target(merged.facts.target or None, merged.facts.arch or None)
-    seed = first.runs[0].seed
+    seed, names = first.runs[0].seed, tuple(f.name for f in asked_features(program, None, select.args))
     task = TuningTask(
-        text, chosen, build_graph(program), (), cases, {PROGRAM: tuple(settings)}, cases[0], seed, select=select
-    )
-    data = {
-        p: tuple(one.features[PROGRAM][n] for n in select.data)
-        for p, one in merged.facts.of_programs(select.data).items()
-    }
+        text, chosen, build_graph(program), (Site(PROGRAM, tuple(settings)),), cases, cases[0], seed,
+        features={PROGRAM: names},
+    )  # fmt: skip
+    data = {p: tuple(one.features[PROGRAM][n] for n in names) for p, one in merged.facts.of_programs(names).items()}
     learned = learn(task, stored.method, samples, data)
     if learned.selector is None:
         raise UsageError(f"nothing was learned from the merged inputs: {'; '.join(learned.notes)}", "tune with more")
@@ -268,7 +267,7 @@ def _of_kernels(files: Sequence[Tuned], merged: Tuned, text: ProgramText) -> dic
         """With the settings that were tried there."""
         fits = {
             op: tuple(s for s in legal if s in at.fits[op] or (op, at.case, s) in tried)
-            for op, legal in task.settings.items()
+            for op, legal in task.choices.items()
         }
         return replace(at, fits=fits)
 
@@ -287,21 +286,26 @@ def _task(merged: Tuned, first: Tuned, text: ProgramText) -> TuningTask:
     text = text.with_open_devices()
     graph = text.graph()
     ops = first.kernel_choosers.keys()
-    tuned_units = tuple(unit for unit in units(graph, variants=True) if unit.op in ops)
-    if missing := ops - {unit.op for unit in tuned_units}:
+    tuned_sites = tuple(site for site in open_sites(graph, variants=True) if site.name in ops)
+    if missing := ops - {site.name for site in tuned_sites}:
         message = f"{first.path}: chooses for `{min(missing)}`, of which nothing is open in the text that it keeps"
         raise UsageError(message, "tune again into another file")
     tried = {(cell.site, cell.choice) for cell, _ in merged.samples}
     chosen = TargetChoice(_target(merged), merged.facts.arch, "as tuned")
     limits = limits_of(chosen)
-    settings = {
-        unit.op: tuple(s for s in legal_settings(graph, unit, limits) if s == unit.default or (unit.op, s) in tried)
-        for unit in tuned_units
-    }
+    sites = tuple(
+        replace(
+            site,
+            choices=tuple(
+                s for s in legal_settings(graph, site, limits) if s == site.default or (site.name, s) in tried
+            ),
+        )
+        for site in tuned_sites
+    )
     cases = tuple(sorted(one.case for one in merged.facts.inputs if not one.test))
-    features = {unit.op: select_of(graph, unit)[1] for unit in tuned_units}
+    features = {site.name: select_of(graph, site)[1] for site in tuned_sites}
     return TuningTask(
-        text, chosen, graph, tuned_units, cases, settings, cases[0], first.runs[0].seed, first.runs[0].ranks,
+        text, chosen, graph, sites, cases, cases[0], first.runs[0].seed, first.runs[0].ranks,
         features=features, constraints=merged.facts.constraints,
     )  # fmt: skip
 
@@ -319,7 +323,7 @@ def _asked(files: Sequence[Tuned], task: TuningTask) -> dict[str, Asked]:
 def _check_variants(files: Sequence[Tuned], ready: Prepared) -> None:
     """Raises UsageError if a file lacks a setting that others have although its inputs allow it (another library, or
     another `-D`, when it was tuned)."""
-    for op, settings in ready.task.settings.items():
+    for op, settings in ready.task.choices.items():
         for one in files:
             tried = {cell.choice for cell, _ in one.samples if cell.site == op}
             for setting in settings:

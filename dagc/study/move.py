@@ -121,16 +121,16 @@ def borrowed(
     facts = {one.case: one for one in tuned.facts.inputs if not one.test}
     samples: dict[Cell, Sample] = {}
     notes = []
-    for unit in task.units:
-        number = {s: n for n, s in enumerate(inputs.task.settings[unit.op]) if s in fit[unit.op]}
-        method, names = asked[unit.op].method, inputs.names(asked, unit.op, task.cases)
-        noise, there = inputs.noise(unit.op), _samples_of(inputs, tuned, unit.op, number)
-        theirs = _theirs(inputs, tuned, unit.op, names, there).with_noise(noise)
-        ours = inputs.table(unit.op, names, task.cases).among(number.values()).usable.with_noise(noise)
+    for site in task.sites:
+        number = {s: n for n, s in enumerate(site.choices) if s in fit[site.name]}
+        method, names = asked[site.name].method, inputs.names(asked, site.name, task.cases)
+        noise, there = inputs.noise(site.name), _samples_of(inputs, tuned, site.name, number)
+        theirs = _theirs(inputs, tuned, site.name, names, there).with_noise(noise)
+        ours = inputs.table(site.name, names, task.cases).among(number.values()).usable.with_noise(noise)
         losses = losses_of(method, ours, theirs, seed)
         way = min(range(len(WAYS)), key=lambda n: losses[n])
         shown = ", ".join(f"{what} {loss.text}" for what, loss in zip(WAYS, losses, strict=True))
-        notes.append(f"{unit.op}: learned from {WAYS[way]}; PPP at {counted(len(ours.rows), 'sample')} here: {shown}")
+        notes.append(f"{site.name}: learned from {WAYS[way]}; PPP at {counted(len(ours.rows), 'sample')} here: {shown}")
         ratios, measured = ratios_of(ours, theirs) if way == 2 else {}, {row.case for row in ours.rows}
         for cell, sample in there if way else ():
             if cell.case not in measured and cell.case in facts:
@@ -157,7 +157,7 @@ def _theirs(
     """The samples of a file, with the numbers of the answers here."""
     features = {one.case: one.features.get(op, {}) for one in tuned.facts.inputs}
     cases = dict.fromkeys(cell.case for cell, _ in samples)
-    return tabulated(names, inputs.task.settings[op], cases, samples, features).usable
+    return tabulated(names, inputs.task.choices[op], cases, samples, features).usable
 
 
 def ratios_of(ours: TrainingTable, theirs: TrainingTable) -> dict[int, float]:

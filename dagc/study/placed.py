@@ -172,7 +172,7 @@ class PlacedPrograms:
     def _measured(self, at: AtCase, placed: PlacedAt, placement: Placement, before: Sequence[float]) -> dict[str, Any]:
         run, program = self.inputs.run, self.inputs.run.program(at.case)
         chosen = placed.settings(placement)
-        values = [pair for op, unit in run.units.items() for pair in run.decisions(unit, chosen.get(op, run.base[op]))]
+        values = [pair for op, site in run.sites.items() for pair in run.decisions(site, chosen.get(op, run.base[op]))]
         try:
             return self.inputs.service.ask(
                 program.library, do="measure", rows=program.rows, settings=values, check=False, recheck=False,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dagc.base.errors import DagcError
 from dagc.build import toolchain
-from dagc.choice.legal import fits, unit_in
+from dagc.choice.legal import fits
 from dagc.choice.types import Case
 from dagc.ir.choice import Choice
 from dagc.ir.plan import Target
@@ -76,13 +76,13 @@ def prepare(task: TuningTask, folder: Path, jobs: int | None = None) -> Prepared
     here = replace(task, cases=tuple(p for p in task.cases if p in at))
     libraries, here, failures = build_programs(here, folder)
     if failures:
-        at = {p: only(a, here.settings) for p, a in at.items()}
+        at = {p: only(a, here.choices) for p, a in at.items()}
     notes += _compiled_apart(here)
     notes += [
-        f"{unit.op} at {p.text}: nothing to launch, skipped"
+        f"{site.name} at {p.text}: nothing to launch, skipped"
         for p, a in at.items()
-        for unit in here.units
-        if not a.fits[unit.op]
+        for site in here.sites
+        if not a.fits[site.name]
     ]
     return Prepared(here, libraries[here.check_at], at, tuple(notes), failures, libraries)
 
@@ -150,12 +150,14 @@ def read_case(task: TuningTask, case: Case, data: Path) -> AtCase:
 
 
 def fitting(task: TuningTask, at: AtCase, memory: int | None = None) -> dict[str, tuple[Choice, ...]]:
-    """The settings of each unit that may be launched at a case: by its scalars, computed features, and the memory of
+    """The settings of each site that may be launched at a case: by its scalars, computed features, and the memory of
     the device (None: that of this machine)."""
     graph = task.graph_at(at.case)
     values = {**at.scalars, **at.computed, "hw.memory": _memory(task) if memory is None else memory}
-    units = [unit_in(graph, u) for u in task.units]
-    return {u.op: tuple(s for s in task.settings[u.op] if fits(graph, u, s, values, task.constraints)) for u in units}
+    return {
+        site.name: tuple(c for c in site.choices if fits(graph, site, c, values, task.constraints))
+        for site in task.sites
+    }
 
 
 def _memory(task: TuningTask) -> int:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.errors import DagcError, UsageError, counted
 from dagc.base.sample import CHECK, Sample
+from dagc.choice.feature import offered
 from dagc.choice.methods import EXHAUSTIVE
 from dagc.choice.selector import FEWEST, Selector
-from dagc.choice.types import Case, Cell, Samples
+from dagc.choice.types import Case, Cell, Samples, Site
 from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.plan import Target
 from dagc.lab.engine import SearchOptions
@@ -36,7 +37,7 @@ from dagc.study.inputs import CLEAR, ROUNDS, Session, Visits, begun, elements_of
 from dagc.study.measure import SiteTimings, in_words
 from dagc.study.results import KernelResult, Tuning
 from dagc.study.sampling import label
-from dagc.study.task import TuningTask, program_task, selected
+from dagc.study.task import TuningTask, program_task
 from dagc.study.train import Learned, TrainingTable, left_out, tabulated, train_few
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class PlanCases(Visits):
         """Raises UsageError for an objective that needs one reference for all settings, if their references differ."""
         super().__init__(session)
         task, folder = session.task, session.folder
-        self.folder, self.select = folder, selected(task)
+        self.folder = folder
         self.groups = task.references()
         self.together = len(self.groups) == 1
         if of_results(observed(self.objective)) and not self.together:
@@ -71,19 +72,19 @@ class PlanCases(Visits):
 
     @property
     def answers(self) -> Mapping[str, Sequence[Choice]]:
-        return self.task.settings
+        return self.task.choices
 
     def fits(self, case: Case) -> Mapping[str, Sequence[Choice]]:
         return self.answers
 
     def choosable(self) -> Mapping[str, Sequence[Choice]]:
-        return self.right.settings
+        return self.right.choices
 
     @property
     def right(self) -> TuningTask:
         """The task without the settings whose results are wrong; unchanged if all are wrong."""
         kept = tuple(s for s in self.task.plans if (PROGRAM, s) not in self.wrong)
-        return replace(self.task, settings={PROGRAM: kept}) if kept else self.task
+        return replace(self.task, sites=(Site(PROGRAM, kept),)) if kept else self.task
 
     def values(self, case: Case) -> Mapping[str, Any]:
         return self.measured.inputs[case].values
@@ -91,7 +92,7 @@ class PlanCases(Visits):
     @property
     def data(self) -> dict[Case, tuple[float, ...]]:
         """The features of each case."""
-        names = self.select.data
+        names = self.task.features[PROGRAM]
         return {p: tuple(one.features[PROGRAM][n] for n in names) for p, one in self.measured.inputs.items()}
 
     @property
@@ -148,7 +149,8 @@ class PlanCases(Visits):
         self.task.require_same_at(case)
         place = self.prefetch.get((case, None), wait)
         scalars = read_scalars(self.task.program, place)
-        features = {f.name: f.value(scalars) for f in self.select.features}
+        known = offered(self.task.program, None)
+        features = {name: known[name].value(scalars) for name in self.task.features[PROGRAM]}
         undefined = [name for name, value in features.items() if not math.isfinite(value)]
         if undefined:
             raise DagcError(f"`{undefined[0]}` is not a finite number there")
@@ -241,7 +243,7 @@ def plan_table(task: TuningTask, samples: Samples, data: Data) -> tuple[Training
     if complete and not all(any(s in settings for s in here) for here in complete.values()):
         notes.append("no setting has correct results at every size: nothing is learned")
         complete = {}
-    names = selected(task).data
+    names = task.features[PROGRAM]
     features = {case: dict(zip(names, data[case], strict=True)) for case in complete}
     return tabulated(names, settings, complete, samples.items(), features), settings, notes
 
@@ -257,8 +259,8 @@ def chooser_record(task: TuningTask, method: str, learned: Learned) -> dict[str,
     """The record of a selector in a tuned file."""
     assert learned.selector is not None
     return {
-        "method": method, "why": _why(method, learned.selector), "names": list(selected(task).names),
-        "data": list(selected(task).data), "settings": [s.own for s in learned.choices],
+        "method": method, "why": _why(method, learned.selector), "names": list(task.plans[0]),
+        "data": list(task.features[PROGRAM]), "settings": [s.own for s in learned.choices],
         "selector": learned.selector.to_json(),
     }  # fmt: skip
 
@@ -317,7 +319,7 @@ def tune_program(
         plans.begin()
         began = time.monotonic()
         plans.check()
-        notes = [*plans.notes, *label(plans, {PROGRAM: Asked(method, selected(task).data)}, options), *plans.remarks]
+        notes = [*plans.notes, *label(plans, {PROGRAM: Asked(method, task.features[PROGRAM])}, options), *plans.remarks]
         seconds = time.monotonic() - began
         learned = learn(plans.right, method, plans.samples, plans.data)
         if plans.records is not None and learned.selector is not None:
@@ -353,7 +355,7 @@ def opened_plans(
 
 
 def _method(task: TuningTask, options: SiteOptions) -> str:
-    method = options.method or selected(task).method
+    method = options.method or next(s.method for s in task.program.selects if s.owner == "")
     if method not in METHODS:
         whose = "" if options.method else f", which the program's `select ... with {method}` requests"
         raise UsageError(

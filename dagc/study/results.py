@@ -33,10 +33,10 @@ OTHER = "largest difference "  # in messages about results that differ (template
 def unchecked(
     task: TuningTask, check: Mapping[str, Sequence[Choice]], checks: Mapping[tuple[str, Choice], str]
 ) -> dict[str, list[Choice]]:
-    """The other legal settings of each unit; they are checked as well, since choosers may use them at other sizes."""
+    """The other legal settings of each site; they are checked as well, since choosers may use them at other sizes."""
     settings_of = {
         op: [s for s in settings if s not in check.get(op, ()) and (op, s) not in checks]
-        for op, settings in task.settings.items()
+        for op, settings in task.choices.items()
     }
     return {op: settings for op, settings in settings_of.items() if settings}
 
@@ -44,7 +44,7 @@ def unchecked(
 def choosable(
     task: TuningTask, checks: Mapping[tuple[str, Choice], str], samples: Samples
 ) -> tuple[dict[str, tuple[Choice, ...]], list[str]]:
-    """The settings of each unit that a chooser may return, and notes. These agree with the reference (or, if they
+    """The settings of each site that a chooser may return, and notes. These agree with the reference (or, if they
     cannot be launched at the size of the checks, with another setting at the sizes where they were timed), and failed
     at no size. All, if nothing was run; only the default, if none is correct. A size at which each of several settings
     failed does not count against them. A setting that fails at an input is not chosen at inputs like this one
@@ -68,28 +68,28 @@ def choosable(
     notes += [_excluded(op, settings, cases) for (op, settings), cases in failed.items()]
     notes += [_excluded(*key, cases, near=True) for key, cases in avoided.items()]
     notes += _timed_alone(task, dict.fromkeys(op for op, settings in failed if checks.get((op, settings)) == ""))
-    for unit in task.units:
-        legal = task.settings[unit.op]
-        left = sum((unit.op, s) not in good | bad for s in legal)
+    for site in task.sites:
+        legal = site.choices
+        left = sum((site.name, s) not in good | bad for s in legal)
         if left == len(legal):
-            out[unit.op] = legal
+            out[site.name] = legal
             continue
-        out[unit.op] = tuple(s for s in legal if (unit.op, s) in right)
+        out[site.name] = tuple(s for s in legal if (site.name, s) in right)
         if left:
-            notes.append(f"{unit.op}: {left} of {len(legal)} settings were not checked, and are not chosen")
-        if not out[unit.op]:
-            out[unit.op] = (unit.default,)
-            notes.append(f"{unit.op}: no setting gives correct results; the default stays")
+            notes.append(f"{site.name}: {left} of {len(legal)} settings were not checked, and are not chosen")
+        if not out[site.name]:
+            out[site.name] = (site.default,)
+            notes.append(f"{site.name}: no setting gives correct results; the default stays")
     return out, notes
 
 
 def _timed_alone(task: TuningTask, ops: Iterable[str]) -> Iterator[str]:
     """Notes on ops that failed only when they were timed, if their kernel changes what it reads."""
-    for unit in task.units:
-        formals = task.program.kernel(op_of(task.graph, unit).kernel).formals
-        if unit.op in ops and any(formal.mode is Mode.INOUT for formal in formals):
+    for site in task.sites:
+        formals = task.program.kernel(op_of(task.graph, site).kernel).formals
+        if site.name in ops and any(formal.mode is Mode.INOUT for formal in formals):
             yield (
-                f"{unit.op} failed only when it was timed: its launches follow each other, each on what the last one"
+                f"{site.name} failed only when it was timed: its launches follow each other, each on what the last one"
                 " wrote into its `inout` arrays; if that is not valid, use `dagc explore`, which times whole programs"
             )
 
@@ -113,15 +113,15 @@ def doubtful(task: TuningTask, samples: Samples) -> list[str]:
     """Notes on sizes at which all other settings (two or more) differ from the default: at sizes other than that of the
     checks, results are compared with the default, which may itself be wrong."""
     notes = []
-    for unit in task.units:
+    for site in task.sites:
         for case in task.cases:
-            here = {s: c for (op, p, s), c in samples.items() if (op, p) == (unit.op, case)}
-            others = [c for s, c in here.items() if s != unit.default]
-            default = here.get(unit.default)
+            here = {s: c for (op, p, s), c in samples.items() if (op, p) == (site.name, case)}
+            others = [c for s, c in here.items() if s != site.default]
+            default = here.get(site.default)
             if default is not None and default.times and len(others) > 1 and all(OTHER in c.failure for c in others):
                 notes.append(
-                    f"{unit.op} at {case.text}: all others differ from the results of the default,"
-                    f" {unit.default.in_words}, which may itself be wrong: check with --check-at '{case.text}'"
+                    f"{site.name} at {case.text}: all others differ from the results of the default,"
+                    f" {site.default.in_words}, which may itself be wrong: check with --check-at '{case.text}'"
                 )
     return notes
 

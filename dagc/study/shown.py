@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from dagc.base.errors import UsageError
 from dagc.base.files import scratch_directory
 from dagc.build.toolchain import choose_target
 from dagc.choice.choose import emitted
-from dagc.choice.legal import launched, legal_settings, units
+from dagc.choice.legal import launched, legal_settings, open_sites
 from dagc.choice.types import MODELS, Case
 from dagc.cuda.syntax import NotUnderstood
 from dagc.ir.program import KernelOp
@@ -23,7 +24,7 @@ from dagc.study.task import TuningTask, limits_of
 from dagc.study.tuned import choosers_of
 
 if TYPE_CHECKING:
-    from dagc.choice.types import Unit
+    from dagc.choice.types import Site
     from dagc.ir.program import Graph
     from dagc.perf.program import RationalProgram
 
@@ -56,10 +57,10 @@ def show(
     graph = load_graph(path, defines)
     if format == "c" and tuned is not None:
         return _tuned_source(graph, kernel, tuned)
-    unit = units(graph, (kernel,))[0]
+    site = open_sites(graph, (kernel,))[0]
     if format == "c":
-        return _chooser_source(graph, unit, gpu or "h200", method or "volume")
-    return printed(_model(graph, unit, method or "volume"), format)
+        return _chooser_source(graph, site, gpu or "h200", method or "volume")
+    return printed(_model(graph, site, method or "volume"), format)
 
 
 def printed(program: RationalProgram, format: str) -> str:
@@ -73,15 +74,15 @@ def printed(program: RationalProgram, format: str) -> str:
     return printers[format](program)
 
 
-def _model(graph: Graph, unit: Unit, method: str) -> RationalProgram:
+def _model(graph: Graph, site: Site, method: str) -> RationalProgram:
     from dagc.choice.models import ModelInputs, whole_model  # loads numpy, sympy
 
     try:
-        return whole_model(graph, unit, ModelInputs(method))
+        return whole_model(graph, site, ModelInputs(method))
     except NotUnderstood as error:
-        raise UsageError(f"{error.message}, so {unit.op} has no model", "tune it with --method exhaustive") from None
+        raise UsageError(f"{error.message}, so {site.name} has no model", "tune it with --method exhaustive") from None
     except RecursionError:
-        message = f"{unit.op}: the kernel's text is nested too deeply to be read"
+        message = f"{site.name}: the kernel's text is nested too deeply to be read"
         raise UsageError(message, "tune it with --method exhaustive") from None
 
 
@@ -111,16 +112,16 @@ def _occupancies(path: str | Path, hardware: Hardware, defines: Any) -> str:
     each = of_settings(task, compiled)
     text = [f"{hardware.name} ({hardware.arch}): a multiprocessor holds {_words(hardware)}"]
     rows, unknown = [], []
-    for unit in task.units:
-        resources = dict(zip(task.settings[unit.op], each[unit.op], strict=True))
-        found = occupancy_of(task.graph, unit, resources, hardware, {})
+    for site in task.sites:
+        resources = dict(zip(site.choices, each[site.name], strict=True))
+        found = occupancy_of(task.graph, site, resources, hardware, {})
         for setting, one in found.items():
-            demand = demand_of(task.graph, unit, setting, resources[setting], {})
+            demand = demand_of(task.graph, site, setting, resources[setting], {})
             assert demand is not None
             needs = (str(demand.threads), str(demand.registers), str(demand.shared))
             holds = (str(one.blocks), str(one.warps), f"{one.share:.1%}", one.limit)
-            rows.append((unit.op, setting.in_words or "as written", *needs, *holds))
-        unknown += [unit.op] if len(found) < len(resources) else []
+            rows.append((site.name, setting.in_words or "as written", *needs, *holds))
+        unknown += [site.name] if len(found) < len(resources) else []
     titles = ("kernel", "setting", "threads", "registers", "shared B", "blocks", "warps", "occupancy", "limited by")
     text += aligned({title: [row[i] for row in rows] for i, title in enumerate(titles)})
     text += [f"note: {note}" for note in assumed(task, most_of(task, compiled))]
@@ -145,29 +146,29 @@ def _every_launch(path: str | Path, hardware: Hardware, defines: Any) -> TuningT
     text, _ = read(path, defines).on(chosen.target)
     text = text.with_open_devices()
     graph = text.graph()
-    settings = {}
-    for unit in (every := launched(graph)):
-        legal = legal_settings(graph, unit, limits_of(chosen))
-        settings[unit.op] = tuple(s for s in legal if is_launched(graph, unit, s))
-    own = tuple(u for u in every if settings[u.op])
-    if not own:
+    sites = []
+    for site in launched(graph):
+        legal = legal_settings(graph, site, limits_of(chosen))
+        choices = tuple(c for c in legal if is_launched(graph, site, c))
+        sites += [replace(site, choices=choices)] if choices else []
+    if not sites:
         raise UsageError(
             f"{graph.program.name}: all code for the GPU starts its kernels itself, so their blocks are not known",
             "write `launch grid(...) block(...)` in a kernel",
         )
     here = Case(())
-    return TuningTask(text, chosen, graph, own, (here,), settings, here)
+    return TuningTask(text, chosen, graph, tuple(sites), (here,), here)
 
 
 # ---- choosers ----
 
 
-def _chooser_source(graph: Graph, unit: Unit, gpu: str, method: str) -> str:
+def _chooser_source(graph: Graph, site: Site, gpu: str, method: str) -> str:
     """The C code of a kernel's chooser by the model alone."""
-    from dagc.choice.models import ModelInputs, unit_chooser  # loads numpy, sympy
+    from dagc.choice.models import ModelInputs, site_chooser  # loads numpy, sympy
 
-    settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
-    return emitted([unit_chooser(graph, unit, settings, load_hardware(gpu), ModelInputs(method))]).source
+    settings = legal_settings(graph, site, {"max_threads_per_block": 1024})
+    return emitted([site_chooser(graph, site, settings, load_hardware(gpu), ModelInputs(method))]).source
 
 
 def _tuned_source(graph: Graph, name: str, tuned: str | Path) -> str:

@@ -18,7 +18,7 @@ from dagc.base.files import scratch_directory
 from dagc.base.objective import Objective
 from dagc.choice.legal import op_of
 from dagc.choice.methods import LEARNED
-from dagc.choice.types import MODELS, Case, Cell, Samples, Unit
+from dagc.choice.types import MODELS, Case, Cell, Samples, Site
 from dagc.cuda.ptx import Resources
 from dagc.ir.choice import Choice
 from dagc.ir.plan import Target, stays_fixed
@@ -101,7 +101,7 @@ def _requested(
     objective = objective_for(options.objective or "time", task.chosen.target.value, task.program)
     task = replace(task, compared=bool(of_results(observed(objective))))
     asked = asked_of(task, options.method, runs, objective)
-    by_features = {u.op for u in task.units if u.variants or asked[u.op].method in LEARNED}
+    by_features = {u.name for u in task.sites if u.variants or asked[u.name].method in LEARNED}
     task = replace(task, features={op: asked[op].data for op in asked if op in by_features})
     return TuneRequest(task, asked, options, objective, output, progress, options.each if runs else 0)
 
@@ -169,7 +169,7 @@ def _left(options: TuneOptions, wanted: Sequence[Wanted]) -> TuneOptions:
 
 
 def _fixed(task: TuningTask) -> list[str]:
-    ops = {u.op: op_of(task.graph, u) for u in task.units if not u.variants}  # whose `select` determines what is open
+    ops = {u.name: op_of(task.graph, u) for u in task.sites if not u.variants}  # whose `select` determines what is open
     return [
         f"{name}: {tunable} = {dict(op.tunables)[tunable]} is fixed: it cannot be chosen when the program runs"
         for name, op in ops.items()
@@ -187,31 +187,31 @@ def _wanted(known: ChooserInputs, options: LimitOptions) -> list[Wanted]:
         if case in ready.task.earlier:
             continue
         at = ready.at[case]
-        for unit in ready.task.units:
-            fits = at.fits[unit.op]
-            if asked[unit.op].method in MODELS:
+        for site in ready.task.sites:
+            fits = at.fits[site.name]
+            if asked[site.name].method in MODELS:
                 continue
-            if asked[unit.op].method in strategies and not unit.variants:
+            if asked[site.name].method in strategies and not site.variants:
                 budget = min(len(fits), options.each + 1, max(0, left))  # the default, and its proposals
                 left -= budget
                 if budget:
-                    prior = _prior(choosers, unit, case, at.values, fits) if choosers else ()
+                    prior = _prior(choosers, site, case, at.values, fits) if choosers else ()
                     out.append(
-                        Wanted(unit.op, case, fits, asked[unit.op].method, budget, (unit.default,)[:budget], prior)
+                        Wanted(site.name, case, fits, asked[site.name].method, budget, (site.default,)[:budget], prior)
                     )
                 continue
             fits = fits[: max(0, left)]
             left -= len(fits)
             if fits:
-                out.append(Wanted(unit.op, case, tuple(fits)))
+                out.append(Wanted(site.name, case, tuple(fits)))
     return out
 
 
 def _prior(
-    choosers: Mapping[str, AtSizes], unit: Unit, case: Case, sizes: Mapping[str, Any], fits: Sequence[Choice]
+    choosers: Mapping[str, AtSizes], site: Site, case: Case, sizes: Mapping[str, Any], fits: Sequence[Choice]
 ) -> tuple[float, ...]:
     """The model's time of each setting; empty without a model."""
-    chooser = choosers[unit.op].at(case)
+    chooser = choosers[site.name].at(case)
     if chooser.model is None:
         return ()
     times = dict(zip(chooser.settings, chooser.times(sizes), strict=True))
@@ -225,7 +225,7 @@ def _recording(request: TuneRequest, known: ChooserInputs) -> Iterator[Recording
     flush, output = flush_of(task, options), request.output
     with open_records(task, output, options, flush) if output is not None else nullcontext() as records:
         measured = known_before(records, task, flush, options.resume)
-        earlier = {cell: sample for cell, sample in measured.samples.items() if cell.site in task.settings}
+        earlier = {cell: sample for cell, sample in measured.samples.items() if cell.site in task.choices}
         if records is not None:
             for key, value in conditions(task).items():
                 records.set_fact(key, value)
@@ -273,8 +273,8 @@ def _lines(
 ) -> tuple[KernelResult, ...]:
     """The results of all ops at all sizes."""
     return tuple(
-        line_of(ready, u, p, final[u.op].at(p), samples, learned[u.op], sure.get((u.op, p), math.nan))
-        for u in ready.task.units
+        line_of(ready, u, p, final[u.name].at(p), samples, learned[u.name], sure.get((u.name, p), math.nan))
+        for u in ready.task.sites
         for p in ready.task.cases
     )
 

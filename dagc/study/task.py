@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import DagcError, ProgramError, Severity, UsageError
 from dagc.build.toolchain import TargetChoice, choose_target
-from dagc.choice.legal import SHARED_LIMIT, legal_settings, unit_in, units
-from dagc.choice.types import Case, Unit
+from dagc.choice.feature import asked_features
+from dagc.choice.legal import SHARED_LIMIT, check_in, legal_settings, open_sites
+from dagc.choice.types import Case, Site
 from dagc.cuda.lexer import names_used
 from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.plan import Target
-from dagc.ir.program import CodeText, Graph, Program, Value
+from dagc.ir.program import CodeText, Graph, Program, Select, Value
 from dagc.lab.configurations import open_decisions
-from dagc.lab.plans import ProgramSelect, program_select
+from dagc.lab.plans import program_select
 from dagc.passes import build_graph
 from dagc.perf.hardware import load_hardware
 from dagc.stages.options import CaseOptions, SiteOptions, TuneOptions
@@ -31,26 +32,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TuningTask:
-    """The tuning task of one program: of the `units` of its kernels, or of whole programs with a `select` at the top,
-    each of which is compiled by itself (`plans`).
+    """The tuning task of one program: of the `sites` of its kernels, or of PROGRAM, with a `select` at the top: whole
+    programs, each of which is compiled by itself (`plans`).
 
-    `settings` holds the legal ones of each unit, or of PROGRAM, the default first; `-D` of a task of whole programs is
-    in `text`, without the values of what is selected; `check_at` is where results are compared with the
-    reference. `ranks` run the program together. `data`: existing arrays of its one size, with references.
-    `device_pointers`: the user asserts that this MPI accepts them. `graphs` are those of sizes at which the program
-    differs from that of its defaults, since parameters in it are constants: `constants` names these. `features`: the
-    arguments of the `select` of each op. `earlier`: cases at which nothing more is measured. `without`: what the
-    target excludes, and why. `constraints`: whether `require`s of run-time values count, other than those on the
-    memory. `compared`: whether results are compared with the reference at every case, since the objective has a metric
-    of the results.
+    `-D` of a task of whole programs is in `text`, without the values of what is selected; `check_at` is where results
+    are compared with the reference. `ranks` run the program together. `data`: existing arrays of its one size, with
+    references. `device_pointers`: the user asserts that this MPI accepts them. `graphs` are those of sizes at which the
+    program differs from that of its defaults, since parameters in it are constants: `constants` names these.
+    `features`: the arguments of the `select` of each site. `earlier`: cases at which nothing more is measured.
+    `without`: what the target excludes, and why. `constraints`: whether `require`s of run-time values count, other than
+    those on the memory. `compared`: whether results are compared with the reference at every case, since the objective
+    has a metric of the results.
     """
 
     text: ProgramText
     chosen: TargetChoice
     graph: Graph
-    units: tuple[Unit, ...]
+    sites: tuple[Site, ...]
     cases: tuple[Case, ...]
-    settings: Mapping[str, tuple[Choice, ...]]
     check_at: Case
     seed: int = 0
     ranks: int = 1
@@ -63,25 +62,34 @@ class TuningTask:
     without: tuple[str, ...] = ()
     constraints: bool = True
     compared: bool = False
-    select: ProgramSelect | None = None
 
     @property
     def program(self) -> Program:
         return self.graph.program
 
     @property
+    def of_programs(self) -> bool:
+        """Whether whole programs are tuned."""
+        return PROGRAM in self.choices
+
+    @property
+    def choices(self) -> dict[str, tuple[Choice, ...]]:
+        """What may be chosen at each site, the program's own choice first."""
+        return {site.name: site.choices for site in self.sites}
+
+    @property
     def plans(self) -> tuple[Choice, ...]:
-        """The settings of whole programs, the program's own first."""
-        return self.settings[PROGRAM]
+        """The choices for whole programs, the program's own first."""
+        return self.choices[PROGRAM]
 
     def program_at(self, case: Case, plan: Choice | None = None) -> Program:
         """The program at a case, under a setting of whole programs (None: the default). Raises ProgramError."""
-        decisions = plan if plan is not None or self.select is None else self.plans[0]
+        decisions = self.plans[0] if plan is None and self.of_programs else plan
         return self.text.program({**dict(case.params), **(decisions or {})})
 
     def require_same_at(self, case: Case) -> None:
         """Raises UsageError if the program is compiled to different code at a case, although one has to serve all."""
-        program = self.program if self.select is None else self.program_at(self.check_at)
+        program = self.program_at(self.check_at) if self.of_programs else self.program
         if compiled_part(self.program_at(case)) != compiled_part(program):
             raise another_program(case)
 
@@ -115,24 +123,21 @@ def tuning_task(
     """
     options = replace(options or TuneOptions(), **fields)
     chosen = choose_target(options.target, options.arch or named_arch(options.gpu))
-    text, without, graph, tuned_units = _opened_on(chosen, text, options)
-    if options.target is None and chosen.target is Target.HOST and not any(u.variants for u in tuned_units):
+    text, without, graph, tuned_sites = _opened_on(chosen, text, options)
+    if options.target is None and chosen.target is Target.HOST and not any(u.variants for u in tuned_sites):
         chosen = replace(chosen, target=Target.CUDA)  # times of a CPU say nothing about the blocks of a GPU
-        text, without, graph, tuned_units = _opened_on(chosen, text, options)
+        text, without, graph, tuned_sites = _opened_on(chosen, text, options)
     if cases is None:
         cases = cases_asked(text, graph.program, options, test)
     check = check_case(graph.program, cases, options.check_at)
     graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *compared_first(cases, options)))))
     asked = set(cases)
     before = tuple(p for p in dict.fromkeys(earlier) if p not in asked and same_at(text, graph, p))
-    settings: dict[str, tuple[Choice, ...]] = {}
     for one in (graph, *distinct(graphs.values())):
-        for op, legal in _legal(one, [unit_in(one, u) for u in tuned_units], chosen).items():
-            settings[op] = tuple(dict.fromkeys((*settings.get(op, ()), *legal)))
-    without = (*without, *(f"op `{u.op}`: {NOT_LEGAL}" for u in tuned_units if u.op not in settings))
-    tuned_units = tuple(u for u in tuned_units if u.op in settings)
+        tuned_sites = _with_legal(one, tuned_sites, chosen)
+    without = (*without, *(f"op `{site.name}`: {NOT_LEGAL}" for site in tuned_sites if not site.choices))
     return TuningTask(
-        text, chosen, graph, tuned_units, (*cases, *before), settings, check, options.seed, options.ranks,
+        text, chosen, graph, _choosing(tuned_sites), (*cases, *before), check, options.seed, options.ranks,
         graphs=graphs, earlier=before, without=without, constraints=options.constraints,
         constants=tuple(sorted({n for p in cases for n, _ in p.params})) if graphs else (),
     )  # fmt: skip
@@ -140,12 +145,12 @@ def tuning_task(
 
 def _opened_on(
     chosen: TargetChoice, text: ProgramText, options: SiteOptions
-) -> tuple[ProgramText, tuple[str, ...], Graph, tuple[Unit, ...]]:
-    """The text for a target, what that excludes, its graph, and the units to tune."""
+) -> tuple[ProgramText, tuple[str, ...], Graph, tuple[Site, ...]]:
+    """The text for a target, what that excludes, its graph, and the sites to tune."""
     text, without = text.on(chosen.target)
     text = text.with_open_devices()
     graph = text.graph()
-    return text, without, graph, units(graph, options.kernels, variants=True)
+    return text, without, graph, open_sites(graph, options.kernels, variants=True)
 
 
 def same_at(text: ProgramText, graph: Graph, case: Case) -> bool:
@@ -246,11 +251,9 @@ def task_as_given(
 
     Raises UsageError if nothing is open.
     """
-    settings, here = _legal(graph, units(graph), chosen), Case(())
-    tuned_units = tuple(u for u in units(graph) if u.op in settings)
+    sites, here = _choosing(_with_legal(graph, open_sites(graph), chosen)), Case(())
     return TuningTask(
-        text, chosen, graph, tuned_units, (here,), settings, here, ranks=ranks, data=data,
-        device_pointers=device_pointers,
+        text, chosen, graph, sites, (here,), here, ranks=ranks, data=data, device_pointers=device_pointers
     )  # fmt: skip
 
 
@@ -275,18 +278,26 @@ def limits_of(chosen: TargetChoice) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _legal(graph: Graph, units: Iterable[Unit], chosen: TargetChoice) -> dict[str, tuple[Choice, ...]]:
-    """The legal settings by op, without ops that have none. Raises UsageError if no op has one."""
+def _with_legal(graph: Graph, sites: Sequence[Site], chosen: TargetChoice) -> tuple[Site, ...]:
+    """The sites with the choices that are legal in this graph too. Raises UsageError if none is at any site, or if a
+    site is not in the graph with the same variants."""
     limits = limits_of(chosen)
-    settings = {u.op: legal_settings(graph, u, limits) for u in units}
-    nonempty = {op: legal for op, legal in settings.items() if legal}
-    if settings and not nonempty:
+    for site in sites:
+        check_in(graph, site)
+    legal = [legal_settings(graph, site, limits) for site in sites]
+    if sites and not any(legal):
         raise UsageError(
-            f"op `{next(iter(settings))}`: {NOT_LEGAL}",
+            f"op `{sites[0].name}`: {NOT_LEGAL}",
             f"check its `require`s; a block has at most {limits['max_threads_per_block']} threads and"
             f" {limits['most_shared_per_block'] >> 10} KiB of shared memory",
         )
-    return nonempty
+    both = zip(sites, legal, strict=True)
+    return tuple(replace(site, choices=tuple(dict.fromkeys((*site.choices, *here)))) for site, here in both)
+
+
+def _choosing(sites: Iterable[Site]) -> tuple[Site, ...]:
+    """Those with a choice."""
+    return tuple(site for site in sites if site.choices)
 
 
 def named_arch(gpu: str | None) -> str | None:
@@ -313,28 +324,22 @@ def program_task(text: ProgramText, options: TuneOptions, test: bool = False) ->
                 f"-D {name}={words}: give one value", f"only these take several: {', '.join(select.names)}"
             )
     values = plan_values(program, select, several)
-    settings = legal_plans(plain_text.program, values)
+    plans = legal_plans(plain_text.program, values)
     default = Choice(tuple((n, program.decision(n)) for n in select.names))
     cases = cases_asked(plain_text, program, options, test)
     fixed = {n: v for n, v in plain.items() if n not in select.names}
-    ordered = tuple(sorted(settings, key=lambda s: s != default))
+    site = Site(PROGRAM, tuple(sorted(plans, key=default.__ne__)))
     check = check_case(program, cases, options.check_at)
     task = TuningTask(
-        text.with_defines(fixed), chosen, build_graph(program), (), cases, {PROGRAM: ordered}, check, options.seed,
-        select=select,
+        text.with_defines(fixed), chosen, build_graph(program), (site,), cases, check, options.seed,
+        features={PROGRAM: tuple(f.name for f in asked_features(program, None, select.args))},
     )  # fmt: skip
     for case in compared_first(cases, options):
         task.require_same_at(case)
     return task
 
 
-def selected(task: TuningTask) -> ProgramSelect:
-    """The `select` of a task of whole programs."""
-    assert task.select is not None
-    return task.select
-
-
-def plan_values(program: Program, select: ProgramSelect, several: Mapping[str, str]) -> dict[str, tuple[Value, ...]]:
+def plan_values(program: Program, select: Select, several: Mapping[str, str]) -> dict[str, tuple[Value, ...]]:
     opened = [f"{n}={several[n]}" if n in several else n for n in select.names]
     decisions = open_decisions(program, opened, ())
     return {n: decisions[n] for n in select.names}

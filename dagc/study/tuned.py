@@ -15,7 +15,7 @@ from dagc.build import toolchain
 from dagc.choice.avoid import Tried, tried_at
 from dagc.choice.choose import emitted
 from dagc.choice.feature import offered
-from dagc.choice.legal import op_of, unit_of
+from dagc.choice.legal import op_of, open_site, place_of
 from dagc.choice.methods import RETIRED, retired
 from dagc.choice.selector import far_parameters
 from dagc.choice.types import Case
@@ -29,7 +29,7 @@ from dagc.study.runs import program_record
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
-    from dagc.choice.types import Unit
+    from dagc.choice.types import Site
     from dagc.ir.program import Graph, Program
     from dagc.store.tuned import InputFacts, KernelChooser, Tuned
 
@@ -57,10 +57,11 @@ def choosers_of(
     if ops is not None:
         stored = {op: chooser for op, chooser in stored.items() if op in ops}
     _check_open(graph, stored, tuned.path)
-    every = sorted((unit_of(graph, op, chooser.variants) for op, chooser in stored.items()), key=lambda u: u.index)
+    every = (open_site(graph, op, chooser.variants) for op, chooser in stored.items())
     timed = tuned.facts.objective == TIME.text
     return tuple(
-        _chooser_of(graph, unit, stored[unit.op], tuned.path, timed, tried_in(tuned, unit.op)) for unit in every
+        _chooser_of(graph, site, stored[site.name], tuned.path, timed, tried_in(tuned, site.name))
+        for site in sorted(every, key=lambda site: place_of(graph, site))
     )
 
 
@@ -94,47 +95,47 @@ def _check_open(graph: Graph, stored: Mapping[str, KernelChooser], path: str | P
 
 
 def _chooser_of(
-    graph: Graph, unit: Unit, stored: KernelChooser, path: str | Path, timed: bool, tried: Sequence[Tried]
+    graph: Graph, site: Site, stored: KernelChooser, path: str | Path, timed: bool, tried: Sequence[Tried]
 ) -> Any:
     """`timed`: the time was minimised, which the models predict. Raises UsageError if the record is from a newer dagc,
     or no longer matches the program's choices and sizes."""
-    from dagc.choice.models import ModelInputs, unit_chooser  # loads numpy, sympy
+    from dagc.choice.models import ModelInputs, site_chooser  # loads numpy, sympy
 
     if stored.method in RETIRED:
         raise retired(stored.method)
     if stored.method not in METHODS:
         raise UsageError(f"{path}: made by a newer dagc (method {stored.method})", "update dagc, or tune again")
-    _check_names(graph, unit, stored, path)
-    legal = set(unit.every)
+    _check_names(graph, site, stored, path)
+    legal = set(site.every)
     for setting in stored.settings:
         if setting not in legal:
             raise UsageError(
-                f"{path}: `{unit.op}` was tuned with {setting.in_words}, which is not among its choices",
-                f"drop -D {unit.op}.NAME=..., or tune again into another file",
+                f"{path}: `{site.name}` was tuned with {setting.in_words}, which is not among its choices",
+                f"drop -D {site.name}.NAME=..., or tune again into another file",
             )
     anchors = [(dict(zip(stored.data, a.data, strict=True)), stored.settings[a.chosen]) for a in stored.anchors]
     model = ModelInputs(stored.method if timed else "", stored.resources, stored.fits)
-    return unit_chooser(
-        graph, unit, stored.settings, stored.hardware, model, anchors=anchors, selector=stored.selector,
+    return site_chooser(
+        graph, site, stored.settings, stored.hardware, model, anchors=anchors, selector=stored.selector,
         asked=stored.data, tried=tried,
     )  # fmt: skip
 
 
-def _check_names(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Path) -> None:
+def _check_names(graph: Graph, site: Site, stored: KernelChooser, path: str | Path) -> None:
     """Raises UsageError unless the names in the file are features of the program."""
     from dagc.perf.counted import BLOCK, COUNTS  # loads numpy, sympy
 
-    features = set(offered(graph.program, op_of(graph, unit)))
+    features = set(offered(graph.program, op_of(graph, site)))
     asked = {*stored.data, *(stored.selector.data if stored.selector is not None else ())} - features
     asked |= {name for fit in stored.fits.values() for name in fit.names} - features - set(BLOCK)
     if asked:
         raise UsageError(
-            f"{path}: `{unit.op}` is chosen by {', '.join(sorted(asked))}, which is neither a size nor a feature of"
+            f"{path}: `{site.name}` is chosen by {', '.join(sorted(asked))}, which is neither a size nor a feature of"
             " the program",
             "tune again into another file",
         )
     if stored.fits and set(stored.fits) != set(COUNTS):
-        raise UsageError(f"{path}: the fitted counts of `{unit.op}` are incomplete", "tune again into another file")
+        raise UsageError(f"{path}: the fitted counts of `{site.name}` are incomplete", "tune again into another file")
 
 
 def check_tuned(tuned: Tuned, program: Program, arch: str | None, other_machine: bool = False) -> None:
@@ -184,9 +185,7 @@ def open_choices(
     of `dagc.ir.plan`."""
     choosers = choosers_of(graph, tuned, arch)
     # Only the possible answers of a chooser are compiled; values that did not compile during tuning are not among them.
-    opened = tuple(
-        t for c in choosers for t in unit_of(graph, c.op, bool(c.site.variants)).restricted(c.settings).tunables
-    )
+    opened = tuple(decision for c in choosers for decision in c.site.taken)
     sites = {c.op for c in choosers}
     timed = (cell.case for cell, sample in tuned.samples if cell.site in sites and sample.times)
     features = dict.fromkeys(code for c in choosers for feature in c.features for code in feature.code)
@@ -257,7 +256,7 @@ def _least(graph: Graph, tuned: Tuned, chooser: Chooser) -> float:
     from dagc.study.judge import least_calls  # only beside the runs
 
     times, default = _times(tuned, chooser), chooser.settings[0]
-    variants = variants_of(graph.program, op_of(graph, unit_of(graph, chooser.op, bool(chooser.site.variants))))
+    variants = variants_of(graph.program, op_of(graph, open_site(graph, chooser.op, bool(chooser.site.variants))))
     needed = {one.answer: {f.name for f in needed_features(graph.program, one)} for one in variants}
     asked = {code.name for feature in chooser.features for code in feature.code}
     inputs = []

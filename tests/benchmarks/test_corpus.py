@@ -17,9 +17,9 @@ from benchmarks.gpu import oracle
 from benchmarks.tune import oracle_csv
 from dagc import api
 from dagc.base.errors import Severity
-from dagc.choice.legal import legal_settings, units
-from dagc.choice.types import Unit
-from dagc.ir.choice import Choice
+from dagc.choice.legal import legal_settings, open_sites
+from dagc.choice.types import Site
+from dagc.ir.choice import Choice, own_name
 from dagc.store.tuned import load_tuned
 from dagc.study.cases import cases_of
 from tests.emit.build import graph
@@ -31,9 +31,9 @@ EVERY = entries()
 every_fifth = pytest.mark.parametrize("entry", EVERY[::5], ids=lambda entry: entry.key)
 
 
-def unit_of(entry: Entry) -> Unit:
-    (unit,) = units(graph(entry.path))
-    return unit
+def open_site(entry: Entry) -> Site:
+    (site,) = open_sites(graph(entry.path))
+    return site
 
 
 def test_the_list_is_what_the_folders_hold() -> None:
@@ -44,7 +44,7 @@ def test_the_list_is_what_the_folders_hold() -> None:
 
 
 def test_ten_kernels_have_tunables_that_are_no_block_dimension() -> None:
-    assert sum(any(t.name not in ("bx", "by") and not t.axis for t in unit_of(e).tunables) for e in EVERY) >= 10
+    assert sum(any(own_name(d.name) not in ("bx", "by") and not d.axis for d in open_site(e).open) for e in EVERY) >= 10
 
 
 def test_families_and_kernels_are_found_by_name() -> None:
@@ -69,14 +69,14 @@ def test_text_is_sound_and_formatted_and_sizes_are_skewed(entry: Entry) -> None:
 def test_blocks_are_those_of_polybench(entry: Entry) -> None:
     """51 pairs of powers of two where nothing but a block of two dimensions is open; all block dimensions are read when
     the program runs, unless the text needs a constant."""
-    unit = unit_of(entry)
-    names = [t.name for t in unit.tunables]
-    settings = legal_settings(graph(entry.path), unit, LIMITS)
+    site = open_site(entry)
+    names = [own_name(d.name) for d in site.open]
+    settings = legal_settings(graph(entry.path), site, LIMITS)
     if names == ["bx", "by"] and entry.name != "gemm_batched":
         assert len(settings) == 51
-        assert unit.default == Choice.at(unit.op, [("bx", 32), ("by", 8)])
+        assert site.default == Choice.at(site.name, [("bx", 32), ("by", 8)])
     assert len(settings) >= 3
-    assert settings[0] == unit.default
+    assert settings[0] == site.default
 
 
 @pytest.mark.usefixtures("unoptimised")

@@ -12,7 +12,7 @@ from benchmarks.tune.corpus import Replay, by_chance, default, judged
 from benchmarks.tune.launches import Measured
 from benchmarks.tune.learn import Recipe, as_json, fitted, grown, missed, rows
 from dagc import api
-from dagc.choice.legal import units
+from dagc.choice.legal import open_sites
 from dagc.choice.residual import UNTRAINED, coordinates, load_learner
 from dagc.choice.terms import TERMS
 from dagc.choice.types import Case
@@ -23,8 +23,8 @@ GEMM = Path(__file__).parents[2] / "samples" / "polybench" / "gemm.dag"
 def kernels(number: int) -> list[Measured]:
     """Kernels with terms by chance, whose times differ from the model by one of these and a little noise."""
     graph = api.load_graph(GEMM)
-    (unit,) = units(graph, ["gemm"])
-    settings = tuple(unit.every)[:30]
+    (site,) = open_sites(graph, ["gemm"])
+    settings = tuple(site.every)[:30]
     draw, out = np.random.default_rng(0), []
     for k in range(number):
         cases = tuple(Case.of({"N": 2 ** (8 + i)}) for i in range(4))
@@ -33,7 +33,7 @@ def kernels(number: int) -> list[Measured]:
         tail = terms[:, :, TERMS.index("tail")]
         logs = np.log(terms[:, :, 0]) + 0.5 * (tail > 1) + draw.normal(0, 0.02, tail.shape)
         program, noise = f"family{k % 3}.kernel{k}", np.full(logs.shape, 0.01)
-        out.append(Measured(program, "gemm", unit, settings, cases, logs, noise, terms, coordinates(unit, settings)))
+        out.append(Measured(program, "gemm", site, settings, cases, logs, noise, terms, coordinates(site, settings)))
     return out
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from dagc import api
 from dagc.choice.choose import Chooser, emitted
-from dagc.choice.legal import legal_settings, op_of, units
-from dagc.choice.models import ModelInputs, unit_chooser
+from dagc.choice.legal import legal_settings, op_of, open_sites
+from dagc.choice.models import ModelInputs, site_chooser
 from dagc.ir.choice import Choice
 from dagc.perf.hardware import load_hardware
 from tests.study.oracle import ROOT, oracle, scalars
@@ -33,7 +33,7 @@ def path_of(program: str) -> Path:
 
 def choosers(program: str) -> list[Chooser]:
     graph = api.load_graph(path_of(program))
-    return [unit_chooser(graph, u, legal_settings(graph, u, LIMITS), H200) for u in units(graph)]
+    return [site_chooser(graph, u, legal_settings(graph, u, LIMITS), H200) for u in open_sites(graph)]
 
 
 def regrets(program: str) -> list[tuple[int, float, float]]:
@@ -71,28 +71,28 @@ def test_the_model_is_better_than_the_default_blocks() -> None:
 
 def test_a_measured_best_is_kept_unless_the_model_gains() -> None:
     graph = api.load_graph(SAMPLES / "gemm.dag")
-    unit = units(graph)[0]
-    settings = legal_settings(graph, unit, LIMITS)
+    site = open_sites(graph)[0]
+    settings = legal_settings(graph, site, LIMITS)
     here, there = {"ni": 1024, "nj": 1024, "nk": 1024}, {"ni": 1100, "nj": 1000, "nk": 1024}
-    close = Choice.at(unit.op, [("bx", 32), ("by", 8)])
-    far = Choice.at(unit.op, [("bx", 1), ("by", 1024)])
-    kept = unit_chooser(graph, unit, settings, H200, anchors=[(here, close)])
+    close = Choice.at(site.name, [("bx", 32), ("by", 8)])
+    far = Choice.at(site.name, [("bx", 1), ("by", 1024)])
+    kept = site_chooser(graph, site, settings, H200, anchors=[(here, close)])
     assert kept.settings[kept.choose(here)] == kept.settings[kept.choose(there)] == close
-    absurd = unit_chooser(graph, unit, settings, H200, anchors=[(here, far)])
+    absurd = site_chooser(graph, site, settings, H200, anchors=[(here, far)])
     assert absurd.settings[absurd.choose(here)] == far, "what was measured at this very size is believed"
     assert absurd.settings[absurd.choose(there)] != far
-    measured_only = unit_chooser(graph, unit, settings, H200, anchors=[(here, far)], model=ModelInputs("measured"))
+    measured_only = site_chooser(graph, site, settings, H200, anchors=[(here, far)], model=ModelInputs("measured"))
     assert measured_only.settings[measured_only.choose(there)] == far
 
 
 def test_a_measured_size_without_a_feature_is_skipped() -> None:
     """The model, the check for settings that cannot be launched, and the other sizes stay."""
     graph = api.load_graph(SAMPLES / "2dconv.dag")
-    unit = units(graph)[0]
-    flat = Choice.at(unit.op, [("bx", 256), ("by", 1)])
-    settings = [Choice.at(unit.op, [("bx", 32), ("by", 8)]), flat]
+    site = open_sites(graph)[0]
+    flat = Choice.at(site.name, [("bx", 256), ("by", 1)])
+    settings = [Choice.at(site.name, [("bx", 32), ("by", 8)]), flat]
     anchors = [({"ni": 64, "nj": 64}, flat), ({"ni": 64}, settings[0])]
-    chooser = unit_chooser(graph, unit, settings, H200, anchors=anchors)
+    chooser = site_chooser(graph, site, settings, H200, anchors=anchors)
     assert chooser.model is not None
     assert [a.chosen for a in chooser.anchors] == [1]
     assert chooser.settings[chooser.choose({"ni": 70_000, "nj": 64})] != flat
@@ -102,14 +102,14 @@ def test_a_measured_size_without_a_feature_is_skipped() -> None:
 def test_settings_that_cannot_be_launched_are_not_chosen() -> None:
     """65536 rows of blocks are too many along y: a block of one row cannot be launched there."""
     graph = api.load_graph(SAMPLES / "2dconv.dag")
-    unit = units(graph)[0]
-    flat = Choice.at(unit.op, [("bx", 256), ("by", 1)])
-    chooser = unit_chooser(graph, unit, [Choice.at(unit.op, [("bx", 32), ("by", 8)]), flat], H200, anchors=[])
+    site = open_sites(graph)[0]
+    flat = Choice.at(site.name, [("bx", 256), ("by", 1)])
+    chooser = site_chooser(graph, site, [Choice.at(site.name, [("bx", 32), ("by", 8)]), flat], H200, anchors=[])
     sizes = {"ni": 70_000, "nj": 64}
     assert chooser.times(sizes)[1] == math.inf
     assert chooser.settings[chooser.choose(sizes)] != flat
     there = {"ni": 64, "nj": 64}
-    measured = unit_chooser(graph, unit, chooser.settings, H200, anchors=[(there, flat)], model=ModelInputs("measured"))
+    measured = site_chooser(graph, site, chooser.settings, H200, anchors=[(there, flat)], model=ModelInputs("measured"))
     assert measured.model is None
     assert measured.settings[measured.choose(there)] == flat
     assert measured.settings[measured.choose(sizes)] != flat
@@ -126,8 +126,8 @@ def test_a_require_on_sizes_and_the_block_is_kept_by_the_chooser(tmp_path: Path)
         dag = tmp_path / f"{name}.dag"
         dag.write_text(text.replace(line, line + more))
         graph = api.load_graph(dag)
-        (unit,) = units(graph)
-        chooser = unit_chooser(graph, unit, legal_settings(graph, unit, LIMITS), H200)
+        (site,) = open_sites(graph)
+        chooser = site_chooser(graph, site, legal_settings(graph, site, LIMITS), H200)
         rows[name] = chooser.settings[chooser.choose({"ni": 200, "nj": 200})].own["by"]
         legal = [s.own["by"] for s in (chooser.settings[i] for i in chooser.ranked({"ni": 200, "nj": 200}))]
         assert max(legal) == (1 if more else 1024)
@@ -150,9 +150,9 @@ def test_the_fastest_by_the_model_is_chosen(program: str, tmp_path: Path) -> Non
     graph = api.load_graph(path_of(program))
     first = found[0]
     near = dict.fromkeys(first.data, 300)
-    anchored = unit_chooser(
+    anchored = site_chooser(
         graph,
-        units(graph)[0],
+        open_sites(graph)[0],
         first.settings,
         H200,
         anchors=[(near, first.settings[3]), ({**near, first.data[0]: 4000}, first.settings[1])],
@@ -165,8 +165,8 @@ def test_a_chooser_asks_for_values_whose_names_c_does_not_have(tmp_path: Path) -
     text = text.replace("array a     :", "for s in 0..2 { scalar m[s] : i64 }\narray a     :")
     (tmp_path / "grid2d.dag").write_text(text.replace("b_k[k % 2], n, n, w)", "b_k[k % 2], row.ranks * m[1], n, w)"))
     graph = api.load_graph(tmp_path / "grid2d.dag")
-    (unit,) = units(graph)
-    chooser = unit_chooser(graph, unit, legal_settings(graph, unit, LIMITS), H200)
+    (site,) = open_sites(graph)
+    chooser = site_chooser(graph, site, legal_settings(graph, site, LIMITS), H200)
     assert {"row.ranks", "m[1]"} <= set(chooser.data)
     check_in_c([chooser], tmp_path)
 
@@ -213,10 +213,10 @@ def test_shared_memory_limits_the_blocks_of_a_multiprocessor() -> None:
     from dagc.perf.volume import calibration_of, volume_program
 
     graph = api.load_graph(ROOT / "samples" / "polybench" / "gemm.dag")
-    (unit,) = units(graph, ["gemm"])
+    (site,) = open_sites(graph, ["gemm"])
     values = H200.parameters() | calibration_of(H200)
     values |= {"ni": 512, "nj": 512, "nk": 512, "blockDim_x": 32, "blockDim_y": 2, "registers": 32, "log2_threads": 6.0}
     taken = [Resources(shared=shared) for shared in (0, 1024, 48 << 10)]
-    programs = [volume_program(graph.program, op_of(graph, unit), resources=one) for one in taken]
+    programs = [volume_program(graph.program, op_of(graph, site), resources=one) for one in taken]
     resident = [int(evaluate_all(program, values)["resident"]) for program in programs]
     assert resident == [32, 32, 4]

@@ -14,9 +14,9 @@ from dagc.choice.choose import Anchor, Chooser, Reason, emitted
 from dagc.choice.feature import SelectorFeature
 from dagc.choice.learners.knn import Knn
 from dagc.choice.learners.tree import TreeSelector
-from dagc.choice.legal import legal_settings, units
+from dagc.choice.legal import legal_settings, open_sites
 from dagc.choice.methods import LEARNED, fit
-from dagc.choice.models import ModelInputs, unit_chooser
+from dagc.choice.models import ModelInputs, site_chooser
 from dagc.choice.nodes import Split
 from dagc.choice.selector import Answer, Extent, Scale
 from dagc.choice.types import Site
@@ -37,13 +37,13 @@ def block(op: str, x: int, y: int) -> Choice:
 def chooser(program: str, method: str, settings: list[Choice] | None = None) -> Chooser:
     """Trained on labels that the sizes give; two sizes were measured besides."""
     graph = api.load_graph(SAMPLES / f"{program}.dag")
-    unit = units(graph)[0]
-    legal = settings or list(legal_settings(graph, unit, {"max_threads_per_block": 1024}))
+    site = open_sites(graph)[0]
+    legal = settings or list(legal_settings(graph, site, {"max_threads_per_block": 1024}))
     labels = [(s["nj"] > 100) + (s["ni"] > 500) for s in SIZES]
     selector = fit(method, ["nj", "ni"], [[s["nj"], s["ni"]] for s in SIZES], labels)
     anchors = [({"ni": 300, "nj": 77}, legal[-1]), ({"ni": 4000, "nj": 100}, legal[1])]
-    return unit_chooser(
-        graph, unit, legal, load_hardware("h200"), anchors=anchors, model=ModelInputs("measured"), selector=selector
+    return site_chooser(
+        graph, site, legal, load_hardware("h200"), anchors=anchors, model=ModelInputs("measured"), selector=selector
     )  # fmt: skip
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dagc import api
-from dagc.choice.legal import legal_settings, units
-from dagc.choice.models import unit_chooser
+from dagc.choice.legal import legal_settings, open_sites
+from dagc.choice.models import site_chooser
 from dagc.choice.terms import TERMS, LaunchTerms, launch_terms, responses
 from dagc.cuda.ptx import Resources
 from dagc.perf.hardware import load_hardware
@@ -24,8 +24,8 @@ LIMITS = {"max_threads_per_block": 1024}
 
 def terms_of(path: Path, op: str, **options) -> LaunchTerms:
     graph = api.load_graph(path)
-    (unit,) = units(graph, [op])
-    return launch_terms(graph, unit, legal_settings(graph, unit, LIMITS), H200, **options)
+    (site,) = open_sites(graph, [op])
+    return launch_terms(graph, site, legal_settings(graph, site, LIMITS), H200, **options)
 
 
 def column(terms: LaunchTerms, table: np.ndarray, name: str) -> dict[tuple[int, ...], float]:
@@ -41,8 +41,8 @@ def test_the_time_is_that_of_the_chooser_and_the_rest_describes_it() -> None:
     assert table.shape == (len(terms.settings), len(TERMS))
     assert np.isfinite(table).all()
     graph = api.load_graph(path)
-    (unit,) = units(graph)
-    chooser = unit_chooser(graph, unit, terms.settings, H200)
+    (site,) = open_sites(graph)
+    chooser = site_chooser(graph, site, terms.settings, H200)
     assert table[:, 0] * H200.clock == pytest.approx(chooser.times(sizes))
     assert column(terms, table, "log2_blocks")[32, 8] == 12
     assert column(terms, table, "load_sectors")[32, 8] == 4

@@ -13,8 +13,8 @@ from dagc.build.builder import Build, build
 from dagc.build.mpi import find_mpi, require_mpi
 from dagc.build.toolchain import find_cxx, find_nvcc, gpus
 from dagc.choice.choose import emitted
-from dagc.choice.legal import legal_settings, units
-from dagc.choice.models import ModelInputs, unit_chooser
+from dagc.choice.legal import legal_settings, open_sites
+from dagc.choice.models import ModelInputs, site_chooser
 from dagc.emit import emit
 from dagc.emit.library import emit_library
 from dagc.ir.plan import Features, Plan, Target
@@ -74,13 +74,13 @@ def plan(folder: Path, target: Target, mode: Features = Features.NOW, fixed: str
     (folder / "pair.py").write_text(SETUP)
     graph = read(folder / "pair.dag").with_open_devices().graph()
     choosers = []
-    for unit in units(graph, variants=True):
-        settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
+    for site in open_sites(graph, variants=True):
+        settings = legal_settings(graph, site, {"max_threads_per_block": 1024})
         anchors = [({"n": n, "first": 1.0}, settings[1]) for n in (400, 600)]
         choosers.append(
-            unit_chooser(
+            site_chooser(
                 graph,
-                unit,
+                site,
                 settings,
                 load_hardware("h200"),
                 ModelInputs("exhaustive"),
@@ -89,7 +89,7 @@ def plan(folder: Path, target: Target, mode: Features = Features.NOW, fixed: str
             )
         )
     codes = dict.fromkeys(code for c in choosers for feature in c.features for code in feature.code)
-    opened = tuple(t for unit in units(graph, variants=True) for t in unit.tunables)
+    opened = tuple(t for site in open_sites(graph, variants=True) for t in site.open)
     chooser = replace(emitted(choosers), mode=mode)
     return Plan(graph, Space(graph).first(), target, open=opened, chooser=chooser, features=tuple(codes))
 

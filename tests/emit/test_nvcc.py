@@ -16,7 +16,7 @@ from dagc import api
 from dagc.build.builder import Build, build
 from dagc.build.mpi import find_mpi, require_mpi
 from dagc.build.toolchain import find_nccl, find_nvcc, require_nccl
-from dagc.choice.legal import units
+from dagc.choice.legal import open_sites
 from dagc.ir.plan import CodeFeature, Features, Plan, Target, feature_variable
 from dagc.ir.program import CodeText, KernelOp
 from dagc.space import Space
@@ -40,11 +40,11 @@ def loop(path: Path, transport: str) -> Plan:
 
 def every_variant(path: Path) -> Plan:
     graph = api.load_graph(path)
-    (unit,) = units(graph, variants=True)
-    (op,) = (o for o in graph.program.ops if o.name == unit.op and isinstance(o, KernelOp))
+    (site,) = open_sites(graph, variants=True)
+    (op,) = (o for o in graph.program.ops if o.name == site.name and isinstance(o, KernelOp))
     declared = [f for f in graph.program.kernel(op.kernel).features if isinstance(f.value, CodeText)]
     features = tuple(CodeFeature(feature_variable(op, f.name), op, f.value) for f in declared)
-    return Plan(graph, Space(graph).first(), Target.CUDA, open=unit.tunables, features=features)
+    return Plan(graph, Space(graph).first(), Target.CUDA, open=site.open, features=features)
 
 
 def placed() -> Plan:

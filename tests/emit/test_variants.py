@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dagc.choice.choose import emitted
-from dagc.choice.legal import legal_settings, units
-from dagc.choice.models import ModelInputs, unit_chooser
+from dagc.choice.legal import legal_settings, open_sites
+from dagc.choice.models import ModelInputs, site_chooser
 from dagc.emit import emit
 from dagc.ir.plan import Features, Plan, Target
 from dagc.perf.hardware import load_hardware
@@ -24,16 +24,16 @@ GOLDEN = Path(__file__).parents[1] / "golden/emit"
 def sums(target: Target, mode: Features = Features.NOW) -> Plan:
     """By the nearest of two measured inputs: `called` for rows of 3, four lanes for a row of 203."""
     graph = graph_of(SUMS)
-    (unit,) = units(graph, variants=True)
-    settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
+    (site,) = open_sites(graph, variants=True)
+    settings = legal_settings(graph, site, {"max_threads_per_block": 1024})
     anchors = [({"longest": 3, "mean": 3.0}, settings[3]), ({"longest": 203, "mean": 6.125}, settings[2])]
-    chooser = unit_chooser(
-        graph, unit, settings, load_hardware("h200"), ModelInputs("exhaustive"),
+    chooser = site_chooser(
+        graph, site, settings, load_hardware("h200"), ModelInputs("exhaustive"),
         anchors=anchors, asked=("longest", "mean"),
     )  # fmt: skip
     codes = tuple(code for feature in chooser.features for code in feature.code)
     choices = replace(emitted([chooser]), mode=mode)
-    return Plan(graph, Space(graph).first(), target, open=unit.tunables, chooser=choices, features=codes)
+    return Plan(graph, Space(graph).first(), target, open=site.open, chooser=choices, features=codes)
 
 
 @pytest.mark.parametrize("target", list(Target), ids=lambda t: t.value)

@@ -13,7 +13,7 @@ from benchmarks.tune.counters_csv import read_counters
 from benchmarks.tune.instructions import of_warps
 from dagc import api
 from dagc.build.toolchain import find_nvcc
-from dagc.choice.legal import op_of, units
+from dagc.choice.legal import op_of, open_sites
 from dagc.cuda.accesses import accesses_of
 from dagc.cuda.expressions import symbol
 from dagc.cuda.ptx import Instructions, Resources
@@ -69,8 +69,8 @@ def test_loads_for_each_store_as_the_gpu_counted_them(counted, name):
     """In innermost loops, beside the largest launch, where what is outside of them does not matter."""
     program, op = name.split()
     graph = api.load_graph(ROOT / "samples" / "polybench" / f"{program}.dag")
-    (unit,) = units(graph, [op])
-    accesses = read_accesses(graph.program, op_of(graph, unit)).accesses
+    (site,) = open_sites(graph, [op])
+    accesses = read_accesses(graph.program, op_of(graph, site)).accesses
     deepest = max(len(a.loops) for a in accesses)
     times = Counter(a.store for a in accesses if len(a.loops) == deepest)
     counts = max((one.counts for one in counted[program, op]), key=lambda counts: counts["load_requests"])
@@ -85,17 +85,17 @@ def test_instructions_of_a_warp_as_the_gpu_counted_them(counted, program, tmp_pa
     """As nvcc compiles them for the architecture that was counted; the text alone has 0.15 to 1.06 of them."""
     made = tuning_task(api.read(ROOT / "samples" / "polybench" / f"{program}.dag"), target="cuda", arch="sm_90")
     taken = resources_of(made, tmp_path)
-    for unit in made.units:
-        ratios = of_warps(made.graph, unit.op, taken[unit.op], counted[program, unit.op])
-        assert ratios.min() > 0.6, unit.op
-        assert ratios.max() < 1.2, unit.op
+    for site in made.sites:
+        ratios = of_warps(made.graph, site.name, taken[site.name], counted[program, site.name])
+        assert ratios.min() > 0.6, site.name
+        assert ratios.max() < 1.2, site.name
 
 
 def gramschm(size: int, block: int) -> dict[str, float]:
     """Steps of the volume model of GRAMSCHM r on an H200."""
     graph = api.load_graph(ROOT / "samples" / "polybench" / "gramschm.dag")
-    (unit,) = units(graph, ["r"])
-    program, gpu = volume_program(graph.program, op_of(graph, unit)), load_hardware("h200")
+    (site,) = open_sites(graph, ["r"])
+    program, gpu = volume_program(graph.program, op_of(graph, site)), load_hardware("h200")
     values = {**gpu.parameters(), **calibration_of(gpu), "ni": size, "nj": size, "registers": 32}
     values |= {"blockDim_x": block, "blockDim_y": 1, "log2_threads": math.log2(block)}
     values |= {p.name: 0 for p in program.parameters if p.name not in values}
@@ -151,9 +151,9 @@ def test_what_nvcc_unrolled_counts_once(tmp_path, bound, more):
     that is known at run time is a loop there too, and has the text's two operations in each of its iterations."""
     (tmp_path / "tiles.dag").write_text(TILES.replace("BOUND", bound))
     graph = api.load_graph(tmp_path / "tiles.dag")
-    (unit,) = units(graph)
+    (site,) = open_sites(graph)
     taken = Resources(32, 1024, Instructions(40, (20.0,)))
-    program, gpu = volume_program(graph.program, op_of(graph, unit), resources=taken), load_hardware("h200")
+    program, gpu = volume_program(graph.program, op_of(graph, site), resources=taken), load_hardware("h200")
     values = {**gpu.parameters(), **calibration_of(gpu), "n": 256, "registers": 32, "log2_threads": 8.0}
     values |= {"blockDim_x": 16, "blockDim_y": 16}
     found = evaluate_all(program, {p.name: values.get(p.name, 0) for p in program.parameters})

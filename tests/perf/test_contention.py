@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.choice.legal import op_of, units
+from dagc.choice.legal import op_of, open_sites
 from dagc.perf.evaluate import evaluate_all
 from dagc.perf.hardware import load_hardware
 from dagc.perf.volume import calibration_of, volume_program
@@ -44,8 +44,8 @@ def steps_of(folder: Path, code: str, bx: int, by: int) -> dict[str, float]:
     path = folder / "meeting.dag"
     path.write_text(TEXT.format(code=code))
     graph = api.load_graph(path)
-    (unit,) = units(graph)
-    program, gpu = volume_program(graph.program, op_of(graph, unit)), load_hardware("h200")
+    (site,) = open_sites(graph)
+    program, gpu = volume_program(graph.program, op_of(graph, site)), load_hardware("h200")
     values = {**gpu.parameters(), **calibration_of(gpu), "n": N, "registers": 32, "log2_threads": 7.0}
     values |= {"blockDim_x": bx, "blockDim_y": by}
     return {k: float(v) for k, v in evaluate_all(program, {p.name: values[p.name] for p in program.parameters}).items()}

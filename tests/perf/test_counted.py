@@ -10,7 +10,7 @@ import pytest
 from benchmarks.tune.counters_csv import read_counters
 from dagc import api
 from dagc.base.errors import UsageError
-from dagc.choice.legal import op_of, units
+from dagc.choice.legal import op_of, open_sites
 from dagc.perf.counted import COUNTS, CountedLaunch, Fitted, counted_program, fit_counts
 from dagc.perf.evaluate import evaluate_all
 from dagc.perf.hardware import load_hardware
@@ -22,7 +22,7 @@ COUNTERS = ROOT / "benchmarks" / "results" / "2026-11-21-h200-tune" / "counters.
 
 def op_named(program, name):
     graph = api.load_graph(ROOT / "samples" / "polybench" / f"{program}.dag")
-    return graph.program, op_of(graph, next(u for u in units(graph) if u.op == name))
+    return graph.program, op_of(graph, next(u for u in open_sites(graph) if u.name == name))
 
 
 @pytest.fixture(scope="module")

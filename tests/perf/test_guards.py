@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.choice.legal import op_of, units
+from dagc.choice.legal import op_of, open_sites
 from dagc.cuda.accesses import accesses_of
 from dagc.cuda.expressions import Guard, symbol
 from dagc.perf.evaluate import evaluate_all
@@ -61,8 +61,8 @@ def test_requests_and_bytes_are_those_of_the_threads_that_pass(name: str, tmp_pa
     path = tmp_path / "place.dag"
     path.write_text(TEXT.format(code=code))
     graph = api.load_graph(path)
-    (unit,) = units(graph)
-    program, gpu = volume_program(graph.program, op_of(graph, unit)), load_hardware("h200")
+    (site,) = open_sites(graph)
+    program, gpu = volume_program(graph.program, op_of(graph, site)), load_hardware("h200")
     n, m = 256, 64
     values = {**gpu.parameters(), **calibration_of(gpu), "n": n, "m": m, "registers": 32, "log2_threads": 7.0}
     values |= {"blockDim_x": 32, "blockDim_y": 4}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagc import api
-from dagc.choice.legal import op_of, units
+from dagc.choice.legal import op_of, open_sites
 from dagc.perf.cprint import C_TYPES, HELPERS, to_c
 from dagc.perf.evaluate import evaluate, evaluate_all
 from dagc.perf.hardware import load_hardware
@@ -100,8 +100,8 @@ def test_every_parameter_is_documented():
 
 def program_of(name, op):
     graph = api.load_graph(POLYBENCH / f"{name}.dag")
-    unit = next(u for u in units(graph) if u.op == op)
-    return op_program(graph.program, op_of(graph, unit))
+    site = next(site for site in open_sites(graph) if site.name == op)
+    return op_program(graph.program, op_of(graph, site))
 
 
 def values_of(program, bx, by, size=1024):
@@ -135,8 +135,8 @@ def test_blocks_and_limits_are_those_of_the_gpu(gemm):
 @pytest.mark.parametrize("name", sorted(p.stem for p in POLYBENCH.glob("*.dag")))
 def test_all_kernels_have_a_time_for_all_blocks(name):
     graph = api.load_graph(POLYBENCH / f"{name}.dag")
-    for unit in units(graph):
-        program = op_program(graph.program, op_of(graph, unit))
+    for site in open_sites(graph):
+        program = op_program(graph.program, op_of(graph, site))
         bx, by = np.array(BLOCKS).T
         times = evaluate(program, values_of(program, bx, by))
         assert np.isfinite(times).all()

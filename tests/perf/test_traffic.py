@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc import api
-from dagc.choice.legal import units
+from dagc.choice.legal import open_sites
 from dagc.perf.evaluate import evaluate_all
 from dagc.perf.hardware import load_hardware
 from dagc.perf.volume import calibration_of, volume_program
@@ -129,8 +129,8 @@ def pattern(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     path: Path = tmp_path_factory.mktemp("traffic") / "traffic.dag"
     path.write_text(TEXT.format(grid=one.grid, code=one.code))
     graph = api.load_graph(path)
-    (unit,) = units(graph)
-    op = next(o.op for o in graph.ops if getattr(o.op, "base", "") == unit.op)
+    (site,) = open_sites(graph)
+    op = next(o.op for o in graph.ops if getattr(o.op, "base", "") == site.name)
     return one, volume_program(graph.program, op)  # type: ignore[arg-type]
 
 
@@ -251,8 +251,8 @@ def _model(folder: Path, code: str) -> Callable[[int, int, int], dict[str, float
     """The model's steps for a number of columns and a block."""
     (folder / "plane.dag").write_text(PLANE.format(code=code), encoding="utf-8")
     graph = api.load_graph(folder / "plane.dag")
-    (unit,) = units(graph)
-    program = volume_program(graph.program, next(o.op for o in graph.ops if getattr(o.op, "base", "") == unit.op))  # type: ignore[arg-type]
+    (site,) = open_sites(graph)
+    program = volume_program(graph.program, next(o.op for o in graph.ops if getattr(o.op, "base", "") == site.name))  # type: ignore[arg-type]
     hardware = load_hardware("h200")
     values = {**hardware.parameters(), **calibration_of(hardware), "ni": NI, "registers": 32}
 

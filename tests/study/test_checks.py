@@ -142,7 +142,7 @@ def test_a_default_that_is_wrong_at_a_larger_size_only_is_suspected(tune: Tune) 
 def test_a_size_at_which_every_setting_fails_is_no_setting_s_failure(tmp_path: Path) -> None:
     """As where a kernel faults on a GPU whatever its block."""
     made = tuning_task(api.read(write_fill(tmp_path, BLOCKS, "y[i] = i;")), target="host")
-    settings, cases = made.settings["fill"], [Case.of({"N": n}) for n in (100, 300)]
+    settings, cases = made.choices["fill"], [Case.of({"N": n}) for n in (100, 300)]
     samples = {Cell("fill", cases[0], s): Sample.of((1.0, 1.1)) for s in settings[:2]}
     samples |= {Cell("fill", cases[1], s): Sample(failure="launch failed") for s in settings[:2]}
     checks = {("fill", s): "" for s in settings}

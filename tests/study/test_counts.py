@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.tune.counters_csv import read_counters
 from dagc import api
-from dagc.choice.legal import legal_settings, op_of, units
-from dagc.choice.models import ModelInputs, unit_chooser
+from dagc.choice.legal import legal_settings, op_of, open_sites
+from dagc.choice.models import ModelInputs, site_chooser
 from dagc.choice.types import Case
 from dagc.perf.counted import fit_counts
 from dagc.perf.hardware import load_hardware
@@ -49,9 +49,9 @@ def test_settings_have_every_number_of_lanes() -> None:
     import random
 
     graph = api.load_graph(SYRK)
-    (unit,) = units(graph)
-    legal = legal_settings(graph, unit, {"max_threads_per_block": 1024})
-    drawn = settings_to_count(unit, legal, random.Random(0), 8)
+    (site,) = open_sites(graph)
+    legal = legal_settings(graph, site, {"max_threads_per_block": 1024})
+    drawn = settings_to_count(site, legal, random.Random(0), 8)
     assert len(set(drawn)) == 8
     assert set(drawn) <= set(legal)
     assert {min(32, s.own["bx"]) for s in drawn} == {1, 2, 4, 8, 16, 32}
@@ -68,14 +68,14 @@ def test_the_plan_counts_the_named_ops_only() -> None:
 def test_a_ranking_from_counters_avoids_the_wide_blocks_of_syrk() -> None:
     """SYRK reads a column of A with its lanes along x: on an H200 32 x 8 takes twice as long as blocks of 8 columns."""
     graph = api.load_graph(SYRK)
-    (unit,) = units(graph)
-    fits = fit_counts(graph.program, op_of(graph, unit), read_counters(COUNTERS)["syrk", "syrk"])
-    legal = legal_settings(graph, unit, {"max_threads_per_block": 1024})
-    chooser = unit_chooser(graph, unit, legal, load_hardware("h200"), ModelInputs("rational", fits=fits))
+    (site,) = open_sites(graph)
+    fits = fit_counts(graph.program, op_of(graph, site), read_counters(COUNTERS)["syrk", "syrk"])
+    legal = legal_settings(graph, site, {"max_threads_per_block": 1024})
+    chooser = site_chooser(graph, site, legal, load_hardware("h200"), ModelInputs("rational", fits=fits))
     times = chooser.times({"ni": 1024, "nj": 1024})
     default = times[0]
     narrow = min(t for t, s in zip(times, chooser.settings, strict=True) if s.own["bx"] == 8)
-    assert chooser.settings[0] == unit.default
+    assert chooser.settings[0] == site.default
     assert narrow < default
     assert chooser.why({"ni": 1024, "nj": 1024}, 0) in ("memory", "memory bandwidth", "latency")
 
@@ -93,15 +93,15 @@ def test_fitted_functions_are_kept_in_the_tuned_file_and_used_again(tmp_path: Pa
     assert kept.kernel_choosers["syrk"].fits == {}
     assert kept.kernel_choosers["syrk"].hardware.arch == "sm_90"
     graph = api.load_graph(SYRK)
-    (unit,) = units(graph)
-    fits = fit_counts(graph.program, op_of(graph, unit), read_counters(COUNTERS)["syrk", "syrk"])
+    (site,) = open_sites(graph)
+    fits = fit_counts(graph.program, op_of(graph, site), read_counters(COUNTERS)["syrk", "syrk"])
     with Records.open(tuned, kept.program, kept.runs[0], resume=True, tuning=True) as records:
         found = {name: f.to_json() for name, f in fits.items()}
         records.set_chooser("syrk", {**stored_chooser(tuned, "syrk"), "fits": found})
     (chooser,) = choosers_of(graph, load_tuned(tuned))
-    legal = legal_settings(graph, unit, {"max_threads_per_block": 1024})
+    legal = legal_settings(graph, site, {"max_threads_per_block": 1024})
     hardware = load_hardware("h200")
-    fresh = unit_chooser(graph, unit, legal, hardware, ModelInputs("rational", fits=fits))
+    fresh = site_chooser(graph, site, legal, hardware, ModelInputs("rational", fits=fits))
     assert chooser.times({"ni": 700, "nj": 900}) == fresh.times({"ni": 700, "nj": 900})
 
 

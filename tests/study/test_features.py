@@ -14,7 +14,7 @@ from dagc import api
 from dagc.base.errors import ProgramError, UsageError
 from dagc.choice.choose import Chooser
 from dagc.choice.feature import asked_features, offered, values_of
-from dagc.choice.legal import op_of, units
+from dagc.choice.legal import op_of, open_sites
 from dagc.ir.program import Graph
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import ExploreOptions, TuneOptions
@@ -81,13 +81,13 @@ def graph_of(folder: Path, select: str, program: str = PROGRAM) -> Graph:
 
 def names(graph: Graph) -> list[str]:
     kernel = graph.program.kernels[0]
-    return [f.name for f in asked_features(graph.program, op_of(graph, units(graph)[0]), kernel.selects[0].args)]
+    return [f.name for f in asked_features(graph.program, op_of(graph, open_sites(graph)[0]), kernel.selects[0].args)]
 
 
 def test_each_kind_is_offered_and_has_its_value(tmp_path: Path) -> None:
     graph = graph_of(tmp_path, "tree(n, mean, longest, excess, n * nnz, 2 * 3)")
     assert names(graph) == ["n", "mean", "longest", "excess", "n * nnz"], "what never differs is none"
-    known = offered(graph.program, op_of(graph, units(graph)[0]))
+    known = offered(graph.program, op_of(graph, open_sites(graph)[0]))
     values = {"n": 3, "nnz": 7, "feature.rows.longest": 4.0}
     found = values_of(known, values)
     assert found["mean"] == 7 / 3

@@ -542,7 +542,7 @@ def test_what_tuning_refuses(faulty: Path, tmp_path: Path, capsys: pytest.Captur
 def test_program_select() -> None:
     found = program_select(api.load(TRIDIAG))
     assert found is not None
-    assert (found.names, found.method, found.data) == (("m", "chunks", "streams"), "knn", ("n",))
+    assert (found.names, found.method, found.args) == (("m", "chunks", "streams"), "knn", (Var("n"),))
     assert program_select(api.load(ROOT / "samples" / "polybench" / "syrk.dag")) is None
 
 

@@ -53,7 +53,7 @@ def prepared(folder: Path) -> Prepared:
     for case in task.cases:
         n = dict(case.params)["N"]
         scalars = {"n": n, "wide": 500, "narrow": 16, "zeros": 0.9, "rank": 0, "ranks": 1}
-        at[case] = AtCase(case, Path(), scalars, 1, task.settings)  # type: ignore[arg-type]
+        at[case] = AtCase(case, Path(), scalars, 1, task.choices)  # type: ignore[arg-type]
     return Prepared(task, Path(), at)
 
 
@@ -66,10 +66,10 @@ def seconds(op: str, case: Case, settings: Choice) -> float:
 def inputs_of(ready: Prepared) -> tuple[ChooserInputs, dict[Cell, Sample]]:
     task = ready.task
     samples = {
-        Cell(u.op, p, s): Sample.of((seconds(u.op, p, s),) * 3)
-        for u in task.units
+        Cell(u.name, p, s): Sample.of((seconds(u.name, p, s),) * 3)
+        for u in task.sites
         for p in task.cases
-        for s in task.settings[u.op]
+        for s in u.choices
     }
     asked = asked_of(task, "", runs=True)
     return ChooserInputs(ready, asked, NOT_COUNTED, load_hardware("h200"), {}), samples
@@ -78,10 +78,10 @@ def inputs_of(ready: Prepared) -> tuple[ChooserInputs, dict[Cell, Sample]]:
 def test_ops_that_differ_in_what_is_asked_for_share_samples(tmp_path: Path) -> None:
     ready = prepared(tmp_path)
     known, samples = inputs_of(ready)
-    together = {u.op: [one.op for one in alike(ready, u, known.asked)] for u in ready.task.units}
+    together = {u.name: [one.name for one in alike(ready, u, known.asked)] for u in ready.task.sites}
     assert together == {"a": ["a", "b"], "b": ["a", "b"], "c": ["c"]}, "`turned` is no feature"
 
-    fit = dict(ready.task.settings)
+    fit = dict(ready.task.choices)
     choosers, learned = final_choosers(known, fit, samples, 0)
     assert "learned from a, b together" in learned["a"].notes[-1]
     assert "together" not in learned["c"].notes[-1]
@@ -89,7 +89,7 @@ def test_ops_that_differ_in_what_is_asked_for_share_samples(tmp_path: Path) -> N
     case = ready.task.cases[-1]
     for op in "ab":
         expected = choosers[op].chooser.predict(ready.at[case].values)
-        measured = [seconds(op, case, settings) for settings in ready.task.settings[op]]
+        measured = [seconds(op, case, settings) for settings in ready.task.choices[op]]
         assert list(expected) == pytest.approx(measured, rel=0.5), op
 
 
@@ -116,4 +116,4 @@ def _row(selector: cost.Cost) -> cost.Row:
 def test_layers_of_a_network_share_samples() -> None:
     task = tuning_task(read(ROOT / "samples/gnn/gcn.dag", {"layers": 3}), target="host")
     ready, asked = Prepared(task, Path()), asked_of(task, "", runs=True)
-    assert [len(alike(ready, unit, asked)) for unit in task.units] == [3, 3, 3]
+    assert [len(alike(ready, site, asked)) for site in task.sites] == [3, 3, 3]

@@ -9,8 +9,8 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import UsageError
-from dagc.choice.legal import fits, legal_settings, op_of, unit_in, units
-from dagc.ir.choice import Choice
+from dagc.choice.legal import check_in, fits, legal_settings, op_of, open_sites
+from dagc.ir.choice import Choice, own_name
 from dagc.ir.plan import stays_fixed
 from dagc.study.cases import parse_size, parse_sizes
 from tests.study.oracle import ROOT
@@ -54,13 +54,13 @@ def test_bad_sizes_are_named(text: str, said: str) -> None:
 def test_a_size_without_one_of_the_variants_is_refused(tmp_path: Path) -> None:
     """`require` on a param excludes it there; on the kernel's arguments it would be tested at each size."""
     (tmp_path / "even.dag").write_text(EVEN, encoding="utf-8")
-    (unit,) = units(api.load_graph(tmp_path / "even.dag"), variants=True)
-    assert unit.variants == ("plain", "wide")
+    (site,) = open_sites(api.load_graph(tmp_path / "even.dag"), variants=True)
+    assert site.variants == ("plain", "wide")
     with pytest.raises(UsageError, match="op `y` has other variants at this size: plain, instead of plain, wide") as no:
-        unit_in(api.load_graph(tmp_path / "even.dag", {"width": 7}), unit)
+        check_in(api.load_graph(tmp_path / "even.dag", {"width": 7}), site)
     assert "on the kernel's arguments" in no.value.help
-    compiled = replace(unit, tunables=tuple(replace(t, values=("plain",)) for t in unit.tunables))
-    assert unit_in(api.load_graph(tmp_path / "even.dag", {"width": 7}), compiled) == compiled, "without `wide`"
+    compiled = replace(site, open=tuple(replace(d, values=("plain",)) for d in site.open))
+    check_in(api.load_graph(tmp_path / "even.dag", {"width": 7}), compiled)  # without `wide`
 
 
 EVEN = """program even
@@ -87,15 +87,15 @@ def test_results_are_checked_at_one_size() -> None:
 
 def test_legal_settings() -> None:
     graph = api.load_graph(GEMM)
-    unit = units(graph)[0]
-    settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
+    site = open_sites(graph)[0]
+    settings = legal_settings(graph, site, {"max_threads_per_block": 1024})
     assert len(settings) == 51
-    assert settings[0] == unit.default == Choice.at(unit.op, [("bx", 32), ("by", 8)])
+    assert settings[0] == site.default == Choice.at(site.name, [("bx", 32), ("by", 8)])
     assert all(32 <= s.own["bx"] * s.own["by"] <= 1024 for s in settings)
-    assert len(legal_settings(graph, unit, {"max_threads_per_block": 256})) < 51
-    assert not fits(graph, unit, Choice.at(unit.op, [("bx", 1024), ("by", 1)]), {"ni": 65536, "nj": 10, "nk": 10})
-    assert fits(graph, unit, Choice.at(unit.op, [("bx", 1024), ("by", 1)]), {"ni": 65535, "nj": 10, "nk": 10})
-    assert not fits(graph, unit, unit.default, {"ni": 0, "nj": 10, "nk": 10})
+    assert len(legal_settings(graph, site, {"max_threads_per_block": 256})) < 51
+    assert not fits(graph, site, Choice.at(site.name, [("bx", 1024), ("by", 1)]), {"ni": 65536, "nj": 10, "nk": 10})
+    assert fits(graph, site, Choice.at(site.name, [("bx", 1024), ("by", 1)]), {"ni": 65535, "nj": 10, "nk": 10})
+    assert not fits(graph, site, site.default, {"ni": 0, "nj": 10, "nk": 10})
 
 
 DIVIDES = '''
@@ -118,24 +118,24 @@ def test_a_feature_that_divides_by_zero_has_no_value(tmp_path: Path) -> None:
     """Also where the size is a constant: the settings are legal."""
     (tmp_path / "divides.dag").write_text(DIVIDES)
     graph = api.load_graph(tmp_path / "divides.dag")
-    (unit,) = units(graph)
-    assert legal_settings(graph, unit, {"max_threads_per_block": 1024}) == (
-        Choice.at(unit.op, [("bx", 32)]),
-        Choice.at(unit.op, [("bx", 64)]),
+    (site,) = open_sites(graph)
+    assert legal_settings(graph, site, {"max_threads_per_block": 1024}) == (
+        Choice.at(site.name, [("bx", 32)]),
+        Choice.at(site.name, [("bx", 64)]),
     )
 
 
 def test_one_dimensional_kernels_get_one_dimensional_blocks() -> None:
     graph = api.load_graph(ROOT / "samples" / "polybench" / "atax.dag")
-    for unit in units(graph):
-        assert unit.dimensions == 1
-        assert {s.own["bx"] for s in legal_settings(graph, unit, {})} == {32, 64, 128, 256, 512, 1024}
+    for site in open_sites(graph):
+        assert sum(bool(d.axis) for d in site.open) == 1
+        assert {s.own["bx"] for s in legal_settings(graph, site, {})} == {32, 64, 128, 256, 512, 1024}
 
 
 def test_a_kernel_that_has_nothing_to_tune() -> None:
     graph = api.load_graph(GEMM)
     with pytest.raises(UsageError, match="no op or kernel `nothing`"):
-        units(graph, ["nothing"])
+        open_sites(graph, ["nothing"])
 
 
 # ---- what stays fixed, and what may not be launched ----------------------------------------------------------
@@ -165,23 +165,23 @@ dag { one : gpu one(y, n)  two : gpu two(y, n) }
 def test_tunables_that_no_chooser_answers_stay_fixed_and_do_not_hinder_the_others(tmp_path: Path) -> None:
     (tmp_path / "several.dag").write_text(PROGRAM)
     graph = api.load_graph(tmp_path / "several.dag")
-    (unit,) = units(graph)
-    assert [t.name for t in unit.tunables] == ["bx", "tile"]
-    assert stays_fixed(graph.program, op_of(graph, unit)) == ("factor", "rows")
+    (site,) = open_sites(graph)
+    assert [own_name(d.name) for d in site.open] == ["bx", "tile"]
+    assert stays_fixed(graph.program, op_of(graph, site)) == ("factor", "rows")
     with pytest.raises(UsageError, match="op `one` has nothing to tune"):
-        units(graph, ["one"])
+        open_sites(graph, ["one"])
     with pytest.raises(UsageError) as error:
-        units(graph, ["three"])
+        open_sites(graph, ["three"])
     assert error.value.help == "one of: two"
     (tmp_path / "fixed.dag").write_text(PROGRAM.replace("{64, 128}", "{64}").replace("{1, 4096, 16384}", "{1}"))
     for wanted in ((), ("two",)):
         with pytest.raises(UsageError) as error:
-            units(api.load_graph(tmp_path / "fixed.dag"), wanted)
+            open_sites(api.load_graph(tmp_path / "fixed.dag"), wanted)
         assert error.value.help.startswith("`dagc explore --open two.factor` searches")
 
 
 def test_more_shared_memory_than_a_launch_has_is_not_legal(tmp_path: Path) -> None:
     (tmp_path / "several.dag").write_text(PROGRAM)
     graph = api.load_graph(tmp_path / "several.dag")
-    (unit,) = units(graph)
-    assert {s.own["tile"] for s in legal_settings(graph, unit, {})} == {1, 4096}
+    (site,) = open_sites(graph)
+    assert {s.own["tile"] for s in legal_settings(graph, site, {})} == {1, 4096}

@@ -16,10 +16,10 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import ProgramError, UsageError
-from dagc.choice.legal import legal_settings, units
+from dagc.choice.legal import legal_settings, open_sites
 from dagc.cli.main import main
 from dagc.emit import emit
-from dagc.ir.choice import Choice
+from dagc.ir.choice import Choice, own_name
 from dagc.ir.plan import Plan, Target
 from dagc.lab.configurations import configurations, open_decisions
 from dagc.measure.launch import launch
@@ -43,8 +43,8 @@ def vector(lanes: int) -> Choice:
 
 def settings_of(program: Path, **defines: object) -> tuple[Choice, ...]:
     graph = read(program, defines or None).graph()
-    (unit,) = units(graph, variants=True)
-    return legal_settings(graph, unit, LIMITS)
+    (site,) = open_sites(graph, variants=True)
+    return legal_settings(graph, site, LIMITS)
 
 
 # ---- what is open ----
@@ -84,14 +84,14 @@ def test_a_variant_that_requires_forbid_is_none(tmp_path: Path) -> None:
 def test_a_variant_that_is_given_is_not_open(tmp_path: Path) -> None:
     program = write_sums(tmp_path)
     graph = read(program, {"y.variant": "vector"}).graph()
-    (unit,) = units(graph, variants=True)
-    assert unit.variants == ()
-    assert legal_settings(graph, unit, LIMITS)[0] == Choice.at("y", [("block", 32), ("lanes", 2)])
+    (site,) = open_sites(graph, variants=True)
+    assert site.variants == ()
+    assert legal_settings(graph, site, LIMITS)[0] == Choice.at("y", [("block", 32), ("lanes", 2)])
 
 
 def test_a_search_has_the_variant_as_a_choice_of_its_own(tmp_path: Path) -> None:
-    (unit,) = units(read(write_sums(tmp_path)).graph())
-    assert [t.name for t in unit.tunables] == ["block"]
+    (site,) = open_sites(read(write_sums(tmp_path)).graph())
+    assert [d.name for d in site.open] == ["y.block"]
 
 
 def test_the_count_has_every_variant_with_its_own_tunables(tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ def test_a_decision_of_the_program_decides_the_variants_of_all_ops(tmp_path: Pat
     configured, rejected = configurations(opened, text.graph)
     assert len(configured) == len(graphs) == len(opened["layout"]) * 9 - len(rejected)
     assert configured[0].configuration["y.variant"] == "row"
-    (unit, _) = units(text.with_defines({"layout": 1}).graph(), variants=True)
-    assert unit.variants == (), "open where a `select` names it"
+    (site, _) = open_sites(text.with_defines({"layout": 1}).graph(), variants=True)
+    assert site.variants == (), "open where a `select` names it"
 
 
 def test_an_implementation_that_the_program_excludes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,7 +215,7 @@ def test_only_what_may_be_answered_is_compiled(tuned: Path, tmp_path: Path) -> N
     change_chooser(other, "y", settings=[{"variant": "called"}, {"variant": "vector", "lanes": 4}], anchors=[],
                    selector=None)  # fmt: skip
     found = open_choices(read(tuned.parent / "sums.dag").graph(), load_tuned(other), None)
-    assert [(t.variant, t.name, t.values) for t in found.tunables] == [
+    assert [(d.variant, own_name(d.name), d.values) for d in found.decisions] == [
         ("", "variant", ("vector", "called")), ("vector", "lanes", (4,)),
     ]  # fmt: skip
 
@@ -480,7 +480,7 @@ def emitted(tuned: Path, target: Target = Target.HOST, **changes: object) -> dic
     assert launched.chooser is not None
     chooser = replace(launched.chooser, **changes)  # type: ignore[arg-type]
     return emit(
-        Plan(graph, Space(graph).first(), target, open=launched.tunables, chooser=chooser, features=launched.features)
+        Plan(graph, Space(graph).first(), target, open=launched.decisions, chooser=chooser, features=launched.features)
     )
 
 
