@@ -19,14 +19,15 @@ MAY_IMPORT: dict[str, str] = {
     "base": "",
     "cuda": "",  # the text of kernels and headers
     "ir": "cuda",
-    "lang": "ir cuda",
+    "forms": "ir cuda",
+    "lang": "ir cuda forms",
     "passes": "ir lang",
     "space": "ir",
     "setup": "ir",
-    "emit": "ir cuda",
+    "emit": "ir cuda forms",
     "build": "ir cuda",
-    "perf": "ir cuda",
-    "choice": "ir cuda build perf emit",
+    "perf": "ir cuda forms",
+    "choice": "ir cuda build perf emit forms",
     "store": "ir cuda perf choice",
     "measure": "ir build store",
     "lab": "ir space choice store measure",
@@ -35,7 +36,8 @@ MAY_IMPORT: dict[str, str] = {
     "doctor": "build measure",
     "editor": "ir cuda lang passes report",
     "stages": "ir lang passes space setup emit build cuda choice measure store lab report",
-    "study": "ir lang passes space setup emit build cuda perf choice store measure lab learn report stages inputs",
+    "study": "ir forms lang passes space setup emit build cuda perf choice store measure lab learn report stages"
+    " inputs",
     "recipes": "ir lang passes space setup emit build cuda perf choice store measure lab learn report stages study",
     "api": "recipes stages study",
     "inputs": "",  # for set-ups, and for what reads `--inputs`
@@ -52,7 +54,7 @@ ONLY_IMPORTERS = {
     "sklearn": {"learn", "lab", "choice", "study"},
     "rich": {"report"},
     "sympy": {"perf", "cuda"},
-    "tree_sitter": {"cuda"},
+    "tree_sitter": {"cuda", "forms"},  # forms: its types alone
     "pygls": {"editor"},
     "lsprotocol": {"editor"},
 }

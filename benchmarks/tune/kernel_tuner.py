@@ -383,7 +383,7 @@ def kernel_text(program: str, op: str, settings: Choice) -> str:
     """One kernel of a program as a CUDA source of its own, for Kernel Tuner to compile: the block is a constant."""
     from dagc import api
     from dagc.choice.legal import op_of, open_sites
-    from dagc.ir.plan import kernel_of
+    from dagc.forms import kernel_of
 
     graph = api.load_graph(ROOT / f"samples/polybench/{program}.dag")
     (site,) = open_sites(graph, [op])

@@ -6,18 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from dagc.base.errors import UsageError
 from dagc.choice.types import Site
+from dagc.forms import kernel_of
 from dagc.ir import sym
 from dagc.ir.choice import VARIANT, Choice
-from dagc.ir.plan import (
-    answers_of,
-    feature_variable,
-    is_open,
-    kernel_of,
-    only_explored,
-    open_tunables,
-    open_variants,
-    variants_of,
-)
+from dagc.ir.plan import answers_of, feature_variable, is_open, only_explored, open_tunables, open_variants, variants_of
 from dagc.ir.program import CodeText, Graph, Impl, KernelOp, Program, Region
 from dagc.ir.sym import Const, Number, Sym, Var, at_run_time, free, specialised, substitute
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dagc.choice.legal import bindings, block_of, op_of, op_under
 from dagc.choice.types import Site
 from dagc.cuda.ptx import Resources
+from dagc.forms import kernel_of
 from dagc.ir import sym
 from dagc.ir.choice import Choice
-from dagc.ir.plan import kernel_of
 from dagc.ir.program import Graph
 from dagc.ir.sym import Number
 from dagc.perf.hardware import Hardware

@@ -136,7 +136,7 @@ def between_blocks(launch: LaunchOf, arrays: Sequence[str]) -> tuple[Race, ...]:
     A thread that writes what it reads by the same expression, in the same iterations, does not count: in step k of an
     all-pairs shortest path, the thread of `d[i][k]` leaves it as it is.
     """
-    if max(launch.grid) < 2 or "this_grid" in text_of(launch.body) or _waits(launch):
+    if max(launch.grid) < 2 or "this_grid" in text_of(launch.body) or waits_for_threads(launch.body, launch.functions):
         return ()
     writes: dict[_Element, list[tuple[_ThreadPlace, str, _Index]]] = {}
     reads: dict[_ThreadPlace, dict[tuple[_Element, str, _Index], None]] = {}
@@ -212,9 +212,9 @@ def _threads(block: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 _LOOPS = ("for_statement", "while_statement", "do_statement")
 
 
-def _waits(launch: LaunchOf) -> bool:
-    """Whether a kernel, or a function that it calls, has a loop that only another thread ends."""
-    todo, seen = [launch.body], set[str]()
+def waits_for_threads(body: Node, functions: Mapping[str, tuple[Callee, ...]]) -> bool:
+    """Whether a kernel, or one of the functions that it calls, has a loop that only another thread ends."""
+    todo, seen = [body], set[str]()
     while todo:
         for at in below(todo.pop()):
             if at.type in _LOOPS and _only_waits(at):
@@ -223,7 +223,7 @@ def _waits(launch: LaunchOf) -> bool:
                 name = _called(text_of(field_of(at, "function")))
                 if name not in seen:
                     seen.add(name)
-                    todo += [callee.body for callee in launch.functions.get(name, ())]
+                    todo += [callee.body for callee in functions.get(name, ())]
     return False
 
 

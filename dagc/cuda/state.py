@@ -95,6 +95,7 @@ class Definitions:
         # Known uses: a text is lowered for many values of what is open.
         self._known: dict[tuple[str, str, frozenset[str], frozenset[str], str], tuple[VariableUse, ...]] = {}
         self.of_function: dict[str, tuple[VariableUse, ...]] = {}
+        self._reached: dict[str, frozenset[str]] = {}
         self.members: set[str] = set()  # the variables that are static members
         self.keeps = any(word in text for text in texts.values() for word in _KEPT)
         for key, text in texts.items():
@@ -117,6 +118,18 @@ class Definitions:
             for unit in units
             if name not in self.variables and text_of(unit.node).rstrip("uUlL").isdecimal()
         }
+
+    def words_reached(self, name: str) -> frozenset[str]:
+        """The words of what a name of the texts stands for, and of all that this names in turn; none of a name that
+        they do not define."""
+        if name not in self._reached:
+            seen, todo = set[str](), [name]
+            while todo:
+                for unit in self.units.get(todo.pop(), ()):
+                    todo += words_of(text_of(unit.node)) - seen
+                    seen |= words_of(text_of(unit.node))
+            self._reached[name] = frozenset(seen)
+        return self._reached[name]
 
     def block(self, text: str) -> Node:
         """The tree of a kernel's text, a block of statements, with its macros expanded."""

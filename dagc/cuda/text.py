@@ -214,6 +214,7 @@ def _constants(node: Node, values: Collection[str], initialisers: dict[str, set[
 
 # The grammar parses what follows it as a declarator. Shared memory of the host target is aligned to 1024 bytes.
 _ALIGN = re.compile(rb"\b__align__\s*\(\s*\w+\s*\)")
+_UNROLL = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+unroll\b[^\n\\]*$", re.MULTILINE)  # of nvcc alone
 _CONTINUED = re.compile(rb"\\(?=\r?\n)")  # in a macro
 # How a function is named, which may be a template; other expressions are pointers to functions.
 _NAMES = ("identifier", "qualified_identifier", "template_function")
@@ -222,13 +223,14 @@ _CONFIGURATION = (b"0", b"nullptr")  # defaults of shared memory and stream
 
 def rewrite_for_host(text: str) -> str:
     """Replace each `kernel<<<grid, block, shared, stream>>>(args)` by `dagc::launch(DAGC_KERNEL(kernel), grid, ...)`,
-    and each `extern __shared__ T name[];` by `DAGC_DYNAMIC_SHARED(T, name);`. Incomplete ones are unchanged.
+    and each `extern __shared__ T name[];` by `DAGC_DYNAMIC_SHARED(T, name);`. Incomplete ones are unchanged. Lines
+    `#pragma unroll` are left blank.
 
     `threadIdx.x` becomes `dagc::here().threadIdx.x`, also of the other variables of a thread, unless the text has that
     variable in another way: declared, or as a whole. Then its uses are unchanged, which is right too, and slower."""
     if "<<<" in text or "__shared__" in text:
         text = _rewrite(text.encode()).decode()
-    return _of_the_thread(text)
+    return _of_the_thread(_UNROLL.sub("", text))
 
 
 def _of_the_thread(text: str) -> str:

@@ -33,11 +33,12 @@ from dagc.emit.iteration import SYNC_OPS, EntryView, IterationView, TableOpView,
 from dagc.emit.layout import Layout
 from dagc.emit.program import ROLES
 from dagc.emit.render import Names, place
+from dagc.forms import kernel_of
 from dagc.ir import program as ir
 from dagc.ir.constraints import alike, may_not_hold
 from dagc.ir.enums import CodeLang, ElementType, Place, Role
 from dagc.ir.names import data_file
-from dagc.ir.plan import MEASURED, Features, Plan, kernel_of, named_features
+from dagc.ir.plan import MEASURED, Features, Plan, named_features
 from dagc.ir.regions import certain_regions
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, show, substitute
 from dagc.ir.traversal import Entry

@@ -12,6 +12,7 @@ from dagc.emit.forms import steps as traversal_steps
 from dagc.emit.kernels import Functions
 from dagc.emit.layout import Layout, WriteView, writes
 from dagc.emit.render import cxx_string, cxx_value
+from dagc.forms import kernel_of
 from dagc.ir import program as ir
 from dagc.ir.enums import CodeLang, Opcode, Place, Role
 from dagc.ir.plan import (
@@ -19,7 +20,6 @@ from dagc.ir.plan import (
     EmittedChoosers,
     Features,
     first_features,
-    kernel_of,
     named_features,
     needed_features,
     values_of,

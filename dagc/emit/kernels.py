@@ -22,10 +22,12 @@ from dagc.emit.render import (
     local_constants,
     place,
 )
+from dagc.forms import kernel_of
+from dagc.forms.types import AS_WRITTEN
 from dagc.ir import program as ir
-from dagc.ir.choice import own_name
+from dagc.ir.choice import FORM, own_name
 from dagc.ir.enums import CodeLang, ElementType, Mode, Role
-from dagc.ir.plan import CodeFeature, Opened, Target, argument_names, kernel_of, may_be_settled, named_features
+from dagc.ir.plan import CodeFeature, Opened, Target, argument_names, may_be_settled, named_features
 from dagc.ir.sym import Const, Sym, free, substitute
 
 # Names that emitted files define themselves; a kernel of that name is renamed.
@@ -245,7 +247,8 @@ class Functions:
         tunables = tuple((n, v) for n, v in op.tunables if not self._axis(op, n))
         seen = set(names_used(text or "")) | (argument_names(code) if code is not None else set())
         seen |= {n for _, e in (*kernel.lets, *impl.lets) for n in free(e)}
-        return op.kernel, f"{op.device.value} {op.variant}", tuple((n, v) for n, v in tunables if n in seen)
+        formed = {n for n, v in tunables if n.startswith(FORM) and not _is_written(n, v)} if prepare is None else set()
+        return op.kernel, f"{op.device.value} {op.variant}", tuple((n, v) for n, v in tunables if n in seen | formed)
 
     @cached_property
     def _constants(self) -> tuple[tuple[ConstantView, ...], tuple[ConstantView, ...]]:
@@ -291,7 +294,7 @@ class Functions:
                 parts += ([device] if both else []) + ([variant] if len(variants) > 1 else [])
             for tunable, value in key[2]:
                 if len({dict(k[2]).get(tunable) for k in same if k[1] == key[1]}) > 1:
-                    parts.append(f"{tunable}{value}")
+                    parts.append(f"{tunable.removeprefix(FORM)}{value}")
             out[key] = names.new("_".join(parts))
         return out
 
@@ -360,7 +363,7 @@ class Functions:
     def _comment(self, op: ir.KernelOp) -> str:
         kernel, impl = kernel_of(self.program, op)
         what = kernel.name if impl.name == "default" else f"{kernel.name}.{impl.name}"
-        tunables = ", ".join(f"{n} = {v}" for n, v in op.tunables if not self._axis(op, n))
+        tunables = ", ".join(f"{n} = {v}" for n, v in op.tunables if not (self._axis(op, n) or _is_written(n, v)))
         return f"{what}({tunables})" if tunables else what
 
     def _entry(self, op: ir.KernelOp, code: ir.CodeText, function: str) -> CodeFunctionView:
@@ -451,6 +454,11 @@ class Functions:
             kernel=False,
             streamed=False,
         )
+
+
+def _is_written(tunable: str, value: ir.Value) -> bool:
+    """Whether it is a form, with the value that leaves the text as it is."""
+    return tunable.startswith(FORM) and value == AS_WRITTEN
 
 
 def _unused(name: str, used: frozenset[str]) -> str:

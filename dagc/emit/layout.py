@@ -15,19 +15,11 @@ from graphlib import TopologicalSorter
 from dagc.base.errors import DagcError
 from dagc.emit.expressions import CXX, Expressions
 from dagc.emit.render import Names
+from dagc.forms import kernel_of
 from dagc.ir import program as ir
 from dagc.ir.choice import VARIANT, qualified
 from dagc.ir.enums import ElementType, Mode, Place
-from dagc.ir.plan import (
-    MEASURED,
-    CodeFeature,
-    Opened,
-    conversion_of,
-    feature_variable,
-    first_equal,
-    kernel_of,
-    variant_number,
-)
+from dagc.ir.plan import MEASURED, CodeFeature, Opened, conversion_of, feature_variable, first_equal, variant_number
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, free, is_real, show, specialised, substitute
 
 # Members that Program always has, in C++ and in Python (whose keywords are not names there).

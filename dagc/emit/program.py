@@ -12,6 +12,7 @@ from dagc.emit.iteration import CallStep, Step, StepBuilder, titled_kernel
 from dagc.emit.kernels import Functions, asks_hardware
 from dagc.emit.layout import Layout, OpScratch, ops_in_words, product, value_type
 from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, place, render, tidy
+from dagc.forms import kernel_of
 from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.choice import VARIANT, own_name, qualified, site_of
@@ -27,7 +28,6 @@ from dagc.ir.plan import (
     answers_of,
     feature_variable,
     first_features,
-    kernel_of,
     memory_parts,
     needed_features,
     users_of,

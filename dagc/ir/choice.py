@@ -9,6 +9,7 @@ from dagc.ir.program import DEVICE, Value, shown
 
 PROGRAM = "program"  # stands for an op's name where decisions of the whole program are open: a keyword, so no op has it
 VARIANT = "variant"  # the name of the choice among implementations; no tunable can have it
+FORM = "form."  # begins the names of the tunables that the compiler adds (`dagc.forms`): no op is called `form`
 _BLOCKS = (["bx"], ["bx", "by"], ["bx", "by", "bz"])
 
 
@@ -18,13 +19,13 @@ def qualified(site: str, name: str) -> str:
 
 
 def own_name(decision: str) -> str:
-    """The name of a decision at its site: `bx` of `gemm.bx`."""
-    return decision.rpartition(".")[2]
+    """The name of a decision at its site: `bx` of `gemm.bx`, `form.wide` of `gemm.form.wide`."""
+    return decision[len(site_of(decision)) :].removeprefix(".")
 
 
 def site_of(decision: str) -> str:
     """The site of a decision: `gemm` of `gemm.bx`, "" of one of the whole program."""
-    return decision.rpartition(".")[0]
+    return decision.rpartition(".")[0].removesuffix(f".{FORM[:-1]}")
 
 
 def of_implementations(decision: str) -> bool:
@@ -93,10 +94,10 @@ class Choice(Mapping[str, Value]):
     @property
     def in_words(self) -> str:
         """That of one site, to read: `32 x 8` for a block, `bx=32 by=8 tile=16` with further tunables; preceded by the
-        variant if that is open: `ell`, `csr lanes=8`."""
+        variant if that is open: `ell`, `csr lanes=8`; followed by its forms: `32 x 8 form.wide=4`."""
         own = self.own
         variant = own.pop(VARIANT, None)
-        names = list(own)
-        block = names in _BLOCKS
-        values = " x ".join(map(str, own.values())) if block else " ".join(f"{n}={v}" for n, v in own.items())
-        return f"{variant or ''} {values}".strip()
+        forms = [f"{n}={own.pop(n)}" for n in list(own) if n.startswith(FORM)]
+        block = list(own) in _BLOCKS
+        values = [" x ".join(map(str, own.values()))] if block else [f"{n}={v}" for n, v in own.items()]
+        return " ".join([str(variant or ""), *values, *forms]).strip()

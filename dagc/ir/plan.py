@@ -157,8 +157,9 @@ class EmittedChoosers:
     placement: Placement | None = None
 
 
-def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
-    """The kernel and the implementation of an op. Raises KeyError if it has none on its device."""
+def kernel_as_written(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
+    """The kernel and the implementation of an op, without its forms (`dagc.forms`). Raises KeyError if it has none on
+    its device."""
     kernel = program.kernel(op.kernel)
     for impl in kernel.impls:
         if impl.name == op.variant and impl.device is op.device:
@@ -249,7 +250,7 @@ def answers_of(program: Program, op: KernelOp) -> tuple[str, ...]:
 
 def _open_of(program: Program, op: KernelOp) -> Iterator[Decision]:
     """The tunables that can stay open under the op's variant."""
-    kernel, impl = kernel_of(program, op)
+    kernel, impl = kernel_as_written(program, op)
     for name, decision in _choices(program, op):
         if _opens(impl, name, decision):
             yield replace(decision, chosen=dict(op.tunables)[name], axis=_axis(kernel, impl, name))
@@ -264,7 +265,7 @@ def stays_fixed(program: Program, op: KernelOp) -> tuple[str, ...]:
     """Tunables of an op that have several values and cannot stay open: values that are not whole numbers (choosers
     return integers), those of host code that launches its own kernels, sizes of scratch arrays, and tunables that
     `prepare` reads."""
-    _, impl = kernel_of(program, op)
+    _, impl = kernel_as_written(program, op)
     return tuple(n for n, d in _choices(program, op) if len(d.values) > 1 and not _opens(impl, n, d))
 
 
@@ -298,7 +299,7 @@ def named_features(kernel: Kernel, impl: Impl, code: CodeText) -> tuple[Feature,
 def conversion_of(program: Program, op: KernelOp) -> Hashable | None:
     """A key that is equal for ops that share a conversion: the same `prepare` with the same arguments, tunables and
     features. None without `const` scratch: each op then has its own scratch."""
-    kernel, impl = kernel_of(program, op)
+    kernel, impl = kernel_as_written(program, op)
     if not impl.shares or impl.prepare is None:
         return None
     code = impl.prepare
@@ -337,7 +338,7 @@ def memory_parts(condition: Sym) -> tuple[Sym, ...]:
 
 def needed_features(program: Program, op: KernelOp) -> tuple[CodeFeature, ...]:
     """The features in C++ that the implementation of an op needs: its code, launch, sizes of scratch, `require`s."""
-    kernel, impl = kernel_of(program, op)
+    kernel, impl = kernel_as_written(program, op)
     sizes = (d for s in impl.scratch for d in s.dims if d is not None)
     launch = (*impl.launch.grid, impl.launch.shared or Const(0)) if impl.launch is not None else ()
     named = {name for expr in (*sizes, *launch, *kernel.requires, *impl.requires) for name in free(expr)}
@@ -390,7 +391,7 @@ def argument_names(code: CodeText) -> frozenset[str]:
 def may_be_settled(program: Program, op: KernelOp, unsettled: Collection[str] = ()) -> bool:
     """Whether no `require` of the kernel forbids the tunables of the op, as far as is known without sizes, the GPU, and
     the `unsettled` tunables."""
-    kernel, impl = kernel_of(program, op)
+    kernel, impl = kernel_as_written(program, op)
     env: dict[str, Sym] = {d.name: Const(d.chosen) for d in program.decisions}
     env |= {n: Const(v) for n, v in op.tunables if n not in unsettled}
     for name, expr in (*kernel.lets, *impl.lets):

@@ -202,7 +202,7 @@ class CodeText(Spanned):
     """Code with its place: a text, or a function of a file (`text` is None), or a whole file (also `function` is None).
 
     `function` may be qualified (`heat::step`); `arguments` are those of a template: types, or expressions in tunables.
-    `file` is the name of a `CodeFile`.
+    `file` is the name of a `CodeFile`. `header`: the lines of a text before the first of the program's.
     """
 
     lang: CodeLang
@@ -210,6 +210,7 @@ class CodeText(Spanned):
     function: str | None = None
     file: str | None = None
     arguments: tuple[Sym | ElementType, ...] = ()
+    header: int = 0
 
 
 @dataclass(frozen=True, slots=True)

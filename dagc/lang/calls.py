@@ -13,7 +13,7 @@ from dagc.base.source import Span
 from dagc.cuda.text import names_read
 from dagc.ir import program as ir
 from dagc.ir import sym
-from dagc.ir.choice import VARIANT, qualified
+from dagc.ir.choice import FORM, VARIANT, qualified
 from dagc.ir.constraints import decidable, of_launch
 from dagc.ir.enums import Mode, OpKind, Place, Role
 from dagc.ir.program import AT_RUN_TIME, Device
@@ -243,8 +243,13 @@ class _Call:
             _no_legal(ctx, self.item, self.kernel, impl, candidates)
         for tunable in tunables:
             if tunable.name not in self.pins and tunable.name not in decided:
-                ctx.choose(qualified(base, tunable.name), tunable.values, tunable.span, default=values[tunable.name])
+                name, value = qualified(base, tunable.name), values[tunable.name]
+                ctx.choose(name, tunable.values, tunable.span, self._stays(tunable), value)
         return values
+
+    def _stays(self, tunable: ir.Tunable) -> bool:
+        """Whether a tunable has its first value unless -D gives another."""
+        return tunable.name.startswith(FORM) and not self.frame.ctx.forms
 
     def others(self, every: Mapping[str, ir.Impl], own: ir.Impl, base: str) -> Iterator[ir.OtherVariant]:
         """The other implementations that may be chosen, with the first legal values of their tunables. One for which
@@ -279,6 +284,8 @@ class _Call:
                 values = (decided[tunable.name],)
             elif name in defines:
                 values = (parse_choice(name, defines[name], values),)
+            elif self._stays(tunable):
+                values = values[:1]
             out[tunable.name] = values
         return out
 

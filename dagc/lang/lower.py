@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from dagc.base.errors import Diagnostic, Finding, ProgramError, Severity, UsageError
 from dagc.base.python import uncollected
 from dagc.base.source import Source, Span
 from dagc.ir import program as ir
 from dagc.ir import sym
+from dagc.ir.choice import FORM, own_name, site_of
 from dagc.ir.constraints import condition, may_hold
 from dagc.ir.enums import ElementType, Mode, OpKind, Place, Role
 from dagc.ir.program import Device
@@ -55,6 +57,9 @@ from dagc.lang.scope import (
     refuse_reserved,
     spelled,
 )
+
+if TYPE_CHECKING:
+    from dagc.forms.types import Surroundings
 
 # ---- `on any` arrays have a host and a device side. A copy is inserted before the first op that uses a stale side ----
 
@@ -211,7 +216,7 @@ class Lowering:
         self._values(self.ev, items)
         requires = satisfy(self.ctx, self.declared.requires)
         comms = self._communicators(requires)
-        kernels = {n: lower_kernel(self.ctx, k) for n, k in self.collected.kernels.items()}
+        kernels = self._with_forms({n: lower_kernel(self.ctx, k) for n, k in self.collected.kernels.items()})
         out = GraphOut(kernels, self.collected.dags)
         main = self._main(out)
         out.ops = with_states(self.ctx, kernels, self.collected.codes, out.ops)
@@ -256,6 +261,24 @@ class Lowering:
         )
         warn_of_races(self.ctx.report, program)
         return program
+
+    def _with_forms(self, kernels: dict[str, ir.Kernel]) -> dict[str, ir.Kernel]:
+        """The kernels with tunables for the forms that are open or given by -D."""
+        given = {own_name(name).removeprefix(FORM) for name in self.ctx.defines if f".{FORM}" in name}
+        if not (self.ctx.forms or given) or self.ctx.report.failed:
+            return kernels
+        from dagc.forms import FORMS, with_forms  # only with forms
+
+        around = self._around()
+        wanted = {form.name for form in FORMS} if self.ctx.forms else given
+        return {name: with_forms(kernel, around, wanted) for name, kernel in kernels.items()}
+
+    def _around(self) -> Surroundings:
+        """What the texts of kernels may name beside what they declare."""
+        from dagc.forms import surroundings  # only with forms
+
+        files = [(file.path, self.ctx.sources[file.path].text) for file in self.ctx.named.files]
+        return surroundings(files, self.collected.codes, self.declared.params, self.declared.lets)
 
     def _communicators(self, requires: Sequence[ir.Require]) -> tuple[ir.Communicator, ...]:
         """The communicators; from then on they and what holds on every rank are known."""
@@ -449,16 +472,33 @@ class Lowering:
             ctx.choose("capture", PREDEFINED["capture"], self.module.span, fixed=True)
         for name in ("transport", "staging"):
             ctx.choices[name].structural = True
-        self._refuse_unknown_defines()
+        self._refuse_unknown_defines(out)
         first = [n for n in PREDEFINED if n in ctx.choices]
         return tuple(ctx.choices[n].decision() for n in (*first, *(n for n in ctx.choices if n not in first)))
 
-    def _refuse_unknown_defines(self) -> None:
+    def _refuse_unknown_defines(self, out: GraphOut) -> None:
         for name in self.ctx.defines:
             if name not in self.ctx.defined:
+                self._refuse_form(name, out)
                 known = [p.name for p in self.declared.params] + list(self.ctx.choices)
                 help = self.ctx.report.did_you_mean(name, known, f"choose from {listing(known, 30)}")
                 raise UsageError(f"-D {name}: the program has no param or decision of this name", help)
+
+    def _refuse_form(self, name: str, out: GraphOut) -> None:
+        """Raises UsageError if -D gives a form that the kernel of an op does not allow."""
+        ops = [op for op in out.ops if isinstance(op, ir.KernelOp) and f"{op.site}.{FORM}" in name]
+        if not ops or site_of(name) != ops[0].site:
+            return
+        from dagc.forms import explained, forms_of  # only with forms
+
+        kernel = out.kernels[ops[0].kernel]
+        impl = next(i for i in kernel.impls if (i.device, i.name) == (ops[0].device, ops[0].variant))
+        every = {form.tunable: legal for form, legal in forms_of(kernel, impl, self._around())}
+        refusal = every.get(own_name(name))
+        if refusal is None:
+            raise UsageError(f"-D {name}: there is no such form", f"choose from {listing(sorted(every))}")
+        why = explained(refusal, impl, self.ctx.sources) if not isinstance(refusal, tuple) else "it has other forms"
+        raise UsageError(f"-D {name}: kernel `{kernel.name}` does not allow this form: {why}", f"drop -D {name}")
 
 
 def _head(span: Span, length: int) -> Span:
@@ -551,13 +591,14 @@ def parse_with_includes(
     return Parsed(source, module, items, sources, named, report.sorted(sources))
 
 
-def lower(parsed: Parsed, defines: Defines | None = None) -> ir.Program:
+def lower(parsed: Parsed, defines: Defines | None = None, forms: bool = False) -> ir.Program:
     """The program, for one value of every decision.
 
     defines: what -D gives: values of params, and choices for decisions.
+    forms: whether the forms of kernels are open; those that -D gives are used in any case.
     Raises `ProgramError` with all errors, `UsageError` for a bad entry of `defines`.
     """
-    lowered = analyse(parsed, defines)
+    lowered = analyse(parsed, defines, forms=forms)
     if lowered.program is None:
         errors = (d for d in lowered.diagnostics if d.severity is Severity.ERROR)
         raise ProgramError(errors, dict(lowered.sources))
@@ -565,7 +606,9 @@ def lower(parsed: Parsed, defines: Defines | None = None) -> ir.Program:
 
 
 @uncollected()
-def analyse(parsed: Parsed, defines: Defines | None = None, most: int = EXPANSION_LIMIT) -> Lowered:
+def analyse(
+    parsed: Parsed, defines: Defines | None = None, most: int = EXPANSION_LIMIT, forms: bool = False
+) -> Lowered:
     """The complete result of lowering: the program, errors, warnings and notes. Stops with `too-many-ops` beyond `most`
     expansions. Raises `UsageError` for a bad entry of `defines`."""
     plain = {name.replace(" ", ""): value for name, value in (defines or {}).items()}
@@ -575,7 +618,7 @@ def analyse(parsed: Parsed, defines: Defines | None = None, most: int = EXPANSIO
         for diagnostic in parsed.diagnostics:
             report.add(diagnostic)
         program = None
-        context = Context(report, sources, plain, picked, parsed.named, attempt + 1 < _ATTEMPTS, most=most)
+        context = Context(report, sources, plain, picked, parsed.named, attempt + 1 < _ATTEMPTS, forms, most=most)
         lowering = Lowering(context, parsed.module, parsed.source)
         try:
             program = lowering.run(parsed.items)

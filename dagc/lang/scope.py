@@ -539,7 +539,8 @@ class CodeFiles:
 
 @dataclass(slots=True)
 class Context:
-    """State of one lowering. `picked`: choices made because the defaults violate a `require`; `may_pick`: make some."""
+    """State of one lowering. `picked`: choices made because the defaults violate a `require`; `may_pick`: make some.
+    `forms`: the forms of all kernels are open, not only those that -D gives."""
 
     report: Report
     sources: dict[str, Source]
@@ -547,6 +548,7 @@ class Context:
     picked: Mapping[str, ir.Value]
     named: CodeFiles = field(default_factory=CodeFiles)
     may_pick: bool = True
+    forms: bool = False
     program: Scope = field(default_factory=Scope)
     choices: dict[str, LoweringChoice] = field(default_factory=dict)
     defined: set[str] = field(default_factory=set)  # names given with -D that were used

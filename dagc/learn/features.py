@@ -15,7 +15,7 @@ from itertools import combinations
 
 from dagc.base.python import np
 from dagc.ir.choice import Choice, qualified
-from dagc.ir.plan import kernel_of
+from dagc.ir.plan import kernel_as_written
 from dagc.ir.program import Graph, KernelOp, OpId, Value, shown
 from dagc.ir.sym import Var
 from dagc.ir.traversal import Traversal
@@ -314,7 +314,7 @@ def blocks_of(graphs: Iterable[Graph]) -> tuple[str, ...]:
     for program in {id(graph.program): graph.program for graph in graphs}.values():
         for op in program.ops:
             if isinstance(op, KernelOp):
-                _, impl = kernel_of(program, op)
+                _, impl = kernel_as_written(program, op)
                 sizes = impl.launch.block if impl.launch is not None else ()
                 names = [n for size in sizes for n, _ in op.tunables if size == Var(n)]
                 if len(names) > 1:

@@ -14,8 +14,9 @@ from dagc.base.source import Spanned
 from dagc.cuda.accesses import Accesses, accesses_of
 from dagc.cuda.expressions import Guard, real, symbol
 from dagc.cuda.syntax import NotUnderstood
+from dagc.forms import kernel_of
 from dagc.ir.enums import ElementType, Mode
-from dagc.ir.plan import AXES, kernel_of
+from dagc.ir.plan import AXES
 from dagc.ir.program import KernelOp, Program, Region
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, substitute
 from dagc.perf.algebra import ceil_div, int_div, maximum, minimum

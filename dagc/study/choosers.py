@@ -19,10 +19,11 @@ from dagc.choice.methods import EXHAUSTIVE, LEARNED
 from dagc.choice.selector import FEWEST, Selector
 from dagc.choice.types import MODELS, Case, Cell, Samples, Site
 from dagc.cuda.ptx import ASSUMED, Resources
+from dagc.forms import kernel_of
 from dagc.ir import sym
 from dagc.ir.choice import VARIANT, Choice, own_name
 from dagc.ir.enums import ElementType
-from dagc.ir.plan import Target, kernel_of, places_together
+from dagc.ir.plan import Target, places_together
 from dagc.ir.program import DEVICE, Graph, Region, Value
 from dagc.stages.options import COSTS
 from dagc.study.prepare import Prepared, only

@@ -1,0 +1,108 @@
+"""Forms of kernels: rewritings of a kernel's text and launch that leave its results as they are.
+
+Each form that a kernel allows is a tunable of its implementation, `form.coarsen`, which the compiler adds where forms
+are asked for; `kernel_of` gives the kernel as the values of an op's tunables make it. A new form is a module with one
+`Form`, and its entry in FORMS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from dagc.base.source import Source
+from dagc.forms.coarsen import COARSEN
+from dagc.forms.types import AS_WRITTEN, Form, Refusal, Surroundings
+from dagc.ir.choice import FORM
+from dagc.ir.enums import CodeLang, ElementType
+from dagc.ir.plan import kernel_as_written
+from dagc.ir.program import CodeText, Device, Impl, Kernel, KernelOp, Param, Program, Tunable, Value
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var
+
+FORMS: tuple[Form, ...] = (COARSEN,)  # in the order in which they are applied
+
+
+# ---- what a kernel allows -----------------------------------------------------------------------
+
+
+def forms_of(kernel: Kernel, impl: Impl, around: Surroundings) -> Iterator[tuple[Form, tuple[int, ...] | Refusal]]:
+    """Each form with the values that an implementation allows, or the reason why it allows none."""
+    for form in FORMS:
+        yield form, _legal(form, kernel, impl, around)
+
+
+@lru_cache(maxsize=256)
+def _legal(form: Form, kernel: Kernel, impl: Impl, around: Surroundings) -> tuple[int, ...] | Refusal:
+    if impl.device is Device.CPU or impl.code is None or impl.code.lang is not CodeLang.CUDA or impl.launch is None:
+        return Refusal("it is not a CUDA kernel that is launched")
+    return form.legal(kernel, impl, around)
+
+
+def explained(refusal: Refusal, impl: Impl, sources: Mapping[str, Source]) -> str:
+    """The reason, with the line of the program in front where it is known: `jacobi.dag:24: ...`."""
+    source = sources.get(impl.code.span.file) if impl.code is not None else None
+    if refusal.line is None or source is None or impl.code is None:
+        return refusal.reason
+    start = source.text.find('"""', impl.code.span.start) + 3
+    return f"{source.path}:{source.line_column(start)[0] + refusal.line}: {refusal.reason}"
+
+
+def with_forms(kernel: Kernel, around: Surroundings, wanted: Collection[str]) -> Kernel:
+    """The kernel with tunables for those of the `wanted` forms that its implementations allow."""
+    return replace(kernel, impls=tuple(_with_forms(kernel, impl, around, wanted) for impl in kernel.impls))
+
+
+def _with_forms(kernel: Kernel, impl: Impl, around: Surroundings, wanted: Collection[str]) -> Impl:
+    legal = {form: values for form, values in forms_of(kernel, impl, around) if form.name in wanted}
+    allowed = {form: values for form, values in legal.items() if not isinstance(values, Refusal)}
+    tunables = (Tunable(form.tunable, values, span=impl.span) for form, values in allowed.items())
+    apart = (_either(form, other) for form in allowed for other in allowed if other.name in form.excludes)
+    return replace(impl, tunables=(*impl.tunables, *tunables), requires=(*impl.requires, *apart))
+
+
+def _either(form: Form, other: Form) -> Sym:
+    """The condition that one of two forms is as written."""
+    plain = (Apply(Fn.EQ, (Var(each.tunable), Const(AS_WRITTEN))) for each in (form, other))
+    return Apply(Fn.OR, tuple(plain))
+
+
+def surroundings(
+    files: Collection[tuple[str, str]], codes: Collection[CodeText], params: Collection[Param],
+    lets: Collection[tuple[str, Sym]],
+) -> Surroundings:  # fmt: skip
+    """`files`: paths and texts."""
+    texts = ((f"{c.span.file}:{c.span.start}", c.text) for c in codes if c.text is not None)
+    values = ((p.name, p.value if isinstance(p.value, ElementType) else Const(p.value)) for p in params)
+    known = ((name, value) for name, value in lets if isinstance(value, Const))
+    return Surroundings((*files, *texts), (*values, *known))
+
+
+def surroundings_of(program: Program) -> Surroundings:
+    files = [(f.path, program.sources[f.path].text) for f in program.files]
+    return surroundings(files, program.code, program.params, program.lets)
+
+
+# ---- the kernel that runs -----------------------------------------------------------------------
+
+
+def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
+    """The kernel and the implementation of an op, with the code of its forms, and with a launch in their tunables.
+    Raises KeyError if it has none on its device."""
+    kernel, impl = kernel_as_written(program, op)
+    chosen = tuple((name, value) for name, value in op.tunables if name.startswith(FORM))
+    return (kernel, _formed(kernel, impl, surroundings_of(program), chosen)) if chosen else (kernel, impl)
+
+
+@lru_cache(maxsize=1024)
+def _formed(kernel: Kernel, impl: Impl, around: Surroundings, chosen: tuple[tuple[str, Value], ...]) -> Impl:
+    values, settled, symbolic = dict(chosen), impl, impl.launch
+    for form in FORMS:
+        value = values.get(form.tunable)
+        if value is None or settled.launch is None or symbolic is None:
+            continue
+        symbolic = form.launch(symbolic, Var(form.tunable))
+        if value != AS_WRITTEN:
+            code = form.rewrite(kernel, settled, around, int(value))
+            settled = replace(settled, code=code, launch=form.launch(settled.launch, Const(int(value))))
+    return replace(impl, code=settled.code, launch=symbolic)

@@ -1,0 +1,190 @@
+"""Coarsening: a block does the work of several blocks of the launch, one after the other.
+
+The body of the kernel becomes that of a loop over *parts*, blocks of the grid as written, in which `blockIdx` of one
+axis is the number of the part. So guards, `return`s and loops keep their meaning, and shared memory is used by one part
+after the other. Blocks of a launch run in any order, hence also one after the other in one block; a kernel that waits
+for another block is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dagc.cuda.lexer import names_in, words_of
+from dagc.cuda.syntax import below, text_of
+from dagc.forms.text import KernelReading, NotInKernel, expression, fresh, hidden_by_macros, reading_of
+from dagc.forms.types import AS_WRITTEN, Form, Refusal, Surroundings
+from dagc.ir.program import CodeText, Impl, Kernel, Launch
+from dagc.ir.sym import Apply, Const, Fn, Sym, apply, fraction
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+AXES = "xyz"
+_PLACES = ("blockIdx", "gridDim")
+_LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
+_LAMBDA = ("lambda_expression",)  # whose `return`s are its own
+_MEMBER = re.compile(r"\s*\.\s*([xyz])\b")
+
+
+def axis_of(launch: Launch) -> int | None:
+    """The axis whose blocks are joined: the slowest of the grid with more than one block; None if there is none."""
+    return next((k for k in reversed(range(len(launch.grid))) if launch.grid[k] != Const(1)), None)
+
+
+# ---- legality -----------------------------------------------------------------------------------
+
+
+def legal(kernel: Kernel, impl: Impl, around: Surroundings) -> tuple[int, ...] | Refusal:
+    reading = reading_of(impl, around)
+    if isinstance(reading, Refusal):
+        return reading
+    axis = axis_of(impl.launch) if impl.launch is not None else None
+    if impl.launch is None or axis is None:
+        return Refusal("the grid has one block")
+    try:
+        _beyond("block", impl.launch.grid[axis], kernel, impl)
+    except NotInKernel as error:
+        return Refusal(f"the kernel cannot compute `{error.args[0]}` of its grid")
+    return _refused(reading) or VALUES
+
+
+def _refused(reading: KernelReading) -> Refusal | None:
+    hidden = hidden_by_macros(reading, (*_PLACES, "return"))
+    if hidden is not None:
+        return Refusal(f"a macro contains `{hidden}`")
+    for name in reading.names():
+        place = next((w for w in _PLACES if w in reading.reached.get(text_of(name), ())), None)
+        if place is not None:
+            return Refusal(f"`{text_of(name)}` uses `{place}`", reading.line(name))
+        if text_of(name) in _PLACES and not _is_member(name):
+            return Refusal(f"`{text_of(name)}` is used as a whole", reading.line(name))
+    meeting = list(reading.together())
+    leaving = next((at for at in _returns(reading.body) if not _inside(at, _LAMBDA)), None)
+    if meeting and leaving is not None and leaving.start_byte < meeting[-1].start_byte:
+        return Refusal(
+            f"a thread may return before the `{text_of(meeting[-1])}` of line {reading.line(meeting[-1]) + 1} of the"
+            " text, which the other threads of its block would reach without it",
+            reading.line(leaving),
+        )
+    return None
+
+
+def _is_member(name: Node) -> bool:
+    """Whether only a member of a variable is used: `blockIdx.x`."""
+    above = name.parent
+    return above is not None and above.type == "field_expression" and above.child_by_field_name("argument") == name
+
+
+def _returns(body: Node) -> Iterator[Node]:
+    """All `return`s, in the order of the text."""
+    return (at for at in below(body) if at.type == "return_statement")
+
+
+def _inside(node: Node, types: Collection[str]) -> bool:
+    """Whether a node is part of one of these types."""
+    at = node.parent
+    while at is not None and at.type not in types:
+        at = at.parent
+    return at is not None
+
+
+# ---- rewriting ----------------------------------------------------------------------------------
+
+
+def rewritten(kernel: Kernel, impl: Impl, around: Surroundings, parts: int) -> CodeText:
+    """The text in which a block does `parts` blocks of the launch."""
+    assert impl.code is not None
+    assert impl.launch is not None
+    reading, axis = reading_of(impl, around), axis_of(impl.launch)
+    assert isinstance(reading, KernelReading)
+    assert axis is not None
+    letter, size = AXES[axis], impl.launch.grid[axis]
+    part, block, blocks = (fresh(n, kernel, impl) for n in ("part", f"block_{letter}", f"blocks_{letter}"))
+    leaving = [not _inside(at, _LAMBDA) for at in _returns(reading.body)]
+    wrapped = any(own and _inside(at, _LOOPS) for at, own in zip(_returns(reading.body), leaving, strict=True))
+    leave = "return" if wrapped else "continue"
+    body, sized = _placed(reading.text, letter, (block, blocks), [leave if own else "return" for own in leaving])
+    head = [f"// form.coarsen = {parts}: this block does {parts} neighbours along {letter}, one after the other."]
+    if sized:
+        head.append(f"const unsigned {blocks} = static_cast<unsigned>({expression(size, kernel, impl)});")
+    beyond = f"{block} >= {blocks}" if sized else _beyond(block, size, kernel, impl)
+    loop = [
+        "#pragma unroll",
+        f"for (unsigned {part} = 0; {part} < {parts}; ++{part}) {{",
+        f"  const unsigned {block} = {parts} * blockIdx.{letter} + {part};",
+        f"  if ({beyond}) break;",
+    ]
+    if _shares(reading):
+        loop.append(f"  if ({part} > 0) __syncthreads();  // until its shared memory is free")
+    if wrapped:
+        one = fresh("one_block", kernel, impl)
+        head, loop = [*head, f"const auto {one} = [&](const unsigned {block}) {{"], [*loop, f"  {one}({block});", "}"]
+        lines, before = [*head, *body, "};", *loop], len(head)
+    else:
+        lines, before = [*head, *loop, *body, "}"], len(head) + len(loop)
+    return replace(impl.code, text="\n".join(lines), header=before - _blank(reading.text))
+
+
+def _placed(text: str, letter: str, names: tuple[str, str], leaves: Iterable[str]) -> tuple[list[str], bool]:
+    """The lines of the body with `names` in the place of `blockIdx` and `gridDim` along an axis, and `leaves` in that
+    of its `return`s; and whether it asks for the size of the grid."""
+    new, returns, sized, done, out = dict(zip(_PLACES, names, strict=True)), iter(leaves), False, 0, list[str]()
+    for name in names_in(text):
+        end = name.start + len(name.text)
+        member = _MEMBER.match(text, end)
+        if name.text == "return":
+            word = next(returns)
+        elif name.text in new and not name.member and member is not None and member[1] == letter:
+            word, end, sized = new[name.text], member.end(), sized or name.text == "gridDim"
+        else:
+            continue
+        out += [text[done : name.start], word]
+        done = end
+    whole = "".join([*out, text[done:]])
+    lines = textwrap.dedent("\n".join(whole.split("\n")[_blank(text) :])).rstrip().split("\n")
+    return [f"  {line}" if line.strip() else "" for line in lines], sized
+
+
+def _blank(text: str) -> int:
+    """The number of lines before the first that is not blank."""
+    lines = text.split("\n")
+    return next((i for i, line in enumerate(lines) if line.strip()), 0)
+
+
+def _beyond(block: str, size: Sym, kernel: Kernel, impl: Impl) -> str:
+    """The condition that a block is not in the grid, without a division. Raises NotInKernel."""
+    if isinstance(size, Apply) and size.fn in (Fn.CEIL, Fn.FLOOR):
+        top, bottom = fraction(size.args[0])
+        of_top, of_bottom = (expression(e, kernel, impl) for e in (top, bottom))
+        if size.fn is Fn.CEIL:
+            return f"static_cast<long long>({block}) * {of_bottom} >= {of_top}"
+        return f"(static_cast<long long>({block}) + 1) * {of_bottom} > {of_top}"
+    return f"static_cast<long long>({block}) >= {expression(size, kernel, impl)}"
+
+
+def _shares(reading: KernelReading) -> bool:
+    return reading.first(("__shared__",)) is not None or "__shared__" in words_of(reading.text)
+
+
+# ---- the launch ---------------------------------------------------------------------------------
+
+
+def launch(written: Launch, parts: Sym) -> Launch:
+    axis = axis_of(written)
+    if axis is None:
+        return written
+    grid = list(written.grid)
+    size = grid[axis]
+    rounded = isinstance(size, Apply) and size.fn is Fn.CEIL
+    top, bottom = fraction(size.args[0]) if isinstance(size, Apply) and rounded else (size, Const(1))
+    grid[axis] = apply(Fn.CEIL, apply(Fn.DIV, top, apply(Fn.MUL, bottom, parts)))
+    return replace(written, grid=tuple(grid))
+
+
+VALUES = (AS_WRITTEN, 2, 4, 8)
+COARSEN = Form("coarsen", "a block does 2, 4 or 8 neighbouring blocks of the grid", VALUES, legal, rewritten, launch)

@@ -1,0 +1,184 @@
+"""What forms ask of a kernel's text, and how they write into it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dagc.cuda.lexer import KEYWORDS, is_global, names_in, words_of
+from dagc.cuda.races import waits_for_threads
+from dagc.cuda.state import Definitions, definitions_of
+from dagc.cuda.syntax import below, declared_names, field_of, text_of
+from dagc.forms.types import Refusal, Surroundings
+from dagc.ir.enums import ElementType
+from dagc.ir.program import Impl, Kernel
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply, fraction, free, infix, substitute
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+# ---- the text of a kernel -----------------------------------------------------------------------
+
+_GRID_GROUPS = frozenset("this_grid grid_group this_cluster cluster_group multi_grid_group this_multi_grid".split())
+_NOT_READ = {
+    "asm": "inline PTX is not read",
+    "__asm__": "inline PTX is not read",
+    "__activemask": "`__activemask` depends on the threads that run together",
+    "this_thread_block": "groups of threads are not read",
+    "tiled_partition": "groups of threads are not read",
+    "coalesced_threads": "groups of threads are not read",
+    **dict.fromkeys(_GRID_GROUPS, "it synchronises blocks"),
+}
+# What all threads of a block, or of a warp, have to reach together.
+_TOGETHER = ("__syncthreads", "__syncwarp", "__shfl", "__ballot", "__any", "__all", "__match", "__reduce", "__barrier")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReading:
+    """The text of a kernel with its macros expanded, and what it names.
+
+    body     its tree; each line has the number that it has in the text, after one more
+    reached  the words of the functions, types and variables that a name of the body leads to, by that name
+    """
+
+    text: str
+    body: Node
+    definitions: Definitions
+    reached: dict[str, frozenset[str]]
+
+    def line(self, node: Node) -> int:
+        return max(0, int(node.start_point[0]) - 1)
+
+    def names(self) -> Iterator[Node]:
+        """The identifiers of the body, in the order of the text."""
+        return (at for at in below(self.body) if at.type in ("identifier", "type_identifier", "namespace_identifier"))
+
+    def first(self, words: Collection[str]) -> tuple[str, int] | None:
+        """The first of the words that the body names or leads to, and the line."""
+        for node in self.names():
+            name = text_of(node)
+            found = sorted({name, *self.reached.get(name, ())} & set(words))
+            if found:
+                return found[0], self.line(node)
+        return None
+
+    def together(self) -> Iterator[Node]:
+        """The calls that all threads of a block or of a warp must reach together."""
+        for node in self.names():
+            name = text_of(node)
+            if any(word.startswith(_TOGETHER) for word in (name, *self.reached.get(name, ()))):
+                yield node
+
+
+def reading_of(impl: Impl, around: Surroundings) -> KernelReading | Refusal:
+    """The text of an implementation, or why a form cannot be sure of what it does."""
+    text = impl.code.text if impl.code is not None else None
+    if text is None:
+        return Refusal("its code is a function of a file")
+    definitions = definitions_of(around.texts)
+    body = definitions.block(text)
+    if body.has_error or body.type != "compound_statement":
+        wrong = next((at for at in below(body) if at.is_error), None)
+        line = max(0, int(wrong.start_point[0]) - 1) if wrong is not None else None
+        return Refusal("the kernel's text does not parse as CUDA C++", line)
+    reached = {name: definitions.words_reached(name) for name in words_of(text)}
+    out = KernelReading(text, body, definitions, reached)
+    return _unreadable(out, impl) or out
+
+
+def _unreadable(reading: KernelReading, impl: Impl) -> Refusal | None:
+    found = reading.first(_NOT_READ)
+    for node in below(reading.body):
+        if node.type == "gnu_asm_expression":
+            return Refusal(_NOT_READ["asm"], reading.line(node))
+    if found is not None:
+        return Refusal(f"{_NOT_READ[found[0]]} (`{found[0]}`)", found[1])
+    if waits_for_threads(reading.body, reading.definitions.functions()):
+        return Refusal("a loop waits for another thread")
+    return _unknown_call(reading, impl)
+
+
+def _unknown_call(reading: KernelReading, impl: Impl) -> Refusal | None:
+    """The first call of a function whose definition is not at hand."""
+    local = {name for at in below(reading.body) if at.type == "declaration" for name in declared_names(at)}
+    known = local | reading.definitions.units.keys()
+    for node in below(reading.body):
+        if node.type != "call_expression":
+            continue
+        written = text_of(field_of(node, "function")).partition("<")[0]
+        space, _, name = written.rpartition("::")
+        if space not in ("", "std") or not name.isidentifier():
+            if not space and field_of(node, "function") is not None and "." in written:
+                continue  # a member: its class is at hand, or the variable could not be declared
+            return Refusal(f"`{written}` is called, whose definition is not at hand", reading.line(node))
+        if name not in known and name not in KEYWORDS and not is_global(name):
+            return Refusal(f"`{name}` is called, whose definition is not at hand", reading.line(node))
+    return None
+
+
+def hidden_by_macros(reading: KernelReading, words: Collection[str]) -> str | None:
+    """A word that the body has more often after its macros are expanded, so that replacing it in the text is not
+    enough."""
+    plain = [name.text for name in names_in(reading.text)]
+    full = [name.text for name in names_in(text_of(reading.body))]
+    return next((word for word in words if full.count(word) != plain.count(word)), None)
+
+
+# ---- writing ------------------------------------------------------------------------------------
+
+
+def fresh(name: str, kernel: Kernel, impl: Impl) -> str:
+    """A name that nothing in a kernel has yet."""
+    taken = set(words_of(impl.code.text or "")) if impl.code is not None else set()
+    taken |= {f.name for f in kernel.formals} | {s.name for s in impl.scratch}
+    taken |= {t.name for t in (*kernel.tunables, *impl.tunables)} | {n for n, _ in (*kernel.lets, *impl.lets)}
+    while name in taken:
+        name += "_"
+    return name
+
+
+class NotInKernel(Exception):
+    """An expression of a launch that a kernel cannot compute; `.args[0]` is the part."""
+
+
+def expression(expr: Sym, kernel: Kernel, impl: Impl) -> str:
+    """A whole number of a launch as C++ in the kernel: signed, and in 64 bits where sums and products may need them.
+    Quotients are of numbers that are not negative. Raises NotInKernel."""
+    for name, value in reversed((*kernel.lets, *impl.lets)):
+        expr = substitute(expr, {name: value})
+    computed = {f.name for f in kernel.features} | {f.name for f in kernel.formals if f.type.is_float or f.mode}
+    for name in sorted(free(expr)):
+        if name in computed or not name.isidentifier():
+            raise NotInKernel(name)
+    return _text(expr, {f.name: f.type for f in kernel.formals})
+
+
+_INFIX = {Fn.ADD: "+", Fn.SUB: "-", Fn.MUL: "*"}
+
+
+def _text(expr: Sym, types: Mapping[str, ElementType], outer: int = 0) -> str:
+    """`outer`: as in `dagc.ir.sym.infix`."""
+    if isinstance(expr, Const) and type(expr.value) is int:
+        return str(expr.value)
+    if isinstance(expr, Var):
+        return _wide(expr.name) if types.get(expr.name) is ElementType.U64 else expr.name
+    if isinstance(expr, Apply) and expr.fn in _INFIX:
+        wide = any(types.get(name) in (ElementType.I64, ElementType.U64) for name in free(expr))
+
+        def operand(part: Sym, level: int) -> str:
+            return _text(part, types, level) if wide or part is not expr.args[0] else _wide(_text(part, types))
+
+        return infix(expr, _INFIX[expr.fn], operand, outer)
+    if isinstance(expr, Apply) and expr.fn in (Fn.CEIL, Fn.FLOOR):
+        top, bottom = fraction(expr.args[0])
+        if bottom == Const(1):
+            return _text(top, types, outer)
+        if expr.fn is Fn.CEIL:
+            top = apply(Fn.SUB, apply(Fn.ADD, top, bottom), Const(1))
+        return infix(Apply(Fn.DIV, (top, bottom)), "/", lambda part, level: _text(part, types, level), outer)
+    raise NotInKernel(expr.fn.value if isinstance(expr, Apply) else str(getattr(expr, "value", expr)))
+
+
+def _wide(text: str) -> str:
+    return f"static_cast<long long>({text})"

@@ -1,0 +1,62 @@
+"""The type of a form of a kernel: a rewriting of its text and its launch that leaves every result as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dagc.ir.choice import FORM
+from dagc.ir.enums import ElementType
+from dagc.ir.program import CodeText, Impl, Kernel, Launch
+from dagc.ir.sym import Sym
+
+AS_WRITTEN = 1  # the value of every form that leaves a kernel as it is
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a kernel does not allow a form: a sentence. `line`: of the kernel's text, from 0."""
+
+    reason: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a kernel's text may name beside what its kernel declares.
+
+    texts      of code outside of kernels and of files, with their keys, for `dagc.cuda.state.definitions_of`
+    constants  the params of the program, and its `let`s of known value
+    """
+
+    texts: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, Sym | ElementType], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One form.
+
+    name      `coarsen`; its tunable is `form.coarsen`
+    summary   what it does, in one line
+    values    the first is AS_WRITTEN
+    legal     the values that a GPU implementation with a CUDA text and a launch allows, or why it allows none but
+              AS_WRITTEN
+    rewrite   the code for one of these values but AS_WRITTEN. The implementation has the code and the launch that the
+              forms before it in the table give, with numbers for their values
+    launch    the launch for a value: a number, or the tunable where it is open until the program runs. For AS_WRITTEN
+              it is, folded, the given one
+    excludes  the forms that cannot be combined with it: one of the two is AS_WRITTEN
+    """
+
+    name: str
+    summary: str
+    values: tuple[int, ...]
+    legal: Callable[[Kernel, Impl, Surroundings], tuple[int, ...] | Refusal]
+    rewrite: Callable[[Kernel, Impl, Surroundings, int], CodeText]
+    launch: Callable[[Launch, Sym], Launch]
+    excludes: frozenset[str] = frozenset()
+
+    @property
+    def tunable(self) -> str:
+        return f"{FORM}{self.name}"
