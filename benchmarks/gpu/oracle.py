@@ -110,7 +110,7 @@ def programs(which: str) -> list[Program]:
     return [Program(f"{e.family}.{e.name}", e.path, e.check, "") for _, _, e in sorted(order, key=lambda o: o[:2])]
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", dest="output", type=Path, required=True, metavar="DIR", help="tuned files")
     parser.add_argument("--set", choices=("polybench", "corpus", *SPLITS), default="polybench")
@@ -129,7 +129,7 @@ def main() -> int:
     parser.add_argument("--prepare", action="store_true", help="compile and write the data only")
     parser.add_argument("--warm", action="store_true", help="the subset without flushing")
     parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+    args = parser.parse_args(words)
     end = time.monotonic() + args.time
     only = {word for word in args.only.split(",") if word}
     chosen = [

@@ -13,7 +13,7 @@ import argparse
 import csv
 import lzma
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,11 +84,11 @@ def rows_of(path: Path) -> Iterator[list[str]]:
         ]  # fmt: skip
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("-o", dest="output", type=Path, required=True)
-    args = parser.parse_args()
+    args = parser.parse_args(words)
     rows = [row for path in args.files for row in rows_of(path)]  # all, before one of them is replaced
     with lzma.open(args.output, "wt", newline="", preset=9) as file:
         writer = csv.writer(file, lineterminator="\n")

@@ -6,21 +6,12 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from dagc.base.errors import DagcError, NotWritten, UsageError
-from dagc.base.files import (
-    MARK,
-    claim,
-    is_output,
-    output_directory,
-    scratch_directory,
-    write_bytes_atomic,
-    write_text_atomic,
-)
+from dagc.base.files import MARK, claim, is_output, output_directory, write_bytes_atomic, write_text_atomic
 
 
 def _names(path: Path) -> set[str]:
@@ -199,11 +190,11 @@ def test_ctrl_c_in_another_process(tmp_path: Path) -> None:
 # ---- temporary folders ----------------------------------------------------------------------
 
 _HOLD = """
-import sys, time
+import sys
 from dagc.base.files import scratch_directory
 with scratch_directory("dagc-test-") as folder:
-    print(folder, flush=True)
-    time.sleep(600)
+    print(folder, *folder.parent.iterdir(), flush=True)
+    sys.stdin.read()
 """
 
 
@@ -211,16 +202,20 @@ def test_a_folder_of_a_killed_process_is_removed_by_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
     (tmp_path / "dagc-test-of-the-user").mkdir()
-    with subprocess.Popen([sys.executable, "-c", _HOLD], stdout=subprocess.PIPE, text=True) as child:
+    command = [sys.executable, "-c", _HOLD]
+
+    def folder_of_another() -> list[str]:
+        """Its path, and what is beside it."""
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout.split()
+
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
-        theirs = Path(child.stdout.readline().strip())
-        with scratch_directory("dagc-test-"):
-            assert theirs.is_dir()  # it is alive
+        theirs = child.stdout.readline().split()[0]
+        assert theirs in folder_of_another()  # it is alive
         child.kill()
-    assert theirs.is_dir()
-    with scratch_directory("dagc-test-") as ours:
-        assert not theirs.exists()
-        assert ours.is_dir()
+    assert Path(theirs).is_dir()
+    ours, *beside = folder_of_another()
+    assert ours in beside
+    assert theirs not in beside
     assert [path.name for path in tmp_path.iterdir()] == ["dagc-test-of-the-user"]

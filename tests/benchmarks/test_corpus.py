@@ -106,16 +106,13 @@ class TestChecked:
 class TestOracle:
     pytestmark = needs_mpi
 
-    def test_cells_add_up_over_runs(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_cells_add_up_over_runs(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         """A second run continues; the same once more has nothing to do, nor has one elsewhere with the CSV of both."""
 
         def run(output: str, *more: str) -> str:
             words = ["--set", "fit", "--only", "stream.scale", "--tiny", "--target", "host", "--cell", "0.001"]
             work = ["--work", str(tmp_path / "work"), "--jobs", "1", "-o", str(tmp_path / output)]
-            monkeypatch.setattr(sys, "argv", ["oracle.py", *words, *work, *more])
-            assert oracle.main() == 0
+            assert oracle.main([*words, *work, *more]) == 0
             return capsys.readouterr().out
 
         assert "3 cells, 0 left, 0 failures" in run("one", "--settings", "3")
@@ -124,12 +121,10 @@ class TestOracle:
         samples = load_tuned(tmp_path / "one" / "stream.scale.db").samples
         assert len({cell.choice for cell, _ in samples}) == len(samples) == 5
         csv = tmp_path / "one.csv.xz"
-        monkeypatch.setattr(sys, "argv", ["x", str(tmp_path / "one" / "stream.scale.db"), "-o", str(csv)])
-        assert oracle_csv.main() == 0
+        assert oracle_csv.main([str(tmp_path / "one" / "stream.scale.db"), "-o", str(csv)]) == 0
         assert {c.program for c in oracle_csv.read_oracle(csv)} == {"stream.scale"}
         assert "0 cells, 0 left, 0 failures" in run("two", "--settings", "5", "--done", str(csv))
-        monkeypatch.setattr(sys, "argv", ["x", str(csv), "-o", str(csv)])
-        assert oracle_csv.main() == 0
+        assert oracle_csv.main([str(csv), "-o", str(csv)]) == 0
         assert len(list(oracle_csv.read_oracle(csv))) == 5
 
 

@@ -303,16 +303,23 @@ def test_a_library_given_by_its_path_is_linked(tmp_path: Path, monkeypatch: pyte
     """Not compiled as a text in C++, which takes a minute for a large one."""
     compiler = find_cxx()
     assert compiler is not None
-    library = tmp_path / "libsome.so"
+    package = tmp_path / "scipy_openblas32"
+    for file in ("__init__.py", "include/cblas.h"):
+        (package / file).parent.mkdir(parents=True, exist_ok=True)
+        (package / file).touch()
+    library = package / "lib/libscipy_openblas.so"
+    library.parent.mkdir()
     command = [str(compiler.path), "-x", "c++", "-shared", "-fPIC", "-o", str(library), "-"]
     subprocess.run(command, input=b"int some() { return 1; }", check=True)
-    monkeypatch.setattr(toolchain, "find_openblas", lambda: toolchain.LibraryFiles(tmp_path, library))
-    toolchain._links.cache_clear()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("DAGC_CXXFLAGS", f"-L{tmp_path}")  # what is known with other flags does not count
+    toolchain.find_openblas.cache_clear()
     try:
+        assert str(library) in toolchain.library_flags("openblas")
         assert toolchain.has_library("openblas")
         assert not toolchain.has_library("no_such_library")
     finally:
-        toolchain._links.cache_clear()
+        toolchain.find_openblas.cache_clear()
 
 
 # ---- which line says what is wrong ----

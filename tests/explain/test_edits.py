@@ -15,7 +15,6 @@ from dagc.ir.program import Graph
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.orders import Orders
-from dagc.learn import edits
 from dagc.learn.edits import questions
 from dagc.learn.explain import ask
 from dagc.learn.features import Samples
@@ -28,9 +27,12 @@ from tests.graphs import halo, spmv
 from tests.rules.samples import NONE, graphs, h200_learned
 from tests.tiers import examples
 
+COUNTED = 20_000  # states
 
-def domain_of(graph: Graph) -> Orders:
-    return Orders([ConfiguredSpace(NONE, Space(graph, limit=20_000))])
+
+def domain_of(graph: Graph, limit: int = COUNTED) -> Orders:
+    """`limit`: a space of more states is too large to be counted, and is searched around the best only."""
+    return Orders([ConfiguredSpace(NONE, Space(graph, limit=limit))])
 
 
 def broken(domain: Orders, candidate: Candidate, rules: Sequence[Rule]) -> set[Rule]:
@@ -55,9 +57,7 @@ def test_an_edit_breaks_what_it_shall(graph: Graph, seed: int, all_of_them: bool
     assume(1 < space.count() < 500)
     best = domain.sample(random)
     rules = rules_of(domain, best, random)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edits, "ENUMERATED", 500 if all_of_them else 0)
-        found = questions(domain, best, rules)
+    found = questions(domain_of(graph, COUNTED if all_of_them else 0), best, rules)
     prover = Prover(graph)
     for question in found:
         assert question.exact is all_of_them
@@ -78,11 +78,10 @@ def fewest(domain: Orders, rules: Sequence[Rule], rule: Rule) -> float:
 
 def h200_questions(exact: bool = True) -> tuple[Orders, Candidate, tuple[Question, ...]]:
     graph, results = h200_graph(), h200_results()
-    domain = Orders([ConfiguredSpace(results.implementations[0].configuration, Space(graph))])
+    space = Space(graph, limit=COUNTED if exact else 0)
+    domain = Orders([ConfiguredSpace(results.implementations[0].configuration, space)])
     best = Candidate(0, parse_traversal(results.measured()[0].traversal, graph))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edits, "ENUMERATED", edits.ENUMERATED if exact else 0)
-        return domain, best, ask(h200_learned(), domain, best).questions
+    return domain, best, ask(h200_learned(), domain, best).questions
 
 
 @pytest.mark.thorough
@@ -164,19 +163,17 @@ def test_a_choice_is_broken_by_the_same_traversal_in_another_configuration() -> 
 
 def test_a_rule_about_ops_of_another_configuration() -> None:
     """It holds for the best because they are not there, and cannot be broken where they are not."""
-    small, large = Space(halo(1)), Space(spmv())
-    domain = Orders([ConfiguredSpace(Choice((("arm", i),)), space) for i, space in enumerate((small, large))])
-    best = Candidate(0, small.first())
+    best = Candidate(0, Space(halo(1)).first())
     rules = [
         Rule(RuleFeature(FeatureKind.BEFORE, "CER-after-yl", "post_send", False), False),
         Rule(RuleFeature(FeatureKind.SAME, "yl", "yr", False), False),
         before("pack0", "recv0"),
     ]
-    assert not broken(domain, best, rules)
-    for enumerated in (0, edits.ENUMERATED):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(edits, "ENUMERATED", enumerated)
-            assert [bool(q.edits) for q in questions(domain, best, rules)] == [False, False, True]
+    for limit in (0, COUNTED):
+        spaces = (Space(graph, limit=limit) for graph in (halo(1), spmv()))
+        domain = Orders([ConfiguredSpace(Choice((("arm", i),)), space) for i, space in enumerate(spaces)])
+        assert not broken(domain, best, rules)
+        assert [bool(q.edits) for q in questions(domain, best, rules)] == [False, False, True]
 
 
 def test_only_what_can_be_timed() -> None:

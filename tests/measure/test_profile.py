@@ -38,8 +38,14 @@ def test_a_profiler_that_is_none(monkeypatch):
         find_ncu()
 
 
-def test_without_a_profiler(monkeypatch):
-    monkeypatch.setattr("dagc.measure.machine.find_ncu", lambda: None)
+@pytest.mark.skipif(Path("/opt/nvidia/nsight-compute").exists(), reason="an installed profiler is found")
+def test_without_a_profiler(tmp_path, monkeypatch):
+    monkeypatch.delenv("DAGC_NCU", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text("#!/bin/sh\n")
+    nvcc.chmod(0o755)
+    monkeypatch.setenv("DAGC_NVCC", str(nvcc))  # without an ncu beside it
     with pytest.raises(MissingTool, match="no ncu") as caught, profiled():
         pass
     assert "DAGC_NCU" in caught.value.help

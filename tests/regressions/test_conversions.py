@@ -12,11 +12,12 @@ import pytest
 
 from dagc.base.errors import ProgramError
 from dagc.base.source import Source
-from dagc.ir.plan import Target
+from dagc.ir.plan import Plan, Target
 from dagc.lang.lower import lower, parse_with_includes
 from dagc.measure.launch import Finished, launch
+from dagc.passes import build_graph
 from dagc.setup import run_setup
-from tests.emit.build import plan
+from dagc.space import Space
 from tests.emit.build import write as write_program
 from tests.measure.conftest import needs_mpi
 from tests.regressions.programs import run, write
@@ -121,12 +122,12 @@ def test_a_program_is_checked_when_it_starts(tmp_path: Path) -> None:
 @pytest.mark.mpi
 @needs_mpi[1]
 @pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="needs mpi4py")
-def test_a_driver_is_checked_when_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path, DAG, SETUP)
-    monkeypatch.setattr("tests.emit.build.ROOT", tmp_path)
-    made = plan(path, Target.CUDA, transport="mpi_host")
-    write_program(made, tmp_path)
-    run_setup(made.program, tmp_path, RANKS, 1, tmp_path / "data")
+def test_a_driver_is_checked_when_it_starts(tmp_path: Path) -> None:
+    write(tmp_path, DAG, SETUP)
+    program = lower(parse_with_includes(Source("small.dag", DAG)), {"transport": "mpi_host"})
+    space = Space(build_graph(program))
+    write_program(Plan(space.graph, space.first(), Target.CUDA), tmp_path)
+    run_setup(program, tmp_path, RANKS, 1, tmp_path / "data")
     env = {"PYTHONPATH": str(FAKE), "DAGC_NVCC": str(FAKE / "nvcc"), "DAGC_FAKE_NVCC_KEPT": str(tmp_path)}
     driver = [sys.executable, tmp_path / "driver.py", "--data", tmp_path / "data", "--check-only"]
     _all_are_refused(tmp_path / "data", lambda: launch(driver, RANKS, env=env, timeout=100))

@@ -168,7 +168,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "benchmark_tridiag", module)
-    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.syspath_prepend(ROOT)  # and restores what it adds
     spec.loader.exec_module(module)
     return module
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from dagc.base.errors import UsageError
 from dagc.choice.types import Case
 from dagc.cli.main import main
 from dagc.ir.choice import Choice
+from dagc.ir.program import Program
 from dagc.measure.service import RunnerLibrary, Service
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
@@ -567,18 +569,25 @@ def test_the_error_of_results_as_objective(tmp_path: Path, capsys: pytest.Captur
     assert errors == {0: 0.0625, 1: 0.03125}
 
 
-def test_a_long_list_is_compared_and_visited_as_far_as_it_is_measured(
-    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Lowered(ProgramText):
+    """Counts how often it is lowered."""
+
+    times: ClassVar[int] = 0
+
+    def program(self, choices: Mapping[str, Any] | None = None) -> Program:
+        Lowered.times += 1
+        return ProgramText.program(self, choices)
+
+
+def test_a_long_list_is_compared_and_visited_as_far_as_it_is_measured(program: Path, tmp_path: Path) -> None:
     """Lowering the program at each of 3000 lines would take seconds before anything is measured."""
     lines = [f"made(mode = {k % 2}, n = {k})" for k in range(3000)]
     (tmp_path / "list.txt").write_text("\n".join(lines))
-    text, lowered, lower = read(program, {}), [], ProgramText.program
-    monkeypatch.setattr(ProgramText, "program", lambda *given: (lowered.append(given), lower(*given))[1])
+    text = Lowered(*(getattr(read(program, {}), field.name) for field in fields(ProgramText)))
     options = replace(HOST, inputs=(f"@{tmp_path}/list.txt",))
     task = tuning_task(text, options)
     assert len(task.cases) == 3000
-    assert len(lowered) < 30
+    assert 0 < Lowered.times < 30
     assert set(to_visit(task)) == set(task.cases)
     elsewhere = replace(task, check_at=Case.of({"file": "made(mode = 2, n = 1)"}))
     assert sorted(to_visit(elsewhere)) == sorted(task.cases)
