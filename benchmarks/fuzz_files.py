@@ -40,8 +40,8 @@ from dagc.store.schema import APPLICATION_ID
 from dagc.store.settings import kernels_of
 from dagc.store.tuned import load_tuned
 from dagc.study import tuned as tuned_recipe
+from dagc.study.decisions import SearchRequest, configured
 from dagc.study.launch import choosers_for, settings_by_file
-from dagc.study.runs import SearchRequest, configured
 
 HOSTILE = (
     *map(chr, (0, 1, 7, 8, 9, 10, 11, 12, 13, 26, 27, 127, 0x85, 0x2028, 0x202E)), '"', "'", "\\", "*/", "/*", "//",

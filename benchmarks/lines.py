@@ -38,12 +38,12 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "fewer labels (`--active`, `--incremental`)": ("study/sampling.py",),
     "devices: ops placed together": ("choice/placement.py", "study/placed.py"),
     "tuning over inputs, evaluation": (
-        "study/inputs.py", "study/variants.py", "study/evaluate.py", "study/move.py", "study/report.py",
+        "study/inputs.py", "study/costs.py", "study/evaluate.py", "study/move.py", "study/report.py",
         "study/cases.py", "study/judge.py", "report/variants.py",
     ),
     "tuning of whole programs": ("study/programs.py", "study/plans.py", "lab/plans.py"),
     "launch settings searched across sizes, pre-trained": (
-        "choice/surface.py", "choice/residual.py", "lab/across.py", "study/across.py",
+        "choice/surface.py", "choice/residual.py", "lab/across.py", "study/priors.py",
     ),
     "simulation as the cost model of searches": ("lab/model/*", "lab/strategies/model.py"),
     "design rules": (

@@ -54,8 +54,8 @@ from dagc.lab.strategy import RankingStrategy, find
 from dagc.space import Space
 from dagc.stages.options import ExploreOptions
 from dagc.store.results import Results
+from dagc.study.domain import warm
 from dagc.study.loaded import Loaded
-from dagc.study.searched import warm
 
 WITHIN = 1.03
 TOP = 10

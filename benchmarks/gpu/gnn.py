@@ -56,7 +56,7 @@ from dagc.stages.artifacts import OpenChoices, build_artifact, compile_traversal
 from dagc.stages.options import CompileOptions
 from dagc.stages.program import read
 from dagc.study.placed import transfers_here
-from dagc.study.runs import revision
+from dagc.study.record import revision
 from dagc.study.train import TrainingTable, train
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -44,8 +44,8 @@ from dagc.measure.service import WorkerLink
 from dagc.report.display import SILENT
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import read
+from dagc.study.domain import Ready, checked, ready
 from dagc.study.launch import timed_sites
-from dagc.study.searched import Ready, checked, ready
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = 20  # times as many measurements

@@ -49,7 +49,7 @@ from dagc.measure.runner import Row, Runner, Table, world
 from dagc.space import Space
 from dagc.stages.artifacts import compile_traversal
 from dagc.stages.options import CompileOptions
-from dagc.study.runs import revision
+from dagc.study.record import revision
 
 TRIDIAG = ROOT / "samples/tridiag/tridiag.dag"
 REALS = {"f64": 8, "f32": 4}

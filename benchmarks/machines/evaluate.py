@@ -36,7 +36,7 @@ from dagc.lab.engine import SearchOptions, explore
 from dagc.lab.orders import Orders
 from dagc.lab.replay import UNKEPT
 from dagc.lab.strategy import RankingStrategy, default, find
-from dagc.study.explored import UNTIL
+from dagc.study.outcome import UNTIL
 
 WITHIN = 1.03
 ENUMERATED = 60_000

@@ -43,7 +43,7 @@ from dagc.choice.residual import FILE, Learner, load_learner, size_coordinates
 from dagc.choice.surface import Rows, TimeSurface
 from dagc.choice.terms import TERMS, responses
 from dagc.lab.across import AcrossSizes, OpTimes
-from dagc.study.across import MOST_ROWS
+from dagc.study.priors import MOST_ROWS
 
 SEEDS = 20
 SLOWER = 1.02  # than the default
@@ -90,7 +90,7 @@ class Replay:
 
 
 def op_times(kernel: Measured, learner: Learner) -> OpTimes:
-    """What is expected of an op before anything is measured, as `dagc.study.across` has it."""
+    """What is expected of an op before anything is measured, as `dagc.study.priors` has it."""
     cells, means, deviations, answers, places, size_of = [], [], [], [], [], []
     cases = [i for i in range(len(kernel.cases)) if np.isfinite(kernel.logs[i]).any()]
     random.Random("0 order").shuffle(cases)

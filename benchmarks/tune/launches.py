@@ -27,7 +27,7 @@ from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
 from dagc.perf.hardware import Hardware, load_hardware
-from dagc.study.across import alike
+from dagc.study.priors import alike
 
 NORMAL = 1.96  # half of a 95 % interval in standard deviations
 LIMITS = {"max_threads_per_block": 1024, "shared_per_block": 49152, "warp_size": 32}

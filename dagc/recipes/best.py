@@ -13,8 +13,8 @@ from dagc.stages.artifacts import compile_traversal
 from dagc.stages.options import CompileOptions
 from dagc.store.results import ranking, wanted_repeats
 from dagc.store.settings import fixed_of
-from dagc.study.explored import equal, fixed_lines, spread, unconfirmed
 from dagc.study.loaded import Loaded, judged
+from dagc.study.outcome import equal, fixed_lines, spread, unconfirmed
 
 if TYPE_CHECKING:
     from dagc.store.results import Implementation

@@ -38,7 +38,8 @@ from dagc.setup import check_arrays, run_setup
 from dagc.stages.options import ExplainOptions
 from dagc.store.results import Implementation, Results, Run, ranking
 from dagc.study.loaded import Loaded, judged, learn
-from dagc.study.runs import build_runners, clear_incomplete, loadable_of, require_device_pointers, revision
+from dagc.study.record import revision
+from dagc.study.runners import build_runners, clear_incomplete, loadable_of, require_device_pointers
 
 MOST_PAIRS = 1000  # pairs of an edit: computing the interval takes time quadratic in their number
 

@@ -17,7 +17,8 @@ from dagc.stages.options import ExploreOptions
 from dagc.stages.program import ProgramText, read
 from dagc.store.results import noise_advice
 from dagc.store.settings import fixed_in
-from dagc.study.explored import (
+from dagc.study.domain import check_strategy, checked, ready, replayed, usable_domain
+from dagc.study.outcome import (
     Explored,
     declare,
     disagreement_of,
@@ -28,8 +29,7 @@ from dagc.study.explored import (
     settled,
     traced,
 )
-from dagc.study.runs import program_record, run_record, setup_digest
-from dagc.study.searched import check_strategy, checked, ready, replayed, usable_domain
+from dagc.study.record import program_record, run_record, setup_digest
 
 
 def explore(

@@ -1,4 +1,4 @@
-"""Choosers of kernels: the method of each, the trained selector, and its answers at each size."""
+"""Choosers of kernels and of plans: the method of each, the trained selector, and its answers at each size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.errors import UsageError
+from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
 from dagc.base.sample import Sample
 from dagc.choice.avoid import Tried, tried_at
@@ -21,7 +21,7 @@ from dagc.choice.types import MODELS, Case, Cell, Samples, Site
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.forms import kernel_of
 from dagc.ir import sym
-from dagc.ir.choice import VARIANT, Choice, own_name
+from dagc.ir.choice import PROGRAM, VARIANT, Choice, own_name
 from dagc.ir.enums import ElementType
 from dagc.ir.plan import Target, places_together
 from dagc.ir.program import DEVICE, Graph, Region, Value
@@ -29,7 +29,7 @@ from dagc.stages.options import COSTS
 from dagc.study.prepare import Prepared, only
 from dagc.study.results import GUESS, KernelResult, best_choice
 from dagc.study.task import TuningTask
-from dagc.study.train import Learned, TrainingTable, left_out, tabulated, train
+from dagc.study.train import Learned, TrainingTable, left_out, tabulated, train, train_few
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
@@ -265,6 +265,77 @@ def features_of(ready: Prepared, site: Site, cases: Sequence[Case]) -> tuple[str
     return tuple(name for name in (*scalars, *ready.task.constants) if differs(name))
 
 
+# ---- plans: whole programs, each of which is compiled by itself ---------------------------------
+
+
+Data = Mapping["Case", tuple[float, ...]]
+
+
+def learn_plans(task: TuningTask, method: str, samples: Samples, data: Data) -> Learned:
+    """Select few plans, by rule, that are within the noise of the best at each size, and the one that is best on
+    average; train the selector on their gains."""
+    table, settings, notes = plan_table(task, samples, data)
+    count, fewest = len(table.merged.rows), 1 if method == EXHAUSTIVE else FEWEST
+    if count < fewest:
+        why = f"no chooser yet: measured in full: {counted(count, 'size')} of {fewest}; use --resume"
+        return Learned(notes=(*notes, why))
+    try:
+        selector, few = train_few(method, table, task.seed)
+    except UsageError as error:
+        return Learned(notes=(*notes, f"no chooser: {error.message}"))
+    choices = tuple(settings[i] for i in few)
+    if method == EXHAUSTIVE:
+        return Learned(selector, tuple(notes), choices=choices)
+    default = {"default": [settings.index(task.plans[0])] * count} if task.plans[0] in settings else {}
+    note, regrets = left_out(selector, table, task.seed, default)
+    return Learned(selector, (*notes, note), regrets(table), choices)
+
+
+def plan_table(task: TuningTask, samples: Samples, data: Data) -> tuple[TrainingTable, tuple[Choice, ...], list[str]]:
+    """The table of the plans with correct results at every size, these plans, and notes on what was skipped: cases at
+    which not every legal plan was tried, or all failed. A plan that failed at any other size is excluded, so that it is
+    never chosen; one that failed at an input has no time there. `data`: the features of the selector, by case."""
+    at: dict[Case, dict[Choice, Sample]] = {}
+    for cell, sample in samples.items():
+        at.setdefault(cell.case, {})[cell.choice] = sample
+    legal, notes = task.plans, []
+    complete: dict[Case, dict[Choice, Sample]] = {}
+    for case in sorted(at, key=lambda p: (data[p], p)):
+        tried, name = sum(s in at[case] for s in legal), case.text or "as given"
+        if tried < len(legal):
+            notes.append(f"{name}: {tried} of {len(legal)} settings tried, skipped until --resume completes it")
+        elif all(c.failure for c in at[case].values()):
+            notes.append(f"{name}: no setting runs, skipped")
+        else:
+            complete[case] = at[case]
+    every = dict.fromkeys((*legal, *(s for here in complete.values() for s in here)))
+    failed = {s for p, here in complete.items() for s, c in here.items() if c.failure and not p.is_input}
+    settings = tuple(s for s in every if s not in failed)
+    if complete and not all(any(s in settings for s in here) for here in complete.values()):
+        notes.append("no setting has correct results at every size: nothing is learned")
+        complete = {}
+    names = task.features[PROGRAM]
+    features = {case: dict(zip(names, data[case], strict=True)) for case in complete}
+    return tabulated(names, settings, complete, samples.items(), features), settings, notes
+
+
+def why_plan(method: str, selector: Selector | None) -> str:
+    """How a plan is chosen at a size."""
+    if selector is None:
+        return "the default"
+    return "nearest measured size" if method == EXHAUSTIVE else selector.text
+
+
+def plan_chooser_record(task: TuningTask, method: str, learned: Learned) -> dict[str, Any]:
+    """The record of a selector in a tuned file."""
+    assert learned.selector is not None
+    return {
+        "method": method, "why": why_plan(method, learned.selector), "names": list(task.plans[0]),
+        "data": list(task.features[PROGRAM]), "settings": [s.own for s in learned.choices],
+        "selector": learned.selector.to_json(),
+    }  # fmt: skip
+
+
 # ---- choosers ----
 
 
@@ -424,6 +495,11 @@ def grade(task: TuningTask, cells: int, counted: Counted, asked: Mapping[str, As
     ranked = any(a.method in MODELS for a in asked.values())
     what = "the model's best" if ranked else "legal settings"
     return f"with a GPU: {what} were measured"
+
+
+def grade_of_plans(task: TuningTask) -> str:
+    host = task.chosen.target is Target.HOST
+    return "host target: programs run on the CPU, and their times do not apply to a GPU" if host else "with a GPU"
 
 
 def methods(asked: Mapping[str, Asked]) -> str:

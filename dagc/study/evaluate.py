@@ -13,18 +13,18 @@ from dagc.choice.types import Case
 from dagc.ir.choice import PROGRAM
 from dagc.ir.plan import places_together
 from dagc.stages.options import COSTS, Progress, TuneOptions
-from dagc.study.choosers import grade
+from dagc.study.choosers import grade, grade_of_plans
+from dagc.study.costs import costs
 from dagc.study.gpu import NOT_COUNTED, require_runs
-from dagc.study.inputs import Inputs, Visits, opened, order_of, to_visit
+from dagc.study.inputs import Inputs, Visits, to_visit
 from dagc.study.judge import Evaluated, Evaluation, held_out, judged_at
 from dagc.study.move import home_of, lost_by_move
 from dagc.study.placed import TOGETHER, PlacedPrograms
 from dagc.study.plans import plan_chooser
 from dagc.study.prepare import AtCase
-from dagc.study.programs import grade_of_plans, opened_plans
 from dagc.study.task import TuningTask, program_task, tuning_task
 from dagc.study.tuned import check_tuned, choosers_of
-from dagc.study.variants import costs
+from dagc.study.tuning import visiting
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
@@ -114,7 +114,7 @@ class _Measured:
 def _kernels(text: ProgramText, tuned: Tuned, options: TuneOptions, progress: Progress | None) -> Evaluation:
     task, choosers, home, trained, notes = _unseen(text, tuned, options)
     options = replace(options, resume=True, objective=options.objective or tuned.facts.objective)
-    with opened(task, tuned.path if not home else None, options, order_of(task), progress, references=False) as inputs:
+    with visiting(task, tuned.path if not home else None, options, progress) as inputs:
         placed = _placed(inputs, choosers, tuned) if places_together(task.program) else None
         found = _Measured.of(inputs, notes, placed.time if placed is not None else None)
         ops = []
@@ -137,8 +137,7 @@ def _programs(text: ProgramText, tuned: Tuned, options: TuneOptions, progress: P
     chooser = plan_chooser(task.program, tuned)
     cases, _, notes = untrained(task.cases, tuned, programs=True)
     task = replace(task, cases=cases)
-    with opened_plans(task, tuned.path, replace(options, resume=True), progress, training=False) as plans:
-        plans.begin()
+    with visiting(task, tuned.path, replace(options, resume=True), progress) as plans:
         found = _Measured.of(plans, notes)
         return found.result([found.evaluated(chooser, 0, reasons=False)], grade_of_plans(task))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
+from dagc.base.files import scratch_directory
 from dagc.base.objective import Objective
 from dagc.base.resources import __version__
 from dagc.choice.selector import number as as_json
@@ -15,19 +17,82 @@ from dagc.choice.types import Case
 from dagc.ir.choice import PROGRAM
 from dagc.ir.plan import Target
 from dagc.measure.machine import machine_facts
-from dagc.measure.metrics import observed, units
+from dagc.measure.metrics import objective_for, observed, of_results, units
+from dagc.measure.service import Service, WorkerLink
 from dagc.store.results import Run
 from dagc.store.settings import FACT, check_fixed, check_resumed, fixed_choices, values_fixed
 from dagc.study.choosers import ChooserInputs
 from dagc.study.gpu import gpu_name
 from dagc.study.prepare import DEFAULT_FLUSH
+from dagc.study.record import program_record, revision
 from dagc.study.results import NOTHING_MEASURED, Measurements
-from dagc.study.runs import program_record, revision
 from dagc.study.task import TuningTask
 
 if TYPE_CHECKING:
-    from dagc.stages.options import CellOptions, TuneOptions
+    from dagc.stages.options import CellOptions, Progress, TunedFileOptions, TuneOptions
     from dagc.store.records import Records
+    from dagc.store.tuned import Tuned
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A run of tuning: its task, options and objective, the ranks that measure, and where results go (`records` is None
+    without a tuned file). `measured`: what an earlier run left. `flush`: bytes written before each launch. `folder`:
+    for what is built. `notes`: on the file."""
+
+    task: TuningTask
+    options: TuneOptions
+    objective: Objective
+    service: Service
+    measured: Measurements
+    records: Records | None
+    progress: Progress | None
+    flush: int
+    folder: Path
+    notes: tuple[str, ...]
+
+
+@contextmanager
+def begun(
+    task: TuningTask, output: str | Path | None, options: TuneOptions, progress: Progress | None, training: bool = True
+) -> Iterator[Session]:
+    """A run of tuning, with the measurements of a file that is resumed. `training`: else it only evaluates, and leaves
+    the file its objective."""
+    flush = flush_of(task, options)
+    with ExitStack() as stack:
+        folder = stack.enter_context(scratch_directory("dagc-tune-"))
+        records = stack.enter_context(
+            open_records(task, output, options, flush) if output is not None else nullcontext()
+        )
+        before = records.tuned().facts.objective if records is not None and options.resume else "time"
+        objective = objective_for(options.objective or before, task.chosen.target.value, task.program)
+        if task.of_programs and task.program.until is not None and not objective.is_time:
+            raise UsageError(
+                f"objective {objective.text}: of a program with `until` the time of the whole repetition is measured",
+                "drop --objective, or name a kernel with --kernel",
+            )
+        task = replace(task, compared=bool(of_results(observed(objective))))
+        measured = known_before(records, task, flush, options.resume)
+        measured, notes = minimise(records, measured, objective, asked_sites(task) if training else None)
+        if records is not None:
+            for key, value in conditions(task).items():
+                records.set_fact(key, value)
+        service = stack.enter_context(Service(WorkerLink(task.ranks), watchdog=options.watchdog))
+        yield Session(task, options, objective, service, measured, records, progress, flush, folder, tuple(notes))
+
+
+def load(path: str | Path) -> Tuned:
+    """As `dagc.store.tuned.load_tuned`."""
+    from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
+
+    return load_tuned(path)
+
+
+def resumed(output: str | Path | None, options: TunedFileOptions) -> Tuned | None:
+    """The file that is resumed. Raises UsageError if a file exists that is not."""
+    from dagc.store.records import is_fresh  # loads msgspec, sqlite3
+
+    return None if output is None or is_fresh(Path(output), options.resume) else load(output)
 
 
 def known_before(records: Records | None, task: TuningTask, flush: int, resume: bool) -> Measurements:
@@ -136,19 +201,14 @@ def _changed(
     return [f"{what}: measured again"]
 
 
-def keep(records: Records, inputs: ChooserInputs, choosers: Mapping[str, Any], measured: bool, calls: int = 0) -> None:
-    """Store the choosers and the conditions under which they are valid. `calls`: number of calls over which a
-    conversion is spread."""
+def chooser_facts(inputs: ChooserInputs, measured: bool) -> dict[str, Any]:
+    """The facts under which choosers of kernels are valid."""
     task = inputs.ready.task
-    records.set_fact("arch", task.chosen.arch)
-    records.set_fact("calls", calls)
-    records.set_fact("constraints", task.constraints)
-    records.set_fact("gpu", gpu_name(task, inputs.hardware, measured))
-    records.set_fact("target", task.chosen.target.value)
-    for op, samples in inputs.counted.samples.items():
-        records.set_fact(f"counts {op}", samples)
-    for op, chooser in choosers.items():
-        records.set_chooser(op, kernel_chooser_record(chooser, inputs))
+    return {
+        "arch": task.chosen.arch, "calls": 0, "constraints": task.constraints,
+        "gpu": gpu_name(task, inputs.hardware, measured), "target": task.chosen.target.value,
+        **{f"counts {op}": samples for op, samples in inputs.counted.samples.items()},
+    }  # fmt: skip
 
 
 def kernel_chooser_record(chooser: Any, inputs: ChooserInputs) -> dict[str, Any]:

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.deadline import ENDLESS
 from dagc.base.errors import DagcError, RunFailed, UsageError, counted
-from dagc.base.files import scratch_directory
-from dagc.base.objective import Objective
 from dagc.base.sample import Sample
 from dagc.build.mpi import cores
 from dagc.choice.feature import offered, values_of
@@ -29,25 +26,21 @@ from dagc.choice.types import Case, Cell
 from dagc.ir.choice import Choice
 from dagc.ir.plan import selects_device
 from dagc.lab.launches import AGREE, Timing, agree
-from dagc.measure.metrics import objective_for, observed, of_results
-from dagc.measure.service import Service, WorkerLink
 from dagc.setup.arrays import elements
 from dagc.setup.prefetch import AHEAD, Job, Prefetch
 from dagc.study.build import build_what_compiles, computed_of
 from dagc.study.cases import bytes_of
 from dagc.study.choosers import Asked, features_of
-from dagc.study.files import asked_sites, conditions, flush_of, known_before, minimise, open_records
+from dagc.study.files import Session
 from dagc.study.measure import Hangs, Measuring, Recording, Wanted, features_at
 from dagc.study.prepare import AtCase, Prepared, fitting, read_case
-from dagc.study.results import OTHER, Measurements, choosable, failures_before, paid
+from dagc.study.results import OTHER, choosable, failures_before, paid
 from dagc.study.task import TuningTask
 from dagc.study.train import TrainingTable, tabulated
 
 if TYPE_CHECKING:
     from dagc.ir.program import Program
     from dagc.ir.sym import Number
-    from dagc.stages.options import Progress, TuneOptions
-    from dagc.store.records import Records
     from dagc.store.tuned import InputFacts
 
 
@@ -97,53 +90,6 @@ def check_at_first(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
-    """A run of tuning: its task, options and objective, the ranks that measure, and where results go (`records` is None
-    without a tuned file). `measured`: what an earlier run left. `flush`: bytes written before each launch. `folder`:
-    for what is built. `notes`: on the file."""
-
-    task: TuningTask
-    options: TuneOptions
-    objective: Objective
-    service: Service
-    measured: Measurements
-    records: Records | None
-    progress: Progress | None
-    flush: int
-    folder: Path
-    notes: tuple[str, ...]
-
-
-@contextmanager
-def begun(
-    task: TuningTask, output: str | Path | None, options: TuneOptions, progress: Progress | None, training: bool
-) -> Iterator[Session]:
-    """A run of tuning, with the measurements of a file that is resumed. `training`: else it only evaluates, and leaves
-    the file its objective."""
-    flush = flush_of(task, options)
-    with ExitStack() as stack:
-        folder = stack.enter_context(scratch_directory("dagc-tune-"))
-        records = stack.enter_context(
-            open_records(task, output, options, flush) if output is not None else nullcontext()
-        )
-        before = records.tuned().facts.objective if records is not None and options.resume else "time"
-        objective = objective_for(options.objective or before, task.chosen.target.value, task.program)
-        if task.of_programs and task.program.until is not None and not objective.is_time:
-            raise UsageError(
-                f"objective {objective.text}: of a program with `until` the time of the whole repetition is measured",
-                "drop --objective, or name a kernel with --kernel",
-            )
-        task = replace(task, compared=bool(of_results(observed(objective))))
-        measured = known_before(records, task, flush, options.resume)
-        measured, notes = minimise(records, measured, objective, asked_sites(task) if training else None)
-        if records is not None:
-            for key, value in conditions(task).items():
-                records.set_fact(key, value)
-        service = stack.enter_context(Service(WorkerLink(task.ranks), watchdog=options.watchdog))
-        yield Session(task, options, objective, service, measured, records, progress, flush, folder, tuple(notes))
-
-
 # ---- one input after the other --------------------------------------------------------------
 
 
@@ -160,27 +106,35 @@ class Visits(Recording):
     """A task whose inputs (or sizes) are visited one after the other. A failure at one is recorded there, and the
     others continue.
 
-    The task tunes kernels (`Inputs`) or whole programs (`PlanPoints`). These classes define the choices (`answers`,
-    `fits`) and the actions of a visit (`_read`, `_label`, `_leave`, `_drop`).
+    The task tunes kernels (`Inputs`) or whole programs (`PlanCases`). These classes define what is compiled (`begin`),
+    and the actions of a visit (`_read`, `_label`, `_leave`, `_drop`).
     """
 
-    prefetch: Prefetch[Any]
-    timing: Timing
-
-    def __init__(self, session: Session) -> None:
-        self.task = session.task
+    def __init__(self, session: Session, asked: Mapping[str, Asked], job: Callable[[Arrays], Job]) -> None:
+        """`asked`: how each site is chosen, if that is learned; `job`: sets up the arrays of a case."""
+        self.asked, self.task, self.options, self.objective = asked, session.task, session.options, session.objective
         super().__init__(
             session.measured, session.records, session.progress, session.flush, self.task.check_at,
-            session.options.budget,
+            self.options.budget,
         )  # fmt: skip
         self.notes += session.notes
-        self.service = session.service
-        self.options, self.objective = session.options, session.objective
+        self.service, self.folder = session.service, session.folder
         self.refused: set[Case] = set()
         self.wrong = {key for key, failure in self.measured.checks.items() if failure}
         self.end = ENDLESS
         self.hangs = Hangs(self.options.watchdog)
         self.service.on_death = self.say  # hanging answers are tried again, so report progress
+        cores_used = not self.task.of_programs and uses_cores(self.task)
+        self.timing = Timing(
+            seconds=self.options.cell, flush=self.flush, clear=CLEAR, objective=self.objective, rounds=ROUNDS,
+            every=cores_used, watchdog=self.options.watchdog,
+        )  # fmt: skip
+        how = processes(cores_used or self.task.of_programs, MANY if self.options.incremental else AHEAD)
+        self.prefetch = Prefetch(self.folder / "inputs", job, **how)
+
+    def begin(self) -> None:
+        """Compile what is timed, while the set-ups of the first cases run. Raises BuildFailed if nothing compiles."""
+        raise NotImplementedError
 
     def count_earlier(self) -> None:
         """Before the training of a resumed file goes on: what it has measured counts for the budget, and its failures
@@ -197,8 +151,8 @@ class Visits(Recording):
 
     @property
     def answers(self) -> Mapping[str, Sequence[Choice]]:
-        """The settings of each op, by number."""
-        raise NotImplementedError
+        """The settings of each site, by number."""
+        return self.task.choices
 
     def fits(self, case: Case) -> Mapping[str, Sequence[Choice]]:
         """The answers that are allowed at a visited case."""
@@ -275,7 +229,7 @@ class Visits(Recording):
 
     def expect(self, cases: Sequence[Case]) -> None:
         """Announce the cases to visit next, in this order."""
-        self.prefetch.expect(cases)
+        self.prefetch.expect([(case, None) for case in cases])
 
     def check(self) -> None:
         """At the input of the checks, compare every answer that was not compared yet with the reference. An unsuitable
@@ -347,7 +301,7 @@ class Visits(Recording):
 
     def _drop(self, case: Case) -> None:
         """Remove its data."""
-        self.prefetch.drop(case)
+        self.prefetch.drop((case, None))
 
 
 class Inputs(Visits):
@@ -357,29 +311,27 @@ class Inputs(Visits):
     exist only while it is visited.
     """
 
-    def __init__(self, ready: Prepared, prefetch: Prefetch[Case], session: Session, references: list[Case]) -> None:
-        """`references`: the case whose data include references, which changes with the input of the checks."""
-        super().__init__(replace(session, task=ready.task))
-        self.failures += ready.failures
-        self.prefetch, self.references = prefetch, references
+    def __init__(self, session: Session, asked: Mapping[str, Asked]) -> None:
+        task = session.task
+        # The case whose data include references, which changes with the input of the checks.
+        self.references = [task.check_at] if asked else []
+        super().__init__(session, asked, partial(job, task, self.references))
+
+    def begin(self) -> None:
         self.limit_time()
-        self.codes = [f.name for f in computed_of(self.task)]
-        self.timing = Timing(
-            seconds=self.options.cell, flush=self.flush, clear=CLEAR, objective=self.objective,
-            rounds=ROUNDS, every=uses_cores(self.task), watchdog=self.options.watchdog,
-        )  # fmt: skip
-        ready = ready.having(*(at_before(self.task, facts, self.codes) for facts in self.measured.inputs.values()))
-        before = dict(self.measured.samples)
-        self.run = Measuring(ready, self.service, self.timing, self, before, self.end)
+        self.expect([p for p in order_of(self.task) if p not in self.measured.inputs])
+        self.say("setting up the first inputs, compiling")
+        library, task, failures = build_what_compiles(self.task, self.folder)
+        self.failures += failures
+        self.task, self.codes = task, [f.name for f in computed_of(task)]
+        before = (at_before(task, facts, self.codes) for facts in self.measured.inputs.values())
+        ready = Prepared(task, library).having(*before)
+        self.run = Measuring(ready, self.service, self.timing, self, dict(self.measured.samples), self.end)
         self.run.hangs = self.hangs
 
     @property
     def ready(self) -> Prepared:
         return self.run.ready
-
-    @property
-    def answers(self) -> Mapping[str, Sequence[Choice]]:
-        return self.task.choices
 
     def fits(self, case: Case) -> Mapping[str, Sequence[Choice]]:
         return self.ready.at[case].fits
@@ -508,7 +460,7 @@ class Inputs(Visits):
 
     def _read(self, case: Case, test: bool = False, wait: float | None = None) -> None:
         self.task.require_same_at(case)
-        place = self.prefetch.get(case, wait)
+        place = self.prefetch.get((case, None), wait)
         self.run.programs.pop(case, None)  # its arrays were at another address
         at = read_case(self.task, case, place)
         before = self.measured.inputs.get(case)
@@ -573,34 +525,7 @@ def _plain(value: Any) -> int | float | bool:
     return value if isinstance(value, bool | int) else float(value)
 
 
-# ---- opened -----------------------------------------------------------------------------------
-
-
-@contextmanager
-def opened(
-    task: TuningTask,
-    output: str | Path | None,
-    options: TuneOptions,
-    order: Sequence[Case],
-    progress: Progress | None,
-    ahead: int = AHEAD,
-    references: bool = True,
-) -> Iterator[Inputs]:
-    """The inputs of a task, ready to be visited in this order. The set-ups of the first inputs run during the
-    compilation.
-
-    `ahead`: number of inputs whose data may be on disk; `references`: whether results are compared with the reference.
-    """
-    at_check = [task.check_at] if references else []
-    with begun(task, output, options, progress, references) as session:
-        task, measured = session.task, session.measured
-        job, how = partial(_job, task, at_check), processes(uses_cores(task), ahead)
-        with Prefetch(session.folder / "inputs", job, **how) as prefetch:
-            prefetch.expect([p for p in order if p not in measured.inputs])
-            if progress is not None:
-                progress(0, 0, "setting up the first inputs, compiling")
-            library, task, failures = build_what_compiles(task, session.folder)
-            yield Inputs(Prepared(task, library, failures=failures), prefetch, session, at_check)
+# ---- how set-ups run ---------------------------------------------------------------------------
 
 
 def processes(cores_used: bool, ahead: int = AHEAD) -> dict[str, Any]:
@@ -618,9 +543,14 @@ def uses_cores(task: TuningTask) -> bool:
     return any(selects_device(task.graph.program, op_of(task.graph, site)) for site in task.sites)
 
 
-def _job(task: TuningTask, references: Collection[Case], case: Case) -> Job:
-    program = task.text.program(dict(case.params))
-    return Job(program, task.text.path.parent, task.ranks, task.seed, task.compared or case in references)
+Arrays: TypeAlias = "tuple[Case, Choice | None]"  # the data of a case; with the references of a plan
+
+
+def job(task: TuningTask, references: Collection[Case], arrays: Arrays) -> Job:
+    """The set-up of a case: with references if results are compared everywhere, or at this case, or for a plan."""
+    case, plan = arrays
+    compared = task.compared or plan is not None or case in references
+    return Job(task.program_at(case, plan), task.text.path.parent, task.ranks, task.seed, compared)
 
 
 def order_of(task: TuningTask) -> list[Case]:

@@ -31,14 +31,14 @@ from dagc.store.results import Results
 from dagc.store.settings import Fixed, Origin, kernels_of, open_settings, settings_before
 from dagc.study.build import build, computed_of, resources_of
 from dagc.study.choosers import Asked, ChooserInputs, first_choosers
+from dagc.study.decisions import SEARCH, SearchRequest
 from dagc.study.gpu import NOT_COUNTED, hardware_at_hand
 from dagc.study.measure import computed_features, tolerance_between
 from dagc.study.prepare import DEFAULT_FLUSH, Prepared, at_case, read_case, repeats_of, unbuilt
 from dagc.study.results import GUESS
-from dagc.study.runs import SEARCH, SearchRequest
-from dagc.study.sizes import tune_task
 from dagc.study.task import TuningTask, task_as_given
 from dagc.study.tuned import choosers_of
+from dagc.study.tuning import tune_task
 
 # ---- settings for a search ------------------------------------------------------------------
 

@@ -120,9 +120,9 @@ class Recording:
     """The results of a run, which change here alone: they are stored in memory and in the tuned file, and progress is
     reported.
 
-    `measured`: all so far, with those of earlier runs; it grows with them. `busy` as in `Tuning`; `again`: for each
-    cell that was timed again, its value by the first series of launches, and its value now. `done`: stored cells, of
-    `total`; `left`: cells that the budget permits. Settings are checked at `check_at`.
+    `measured`: all so far, with those of earlier runs; it grows with them. `seconds` and `busy` as in `Tuning`;
+    `again`: for each cell that was timed again, its value by the first series of launches, and its value now. `done`:
+    stored cells, of `total`; `left`: cells that the budget permits. Settings are checked at `check_at`.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Recording:
         )
         self.failures: list[str] = []
         self.notes: list[str] = []
-        self.busy = 0.0
+        self.seconds = self.busy = 0.0
         self.again: list[tuple[float, float]] = []
         self.records, self.progress = records, progress
         self.flush, self.check_at = flush, check_at

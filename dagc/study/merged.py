@@ -33,12 +33,11 @@ from dagc.stages.program import ProgramText
 from dagc.store.schema import connect_as
 from dagc.store.settings import check_fixed, values_fixed
 from dagc.study.build import computed_of
-from dagc.study.choosers import Asked, ChooserInputs, final_choosers, select_of
+from dagc.study.choosers import Asked, ChooserInputs, final_choosers, learn_plans, plan_chooser_record, select_of
 from dagc.study.files import kernel_chooser_record
 from dagc.study.gpu import NOT_COUNTED
 from dagc.study.inputs import at_before
 from dagc.study.prepare import AtCase, Prepared
-from dagc.study.programs import chooser_record, learn
 from dagc.study.results import choosable, minimised, paid
 from dagc.study.task import TuningTask, legal_plans, limits_of, plan_values
 
@@ -241,10 +240,10 @@ def _of_programs(first: Tuned, merged: Tuned, text: ProgramText) -> dict[str, An
         features={PROGRAM: names},
     )  # fmt: skip
     data = {p: tuple(one.features[PROGRAM][n] for n in names) for p, one in merged.facts.of_programs(names).items()}
-    learned = learn(task, stored.method, samples, data)
+    learned = learn_plans(task, stored.method, samples, data)
     if learned.selector is None:
         raise UsageError(f"nothing was learned from the merged inputs: {'; '.join(learned.notes)}", "tune with more")
-    return chooser_record(task, stored.method, learned)
+    return plan_chooser_record(task, stored.method, learned)
 
 
 # ---- kernels --------------------------------------------------------------------------------

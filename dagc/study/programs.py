@@ -1,78 +1,52 @@
-"""`dagc tune` of a program-level `select`: each setting is compiled, checked and timed as a program."""
+"""Visits of the cases of a task of whole programs: each plan is compiled once, checked and timed as a program at one
+case after the other."""
 
 from __future__ import annotations
 
 import math
 import random
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
-from dagc.base.errors import DagcError, UsageError, counted
+from dagc.base.errors import DagcError, UsageError
 from dagc.base.sample import CHECK, Sample
 from dagc.choice.feature import offered
 from dagc.choice.methods import EXHAUSTIVE
-from dagc.choice.selector import FEWEST, Selector
+from dagc.choice.selector import FEWEST
 from dagc.choice.types import Case, Cell, Samples, Site
 from dagc.ir.choice import PROGRAM, Choice
-from dagc.ir.plan import Target
 from dagc.lab.engine import SearchOptions
-from dagc.lab.launches import Programs, Timing
-from dagc.lab.plans import METHODS
+from dagc.lab.launches import Programs
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
 from dagc.measure.metrics import observed, of_results
 from dagc.measure.service import RunnerLibrary
 from dagc.setup import read_scalars
-from dagc.setup.prefetch import Job, Prefetch
-from dagc.stages.program import ProgramText
+from dagc.stages.options import TuneOptions
 from dagc.study.build import BuiltProgram, build_plans
-from dagc.study.choosers import Asked, result_at
-from dagc.study.gpu import require_runs
-from dagc.study.inputs import CLEAR, ROUNDS, Session, Visits, begun, elements_of, processes, to_visit
+from dagc.study.choosers import Asked
+from dagc.study.files import Session
+from dagc.study.inputs import Visits, elements_of, job, to_visit
 from dagc.study.measure import SiteTimings, in_words
-from dagc.study.results import KernelResult, Tuning
-from dagc.study.sampling import label
-from dagc.study.task import TuningTask, program_task
-from dagc.study.train import Learned, TrainingTable, left_out, tabulated, train_few
-
-if TYPE_CHECKING:
-    from dagc.stages.options import Progress, SiteOptions, TuneOptions
-
-
-# ---- measuring: each plan, compiled once, at one input (or size) after the other ------------
-
-
-Arrays: TypeAlias = "tuple[Case, Choice | None]"  # the data of a case; with the references of a setting
+from dagc.study.task import TuningTask
 
 
 class PlanCases(Visits):
     """The cases of a task of whole programs: each setting is compiled once, for all of them."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, asked: Mapping[str, Asked]) -> None:
         """Raises UsageError for an objective that needs one reference for all settings, if their references differ."""
-        super().__init__(session)
-        task, folder = session.task, session.folder
-        self.folder = folder
+        task = session.task
         self.groups = task.references()
         self.together = len(self.groups) == 1
+        super().__init__(session, asked, partial(job, replace(task, compared=self.together), ()))
         if of_results(observed(self.objective)) and not self.together:
             what = f"objective {self.objective.text}: the settings of {task.program.name} have different references"
             raise UsageError(what, "use another --objective")
         self.built: dict[Choice, BuiltProgram] = {}
-        self.prefetch = Prefetch(folder / "inputs", partial(_job, task, self.together), **processes(cores_used=True))
-        self.timing = Timing(
-            seconds=self.options.cell, clear=CLEAR, objective=self.objective, rounds=ROUNDS,
-            watchdog=self.options.watchdog,
-        )  # fmt: skip
-
-    @property
-    def answers(self) -> Mapping[str, Sequence[Choice]]:
-        return self.task.choices
 
     def fits(self, case: Case) -> Mapping[str, Sequence[Choice]]:
         return self.answers
@@ -103,7 +77,8 @@ class PlanCases(Visits):
         return {c: self.priced(c, sample) for c, sample in right.items() if not inputs[c.case].test}
 
     def begin(self) -> None:
-        """Compile the plans while the set-ups of the first cases run. Raises BuildFailed if none compiles."""
+        if self.asked:
+            require_enough(self.asked[PROGRAM].method, self.task, self.measured.inputs, self.options)
         todo = [p for p in to_visit(self.task) if not self.complete(p)]
         self.expect(todo)
         samples = self.measured.samples
@@ -115,9 +90,6 @@ class PlanCases(Visits):
             self.wrong.add((PROGRAM, settings))
             self.keep(self._checked(settings), Sample(failure=f"does not compile: {error.first}", purpose=CHECK))
         self.limit_time()
-
-    def expect(self, cases: Sequence[Case]) -> None:
-        self.prefetch.expect([(p, None) for p in cases])
 
     def _unchecked(self) -> dict[str, list[Choice]]:
         """If references differ, each setting is compared with its own; else it is compared at every case."""
@@ -139,8 +111,8 @@ class PlanCases(Visits):
         return Cell(PROGRAM, self.check_at, settings)
 
     def _drop(self, case: Case) -> None:
-        for arrays in [(case, None), *((case, first) for first in self.groups)]:
-            self.prefetch.drop(arrays)
+        for plan in (None, *self.groups):
+            self.prefetch.drop((case, plan))
 
     def _read(self, case: Case, test: bool = False, wait: float | None = None) -> None:
         """Raises DagcError if a feature is not finite, or if the program differs at the case."""
@@ -185,187 +157,8 @@ class PlanCases(Visits):
         return Programs(self.service, here, self.timing, until=until, checked=self.together)
 
 
-def _job(task: TuningTask, together: bool, arrays: Arrays) -> Job:
-    case, settings = arrays
-    program = task.program_at(case, settings)
-    return Job(program, task.text.path.parent, 1, task.seed, together or settings is not None)
-
-
-# ---- what is tuned ---------------------------------------------------------------------------------
-
-
-# ---- what is learned ----
-
-
-Data = Mapping["Case", tuple[float, ...]]
-
-
-def learn(task: TuningTask, method: str, samples: Samples, data: Data) -> Learned:
-    """Select few plans, by rule, that are within the noise of the best at each size, and the one that is best on
-    average; train the selector on their gains."""
-    table, settings, notes = plan_table(task, samples, data)
-    count, fewest = len(table.merged.rows), 1 if method == EXHAUSTIVE else FEWEST
-    if count < fewest:
-        why = f"no chooser yet: measured in full: {counted(count, 'size')} of {fewest}; use --resume"
-        return Learned(notes=(*notes, why))
-    try:
-        selector, few = train_few(method, table, task.seed)
-    except UsageError as error:
-        return Learned(notes=(*notes, f"no chooser: {error.message}"))
-    choices = tuple(settings[i] for i in few)
-    if method == EXHAUSTIVE:
-        return Learned(selector, tuple(notes), choices=choices)
-    default = {"default": [settings.index(task.plans[0])] * count} if task.plans[0] in settings else {}
-    note, regrets = left_out(selector, table, task.seed, default)
-    return Learned(selector, (*notes, note), regrets(table), choices)
-
-
-def plan_table(task: TuningTask, samples: Samples, data: Data) -> tuple[TrainingTable, tuple[Choice, ...], list[str]]:
-    """The table of the plans with correct results at every size, these plans, and notes on what was skipped: cases at
-    which not every legal plan was tried, or all failed. A plan that failed at any other size is excluded, so that it is
-    never chosen; one that failed at an input has no time there. `data`: the features of the selector, by case."""
-    at: dict[Case, dict[Choice, Sample]] = {}
-    for cell, sample in samples.items():
-        at.setdefault(cell.case, {})[cell.choice] = sample
-    legal, notes = task.plans, []
-    complete: dict[Case, dict[Choice, Sample]] = {}
-    for case in sorted(at, key=lambda p: (data[p], p)):
-        tried, name = sum(s in at[case] for s in legal), case.text or "as given"
-        if tried < len(legal):
-            notes.append(f"{name}: {tried} of {len(legal)} settings tried, skipped until --resume completes it")
-        elif all(c.failure for c in at[case].values()):
-            notes.append(f"{name}: no setting runs, skipped")
-        else:
-            complete[case] = at[case]
-    every = dict.fromkeys((*legal, *(s for here in complete.values() for s in here)))
-    failed = {s for p, here in complete.items() for s, c in here.items() if c.failure and not p.is_input}
-    settings = tuple(s for s in every if s not in failed)
-    if complete and not all(any(s in settings for s in here) for here in complete.values()):
-        notes.append("no setting has correct results at every size: nothing is learned")
-        complete = {}
-    names = task.features[PROGRAM]
-    features = {case: dict(zip(names, data[case], strict=True)) for case in complete}
-    return tabulated(names, settings, complete, samples.items(), features), settings, notes
-
-
-def _why(method: str, selector: Selector | None) -> str:
-    """How a plan is chosen at a size."""
-    if selector is None:
-        return "the default"
-    return "nearest measured size" if method == EXHAUSTIVE else selector.text
-
-
-def chooser_record(task: TuningTask, method: str, learned: Learned) -> dict[str, Any]:
-    """The record of a selector in a tuned file."""
-    assert learned.selector is not None
-    return {
-        "method": method, "why": _why(method, learned.selector), "names": list(task.plans[0]),
-        "data": list(task.features[PROGRAM]), "settings": [s.own for s in learned.choices],
-        "selector": learned.selector.to_json(),
-    }  # fmt: skip
-
-
-def _results(
-    plans: PlanCases, method: str, learned: Learned, notes: Sequence[str], output: str | Path | None, seconds: float
-) -> Tuning:
-    """A line for each size of this run that has anything measured."""
-    task, samples = plans.task, plans.samples
-    data = plans.data
-    return Tuning(
-        tuple(_line(task, method, learned, p, samples, data[p]) for p in task.cases if p in data),
-        f"{grade_of_plans(task)}; {len(task.plans)} programs",
-        method,
-        len(samples),
-        tuple(plans.failures),
-        (*notes, *learned.notes, *task.text.changed()),
-        Path(output) if output is not None else None,
-        seconds,
-        plans.busy,
-        plans.objective,
-    )
-
-
-def grade_of_plans(task: TuningTask) -> str:
-    host = task.chosen.target is Target.HOST
-    return "host target: programs run on the CPU, and their times do not apply to a GPU" if host else "with a GPU"
-
-
-def _line(
-    task: TuningTask, method: str, learned: Learned, case: Case, samples: Samples, data: tuple[float, ...]
-) -> KernelResult:
-    selector = learned.selector
-    chosen = task.plans[0] if selector is None else learned.choices[selector.choose(data)]
-    return result_at(PROGRAM, case, (task.plans[0], chosen), samples, _why(method, selector), learned)
-
-
-# ---- tuned ----------------------------------------------------------------------------------
-
-
-def tune_program(
-    text: ProgramText, output: str | Path | None, options: TuneOptions, progress: Progress | None = None
-) -> Tuning:
-    """Tune a program with a `select` at its top. Runs its set-up and references, and each setting at each case.
-
-    The method is that of the options, else the program's own. Raises UsageError, like `program_task`.
-    """
-    task = _tunable(text, options)
-    method = _method(task, options)
-    options = replace(options, method=method)
-    if not options.resume:
-        _enough(method, task, (), options)  # before a file is begun
-    with opened_plans(task, output, options, progress) as plans:
-        _enough(method, task, plans.measured.inputs, options)
-        plans.count_earlier()
-        plans.begin()
-        began = time.monotonic()
-        plans.check()
-        notes = [*plans.notes, *label(plans, {PROGRAM: Asked(method, task.features[PROGRAM])}, options), *plans.remarks]
-        seconds = time.monotonic() - began
-        learned = learn(plans.right, method, plans.samples, plans.data)
-        if plans.records is not None and learned.selector is not None:
-            plans.records.set_chooser(PROGRAM, chooser_record(task, method, learned))
-        return _results(plans, method, learned, notes, output, seconds)
-
-
-def _tunable(text: ProgramText, options: TuneOptions) -> TuningTask:
-    """The task. Raises UsageError for several ranks, and if nothing can run here."""
-    if options.ranks > 1:
-        raise UsageError(
-            "whole programs (a `select` at the top) are tuned on one rank",
-            "drop -n, or name a kernel with --kernel",
-        )
-    task = program_task(text, options)
-    require_runs(task, "whole programs")
-    return task
-
-
-@contextmanager
-def opened_plans(
-    task: TuningTask,
-    output: str | Path | None,
-    options: TuneOptions,
-    progress: Progress | None,
-    training: bool = True,
-) -> Iterator[PlanCases]:
-    """The cases of a task, with the measurements and checks of a resumed file. `training`: else it only evaluates."""
-    with begun(task, output, options, progress, training) as session:
-        plans = PlanCases(session)
-        with plans.prefetch:
-            yield plans
-
-
-def _method(task: TuningTask, options: SiteOptions) -> str:
-    method = options.method or next(s.method for s in task.program.selects if s.owner == "")
-    if method not in METHODS:
-        whose = "" if options.method else f", which the program's `select ... with {method}` requests"
-        raise UsageError(
-            f"no method {method} for whole programs{whose}",
-            f"one of: {', '.join(METHODS)}; or tune a kernel with --kernel",
-        )
-    return method
-
-
-def _enough(method: str, task: TuningTask, known: Iterable[Case], options: TuneOptions) -> None:
+def require_enough(method: str, task: TuningTask, known: Iterable[Case], options: TuneOptions) -> None:
+    """Raises UsageError if a method learns from more sizes than the task and a file (`known`) have."""
     sizes = max(len({*task.cases, *known}), (options.samples or 0) if options.active else 0)
     if method != EXHAUSTIVE and sizes < FEWEST:
         raise UsageError(

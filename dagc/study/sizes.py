@@ -1,13 +1,13 @@
-"""Tuning of kernels at sizes: rank by the model, measure the best, make the choosers, store everything."""
+"""Kernels at sizes: all sizes are set up and compiled, a model ranks the settings, and the best are measured."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,117 +18,145 @@ from dagc.base.files import scratch_directory
 from dagc.base.objective import Objective
 from dagc.choice.legal import op_of
 from dagc.choice.methods import LEARNED
-from dagc.choice.types import MODELS, Case, Cell, Samples, Site
+from dagc.choice.types import MODELS, Case, Cell, Site
 from dagc.cuda.ptx import Resources
 from dagc.ir.choice import Choice
 from dagc.ir.plan import Target, stays_fixed
 from dagc.lab.across import AcrossSizes
 from dagc.lab.launches import Timing
 from dagc.measure.metrics import objective_for, observed, of_results
-from dagc.measure.service import Service, WorkerLink
 from dagc.stages.options import LimitOptions, Progress, TuneOptions, searching
-from dagc.study.across import guesses, search_of, sureness
 from dagc.study.build import assumed, build_what_compiles, compiled_resources, computed_of, most_of, of_settings
-from dagc.study.choosers import (
-    Asked,
-    AtSizes,
-    ChooserInputs,
-    asked_of,
-    final_choosers,
-    first_choosers,
-    grade,
-    line_of,
-    methods,
-)
-from dagc.study.files import asked_sites, conditions, flush_of, keep, known_before, minimise, open_records
-from dagc.study.gpu import NOT_COUNTED, NOTHING_RAN, Counted, can_run, fitted_counts, hardware_at_hand, unmeasured
+from dagc.study.choosers import Asked, AtSizes, ChooserInputs, asked_of, first_choosers
+from dagc.study.files import Session, begun, resumed
+from dagc.study.gpu import NOT_COUNTED, NOTHING_RAN, can_run, fitted_counts, hardware_at_hand, unmeasured
 from dagc.study.measure import Measuring, Recording, Searching, Wanted, computed_features
 from dagc.study.prepare import Prepared, prepare, unbuilt
-from dagc.study.results import KernelResult, Measurements, Tuning, choosable, doubtful, failures_before, unchecked
+from dagc.study.priors import search_of
+from dagc.study.results import Measurements, failures_before, unchecked
 from dagc.study.task import TuningTask
-from dagc.study.train import Learned
 
 # Of measurements on the CPU: in all, where the user gives no limit; and of a launch, where a size is skipped.
 HOST_SECONDS, HOST_LAUNCH = 60.0, 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class TuneRequest:
-    """The arguments of tuning at sizes. `asked`: how each op is chosen; `top`: settings of each op that are measured, 0
-    if nothing can run here."""
+class Sizes(Recording):
+    """A task of kernels at its sizes: all are set up and compiled first. `known`: the inputs of choosers; `wanted`: the
+    cells of methods that measure, and `search` proposes those of ops that a model ranks."""
 
-    task: TuningTask
-    asked: Mapping[str, Asked]
-    options: TuneOptions
-    objective: Objective
-    output: str | Path | None
-    progress: Progress | None
-    top: int
+    def __init__(
+        self, session: Session, known: ChooserInputs, wanted: Sequence[Wanted], search: AcrossSizes, ranked: bool
+    ) -> None:
+        """`ranked`: whether anything that `search` proposes is measured."""
+        self.task, self.options = session.task, session.options
+        super().__init__(
+            session.measured, session.records, session.progress, session.flush, self.task.check_at
+        )  # fmt: skip
+        self.known, self.wanted, self.search, self.ranked = known, wanted, search, ranked
+        self.service, self.objective = session.service, session.objective
+        earlier = {cell: sample for cell, sample in self.measured.samples.items() if cell.site in self.task.choices}
+        self.failures += [*known.ready.failures, *failures_before(earlier)]
+        self.notes += [*known.ready.notes, *session.notes]
 
-    def say(self, what: str) -> None:
-        """Report progress before the first measurement."""
-        if self.progress is not None:
-            self.progress(0, 0, what)
+    def measure(self) -> None:
+        """Measure the cells that are wanted and not known yet, and what the search proposes; check what is timed
+        before, and every other legal setting that was not checked in the end."""
+        ready, task, measured, options = self.known.ready, self.task, self.measured, self.options
+        search = self.search if self.ranked and self.search.ops else None
+        todo = [w for w in self.wanted if any((w.op, w.case, s) not in measured.samples for s in w.settings)]
+        check = _to_check(todo, measured)
+        kept = (self.wanted or search) and self.records is not None
+        later = unchecked(task, check, measured.checks) if kept else {}
+        before = dict(measured.samples)
+        self.total = _number(search, todo, before)
+        if not (self.total > 0 or later):
+            return
+        began = time.monotonic()
+        timing = Timing(
+            seconds=options.cell, flush=self.flush, objective=self.objective, watchdog=options.watchdog,
+            longest=HOST_LAUNCH if task.chosen.target is Target.HOST else math.inf,
+        )  # fmt: skip
+        run = Measuring(ready, self.service, timing, self, before, options.deadline, at_least=1)
+        run.require_short()
+        run.time(todo, run.check(check))
+        if search is not None:
+            Searching(run, search, dict(measured.checks)).run()
+        run.verify(later)
+        self.notes += run.hangs.notes
+        if run.over():
+            self.notes.append(f"measuring ended at the time limit of {options.deadline.seconds:g} s (--time)")
+        self.seconds = time.monotonic() - began
 
 
-def tune_task(
-    task: TuningTask, output: str | Path | None, options: TuneOptions, progress: Progress | None = None
-) -> Tuning:
-    """`tune` of a task. Without `output` nothing is chosen for other sizes, so only timed settings are checked.
+@contextmanager
+def at_sizes(
+    task: TuningTask, output: str | Path | None, options: TuneOptions, progress: Progress | None
+) -> Iterator[Sizes]:
+    """A task, set up and compiled at all its sizes. Without `output` nothing is chosen for other sizes, so only timed
+    settings are checked.
 
     Raises DagcErrors of the set-up, the compiler and the ranks, but not for a setting that fails.
     """
     if options.seconds is None and task.chosen.target is Target.HOST:
-        options = replace(options, seconds=None, deadline=Deadline.after(HOST_SECONDS))
-    options = options.begun()
-    request = _requested(task, output, options, progress)
-    with scratch_directory("dagc-tune-") as folder:
-        known = _prepared(request, folder)
-        request.say("ranking the settings by the model")
-        wanted = _wanted(known, options)
-        search, notes = search_of(known, _left(options, wanted), request.top)
-        known = replace(known, ready=known.ready.noting(notes))
-        with _recording(request, known) as recording:
-            seconds = _run(known, wanted, search if request.top and search.ops else None, recording, options)
-            return _learned(request, known, search, recording, seconds)
-
-
-def _requested(
-    task: TuningTask, output: str | Path | None, options: TuneOptions, progress: Progress | None
-) -> TuneRequest:
-    """The request, whose task has the features that its selectors need."""
+        options = replace(options, deadline=Deadline.after(HOST_SECONDS))
+    before = resumed(output, options)
     runs = can_run(task)
-    objective = objective_for(options.objective or "time", task.chosen.target.value, task.program)
+    least = options.objective or (before.facts.objective if before is not None else "time")
+    objective = objective_for(least, task.chosen.target.value, task.program)
     task = replace(task, compared=bool(of_results(observed(objective))))
     asked = asked_of(task, options.method, runs, objective)
     by_features = {u.name for u in task.sites if u.variants or asked[u.name].method in LEARNED}
     task = replace(task, features={op: asked[op].data for op in asked if op in by_features})
-    return TuneRequest(task, asked, options, objective, output, progress, options.each if runs else 0)
+    top = options.each if runs else 0
+
+    def say(what: str) -> None:
+        if progress is not None:
+            progress(0, 0, what)
+
+    with scratch_directory("dagc-tune-") as folder:
+        known = _prepared(task, asked, objective, options, folder, top, say)
+        say("ranking the settings by the model")
+        wanted = _wanted(known, options)
+        search, notes = search_of(known, _left(options, wanted), top)
+        known = replace(known, ready=known.ready.noting(notes))
+        with begun(known.ready.task, output, options, progress) as session:
+            yield Sizes(session, known, wanted, search, top > 0)
 
 
-def _prepared(request: TuneRequest, folder: Path) -> ChooserInputs:
-    """The arrays of all sizes, with the compiled program, its features, and the inputs of models."""
-    task = request.task
-    hardware, notes = hardware_at_hand(task, request.options.gpu)
+def _prepared(
+    task: TuningTask,
+    asked: Mapping[str, Asked],
+    objective: Objective,
+    options: TuneOptions,
+    folder: Path,
+    top: int,
+    say: Callable[[str], None],
+) -> ChooserInputs:
+    """The arrays of all sizes, with the compiled program, its features, and the inputs of models. `top`: settings of
+    each op that are measured, 0 if nothing can run here."""
+    hardware, notes = hardware_at_hand(task, options.gpu)
     notes += unmeasured(task, hardware)
     cuda = task.chosen.target is Target.CUDA
-    builds = request.top or any(a.method not in MODELS for a in request.asked.values())
-    request.say(f"setting up the arrays of all sizes{', compiling' if builds else ''}")
+    builds = top or any(a.method not in MODELS for a in asked.values())
+    say(f"setting up the arrays of all sizes{', compiling' if builds else ''}")
     with Workers(1) as pool:
         compiling = pool.submit(compiled_resources, task, folder) if cuda else None  # in addition to the program
         ready = prepare(task, folder) if builds else unbuilt(task, folder)
         computed = [f.name for f in computed_of(ready.task)]
         if computed and ready.library.name:
-            request.say("computing the features of all sizes")
+            say("computing the features of all sizes")
             ready = computed_features(ready, computed)
-        request.say("reading the resource use of the kernels")
+        say("reading the resource use of the kernels")
         ready, compiled = _resources(ready, folder, compiling) if compiling is not None else (ready, {})
     task = ready.task
     resources = most_of(task, compiled)
-    counted = _counted(request, ready, folder)
+    counted = NOT_COUNTED
+    ops = tuple(op for op, a in asked.items() if a.method == "rational")
+    if ops:
+        say("counting the instructions of the kernels")
+        counted = fitted_counts(ready, ops, folder, options.seed) if top else NOTHING_RAN
     ready = ready.noting([*notes, *assumed(task, resources), *_fixed(task), *counted.notes])
-    each = of_settings(task, compiled)
-    return ChooserInputs(ready, request.asked, counted, hardware, resources, each, request.objective)
+    return ChooserInputs(ready, asked, counted, hardware, resources, of_settings(task, compiled), objective)
 
 
 def _resources(
@@ -150,15 +178,6 @@ def _resources(
         return ready, compiled_resources(ready.task, folder)
     except BuildFailed:
         return ready, {}
-
-
-def _counted(request: TuneRequest, ready: Prepared, folder: Path) -> Counted:
-    """The counted instructions of ops whose model needs them."""
-    ops = tuple(op for op, a in request.asked.items() if a.method == "rational")
-    if not ops:
-        return NOT_COUNTED
-    request.say("counting the instructions of the kernels")
-    return fitted_counts(ready, ops, folder, request.options.seed) if request.top else NOTHING_RAN
 
 
 def _left(options: TuneOptions, wanted: Sequence[Wanted]) -> TuneOptions:
@@ -218,67 +237,6 @@ def _prior(
     return tuple(times[s] for s in fits)
 
 
-@contextmanager
-def _recording(request: TuneRequest, known: ChooserInputs) -> Iterator[Recording]:
-    """Keeps what is measured, with the measurements of earlier runs if these are resumed."""
-    ready, task, options = known.ready, known.ready.task, request.options
-    flush, output = flush_of(task, options), request.output
-    with open_records(task, output, options, flush) if output is not None else nullcontext() as records:
-        measured = known_before(records, task, flush, options.resume)
-        earlier = {cell: sample for cell, sample in measured.samples.items() if cell.site in task.choices}
-        if records is not None:
-            for key, value in conditions(task).items():
-                records.set_fact(key, value)
-        measured, notes = minimise(records, measured, known.objective, asked_sites(task))
-        recording = Recording(measured, records, request.progress, flush, task.check_at)
-        recording.failures += [*ready.failures, *failures_before(earlier)]
-        recording.notes += [*ready.notes, *notes]
-        yield recording
-
-
-def _learned(
-    request: TuneRequest, known: ChooserInputs, search: AcrossSizes, recording: Recording, seconds: float
-) -> Tuning:
-    """The choosers of all ops, made from the measurements and stored in the file; and the table."""
-    ready, task, measured = known.ready, known.ready.task, recording.measured
-    samples = {cell: sample.priced(known.objective) for cell, sample in measured.samples.items()}
-    fit, notes = choosable(task, measured.checks, samples)
-    # A learner trained on GPUs does not apply to the CPU, so nothing is chosen there without measurements.
-    known_there = samples or task.chosen.target is Target.CUDA
-    guessed = guesses(search, samples) if known_there else {}
-    final, learned = final_choosers(known, fit, samples, request.options.seed, guessed)
-    if recording.records is not None:
-        keep(recording.records, known, {op: sized.chooser for op, sized in final.items()}, bool(samples))
-    models = (f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note)
-    before = recording.notes
-    notes = [*before, *notes, *(m for m in models if not any(note.startswith(m) for note in before))]
-    notes += [note for what in learned.values() for note in what.notes]
-    notes += [f"the search ended: {search.ended}"] if request.top and search.ended else []
-    notes += [*doubtful(task, samples), *task.text.changed()]
-    number = len(samples)
-    return Tuning(
-        known.with_occupancy(_lines(ready, final, learned, samples, sureness(search))),
-        grade(task, number, known.counted, known.asked), methods(known.asked), number,
-        tuple(recording.failures), tuple(notes), Path(request.output) if request.output is not None else None,
-        seconds, recording.busy, known.objective,
-    )  # fmt: skip
-
-
-def _lines(
-    ready: Prepared,
-    final: Mapping[str, AtSizes],
-    learned: Mapping[str, Learned],
-    samples: Samples,
-    sure: Mapping[tuple[str, Case], float],
-) -> tuple[KernelResult, ...]:
-    """The results of all ops at all sizes."""
-    return tuple(
-        line_of(ready, u, p, final[u.name].at(p), samples, learned[u.name], sure.get((u.name, p), math.nan))
-        for u in ready.task.sites
-        for p in ready.task.cases
-    )
-
-
 def _number(search: AcrossSizes | None, wanted: Sequence[Wanted], before: Collection[Cell]) -> int:
     """The most cells to measure, in addition to earlier ones."""
     number = sum(w.number - sum((w.op, w.case, s) in before for s in w.settings) for w in wanted)
@@ -296,39 +254,3 @@ def _to_check(wanted: Sequence[Wanted], measured: Measurements) -> dict[str, lis
         new = [s for s in w.settings if (w.op, w.case, s) not in measured.samples]
         check[w.op] = list(dict.fromkeys((*check.get(w.op, []), *new)))
     return check
-
-
-def _run(
-    known: ChooserInputs,
-    wanted: Sequence[Wanted],
-    search: AcrossSizes | None,
-    recording: Recording,
-    options: TuneOptions,
-) -> float:
-    """Measure the cells that are wanted and not known yet, and what `search` proposes; check what is timed before, and
-    every other legal setting that was not checked in the end. Returns how many seconds that took."""
-    ready, task, measured = known.ready, known.ready.task, recording.measured
-    todo = [w for w in wanted if any((w.op, w.case, s) not in measured.samples for s in w.settings)]
-    check = _to_check(todo, measured)
-    later = unchecked(task, check, measured.checks) if (wanted or search) and recording.records is not None else {}
-    before = dict(measured.samples)
-    recording.total = _number(search, todo, before)
-    if not (recording.total > 0 or later):
-        return 0.0
-    began = time.monotonic()
-    with Service(WorkerLink(task.ranks), watchdog=options.watchdog) as service:
-        host = task.chosen.target is Target.HOST
-        timing = Timing(
-            seconds=options.cell, flush=recording.flush, objective=known.objective, watchdog=options.watchdog,
-            longest=HOST_LAUNCH if host else math.inf,
-        )  # fmt: skip
-        run = Measuring(ready, service, timing, recording, before, options.deadline, at_least=1)
-        run.require_short()
-        run.time(todo, run.check(check))
-        if search is not None:
-            Searching(run, search, dict(measured.checks)).run()
-        run.verify(later)
-    recording.notes += run.hangs.notes
-    if run.over():
-        recording.notes.append(f"measuring ended at the time limit of {options.deadline.seconds:g} s (--time)")
-    return time.monotonic() - began

@@ -25,7 +25,7 @@ from dagc.ir.program import DEVICE, DP, KernelOp
 from dagc.stages.artifacts import OpenChoices
 from dagc.stages.options import COSTS, METHODS
 from dagc.store.settings import check_compiled
-from dagc.study.runs import program_record
+from dagc.study.record import program_record
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser

@@ -20,8 +20,8 @@ from dagc.lab.orders import Orders
 from dagc.report.display import Display
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import read
+from dagc.study.decisions import SearchRequest, configured, domain_of
 from dagc.study.launch import launch_sites, launched
-from dagc.study.runs import SearchRequest, configured, domain_of
 
 CSV = Path(__file__).with_name("jacobi-2048-2xh200.csv.xz")
 JACOBI = Path(__file__).parents[2] / "samples/jacobi/jacobi.dag"

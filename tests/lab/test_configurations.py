@@ -12,7 +12,7 @@ from dagc.ir.choice import Choice
 from dagc.ir.program import Graph, Value
 from dagc.lab.configurations import configuration_of, configurations, open_decisions
 from dagc.space import Space
-from dagc.study.runs import excluded_notes, with_automatic
+from dagc.study.decisions import excluded_notes, with_automatic
 
 SPMV = Path(__file__).parents[2] / "samples/spmv/spmv.dag"
 

@@ -26,8 +26,8 @@ from dagc.recipes.explore import explore
 from dagc.stages.options import ExploreOptions
 from dagc.store.records import Records, load
 from dagc.store.results import ranking
-from dagc.study.explored import Explored, spread
 from dagc.study.loaded import Loaded
+from dagc.study.outcome import Explored, spread
 from tests.data.h200 import h200_file
 from tests.measure.conftest import SPMV, can_run
 from tests.tiers import representatives

@@ -17,8 +17,8 @@ from dagc.ir.choice import Choice
 from dagc.recipes.explore import explore
 from dagc.stages.options import ExploreOptions
 from dagc.store.records import load
-from dagc.study.explored import Explored
-from dagc.study.searched import keep_excluded
+from dagc.study.domain import keep_excluded
+from dagc.study.outcome import Explored
 from tests.measure.conftest import can_run
 from tests.tiers import representatives
 

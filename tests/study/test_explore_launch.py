@@ -17,8 +17,8 @@ from dagc.recipes.explore import explore
 from dagc.stages.options import ExploreOptions, TuneOptions
 from dagc.store.records import load
 from dagc.store.settings import Fixed, Origin
-from dagc.study.explored import Explored
 from dagc.study.launch import timed_sites
+from dagc.study.outcome import Explored
 from tests.measure.conftest import SAMPLES, can_run
 from tests.study.programs import write_fill
 
@@ -238,7 +238,7 @@ def test_each_implementation_runs_under_its_own_settings(tmp_path: Path, monkeyp
         timed.append(timed_sites(*args))
         return timed[-1]
 
-    monkeypatch.setattr("dagc.study.searched.timed_sites", kept)
+    monkeypatch.setattr("dagc.study.domain.timed_sites", kept)
     again = explore(program, tmp_path / "s.db", replace(options, strategy="model", budget=6, capture="off"))
     assert again is not None
     assert again.configuration is not None

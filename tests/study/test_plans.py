@@ -30,7 +30,8 @@ from dagc.stages.artifacts import enqueued_of
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import read
 from dagc.store.tuned import load_tuned
-from dagc.study.programs import learn, plan_table
+from dagc.study.choosers import learn_plans as learn
+from dagc.study.choosers import plan_table
 from dagc.study.task import program_task
 from tests.emit.build import graph_of
 from tests.measure.conftest import can_run

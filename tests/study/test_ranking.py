@@ -25,7 +25,7 @@ from dagc.space import Space
 from dagc.stages.options import ExploreOptions
 from dagc.store.records import load
 from dagc.store.results import CONFIRMED, FASTEST, TWICE, Results, rank, ranking, ties, timed
-from dagc.study import explored
+from dagc.study import outcome
 from dagc.study.loaded import Loaded, learn
 from tests.data.h200 import SPMV, h200_file
 
@@ -60,7 +60,7 @@ def _winners(path: Path, folder: Path) -> dict[str, str]:
     graph = subject.domain.spaces[subject.best.space].graph
     domain = Orders([ConfiguredSpace(c, Space(g)) for c, g in loaded.graphs.items()])
     nothing = Summary(None, math.nan, math.nan, math.nan, 0, 0, math.nan, 0, 0, 0, None, 0.0, 0.0, False)
-    settled = explored.settled(nothing, domain, loaded.results)
+    settled = outcome.settled(nothing, domain, loaded.results)
     assert settled.best is not None
     return {
         "best": re.search(r"^traversal +(.*)$", plan, re.MULTILINE)[1],  # type: ignore[index]
@@ -89,7 +89,7 @@ def test_every_reader_prints_one_estimate(name: str, misled: Path, tmp_path: Pat
     assert estimate.shrunk == (name == "misled")
     domain = Orders([ConfiguredSpace(c, Space(g)) for c, g in loaded.graphs.items()])
     nothing = Summary(None, math.nan, math.nan, math.nan, 0, 0, math.nan, 0, 0, 0, None, 0.0, 0.0, False)
-    settled = explored.settled(nothing, domain, results)
+    settled = outcome.settled(nothing, domain, results)
     seconds = json.loads(api.rules(path, form="json"))["best"]["seconds"]
     assert {settled.value, _Subject(loaded).value, seconds} == {estimate.value}
     printed = re.search(r"^best +([\d.]+) us", api.best(path, only_print=True))

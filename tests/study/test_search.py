@@ -15,7 +15,7 @@ from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import load_graph
 from dagc.store.tuned import load_tuned
-from dagc.study.across import MOST_CODES, alike
+from dagc.study.priors import MOST_CODES, alike
 from dagc.study.tuned import choosers_of
 from tests.study.programs import write_fill
 

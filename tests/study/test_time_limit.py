@@ -17,8 +17,8 @@ from dagc.ir.choice import Choice
 from dagc.recipes.explore import explore
 from dagc.stages.options import ExploreOptions
 from dagc.store.records import load
-from dagc.study.explored import Explored
-from dagc.study.runs import Compilation
+from dagc.study.outcome import Explored
+from dagc.study.runners import Compilation
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 

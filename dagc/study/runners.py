@@ -1,256 +1,54 @@
-"""Inputs of a search: configurations, their graphs and spaces, compiled runners, and the record of a run."""
+"""What a search runs: runner libraries of configurations, built in parallel, checked as they are built, with the arrays
+of the ranks."""
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from functools import cache, lru_cache
-from hashlib import sha256
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagc.base import children
 from dagc.base.children import Workers
 from dagc.base.deadline import ENDLESS, Deadline
-from dagc.base.errors import BuildFailed, MissingTool, RunFailed, UsageError, WrongResult, counted
+from dagc.base.errors import BuildFailed, MissingTool, RunFailed, WrongResult, counted
 from dagc.base.files import is_output
-from dagc.base.objective import TIME, Objective
-from dagc.base.resources import __version__
-from dagc.base.source import find_file, read_file
 from dagc.build import toolchain
 from dagc.build.mpi import cores as compilers
 from dagc.build.mpi import require_mpi, takes_device_pointers
-from dagc.build.toolchain import TargetChoice, answer_of
+from dagc.build.toolchain import TargetChoice
 from dagc.choice.types import Site
-from dagc.ir.choice import VARIANT, Choice, own_name, qualified
+from dagc.ir.choice import Choice
 from dagc.ir.enums import Transport
-from dagc.ir.plan import Plan, Target, open_tunables, program_hash, stays_fixed
-from dagc.ir.program import DEVICE, KernelOp, Program, Value, shown
+from dagc.ir.plan import Plan, Target, open_tunables
+from dagc.ir.program import Program
 from dagc.ir.traversal import Traversal, traversal_text
-from dagc.lab.configurations import Configured, combinations, configurations, open_decisions
+from dagc.lab.configurations import Configured
 from dagc.lab.live import LiveMachine, Loadable
-from dagc.lab.orders import COUNTING_WORK, Orders
-from dagc.lab.orders import domain_of as domain
+from dagc.lab.orders import Orders
 from dagc.lang.code import where_to_look
 from dagc.measure.service import RunnerLibrary, require_ranks
 from dagc.report import si
-from dagc.report.counting import loop_notes
 from dagc.report.display import SILENT, Display
 from dagc.setup import check_arrays, setup_under_way
 from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
 from dagc.stages.artifacts import build_artifact, write_sources
-from dagc.stages.program import ProgramText
-from dagc.store.results import FOLDED, SPACE, MachineRecord, Results, Run
-from dagc.store.results import ProgramRecord as Kept
-from dagc.store.settings import OF_SEARCH, OPTION, Fixed, fixed_to_json
+from dagc.study.decisions import SearchRequest
 
 if TYPE_CHECKING:
     from dagc.lab.candidate import ConfiguredSpace
-    from dagc.stages.options import EarlierOptions, ExploreOptions, OpenOptions, PointerOptions
+    from dagc.stages.options import PointerOptions
 
 
 _POLL_SECONDS = 0.05
-SEARCH = "search"  # the value of --launch, and in the options of a run
-
-
-@dataclass(frozen=True, slots=True)
-class SearchRequest:
-    """The arguments of a search: the program's text for its target, the options, the results that it continues or
-    replays (`earlier`) and those of `--warm-start` (`other`), and when the command ends. The option `launch` is
-    "search", "fixed", "auto", the path of a tuned file, or None: as in `earlier`."""
-
-    text: ProgramText
-    options: ExploreOptions
-    chosen: TargetChoice
-    display: Display = SILENT
-    earlier: Results | None = None
-    objective: Objective = TIME
-    other: Results | None = None
-    deadline: Deadline = ENDLESS
-
-    @property
-    def file(self) -> str | None:
-        """The tuned file that gives the launch settings."""
-        launch = self.options.launch
-        return launch if launch not in (None, SEARCH, "auto", "fixed") else None
-
-    @property
-    def chooses(self) -> bool:
-        """Whether launch settings are chosen before the search, by a tuned file or by tuning."""
-        return self.options.launch not in ("fixed", SEARCH)
-
-    @property
-    def searches(self) -> bool:
-        """Whether launch settings are searched together with the orders."""
-        return self.options.launch == SEARCH
-
-    @property
-    def tunes(self) -> bool:
-        """On the host target only on request: its times do not apply to a GPU."""
-        return self.options.launch == "auto" or (self.options.launch is None and self.chosen.target is Target.CUDA)
-
-    @property
-    def anew(self) -> bool:
-        """Whether everything is tuned, without earlier results."""
-        return self.tunes and self.earlier is None
-
-
-# ---- what is searched -----------------------------------------------------------------------
-
-
-def _opened(options: OpenOptions, gpus: bool) -> list[str]:
-    """The decisions to open, as `open_decisions` expects them. Raises UsageError if values are asked for, but none
-    given."""
-    opened = list(options.opened)
-    named = {text.partition("=")[0] for text in opened}
-    if "transport" not in named:
-        opened.append("transport" if options.transport == "all" else f"transport={options.transport}")
-    for text in opened:
-        name, equals, values = text.partition("=")
-        if not name.strip():
-            raise UsageError(f"`{text}` names no decision", "write for example --open staging, or NAME=V1,V2")
-        if equals and not values.replace(",", " ").strip():
-            raise UsageError(
-                f"`{text}` names no value of `{name}`", f"write for example {name}=V1,V2, or {name} for all"
-            )
-    if "capture" not in named:
-        capture = options.capture or ("both" if gpus else "off")
-        opened.append({"off": "capture=false", "on": "capture=true", "both": "capture"}[capture])
-    return opened
-
-
-def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[Program, list[Configured], list[str]]:
-    """The program, its configurations, and a note on each combination that the program forbids."""
-    program = text.program()
-    fixed = {name for name in text.defines if name not in {p.name for p in program.params}}
-    opened = [text for text in _opened(options, gpus) if text.partition("=")[0] not in fixed or text in options.opened]
-    values = open_decisions(program, opened, fixed)
-    notes: list[str] = []
-    if options.only is None:
-        values, left_out = with_automatic(program, values, {text.partition("=")[0] for text in opened} | fixed)
-        notes += left_out
-    kept, refused = configurations(values, text.graph, options.most_configurations)
-    notes += excluded_notes((left.defines, left.reason, left.span) for left in refused)
-    if text.folds:
-        notes += dict.fromkeys(note for c in kept for note in loop_notes(c.graph))
-    return program, list(kept), notes
-
-
-# Limits of the programs that automatically opened decisions may lead to: all are compiled before the search, which
-# should not take longer than the search itself.
-MOST_PROGRAMS = 32
-PROGRAMS_A_CORE = 4
-
-
-def with_automatic(
-    program: Program, values: Mapping[str, tuple[Value, ...]], closed: Collection[str]
-) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
-    """The decisions to search, including those that a search opens automatically, and a note on the others.
-
-    These are devices, the variants of kernels, staging, and choices that change no edge and cannot be made at run time,
-    in this order, up to MOST_PROGRAMS programs to compile, and PROGRAMS_A_CORE per core. `closed`: names that the user
-    has fixed or opened.
-    """
-    out = dict(values)
-    left: list[str] = []
-    most = min(MOST_PROGRAMS, PROGRAMS_A_CORE * compilers())
-    for names in _automatic(program, closed):
-        more = {d.name: d.values for d in program.decisions if d.name in names}
-        compiled = {n: v for n, v in (out | more).items() if n != "capture"}
-        if len(combinations(compiled)) > most:
-            left += more
-        else:
-            out |= more
-    order = {d.name: i for i, d in enumerate(program.decisions)}
-    sorted_ = sorted(out, key=lambda n: order.get(n, len(order)))
-    notes = [f"not searched, since more than {most} programs would be compiled: {', '.join(left)} (--open)"]
-    return {n: out[n] for n in sorted_}, notes if left else []
-
-
-def _automatic(program: Program, closed: Collection[str]) -> list[list[str]]:
-    """Names of decisions that a search opens automatically; related ones (`threads[x]`, `threads[y]`) as one."""
-    several = [d for d in program.decisions if len(d.values) > 1 and d.name not in closed]
-    ops = [op for op in program.ops if isinstance(op, KernelOp)]
-    at_compile_time = {qualified(op.base, name) for op in ops for name in stays_fixed(program, op)}
-    devices = [[d.name] for d in several if own_name(d.name) == DEVICE]
-    variants = [[d.name] for d in several if own_name(d.name) == VARIANT]
-    staging = [[d.name] for d in several if d.name == "staging"] if program_has_messages(program) else []
-    others: dict[str, list[str]] = {}
-    for d in several:
-        if d.name in at_compile_time or (not d.structural and "." not in d.name and d.name not in OF_SEARCH):
-            others.setdefault(d.name.partition("[")[0], []).append(d.name)
-    return [*devices, *variants, *staging, *others.values()]
-
-
-def program_has_messages(program: Program) -> bool:
-    """Only these are staged."""
-    return bool(program.comm_ops)
-
-
-def is_folded(configurations: Iterable[Configured]) -> bool:
-    """Whether traversals of these cover one round of each loop."""
-    return any(c.graph.folding is not None for c in configurations)
-
-
-def excluded_notes(excluded: Iterable[tuple[Mapping[str, Value], str, Hashable]]) -> list[str]:
-    """Notes on combinations of choices that are excluded, each with its reason and the cause. One note for each cause:
-    the combination, or the number of combinations with their common choices, and the first reason."""
-    by_cause: dict[Hashable, list[tuple[tuple[str, ...], str]]] = {}
-    for choices, reason, cause in excluded:
-        words = tuple(f"{name}={shown(value)}" for name, value in choices.items())
-        by_cause.setdefault(cause, []).append((words, reason))
-    return [f"without {_all_of([words for words, _ in some])}: {some[0][1]}" for some in by_cause.values()]
-
-
-def _all_of(combinations: Sequence[tuple[str, ...]]) -> str:
-    first, *others = combinations
-    if not others:
-        return " ".join(first)
-    shared = [choice for choice in first if all(choice in other for other in others)]
-    which = f"all with {' '.join(shared)}" if shared else f"for example {' '.join(first)}"
-    return f"{len(combinations)} combinations, {which}"
-
-
-def domain_of(
-    configurations: Sequence[Configured],
-    options: ExploreOptions,
-    sites: Mapping[Choice, tuple[Site, ...]] | None = None,
-) -> Orders:
-    """`sites`: the searched launch settings. Raises UsageError if the strategy needs the whole space and it is larger
-    than allowed."""
-    whole = options.strategy == "exhaustive"
-    graphs = ((c.configuration, c.graph) for c in configurations)
-    searched = domain(graphs, (10 if whole else 1) * COUNTING_WORK, sites)
-    size = searched.size() if whole else None
-    if whole and (size is None or size > options.most):
-        known = f"more than {si.exact(searched.more_than())}" if size is None else si.exact(size)
-        raise UsageError(
-            f"the space has {known} implementations, more than {options.most}",
-            "use --only orders, another --strategy (model, random) with --budget, or raise --max",
-        )
-    return searched
-
-
-# ---- what runs ------------------------------------------------------------------------------
-
-
-def program_record(program: Program) -> Any:
-    """The program, for a results file."""
-    return Kept(
-        name=program.name,
-        path=program.path,
-        hash=program_hash(program),
-        sources=tuple((path, source.text) for path, source in sorted(program.sources.items())),
-        params=tuple(program.param_values.items()),
-    )
 
 
 def require_machine(chosen: TargetChoice) -> None:
@@ -350,49 +148,7 @@ def build_runners(
     return built
 
 
-def revision(folder: Path) -> str:
-    """The git revision of the directory, with + if it has changes; "" if there is none."""
-
-    def git(*words: str) -> str:
-        return (answer_of(["git", *words], 10, cwd=folder) or "").strip()
-
-    commit = git("rev-parse", "HEAD")
-    return f"{commit}+" if commit and git("status", "--porcelain", "--untracked-files=no") else commit
-
-
 # ---- on the machine -------------------------------------------------------------------------
-
-
-def setup_digest(path: Path, program: Program, options: EarlierOptions) -> str:
-    """Part of the SHA-256 of the file that computes the arrays; "" if there is none, or the arrays were given."""
-    if program.setup is None or options.data is not None:
-        return ""
-    try:
-        text = read_file(find_file(program.setup.file, path.parent, path.parent), regular=True)
-    except OSError:  # the set-up reports it
-        return ""
-    return sha256(text).hexdigest()[:16]
-
-
-def run_record(
-    machine: MachineRecord,
-    options: ExploreOptions,
-    path: Path,
-    setup: str = "",
-    fixed: Sequence[Fixed] = (),
-    folded: bool = False,
-    space: int | None = None,
-) -> Run:
-    """`setup`: digest of the set-up file; `fixed`: the choices that are not searched; `folded`: whether traversals
-    cover one round of each loop; `space`: the number of implementations searched. `options.strategy` must be set."""
-    assert options.strategy is not None
-    more = {OPTION: fixed_to_json(fixed), **({"setup": setup} if setup else {}), **({FOLDED: True} if folded else {})}
-    more |= {SPACE: str(space)} if space is not None else {}
-    return Run(
-        started=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine, ranks=options.ranks,
-        seed=options.seed, strategy=options.strategy, seconds=options.seconds, revision=revision(path.parent),
-        version=__version__, options=asdict(options) | more,
-    )  # fmt: skip
 
 
 def that_can_run(

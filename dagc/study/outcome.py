@@ -26,7 +26,7 @@ from dagc.space.proof import Prover, prune
 from dagc.stages.options import EarlierOptions, StrategyOptions
 from dagc.store.results import Implementation, Results, Run, best_estimate, lowest, ranking, timed
 from dagc.store.settings import Fixed, fixed_of, fixed_text
-from dagc.study.runs import SearchRequest
+from dagc.study.decisions import SearchRequest
 
 if TYPE_CHECKING:
     from dagc.ir.choice import Choice

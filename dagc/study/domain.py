@@ -30,7 +30,7 @@ from dagc.stages.options import ExploreOptions
 from dagc.stages.program import ProgramText
 from dagc.store.results import MachineRecord, Results
 from dagc.store.settings import Fixed, not_searched, without_settings
-from dagc.study.explored import declare
+from dagc.study.decisions import SEARCH, SearchRequest, configured, domain_of, excluded_notes, is_folded
 from dagc.study.launch import (
     Sites,
     choosers_for,
@@ -41,20 +41,15 @@ from dagc.study.launch import (
     variants_by_file,
     with_defaults,
 )
-from dagc.study.runs import (
-    SEARCH,
+from dagc.study.outcome import declare
+from dagc.study.record import program_record
+from dagc.study.runners import (
     Compilation,
     Excluded,
-    SearchRequest,
     Usable,
     arrays_under_way,
     check_as_built,
     compiling,
-    configured,
-    domain_of,
-    excluded_notes,
-    is_folded,
-    program_record,
     require_machine,
     that_can_run,
 )

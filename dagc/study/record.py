@@ -1,0 +1,75 @@
+"""The record of a run, for a results file: the program, its set-up and revision, the options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagc.base.resources import __version__
+from dagc.base.source import find_file, read_file
+from dagc.build.toolchain import answer_of
+from dagc.ir.plan import program_hash
+from dagc.ir.program import Program
+from dagc.store.results import FOLDED, SPACE, MachineRecord, Run
+from dagc.store.results import ProgramRecord as Kept
+from dagc.store.settings import OPTION, Fixed, fixed_to_json
+
+if TYPE_CHECKING:
+    from dagc.stages.options import EarlierOptions, ExploreOptions
+
+
+def program_record(program: Program) -> Any:
+    """The program, for a results file."""
+    return Kept(
+        name=program.name,
+        path=program.path,
+        hash=program_hash(program),
+        sources=tuple((path, source.text) for path, source in sorted(program.sources.items())),
+        params=tuple(program.param_values.items()),
+    )
+
+
+def revision(folder: Path) -> str:
+    """The git revision of the directory, with + if it has changes; "" if there is none."""
+
+    def git(*words: str) -> str:
+        return (answer_of(["git", *words], 10, cwd=folder) or "").strip()
+
+    commit = git("rev-parse", "HEAD")
+    return f"{commit}+" if commit and git("status", "--porcelain", "--untracked-files=no") else commit
+
+
+def setup_digest(path: Path, program: Program, options: EarlierOptions) -> str:
+    """Part of the SHA-256 of the file that computes the arrays; "" if there is none, or the arrays were given."""
+    if program.setup is None or options.data is not None:
+        return ""
+    try:
+        text = read_file(find_file(program.setup.file, path.parent, path.parent), regular=True)
+    except OSError:  # the set-up reports it
+        return ""
+    return sha256(text).hexdigest()[:16]
+
+
+def run_record(
+    machine: MachineRecord,
+    options: ExploreOptions,
+    path: Path,
+    setup: str = "",
+    fixed: Sequence[Fixed] = (),
+    folded: bool = False,
+    space: int | None = None,
+) -> Run:
+    """`setup`: digest of the set-up file; `fixed`: the choices that are not searched; `folded`: whether traversals
+    cover one round of each loop; `space`: the number of implementations searched. `options.strategy` must be set."""
+    assert options.strategy is not None
+    more = {OPTION: fixed_to_json(fixed), **({"setup": setup} if setup else {}), **({FOLDED: True} if folded else {})}
+    more |= {SPACE: str(space)} if space is not None else {}
+    return Run(
+        started=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine, ranks=options.ranks,
+        seed=options.seed, strategy=options.strategy, seconds=options.seconds, revision=revision(path.parent),
+        version=__version__, options=asdict(options) | more,
+    )  # fmt: skip
