@@ -33,6 +33,7 @@ from typing import Any
 
 from dagc.base.sample import Sample
 from dagc.base.statistics import interval
+from dagc.ir.choice import Choice
 from dagc.ir.traversal import traversal_text
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import SearchOptions, explore
@@ -86,7 +87,7 @@ class _Alone:
 
     def __init__(self, machine: LiveMachine) -> None:
         self.machine = machine
-        self.found: dict[Any, dict[int, float]] = {}
+        self.found: dict[Any, dict[Choice, float]] = {}
 
     @property
     def domain(self) -> Orders:
@@ -96,15 +97,15 @@ class _Alone:
     def domain(self, domain: Orders) -> None:
         self.machine.domain = domain
 
-    def alone(self, index: int, site: Any, *more: Any) -> Callable[[int], Sample]:
+    def alone(self, index: int, site: Any, *more: Any) -> Callable[[Choice], Sample]:
         measure = self.machine.alone(index, site, *more)
         variant = self.domain.spaces[index].configuration.get(f"{site.name}.variant")
         seconds = self.found.setdefault((site.name, site.choices, variant), {})
 
-        def noted(number: int) -> Sample:
-            sample = measure(number)
+        def noted(choice: Choice) -> Sample:
+            sample = measure(choice)
             if not sample.failure:
-                seconds[number] = sample.value
+                seconds[choice] = sample.value
             return sample
 
         return noted
@@ -112,13 +113,13 @@ class _Alone:
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """A machine whose candidates have no launch settings: those of their space are `settings`."""
+    """A machine whose candidates have no launch settings: those of their space are `choices`."""
 
     machine: LiveMachine
-    settings: tuple[tuple[int, ...], ...]
+    choices: tuple[tuple[Choice, ...], ...]
 
     def whole(self, candidate: Candidate) -> Candidate:
-        return replace(candidate, settings=self.settings[candidate.space])
+        return replace(candidate, choices=self.choices[candidate.space])
 
     def measure(self, candidate: Candidate) -> Sample:
         return self.machine.measure(self.whole(candidate))
@@ -141,12 +142,12 @@ class Session:
         self.began = time.monotonic()
 
     @staticmethod
-    def _fastest(space: Any, site: Any, found: dict[Any, dict[int, float]]) -> int:
+    def _fastest(space: Any, site: Any, found: dict[Any, dict[Choice, float]]) -> Choice:
         """The setting that was fastest alone; the program's own where none ran."""
         variant = space.configuration.get(f"{site.name}.variant")
         key = next((k for k in found if (k[0], k[2]) == (site.name, variant) and k[1] == site.choices), None)
         seconds = found[key] if key is not None else {}
-        return min(seconds, key=seconds.__getitem__, default=0)
+        return min(seconds, key=seconds.__getitem__, default=site.choices[0])
 
     def search(self, method: str, seed: int, budget: int, limit: float) -> dict[str, Any]:
         """One search of at most `limit` seconds; what it found."""

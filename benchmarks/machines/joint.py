@@ -69,14 +69,15 @@ class Joint:
     machine: Machine
     noise: Noise
     laws: tuple[dict[str, tuple[float, ...]], ...]
-    _executions: dict[tuple[int, tuple[int, ...]], Execution] = field(default_factory=dict)
+    _executions: dict[tuple[int, tuple[Choice, ...]], Execution] = field(default_factory=dict)
 
     def truth(self, candidate: Candidate) -> float:
         """Seconds without noise."""
-        key = candidate.space, candidate.settings
+        key = candidate.space, candidate.choices
         if key not in self._executions:
             configured, laws = self.domain.spaces[candidate.space], self.laws[candidate.space]
-            factor = {s.name: laws[s.name][n] for s, n in zip(configured.sites, candidate.settings, strict=True)}
+            both = zip(configured.sites, candidate.choices, strict=True)
+            factor = {site.name: laws[site.name][site.choices.index(choice)] for site, choice in both}
             work = {name: w * factor.get(name.split("[")[0], 1.0) for name, w in self.machine.work.items()}
             self._executions[key] = Execution(replace(self.machine, work=work), configured.graph,
                                               configured.configuration)  # fmt: skip
@@ -180,16 +181,16 @@ def _joint(
     choices: list[float] = []
     ops: dict[tuple[Any, ...], tuple[Site, Any]] = {}
     first = domain.spaces[0]
-    settings, least = list(first.usual), [math.inf] * len(first.sites)
+    tuned, least = list(first.usual), [math.inf] * len(first.sites)
     for space, configured in enumerate(domain.spaces):
         for at, site in enumerate(configured.sites):
             key = site, configured.configuration.get(f"{site.name}.variant")
 
-            def alone(setting: int, space: int = space, at: int = at, site: Site = site) -> Sample:
-                value = machine.alone(space, site.name, setting) * next(factors)
+            def alone(choice: Choice, space: int = space, at: int = at, site: Site = site) -> Sample:
+                value = machine.alone(space, site.name, site.choices.index(choice)) * next(factors)
                 if space == 0 and value < least[at]:  # what would be chosen if the search ended here
-                    settings[at], least[at] = setting, value
-                choices.append(machine.truth(Candidate(0, first.space.first(), tuple(settings))))
+                    tuned[at], least[at] = choice, value
+                choices.append(machine.truth(Candidate(0, first.space.first(), tuple(tuned))))
                 return Sample(value)
 
             ops.setdefault(key, (site, alone))
@@ -234,7 +235,7 @@ def _staged(
         for _ in range(min(ALONE, len(site.choices))):
             chosen = strategy.propose()
             strategy.observe(chosen, Sample(machine.alone(0, site.name, site.choices.index(chosen)) * next(factors)))
-            settings[at] = site.choices.index(strategy.best())
+            settings[at] = strategy.best()
             choices.append(machine.truth(Candidate(0, first.space.first(), tuple(settings))))
     # Other variants have settings of their own: their models' best.
     tuned = {}
@@ -242,7 +243,7 @@ def _staged(
         tuned[space] = tuple(
             settings[i]
             if site == first.sites[i]
-            else min(range(len(site.prior)), key=site.prior.__getitem__, default=0)
+            else site.choices[min(range(len(site.prior)), key=site.prior.__getitem__, default=0)]
             for i, site in enumerate(configured.sites)
         )
     fixed = _Fixed(machine, tuned)
@@ -253,12 +254,12 @@ def _staged(
 class _Fixed:
     """A machine with launch settings that are not searched."""
 
-    def __init__(self, machine: Joint, settings: dict[int, tuple[int, ...]]) -> None:
-        self.machine, self.settings = machine, settings
+    def __init__(self, machine: Joint, choices: dict[int, tuple[Choice, ...]]) -> None:
+        self.machine, self.choices = machine, choices
         self.domain = Orders([replace(s, sites=()) for s in machine.domain.spaces])
 
     def truth(self, candidate: Candidate) -> float:
-        return self.machine.truth(replace(candidate, settings=self.settings[candidate.space]))
+        return self.machine.truth(replace(candidate, choices=self.choices[candidate.space]))
 
 
 # ---- tables ---------------------------------------------------------------------------------

@@ -117,10 +117,10 @@ class Site:
         """Names of the open decisions: `gemm.bx`, `gemm.by`."""
         return tuple(dict.fromkeys(name for choice in self.choices for name in choice))
 
-    def number(self, decisions: Mapping[str, Value]) -> int | None:
-        """The number of the choice with these values of its decisions; None if there is none."""
+    def choice_of(self, decisions: Mapping[str, Value]) -> Choice | None:
+        """The choice with these values of its decisions; None if there is none."""
         wanted = tuple(decisions.get(name) for name in self.choices[0])
-        return next((i for i, choice in enumerate(self.choices) if tuple(choice.values()) == wanted), None)
+        return next((choice for choice in self.choices if tuple(choice.values()) == wanted), None)
 
     def row(self, answer: int) -> tuple[Any, ...]:
         """The row of an answer: a value for each of `decisions`, the variant as its number."""

@@ -33,22 +33,22 @@ class ConfiguredSpace:
         return math.prod(len(site.choices) for site in self.sites)
 
     @property
-    def usual(self) -> tuple[int, ...]:
-        """The launch settings of the program, as `Candidate.settings`."""
-        return (0,) * len(self.sites)
+    def usual(self) -> tuple[Choice, ...]:
+        """The program's own choice at each of the sites."""
+        return tuple(site.choices[0] for site in self.sites)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One implementation: a traversal of `domain.spaces[space]`, and the number of the setting at each of its sites."""
+    """One implementation: a traversal of `domain.spaces[space]`, and the choice at each of its sites."""
 
     space: int
     traversal: Traversal
-    settings: tuple[int, ...] = ()
+    choices: tuple[Choice, ...] = ()
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __hash__(self) -> int:
         """Cached: a traversal is long, and searches look candidates up often."""
         if self._hash == 0:
-            object.__setattr__(self, "_hash", hash((self.space, self.traversal, self.settings)) or 1)
+            object.__setattr__(self, "_hash", hash((self.space, self.traversal, self.choices)) or 1)
         return self._hash

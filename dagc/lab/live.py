@@ -19,7 +19,7 @@ from dagc.ir.choice import Choice
 from dagc.ir.enums import Opcode
 from dagc.ir.traversal import Row, Traversal
 from dagc.lab.candidate import Candidate
-from dagc.lab.launches import Launches, SizedProgram, Timing, Tolerance, Values
+from dagc.lab.launches import Launches, SizedProgram, Timing, Tolerance
 from dagc.lab.orders import Orders
 from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import least_seconds, observed
@@ -176,29 +176,25 @@ class LiveMachine:
 
     def alone(
         self, index: int, site: Site, repeats: int, timing: Timing, tolerance: Tolerance
-    ) -> Callable[[int], Sample]:
-        """Time single launches of an op of a space under one of its settings (by number), on the data that it reads in
-        its program. `repeats`: number of runs of the program that produced the references."""
+    ) -> Callable[[Choice], Sample]:
+        """Time single launches of an op of a space under a choice of its site, on the data that it reads in its
+        program. `repeats`: number of runs of the program that produced the references."""
         first, graph = self.domain.first(index), self.domain.spaces[index].graph.unrolled
         rows = tuple(self._loadables[index].rows(first.traversal, False))
         issued = tuple(a for kind, a, _ in rows if kind == Opcode.ISSUE and graph.ops[a].name != "end")
         op = next(a for a in issued if graph.ops[a].name.split("[")[0] == site.name)
         program = SizedProgram(self._loadables[index].library, rows, issued, repeats)
 
-        def named(settings: Choice) -> Values:
-            return [(name, int(value)) for name, value in settings.items()]
-
-        launches = Launches(
-            self._service, program, op, self._settings(first), named, timing=timing, tolerance=tolerance
-        )
-        return lambda number: launches.measure(site.choices[number])
+        return Launches(
+            self._service, program, op, _values(*first.choices), _values, timing=timing, tolerance=tolerance
+        ).measure
 
     def trace(self, candidate: Candidate) -> tuple[TraceSpan, ...]:
         """Trace one iteration on all ranks, without capture; empty if it fails."""
         index = candidate.space
         try:
             answer = self._ask(
-                index, do="trace", rows=self._rows(candidate, False), settings=self._settings(candidate),
+                index, do="trace", rows=self._rows(candidate, False), settings=_values(*candidate.choices),
                 limit=self._limit(index),
             )  # fmt: skip
         except RanksDied:
@@ -212,12 +208,6 @@ class LiveMachine:
 
     def _rows(self, candidate: Candidate, capture: bool) -> list[list[int]]:
         return [list(row) for row in self._loadables[candidate.space].rows(candidate.traversal, capture)]
-
-    def _settings(self, candidate: Candidate) -> list[tuple[str, int]]:
-        """The values of the open launch parameters of its library."""
-        sites = self.domain.spaces[candidate.space].sites
-        chosen = zip(sites, candidate.settings, strict=True)
-        return [(name, int(value)) for site, number in chosen for name, value in site.choices[number].items()]
 
     def _limit(self, index: int) -> float:
         return max(self._watchdog, 100 * self._last.get(index, 0.0), 100 * self._seconds)
@@ -233,7 +223,7 @@ class LiveMachine:
         try:
             answer = self._audit(index) or self._ask(
                 index, do="measure", rows=self._rows(candidate, self._loadables[index].capture),
-                settings=self._settings(candidate),
+                settings=_values(*candidate.choices),
                 # Checked again after 2, 4, 8, ... measurements: when it is confirmed, but not each time.
                 check=times == 1, recheck=times & (times - 1) == 0,
                 seconds=self._seconds, guess=guess, metrics=list(metrics), limit=self._limit(index),
@@ -260,7 +250,7 @@ class LiveMachine:
             usual = self.domain.spaces[index].usual
             orders = [Candidate(index, traversal, usual) for traversal in (space.first(), space.last())]
             tables = [self._rows(order, False) for order in orders]
-            settings = self._settings(orders[0])
+            settings = _values(*orders[0].choices)
             try:
                 answer = self._ask(index, do="audit", tables=tables, settings=settings, limit=self._limit(index))
             except RanksDied as death:  # perhaps in one order only: the measurement decides
@@ -282,3 +272,8 @@ class LiveMachine:
     def _ask(self, index: int, **command: Any) -> dict[str, Any]:
         """Execute a command with the library of the space open. Raises RanksDied."""
         return self._service.ask(self._loadables[index].library, **command)
+
+
+def _values(*choices: Choice) -> list[tuple[str, int]]:
+    """The values of open launch parameters, for the runner."""
+    return [(name, int(value)) for choice in choices for name, value in choice.items()]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from dagc.base.sample import Sample
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice
-from dagc.ir.program import Graph, Value
+from dagc.ir.program import Graph
 from dagc.ir.traversal import Entry, Traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.neighbours import follow, neighbour, outline, translated
@@ -40,29 +40,20 @@ MOST_OPS = 512  # limit for simulation: updating the model then takes as long as
 SAMPLED, FEW_OPS, LEAST_SAMPLED = 600, 128, 100  # initial candidates of a model; fewer with more than FEW_OPS ops
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """The choice of a launch setting: number of the site and of its setting."""
-
-    site: int
-    number: int
-
-
-# The choice of a configured space (its index), a launch setting, or the next entry of the traversal.
-Decision: TypeAlias = int | Setting | Entry
+Decision: TypeAlias = int | Choice | Entry
 
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
     """A state of the decision process.
 
-    `space`: index of a space, None before the configuration is chosen. `settings`: of the first sites. `state`: None
-    until all settings are chosen.
+    `space`: index of a space, None before the configuration is chosen. `choices`: at the first sites. `state`: None
+    until all sites have one.
     """
 
     space: int | None
     state: State | None
-    settings: tuple[int, ...] = ()
+    choices: tuple[Choice, ...] = ()
 
 
 class Orders:
@@ -79,16 +70,16 @@ class Orders:
         if len(self._number) != len(self.spaces):
             raise ValueError("two spaces with one configuration")
         self._open = tuple(dict.fromkeys(tuple(s.sites) for s in self.spaces))
-        self._configurations: dict[tuple[int, tuple[int, ...]], Choice] = {}
+        self._configurations: dict[tuple[int, tuple[Choice, ...]], Choice] = {}
 
-    def find(self, configuration: Choice) -> tuple[int, tuple[int, ...]] | None:
-        """The space and the launch settings (`Candidate.settings`) of a configuration, None if it is not searched."""
+    def find(self, configuration: Choice) -> tuple[int, tuple[Choice, ...]] | None:
+        """The space of a configuration, and its choice at each site there; None if it is not searched."""
         for sites in self._open:
             index = self._number.get(_without_sites(configuration, sites))
             if index is not None and self.spaces[index].sites == sites:
-                settings = tuple(site.number(configuration) for site in sites)
-                if None not in settings:
-                    return index, tuple(s for s in settings if s is not None)
+                choices = tuple(choice for site in sites if (choice := site.choice_of(configuration)) is not None)
+                if len(choices) == len(sites):
+                    return index, choices
         return None
 
     def number(self, configuration: Choice) -> int | None:
@@ -101,11 +92,11 @@ class Orders:
         configured = self.spaces[candidate.space]
         if not configured.sites:
             return configured.configuration
-        key = candidate.space, candidate.settings
+        key = candidate.space, candidate.choices
         if key not in self._configurations:
             chosen = dict(configured.configuration)
-            for site, number in zip(configured.sites, candidate.settings, strict=True):
-                chosen |= site.choices[number]
+            for choice in candidate.choices:
+                chosen |= choice
             self._configurations[key] = Choice.of(chosen)
         return self._configurations[key]
 
@@ -125,18 +116,17 @@ class Orders:
         """The root node; a single configuration is already chosen."""
         return SearchState(None, None) if len(self.spaces) > 1 else self._enter(0, ())
 
-    def _enter(self, index: int, settings: tuple[int, ...]) -> SearchState:
+    def _enter(self, index: int, choices: tuple[Choice, ...]) -> SearchState:
         configured = self.spaces[index]
-        complete = len(settings) == len(configured.sites)
-        return SearchState(index, configured.space.moves.start() if complete else None, settings)
+        complete = len(choices) == len(configured.sites)
+        return SearchState(index, configured.space.moves.start() if complete else None, choices)
 
     def offers(self, node: SearchState) -> dict[Decision, list[Asker]]:
         """Decision -> askers, for every possible next decision, in a fixed order. Empty if all is decided."""
         if node.space is None:
             return {index: [] for index in range(len(self.spaces))}
         if node.state is None:
-            site = len(node.settings)
-            return {Setting(site, i): [] for i in range(len(self.spaces[node.space].sites[site].choices))}
+            return {choice: [] for choice in self.spaces[node.space].sites[len(node.choices)].choices}
         moves = self.spaces[node.space].space.moves
         return {} if moves.finished(node.state) else dict(moves.offers(node.state).items())
 
@@ -149,7 +139,7 @@ class Orders:
         if node.state is None:
             return [1] * len(offers)  # all lead to equally many
         space = self.spaces[node.space].space
-        entries = ((entry, askers) for entry, askers in offers.items() if not isinstance(entry, int | Setting))
+        entries = ((entry, askers) for entry, askers in offers.items() if not isinstance(entry, int | Choice))
         return [space.counter.count(space.moves.step(node.state, entry, askers)) for entry, askers in entries]
 
     def step(self, node: SearchState, decision: Decision, askers: list[Asker]) -> SearchState:
@@ -158,12 +148,12 @@ class Orders:
             return self._enter(decision, ())
         if node.space is None:
             raise ValueError("a decision before the choice of the configuration")
-        if isinstance(decision, Setting):
-            return self._enter(node.space, (*node.settings, decision.number))
+        if isinstance(decision, Choice):
+            return self._enter(node.space, (*node.choices, decision))
         if node.state is None:
             raise ValueError("an entry before the choice of the launch settings")
         state = self.spaces[node.space].space.moves.step(node.state, decision, askers)
-        return SearchState(node.space, state, node.settings)
+        return SearchState(node.space, state, node.choices)
 
     def finished(self, node: SearchState) -> bool:
         return (
@@ -175,17 +165,16 @@ class Orders:
     def path(self, candidate: Candidate) -> tuple[Decision, ...]:
         """The decisions that lead to a candidate."""
         chosen: tuple[Decision, ...] = (candidate.space,) if len(self.spaces) > 1 else ()
-        settings = tuple(Setting(site, number) for site, number in enumerate(candidate.settings))
-        return (*chosen, *settings, *candidate.traversal.entries)
+        return (*chosen, *candidate.choices, *candidate.traversal.entries)
 
     def candidate(self, path: Sequence[Decision]) -> Candidate:
         """The candidate at the end of a path. Raises ValueError if the configuration is missing."""
         chosen = [decision for decision in path if isinstance(decision, int)]
         if len(chosen) != (len(self.spaces) > 1):
             raise ValueError("a path without the choice of the configuration")
-        entries = tuple(d for d in path if not isinstance(d, int | Setting))
-        settings = tuple(d.number for d in path if isinstance(d, Setting))
-        return Candidate(chosen[0] if chosen else 0, Traversal(entries), settings)
+        entries = tuple(d for d in path if not isinstance(d, int | Choice))
+        choices = tuple(d for d in path if isinstance(d, Choice))
+        return Candidate(chosen[0] if chosen else 0, Traversal(entries), choices)
 
     # ---- the model ----------------------------------------------------------------------
 
@@ -245,11 +234,11 @@ class Orders:
             if number < size:
                 configured = self.spaces[index]
                 traversal, combination = divmod(number, configured.combinations)
-                settings = []
+                choices = []
                 for site in reversed(configured.sites):
-                    combination, setting = divmod(combination, len(site.choices))
-                    settings.append(setting)
-                return Candidate(index, configured.space.at(traversal), tuple(reversed(settings)))
+                    combination, answer = divmod(combination, len(site.choices))
+                    choices.append(site.choices[answer])
+                return Candidate(index, configured.space.at(traversal), tuple(reversed(choices)))
             number -= size
         raise IndexError(number)
 
@@ -262,8 +251,8 @@ class Orders:
         """A random configuration and random launch settings, then a random walk: each offer equally likely."""
         index = random.randrange(len(self.spaces))
         configured = self.spaces[index]
-        settings = tuple(random.randrange(len(site.choices)) for site in configured.sites)
-        return Candidate(index, configured.space.walk(random), settings)
+        choices = tuple(random.choice(site.choices) for site in configured.sites)
+        return Candidate(index, configured.space.walk(random), choices)
 
     def likely(self, random: Random) -> Candidate:
         """A random configuration, each equally likely however many traversals it has; a random traversal of it; the
@@ -271,13 +260,13 @@ class Orders:
         index = random.randrange(len(self.spaces)) if len(self.spaces) > 1 else 0
         space = self.spaces[index].space
         traversal = space.walk(random) if self._sizes is None else space.at(random.randrange(space.count()))
-        settings = []
+        choices = []
         for site in self.spaces[index].sites:
             prior = site.prior or (1.0,) * len(site.choices)
             doubts = site.doubts or (DOUBTED,) * len(prior)
             drawn = [p * math.exp(random.gauss(0, d)) for p, d in zip(prior, doubts, strict=True)]
-            settings.append(drawn.index(min(drawn)))
-        return Candidate(index, traversal, tuple(settings))
+            choices.append(site.choices[drawn.index(min(drawn))])
+        return Candidate(index, traversal, tuple(choices))
 
     def near(self, candidate: Candidate, random: Random) -> Candidate:
         """One op moved, one stream rebound, one sync op moved, dropped or added, another launch setting of one op, or
@@ -292,23 +281,24 @@ class Orders:
             if random.random() >= AGAIN:
                 return candidate
         moved = neighbour(configured.space.moves, candidate.traversal, random)
-        return Candidate(candidate.space, moved, candidate.settings)
+        return Candidate(candidate.space, moved, candidate.choices)
 
     def _reconfigured(self, candidate: Candidate, random: Random) -> Candidate:
         """The same order, streams and launch settings, as far as may be, in another configuration."""
         space = (candidate.space + random.randrange(1, len(self.spaces))) % len(self.spaces)
         old, new = self.spaces[candidate.space], self.spaces[space]
-        settings = moved_settings(old, new, candidate.settings)
+        chosen = {name: value for choice in candidate.choices for name, value in choice.items()}
+        choices = tuple(site.choice_of(chosen) or site.choices[0] for site in new.sites)
         if old.space.moves == new.space.moves:
-            return Candidate(space, candidate.traversal, settings)
-        return Candidate(space, carried_over(candidate.traversal, old.space, new.space), settings)
+            return Candidate(space, candidate.traversal, choices)
+        return Candidate(space, carried_over(candidate.traversal, old.space, new.space), choices)
 
     def __iter__(self) -> Iterator[Candidate]:
         """All candidates, space by space, in the order of their numbers."""
         for number, configured in enumerate(self.spaces):
             for traversal in configured.space:
-                for settings in product(*(range(len(site.choices)) for site in configured.sites)):
-                    yield Candidate(number, traversal, settings)
+                for choices in product(*(site.choices for site in configured.sites)):
+                    yield Candidate(number, traversal, choices)
 
 
 def carried_over(traversal: Traversal, old: Space, new: Space) -> Traversal:
@@ -326,11 +316,11 @@ def _without_sites(configuration: Choice, sites: Sequence[Site]) -> Choice:
     return Choice(tuple((n, v) for n, v in configuration.decisions if n not in names))
 
 
-def _reset(sites: Sequence[Site], candidate: Candidate, random: Random) -> tuple[int, ...]:
-    """Its settings with another one at one of the sites."""
-    chosen = list(candidate.settings)
+def _reset(sites: Sequence[Site], candidate: Candidate, random: Random) -> tuple[Choice, ...]:
+    """Its choices with another one at one of the sites."""
+    chosen = list(candidate.choices)
     at = random.choice([i for i, site in enumerate(sites) if len(site.choices) > 1])
-    others = [i for i in range(len(sites[at].choices)) if i != chosen[at]]
+    others = [choice for choice in sites[at].choices if choice != chosen[at]]
     if random.random() < STEPPED:
         others = steps_of(sites[at].choices)[chosen[at]] or others
     chosen[at] = random.choice(others)
@@ -338,13 +328,13 @@ def _reset(sites: Sequence[Site], candidate: Candidate, random: Random) -> tuple
 
 
 @cache
-def steps_of(settings: tuple[Choice, ...]) -> tuple[list[int], ...]:
-    """For each setting, those that differ from it in one tunable, whose next legal value it is."""
-    rows = [tuple(s.values()) for s in settings]
+def steps_of(choices: tuple[Choice, ...]) -> dict[Choice, list[Choice]]:
+    """For each choice, those that differ from it in one tunable, whose next legal value it is."""
+    rows = [tuple(choice.values()) for choice in choices]
     values = [sorted(set(column)) for column in zip(*rows, strict=True)]
     rank = [[of.index(v) for of, v in zip(values, row, strict=True)] for row in rows]
-    out: list[list[int]] = []
-    for mine in rank:
+    out: dict[Choice, list[Choice]] = {}
+    for choice, mine in zip(choices, rank, strict=True):
         best: dict[tuple[int, bool], tuple[int, int]] = {}
         for other, theirs in enumerate(rank):
             differ = [i for i, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b]
@@ -352,16 +342,8 @@ def steps_of(settings: tuple[Choice, ...]) -> tuple[list[int], ...]:
                 far = theirs[differ[0]] - mine[differ[0]]
                 key = differ[0], far > 0
                 best[key] = min(best.get(key, (abs(far), other)), (abs(far), other))
-        out.append([other for _, other in best.values()])
-    return tuple(out)
-
-
-def moved_settings(old: ConfiguredSpace, new: ConfiguredSpace, settings: Sequence[int]) -> tuple[int, ...]:
-    """Launch settings of one space in another one; the program's own where an op has none or none of these."""
-    decisions: dict[str, Value] = {}
-    for site, number in zip(old.sites, settings, strict=True):
-        decisions |= site.choices[number]
-    return tuple(site.number(decisions) or 0 for site in new.sites)
+        out[choice] = [choices[other] for _, other in best.values()]
+    return out
 
 
 class ResultsFile(Protocol):

@@ -253,19 +253,17 @@ class AloneFirst:
 
 
 def timed_alone(
-    ops: Sequence[tuple[Site, Callable[[int], Sample]]],
+    ops: Sequence[tuple[Site, Callable[[Choice], Sample]]],
     number: int,
     seed: int,
     late: Callable[[], bool] = lambda: False,
 ) -> list[Site]:
     """The sites with the expected times of their settings from timings of single launches, `number` of each at most;
-    unchanged if all fail. Each site comes with a function that times one of its settings, by number. Ends when it is
-    `late`."""
+    unchanged if all fail. Each site comes with a function that times one of its choices. Ends when it is `late`."""
     proposer = AloneFirst([site for site, _ in ops], number, seed)
 
     def measure(candidate: tuple[int, Choice]) -> Sample:
-        (site, time), chosen = ops[candidate[0]], candidate[1]
-        return time(site.choices.index(chosen))
+        return ops[candidate[0]][1](candidate[1])
 
     drive(proposer, measure, late)
     return proposer.known

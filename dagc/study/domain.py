@@ -319,17 +319,17 @@ def warm(domain: Orders, request: SearchRequest, notes: list[str]) -> Orders:
     structures = {_structure(s.configuration): i for i, s in reversed(list(enumerate(domain.spaces)))}
     earlier: list[tuple[Candidate, float]] = []
     for imp in other.measured():
-        index, settings = domain.find(imp.configuration) or (structures.get(_structure(imp.configuration)), None)
+        index, choices = domain.find(imp.configuration) or (structures.get(_structure(imp.configuration)), None)
         if index is None:
             continue
         space = domain.spaces[index].space
-        settings = domain.spaces[index].usual if settings is None else settings
+        choices = domain.spaces[index].usual if choices is None else choices
         try:
             traversal = parse_traversal(imp.traversal, space.graph, file)
             list(space.replay(traversal))
         except (UsageError, ProgramError):
             continue  # of other ops
-        earlier.append((Candidate(index, traversal, settings), imp.value(other.reference)))
+        earlier.append((Candidate(index, traversal, choices), imp.value(other.reference)))
     if not earlier:
         raise UsageError(f"{file} has no implementation of this program", "give a file of the same ops and transports")
     notes.append(f"uses {counted(len(earlier), 'implementation')} of {file}: the fastest, and the costs of all")

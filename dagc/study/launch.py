@@ -319,7 +319,7 @@ def timed_sites(machine: LiveMachine, data: Path, request: SearchRequest) -> Ord
     end = time.monotonic() + request.deadline.limit(TIMING_SHARE, MEASURING_SECONDS)
     flush = DEFAULT_FLUSH if request.chosen.target is Target.CUDA else 0
     timing = Timing(seconds=CELL_SECONDS, flush=flush, watchdog=options.watchdog)
-    ops: dict[tuple[object, ...], tuple[Site, Callable[[int], Sample]]] = {}
+    ops: dict[tuple[object, ...], tuple[Site, Callable[[Choice], Sample]]] = {}
     with request.display.phase("timing single launches"):
         for index, configured in enumerate(spaces):
             program = configured.graph.program

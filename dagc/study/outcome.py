@@ -277,9 +277,9 @@ def candidate_of(domain: Orders, implementation: Implementation) -> Candidate | 
     entry = domain.find(implementation.configuration)
     if entry is None:
         return None
-    index, settings = entry
+    index, choices = entry
     traversal = parse_traversal(implementation.traversal, domain.spaces[index].graph, "the results file")
-    return Candidate(index, traversal, settings)
+    return Candidate(index, traversal, choices)
 
 
 def _same_work(domain: Orders) -> Callable[[Candidate], str]:
@@ -289,7 +289,7 @@ def _same_work(domain: Orders) -> Callable[[Candidate], str]:
     def key(candidate: Candidate) -> str:
         graph = domain.spaces[candidate.space].graph
         text = traversal_text(prune(candidate.traversal, provers[candidate.space]), graph)
-        return f"{candidate.space} {candidate.settings} {text}"
+        return f"{candidate.space} {' '.join(choice.text for choice in candidate.choices)} {text}"
 
     return key
 
@@ -341,7 +341,7 @@ def disagreement_of(
         candidate = candidate_of(domain, implementation)
         assert candidate is not None, "of a kind"
         first = domain.first(candidate.space)
-        for other in (replace(candidate, settings=first.settings), replace(first, settings=candidate.settings)):
+        for other in (replace(candidate, choices=first.choices), replace(first, choices=candidate.choices)):
             store.add(store.begin(other), machine.measure(other))
     return disagreement(records.results(), kind)
 

@@ -46,7 +46,7 @@ def test_numbers_and_paths_lead_to_each_candidate_and_back(domain: Orders) -> No
         candidate = domain.at(number)
         seen.add(candidate)
         assert domain.candidate(domain.path(candidate)) == candidate
-        assert domain.find(domain.configuration(candidate)) == (candidate.space, candidate.settings)
+        assert domain.find(domain.configuration(candidate)) == (candidate.space, candidate.choices)
     assert len(seen) == len(range(0, 2 * 2036 * 24, 997))
     first = [candidate for _, candidate in zip(range(60), domain, strict=False)]
     assert first == [domain.at(i) for i in range(60)]
@@ -67,14 +67,14 @@ def test_the_decision_process_counts_what_is_below(domain: Orders) -> None:
         path.append(decision)
     assert sizes == [domain.size()]
     assert domain.finished(node)
-    assert domain.candidate(path).settings == node.settings
+    assert domain.candidate(path).choices == node.choices
 
 
 def test_configurations_of_files(domain: Orders) -> None:
     """A file of a search without launch settings has those of its configuration; other values are not searched."""
-    assert domain.find(_configuration("peer")) == (1, (0, 0))
+    assert domain.find(_configuration("peer")) == (1, (BLOCKS[0], LINES[0]))
     decisions = dict(_configuration("peer")) | {"yr.bx": 512}
-    assert domain.find(Choice.of(decisions)) == (1, (0, 3))
+    assert domain.find(Choice.of(decisions)) == (1, (BLOCKS[0], LINES[3]))
     for name, value in (("yr.bx", 1024), ("transport", "nccl"), ("other", 1)):
         elsewhere = Choice.of(decisions | {name: value})
         assert domain.find(elsewhere) is None
@@ -90,7 +90,7 @@ def test_neighbours_change_an_order_a_setting_or_the_configuration(domain: Order
         list(domain.spaces[near.space].space.replay(near.traversal))
         differ = (
             ["configuration"] * (near.space != start.space)
-            + ["setting"] * (near.settings != start.settings)
+            + ["setting"] * (near.choices != start.choices)
             + ["order"] * (near.traversal != start.traversal)
         )
         kinds.update([" ".join(differ)])
@@ -99,21 +99,21 @@ def test_neighbours_change_an_order_a_setting_or_the_configuration(domain: Order
 
 
 def test_steps_of_settings_change_one_tunable_by_one_value() -> None:
-    for number, others in enumerate(steps_of(BLOCKS)):
+    for block, others in steps_of(BLOCKS).items():
         for other in others:
-            changed = [(a, b) for a, b in zip(BLOCKS[number].items(), BLOCKS[other].items(), strict=True) if a != b]
+            changed = [(a, b) for a, b in zip(block.items(), other.items(), strict=True) if a != b]
             assert len(changed) == 1
             values = sorted({s[changed[0][0][0]] for s in BLOCKS})
             assert (changed[0][0][1], changed[0][1][1]) in [*pairwise(values), *((b, a) for a, b in pairwise(values))]
-    assert sum(map(len, steps_of(BLOCKS))) == 2 * (2 * 2 + 3)
+    assert sum(map(len, steps_of(BLOCKS).values())) == 2 * (2 * 2 + 3)
 
 
 def test_what_is_known_beforehand_is_drawn_more_often(domain: Orders) -> None:
     random = Random(1)
     drawn = [domain.likely(random) for _ in range(300)]
-    by = Counter(candidate.settings[1] for candidate in drawn)
-    assert by[3] > 200 > by[2] > by[0]
-    assert len({candidate.settings[0] for candidate in drawn}) == len(BLOCKS)
+    by = Counter(candidate.choices[1] for candidate in drawn)
+    assert by[LINES[3]] > 200 > by[LINES[2]] > by[LINES[0]]
+    assert len({candidate.choices[0] for candidate in drawn}) == len(BLOCKS)
     assert 100 < sum(candidate.space for candidate in drawn) < 200
 
 
@@ -130,7 +130,7 @@ def test_simulated_times_have_the_derivatives_that_are_said(domain: Orders) -> N
 
 def test_what_the_model_says_of_settings_is_relative_to_the_first(domain: Orders) -> None:
     pool, first = Pool(domain.spaces), domain.first(0)
-    pool.extend(Candidate(0, first.traversal, (2, number)) for number in range(4))
+    pool.extend(Candidate(0, first.traversal, (BLOCKS[2], line)) for line in LINES)
     alone = np.zeros(len(pool.prior))
     alone[_level(pool, "yr")] = 80.0
     assert pool.times(alone) == pytest.approx([80.0, 40.0, 20.0, 10.0])
@@ -147,8 +147,8 @@ def _machine(domain: Orders, candidates: Sequence[Candidate]) -> list[float]:
     pool = Pool(domain.spaces)
     pool.extend(candidates)
     own = {
-        _level(pool, "yl"): np.array([120e-6 * 1.4 ** abs(c.settings[0] - 3) for c in pool.candidates]),
-        _level(pool, "yr"): np.array([30e-6 * (1 + c.settings[1]) for c in pool.candidates]),
+        _level(pool, "yl"): np.array([120e-6 * 1.4 ** abs(BLOCKS.index(c.choices[0]) - 3) for c in pool.candidates]),
+        _level(pool, "yr"): np.array([30e-6 * (1 + LINES.index(c.choices[1])) for c in pool.candidates]),
     }
     times = dict(zip(pool.candidates, pool.batch.times(pool.costs.prior, own=own), strict=True))
     return [float(times[c]) for c in candidates]
@@ -167,8 +167,8 @@ def test_settings_are_learned_through_whole_times(domain: Orders) -> None:
     mean = model.estimate()[0]
     off = [mean[model.row[c]] / t - 1 for c, t in zip(unseen, _machine(domain, unseen), strict=True)]
     assert np.median(np.abs(off)) < 0.06
-    drawn = Counter(c.settings for _ in range(40) for c in model.improved(seen[:1], random))
-    assert drawn[3, 0] > 20
+    drawn = Counter(c.choices for _ in range(40) for c in model.improved(seen[:1], random))
+    assert drawn[BLOCKS[3], LINES[0]] > 20
 
 
 def test_the_search_finds_the_settings_of_the_kernels_that_count(domain: Orders) -> None:
@@ -176,13 +176,14 @@ def test_the_search_finds_the_settings_of_the_kernels_that_count(domain: Orders)
     for _ in range(40):
         candidate = strategy.propose()
         strategy.observe(candidate, Sample(_machine(domain, [candidate])[0]))
-    everything = [Candidate(c.space, c.traversal, (3, 0)) for c in domain if c.settings == (0, 0)]
+    best, first = (BLOCKS[3], LINES[0]), (BLOCKS[0], LINES[0])
+    everything = [Candidate(c.space, c.traversal, best) for c in domain if c.choices == first]
     assert _machine(domain, [strategy.best()])[0] <= 1.05 * min(_machine(domain, everything))
 
 
 def test_a_space_without_settings_has_none() -> None:
     plain = Orders([ConfiguredSpace(Choice(()), Space(make_graph([("a", True), ("b", True)], [])))])
-    assert all(candidate.settings == () for candidate in plain)
+    assert all(candidate.choices == () for candidate in plain)
     assert Model(plain.spaces).improved([plain.at(0)], Random(0)) == []
     assert plain.configuration(plain.at(0)) == Choice(())
 
@@ -192,22 +193,22 @@ def test_settings_that_fail_are_left_alone(domain: Orders) -> None:
     strategy, failures = find("model")(domain, 1), 0
     for _ in range(30):
         candidate = strategy.propose()
-        fails = candidate.settings[0] >= 4
+        fails = candidate.choices[0] in BLOCKS[4:]
         failures += fails
         value = float("nan") if fails else _machine(domain, [candidate])[0]
         strategy.observe(candidate, Sample(value, failure="run failed" if fails else ""))
     assert failures <= 6
-    assert strategy.best().settings[0] == 3
+    assert strategy.best().choices[0] == BLOCKS[3]
 
 
 def test_launches_are_timed_where_they_may_gain() -> None:
     """Once of a short op, and of a variant that is slow; most of the op that takes most of the time."""
     asked: dict[str, int] = {"short": 0, "long": 0, "slow": 0}
 
-    def of(name: str, us: float) -> tuple[Site, Callable[[int], Sample]]:
-        def measure(number: int) -> Sample:
+    def of(name: str, us: float) -> tuple[Site, Callable[[Choice], Sample]]:
+        def measure(choice: Choice) -> Sample:
             asked[name] += 1
-            return Sample(1e-6 * us * (1 + 0.05 * number))
+            return Sample(1e-6 * us * (1 + 0.05 * LINES.index(choice)))
 
         return Site("long" if name == "slow" else name, LINES, (1e-6, 1.1e-6, 1.2e-6, 1.3e-6)), measure
 
@@ -224,7 +225,8 @@ def test_what_single_launches_say_of_settings() -> None:
     site = Site("yr", LINES, (1.3e-6, 1.2e-6, 1.1e-6, 1e-6))
     asked: list[int] = []
 
-    def measure(number: int) -> Sample:
+    def measure(choice: Choice) -> Sample:
+        number = LINES.index(choice)
         asked.append(number)
         return Sample(failure="wrong result") if number == 3 else Sample(1e-6 * (50.0 + number))
 
@@ -233,7 +235,7 @@ def test_what_single_launches_say_of_settings() -> None:
     assert timed.prior[3] == float("inf")
     assert all(40e-6 < timed.prior[number] < 60e-6 for number in asked if number != 3)
     assert min(timed.doubts) >= 0.03
-    assert timed_alone([(site, lambda number: Sample(failure="run failed"))], 4, seed=0) == [site]
+    assert timed_alone([(site, lambda choice: Sample(failure="run failed"))], 4, seed=0) == [site]
     pool = Pool([ConfiguredSpace(_configuration("peer"), Space(spmv()), (Site("yl", BLOCKS), timed))])
     level = _level(pool, "yr")
     assert pool.prior[level] == pytest.approx(timed.prior[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -33,17 +33,19 @@ MOST = 4.0  # limit on the logarithm of the error
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """The settings of one op.
+    """The choices at one site.
 
     level    index of the cost that is its level: the time under the first setting
     first    index of the first independent number in the vector of all parameters
-    ratios   shape (settings,): prediction of the model for each, relative to the first
-    root     shape (settings, parts): multiplied by the independent normal numbers, the logarithm of the error
+    number   of each of the `choices`
+    ratios   shape (choices,): prediction of the model for each, relative to the first
+    root     shape (choices, parts): multiplied by the independent normal numbers, the logarithm of the error
     """
 
     level: int
     first: int
-    settings: tuple[Choice, ...]
+    choices: tuple[Choice, ...]
+    number: Mapping[Choice, int]
     ratios: Array
     root: Array
 
@@ -69,7 +71,8 @@ class Factor:
         # The signs of eigenvectors differ between libraries.
         root = root * np.where(root[np.abs(root).argmax(axis=0), np.arange(root.shape[1])] < 0, -1.0, 1.0)
         deviation = np.array(site.doubts) if site.doubts else np.full(len(known), MISSED if site.prior else UNKNOWN)
-        return cls(level, first, site.choices, known / known[0], np.round(deviation[:, None] * root, 9))
+        number = {choice: i for i, choice in enumerate(site.choices)}
+        return cls(level, first, site.choices, number, known / known[0], np.round(deviation[:, None] * root, 9))
 
 
 # ---- the pool --------------------------------------------------------------------------------------
@@ -107,8 +110,8 @@ class Pool:
         self.row: dict[Candidate, int] = {}
         self._factors: list[Factor] = []
         self._factor_of = [self._factors_of(number) for number in range(len(spaces))]
-        self._suspects: set[tuple[int, int]] = set()  # factor, setting: of candidates that failed
-        self._cleared: set[tuple[int, int]] = set()  # of candidates that did not
+        self._suspects: set[tuple[int, Choice]] = set()  # factor, choice: of candidates that failed
+        self._cleared: set[tuple[int, Choice]] = set()  # of candidates that did not
         self._choice: Numbers = np.zeros((0, len(self._factors)), dtype=np.int64)  # row, factor: setting; -1: not in it
         self._steps = sorted(
             {(n, int(v)) for s in spaces for site in s.sites for o in site.choices for n, v in o.items()}
@@ -137,7 +140,7 @@ class Pool:
         out = []
         for site in self.spaces[space].sites:
             level = self._simulators[space].levels[site.name]
-            alike = (i for i, f in enumerate(self._factors) if (f.level, f.settings) == (level, site.choices))
+            alike = (i for i, f in enumerate(self._factors) if (f.level, f.choices) == (level, site.choices))
             number = next(alike, len(self._factors))
             if number == len(self._factors):
                 first = self._factors[-1].parts.stop if self._factors else len(self.costs.prior)
@@ -217,28 +220,29 @@ class Pool:
 
     def suspect(self, candidate: Candidate) -> None:
         """Suspect the launch settings of a failed candidate, except those with which another one did not fail."""
-        self._suspects.update(zip(self._factor_of[candidate.space], candidate.settings, strict=True))
+        self._suspects.update(zip(self._factor_of[candidate.space], candidate.choices, strict=True))
 
     def clear(self, candidate: Candidate) -> None:
         """Clear the launch settings of a candidate that did not fail."""
-        self._cleared.update(zip(self._factor_of[candidate.space], candidate.settings, strict=True))
+        self._cleared.update(zip(self._factor_of[candidate.space], candidate.choices, strict=True))
 
     @property
     def suspected(self) -> Array:
         """Per row, the number of its suspected launch settings."""
         out = np.zeros(len(self))
-        for factor, setting in self._suspects - self._cleared:
-            out += self._choice[:, factor] == setting
+        for factor, choice in self._suspects - self._cleared:
+            out += self._choice[:, factor] == self._factors[factor].number[choice]
         return out
 
     def improved(self, candidate: Candidate, parameters: Array) -> Candidate:
         """The candidate with the launch settings that are fastest under these parameters."""
-        settings = []
+        choices = []
         for number in self._factor_of[candidate.space]:
-            times = self._factors[number].relative(parameters)
-            times[[s for f, s in self._suspects - self._cleared if f == number]] += times.max()
-            settings.append(int(times.argmin()))
-        return Candidate(candidate.space, candidate.traversal, tuple(settings))
+            factor = self._factors[number]
+            times = factor.relative(parameters)
+            times[[factor.number[c] for f, c in self._suspects - self._cleared if f == number]] += times.max()
+            choices.append(factor.choices[int(times.argmin())])
+        return Candidate(candidate.space, candidate.traversal, tuple(choices))
 
     @property
     def has_settings(self) -> bool:
@@ -269,7 +273,10 @@ class Pool:
         self.batch.extend([self._simulators[c.space].program(run) for c, run in zip(new, runs, strict=True)])
         choice = np.full((len(new), len(self._factors)), -1)
         for number, candidate in enumerate(new):
-            choice[number, self._factor_of[candidate.space]] = candidate.settings
+            factors = self._factor_of[candidate.space]
+            choice[number, factors] = [
+                self._factors[f].number[c] for f, c in zip(factors, candidate.choices, strict=True)
+            ]
         self._choice = np.concatenate([self._choice, choice])
         return new
 
@@ -302,11 +309,6 @@ class Pool:
         """Whether each launch parameter is at least each of its values: shape (candidates, steps)."""
         out = np.zeros((len(candidates), len(self._steps)), dtype=bool)
         for row, candidate in enumerate(candidates):
-            sites = self.spaces[candidate.space].sites
-            chosen = {
-                name: int(value)
-                for site, number in zip(sites, candidate.settings, strict=True)
-                for name, value in site.choices[number].items()
-            }
+            chosen = {name: int(value) for choice in candidate.choices for name, value in choice.items()}
             out[row] = [chosen.get(name, value - 1) >= value for name, value in self._steps]
         return out
