@@ -28,6 +28,8 @@ class Objective:
     """`text` is an expression of `metrics`; the least value is the best. Values are above 0.
 
     unit   of a single metric; "" for expressions
+
+    OCCUPANCY has no metrics: it is computed, and the greatest is the best.
     """
 
     text: str = "time"
@@ -69,6 +71,7 @@ class Objective:
 
 
 TIME = Objective()
+OCCUPANCY = Objective("occupancy", (), "")  # of a multiprocessor by a launch (`dagc.perf.occupancy`)
 
 
 def parse_objective(text: str, units: Mapping[str, str]) -> Objective:
@@ -77,6 +80,8 @@ def parse_objective(text: str, units: Mapping[str, str]) -> Objective:
     `units` maps the name of each metric to its unit. Nothing in the text is executed. Raises UsageError.
     """
     inner = text.strip().removeprefix("max:").strip()
+    if inner == OCCUPANCY.text:
+        return OCCUPANCY
     if len(text) > _LONGEST:
         raise UsageError(f"the objective has more than {_LONGEST} characters", "write a shorter one")
     try:

@@ -20,6 +20,7 @@ from typing import TypeVar
 from dagc.base import children
 from dagc.base.errors import BuildFailed, MissingTool, UsageError
 from dagc.base.flags import user_flags
+from dagc.base.resources import resource
 from dagc.cuda.ptx import Resources, read_instructions
 from dagc.ir.plan import Target
 
@@ -381,10 +382,6 @@ _USED = re.compile(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?")
 _SPILLED = re.compile(r"(\d+) bytes spill stores")
 
 
-# What programs include before the kernels.
-_ALONE = ("-DDAGC_NO_MPI", "-include", "dagc/check.hpp")
-
-
 def kernel_resources(source: Path, arch: str, include: Sequence[str] = ()) -> dict[str, Resources]:
     """Resources of each kernel function of an emitted `kernels.cu`, by name; empty without nvcc. Raises BuildFailed if
     nvcc rejects it."""
@@ -393,7 +390,8 @@ def kernel_resources(source: Path, arch: str, include: Sequence[str] = ()) -> di
         return {}
     with tempfile.TemporaryDirectory(prefix="dagc-ptxas-") as folder:
         ptx, cubin = Path(folder) / "kernels.ptx", Path(folder) / "kernels.cubin"
-        words = [*_ALONE, "-std=c++17", "-O3", "--extended-lambda", *(f"-I{path}" for path in ("include", *include))]
+        before = (f"-I{resource('templates/runtime')}", "-DDAGC_NO_MPI", "-include", "dagc/check.hpp")  # as in programs
+        words = ["-std=c++17", "-O3", "--extended-lambda", *(f"-I{path}" for path in ("include", *include)), *before]
         front = ["-ptx", *words, *user_flags(True), "-o", str(ptx), source.name]
         assembler = ["-cubin", "-Xptxas", "-v", "-o", str(cubin), str(ptx)]
         output = ""

@@ -294,11 +294,13 @@ class Chooser:
             return self.selector.text
         if self.model is None:
             return "measured"
-        from dagc.perf import mwp_cwp, volume  # loads sympy
+        from dagc.perf import mwp_cwp, occupancy, volume  # loads sympy
 
         columns = {n: v[chosen] for n, v in _arrays(self.model, self.columns).items()}
         sizes = {p.name: v for p in self.model.parameters if (v := self._sizes(values).get(p.name)) is not None}
         steps = {n: float(v) for n, v in evaluate_all(self.model, {**columns, **sizes}).items()}
+        if "idle" in steps:
+            return occupancy.why(steps)
         return mwp_cwp.why(steps) if "mwp" in steps else volume.explain_terms(steps)
 
     def _sizes(self, values: Mapping[str, Number]) -> dict[str, int]:

@@ -3,22 +3,24 @@ the choosers of launch parameters, which use them.
 
 volume     data volumes from address expressions (dagc.perf.volume), constants of the target GPU
 rational   MWP-CWP (dagc.perf.mwp_cwp): counts from the kernel's text, or fitted to hardware counters
+occupancy  warps that a multiprocessor could hold in addition (dagc.perf.occupancy), for the objective of this name
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dagc.base.errors import counted
+from dagc.base.objective import OCCUPANCY
 from dagc.base.resources import names_in
 from dagc.choice.avoid import Tried
 from dagc.choice.choose import Anchor, Chooser, avoided_of, parameters_of
 from dagc.choice.feature import offered
 from dagc.choice.legal import block_of, op_of
 from dagc.choice.selector import Extent, Selector
-from dagc.choice.types import MODELS, Site
+from dagc.choice.types import MODELS, RANKED, Site
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.syntax import NotUnderstood
 from dagc.ir.choice import Choice
@@ -30,27 +32,31 @@ from dagc.perf.fit import Fitted
 from dagc.perf.geometry import launchable_program, read_accesses, tunable
 from dagc.perf.hardware import Hardware
 from dagc.perf.mwp_cwp import machine_values, op_program
+from dagc.perf.occupancy import limits_of_op, op_occupancy
 from dagc.perf.program import ParameterKind, RationalProgram
 from dagc.perf.volume import calibration_of, volume_program
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInputs:
-    """Inputs of the model of a kernel besides its text. `method`: one of MODELS, or a search strategy (which uses the
+    """Inputs of the model of a kernel besides its text. `method`: one of RANKED, or a search strategy (which uses the
     volume model with its measurements); any other method has no model. `resources`: of the compiled kernel. `fits`:
-    counts for `rational`, fitted to hardware counters."""
+    counts for `rational`, fitted to hardware counters. `each`: for `occupancy`, the resources of each setting."""
 
     method: str = "volume"
     resources: Resources = ASSUMED
     fits: Mapping[str, Fitted] | None = None
+    each: Mapping[Choice, Resources] = field(default_factory=dict)
 
 
 def whole_model(graph: Graph, site: Site, inputs: ModelInputs) -> RationalProgram:
-    """A launch's time in cycles, in sizes, block, registers (which stay open) and the GPU.
+    """A launch's time in cycles (of `occupancy`, warps), in sizes, block, registers (which stay open) and the GPU.
 
     Raises NotUnderstood if counts are needed from a kernel's text that cannot be read.
     """
     op = op_of(graph, site)
+    if inputs.method == OCCUPANCY.text:
+        return op_occupancy(graph.program, op)
     if inputs.method == "volume":
         return volume_program(graph.program, op, resources=inputs.resources)
     if inputs.fits:
@@ -86,6 +92,8 @@ def guessed_iterations(graph: Graph, site: Site) -> int:
 def ranking_model(graph: Graph, site: Site, inputs: ModelInputs, hardware: Hardware) -> RationalProgram:
     """`whole_model` with the constants of the GPU; sizes and the block remain."""
     whole = whole_model(graph, site, inputs)
+    if inputs.method == OCCUPANCY.text:
+        return specialise(whole, limits_of_op(hardware))
     values: dict[str, int | float] = {"registers": inputs.resources.registers}
     rational = inputs.method == "rational"
     values |= machine_values(hardware) if rational else hardware.parameters() | calibration_of(hardware)
@@ -140,7 +148,7 @@ def site_chooser(
     """
     op, program = op_of(graph, site), graph.program
     features = offered(program, op)
-    columns = {} if site.variants else _columns(graph, site, settings)
+    columns = {} if site.variants else _columns(graph, site, settings, model)
     programs = _programs(graph, site, hardware, model)
     learned = set(selector.data if selector is not None else ())
     unknown = sorted(parameters_of(programs.model, programs.launchable) - set(columns) - set(features))
@@ -188,13 +196,18 @@ def _placed(
     )
 
 
-def _columns(graph: Graph, site: Site, settings: Sequence[Choice]) -> dict[str, list[float]]:
-    """Parameters of the models that depend on the setting: its block, and the tunables that are not a dimension of the
-    block."""
+def _columns(
+    graph: Graph, site: Site, settings: Sequence[Choice], inputs: ModelInputs = BY_VOLUME
+) -> dict[str, list[float]]:
+    """Parameters of the models that depend on the setting: its block, the tunables that are not a dimension of the
+    block, and what it was compiled to."""
     op = op_of(graph, site)
     blocks = [block_of(graph.program, op, s) for s in settings]
     values = [{**dict(op.tunables), **s.own} for s in settings]
+    needs = [inputs.each.get(s, inputs.resources) for s in settings]
     return {
+        "registers": [float(r.registers) for r in needs],
+        "static_shared": [float(r.shared) for r in needs],
         **{f"blockDim_{a}": [float(b[i]) for b in blocks] for i, a in enumerate(AXES)},
         "log2_threads": [math.log2(b[0] * b[1] * b[2]) for b in blocks],
         **{tunable(name).name: [float(v[name]) for v in values] for name, _ in op.tunables},
@@ -209,9 +222,9 @@ def _programs(graph: Graph, site: Site, hardware: Hardware, inputs: ModelInputs)
     inputs = replace(inputs, method="volume") if inputs.method in names_in("lab/strategies") else inputs
     try:
         launchable = _on(hardware, launchable_program(graph.program, op_of(graph, site)))
-        if inputs.method in MODELS:
+        if inputs.method in RANKED:
             model = ranking_model(graph, site, inputs, hardware)
-            note = "; ".join(() if inputs.fits else doubts(graph, site))
+            note = "; ".join(() if inputs.fits or inputs.method not in MODELS else doubts(graph, site))
     except NotUnderstood as error:
         note = f"no model: {error.message}"
     except RecursionError:

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple, TypeAlias
 
+from dagc.base.objective import OCCUPANCY
 from dagc.base.sample import Sample
 from dagc.ir.choice import VARIANT, Choice, own_name, qualified
 from dagc.ir.names import mangle
 from dagc.ir.program import Decision, Value
 
-MODELS = ("volume", "rational")  # methods that rank settings by a model (`dagc.choice.models`)
+MODELS = ("volume", "rational")  # methods that rank settings by a model of the time (`dagc.choice.models`)
+RANKED = (*MODELS, OCCUPANCY.text)  # those that rank them by a rational program
 
 
 @dataclass(frozen=True, slots=True, order=True)

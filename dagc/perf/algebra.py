@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sympy as sp
@@ -57,6 +58,19 @@ def specialise(program: RationalProgram, known: Mapping[str, int | float]) -> Ra
         named = (Assign(p.name, values[p.name], p.number, p.unit, p.meaning) for p in known_here)
         body = (*named, *program.body)
     return RationalProgram(program.name, left, body, program.result, program.unit, program.source)
+
+
+def renamed(body: tuple[Statement, ...], names: Mapping[sp.Symbol, sp.Symbol]) -> tuple[Statement, ...]:
+    """The statements with other symbols for some, also where these are assigned."""
+    out: list[Statement] = []
+    new = {old.name: symbol.name for old, symbol in names.items()}
+    for s in body:
+        if isinstance(s, Assign):
+            out.append(replace(s, name=new.get(s.name, s.name), value=s.value.xreplace(names)))
+        else:
+            cases = tuple((condition.xreplace(names), renamed(inner, names)) for condition, inner in s.cases)
+            out.append(Branch(cases, renamed(s.otherwise, names)))
+    return tuple(out)
 
 
 def _put_body(body: tuple[Statement, ...], values: Mapping[str, sp.Expr]) -> tuple[Statement, ...]:

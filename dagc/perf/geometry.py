@@ -139,6 +139,7 @@ HARDWARE = {
 MEANINGS = {
     "blockDim_x": "threads of a block along x", "blockDim_y": "threads of a block along y",
     "blockDim_z": "threads of a block along z", "registers": "of a thread", "log2_threads": "of a block",
+    "static_shared": "bytes of shared memory that the text of the kernel declares",
 }  # fmt: skip
 
 

@@ -8,8 +8,8 @@ tests/perf/test_occupancy.py checks on thousands of results from an H200, and cu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 
 import sympy as sp
@@ -17,9 +17,21 @@ import sympy as sp
 from dagc.base.errors import counted
 from dagc.base.python import np
 from dagc.cuda.expressions import symbol
+from dagc.ir.program import KernelOp, Program
+from dagc.perf.algebra import renamed
 from dagc.perf.evaluate import evaluate_all
+from dagc.perf.geometry import Geometry, parameter_of
 from dagc.perf.hardware import Hardware
-from dagc.perf.program import Assign, Branch, Number, ParameterKind, RationalProgram, parameters_of
+from dagc.perf.program import (
+    Assign,
+    Branch,
+    Number,
+    ParameterKind,
+    RationalProgram,
+    assignments,
+    expressions,
+    parameters_of,
+)
 
 PLAIN = "KLARAPTOR, figure of the occupancy's rational program"
 CUDA = "CUDA C++ Programming Guide, occupancy; compared with cudaOccupancyMaxActiveBlocksPerMultiprocessor"
@@ -103,6 +115,40 @@ def occupancies(demands: Sequence[Demand], hardware: Hardware) -> tuple[Occupanc
     least = [min(_LIMITS, key=lambda name: rows[name][i]) for i in range(len(demands))]
     each = zip(rows["Bactive"], rows["Wactive"], least, strict=True)
     return tuple(Occupancy(blocks, warps, limits["Wmax"], _LIMITS[limit]) for blocks, warps, limit in each)
+
+
+_OWN = "sm_"  # before the names of the program, which differ from those of an op's scalars
+
+
+def limits_of_op(hardware: Hardware) -> dict[str, int]:
+    """`limits_of` by the names of `op_occupancy`."""
+    return {f"{_OWN}{name}": value for name, value in limits_of(hardware).items()}
+
+
+def op_occupancy(program: Program, op: KernelOp) -> RationalProgram:
+    """The warps that a multiprocessor could hold in addition, in a launch of `op`: 0 is the occupancy of 1, and all of
+    them if it cannot be launched. Parameters are the block and its tunables, `registers` of a thread, `static_shared`
+    memory, and scalars that determine the dynamic one."""
+    geometry, whole = Geometry(program, op, shared=symbol("static_shared")), occupancy_program()
+    names = (*(p.name for p in whole.parameters), *(a.name for a in assignments(whole.body)))
+    own = {symbol(name): symbol(f"{_OWN}{name}") for name in names}
+    needs = {"T": sp.prod(geometry.block), "R": symbol("registers"), "Z": geometry.shared}
+    body = (
+        *(Assign(f"{_OWN}{p.name}", needs[p.name], p.number, p.unit, p.meaning) for p in _PROGRAM),
+        *renamed(whole.body, own),
+        Assign(f"{_OWN}by_blocks", own[symbol("Bmax")], Number.INTEGER, "blocks", "at most"),
+        Assign("idle", own[symbol("Wmax")] - own[symbol("Wactive")], Number.INTEGER, "warps", "that could be active"),
+    )
+    used = {s.name for value in expressions(body) for s in value.free_symbols} - {a.name for a in assignments(body)}
+    limits = {f"{_OWN}{p.name}": replace(p, name=f"{_OWN}{p.name}") for p in (*_HARDWARE, *_UNITS)}
+    parameters = tuple(limits[n] if n in limits else parameter_of(n) for n in sorted(used))
+    return RationalProgram(f"{geometry.kernel.name}_occupancy", parameters, body, "idle", "warps", CUDA)
+
+
+def why(steps: Mapping[str, float]) -> str:
+    """What allows no more blocks, from the values of `op_occupancy`."""
+    limits = {name: steps[f"{_OWN}{'by_blocks' if name == 'Bmax' else name}"] for name in _LIMITS}
+    return _LIMITS[min(limits, key=lambda name: limits[name])]
 
 
 def _floor(a: sp.Expr, b: sp.Expr) -> sp.Expr:

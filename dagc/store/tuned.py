@@ -139,7 +139,8 @@ class AnchorRow:
 
 @dataclass(frozen=True, slots=True)
 class KernelChooser:
-    """The stored part of a kernel chooser: with the program text, it gives the chooser again."""
+    """The stored part of a kernel chooser: with the program text, it gives the chooser again. `each`: the resources of
+    each setting, if the choice depends on them."""
 
     method: str
     hardware: Hardware
@@ -149,6 +150,7 @@ class KernelChooser:
     data: tuple[str, ...]
     anchors: tuple[AnchorRow, ...]
     selector: Selector | None
+    each: tuple[Resources, ...] = ()
 
     @property
     def variants(self) -> bool:
@@ -292,9 +294,12 @@ class _Fit(msgspec.Struct, frozen=True):
     held_out: _HeldOut
 
 
+_Registers = Annotated[int, Meta(ge=0, le=4096)]
+
+
 class _KernelRow(msgspec.Struct, frozen=True):
     method: KernelMethod
-    registers: Annotated[int, Meta(ge=0, le=4096)]
+    registers: _Registers
     settings: Choices
     data: tuple[FeatureName, ...]
     anchors: tuple[AnchorRow, ...]
@@ -303,6 +308,7 @@ class _KernelRow(msgspec.Struct, frozen=True):
     instructions: _Instructions | None = None
     fits: dict[Name, _Fit] | None = None
     selector: msgspec.Raw = msgspec.Raw(b"null")
+    each: tuple[tuple[_Registers, Small], ...] = ()
 
 
 class _ProgramRow(msgspec.Struct, frozen=True):
@@ -327,12 +333,14 @@ def _kernel_chooser(op: str, text: str) -> KernelChooser:
     for anchor in row.anchors:
         if len(anchor.data) != len(row.data) or anchor.chosen >= len(row.settings):
             raise ValueError("an anchor with other sizes, or with a setting that does not exist")
+    if len(row.each) not in (0, len(row.settings)):
+        raise ValueError("resources of other settings")
     counted = Instructions(row.instructions.once, row.instructions.loops) if row.instructions else None
     return KernelChooser(
         row.method, hardware_of(dict(row.hardware), "GPU"), Resources(row.registers, row.shared, counted),
         {name: _fitted(fit) for name, fit in (row.fits or {}).items()},
         tuple(Choice.at(op, s.items()) for s in row.settings), row.data, row.anchors,
-        _selector(row.selector, len(row.settings)),
+        _selector(row.selector, len(row.settings)), tuple(Resources(*of) for of in row.each),
     )  # fmt: skip
 
 

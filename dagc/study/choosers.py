@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
-from dagc.base.objective import TIME, Objective
+from dagc.base.objective import OCCUPANCY, TIME, Objective
 from dagc.base.sample import Sample
 from dagc.choice.avoid import Tried, tried_at
 from dagc.choice.feature import FeatureContext, SelectorFeature, asked_features, offered, values_of
@@ -62,8 +62,11 @@ def asked_of(task: TuningTask, method: str, runs: bool, objective: Objective = T
 
     For `rational` in a program, the model of data volumes is used. A model ranks settings of one kernel, so if the
     variant is open all settings are measured instead. Raises UsageError if the given method measures and nothing can
-    run; a method that only the program requests is replaced by the model, without which the default stays.
+    run; a method that only the program requests is replaced by the model, without which the default stays. The
+    occupancy is computed, whatever the program names.
     """
+    if objective is OCCUPANCY:
+        return _by_occupancy(task, method)
     out = {}
     for site in task.sites:
         wanted, data = select_of(task.graph, site)
@@ -91,6 +94,17 @@ def asked_of(task: TuningTask, method: str, runs: bool, objective: Objective = T
             )
         out[site.name] = Asked(chosen, data, note)
     return out
+
+
+def _by_occupancy(task: TuningTask, method: str) -> dict[str, Asked]:
+    if method:
+        message = f"--objective {OCCUPANCY.text} is computed for all settings, without --method {method}"
+        raise UsageError(message, "drop one of them")
+    chosen = next((site for site in task.sites if site.variants), None)
+    if chosen is not None:
+        message = f"{chosen.name}: variants are compared by measurements, not by their occupancy"
+        raise UsageError(message, f"fix it with -D {chosen.name}.{VARIANT}=..., or name other kernels with --kernel")
+    return {site.name: Asked(OCCUPANCY.text) for site in task.sites}
 
 
 def select_of(graph: Graph, site: Site) -> tuple[str, tuple[str, ...]]:
@@ -353,11 +367,15 @@ class ChooserInputs:
     objective: Objective = TIME
 
     def model_of(self, op: str) -> ModelInputs:
-        """Without a model for another objective than the time, which models predict."""
+        """Without a model for an objective that has to be measured."""
         from dagc.choice.models import ModelInputs  # loads numpy, sympy
 
-        method = self.asked[op].method if self.objective.is_time else ""
-        return ModelInputs(method, self.resources_of(op), self.counted.fits.get(op))
+        method = self.asked[op].method if self.objective.is_time or self.objective is OCCUPANCY else ""
+        return ModelInputs(method, self.resources_of(op), self.counted.fits.get(op), self.compiled(op))
+
+    def compiled(self, op: str) -> dict[Choice, Resources]:
+        """What each setting of an op is compiled to, as far as it is known."""
+        return dict(zip(self.ready.task.choices[op], self.each.get(op, ()), strict=False))
 
     def resources_of(self, op: str) -> Resources:
         return self.resources.get(op, ASSUMED)
@@ -372,8 +390,7 @@ class ChooserInputs:
         for line in lines:
             graph = task.graph_at(line.case)
             site = next(site for site in task.sites if site.name == line.op)
-            each = zip(site.choices, self.each.get(line.op, ()), strict=False)
-            needs = {s: needed for s, needed in each if s in (line.default, line.chosen)}
+            needs = {s: needed for s, needed in self.compiled(line.op).items() if s in (line.default, line.chosen)}
             out.append(
                 replace(line, held=occupancy_of(graph, site, needs, self.hardware, self.ready.at[line.case].values))
             )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.files import scratch_directory
-from dagc.base.objective import Objective
+from dagc.base.objective import OCCUPANCY, Objective
 from dagc.base.resources import __version__
 from dagc.choice.selector import number as as_json
 from dagc.choice.types import Case
@@ -54,10 +54,11 @@ class Session:
 
 @contextmanager
 def begun(
-    task: TuningTask, output: str | Path | None, options: TuneOptions, progress: Progress | None, training: bool = True
-) -> Iterator[Session]:
+    task: TuningTask, output: str | Path | None, options: TuneOptions, progress: Progress | None, training: bool = True,
+    computed: bool = False,
+) -> Iterator[Session]:  # fmt: skip
     """A run of tuning, with the measurements of a file that is resumed. `training`: else it only evaluates, and leaves
-    the file its objective."""
+    the file its objective. `computed`: the objective may be the occupancy."""
     flush = flush_of(task, options)
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_directory("dagc-tune-"))
@@ -65,7 +66,9 @@ def begun(
             open_records(task, output, options, flush) if output is not None else nullcontext()
         )
         before = records.tuned().facts.objective if records is not None and options.resume else "time"
-        objective = objective_for(options.objective or before, task.chosen.target.value, task.program)
+        objective = objective_for(
+            options.objective or before, task.chosen.target.value, task.program, computed=computed
+        )
         if task.of_programs and task.program.until is not None and not objective.is_time:
             raise UsageError(
                 f"objective {objective.text}: of a program with `until` the time of the whole repetition is measured",
@@ -167,6 +170,9 @@ def minimise(
     """
     names = observed(objective)
     notes: list[str] = []
+    if objective is OCCUPANCY and measured.samples and records is not None:
+        message = f"{records.path} has measurements, and objective {objective.text} is computed without"
+        raise UsageError(message, "write another file with -o")
     lacking = {key for key, c in measured.samples.items() if c.times and not {*names} <= c.metrics.keys()}
     left = {key: sample for key, sample in measured.samples.items() if key not in lacking}
     measured = replace(measured, samples=left)
@@ -214,10 +220,13 @@ def chooser_facts(inputs: ChooserInputs, measured: bool) -> dict[str, Any]:
 def kernel_chooser_record(chooser: Any, inputs: ChooserInputs) -> dict[str, Any]:
     """The record of a chooser: everything needed to rebuild it from the program's text."""
     uses, fits = inputs.resources_of(chooser.op), inputs.counted.fits.get(chooser.op, {})
+    compiled = inputs.compiled(chooser.op) if inputs.objective is OCCUPANCY else {}
+    each = [compiled.get(s, uses) for s in chooser.settings] if compiled else []
     return {
         "method": inputs.asked[chooser.op].method, "hardware": inputs.hardware.table(), "registers": uses.registers,
         "shared": uses.shared, "instructions": uses.instructions.to_json() if uses.instructions else None,
         "fits": {name: fitted.to_json() for name, fitted in fits.items()},
+        "each": [[of.registers, of.shared] for of in each],
         "settings": [s.own for s in chooser.settings], "data": list(chooser.data),
         "anchors": [{"data": [as_json(v) for v in a.data], "chosen": a.chosen} for a in chooser.anchors],
         "selector": chooser.selector.to_json() if chooser.selector is not None else None,

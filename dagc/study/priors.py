@@ -30,6 +30,8 @@ def search_of(inputs: ChooserInputs, options: LimitOptions, top: int) -> tuple[A
     """The search over all ops that a model ranks, without observations, and notes. `top`: settings measured at each
     size in addition to the default, if neither budget nor time nor accuracy is given."""
     sites = [u for u in inputs.ready.task.sites if inputs.asked[u.name].method in MODELS and not u.variants]
+    if not sites:
+        return AcrossSizes([], 0, options.until), []
     learner, notes = learner_for(inputs)
     searches = []
     for site in sites:

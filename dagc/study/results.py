@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import counted
-from dagc.base.objective import TIME, Objective, parse_objective
+from dagc.base.objective import OCCUPANCY, TIME, Objective, parse_objective
 from dagc.base.sample import Sample
 from dagc.choice.legal import op_of
 from dagc.choice.types import Case, Cell, Samples
@@ -196,11 +196,9 @@ class Tuning:
         lines, objective = self.lines, self.objective
         learned = any(line.trained for line in lines)
         unit = "us" if objective.is_time else objective.text
-        columns = {
-            "kernel": [line.op for line in lines],
-            "size": [line.case.text or "as given" for line in lines],
-            "default": [line.default.in_words for line in lines],
-            "chosen": [line.chosen.in_words for line in lines],
+        if objective is OCCUPANCY:
+            return self._of_settings() | self._held() | {"limited by": [line.why for line in lines]}
+        columns = self._of_settings() | {
             "best known": ["-" if line.best is None else line.best.in_words for line in lines],
             f"default {unit}": [_value(line.default_value, objective) for line in lines],
             f"chosen {unit}": [_value(line.chosen_value, objective) for line in lines],
@@ -210,10 +208,21 @@ class Tuning:
             columns["left out"] = [_ratio(line.left_out) for line in lines]
         if any(not math.isnan(line.sure) for line in lines):
             columns["sure"] = ["-" if math.isnan(line.sure) else f"{line.sure:.0%}" for line in lines]
-        for what in ("default", "chosen") if any(line.held for line in lines) else ():
-            held = [line.held.get(getattr(line, what)) for line in lines]
-            columns[f"{what} on an SM"] = ["-" if one is None else one.text for one in held]
-        return columns | {"limited by": [line.why for line in lines]}
+        return columns | self._held() | {"limited by": [line.why for line in lines]}
+
+    def _of_settings(self) -> dict[str, list[str]]:
+        return {
+            "kernel": [line.op for line in self.lines],
+            "size": [line.case.text or "as given" for line in self.lines],
+            "default": [line.default.in_words for line in self.lines],
+            "chosen": [line.chosen.in_words for line in self.lines],
+        }
+
+    def _held(self) -> dict[str, list[str]]:
+        """What a multiprocessor holds of the launches; without columns where none is known."""
+        held = {what: [line.held.get(getattr(line, what)) for line in self.lines] for what in ("default", "chosen")}
+        shown = {what: ["-" if one is None else one.text for one in of] for what, of in held.items() if any(of)}
+        return {f"{what} on an SM": words for what, words in shown.items()}
 
 
 def aligned(columns: Mapping[str, Sequence[str]]) -> list[str]:

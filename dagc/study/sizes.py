@@ -15,10 +15,10 @@ from dagc.base.children import Workers
 from dagc.base.deadline import Deadline
 from dagc.base.errors import BuildFailed, MissingTool
 from dagc.base.files import scratch_directory
-from dagc.base.objective import Objective
+from dagc.base.objective import OCCUPANCY, Objective
 from dagc.choice.legal import op_of
 from dagc.choice.methods import LEARNED
-from dagc.choice.types import MODELS, Case, Cell, Site
+from dagc.choice.types import RANKED, Case, Cell, Site
 from dagc.cuda.ptx import Resources
 from dagc.ir.choice import Choice
 from dagc.ir.plan import Target, stays_fixed
@@ -102,12 +102,12 @@ def at_sizes(
     before = resumed(output, options)
     runs = can_run(task)
     least = options.objective or (before.facts.objective if before is not None else "time")
-    objective = objective_for(least, task.chosen.target.value, task.program)
+    objective = objective_for(least, task.chosen.target.value, task.program, computed=True)
     task = replace(task, compared=bool(of_results(observed(objective))))
     asked = asked_of(task, options.method, runs, objective)
     by_features = {u.name for u in task.sites if u.variants or asked[u.name].method in LEARNED}
     task = replace(task, features={op: asked[op].data for op in asked if op in by_features})
-    top = options.each if runs else 0
+    top = options.each if runs and objective is not OCCUPANCY else 0
 
     def say(what: str) -> None:
         if progress is not None:
@@ -119,7 +119,7 @@ def at_sizes(
         wanted = _wanted(known, options)
         search, notes = search_of(known, _left(options, wanted), top)
         known = replace(known, ready=known.ready.noting(notes))
-        with begun(known.ready.task, output, options, progress) as session:
+        with begun(known.ready.task, output, options, progress, computed=True) as session:
             yield Sizes(session, known, wanted, search, top > 0)
 
 
@@ -137,7 +137,7 @@ def _prepared(
     hardware, notes = hardware_at_hand(task, options.gpu)
     notes += unmeasured(task, hardware)
     cuda = task.chosen.target is Target.CUDA
-    builds = top or any(a.method not in MODELS for a in asked.values())
+    builds = top or any(a.method not in RANKED for a in asked.values())
     say(f"setting up the arrays of all sizes{', compiling' if builds else ''}")
     with Workers(1) as pool:
         compiling = pool.submit(compiled_resources, task, folder) if cuda else None  # in addition to the program
@@ -208,7 +208,7 @@ def _wanted(known: ChooserInputs, options: LimitOptions) -> list[Wanted]:
         at = ready.at[case]
         for site in ready.task.sites:
             fits = at.fits[site.name]
-            if asked[site.name].method in MODELS:
+            if asked[site.name].method in RANKED:
                 continue
             if asked[site.name].method in strategies and not site.variants:
                 budget = min(len(fits), options.each + 1, max(0, left))  # the default, and its proposals

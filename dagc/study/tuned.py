@@ -10,7 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
-from dagc.base.objective import TIME
+from dagc.base.objective import OCCUPANCY, TIME
 from dagc.build import toolchain
 from dagc.choice.avoid import Tried, tried_at
 from dagc.choice.choose import emitted
@@ -18,7 +18,7 @@ from dagc.choice.feature import offered
 from dagc.choice.legal import op_of, open_site, place_of
 from dagc.choice.methods import RETIRED, retired
 from dagc.choice.selector import far_parameters
-from dagc.choice.types import Case
+from dagc.choice.types import RANKED, Case
 from dagc.ir.choice import VARIANT, Choice
 from dagc.ir.plan import Features, Placement, is_open, needed_features, open_variants, places_together, variants_of
 from dagc.ir.program import DEVICE, DP, KernelOp
@@ -103,7 +103,7 @@ def _chooser_of(
 
     if stored.method in RETIRED:
         raise retired(stored.method)
-    if stored.method not in METHODS:
+    if stored.method not in (*METHODS, *RANKED):
         raise UsageError(f"{path}: made by a newer dagc (method {stored.method})", "update dagc, or tune again")
     _check_names(graph, site, stored, path)
     legal = set(site.every)
@@ -114,7 +114,9 @@ def _chooser_of(
                 f"drop -D {site.name}.NAME=..., or tune again into another file",
             )
     anchors = [(dict(zip(stored.data, a.data, strict=True)), stored.settings[a.chosen]) for a in stored.anchors]
-    model = ModelInputs(stored.method if timed else "", stored.resources, stored.fits)
+    each = dict(zip(stored.settings, stored.each, strict=False))
+    method = stored.method if timed or stored.method == OCCUPANCY.text else ""
+    model = ModelInputs(method, stored.resources, stored.fits, each)
     return site_chooser(
         graph, site, stored.settings, stored.hardware, model, anchors=anchors, selector=stored.selector,
         asked=stored.data, tried=tried,

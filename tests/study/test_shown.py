@@ -10,14 +10,18 @@ import pytest
 from dagc.cli.main import main
 from dagc.perf.hardware import load_hardware
 from dagc.perf.occupancy import Demand, occupancies
+from dagc.stages.program import load_graph
+from dagc.store.tuned import load_tuned
+from dagc.study.tuned import choosers_of
 from tests.study.programs import write_fill
 
 # Static and dynamic shared memory, a tunable that is a constant of the code, and a kernel whose launch is fixed.
 STAGED = '''program staged
+setup "staged.py" init()
 array y : f32[4096] out
 kernel stage(y: out f32[4096]) {
   tune bx in {64, 256}
-  tune rows in {1, 24}
+  tune rows in {24, 1}
   gpu {
     launch grid(ceil(4096 / bx)) block(bx) shared(rows * 1024)
     cuda """
@@ -54,12 +58,13 @@ def _rows(text: str) -> dict[tuple[str, str], list[str]]:
 def test_occupancy_of_all_launches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By the registers that nvcc gives each; shared memory is that of the text and that of the launch."""
     (tmp_path / "staged.dag").write_text(STAGED)
+    (tmp_path / "staged.py").write_text("def init(rank, size, seed):\n    return {}\n")
     assert main(["tune", str(tmp_path / "staged.dag"), "--show", "occupancy", "--gpu", "h200"]) == 0
     text = capsys.readouterr().out
     rows = _rows(text)
     assert list(rows) == [
-        ("stage", "bx=64 rows=1"), ("stage", "bx=64 rows=24"), ("stage", "bx=256 rows=1"),
-        ("stage", "bx=256 rows=24"), ("twice", "as written"),
+        ("stage", "bx=64 rows=24"), ("stage", "bx=64 rows=1"), ("stage", "bx=256 rows=24"),
+        ("stage", "bx=256 rows=1"), ("twice", "as written"),
     ]  # fmt: skip
     assert rows["stage", "bx=256 rows=24"][2] == str(24 * 1024 + 2048)
     for threads, registers, shared, blocks, warps, share, limit in rows.values():
@@ -67,7 +72,34 @@ def test_occupancy_of_all_launches(tmp_path: Path, capsys: pytest.CaptureFixture
         assert (one.blocks, one.warps, one.limit) == (int(blocks), int(warps), limit)
         assert share == f"{one.warps / 64:.1%}"
     assert "assumed" not in text
+    _chosen_by_it(tmp_path / "staged.dag", rows, capsys)
     assert rows["stage", "bx=64 rows=1"][1] != "32" or rows["twice", "as written"][1] != "32"
+
+
+def _chosen_by_it(program: Path, rows: dict[tuple[str, str], list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    """`--objective occupancy` chooses a setting with the most warps, also in the emitted program; the first of these in
+    the order of the table, whose head is the default."""
+    tuned = program.with_name("t.db")
+    command = ["tune", str(program), "--objective", "occupancy", "--gpu", "h200", "--target", "cuda", "-o", str(tuned)]
+    assert main(command) == 0
+    most = max(int(row[4]) for (kernel, _), row in rows.items() if kernel == "stage")
+    best = next(key for key, row in rows.items() if key[0] == "stage" and int(row[4]) == most)
+    assert best[1] != "bx=64 rows=24", "not the default"
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("stage ")]
+    assert [word.strip() for word in line.split("  ") if word.strip()][2:4] == ["bx=64 rows=24", best[1]]
+    (chooser,) = choosers_of(load_graph(program), load_tuned(tuned), "sm_90")
+    assert chooser.settings[chooser.choose({})].in_words == best[1]
+    assert chooser.times({}) == [64.0 - int(rows["stage", s.in_words][4]) for s in chooser.settings]
+    assert main([*command, "--method", "volume", "--resume"]) == 2
+    assert "drop one of them" in capsys.readouterr().err
+
+
+def test_an_occupancy_is_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = write_fill(tmp_path, "tune bx in {32, 64}")
+    tuned = str(tmp_path / "t.db")
+    for command in (["explore", str(program)], ["tune", str(program), "--target", "host", "-o", tuned]):
+        assert main([*command, "--objective", "occupancy"]) == 2
+        assert "occupancy is computed" in capsys.readouterr().err
 
 
 def test_occupancy_program_of_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,8 +27,8 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.errors import MissingTool
-from dagc.base.objective import Objective, parse_objective
+from dagc.base.errors import MissingTool, UsageError
+from dagc.base.objective import OCCUPANCY, Objective, parse_objective
 from dagc.base.resources import names_in
 
 if TYPE_CHECKING:
@@ -69,9 +69,13 @@ def summaries() -> tuple[tuple[str, str, str], ...]:
     return (("time", "s", "seconds of an iteration, the maximum over the ranks"), *observers)
 
 
-def objective_for(text: str, target: str, program: Program) -> Objective:
-    """Raises UsageError for an invalid objective, MissingTool if one of its metrics cannot be measured here."""
+def objective_for(text: str, target: str, program: Program, *, computed: bool = False) -> Objective:
+    """`computed`: whether it may be the occupancy. Raises UsageError for an invalid objective, MissingTool if one of
+    its metrics cannot be measured here."""
     objective = parse_objective(text, units())
+    if objective is OCCUPANCY and (not computed or target == "host"):
+        what = "occupancy is computed for the launch settings of kernels on a GPU, and not measured"
+        raise UsageError(what, "use `dagc tune --target cuda` at --sizes, or another --objective")
     for name in observed(objective):
         why = metric(name).why_not(target, program)
         if why is not None:
