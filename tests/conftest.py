@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import gc
 import os
-import shlex
 import shutil
 import signal
 import tempfile
@@ -19,7 +18,7 @@ import pytest
 from dagc.build.mpi import YIELDING, MPIKind
 from dagc.build.toolchain import GPU
 from dagc.build.toolchain import gpus as find_gpus
-from tests.precompiled import precompiled_flags, replace_compiler
+from tests.precompiled import do_not_optimise, replace_compiler
 from tests.tiers import TIERS, use_tier
 
 Compare = Callable[[Path, str], None]
@@ -144,6 +143,5 @@ def unoptimised() -> Iterator[None]:
     program of tests/measure/test_compile.py.
     """
     with pytest.MonkeyPatch.context() as patch:
-        flags = [os.environ.get("DAGC_CXXFLAGS", ""), "-O0", *map(shlex.quote, precompiled_flags())]
-        patch.setenv("DAGC_CXXFLAGS", " ".join(flags))
+        do_not_optimise(patch, os.environ.get("DAGC_CXXFLAGS", ""))
         yield

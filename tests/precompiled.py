@@ -12,7 +12,6 @@ import fcntl
 import os
 import shlex
 import shutil
-import subprocess
 from hashlib import sha256
 from pathlib import Path
 
@@ -68,11 +67,11 @@ def replace_compiler() -> None:
         os.environ["PATH"] = f"{COMPILERS}{os.pathsep}{os.environ['PATH']}"
 
 
-def precompiled_flags(sanitize: str = "", library: bool = False) -> tuple[str, ...]:
+def precompiled_flags() -> tuple[str, ...]:
     """Flags for builds with an MPI; () where `g++` was not replaced, and where nothing can be cached.
 
-    -O0 is for the caller. `sanitize`: of these builds, "" or "thread". `library`: for builds of libraries
-    (`dagc compile --as library`).
+    -O0, and -fsanitize=thread, are for the caller. The headers of each kind are compiled at the first build of it
+    (tests/compilers/g++).
     """
     compiler, clang, mpi, cache = find_cxx(), shutil.which("clang++"), find_mpi(), cache_directory()
     if compiler is None or clang is None or mpi is None or cache is None or compiler.path.parent != COMPILERS:
@@ -87,11 +86,10 @@ def precompiled_flags(sanitize: str = "", library: bool = False) -> tuple[str, .
         if not (folder / "dagc.hpp").exists():
             # A program reads these files, not its copies: `#pragma once` goes by the file.
             (folder / "include").symlink_to(headers[names[0]].parents[len(Path(names[0]).parts) - 1])
+            for kind, (flags, without) in KINDS.items():
+                of_kind = [name for name in names if not name.endswith(without)]
+                _write_script(folder, kind, of_kind, (*mpi.compile_flags(), *flags))
             (folder / "dagc.hpp").write_text("// Empty: programs include their own headers.\n")
-        kind = "dagc-library" if library else "dagc-thread" if sanitize else "dagc"
-        if not (folder / f"{kind}.all").exists():
-            flags, without = KINDS[kind]
-            _compile(folder, kind, [n for n in names if not n.endswith(without)], (*mpi.compile_flags(), *flags))
     return ("-include", str(folder / "dagc.hpp"))
 
 
@@ -103,15 +101,21 @@ def by_clang() -> tuple[str, ...]:
     return ("--driver-mode=g++",) if compiler is not None and compiler.path.parent == COMPILERS else ()
 
 
-def _compile(folder: Path, name: str, headers: list[str], flags: tuple[str, ...]) -> None:
-    """NAME.pch, and NAME.o, which has its functions. Without the first, builds are those of g++."""
+def _write_script(folder: Path, name: str, headers: list[str], flags: tuple[str, ...]) -> None:
+    """NAME.sh, which makes NAME.pch, and NAME.o with its functions. Without the first, builds are those of g++."""
     (folder / f"{name}.all").write_text("".join(f'#include "{header}"\n' for header in headers) + INSTANCES)
     header = ("-fpch-codegen", "-fpch-instantiate-templates", "-Iinclude", "-x", "c++-header", f"{name}.all")
     command = ["clang++", *FLAGS, *flags]
-    subprocess.run([*command, *header, "-o", f"{name}.pch"], cwd=folder, check=False)
-    subprocess.run([*command, "-Qunused-arguments", "-c", f"{name}.pch", "-o", f"{name}.o"], cwd=folder, check=False)
+    lines = [
+        f"cd {shlex.quote(str(folder))}",
+        f"[ ! -e {name}.tried ] || exit 0",
+        f"touch {name}.tried",
+        shlex.join([*command, *header, "-o", f"{name}.pch"]),
+        shlex.join([*command, "-Qunused-arguments", "-c", f"{name}.pch", "-o", f"{name}.o"]),
+    ]
+    (folder / f"{name}.sh").write_text("\n".join(lines) + "\n")
 
 
-def use_for_libraries(patch: pytest.MonkeyPatch, *flags: str) -> None:
-    """What dagc builds is not optimised; libraries are compiled with the headers that were compiled for them."""
-    patch.setenv("DAGC_CXXFLAGS", " ".join(["-O0", *flags, *map(shlex.quote, precompiled_flags(library=True))]))
+def do_not_optimise(patch: pytest.MonkeyPatch, *flags: str) -> None:
+    """What dagc builds for the host is not optimised, and has further flags."""
+    patch.setenv("DAGC_CXXFLAGS", " ".join([*flags, "-O0", *map(shlex.quote, precompiled_flags())]))

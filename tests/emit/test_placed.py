@@ -33,7 +33,7 @@ from dagc.space.proof import Prover
 from dagc.stages.program import ProgramText, read
 from tests.emit.build import ROOT, write
 from tests.measure.conftest import wander
-from tests.precompiled import by_clang, use_for_libraries
+from tests.precompiled import by_clang, do_not_optimise
 
 PLACED = ROOT / "tests/emit/data/placed.dag"
 MAIN = ROOT / "tests/emit/data/placements.cpp"
@@ -342,7 +342,7 @@ def test_a_placed_op_is_in_no_capture_region() -> None:
 @pytest.mark.mpi
 def test_a_library_places_the_arrays_of_the_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ops on both devices, and scratch with two sides."""
-    use_for_libraries(monkeypatch, "-Werror")
+    do_not_optimise(monkeypatch, "-Werror")
     answers = dict(
         zip(OPS, ("gpu.naive", "cpu.naive", "gpu.default", "cpu.default", "cpu.default", "gpu.host"), strict=True)
     )

@@ -26,7 +26,7 @@ from dagc.setup import run_setup
 from dagc.space import Space
 from tests.emit.build import ALLTOALLV, COLUMNS, COMMS, HEAT2D, RANKS, graph, graph_of, plan
 from tests.emit.together import build_together
-from tests.precompiled import use_for_libraries
+from tests.precompiled import do_not_optimise
 from tests.tiers import representatives
 
 mpi = find_mpi()
@@ -227,7 +227,7 @@ def test_messages_within_a_communicator(tmp_path: Path, old: str, new: str, mess
 @can_run
 def test_messages_and_communicators_in_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes those of the application, and compares them and the messages of all ranks when it is created."""
-    use_for_libraries(monkeypatch, "-Werror")
+    do_not_optimise(monkeypatch, "-Werror")
     api.compile(COMMS, tmp_path / "out", target="host", form="library")
     run_setup(graph(COMMS).program, COMMS.parent, 4, 1, tmp_path / "data")
     folder = tmp_path / "out"

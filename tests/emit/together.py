@@ -79,7 +79,7 @@ def build_together(
     runners = plans if program == "runner" else runners
     source = write_together(plans, directory, runners)
     if "-O0" in flags and not any(flag.startswith("-fsanitize") for flag in flags):
-        flags = (*flags, *precompiled_flags(sanitize))
+        flags = (*flags, *precompiled_flags())
     defines = ("DAGC_RUNNER_MAIN",) if runners else ()
     out = directory / "together"
     built = build(Build([source], mpi=require_mpi(), sanitize=sanitize, defines=defines, flags=flags), out)

@@ -13,7 +13,7 @@ from dagc import api
 from dagc.build.mpi import find_mpi, require_mpi
 from dagc.build.toolchain import find_cxx, require_cxx
 from dagc.measure.launch import Finished, launch
-from tests.precompiled import use_for_libraries
+from tests.precompiled import do_not_optimise
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "samples"
@@ -50,7 +50,7 @@ class Libraries:
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Libraries:
     folder = tmp_path_factory.mktemp("libraries")
     with pytest.MonkeyPatch.context() as patch:
-        use_for_libraries(patch, "-Werror")
+        do_not_optimise(patch, "-Werror")
         for name, transport in (("spmv", "peer"), ("heat", "mpi_host")):
             api.compile(
                 SAMPLES / name / f"{name}.dag", folder / name, target="host", form="library",

@@ -18,7 +18,7 @@ from dagc.build.builder import Build, build
 from dagc.build.mpi import require_mpi, thread_sanitizer_environment
 from dagc.build.toolchain import find_cmake, require_cxx
 from tests.library.conftest import SAMPLES, Libraries, Start, needs_mpi
-from tests.precompiled import use_for_libraries
+from tests.precompiled import do_not_optimise
 
 pytestmark = needs_mpi
 HERE = Path(__file__).parent
@@ -195,7 +195,7 @@ def test_only_the_interface_is_visible(libraries: Libraries) -> None:
 @pytest.mark.thorough
 def test_a_wheel(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Installed elsewhere, without dagc on the path; from the file of an exploration, too, it is the same step."""
-    use_for_libraries(monkeypatch, "-Werror")
+    do_not_optimise(monkeypatch, "-Werror")
     done = api.compile(
         SAMPLES / "heat/heat.dag", tmp_path / "heat", target="host", form="wheel", name="plates",
         defines={"transport": "mpi_host"},
@@ -272,7 +272,7 @@ def test_iterations_that_overlap(start: Start, tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_repetition_that_ends_by_itself(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_for_libraries(monkeypatch, "-Werror")
+    do_not_optimise(monkeypatch, "-Werror")
     api.compile(
         HERE.parent / "emit/data/newton.dag", tmp_path / "newton", target="host", form="library",
     )  # fmt: skip
@@ -294,7 +294,7 @@ def test_a_repetition_that_ends_by_itself(start: Start, tmp_path: Path, monkeypa
 @pytest.mark.thorough
 def test_names_that_languages_keep(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interfaces in C, C++, Fortran and Python of a program of such names, of all types, without a message."""
-    use_for_libraries(monkeypatch, "-Wall", "-Wextra", "-Werror")
+    do_not_optimise(monkeypatch, "-Wall", "-Wextra", "-Werror")
     folder, mpi = tmp_path / "names", require_mpi()
     api.compile(HERE / "data/names.dag", folder, target="host", form="library")
     strict = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", *mpi.compile_flags()]

@@ -13,7 +13,6 @@ import pytest
 from dagc import api
 from dagc.base.errors import BuildFailed, MissingTool, UsageError
 from tests.library.conftest import SAMPLES, Libraries, Start
-from tests.precompiled import use_for_libraries
 
 HERE = Path(__file__).parent
 BAD, MISSING = 2, 3
@@ -211,9 +210,9 @@ dag { k : gpu k(x) }
 """
 
 
-def test_code_that_is_incomplete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("unoptimised")
+def test_code_that_is_incomplete(tmp_path: Path) -> None:
     """A function that is nowhere is named when the library is built; a file that was edited is compiled again."""
-    use_for_libraries(monkeypatch)
     (tmp_path / "coded.dag").write_text(CODE)
     text = "#include <cuda_runtime.h>\nvoid elsewhere(float*) {}\nvoid work(float* x, cudaStream_t) { elsewhere(x); }\n"
     (tmp_path / "work.cpp").write_text(text)

@@ -86,14 +86,14 @@ class Built:
             return self.built
         source, out = self.directory / "runner.cpp", self.directory / "runner"
         main = ("DAGC_RUNNER_MAIN",)
-        flags = (*self.flags, *precompiled_flags(self.sanitize)) if "-O0" in self.flags else self.flags
+        flags = (*self.flags, *precompiled_flags()) if "-O0" in self.flags else self.flags
         return build(Build([source], mpi=require_mpi(), sanitize=self.sanitize, defines=main, flags=flags), out)
 
     @cached_property
     def library(self) -> Path:
         """The runner as a library, not optimised."""
         source, out = self.directory / "runner.cpp", self.directory / "librunner.so"
-        flags = ("-O0", *precompiled_flags(self.sanitize))
+        flags = ("-O0", *precompiled_flags())
         return build(Build([source], mpi=require_mpi(), sanitize=self.sanitize, shared=True, flags=flags), out)
 
     @cached_property

@@ -17,6 +17,6 @@ def make(name: str, folder: Path, *, mpi: MPI | None = None, sanitize: str = "")
     order = Build(
         [SOURCES / f"{name}.cpp"], directory=folder, include=[resource("templates/runtime")], mpi=mpi,
         sanitize=sanitize, defines=() if mpi else ("DAGC_NO_MPI",),
-        flags=("-pthread", "-O0", *(precompiled_flags(sanitize) if mpi else by_clang())),
+        flags=("-pthread", "-O0", *(precompiled_flags() if mpi else by_clang())),
     )  # fmt: skip
     return build(order, folder / name)

@@ -35,7 +35,6 @@ from dagc.study.choosers import plan_table
 from dagc.study.task import program_task
 from tests.emit.build import graph_of
 from tests.measure.conftest import can_run
-from tests.precompiled import use_for_libraries
 from tests.study.oracle import ROOT
 
 TRIDIAG = ROOT / "samples" / "tridiag" / "tridiag.dag"
@@ -331,9 +330,8 @@ instance.close()
 
 @pytest.mark.mpi
 @runs
-def test_a_library_of_plans(compiled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_of_plans(compiled: Path, tmp_path: Path) -> None:
     """From a wheel: one plan by the sizes at create and rebind, the same on both ranks; errors as of one plan."""
-    use_for_libraries(monkeypatch)
     done = api.compile(
         TRIDIAG, tmp_path / "out", target="host", launch=str(compiled.parent / "t.db"), form="wheel", name="tri",
         defines={"size": "900"},

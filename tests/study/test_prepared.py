@@ -112,7 +112,7 @@ def compiled(program: Path, tuned: Path, out: Path, **options: Any) -> Path:
 def bench(folder: Path, data: Path, ranks: int, sanitize: str = "") -> tuple[str, Any]:
     """The output, and the record."""
     mpi = require_mpi()
-    flags = ("-O0", *precompiled_flags(sanitize))
+    flags = ("-O0", *precompiled_flags())
     program = build(Build(["bench.cpp"], directory=folder, mpi=mpi, sanitize=sanitize, flags=flags), folder / "bench")
     words = [program, "--data", data, "--verbose", "--seconds", "0.001", "--repeats", "1", "--json", folder / "record"]
     done = launch(words, ranks, env=thread_sanitizer_environment(mpi) if sanitize else {}, timeout=300)

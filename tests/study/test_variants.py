@@ -29,7 +29,7 @@ from dagc.stages.options import TuneOptions
 from dagc.stages.program import read
 from dagc.store.tuned import load_tuned
 from dagc.study.tuned import choosers_of, open_choices
-from tests.precompiled import use_for_libraries
+from tests.precompiled import do_not_optimise
 from tests.study.programs import change_chooser, stored_chooser, write_sums
 
 ROW = Choice.at("y", [("variant", "row")])
@@ -420,7 +420,7 @@ def test_the_program_says_what_it_chose(program: Program) -> None:
 
 @pytest.mark.mpi
 def test_a_library_chooses_at_create_and_rebind(chosen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_for_libraries(monkeypatch, "-Wall", "-Wextra", "-Werror")
+    do_not_optimise(monkeypatch, "-Wall", "-Wextra", "-Werror")
     options = ["--features", "parallel", "--as", "library", "-o", str(tmp_path / "sums")]
     assert main(["compile", *launched(chosen), *options]) == 0
     script = (
