@@ -21,9 +21,8 @@ def report(path: str | Path, out: str | Path, objective: str | None = None) -> N
         return
     loaded = Loaded(path, objective)
     learned = learn(loaded, halves=True) if len(loaded.results.measured()) > 1 else None
-    fixed = fixed_text(
-        f for best in ranking(loaded.results)[:1] for f in fixed_of(loaded.results.runs, best.configuration)
-    )
+    best = ranking(loaded.results)[:1]
+    fixed = fixed_text(fixed_of(loaded.results.runs, best[0].configuration)) if best else ()
     page = as_html(
         loaded.results, loaded.graphs, learned, file=Path(path).name, version=__version__, fixed=fixed,
         doubts=loaded.doubts,

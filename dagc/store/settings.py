@@ -7,17 +7,16 @@ A tuned block size is a value of `op.bx` as from `-D`: configurations contain it
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.errors import UsageError
 from dagc.choice.types import Case
 from dagc.ir.choice import PROGRAM, VARIANT, Choice, of_implementations, qualified
 from dagc.ir.enums import ElementType
 from dagc.ir.plan import is_open
-from dagc.ir.program import KernelOp, Program, Value, shown
+from dagc.ir.program import KernelOp, Program, Value
 from dagc.store.results import Results, Run
 
 if TYPE_CHECKING:
@@ -40,13 +39,7 @@ class Origin(Enum):
     RESUMED = "results file"
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """A choice that a search does not vary."""
-
-    name: str
-    value: Value
-    origin: Origin
+Origins: TypeAlias = dict[tuple[str, Value], Origin]  # of values of decisions that a search does not vary
 
 
 def kernels_of(configuration: Choice) -> Choice:
@@ -70,67 +63,54 @@ def without_settings(program: Program, defines: Mapping[str, Any]) -> dict[str, 
     return {name: value for name, value in defines.items() if name not in settings}
 
 
-def not_searched(
-    program: Program, defines: Collection[str], searched: Collection[str], settings: Iterable[Fixed]
-) -> tuple[Fixed, ...]:
-    """The choices of a program that a search does not vary. `defines`: names given by -D; `settings`: those set by
+def not_searched(program: Program, defines: Collection[str], searched: Collection[str], tuned: Origins) -> Origins:
+    """The values of a program that a search does not vary. `defines`: names given by -D; `tuned`: those set by
     tuning."""
-    tuned = {f.name: f for f in settings}
-    out = []
+    values, out = dict(tuned.keys()), Origins()
     for d in program.decisions:
         if d.name in OF_SEARCH or d.name in searched:
             continue
-        if d.name in tuned:
-            out.append(tuned[d.name])
-        elif d.name in defines:
-            out.append(Fixed(d.name, d.chosen, Origin.DEFINED))
-        elif len(d.values) > 1:
-            out.append(Fixed(d.name, d.chosen, Origin.DEFAULT))
-    return tuple(out)
+        if d.name in values:
+            out[d.name, values[d.name]] = tuned[d.name, values[d.name]]
+        elif d.name in defines or len(d.values) > 1:
+            out[d.name, d.chosen] = Origin.DEFINED if d.name in defines else Origin.DEFAULT
+    return out
 
 
-def fixed_text(fixed: Iterable[Fixed]) -> tuple[str, ...]:
+def fixed_text(fixed: Origins) -> tuple[str, ...]:
     """A line for each origin: `inner.bx=64 inner.by=2 (measured here)`."""
-    by: dict[Origin, list[str]] = {}
-    for one in fixed:
-        by.setdefault(one.origin, []).append(f"{one.name}={shown(one.value)}")
-    return tuple(f"{' '.join(by[origin])} ({origin.value})" for origin in Origin if origin in by)
+    by = {origin: Choice(tuple(d for d, its in fixed.items() if its is origin)).text for origin in Origin}
+    return tuple(f"{text} ({origin.value})" for origin, text in by.items() if text)
 
 
 # ---- in results files -----------------------------------------------------------------------
 
 
-def fixed_to_json(fixed: Iterable[Fixed]) -> list[list[Any]]:
-    return [[one.name, one.value, one.origin.value] for one in dict.fromkeys(fixed)]
+def fixed_to_json(fixed: Origins) -> list[list[Any]]:
+    return [[name, value, origin.value] for (name, value), origin in fixed.items()]
 
 
-def fixed_in(runs: Iterable[Run]) -> tuple[Fixed, ...]:
-    """The choices that the runs of a results file did not vary; empty for runs of a dagc that did not store them."""
+def fixed_in(runs: Iterable[Run]) -> Origins:
+    """The values that the runs of a results file did not vary; empty for runs of a dagc that did not store them."""
     origins = {origin.value: origin for origin in Origin}
-    fixed: dict[Fixed, None] = {}
-    for run in runs:
-        for name, value, origin in run.options.get(OPTION, ()):  # types are checked by the reader
-            if origin in origins:
-                fixed[Fixed(name, value, origins[origin])] = None
-    return tuple(fixed)
+    stored = (one for run in runs for one in run.options.get(OPTION, ()))  # types are checked by the reader
+    return {(name, value): origins[origin] for name, value, origin in stored if origin in origins}
 
 
-def fixed_of(runs: Iterable[Run], configuration: Choice) -> tuple[Fixed, ...]:
-    """The part of `fixed_in` that holds for a configuration: choices that have these values in it."""
+def fixed_of(runs: Iterable[Run], configuration: Choice) -> Origins:
+    """The part of `fixed_in` that holds for a configuration: decisions that have these values in it."""
     has = {(name, type(value), value) for name, value in configuration.decisions}
-    return tuple({f.name: f for f in fixed_in(runs) if (f.name, type(f.value), f.value) in has}.values())
+    return {(n, v): origin for (n, v), origin in fixed_in(runs).items() if (n, type(v), v) in has}
 
 
-def settings_before(results: Results, kernels: Choice, names: Collection[str]) -> tuple[Fixed, ...] | None:
+def settings_before(results: Results, kernels: Choice, names: Collection[str]) -> Origins | None:
     """A results file's values for these decisions, for the same kernels: those of its newest implementation, with their
     origins as stored. None if it has no such implementation."""
     same = [i.configuration for i in results.implementations if kernels_of(i.configuration) == kernels]
     if not same:
         return None
-    origins = {f.name: f.origin for f in fixed_of(results.runs, same[-1])}
-    return tuple(
-        Fixed(name, value, origins.get(name, Origin.RESUMED)) for name, value in same[-1].decisions if name in names
-    )
+    origins = fixed_of(results.runs, same[-1])
+    return {one: origins.get(one, Origin.RESUMED) for one in same[-1].decisions if one[0] in names}
 
 
 # ---- values that tuned times depend on -------------------------------------------------------------

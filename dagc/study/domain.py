@@ -29,7 +29,7 @@ from dagc.report.display import Display
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import ProgramText
 from dagc.store.results import MachineRecord, Results
-from dagc.store.settings import Fixed, not_searched, without_settings
+from dagc.store.settings import Origin, Origins, not_searched, without_settings
 from dagc.study.decisions import SEARCH, SearchRequest, configured, domain_of, excluded_notes, is_folded
 from dagc.study.launch import (
     Sites,
@@ -73,7 +73,7 @@ class Ready:
     program: Program
     output: Path
     domain: Orders
-    fixed: tuple[Fixed, ...]
+    fixed: Origins
     notes: list[str]
     data: Path
     compilation: Compilation
@@ -110,9 +110,7 @@ def ready(
         return under_way()()
 
     taken, remarks = variants_by_file(request, arrays)  # which are then not searched
-    request = replace(
-        request, text=request.text.with_defines({**request.text.defines, **{f.name: f.value for f in taken}})
-    )
+    request = replace(request, text=request.text.with_defines({**request.text.defines, **taken}))
     program, configurations, notes = configured(request.text, request.options, request.chosen.target is Target.CUDA)
     notes += [*remarks, *missing]
     request = _for_objective(request, program, configurations, output)
@@ -128,7 +126,8 @@ def ready(
         compiling(configurations, request.chosen, folder, every, hurry=deadline.timeout is not None)
     )
     sites = launch_sites(request, configurations, arrays())
-    fixed = _fixed(program, configurations, (*taken, *settled.settings), request.text.defines, sites)
+    tuned = {**dict.fromkeys(taken.decisions, Origin.TUNED), **settled.origins}
+    fixed = _fixed(program, configurations, tuned, request.text.defines, sites)
     request, domain = _domain(request, configurations, sites, notes)
     notes += settled.notes
     return Ready(request, program, output, domain, fixed, notes, arrays(), compilation)
@@ -225,14 +224,14 @@ def _domain(
 def _fixed(
     program: Program,
     configurations: Sequence[Configured],
-    settings: Sequence[Fixed],
+    tuned: Origins,
     defines: Mapping[str, Any],
     sites: Sites,
-) -> tuple[Fixed, ...]:
-    """The choices that are not searched, of all configurations. `settings`: those set by tuning."""
+) -> Origins:
+    """The values that are not searched, of all configurations. `tuned`: those set by tuning."""
     searched = {name for configured in configurations for name in configured.defines}
     searched |= {name for of_one in sites.values() for site in of_one for name in site.decisions}
-    return tuple(dict.fromkeys((*not_searched(program, defines, searched, settings), *settings)))
+    return {**not_searched(program, defines, searched, tuned), **tuned}
 
 
 def _with_strategy(options: ExploreOptions, domain: Orders) -> ExploreOptions:

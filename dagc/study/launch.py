@@ -16,7 +16,7 @@ from dagc.choice.legal import op_of
 from dagc.choice.types import Case, Site
 from dagc.ir.choice import VARIANT, Choice, qualified
 from dagc.ir.plan import Target
-from dagc.ir.program import Graph, KernelOp
+from dagc.ir.program import Graph, KernelOp, Value
 from dagc.ir.sym import Number, free
 from dagc.lab.candidate import ConfiguredSpace
 from dagc.lab.configurations import Configured, configuration_of
@@ -28,7 +28,7 @@ from dagc.setup import read_scalars
 from dagc.stages.options import ExploreOptions, TuneOptions
 from dagc.stages.program import ProgramText
 from dagc.store.results import Results
-from dagc.store.settings import Fixed, Origin, kernels_of, open_settings, settings_before
+from dagc.store.settings import Origin, Origins, kernels_of, open_settings, settings_before
 from dagc.study.build import build, computed_of, resources_of
 from dagc.study.choosers import Asked, ChooserInputs, first_choosers
 from dagc.study.decisions import SEARCH, SearchRequest
@@ -52,10 +52,10 @@ NOT_TUNED = "times of the host target do not apply to a GPU (--launch auto tunes
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """Configurations with their launch settings, the settings chosen by tuning, and notes."""
+    """Configurations with their launch settings, the origins of those chosen by tuning, and notes."""
 
     configurations: tuple[Configured, ...]
-    settings: tuple[Fixed, ...]
+    origins: Origins
     notes: tuple[str, ...]
 
 
@@ -92,7 +92,7 @@ def choosers_for(
     return out
 
 
-def variants_by_file(request: SearchRequest, arrays: Callable[[], Path]) -> tuple[tuple[Fixed, ...], list[str]]:
+def variants_by_file(request: SearchRequest, arrays: Callable[[], Path]) -> tuple[Choice, list[str]]:
     """The variants that the tuned file chooses for the arrays, with the tunables chosen together with them, and notes.
     Empty for an op whose variant -D fixes, and if the source is not a file. `arrays` creates their directory.
 
@@ -100,14 +100,14 @@ def variants_by_file(request: SearchRequest, arrays: Callable[[], Path]) -> tupl
     takes the next best if a `require` does not hold.
     """
     if request.file is None:
-        return (), []
+        return Choice(), []
     from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
 
     text, chosen, options, tuned = request.text, request.chosen, request.options, load_tuned(request.file)
     learned = (op for op, chooser in tuned.kernel_choosers.items() if chooser.variants)
     ops = [op for op in learned if qualified(op, VARIANT) not in text.defines]
     if not ops:
-        return (), []
+        return Choice(), []
     graph = replace(text, folds=False).graph()
     choosers = choosers_of(graph, tuned, chosen.gpu_arch, ops)
     here, data = Case(()), arrays()
@@ -119,13 +119,13 @@ def variants_by_file(request: SearchRequest, arrays: Callable[[], Path]) -> tupl
     if computed_of(task):
         with request.display.phase("compiling, computing the features by which variants are chosen"):
             ready = compute_here(ready)
-    at, out = ready.at[here], []
+    at, out = ready.at[here], list[tuple[str, Value]]()
     for chooser in choosers:
         unknown = [n for f in chooser.features for n in free(f.expression) if n not in at.values]
         order = (0,) if unknown else chooser.order(at.values)
         answer = next((i for i in order if chooser.settings[i] in at.fits[chooser.op]), 0)
-        out += [Fixed(name, value, Origin.TUNED) for name, value in chooser.settings[answer].items()]
-    return tuple(out), list(ready.notes)
+        out += chooser.settings[answer].decisions
+    return Choice(tuple(out)), list(ready.notes)
 
 
 def compute_here(ready: Prepared) -> Prepared:
@@ -151,38 +151,39 @@ def launched(
     for configured in configurations:
         groups.setdefault(kernels_of(configured.configuration), []).append(configured)
     out: list[Configured] = []
-    settings: list[Fixed] = []
+    origins: Origins = {}
     notes: list[str] = []
     for number, (kernels, members) in enumerate(groups.items()):
         names = open_settings(members[0].graph.program)
-        chosen: Sequence[Fixed] = ()
+        chosen: Origins = {}
         if names and request.anew and number >= MOST_TUNED:
             left = counted(len(groups) - MOST_TUNED, "choice")
             notes.append(f"{left} of kernels not tuned, after {MOST_TUNED}: the defaults stay; open fewer variants")
         elif names and request.chooses:
             chosen, more = _chosen(request, members[0], names, choosers.get(kernels, ()), arrays())
             notes += more
-        settings += chosen
+        origins |= chosen
         out += [_with(configured, chosen, request.text, notes) for configured in members]
-    return Launched(tuple(out), tuple(dict.fromkeys(settings)), tuple(dict.fromkeys(notes)))
+    return Launched(tuple(out), origins, tuple(dict.fromkeys(notes)))
 
 
 def _chosen(
     request: SearchRequest, first: Configured, names: Sequence[str], choosers: Sequence[Any], data: Path
-) -> tuple[Sequence[Fixed], Sequence[str]]:
-    """The settings of the kernels of one configuration, and notes."""
+) -> tuple[Origins, Sequence[str]]:
+    """The values for the kernels of one configuration with their origins, and notes."""
     program, options = first.graph.program, request.options
     if request.file is not None:
         values = {**read_scalars(program, data, options.ranks), "rank": 0, "ranks": options.ranks}
         computed = [c.op for c in choosers if any(f.code for f in c.features)]
         left = f"{', '.join(computed)}: the default stays: only the compiled program computes its features"
         usable = [c for c in choosers if c.op not in computed]
-        return settings_by_file(usable, first.graph, values), (left,) if computed else ()
+        chosen = settings_by_file(usable, first.graph, values)
+        return dict.fromkeys(chosen.decisions, Origin.TUNED), (left,) if computed else ()
     before = settings_before(request.earlier, kernels_of(first.configuration), names) if request.earlier else None
     if before is not None:
         return before, ()
     if not request.tunes:
-        return (), (f"{counted(len(names), 'launch setting')} left at the default: {NOT_TUNED}",)
+        return {}, (f"{counted(len(names), 'launch setting')} left at the default: {NOT_TUNED}",)
     text = replace(request.text, folds=False)
     task = task_as_given(
         text, first.graph.unrolled, request.chosen, options.ranks, data, options.mpi_takes_device_pointers
@@ -191,40 +192,40 @@ def _chosen(
         return chosen_here(task, phase.at, request.deadline.limit(TIMING_SHARE, MEASURING_SECONDS))
 
 
-def _with(configured: Configured, chosen: Sequence[Fixed], text: ProgramText, notes: list[str]) -> Configured:
+def _with(configured: Configured, chosen: Origins, text: ProgramText, notes: list[str]) -> Configured:
     """A configuration with these settings; with its own, and a note, if the program forbids them in combination with
     the given ones."""
-    settings = {f.name: f.value for f in chosen if f.name not in configured.defines}
-    if not settings:
+    choice = Choice(tuple(one for one in chosen if one[0] not in configured.defines))
+    if not choice:
         return configured
     try:
-        graph = text.graph({**settings, **configured.defines})
+        graph = text.graph({**choice, **configured.defines})
     except ProgramError as error:
         why = next(d.message for d in error.diagnostics if d.severity is Severity.ERROR)
-        notes.append(f"defaults in place of {' '.join(f'{n}={v}' for n, v in settings.items())}: {why}")
+        notes.append(f"defaults in place of {' '.join(f'{n}={v}' for n, v in choice.items())}: {why}")
         return configured
-    return Configured(configuration_of(graph), {**settings, **configured.defines}, graph)
+    return Configured(configuration_of(graph), {**choice, **configured.defines}, graph)
 
 
-def settings_by_file(choosers: Sequence[Any], graph: Graph, values: Mapping[str, Number]) -> tuple[Fixed, ...]:
+def settings_by_file(choosers: Sequence[Any], graph: Graph, values: Mapping[str, Number]) -> Choice:
     """The choosers' results at the sizes of a program, for the decisions open in its graph. If -D fixes a part of what
     was tuned, the best setting that agrees with it."""
     names = set(open_settings(graph.program))
     pinned = {d.name: d.chosen for d in graph.program.decisions if d.name not in names}
-    out = []
+    out: list[tuple[str, Value]] = []
     for chooser in choosers:
         ranked = [chooser.settings[i] for i in (chooser.choose(values), *chooser.ranked(values))]
         agree = (s for s in ranked if all(pinned.get(n, v) == v for n, v in s.items()))
-        setting = next(agree, Choice())
-        out += [Fixed(name, value, Origin.TUNED) for name, value in setting.items() if name in names]
-    return tuple(out)
+        out += [one for one in next(agree, Choice()).decisions if one[0] in names]
+    return Choice(tuple(out))
 
 
 def chosen_here(
     task: TuningTask, progress: Callable[[int, int, str], None] | None = None, seconds: float = MEASURING_SECONDS
-) -> tuple[tuple[Fixed, ...], list[str]]:
-    """Settings for everything open in a plan, and notes: ranked by the model, the best few measured for `seconds`, if
-    possible. A failure is a note: the model alone then decides, and if that fails as well, nothing is set."""
+) -> tuple[Origins, list[str]]:
+    """Values for everything open in a plan with their origins, and notes: ranked by the model, the best few measured
+    for `seconds`, if possible. A failure is a note: the model alone then decides, and if that fails as well, nothing
+    is set."""
     notes: list[str] = []
     for top in (TOP, 0):
         options = TuneOptions(
@@ -238,13 +239,13 @@ def chosen_here(
             )
             continue
         notes += [f"tuning: {failure}" for failure in done.failures]
-        out = []
+        out: Origins = {}
         for line in done.lines:
             origin = Origin.MODEL if line.best is None else Origin.MEASURED
             if line.why != GUESS:
-                out += [Fixed(name, value, origin) for name, value in line.chosen.items()]
-        return tuple(out), notes
-    return (), notes
+                out |= dict.fromkeys(line.chosen.decisions, origin)
+        return out, notes
+    return {}, notes
 
 
 # ---- settings that are searched -------------------------------------------------------------

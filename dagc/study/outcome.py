@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from dagc.space.loops import waits_between
 from dagc.space.proof import Prover, prune
 from dagc.stages.options import EarlierOptions, StrategyOptions
 from dagc.store.results import Implementation, Results, Run, best_estimate, lowest, ranking, timed
-from dagc.store.settings import Fixed, fixed_of, fixed_text
+from dagc.store.settings import Origins, fixed_of, fixed_text
 from dagc.study.decisions import SearchRequest
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Explored:
     notes: tuple[str, ...]
     noise: float
     more_than: int = 0  # lower bound of implementations if the space is too large to be counted
-    fixed: tuple[Fixed, ...] = ()
+    fixed: Origins = field(default_factory=dict)
     objective: Objective = TIME
     until: float = UNTIL
     waits: str = ""  # of the best between the rounds of a loop
@@ -157,8 +157,8 @@ def unconfirmed(measurements: int, repeats: int) -> list[str]:
     return [f"           unconfirmed: {often}, perhaps the best by chance; `dagc explore --resume` measures it again"]
 
 
-def fixed_lines(fixed: Sequence[Fixed]) -> list[str]:
-    """The choices that were not searched, a line for each origin of values."""
+def fixed_lines(fixed: Origins) -> list[str]:
+    """The values that were not searched, a line for each origin of values."""
     if not fixed:
         return []
     head = ("fixed", *[""] * len(fixed))
@@ -357,7 +357,7 @@ def explored(
 ) -> Explored:
     configuration, text, waits = None, "", ""
     done = done if wrong is None else replace(done, best=None)
-    fixed: tuple[Fixed, ...] = ()
+    fixed: Origins = {}
     if done.best is not None:
         configured = domain.spaces[done.best.space]
         configuration, text = domain.configuration(done.best), traversal_text(done.best.traversal, configured.graph)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -16,7 +15,7 @@ from dagc.ir.plan import program_hash
 from dagc.ir.program import Program
 from dagc.store.results import FOLDED, SPACE, MachineRecord, Run
 from dagc.store.results import ProgramRecord as Kept
-from dagc.store.settings import OPTION, Fixed, fixed_to_json
+from dagc.store.settings import OPTION, Origins, fixed_to_json
 
 if TYPE_CHECKING:
     from dagc.stages.options import EarlierOptions, ExploreOptions
@@ -59,14 +58,18 @@ def run_record(
     options: ExploreOptions,
     path: Path,
     setup: str = "",
-    fixed: Sequence[Fixed] = (),
+    fixed: Origins | None = None,
     folded: bool = False,
     space: int | None = None,
 ) -> Run:
-    """`setup`: digest of the set-up file; `fixed`: the choices that are not searched; `folded`: whether traversals
+    """`setup`: digest of the set-up file; `fixed`: the values that are not searched; `folded`: whether traversals
     cover one round of each loop; `space`: the number of implementations searched. `options.strategy` must be set."""
     assert options.strategy is not None
-    more = {OPTION: fixed_to_json(fixed), **({"setup": setup} if setup else {}), **({FOLDED: True} if folded else {})}
+    more = {
+        OPTION: fixed_to_json(fixed or {}),
+        **({"setup": setup} if setup else {}),
+        **({FOLDED: True} if folded else {}),
+    }
     more |= {SPACE: str(space)} if space is not None else {}
     return Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine, ranks=options.ranks,

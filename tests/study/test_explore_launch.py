@@ -16,7 +16,7 @@ from dagc.recipes import tune as tune_recipe
 from dagc.recipes.explore import explore
 from dagc.stages.options import ExploreOptions, TuneOptions
 from dagc.store.records import load
-from dagc.store.settings import Fixed, Origin
+from dagc.store.settings import Origin
 from dagc.study.launch import timed_sites
 from dagc.study.outcome import Explored
 from tests.measure.conftest import SAMPLES, can_run
@@ -53,7 +53,7 @@ def values(done: Explored) -> dict[str, object]:
 def test_settings_are_tuned_first_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "r.db"
     done = run(file, {"last.bx": "128"}, launch="auto")
-    origins = {f.name: f.origin for f in done.fixed}
+    origins = {name: origin for (name, _), origin in done.fixed.items()}
     assert origins.pop("last.bx") is Origin.DEFINED
     assert values(done)["last.bx"] == 128
     assert set(origins.values()) == {Origin.MEASURED}
@@ -71,7 +71,9 @@ def test_settings_are_tuned_first_and_kept(tmp_path: Path, capsys: pytest.Captur
     # --resume goes on with them; what -D gives then is another configuration.
     again = run(file, {"inner.bx": "128", "last.bx": "128"}, resume=True)
     found = {i.configuration for i in load(file).implementations}
-    assert {f.origin for f in again.fixed if f.name not in ("inner.bx", "last.bx")} == {Origin.MEASURED}
+    assert {origin for (name, _), origin in again.fixed.items() if name not in ("inner.bx", "last.bx")} == {
+        Origin.MEASURED
+    }
     for configuration in found:
         assert {n: v for n, v in configuration.decisions if n in SETTINGS and n != "inner.bx"} == {
             n: v for n, v in values(done).items() if n != "inner.bx"
@@ -95,11 +97,13 @@ def test_a_tuned_file_and_the_defaults(tmp_path: Path) -> None:
     pinned = run(tmp_path / "p.db", {**large, "inner.bx": "32"}, launch=str(tuned), **few)
     chosen = {f"{op}.{name}": value for op, block in by.items() for name, value in block.items()}
     assert values(pinned) == chosen | {"inner.bx": 32}
-    assert {f.name for f in pinned.fixed if f.origin is Origin.TUNED} == set(SETTINGS) - {"inner.bx"}
+    assert {name for (name, _), origin in pinned.fixed.items() if origin is Origin.TUNED} == set(SETTINGS) - {
+        "inner.bx"
+    }
 
     # With `--only orders` alone: the defaults.
     plain = run(tmp_path / "d.db")
-    assert set(plain.fixed) == {Fixed(n, 32 if n.endswith("x") else 1, Origin.DEFAULT) for n in SETTINGS}
+    assert plain.fixed == {(n, 32 if n.endswith("x") else 1): Origin.DEFAULT for n in SETTINGS}
     assert not any("launch settings" in note for note in plain.notes)
 
 
@@ -108,7 +112,7 @@ def test_settings_are_searched_together_with_the_orders(tmp_path: Path, capsys: 
     file = tmp_path / "r.db"
     done = run(file, {"last.bx": "64"}, only=None, strategy=None, budget=12, confirm=3)
     assert not any(failure for failure in done.summary.reasons)
-    assert {f.name for f in done.fixed} == {"last.bx"}
+    assert dict(done.fixed.keys()).keys() == {"last.bx"}
     results = load(file)
     found = {i.configuration for i in results.implementations}
     assert {c.get("last.bx") for c in found} == {64}
@@ -152,7 +156,7 @@ def test_what_is_opened_is_searched(tmp_path: Path) -> None:
     found = {i.configuration for i in load(tmp_path / "r.db").implementations}
     assert {c.get("inner.by") for c in found} == {1, 2}
     assert len({c.get("inner.bx") for c in found}) == 1
-    assert "inner.by" not in {f.name for f in done.fixed}
+    assert "inner.by" not in dict(done.fixed.keys())
 
 
 def test_a_file_that_is_of_no_use_is_refused_before_anything_is_made(tmp_path: Path) -> None:
@@ -175,7 +179,7 @@ def test_tuning_that_fails_is_a_note(tmp_path: Path) -> None:
     assert done is not None
     assert done.exit_code == 0
     assert any("tuning with measurements failed" in note for note in done.notes)
-    assert {f.name: f.value for f in done.fixed} == {"fill.a": 1, "fill.b": 1}
+    assert dict(done.fixed.keys()) == {"fill.a": 1, "fill.b": 1}
 
 
 TWO = '''program two
