@@ -51,6 +51,7 @@ class Accuracy:
     constant     the same for one class for all, the best one
     tolerant     within that range widened by the noise on both sides
     by_boundary  between the boundaries of the assigned class: as if the ranges met there
+    losses       of those that are assigned to class 1, ascending: how much longer than the best of all they take
     """
 
     implementations: int
@@ -61,6 +62,7 @@ class Accuracy:
     tolerant: float
     by_boundary: float
     classes: tuple[ClassAccuracy, ...]
+    losses: tuple[float, ...]
 
 
 def accuracy(learned: LearnedRules, whole: Samples, values: Sequence[float]) -> Accuracy:
@@ -91,8 +93,10 @@ def accuracy(learned: LearnedRules, whole: Samples, values: Sequence[float]) -> 
 
     chance = sum(c.classified / len(times) * float(in_range[k].mean()) for k, c in enumerate(each))
     constant = max(float(inside.mean()) for inside in in_range)
+    losses = np.sort(times[predicted == 0] / times.min() - 1)
     return Accuracy(
-        len(times), learned.measured, share(in_range), chance, constant, share(near), share(between), each
+        len(times), learned.measured, share(in_range), chance, constant, share(near), share(between), each,
+        tuple(losses.tolist()),
     )  # fmt: skip
 
 
@@ -103,7 +107,6 @@ def accuracy(learned: LearnedRules, whole: Samples, values: Sequence[float]) -> 
 FEWEST_OF_HALVES = 60
 DRAWS = 2
 TOLERANCE = 0.01
-_FAR = 0.95
 
 
 def in_halves(samples: Iterable[Example], noise: float, draws: int = DRAWS) -> Halves | None:
@@ -115,39 +118,40 @@ def in_halves(samples: Iterable[Example], noise: float, draws: int = DRAWS) -> H
     measured = in_order([s for s in samples if s.measurements])
     if len(measured) < FEWEST_OF_HALVES:
         return None
-    judged: list[tuple[Accuracy, float, Sequence[float], float] | None] = []
+    judged: list[tuple[Accuracy, float] | None] = []
     for draw in range(draws):
         drawn = random.Random(draw).sample(measured, len(measured))
         one, other = drawn[: len(drawn) // 2], drawn[len(drawn) // 2 :]
         judged += [_of_half(one, other, noise), _of_half(other, one, noise)]
     kept = [found for found in judged if found is not None]
-    losses = sorted(time / best - 1 for _, _, times, best in kept for time in times)
-    slow = sum(time > slowest * (1 + TOLERANCE) for _, slowest, times, _ in kept for time in times)
+    losses = sorted(loss for found, _ in kept for loss in found.losses)
+    slow = sum(1 + loss > slowest * (1 + TOLERANCE) for found, slowest in kept for loss in found.losses)
     return Halves(
         halves=len(judged),
         without=len(judged) - len(kept),
-        accuracy=_mean([found.share for found, *_ in kept]),
-        constant=_mean([found.constant for found, *_ in kept]),
-        chance=_mean([found.chance for found, *_ in kept]),
+        accuracy=_mean([found.share for found, _ in kept]),
+        constant=_mean([found.constant for found, _ in kept]),
+        chance=_mean([found.chance for found, _ in kept]),
         followers=len(losses),
         slower=slow / len(losses) if losses else math.nan,
         loss=statistics.median(losses) if losses else math.nan,
-        loss_95=losses[int(_FAR * (len(losses) - 1))] if losses else math.nan,
+        loss_95=far(losses) if losses else math.nan,
         tolerance=TOLERANCE,
     )
 
 
-def _of_half(
-    training: Sequence[Example], test: Sequence[Example], noise: float
-) -> tuple[Accuracy, float, Sequence[float], float] | None:
-    """The accuracy, the slowest time of class 1, the times of its followers, and the best of `test`; None without
-    rules."""
+def _of_half(training: Sequence[Example], test: Sequence[Example], noise: float) -> tuple[Accuracy, float] | None:
+    """The accuracy, and the slowest time of class 1 relative to the best of `test`; None without rules."""
     learned = learn(training, noise, outliers=Outliers.of((s.times for s in training), noise))
     if learned.tree.leaves == 1:
         return None
     table, times = Samples.of(test), [s.value for s in test]
-    followers = [time for time, number in zip(times, learned.classify(table), strict=True) if number == 0]
-    return accuracy(learned, table, times), learned.classes.classes[0].slowest, followers, min(times)
+    return accuracy(learned, table, times), learned.classes.classes[0].slowest / min(times)
+
+
+def far(losses: Sequence[float]) -> float:
+    """The 95th percentile of losses in ascending order."""
+    return losses[int(0.95 * (len(losses) - 1))]
 
 
 def _mean(values: Sequence[float]) -> float:

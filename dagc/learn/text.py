@@ -6,13 +6,14 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
 from dagc.ir.traversal import traversal_text
 from dagc.learn.classes import FEWEST_TO_CUT
-from dagc.learn.judging import Accuracy, CheckedRuleSet, Estimates, RuleSetVerdict
+from dagc.learn.judging import Accuracy, CheckedRuleSet, Estimates, RuleSetVerdict, far
 from dagc.learn.tree import LearnedRules, TreeError
 from dagc.learn.types import Boundary, Classes, Example, Halves, Rule, RuleSet
 
@@ -190,6 +191,12 @@ def _accuracy_line(a: Accuracy) -> str:
         f"Accuracy: {percent(a.share)} of {a.implementations} implementations have a time within the range of "
         f"the class that the tree gives them ({percent(a.tolerant)} within the noise of it; random labels: "
         f"{percent(a.chance)}, one class for all: {percent(a.constant)}), learned from {a.learned_from}."
+        + (
+            f" Those that it gives class 1 take {percent(median(a.losses))} longer than the best (median of "
+            f"{len(a.losses)}; 95th percentile {percent(far(a.losses))})."
+            if a.losses
+            else ""
+        )
     )
 
 
@@ -426,6 +433,7 @@ def _accuracy(accuracy: Accuracy | None) -> dict[str, Any] | None:
         "implementations": accuracy.implementations, "learned_from": accuracy.learned_from, "share": accuracy.share,
         "random_labels": accuracy.chance, "one_class_for_all": accuracy.constant, "within_noise": accuracy.tolerant,
         "by_boundary": accuracy.by_boundary,
+        "class_1": {"losses": accuracy.losses},
         "classes": [
             {
                 "class": c.number + 1, "given": c.classified, "inside": c.inside, "width": c.width,

@@ -117,6 +117,7 @@ def test_accuracy_by_hand() -> None:
     found = accuracy(part, whole, [1.0005, slowest, slowest * 1.01, slowest * 1.03])
     assert (found.share, found.chance, found.tolerant, found.by_boundary) == (0.5, 0.5, 0.75, 1.0)
     assert (found.implementations, found.learned_from) == (4, 50)
+    assert found.losses == pytest.approx([v / 1.0005 - 1 for v in (1.0005, slowest, slowest * 1.01, slowest * 1.03)])
     with pytest.raises(ValueError, match="nothing to classify"):
         accuracy(part, Samples([]), [])
 
