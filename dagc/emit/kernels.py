@@ -22,7 +22,7 @@ from dagc.emit.render import (
     local_constants,
     place,
 )
-from dagc.forms import kernel_of
+from dagc.forms import includes_of, kernel_of
 from dagc.forms.types import AS_WRITTEN
 from dagc.ir import program as ir
 from dagc.ir.choice import FORM, own_name
@@ -83,6 +83,9 @@ class UnitView:
 
 @dataclass(frozen=True, slots=True)
 class KernelsView:
+    """`includes`: headers beside those that every program uses."""
+
+    includes: tuple[str, ...]
     constants: tuple[ConstantView, ...]
     code: tuple[CodeView, ...]
     functions: tuple[FunctionView, ...]
@@ -174,7 +177,9 @@ class Functions:
         functions += tuple(self._prepare(k, op) for k, op in self._prepares.items() if not self._prepared_by_file(op))
         functions += tuple(self._feature(f) for f in self.features)
         code = tuple(self._code(c) for c in self.program.code if c.file is None)
-        return KernelsView(self._constants[0], code, functions, tuple(e for u in self.units for e in u.entries))
+        includes = tuple(sorted({name for op in self._ops.values() for name in includes_of(op)}))
+        entries = tuple(e for u in self.units for e in u.entries)
+        return KernelsView(includes, self._constants[0], code, functions, entries)
 
     @cached_property
     def units(self) -> tuple[UnitView, ...]:

@@ -14,13 +14,14 @@ from functools import lru_cache
 from dagc.base.source import Source
 from dagc.forms.coarsen import COARSEN
 from dagc.forms.types import AS_WRITTEN, Form, Refusal, Surroundings
+from dagc.forms.wide import WIDE
 from dagc.ir.choice import FORM
 from dagc.ir.enums import CodeLang, ElementType
 from dagc.ir.plan import kernel_as_written
 from dagc.ir.program import CodeText, Device, Impl, Kernel, KernelOp, Param, Program, Tunable, Value
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var
 
-FORMS: tuple[Form, ...] = (COARSEN,)  # in the order in which they are applied
+FORMS: tuple[Form, ...] = (WIDE, COARSEN)  # in the order in which they are applied
 
 
 # ---- what a kernel allows -----------------------------------------------------------------------
@@ -92,6 +93,12 @@ def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
     kernel, impl = kernel_as_written(program, op)
     chosen = tuple((name, value) for name, value in op.tunables if name.startswith(FORM))
     return (kernel, _formed(kernel, impl, surroundings_of(program), chosen)) if chosen else (kernel, impl)
+
+
+def includes_of(op: KernelOp) -> Iterator[str]:
+    """The headers of the runtime that the code of an op's forms uses."""
+    values = dict(op.tunables)
+    return (form.include for form in FORMS if form.include and values.get(form.tunable, AS_WRITTEN) != AS_WRITTEN)
 
 
 @lru_cache(maxsize=1024)

@@ -84,10 +84,10 @@ def reading_of(impl: Impl, around: Surroundings) -> KernelReading | Refusal:
         return Refusal("the kernel's text does not parse as CUDA C++", line)
     reached = {name: definitions.words_reached(name) for name in words_of(text)}
     out = KernelReading(text, body, definitions, reached)
-    return _unreadable(out, impl) or out
+    return _unreadable(out, impl, around) or out
 
 
-def _unreadable(reading: KernelReading, impl: Impl) -> Refusal | None:
+def _unreadable(reading: KernelReading, impl: Impl, around: Surroundings) -> Refusal | None:
     found = reading.first(_NOT_READ)
     for node in below(reading.body):
         if node.type == "gnu_asm_expression":
@@ -96,23 +96,23 @@ def _unreadable(reading: KernelReading, impl: Impl) -> Refusal | None:
         return Refusal(f"{_NOT_READ[found[0]]} (`{found[0]}`)", found[1])
     if waits_for_threads(reading.body, reading.definitions.functions()):
         return Refusal("a loop waits for another thread")
-    return _unknown_call(reading, impl)
+    return _unknown_call(reading, around)
 
 
-def _unknown_call(reading: KernelReading, impl: Impl) -> Refusal | None:
+def _unknown_call(reading: KernelReading, around: Surroundings) -> Refusal | None:
     """The first call of a function whose definition is not at hand."""
     local = {name for at in below(reading.body) if at.type == "declaration" for name in declared_names(at)}
-    known = local | reading.definitions.units.keys()
+    known = local | reading.definitions.units.keys() | {n for n, v in around.constants if isinstance(v, ElementType)}
     for node in below(reading.body):
         if node.type != "call_expression":
             continue
         written = text_of(field_of(node, "function")).partition("<")[0]
         space, _, name = written.rpartition("::")
-        if space not in ("", "std") or not name.isidentifier():
+        if space not in ("", "std", "dagc") or not name.isidentifier():
             if not space and field_of(node, "function") is not None and "." in written:
                 continue  # a member: its class is at hand, or the variable could not be declared
             return Refusal(f"`{written}` is called, whose definition is not at hand", reading.line(node))
-        if name not in known and name not in KEYWORDS and not is_global(name):
+        if space != "dagc" and name not in known and name not in KEYWORDS and not is_global(name):
             return Refusal(f"`{name}` is called, whose definition is not at hand", reading.line(node))
     return None
 

@@ -47,6 +47,7 @@ class Form:
     launch    the launch for a value: a number, or the tunable where it is open until the program runs. For AS_WRITTEN
               it is, folded, the given one
     excludes  the forms that cannot be combined with it: one of the two is AS_WRITTEN
+    include   the header of the runtime that rewritten code uses, "" for none
     """
 
     name: str
@@ -56,6 +57,7 @@ class Form:
     rewrite: Callable[[Kernel, Impl, Surroundings, int], CodeText]
     launch: Callable[[Launch, Sym], Launch]
     excludes: frozenset[str] = frozenset()
+    include: str = ""
 
     @property
     def tunable(self) -> str:

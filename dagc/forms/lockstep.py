@@ -1,0 +1,612 @@
+"""The text of a kernel for V neighbouring threads at once: statements on what they share stand once, others in a loop
+over the lanes; rows of arrays are vectors.
+
+Lanes keep the order of their own loads and stores: a group of statements loads what it needs, computes, then stores.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+from typing import TYPE_CHECKING
+
+from dagc.cuda.syntax import (
+    Change,
+    Declarator,
+    below,
+    change_of,
+    declarators,
+    field_of,
+    operator_of,
+    text_of,
+    without_brackets,
+)
+from dagc.forms.affine import NUMBER, coefficient, names_of, number_of, prefix_of, without
+from dagc.forms.neighbours import BLOCK, LOOPS, PLACE, AccessSite, Neighbours, NotAlike, X, operands
+from dagc.ir.sym import Poly, Var
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_LEAVING = ("return_statement", "break_statement", "continue_statement")
+Multiple = tuple[int, tuple[str, ...]]  # a number, and names that it is multiplied by
+Key = tuple[str, tuple[tuple[object, object], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneNames:
+    """LaneNames in the emitted text: of X of the first lane, and of the counter of lanes; how others are made."""
+
+    first: str
+    lane: str
+    fresh: Callable[[str], str]
+
+
+@dataclass(slots=True)
+class VectorRow:
+    """Elements of an array around those of the first lane. `base`: the offset, from the lane's X, of the element that
+    begins a vector; `text`: its address."""
+
+    name: str
+    base: int
+    text: str
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class LaneGroup:
+    """Statements that lanes execute in one loop."""
+
+    nodes: list[Node] = field(default_factory=list)
+    stores: bool = False
+
+
+@dataclass(slots=True)
+class Lockstep:
+    """The writer of one kernel.
+
+    elements   the C++ types of the elements of arrays
+    shift      lanes of the first group that lie before X = 0, so that what is stored begins a vector
+    multiples  what must be a multiple of V
+    vectors    arrays that are accessed as vectors
+    """
+
+    alike: Neighbours
+    lanes: int
+    names: LaneNames
+    elements: Mapping[str, str]
+    shift: int = 0
+    multiples: dict[Multiple, None] = field(default_factory=dict)
+    vectors: dict[str, None] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    group: LaneGroup = field(default_factory=LaneGroup)
+    declared: set[str] = field(default_factory=set)  # indices that are declared for the first lane
+    each: set[str] = field(default_factory=set)  # variables that are declared as an array over the lanes
+    rows: dict[int, tuple[VectorRow, int]] = field(
+        default_factory=dict
+    )  # of a site that is loaded: the row, and the element
+    numbers: dict[str, int] = field(default_factory=dict)
+    shared: list[str] = field(default_factory=list)  # variables that are declared once for all lanes
+
+    def written(self) -> list[str]:
+        """The lines, without the variables that settled conditions have left unused."""
+        lines = self.lines
+        for name in reversed(self.shared):
+            used = [k for k, line in enumerate(lines) if re.search(rf"\b{name}\b", line)]
+            if len(used) == 1 and re.search(rf"\b{name}\b *(=|;)", lines[used[0]]):
+                lines = [line for k, line in enumerate(lines) if k != used[0]]
+        return lines
+
+    # ---- statements ----
+
+    def block(self, nodes: Sequence[Node], indent: str) -> None:
+        for node in nodes:
+            self._statement(node, indent)
+        self._flush(indent)
+
+    def _statement(self, node: Node, indent: str) -> None:
+        match node.type:
+            case "comment":
+                if self.group.nodes:
+                    self.group.nodes.append(node)
+                else:
+                    self.lines.append(indent + text_of(node))
+            case "compound_statement":
+                self._flush(indent)
+                self.lines.append(f"{indent}{{")
+                self.block(node.named_children, indent + "  ")
+                self.lines.append(f"{indent}}}")
+            case "declaration":
+                self._declaration(node, indent)
+            case "if_statement" if self._is_alike(node):
+                self._if(node, indent)
+            case kind if kind in LOOPS and self._is_alike(node):
+                self._loop(node, indent)
+            case kind if kind in _LEAVING:
+                self._flush(indent)
+                self.lines.append(indent + self._text(node))
+            case "expression_statement":
+                if self.alike.varies(node) or self._accesses_stores(node):
+                    self._add(node, indent)
+                else:
+                    self._shared(node, indent, self._text(node))
+            case "preproc_call":
+                self._flush(indent)
+                self.lines.append(indent + text_of(node).strip())
+            case _:
+                self._add(node, indent)
+
+    def _is_alike(self, node: Node) -> bool:
+        """Whether lanes take the same way through a branch or a loop."""
+        parts = [field_of(node, part) for part in ("condition", "initializer", "update")]
+        return not any(part is not None and self.alike.varies(part) for part in parts)
+
+    def _declaration(self, node: Node, indent: str) -> None:
+        for each in declarators(node):
+            one = Declarator.of(each)
+            if one.name in self.alike.varying:
+                self._add(each, indent)
+                continue
+            if one.name in self.alike.indices:
+                self.declared.add(one.name)
+            self._shared(each, indent, f"{prefix_of(node)}{self._text(each)};")
+            if not any(at.type == "call_expression" for at in below(each)):
+                self.shared.append(one.name)
+
+    def _shared(self, node: Node, indent: str, text: str) -> None:
+        """A statement that is the same for all lanes; before the open group, if it does not read what that stores."""
+        loads = any(True for _ in self.alike.accesses(node)) or any(at.type == "call_expression" for at in below(node))
+        if self.group.stores and loads:
+            self._flush(indent)
+        if self._changes_what_group_uses(node):
+            self._flush(indent)
+        self.lines.append(indent + text)
+
+    def _changes_what_group_uses(self, node: Node) -> bool:
+        changed = {text_of(c.target) for at in below(node) if (c := change_of(at)) is not None and c.how}
+        return any(text_of(at) in changed for one in self.group.nodes for at in below(one) if at.type == "identifier")
+
+    def _if(self, node: Node, indent: str) -> None:
+        self._flush(indent)
+        condition, then, other = (field_of(node, part) for part in ("condition", "consequence", "alternative"))
+        assert condition is not None
+        assert then is not None
+        inner = [c for c in other.named_children if c.type != "comment"] if other is not None else []
+        truth = self.alike.truth(condition)
+        if truth is not None:
+            self.block(_inside([then] if truth else inner), indent)
+            return
+        if not inner and then.type in _LEAVING:
+            self.lines.append(f"{indent}if {self._condition(condition)} {self._text(then)}")
+            return
+        self.lines.append(f"{indent}if {self._condition(condition)} {{")
+        self.block(_inside([then]), indent + "  ")
+        if inner:
+            self.lines.append(f"{indent}}} else {{")
+            self.block(_inside(inner), indent + "  ")
+        self.lines.append(f"{indent}}}")
+
+    def _condition(self, node: Node) -> str:
+        text = self._text(node)
+        return text if text.startswith("(") and node.type != "binary_expression" else f"({text})"
+
+    def _loop(self, node: Node, indent: str) -> None:
+        body = field_of(node, "body")
+        assert body is not None
+        self._flush(indent)
+        source, begin = node.text or b"", node.start_byte
+        edits = list(self._edits(node, "", without=body))
+        head = edited(source, begin, begin, body.start_byte, edits).rstrip()
+        tail = edited(source, begin, body.end_byte, node.end_byte, edits).strip()
+        self.lines.append(f"{indent}{head} {{")
+        self.block(_inside([body]), indent + "  ")
+        self.lines.append(f"{indent}}} {tail}" if tail else f"{indent}}}")
+
+    # ---- statements of the lanes ----
+
+    def _add(self, node: Node, indent: str) -> None:
+        leaving = next((at for at in below(node) if _leaves(at, node)), None)
+        if leaving is not None:
+            raise NotAlike("some of the neighbours leave here, depending on data or on their place", leaving)
+        accesses = list(self.alike.accesses(node))
+        stored = [at for at in accesses if self.alike.kind(at)[1]]
+        vector = self._stored(node)
+        loads = len(accesses) > len(stored) or any(at.type == "call_expression" for at in below(node))
+        apart = [at for at in stored if vector is None or at.id != vector.id]
+        if self.group.stores and (loads or apart or self._loads_what_it_stores(node)):
+            self._flush(indent)
+        self.group.nodes.append(node)
+        self.group.stores = self.group.stores or bool(stored)
+
+    def _accesses_stores(self, node: Node) -> bool:
+        return any(self.alike.kind(at)[1] for at in self.alike.accesses(node))
+
+    def _loads_what_it_stores(self, node: Node) -> bool:
+        change = _change(node)
+        return change is not None and change.how != "="
+
+    def _stored(self, node: Node) -> Node | None:
+        """The place that a statement stores to as a vector: `a[i] = ...;` where `a[i]` begins one."""
+        change = _change(node)
+        if change is None:
+            return None
+        target = without_brackets(change.target)
+        site = self._site(target)
+        if site is None or site.place is None or not self._is_row(site.place):
+            return None
+        return target if (self._offset(site.place) - self.shift) % self.lanes == 0 else None
+
+    def _site(self, node: Node) -> AccessSite | None:
+        return next((s for s in self.alike.sites if s.node.id == node.id), None)
+
+    def _flush(self, indent: str) -> None:
+        if not self.group.nodes:
+            return
+        nodes, self.group = self.group.nodes, LaneGroup()
+        v, lane = self.lanes, self.names.lane
+        self._declare(nodes, indent)
+        self._load(nodes, indent)
+        loop: list[str] = []
+        after: list[str] = []
+        for node in nodes:
+            target = self._stored(node)
+            if target is None:
+                loop.append(self._lane_text(node))
+                continue
+            site, change = self._site(target), _change(node)
+            assert site is not None
+            assert change is not None
+            name, address = self._name(site.array), self._address(target)
+            whole = change.how != "="
+            vector = f"dagc::Vector<{self.elements[site.array]}, {v}> {name}"
+            self.lines.append(f"{indent}{f'auto {name} = dagc::load<{v}>({address})' if whole else vector};")
+            loop.append(self._stored_text(node, change, f"{name}[{lane}]"))
+            after.append(f"{indent}dagc::store({address}, {name});")
+            self._use(site)
+        self.lines += [f"{indent}#pragma unroll", f"{indent}for (int {lane} = 0; {lane} < {v}; ++{lane}) {{"]
+        self.lines += [f"{indent}  {line}" for text in loop if text for line in text.split("\n")]
+        self.lines += [f"{indent}}}", *after]
+        self.rows.clear()
+
+    def _use(self, site: AccessSite) -> None:
+        assert site.place is not None
+        self.vectors.setdefault(site.array)
+        self.multiples.update(dict.fromkeys(multiples_in(site.place, self.alike) or ()))
+
+    def _declare(self, nodes: Sequence[Node], indent: str) -> None:
+        """Declare the variables of the lanes that are used after this group."""
+        end = nodes[-1].end_byte
+        for node in nodes:
+            if node.type != "init_declarator" and node.parent is not None and node.parent.type != "declaration":
+                continue
+            one = Declarator.of(node)
+            if not one.name or one.name not in self.alike.varying or not self._used_after(one.name, end):
+                continue
+            declaration = node.parent
+            assert declaration is not None
+            prefix = prefix_of(declaration)
+            words = prefix.split()
+            plain = one.value is None or one.value.type not in ("argument_list", "initializer_list")
+            if self.alike.variables[one.name].count > 1:
+                raise NotAlike(f"`{one.name}` is declared more than once", node)
+            if "auto" in words or one.reference or not one.simple or not plain or (one.sizes and one.value is not None):
+                raise NotAlike(f"the declaration of `{one.name}` is not read", node)
+            kept = prefix if one.pointers else " ".join(w for w in words if w not in ("const", "constexpr")) + " "
+            target = field_of(node, "declarator") if node.type == "init_declarator" else node
+            assert target is not None
+            assert one.at is not None
+            own = text_of(target).replace("const", "") if one.pointers else text_of(target)
+            self.lines.append(f"{indent}{kept}{own.replace(one.name, f'{one.name}[{self.lanes}]', 1)};")
+            self.each.add(one.name)
+
+    def _used_after(self, name: str, end: int) -> bool:
+        return any(
+            at.start_byte >= end and at.type in ("identifier", "type_identifier") and text_of(at) == name
+            for at in below(self.alike.body)
+        )
+
+    def _lane_text(self, node: Node) -> str:
+        lane = self.names.lane
+        if node.parent is None or node.parent.type != "declaration":
+            return self._text(node, lane)
+        one = Declarator.of(node)
+        if one.name in self.each:
+            return f"{one.name}[{lane}] = {self._text(one.value, lane)};" if one.value is not None else ""
+        return f"{prefix_of(node.parent)}{self._text(node, lane)};"
+
+    def _stored_text(self, node: Node, change: Change, name: str) -> str:
+        inner = node.named_children[0]
+        if inner.type == "update_expression":
+            return f"{operator_of(inner)}{name};"
+        assert change.value is not None
+        return f"{name} {change.how} {self._text(change.value, self.names.lane)};"
+
+    # ---- rows ----
+
+    def _load(self, nodes: Sequence[Node], indent: str) -> None:
+        """Load the rows of the group as vectors, those first that are sure to be loaded by all lanes."""
+        groups: dict[Key, list[tuple[AccessSite, int, int]]] = {}
+        inner = {name for node in nodes for name in _declares(node)}
+        for node in nodes:
+            stored = self._stored(node)
+            for at, leaving in self._reached(node):
+                site = self._site(at)
+                if site is None or site.place is None or not site.load or (stored is not None and at.id == stored.id):
+                    continue
+                if self._is_row(site.place) and not inner & set(_words(at)):
+                    offset = self._offset(site.place)
+                    groups.setdefault(_key(site), []).append((site, offset, leaving))
+        for sites in groups.values():
+            for cluster in _clusters(sorted(sites, key=lambda s: s[1]), self.lanes):
+                self._load_row(cluster, indent)
+
+    def _load_row(self, sites: Sequence[tuple[AccessSite, int, int]], indent: str) -> None:
+        v = self.lanes
+        low = sites[0][1]
+        base = next((o for _, o, _ in sites if (o - self.shift) % v == 0), low - (low - self.shift) % v)
+        first, last = self._registers(sites, base)
+        if last < first:
+            return
+        if not first <= 0 <= last:
+            base, first, last = base + first, 0, last - first
+        site, offset, _ = next((s for s in sites if s[1] == base), sites[0])
+        text = self._address(site.node)
+        text += f" {'+' if base > offset else '-'} {abs(base - offset)}" if base != offset else ""
+        row = VectorRow(self._name(site.array), base, text, first, last)
+        span = f"<{v}>" if (first, last) == (0, v - 1) else f"<{v}, {first}, {last}>"
+        self.lines.append(f"{indent}const auto {row.name} = dagc::window{span}({text});")
+        for each, at, _ in sites:
+            self.rows[each.node.id] = row, at - base
+        self._use(site)
+
+    def _registers(self, sites: Sequence[tuple[AccessSite, int, int]], base: int) -> tuple[int, int]:
+        """The elements that are worth a vector: the first and the last one. All of a vector are loaded by some lane, or
+        some are and the array has the others."""
+        v, whole = self.lanes, sites[0][0].array in self.alike.whole
+        sure = {o - base + lane for _, o, leaving in sites if leaving == 0 for lane in range(v)}
+        most = {o - base + lane for _, o, leaving in sites for lane in range(v) if leaving < v}
+        if not most:
+            return 0, -1
+        likely = min(leaving for _, _, leaving in sites)
+        good = []
+        for k in range((min(most) // v), max(most) // v + 1):
+            own = set(range(k * v, k * v + v))
+            known = len(own & sure)
+            if known == v or (whole and len(own & most) > 1 and (known or len(own & most) > likely)):
+                good.append(k)
+        runs = [k for k in good if k - 1 not in good]
+        best = max(runs, key=lambda k: _length(k, good), default=0)
+        return (best * v, (best + _length(best, good)) * v - 1) if good else (0, -1)
+
+    def _reached(self, node: Node) -> Iterator[tuple[Node, int]]:
+        """The loads and stores that a statement is sure to make in all lanes, but for some that leave it out."""
+        wanted = {at.id for at in self.alike.accesses(node)}
+        yield from self._reached_in(node, wanted, 0)
+
+    def _reached_in(self, node: Node, wanted: Collection[int], leaving: int) -> Iterator[tuple[Node, int]]:
+        if node.id in wanted:
+            yield node, leaving
+        children = list(node.named_children)
+        if node.type == "conditional_expression":
+            condition, then, other = (field_of(node, part) for part in ("condition", "consequence", "alternative"))
+            assert condition is not None
+            truth, mask = self.alike.truth(condition), self.alike.masked.get(node.id)
+            children = [condition] if truth is None else [c for c in (then if truth else other,) if c is not None]
+            if mask is not None:
+                arm = then if then is not None and then.id == mask[0] else other
+                assert arm is not None
+                yield from self._reached_in(arm, wanted, leaving + mask[1])
+                rest = other if arm is then else then  # taken by the lanes that leave the other one out
+                yield from ((at, self.lanes) for at, _ in self._reached_in(rest, wanted, 0)) if rest is not None else ()
+        elif node.type == "binary_expression" and operator_of(node) in ("&&", "||"):
+            children = operands(node)[:1]
+        elif node.type == "if_statement":
+            children = [c for c in (field_of(node, "condition"),) if c is not None]
+        elif node.type in (*LOOPS, "switch_statement", "lambda_expression", "compound_statement"):
+            children = []
+        for child in children:
+            yield from self._reached_in(child, wanted, leaving)
+
+    def _is_row(self, place: Poly) -> bool:
+        """Whether neighbours access neighbouring elements of rows that may all begin at a vector."""
+        return number_of(coefficient(place, X)) == 1 and multiples_in(place, self.alike) is not None
+
+    def _offset(self, place: Poly) -> int:
+        return int(place.get(NUMBER, 0))
+
+    def _name(self, array: str) -> str:
+        number = self.numbers.get(array, 0)
+        self.numbers[array] = number + 1
+        return self.names.fresh(f"{array}_{number}")
+
+    def _address(self, node: Node) -> str:
+        """The address of what a load or store accesses, for the first lane."""
+        node = without_brackets(node)
+        if node.type == "call_expression":
+            arguments = field_of(node, "arguments")
+            assert arguments is not None
+            return self._text(arguments.named_children[0])
+        if node.type == "pointer_expression":
+            return self._text(node.named_children[-1])
+        text = self._text(node)
+        return text[: -len("[0]")] if text.endswith("[0]") else f"&{text}"
+
+    # ---- expressions ----
+
+    def _text(self, node: Node, lane: str = "") -> str:
+        """The text of a part, for the first lane or for `lane`."""
+        text = edited(node.text or b"", node.start_byte, node.start_byte, node.end_byte, self._edits(node, lane))
+        return re.sub(rf"\n {{0,{node.start_point[1]}}}", "\n", text)
+
+    def _edits(self, node: Node, lane: str, without: Node | None = None) -> Iterator[tuple[int, int, str]]:
+        if without is not None and node.id == without.id:
+            return
+        new = self._new(node, lane)
+        if new is not None:
+            yield node.start_byte, node.end_byte, new
+            return
+        for child in node.children:
+            yield from self._edits(child, lane, without)
+
+    def _new(self, node: Node, lane: str) -> str | None:
+        """What a part is replaced by; None to look at its parts."""
+        if lane and node.id in self.rows:
+            row, element = self.rows[node.id]
+            return f"{row.name}[{_sum(lane, element)}]"
+        truth = self.alike.truth(node) if node.type == "binary_expression" else None
+        if truth is not None:
+            return str(truth).lower()
+        if node.type == "binary_expression" and operator_of(node) in ("&&", "||"):
+            left = [child for child in operands(node) if self.alike.truth(child) is None]
+            return self._text(left[0], lane) if len(left) == 1 else None
+        if node.type == "conditional_expression":
+            condition, then, other = (field_of(node, part) for part in ("condition", "consequence", "alternative"))
+            settled = self.alike.truth(condition) if condition is not None else None
+            arm = then if settled else other
+            return self._text(arm, lane) if settled is not None and arm is not None else None
+        return self._place(node, lane)
+
+    def _place(self, node: Node, lane: str) -> str | None:
+        """The place along x, and the variables of lanes."""
+        name = text_of(node)
+        if lane and node.type in ("identifier", "type_identifier"):
+            if name in self.declared:
+                amount = self.alike.indices[name]
+                return f"({name} + {lane})" if amount == 1 else f"({name} + {amount} * {lane})"
+            return f"{name}[{lane}]" if name in self.each else None
+        return place_of(self.alike, node, f"{self.names.first} + {lane}" if lane else self.names.first)
+
+
+def multiples_in(place: Poly, alike: Neighbours) -> list[Multiple] | None:
+    """What has to be a multiple of V so that an address is one but for its array, X and its number; None if nothing
+    that is the same for all threads makes it one."""
+    out: list[Multiple] = []
+    for monomial, number in without(place, X).items():
+        names = [a.name for a in monomial if isinstance(a, Var)]
+        if monomial == NUMBER or (len(names) == 1 and names[0] in alike.numbers.arrays):
+            continue
+        factor = gcd(int(number), alike.lanes) if number.denominator == 1 else 0
+        sizes = [name for name in names if name in alike.sizes and name not in alike.numbers.changes]
+        if not factor or (factor < alike.lanes and not sizes):
+            return None
+        if factor < alike.lanes:
+            parameters = [name for name in sizes if name in alike.parameters]
+            out.append((factor, tuple(parameters or sizes)))
+    return out
+
+
+def shown_multiples(all_: Collection[Multiple], lanes: int) -> list[str]:
+    """The conditions that numbers are multiples of V, without those that follow from others."""
+    kept = [m for m in all_ if not any(o != m and m[0] % o[0] == 0 and set(o[1]) <= set(m[1]) for o in all_)]
+    out = []
+    for factor, (first, *others) in kept:
+        words = [str(factor)] if factor > 1 else []
+        words += [f"static_cast<long long>({first})", *others] if others else [first]
+        out.append(f"{' * '.join(words)} % {lanes} == 0")
+    return out
+
+
+def place_of(alike: Neighbours, node: Node, value: str) -> str | None:
+    """The text of X, given as `value`, in the place of an expression that is X; None for others. Where there is no such
+    expression, the kernel is read as one of one block along x."""
+    if node.type in ("binary_expression", "field_expression") and _is_x(alike, node):
+        declared = node.parent is not None and node.parent.type == "init_declarator"
+        return value if declared else f"static_cast<{_type_of(node)}>({value})"
+    if node.type == "field_expression" and text_of(node) in (X, BLOCK):
+        return f"static_cast<unsigned>({value})" if text_of(node) == X else "0u"
+    return None
+
+
+def _is_x(alike: Neighbours, node: Node) -> bool:
+    """Whether an expression that uses the built-in variables is X."""
+    value = alike.numbers.polynomial(node)
+    if value is None or BLOCK not in names_of(value) or not _names_place(node):
+        return False
+    return without(value, BLOCK) == PLACE
+
+
+def _names_place(node: Node) -> bool:
+    return any(text_of(at) in (X, BLOCK) for at in below(node) if at.type == "field_expression")
+
+
+def _type_of(node: Node) -> str:
+    casts = [text_of(field_of(at, "type")) for at in below(node) if at.type == "cast_expression"]
+    calls = [text_of(field_of(at, "function")) for at in below(node) if at.type == "call_expression"]
+    return next((t for t in (*casts, *calls) if t.isidentifier() or " " in t), "unsigned")
+
+
+def edited(source: bytes, origin: int, begin: int, end: int, edits: Iterable[tuple[int, int, str]]) -> str:
+    out, done = [], begin
+    for start, stop, new in edits:
+        if done <= start and stop <= end:
+            out += [source[done - origin : start - origin], new.encode()]
+            done = stop
+    return b"".join([*out, source[done - origin : end - origin]]).decode()
+
+
+def _change(node: Node) -> Change | None:
+    """The assignment that a statement is."""
+    inner = [c for c in node.named_children if c.type != "comment"] if node.type == "expression_statement" else []
+    return change_of(inner[0]) if len(inner) == 1 else None
+
+
+def _inside(nodes: Sequence[Node]) -> list[Node]:
+    """The statements of a block, or the one that stands for it."""
+    return [c for n in nodes for c in (n.named_children if n.type == "compound_statement" else [n])]
+
+
+def _leaves(at: Node, node: Node) -> bool:
+    """Whether a statement below a node goes on outside of it."""
+    if at.type in ("return_statement", "goto_statement", "labeled_statement"):
+        return True
+    if at.type not in _LEAVING:
+        return False
+    ends = (*LOOPS, "switch_statement") if at.type == "break_statement" else tuple(LOOPS)
+    above = at
+    while above.id != node.id and above.type not in ends and above.parent is not None:
+        above = above.parent
+    return above.type not in ends
+
+
+def _declares(node: Node) -> Iterator[str]:
+    for at in below(node):
+        if at.type == "declaration":
+            yield from (Declarator.of(d).name for d in declarators(at))
+    if node.parent is not None and node.parent.type == "declaration":
+        yield Declarator.of(node).name
+
+
+def _words(node: Node) -> Iterator[str]:
+    return (text_of(at) for at in below(node) if at.type == "identifier")
+
+
+def _key(site: AccessSite) -> Key:
+    assert site.place is not None
+    place = {m: c for m, c in site.place.items() if m != NUMBER}
+    return site.array, tuple(sorted(place.items(), key=repr))
+
+
+def _clusters(sites: Sequence[tuple[AccessSite, int, int]], lanes: int) -> Iterator[list[tuple[AccessSite, int, int]]]:
+    """Sites of one row whose elements touch."""
+    out: list[tuple[AccessSite, int, int]] = []
+    for one in sites:
+        if out and one[1] - out[-1][1] > lanes:
+            yield out
+            out = []
+        out.append(one)
+    if out:
+        yield out
+
+
+def _length(first: int, of: Collection[int]) -> int:
+    length = 0
+    while first + length in of:
+        length += 1
+    return length
+
+
+def _sum(name: str, number: int) -> str:
+    return name if number == 0 else f"{name} {'+' if number > 0 else '-'} {abs(number)}"

@@ -1,0 +1,56 @@
+// Neighbouring elements of an array as one access: what kernels of the form `wide` use.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "dagc/target.hpp"
+
+namespace dagc {
+
+// V elements, one for each lane. Accesses have 16 bytes at most.
+template <class T, int V>
+struct alignas(V * sizeof(T) < 16 ? V * sizeof(T) : 16) Vector {
+  T of[V];
+  __device__ __forceinline__ T& operator[](int lane) { return of[lane]; }
+  __device__ __forceinline__ const T& operator[](int lane) const { return of[lane]; }
+};
+
+// Whether elements 0, V, 2V, ... of all arrays begin a Vector.
+template <int V, class... T>
+__device__ __forceinline__ bool aligned(const T*... arrays) {
+  return ((reinterpret_cast<std::uintptr_t>(arrays) % alignof(Vector<T, V>) == 0) && ...);
+}
+
+template <int V, class T>
+__device__ __forceinline__ Vector<std::remove_const_t<T>, V> load(T* at) {
+  return *reinterpret_cast<const Vector<std::remove_const_t<T>, V>*>(at);
+}
+
+template <class T, int V>
+__device__ __forceinline__ void store(T* at, const Vector<T, V>& values) {
+  *reinterpret_cast<Vector<T, V>*>(at) = values;
+}
+
+// A row around `at`, which begins a Vector: elements FIRST to LAST are in registers, others are loaded where they are used.
+template <class T, int V, int FIRST, int LAST>
+struct Window {
+  const T* at;
+  Vector<T, V> of[(LAST - FIRST + 1) / V];
+  __device__ __forceinline__ T operator[](int element) const {
+    return element < FIRST || element > LAST ? at[element] : of[(element - FIRST) / V][(element - FIRST) % V];
+  }
+};
+
+template <int V, int FIRST = 0, int LAST = V - 1, class T>
+__device__ __forceinline__ Window<std::remove_const_t<T>, V, FIRST, LAST> window(T* at) {
+  static_assert(FIRST % V == 0 && (LAST + 1) % V == 0);
+  Window<std::remove_const_t<T>, V, FIRST, LAST> row;
+  row.at = at;
+#pragma unroll
+  for (int k = 0; k < (LAST - FIRST + 1) / V; ++k) row.of[k] = load<V>(at + FIRST + k * V);
+  return row;
+}
+
+}  // namespace dagc

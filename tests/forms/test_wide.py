@@ -1,0 +1,110 @@
+"""Wide accesses: results as those of the kernels as written, which kernels are refused, and what is emitted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import find_cxx
+from dagc.emit import emit
+from dagc.forms import forms_of, surroundings_of
+from dagc.forms.types import Refusal
+from dagc.ir.plan import Plan, Target
+from dagc.ir.program import Graph
+from dagc.measure.launch import launch
+from dagc.setup import run_setup
+from dagc.space import Space
+from tests.conftest import Compare
+from tests.emit.build import graph_of
+from tests.emit.together import build_together
+
+DATA = Path(__file__).parent / "data"
+WIDE = DATA / "wide.dag"
+KERNELS = ("jacobi", "border", "shifted", "unguarded", "updates", "columns", "data", "window", "rows")
+FORMS = ((1, 1), (2, 1), (4, 1), (4, 2))  # wide, coarsen
+
+
+def wide(kernels: tuple[str, ...] = KERNELS, **params: str) -> Graph:
+    """Each kernel with all values of the form, and a check that their results are equal."""
+    arrays, ops, defines = [], [], dict[str, str]()
+    for number, kernel in enumerate(kernels):
+        outs = [f"{kernel}_{lanes}_{parts}_out" for lanes, parts in FORMS]
+        arrays.append(f"array {', '.join(outs)} : f32[3 * n + 16] on pinned")
+        for (lanes, parts), out in zip(FORMS, outs, strict=True):
+            op = f"{kernel}_{lanes}_{parts}"
+            ops.append(f"{op}_clear : gpu clear({out}, 3 * n + 16)")
+            ops.append(f"{op} : gpu {kernel}({out}[o .. o + 3 * n], x[o .. o + 5 * n], n)")
+            defines |= {f"{op}.form.wide": str(lanes), f"{op}.form.coarsen": str(parts)}
+        ops.append(f"{kernel}_same : cpu same(apart[{number} .. {number + 1}], {', '.join(outs)}, 3 * n + 16)")
+    text = WIDE.read_text().replace("KERNELS", str(len(kernels)))
+    return graph_of("\n".join([text, *arrays, "dag {", *ops, "}"]), **defines, **params)
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
+def test_results_are_equal_at_every_remainder(tmp_path: Path) -> None:
+    graph = wide()
+    made = Plan(graph, next(iter(Space(graph))), Target.HOST)
+    program = build_together({"wide": made}, tmp_path / "bench", flags=("-O0", "-Wall", "-Wextra", "-Werror"))["wide"]
+    for side, shift in [(n, 0) for n in (*range(1, 9), 33, 132)] + [(64, k) for k in (1, 2, 4)]:
+        data = tmp_path / f"{side}_{shift}"
+        run_setup(wide(side=str(side), shift=str(shift)).program, DATA, 1, 0, data)
+        done = launch([program, "--data", data, "--seconds", "0.001", "--repeats", "1"], 1, timeout=300)
+        assert done.returncode == 0, (side, shift, done.stdout, done.stderr)
+
+
+# Body of a kernel with `y`, `x` and `n : i64`, launched with grid(ceil(n / 32)) block(32): the reason, the line.
+INDEX = "const int j = blockIdx.x * 32 + threadIdx.x;\nif (j >= n) return;\n"
+REFUSED = {
+    INDEX + "y[j] += y[j + 1];": ("`y[j + 1]` may be what a neighbour stores by `y[j]`", 2),
+    INDEX + "y[j] = x[j];\ny[n - 1 - j] = 0;": ("neighbours do not store neighbouring elements by `y[n - 1 - j]`", 3),
+    INDEX + "y[j] = y[(int)x[j]];": ("`y[(int)x[j]]` may be what a neighbour stores", 2),
+    INDEX + "const float* p = y;\nif (x[j] > 0) p = x;\ny[j] = p[j];": ("`p[j]` may be what a neighbour stores", 4),
+    INDEX + "y[(int)x[j]] = 1;": ("where `y[(int)x[j]]` is stored is not known", 2),
+    INDEX + "if (x[j] > 0) return;\ny[j] = 1;": ("some of the neighbours leave here", 2),
+    INDEX + "for (int k = 0; k < 9; ++k) {\nif (x[j] > k) break;\ny[j] = k;\n}": (
+        "some of the neighbours leave here",
+        3,
+    ),
+    INDEX + "__syncthreads();\ny[j] = x[j];": ("threads meet at `__syncthreads`", 2),
+    INDEX + "y[j] = __shfl_down_sync(~0u, x[j], 1);": ("threads meet at `__shfl_down_sync`", 2),
+    INDEX + "__shared__ float s;\ny[j] = x[j];": ("it uses shared memory", 2),
+    INDEX + "atomicAdd(&y[j], x[j]);": ("`atomicAdd` is not read", 2),
+    INDEX + "y[j] = x[j] + threadIdx.x % 4;": ("`threadIdx.x` depends on more than", 2),
+    INDEX + "y[j] = x[blockIdx.x];": ("`blockIdx.x` depends on more than", 2),
+    INDEX + "y[j] = gridDim.x;": ("`gridDim.x` is used", 2),
+    INDEX + "y[j] = where();": ("`where` uses `blockIdx`", 2),
+    INDEX + "float& a = y[j];\na = 1;": ("the reference `& a` is not read", 2),
+    INDEX + "put(y, j);": ("what `put` does with `y` is not read", 2),
+    INDEX + "*(float4*)(y + j) = float4{};": ("where `*(float4*)(y + j)` is stored is not known", 2),
+    'asm("mov.u32 %0, %1;" : "=f"(y[0]) : "f"(x[0]));': ("inline PTX is not read", 0),
+    INDEX + "y[j * 2] = x[j];": ("neighbours do not store neighbouring elements by `y[j * 2]`", 2),
+    INDEX + "x[j];": ("it stores nothing", None),
+    "y[threadIdx.x] = 1;": ("`threadIdx.x` depends on more than", 0),
+}
+AROUND = """cuda \"\"\"
+__device__ inline int where() { return blockIdx.x; }
+__device__ inline void put(float* y, int j) { y[j] = 1; }
+\"\"\""""
+
+
+@pytest.mark.parametrize("body", REFUSED)
+def test_a_kernel_is_refused_with_the_line(body: str) -> None:
+    program = graph_of(
+        f"program one\nscalar n : i64\narray x : f32[n] in\narray y : f32[n] out\n{AROUND}\nkernel k(y: out f32[n],"
+        f' x: in f32[n], n: i64) {{ gpu {{ launch grid(ceil(n / 32)) block(32) cuda """{body}""" }} }}\n'
+        "dag { a : gpu k(y, x, n) }"
+    ).program
+    kernel = program.kernels[0]
+    found = {form.name: legal for form, legal in forms_of(kernel, kernel.impls[0], surroundings_of(program))}["wide"]
+    assert isinstance(found, Refusal)
+    reason, line = REFUSED[body]
+    assert (found.reason[: len(reason)], found.line) == (reason, line)
+
+
+def test_the_emitted_text(golden: Compare) -> None:
+    graph = wide()
+    text = emit(Plan(graph, next(iter(Space(graph))), Target.CUDA))["kernels.cu"]
+    golden(Path(__file__).parents[1] / "golden/forms/wide.cu.golden", text)
