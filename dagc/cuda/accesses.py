@@ -21,6 +21,7 @@ import sympy as sp
 
 from dagc.cuda.expressions import (
     BUILT_IN,
+    UNKNOWN_TRUTH,
     CountedLoop,
     Guard,
     Local,
@@ -28,9 +29,12 @@ from dagc.cuda.expressions import (
     Pointer,
     Reference,
     State,
+    Truth,
     UnknownArray,
     as_number,
     assigned_names,
+    both,
+    compared,
     converted,
     full_type,
     guards_of,
@@ -43,6 +47,7 @@ from dagc.cuda.expressions import (
     place_of,
     size_of,
     symbol,
+    truth_of,
     value_of,
     varies,
 )
@@ -281,25 +286,31 @@ def _if(state: State, node: Node) -> bool:
     other = field_of(node, "alternative")
     given = _condition(state, condition)
     before, env, stored, guards = state.weight, dict(state.env), state.stored, state.guards
+    surely = state.surely
+    then_surely, other_surely = both(surely, given.truth.then), both(surely, given.truth.otherwise)
     leaves = _never_falls(then)
     # A guard at the edge of the grid: few threads leave. The code after it runs as often as the code before.
     state.weight = before * (0.0 if leaves and given.chance == 1 else given.holds)
     state.guards = guards | given.where
+    state.surely = then_surely
     falls = _statement(state, then)
     if not falls and _only_one_thread_continues(condition) and not state.accesses:
         state.one_thread = True  # else the others have worked until here
     then_env, then_stored = state.env, state.stored
+    after_then, state.surely = state.surely, other_surely
     state.env, state.stored = dict(env), stored
     state.weight = before if not falls else before * given.fails
     state.guards = guards | given.elsewhere
     other_falls = _statement(state, other) if other is not None else True
     state.weight = before
     state.guards = guards if falls == other_falls else guards | (given.where if falls else given.elsewhere)
-    if falls and other_falls:
+    if falls and other_falls:  # where both do, all that came here go on, unless some have left in between
+        state.surely = surely if (after_then, state.surely) == (then_surely, other_surely) else None
         state.env = _joined(state, then_env, state.env)
         state.stored = state.stored if state.stored == then_stored else None
     elif falls:
         state.env, state.stored = then_env, then_stored
+        state.surely = after_then
     return falls or other_falls
 
 
@@ -333,17 +344,18 @@ class _Condition:
     fails: float
     where: frozenset[Guard] = frozenset()
     elsewhere: frozenset[Guard] = frozenset()
+    truth: Truth = UNKNOWN_TRUTH
 
     @staticmethod
-    def of(chance: float) -> _Condition:
-        return _Condition(chance, chance, 1 - chance)
+    def of(chance: float, truth: Truth = UNKNOWN_TRUTH) -> _Condition:
+        return _Condition(chance, chance, 1 - chance, truth=truth)
 
     def negated(self) -> _Condition:
-        return _Condition(1 - self.chance, self.fails, self.holds, self.elsewhere, self.where)
+        return _Condition(1 - self.chance, self.fails, self.holds, self.elsewhere, self.where, self.truth.negated())
 
     def and_(self, other: _Condition) -> _Condition:
-        chance = self.chance * other.chance
-        return _Condition(chance, self.holds * other.holds, 1 - chance, self.where | other.where)
+        chance, truth = self.chance * other.chance, self.truth.and_(other.truth)
+        return _Condition(chance, self.holds * other.holds, 1 - chance, self.where | other.where, truth=truth)
 
 
 def _condition(state: State, node: Node) -> _Condition:
@@ -358,15 +370,20 @@ def _condition(state: State, node: Node) -> _Condition:
     if node.type == "binary_expression":
         operator = operator_of(node)
         if operator in ("&&", "||"):
-            left, right = _condition(state, child_of(node, "left")), _condition(state, child_of(node, "right"))
+            left, surely = _condition(state, child_of(node, "left")), state.surely
+            state.surely = both(surely, left.truth.then if operator == "&&" else left.truth.otherwise)
+            right = _condition(state, child_of(node, "right"))
+            state.surely = surely
             return left.and_(right) if operator == "&&" else left.negated().and_(right.negated()).negated()
         left_value, right_value = value_of(state, child_of(node, "left")), value_of(state, child_of(node, "right"))
-        return _compared(operator, left_value, right_value)
+        truth = compared(operator, left_value, right_value)
+        return replace(_compared(operator, left_value, right_value), truth=truth)
     value = value_of(state, node)
+    truth = truth_of(state, value)
     if isinstance(value, sp.Integer):
-        return _Condition.of(float(value != 0))
+        return _Condition.of(float(value != 0), truth)
     nonzero = _compared("!=", value, sp.Integer(0))
-    return nonzero if nonzero.elsewhere else _Condition.of(EVEN_CHANCE)
+    return replace(nonzero if nonzero.elsewhere else _Condition.of(EVEN_CHANCE), truth=truth)
 
 
 def _compared(operator: str, left: Any, right: Any) -> _Condition:
@@ -532,7 +549,8 @@ def _counted_loop(
     halvings = _geometric(state, condition, own, name, start)
     step = sp.Integer(1) if halvings is not None else _step(state, own, name)
     trips = _trips(state, condition, name, start, step) if halvings is None else halvings
-    trips = _estimated(state, condition, nearby(trips), step)
+    exact, trips = trips, _estimated(state, condition, nearby(trips), step)
+    certain = trips == exact and not _leaves(body)
     counter = symbol(f"{name if halvings is None else 'loop'}_{len(state.loops)}")
     begins = start if halvings is None else sp.Integer(0)
     along = {n: _moved(state, part, n, (counter - begins) / step) for n, part in others.items()}
@@ -541,7 +559,8 @@ def _counted_loop(
         if fixed and other in state.env:
             along[other] = _moved(state, part, other, (counter - begins) / step)
     own_value = counter if halvings is None else new_unknown(state, counter, start)
-    _inside(state, CountedLoop(counter, begins, trips, step, node.start_byte), {name: own_value, **along}, [body])
+    loop = CountedLoop(counter, begins, trips, step, node.start_byte)
+    _inside(state, loop, {name: own_value, **along}, [body], certain=certain)
     for changed in (name, *along):
         value = state.env[changed]
         other_value = replace(value, offset=new_unknown(state)) if isinstance(value, Pointer) else new_unknown(state)
@@ -568,16 +587,26 @@ def _unknown_loop(state: State, node: Node, parts: list[Node]) -> None:
     )
 
 
-def _inside(state: State, loop: CountedLoop, names: dict[str, sp.Expr], parts: list[Node]) -> None:
+def _leaves(node: Node, *, returns: bool = False) -> bool:
+    """Whether a loop's body may end the loop: by a `break` or `return`. `returns`: by the latter."""
+    if node.type == "return_statement" or (node.type == "break_statement" and not returns):
+        return True
+    inner = node.type in ("for_statement", "while_statement", "do_statement")
+    return any(_leaves(child, returns=returns or inner) for child in node.named_children)
+
+
+def _inside(
+    state: State, loop: CountedLoop, names: dict[str, sp.Expr], parts: list[Node], *, certain: bool = False
+) -> None:
     """Read the parts of a loop (its body, and a condition and an update that are not understood) once for all
-    iterations."""
-    outer, env, guards = state.loops, dict(state.env), state.guards
+    iterations. `certain`: each of them is executed."""
+    outer, env, guards, surely = state.loops, dict(state.env), state.guards, state.surely
     state.loops = (*outer, loop)
     start = _changed(state, env, parts) | names
     # The value stored last by an iteration is in a register in the next: the body is read twice, and the second counts.
     kept = list(state.accesses), dict(state.work), list(state.notes), state.barriers, state.one_thread
     for number in range(2):
-        state.env, state.guards = dict(start), guards
+        state.env, state.guards, state.surely = dict(start), guards, surely if certain else None
         state.stored = None if number == 0 else _stored_before(state, loop)
         if number:
             state.accesses, state.work, state.notes, state.barriers, state.one_thread = kept
@@ -587,6 +616,7 @@ def _inside(state: State, loop: CountedLoop, names: dict[str, sp.Expr], parts: l
             else:
                 value_of(state, part)
     state.loops, state.guards, state.env = outer, guards, _changed(state, env, parts)
+    state.surely = None if any(_leaves(part, returns=True) for part in parts) else surely
 
 
 def _changed(state: State, env: Mapping[str, Any], parts: Iterable[Node]) -> dict[str, Any]:

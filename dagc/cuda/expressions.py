@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sympy as sp
 
@@ -61,12 +61,45 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
+class Clause:
+    """`value >= 0`, or if `unequal` `value != 0`, for a thread in an iteration of its loops."""
+
+    value: sp.Expr
+    unequal: bool = False
+
+
+Conjunction: TypeAlias = frozenset[Clause] | None  # None: not known
+
+
+def both(one: Conjunction, other: Conjunction) -> Conjunction:
+    return None if one is None or other is None else one | other
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What makes a condition hold (`then`), and what makes it fail (`otherwise`), for certain."""
+
+    then: Conjunction = None
+    otherwise: Conjunction = None
+
+    def negated(self) -> Truth:
+        return Truth(self.otherwise, self.then)
+
+    def and_(self, other: Truth) -> Truth:
+        return Truth(both(self.then, other.then))
+
+
+UNKNOWN_TRUTH = Truth()
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryAccess:
     """One load or store in the text. `weight`: the share of executions of its statement in which it runs, 0 to 1; 0 if
     rarely (at the edge of a grid). `loops`: from the outermost in. `guards`: which threads reach it.
 
     `known` is False if the address depends on loaded values in a way that differs between threads, or is not linear in
-    the indices of threads and blocks and the counters of loops. `shared` is True for shared memory.
+    the indices of threads and blocks and the counters of loops. `shared` is True for shared memory. `surely`: if it
+    holds, the access runs; other accesses are possible, not certain.
     """
 
     array: str
@@ -79,6 +112,7 @@ class MemoryAccess:
     shared: bool = False
     guards: frozenset[Guard] = frozenset()
     atomic: bool = False
+    surely: Conjunction = None
 
 
 # ---- values ---------------------------------------------------------------------------------
@@ -132,6 +166,8 @@ class State:
     loops: tuple[CountedLoop, ...] = ()
     weight: float = 1.0
     guards: frozenset[Guard] = frozenset()  # what holds here
+    surely: Conjunction = frozenset()  # what leads here for certain
+    truths: dict[sp.Symbol, Truth] = field(default_factory=dict)  # of values that are conditions
     accesses: list[MemoryAccess] = field(default_factory=list)
     work: dict[tuple[CountedLoop, ...], float] = field(default_factory=dict)
     one_thread: bool = False
@@ -172,7 +208,7 @@ def size_of(type_: str) -> int:
 
 def converted(state: State, type_: str, value: Any) -> Any:
     """A number converted to a type. Unknown if it may be truncated, or becomes a fraction in a division."""
-    if not isinstance(value, sp.Expr) or type_ == "auto":
+    if not isinstance(value, sp.Expr) or type_ == "auto" or value in state.truths:
         return value
     if type_ in FLOATING:
         return sp.Float(value) if value.is_number else new_unknown(state)
@@ -367,8 +403,7 @@ def value_of(state: State, node: Node) -> Any:
         case "call_expression":
             return _call(state, node)
         case "conditional_expression":
-            values = [value_of(state, child) for child in node.named_children]
-            return values[1] if len(values) == 3 and values[1] == values[2] else joined_value(state, *values[-2:])
+            return _conditional(state, node)
         case "comma_expression":
             return [value_of(state, child) for child in node.named_children][-1]
         case "sizeof_expression":
@@ -385,7 +420,49 @@ def value_of(state: State, node: Node) -> Any:
             raise NotUnderstood(f"`{shown_text(node)}` is not understood")
 
 
+def _conditional(state: State, node: Node) -> Any:
+    condition, *others = (child for child in node.named_children if child.type != "comment")
+    given = value_of(state, condition)
+    truth = truth_of(state, given)
+    if len(others) == 1:  # `a ?: b`
+        return joined_value(state, given, _value_if(state, truth.otherwise, others[0]))
+    one, other = _value_if(state, truth.then, others[0]), _value_if(state, truth.otherwise, others[1])
+    return one if one == other else joined_value(state, one, other)
+
+
+def _value_if(state: State, surely: Conjunction, node: Node) -> Any:
+    """The value of an expression that is evaluated on a condition."""
+    outer, state.surely = state.surely, both(state.surely, surely)
+    value = value_of(state, node)
+    state.surely = outer
+    return value
+
+
+def compared(operator: str, left: Any, right: Any) -> Truth:
+    """What a comparison says of the indices, counters and sizes in it."""
+    numbers = [v for v in (left, right) if isinstance(v, sp.Expr) and is_known(v) and not v.has(sp.Float)]
+    if len(numbers) < 2 or operator not in _COMPARED:
+        return UNKNOWN_TRUTH
+    factor, strict = _COMPARED[operator]
+    apart = sp.expand(factor * (left - right))
+    if operator in ("==", "!="):
+        equal = Truth(frozenset({Clause(apart), Clause(-apart)}), frozenset({Clause(apart, unequal=True)}))
+        return equal if operator == "==" else equal.negated()
+    return Truth(frozenset({Clause(apart - strict)}), frozenset({Clause(strict - 1 - apart)}))
+
+
+_COMPARED = {">=": (1, 0), ">": (1, 1), "<=": (-1, 0), "<": (-1, 1), "==": (1, 0), "!=": (1, 0)}
+
+
+def truth_of(state: State, value: Any) -> Truth:
+    """What is known of a value that is used as a condition."""
+    known = state.truths.get(value) if isinstance(value, sp.Symbol) else None
+    return compared("!=", value, sp.Integer(0)) if known is None else known
+
+
 def _signed(state: State, sign: str, value: Any) -> Any:
+    if sign == "!":
+        return _condition_value(state, truth_of(state, value).negated())
     if not isinstance(value, sp.Expr) or sign not in "+-~":
         return value if sign == "+" else new_unknown(state)
     if sign == "~":
@@ -448,9 +525,29 @@ def _cast(state: State, type_: str, value: Any) -> Any:
     return Pointer(value.array, sp.floor(sp.expand(value.offset * value.size / size)), size, value.shared)
 
 
+def _condition_value(state: State, truth: Truth, *of: Any) -> sp.Symbol:
+    value = new_unknown(state, *of) if all(isinstance(one, sp.Expr) for one in of) else new_unknown(state)
+    state.truths[value] = truth
+    return value
+
+
+def _logical(state: State, operator: str, node: Node) -> sp.Symbol:
+    """`&&` and `||`: the right operand is evaluated on a condition."""
+    left = value_of(state, child_of(node, "left"))
+    one = truth_of(state, left)
+    right = _value_if(state, one.then if operator == "&&" else one.otherwise, child_of(node, "right"))
+    other = truth_of(state, right)
+    whole = one.and_(other) if operator == "&&" else one.negated().and_(other.negated()).negated()
+    return _condition_value(state, whole, left, right)
+
+
 def _binary(state: State, node: Node) -> Any:
-    left, right = value_of(state, child_of(node, "left")), value_of(state, child_of(node, "right"))
     operator = operator_of(node)
+    if operator in ("&&", "||"):
+        return _logical(state, operator, node)
+    left, right = value_of(state, child_of(node, "left")), value_of(state, child_of(node, "right"))
+    if operator in _COMPARED:
+        return _condition_value(state, compared(operator, left, right), left, right)
     if isinstance(right, Pointer) and operator == "+":
         left, right = right, left
     if isinstance(left, (Pointer, UnknownArray)) and isinstance(right, sp.Expr) and operator in "+-":
@@ -593,11 +690,14 @@ def _note(state: State, pointer: Pointer, *, store: bool, atomic: bool = False) 
         and a.size == pointer.size
     ]
     if not store and known and any(not a.store for a in same) and state.stored is None:
+        if state.surely is not None and all(a.surely is None for a in same):
+            place_ = state.accesses.index(same[0])
+            state.accesses[place_] = replace(same[0], surely=state.surely)
         return value  # loaded before, without a store since
     state.accesses.append(
         MemoryAccess(
             pointer.array, address, pointer.size, store, state.loops, state.weight, known, pointer.shared, state.guards,
-            atomic,
+            atomic, state.surely,
         )
     )  # fmt: skip
     if store:

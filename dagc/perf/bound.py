@@ -1,0 +1,205 @@
+"""Lower bounds of the time of a launch: the roofline of Williams et al. (CACM 52(4), 2009) with measured ceilings.
+
+A launch takes at least as long as the machine takes to start one, and as the fastest kernels of the probe
+(`templates/probe/ceilings.cu`) take to move its bytes. The bytes are those of the distinct elements that it must read
+and write (`dagc.perf.footprint`), whatever its blocks and forms are. An array that is used again and again may stay in
+a cache, so it is moved at the speed that was measured for arrays of its size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import sympy as sp
+
+from dagc.cuda.accesses import Accesses
+from dagc.cuda.expressions import MemoryAccess, symbol
+from dagc.cuda.syntax import NotUnderstood
+from dagc.ir.enums import Mode
+from dagc.ir.plan import AXES, kernel_of
+from dagc.ir.program import KernelOp, Program, Region
+from dagc.ir.sym import Var
+from dagc.perf.footprint import Elements, Uncounted, elements_of, together
+from dagc.perf.geometry import Geometry, read_accesses, tunable
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """What the machine can do at most. `streams`: bytes of arrays that are read and written again and again, and the
+    bytes per second that are moved then, with more bytes for slower ones. `launch`: seconds from the start of a launch
+    to that of the next one that depends on it. `wait`: seconds that the CPU waits longer than a launch takes. `source`:
+    where the figures are from."""
+
+    streams: tuple[tuple[float, float], ...]
+    launch: float = 0.0
+    wait: float = 0.0
+    source: str = ""
+
+    def speed(self, size: float) -> float:
+        """Bytes per second of arrays of `size` bytes: the highest that was measured of any as large, or larger."""
+        smaller = max((s for s, _ in self.streams if s <= size), default=0.0)
+        return max(speed for s, speed in self.streams if s >= smaller)
+
+    def cached(self, size: float) -> bool:
+        """Whether arrays of this size are moved clearly faster than the largest."""
+        return self.speed(size) > CLEARLY * self.speed(math.inf)
+
+
+CLEARLY = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Of one array: bytes of the distinct elements that are read or written, and the bytes that move for that."""
+
+    array: str
+    size: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a launch must move. `uncounted`: arrays of which nothing could be counted, with the reason. `widest`: bytes
+    of the widest access; `threads` of the launch; `elements` that it writes, else reads, at least. `apart`: an array
+    whose elements neighbouring threads access far apart, and how far; "" if there is none."""
+
+    moved: tuple[Moved, ...]
+    uncounted: tuple[tuple[str, str], ...] = ()
+    widest: int = 0
+    threads: int = 0
+    elements: int = 0
+    apart: tuple[str, int] = ("", 0)
+
+    @property
+    def bytes(self) -> int:
+        return sum(m.bytes for m in self.moved)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Seconds that an op takes at least, and why. `why` is "memory", "cache", "launch" or "" (not known, for the reason
+    `unknown`)."""
+
+    seconds: float = 0.0
+    why: str = ""
+    footprint: Footprint = field(default_factory=lambda: Footprint(()))
+    unknown: str = ""
+
+
+def bound_of(program: Program, op: KernelOp, values: Mapping[str, float], ceilings: Ceilings) -> Bound:
+    """`values`: of per-rank scalars. A kernel whose text cannot be read has the bound of a launch."""
+    try:
+        footprint = footprint_of(program, op, values)
+    except (NotUnderstood, Uncounted) as error:
+        return Bound(ceilings.launch, "", unknown=str(error.args[0]))
+    seconds, cached = seconds_of(footprint.moved, ceilings)
+    if not footprint.moved:
+        return Bound(ceilings.launch, "", footprint, "; ".join(f"{a}: {why}" for a, why in footprint.uncounted))
+    if seconds < ceilings.launch:
+        return Bound(ceilings.launch, "launch", footprint)
+    return Bound(seconds, "cache" if cached else "memory", footprint)
+
+
+def seconds_of(moved: Iterable[Moved], ceilings: Ceilings) -> tuple[float, bool]:
+    """Seconds to move this at least, and whether a cache may serve it. What arrays of some size and larger ones move,
+    passes at most at the speed of this size; the sum of their times would be too long, since caches and memory work at
+    the same time."""
+    ordered = sorted(moved, key=lambda m: -m.size)
+    total, longest = 0, (0.0, False)
+    for one in ordered:
+        total += one.bytes
+        longest = max(longest, (total / ceilings.speed(one.size), ceilings.cached(one.size)))
+    return longest
+
+
+# ---- what a launch moves ------------------------------------------------------------------------
+
+
+def footprint_of(program: Program, op: KernelOp, values: Mapping[str, float]) -> Footprint:
+    """Raises NotUnderstood, Uncounted (a size that is not known)."""
+    accesses = read_accesses(program, op, {n: v for n, v in op.tunables if isinstance(v, int)})
+    numbers, shape = _numbers(program, op, values)
+    kernel, _ = kernel_of(program, op)
+    formals = {f.name: (f, arg) for f, arg in zip(kernel.formals, op.args, strict=True) if isinstance(arg, Region)}
+    moved: dict[str, Moved] = {}
+    uncounted: dict[str, str] = {}
+    elements = 0
+    for name, (formal, region) in formals.items():
+        mine = [a for a in accesses.accesses if a.array == name and not a.shared]
+        loads, stores, why = _counted(mine, formal.mode, numbers, shape)
+        read, written = together(loads), together(stores)
+        elements = max(elements, written // formal.type.size)
+        if mine and not read + written:
+            uncounted[name] = why
+        if read + written:
+            one = Moved(region.array, max(read, written), read + written)
+            moved[region.array] = max(one, moved.get(region.array, one), key=lambda m: m.bytes)
+    sizes = [a.size for a in accesses.accesses if not a.shared]
+    threads = math.prod(shape.values())
+    most = elements or max((m.size // max(sizes) for m in moved.values()), default=0)
+    return Footprint(
+        tuple(moved.values()), tuple(uncounted.items()), max(sizes, default=0), threads, most,
+        _apart(accesses, numbers, shape),
+    )  # fmt: skip
+
+
+def _numbers(
+    program: Program, op: KernelOp, values: Mapping[str, float]
+) -> tuple[dict[sp.Symbol, sp.Expr], dict[str, int]]:
+    """The values of the names in a kernel's text, and the shape of the launch. Raises Uncounted."""
+    geometry = Geometry(program, op)
+    of_program = {n: v for n, v in (*program.param_values.items(), *values.items()) if isinstance(v, (int, float))}
+    known = {symbol(n): sp.sympify(v) for n, v in of_program.items()}
+    settings = {n: sp.Integer(v) for n, v in op.tunables if isinstance(v, int)}
+    known |= {tunable(n): v for n, v in settings.items()}
+    for size, axis in zip(geometry.impl.launch.block if geometry.impl.launch else (), AXES, strict=False):
+        if isinstance(size, Var) and size.name in settings:
+            known[symbol(f"blockDim_{axis}")] = settings[size.name]
+    numbers = known | {formal: value.subs(known) for formal, value in geometry.sizes.items()}
+    shape = {}
+    for name, sizes in (("blockDim", geometry.block), ("gridDim", geometry.grid)):
+        for axis, expression in zip(AXES, sizes, strict=True):
+            number = expression.subs(numbers)
+            if not number.is_number:
+                raise Uncounted(f"{', '.join(sorted(map(str, number.free_symbols)))}: not known")
+            shape[f"{name}_{axis}"] = int(number)
+    return {k: sp.nsimplify(v) if v.is_Float and v == int(v) else v for k, v in numbers.items()}, shape
+
+
+def _counted(
+    accesses: Sequence[MemoryAccess], mode: Mode | None, values: Mapping[sp.Symbol, sp.Expr], shape: Mapping[str, int]
+) -> tuple[list[Elements], list[Elements], str]:
+    """The elements that loads and stores of an array touch, and why others could not be counted. A load of what the
+    kernel itself may have stored moves nothing for certain."""
+    loads: list[Elements] = []
+    stores: list[Elements] = []
+    why, stored = "", mode is Mode.OUT
+    for access in accesses:
+        if not access.store and (stored or _stored_in_loop(access, accesses)):
+            continue
+        stored |= access.store
+        try:
+            (stores if access.store else loads).append(elements_of(access, values, shape))
+        except Uncounted as error:
+            why = error.args[0]
+    return loads, stores, why or "what it reads may have been written by the launch itself"
+
+
+def _stored_in_loop(load: MemoryAccess, accesses: Sequence[MemoryAccess]) -> bool:
+    """Whether an earlier iteration may have stored what a load reads."""
+    return any(a.store and a.loops and load.loops and a.loops[0] == load.loops[0] for a in accesses)
+
+
+def _apart(accesses: Accesses, values: Mapping[sp.Symbol, sp.Expr], shape: Mapping[str, int]) -> tuple[str, int]:
+    """The array of which neighbouring threads access elements farthest apart, and how many elements that is."""
+    x = next((symbol(f"threadIdx_{a}") for a in AXES if shape[f"blockDim_{a}"] > 1), None)
+    worst = ("", 1)
+    for access in accesses.accesses:
+        if x is None or access.shared or not access.known or access.surely is None:
+            continue
+        stride = sp.expand(access.address.subs(values)).coeff(x, 1)
+        if stride.is_Integer and abs(int(stride)) > worst[1]:
+            worst = (access.array, abs(int(stride)))
+    return worst if worst[0] else ("", 0)

@@ -1,0 +1,182 @@
+"""The elements that a launch must touch, against those that it touches: kernels that are compiled and executed, with
+every load and store noted."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.build.toolchain import find_cxx
+from dagc.ir.program import KernelOp
+from dagc.perf.bound import Footprint, footprint_of
+
+SIZES = [(1, 32), (100, 64), (257, 32)]  # n, and threads of a block
+
+TEXT = """
+program footprint
+setup "none.py" data()
+scalar n : i32
+array a : f32[*] in
+array k : i32[*] in
+array y : f32[*] out
+array z : f32[*] inout
+kernel work(y: out f32[*], z: inout f32[*], a: in f32[*], k: in i32[*], n: i32) {{
+  tune bx in {{32, 64}}
+  gpu {{
+    launch grid({grid}) block(bx)
+    cuda \"\"\"{code}\"\"\"
+  }}
+}}
+dag {{ w : gpu work(y, z, a, k, n) }}
+"""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """`exact`: all elements are counted, not only some."""
+
+    code: str
+    grid: str = "ceil(n / bx)"
+    exact: bool = True
+
+
+INDEX = "int i = blockIdx.x * bx + threadIdx.x; if (i >= n) return; "
+
+
+def _whole(code: str) -> Kernel:
+    return Kernel(INDEX + code)
+
+
+def _part(code: str) -> Kernel:
+    return Kernel(INDEX + code, exact=False)
+
+
+KERNELS = {
+    "a guard": _whole("y[i] = a[i];"),
+    "a branch": Kernel("int i = blockIdx.x * bx + threadIdx.x; if (i < n && i > 3) { y[i] = a[i]; }"),
+    "in place": _whole("z[i] += a[2 * i];"),
+    "an edge": _whole("y[i] = (i == 0 || i == n - 1) ? 1.0f : a[n + i] + a[2 * n + i];"),
+    "a name": _part("bool inner = i > 0 && !(i >= n - 1); if (inner) y[i] = 1.0f; else y[i] = 2.0f;"),
+    "arrays of structures": _whole("y[i] = a[3 * i] + a[3 * i + 1] + a[3 * i + 2];"),
+    "structures of arrays": _whole("y[i] = a[i] + a[n + i] + a[5 * n + i];"),
+    "neighbours": _part("y[i] = a[i] + a[i + 1] + a[i + 2];"),
+    "a grid-stride loop": Kernel(
+        "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) y[i] = a[i];", "3"
+    ),
+    "a row a block": Kernel(
+        "float s = 0; for (int j = threadIdx.x; j < n; j += bx) s += a[blockIdx.x * n + j]; y[blockIdx.x] = s;", "n"
+    ),
+    "a column a thread": _whole("float s = 0; for (int j = 0; j < n; ++j) s += a[j * n + i]; y[i] = s;"),
+    "a triangle": _whole("float s = 0; for (int j = 0; j <= i; ++j) s += a[i * n + j]; y[i] = s;"),
+    "a band": _whole("for (int j = 0; j < 8; ++j) if (i + j < n) y[i * 8 + j] = a[i + j];"),
+    "a window": _whole("float s = 0; for (int j = 0; j < 5; ++j) s += a[i + j]; y[i] = s;"),
+    "some a thread": Kernel(
+        "for (int r = 0; r < 4; ++r) { int i = blockIdx.x * bx * 4 + r * bx + threadIdx.x; if (i < n) y[i] = a[i]; }",
+        "ceil(n / (4 * bx))",
+    ),
+    "two axes of one": _part("int r = i / 10, c = i % 10; y[r * 16 + c] = a[c * 100 + r];"),
+    "every second": _part("if (i % 2 == 0) y[i] = a[i / 2];"),
+    "a loop that continues": _whole("for (int j = 0; j < 6; ++j) { if (j == 5) continue; y[6 * i + j] = a[j]; }"),
+    "one thread": Kernel("if (threadIdx.x) return; y[blockIdx.x] = a[blockIdx.x];"),
+    "stored before": _part("z[i] = 1.0f; y[i] = z[n - 1 - i];"),
+    "in a loop that stores": _part("for (int j = 0; j < 4; ++j) z[i * 4 + j + 1] = z[i * 4 + j];"),
+    "by data": _part("if (k[i] > 1) y[i] = a[i];"),
+    "left by data": _part("if (k[i] > 1) return; y[i] = a[i];"),
+    "left in a branch": _part("if (i > 5) { if (k[i] > 1) return; y[n + i] = 1; } y[i] = a[i];"),
+    "left in a loop": _part("for (int j = 0; j < 9; ++j) { if (k[j] > 1) return; } y[i] = a[i];"),
+    "a loop that ends": _part("for (int j = 0; j < 9; ++j) { if (k[j] > 1) break; y[i * 9 + j] = 1; }"),
+    "trips by data": _part("for (int j = 0; j < k[i]; ++j) y[i * 9 + j] = a[j];"),
+    "while": _part("int j = i; while (k[j] < 2) { y[j] = a[j]; j += 3; }"),
+    "short circuits": _part("if (i < 7 && a[i] > 1e9f) y[i] = 1; if (i < 9 || a[n + i] > 0) y[n + i] = 2;"),
+    "chosen by data": _part("y[i] = k[i] > 1 ? a[i] : a[n + i];"),
+    "scattered": _part("y[k[i]] = a[k[i]];"),
+    "a clamp": _part("y[i] = a[max(i - 1, 0)];"),
+    "no difference": _part("if (i - 5 != 0) y[i] = 1; if (i == 6) y[n + i] = a[i];"),
+}  # fmt: skip
+
+HEAD = """
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+#include <string>
+using std::max;
+using std::min;
+struct Index { int x = 0; } threadIdx, blockIdx, blockDim, gridDim;
+template <class T> struct Element {
+  std::set<long>&loads, &stores;
+  long i;
+  operator T() const { loads.insert(i); return static_cast<T>((i * 7 + 3) % 5); }
+  void operator=(T) { stores.insert(i); }
+  void operator=(const Element& other) { *this = static_cast<T>(other); }
+  void operator+=(T) { loads.insert(i), stores.insert(i); }
+};
+template <class T> struct Array {
+  std::set<long> loads, stores;
+  Element<T> operator[](long i) { return {loads, stores, i}; }
+};
+"""
+FUNCTION = """
+template <class F, class I> void kernel_{0}(F& y, F& z, F& a, I& k, int n, int bx) {{ (void)z, (void)a, (void)k; {1} }}
+void run_{0}(int n, int bx, int blocks) {{
+  Array<float> y, z, a;
+  Array<int> k;
+  blockDim.x = bx, gridDim.x = blocks;
+  for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)
+    for (threadIdx.x = 0; threadIdx.x < bx; ++threadIdx.x) kernel_{0}(y, z, a, k, n, bx);
+  std::printf("%zu %zu %zu %zu\\n", y.stores.size(), z.stores.size() + z.loads.size(), a.loads.size(), k.loads.size());
+}}
+"""
+
+
+def _blocks(grid: str, n: int, bx: int) -> int:
+    return {"n": n, "3": 3, "ceil(n / bx)": -(-n // bx), "ceil(n / (4 * bx))": -(-n // (4 * bx))}[grid]
+
+
+@pytest.fixture(scope="module")
+def touched(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int, int], dict[str, int]]:
+    """Bytes that each kernel moves at each size: by array, each distinct element that is loaded and stored once."""
+    compiler = find_cxx()
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    folder: Path = tmp_path_factory.mktemp("footprint")
+    body = "".join(FUNCTION.format(number, kernel.code) for number, kernel in enumerate(KERNELS.values()))
+    calls = "".join(
+        f"  run_{number}({n}, {bx}, {_blocks(kernel.grid, n, bx)});\n"
+        for n, bx in SIZES
+        for number, kernel in enumerate(KERNELS.values())
+    )
+    (folder / "run.cpp").write_text(HEAD + body + "int main() {\n" + calls + "}\n")
+    subprocess.run([str(compiler.path), "-std=c++17", "-O0", "-o", folder / "run", folder / "run.cpp"], check=True)
+    lines = iter(subprocess.run([folder / "run"], check=True, capture_output=True, text=True).stdout.splitlines())
+    out = {}
+    for n, bx in SIZES:
+        for name in KERNELS:
+            elements = map(int, next(lines).split())
+            out[name, n, bx] = {array: 4 * one for array, one in zip("yzak", elements, strict=True)}
+    return out
+
+
+def _footprint(tmp_path: Path, kernel: Kernel, n: int, bx: int) -> Footprint:
+    path = tmp_path / "footprint.dag"
+    path.write_text(TEXT.format(grid=kernel.grid, code=kernel.code))
+    graph = api.read(path, {"w.bx": bx}).graph()
+    op = next(op.op for op in graph.ops if isinstance(op.op, KernelOp))
+    return footprint_of(graph.program, op, {"n": n})
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_what_must_move_is_at_most_what_moves(
+    name: str, touched: dict[tuple[str, int, int], dict[str, int]], tmp_path: Path
+) -> None:
+    kernel = KERNELS[name]
+    for n, bx in SIZES:
+        counted = {m.array: m.bytes for m in _footprint(tmp_path, kernel, n, bx).moved}
+        moved = touched[name, n, bx]
+        assert all(size <= moved[array] for array, size in counted.items()), (n, bx, counted, moved)
+        if kernel.exact:
+            assert counted == {array: size for array, size in moved.items() if size}, (n, bx)
