@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 import os
 import platform
 import shutil
@@ -118,6 +119,7 @@ def _smi(query: str) -> list[list[str]]:
 
 SOURCE = "templates/probe/gpu.cu"
 TRANSFERS = "templates/probe/transfers.cu"
+CEILINGS = "templates/probe/ceilings.cu"
 DIRECTIONS = ("to_device", "to_host")
 PATIENCE = 120.0  # seconds for the compiler, and for the benchmarks
 
@@ -128,9 +130,13 @@ def descriptor_path(gpu: GPU) -> Path:
     if folder is None:
         help = "name a directory that can be written in DAGC_CACHE"
         raise DagcError("the cache, which keeps the measured speed of the GPU, cannot be written", help)
-    version = hashlib.sha256(resource(SOURCE).read_bytes()).hexdigest()[:8]
-    name = "-".join("".join(c if c.isalnum() else " " for c in gpu.name.lower()).split())
-    return folder / f"{name}-{version}.toml"
+    return folder / f"{_file_name(gpu.name, SOURCE)}.toml"
+
+
+def _file_name(of: str, source: str) -> str:
+    """The name of a file that keeps what a version of a benchmark has measured."""
+    version = hashlib.sha256(resource(source).read_bytes()).hexdigest()[:8]
+    return "-".join("".join(c if c.isalnum() else " " for c in of.lower()).split()) + f"-{version}"
 
 
 def probe(gpu: GPU) -> Path:
@@ -157,19 +163,52 @@ def probe(gpu: GPU) -> Path:
     return path
 
 
+def measured_ceilings(target: str, arch: str, *, kept: bool = False) -> dict[str, Any] | None:
+    """What the first GPU, or a core of the host, can do at most: `streams` (bytes of an array, bytes per second), and
+    `launch` and `wait` in seconds. Measured once, which takes some seconds, and kept in the cache. `kept`: only what
+    the cache has, else None.
+
+    Raises MissingTool, BuildFailed; RunFailed if it does not run.
+    """
+    here = gpus() if target == "cuda" else ()
+    name = f"ceilings {here[0].name}" if here else f"ceilings {target} {platform.node()} {_cpu_model()}"
+    folder = entry_directory("gpus")
+    file = folder / f"{_file_name(name, CEILINGS)}.json" if folder is not None else None
+    if file is not None and file.exists():
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return found
+    if kept:
+        return None
+    out: dict[str, Any] = {"streams": [], "shared": target == "cuda"}
+    for line in _built_answer(CEILINGS, target, arch, "of what the machine can do").splitlines():
+        word, size, value = line.split()
+        if word == "stream":
+            out["streams"].append([int(size), float(value)])
+        else:
+            out[word] = float(value)
+    if file is not None:
+        write_text_atomic(file, json.dumps(out) + "\n")
+    return out
+
+
+def _built_answer(source: str, target: str, arch: str, what: str, arguments: Iterable[str] = ()) -> str:
+    """What a benchmark for both targets writes."""
+    with tempfile.TemporaryDirectory(prefix="dagc-probe-") as folder:
+        order = Build(
+            [resource(source)], target=target, arch=arch, directory=Path(folder),
+            include=[resource("templates/runtime")], defines=("DAGC_NO_MPI",),
+        )  # fmt: skip
+        program = build(order, Path(folder) / "benchmark")
+        return _answer([str(program), *arguments], f"{what} does not run", folder)
+
+
 def measured_transfers(target: str, arch: str, pageable: bool = False) -> dict[str, list[tuple[int, float]]]:
     """Times of transfers between page-locked memory of the host, or pageable one, and the device: (bytes, seconds) by
     direction, between 4 B and 64 MiB; takes about a second. `target`: "host" or "cuda".
 
     Raises MissingTool, BuildFailed; RunFailed if it does not run.
     """
-    with tempfile.TemporaryDirectory(prefix="dagc-transfers-") as folder:
-        order = Build(
-            [resource(TRANSFERS)], target=target, arch=arch, directory=Path(folder),
-            include=[resource("templates/runtime")], defines=("DAGC_NO_MPI",),
-        )  # fmt: skip
-        program = build(order, Path(folder) / "transfers")
-        text = _answer([str(program), *(["pageable"] if pageable else [])], "of transfers does not run", folder)
+    text = _built_answer(TRANSFERS, target, arch, "of transfers", ["pageable"] if pageable else [])
     out: dict[str, list[tuple[int, float]]] = {direction: [] for direction in DIRECTIONS}
     for line in text.splitlines():
         direction, size, seconds = line.split()

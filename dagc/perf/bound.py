@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from typing import Any
 
 import sympy as sp
 
@@ -19,10 +21,12 @@ from dagc.cuda.expressions import MemoryAccess, symbol
 from dagc.cuda.syntax import NotUnderstood
 from dagc.ir.enums import Mode
 from dagc.ir.plan import AXES, kernel_of
-from dagc.ir.program import KernelOp, Program, Region
+from dagc.ir.program import Graph, KernelOp, OpId, Program, Region
 from dagc.ir.sym import Var
+from dagc.ir.traversal import Traversal
 from dagc.perf.footprint import Elements, Uncounted, elements_of, together
 from dagc.perf.geometry import Geometry, read_accesses, tunable
+from dagc.perf.hardware import Hardware
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +34,36 @@ class Ceilings:
     """What the machine can do at most. `streams`: bytes of arrays that are read and written again and again, and the
     bytes per second that are moved then, with more bytes for slower ones. `launch`: seconds from the start of a launch
     to that of the next one that depends on it. `wait`: seconds that the CPU waits longer than a launch takes. `source`:
-    where the figures are from."""
+    where the figures are from. `shared`: a launch can use the whole machine, so that all launches share its speed."""
 
     streams: tuple[tuple[float, float], ...]
     launch: float = 0.0
     wait: float = 0.0
     source: str = ""
+    shared: bool = False
+
+    @staticmethod
+    def of_table(table: Mapping[str, Any], source: str) -> Ceilings:
+        """From what `dagc.measure.machine` measures. Raises ValueError for anything else."""
+        try:
+            streams = tuple((float(size), float(speed)) for size, speed in table["streams"])
+            out = Ceilings(streams, float(table["launch"]), float(table["wait"]), source, bool(table["shared"]))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not the ceilings of a machine: {error}") from None
+        numbers = (*(n for pair in streams for n in pair), out.launch + 1, out.wait + 1)
+        if not streams or not all(0 < n < math.inf for n in numbers):
+            raise ValueError("not the ceilings of a machine: a number is out of range")
+        return out
+
+    @staticmethod
+    def of_hardware(hardware: Hardware) -> Ceilings | None:
+        """From a descriptor with the fastest kernels measured on such a GPU; None from any other."""
+        measured = hardware.measured
+        if measured is None or not measured.stream_bytes_per_second:
+            return None
+        memory, cache = measured.stream_bytes_per_second, measured.l2_bytes_per_cycle * hardware.clock
+        streams = ((float(hardware.l2_bytes), max(cache, memory)), (float(hardware.l2_bytes + 1), memory))
+        return Ceilings(streams, measured.graph_launch_seconds, 0.0, f"the descriptor of {hardware.name}", True)
 
     def speed(self, size: float) -> float:
         """Bytes per second of arrays of `size` bytes: the highest that was measured of any as large, or larger."""
@@ -77,10 +105,12 @@ class Footprint:
         return sum(m.bytes for m in self.moved)
 
 
+MEMORY, CACHE, LAUNCH = "memory", "cache", "launch"
+
+
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """Seconds that an op takes at least, and why. `why` is "memory", "cache", "launch" or "" (not known, for the reason
-    `unknown`)."""
+class LowerBound:
+    """Seconds that an op takes at least, and why: MEMORY, CACHE, LAUNCH, or "" (not known: `unknown` says why)."""
 
     seconds: float = 0.0
     why: str = ""
@@ -88,18 +118,18 @@ class Bound:
     unknown: str = ""
 
 
-def bound_of(program: Program, op: KernelOp, values: Mapping[str, float], ceilings: Ceilings) -> Bound:
+def bound_of(program: Program, op: KernelOp, values: Mapping[str, float], ceilings: Ceilings) -> LowerBound:
     """`values`: of per-rank scalars. A kernel whose text cannot be read has the bound of a launch."""
     try:
         footprint = footprint_of(program, op, values)
     except (NotUnderstood, Uncounted) as error:
-        return Bound(ceilings.launch, "", unknown=str(error.args[0]))
+        return LowerBound(ceilings.launch, "", unknown=str(error.args[0]))
     seconds, cached = seconds_of(footprint.moved, ceilings)
     if not footprint.moved:
-        return Bound(ceilings.launch, "", footprint, "; ".join(f"{a}: {why}" for a, why in footprint.uncounted))
+        return LowerBound(ceilings.launch, "", footprint, "; ".join(f"{a}: {why}" for a, why in footprint.uncounted))
     if seconds < ceilings.launch:
-        return Bound(ceilings.launch, "launch", footprint)
-    return Bound(seconds, "cache" if cached else "memory", footprint)
+        return LowerBound(ceilings.launch, LAUNCH, footprint)
+    return LowerBound(seconds, CACHE if cached else MEMORY, footprint)
 
 
 def seconds_of(moved: Iterable[Moved], ceilings: Ceilings) -> tuple[float, bool]:
@@ -203,3 +233,37 @@ def _apart(accesses: Accesses, values: Mapping[sp.Symbol, sp.Expr], shape: Mappi
         if stride.is_Integer and abs(int(stride)) > worst[1]:
             worst = (access.array, abs(int(stride)))
     return worst if worst[0] else ("", 0)
+
+
+# ---- whole programs -----------------------------------------------------------------------------
+
+
+def path_of(
+    graph: Graph, traversal: Traversal, seconds: Mapping[OpId, float], wait: float
+) -> tuple[float, tuple[OpId, ...]]:
+    """The longest chain of ops that wait for each other, by edges or on one stream, in seconds, and its ops. `seconds`:
+    of ops (others take none); `wait`: more, where the CPU waits for a stream and a stream for the CPU after that."""
+    before: dict[OpId, set[OpId]] = {op.id: set() for op in graph.ops}
+    for u, v in graph.completion:
+        before[v].add(u)
+    last: dict[int, OpId] = {}
+    for entry in traversal.entries:
+        if entry.op is not None and entry.stream is not None:
+            if entry.stream in last:
+                before[entry.op].add(last[entry.stream])
+            last[entry.stream] = entry.op
+    ends: dict[OpId, tuple[float, OpId | None]] = {}
+    waited: set[OpId] = set()  # ops of the CPU behind one of a stream
+    for op in TopologicalSorter(before).static_order():
+        gpu = graph.ops[op].gpu
+        if not gpu and any(graph.ops[u].gpu or u in waited for u in before[op]):
+            waited.add(op)
+        starts = ((ends[u][0] + (wait if gpu and u in waited else 0.0), u) for u in before[op])
+        begin, origin = max(starts, default=(0.0, None))
+        ends[op] = begin + seconds.get(op, 0.0), origin
+    at: OpId | None = max(ends, key=lambda op: ends[op][0], default=None)
+    total, chain = (0.0 if at is None else ends[at][0]), []
+    while at is not None:
+        chain.append(at)
+        at = ends[at][1]
+    return total, tuple(reversed(chain))

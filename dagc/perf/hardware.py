@@ -25,7 +25,8 @@ class Measured:
     Latencies are those of a load; bytes per cycle those of the whole GPU; departures those of one multiprocessor, from
     one transaction to the next; the start of a block that of the whole GPU. Loads and stores per cycle of the L2 cache
     are sectors of the whole GPU, one word of each; cycles of an atomic addition those of the whole GPU, where all are
-    at one address. The last three are 0 in descriptors written before they were measured.
+    at one address. The last three are 0 in descriptors written before they were measured, and so are, in descriptors
+    of known GPUs, the bytes per second of the fastest kernel and the seconds between two launches in a graph.
     """
 
     launch_cycles: float
@@ -40,6 +41,8 @@ class Measured:
     l2_loads_per_cycle: float = 0.0
     l2_stores_per_cycle: float = 0.0
     atomic_cycles: float = 0.0
+    stream_bytes_per_second: float = 0.0
+    graph_launch_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,10 @@ def _unasked(table: dict[str, Any]) -> dict[str, Any]:
     return {"l1_bytes": next(same, {}).get("l1_bytes", table.get("shared_per_multiprocessor"))}
 
 
-_MAY_BE_ZERO = ("shared_reserved_per_block", "l2_loads_per_cycle", "l2_stores_per_cycle", "atomic_cycles")
+_MAY_BE_ZERO = (
+    "shared_reserved_per_block", "l2_loads_per_cycle", "l2_stores_per_cycle", "atomic_cycles",
+    "stream_bytes_per_second", "graph_launch_seconds",
+)  # fmt: skip
 
 
 def _check_range(name: str, value: Any, where: str) -> None:

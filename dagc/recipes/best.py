@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import UsageError, counted
 from dagc.build.toolchain import choose_target
 from dagc.ir.traversal import parse_traversal
+from dagc.report.limits import limit_lines
 from dagc.stages.artifacts import compile_traversal
 from dagc.stages.options import CompileOptions
 from dagc.store.results import ranking, wanted_repeats
@@ -56,6 +57,7 @@ def best(
         f"choices    {chosen.configuration.text}",
         f"traversal  {chosen.traversal}",
         *fixed_lines(fixed_of(loaded.results.runs, chosen.configuration)),
+        *limit_lines(loaded.limits(chosen)),
     ]
     if only_print:
         return "\n".join(head) + "\n"

@@ -23,6 +23,7 @@ from dagc.study.outcome import (
     declare,
     disagreement_of,
     explored,
+    limited,
     noise_floor,
     notes_on_earlier_runs,
     search,
@@ -87,7 +88,8 @@ def _explore_here(
         wrong = disagreement_of(request, machine, domain, records, done)
         if wrong is None:
             traced(request, machine, domain, records, done, notes)
-    return explored(done, domain, prepared.output, notes, results, options, wrong)
+        limits = limited(request, domain, records, prepared.data, notes)
+    return explored(done, domain, prepared.output, notes, results, options, wrong, limits)
 
 
 def _explore_replayed(

@@ -23,8 +23,9 @@ def report(path: str | Path, out: str | Path, objective: str | None = None) -> N
     learned = learn(loaded, halves=True) if len(loaded.results.measured()) > 1 else None
     best = ranking(loaded.results)[:1]
     fixed = fixed_text(fixed_of(loaded.results.runs, best[0].configuration)) if best else ()
+    limits = loaded.limits(best[0]) if best and not loaded.doubts else ()
     page = as_html(
         loaded.results, loaded.graphs, learned, file=Path(path).name, version=__version__, fixed=fixed,
-        doubts=loaded.doubts,
+        doubts=loaded.doubts, limits=limits,
     )  # fmt: skip
     write_text_atomic(out, page)

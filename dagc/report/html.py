@@ -37,6 +37,7 @@ from dagc.report.charts import (
     text,
     tree_chart,
 )
+from dagc.report.limits import LimitRow
 from dagc.report.pages import environment
 from dagc.report.picture import as_svg, kind
 from dagc.report.si import TIMES, Quantity
@@ -422,12 +423,13 @@ def as_html(
     version: str = "",
     fixed: Sequence[str] = (),
     doubts: Sequence[str] = (),
+    limits: Sequence[LimitRow] = (),
 ) -> str:
     """The page.
 
     `graphs`: of every configuration of `results`; `learned`: the rules (None: too few measurements); `file`: the name
     of the results file, for the commands shown; `fixed`: lines about choices of the best that were not searched;
-    `doubts`: why none is the best though some were measured.
+    `doubts`: why none is the best though some were measured; `limits`: how far the best is from its lower bounds.
     Without traces there is no timeline; a file without a measurement gives a page too.
     """
     objective = results.objective
@@ -454,7 +456,7 @@ def as_html(
         times=charts.sorted_times(points, best, groups, classes, results.noise, by) if len(points) > 1 else "",
         convolution=charts.convolution(classes, by) if classes is not None and classes.convolution else "",
         dropped=_dropped(classes, by),
-        tree=_tree(learned), advice=noise_advice_of(results), doubts=doubts, **_rules(learned),
+        limits=limits, tree=_tree(learned), advice=noise_advice_of(results), doubts=doubts, **_rules(learned),
         distribution=charts.distribution(groups, by) if groups else "",
         rows_left=max(0, len(groups) - charts.MOST_ROWS),
         fastest=choices[:MOST_ROWS], group_of={group.configuration: group for group in groups},

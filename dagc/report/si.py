@@ -35,6 +35,15 @@ def quantity(value: float, of: str, digits: int = 3) -> str:
     return f"{significant(value / factor, digits)}{THIN if name else ''}{name}"
 
 
+def size(value: float) -> str:
+    """`268 MB`: bytes with a decimal prefix."""
+    factor, prefix = next((p for p in _LARGE if value >= p[0]), _LARGE[-1])
+    return f"{significant(value / factor)}{THIN}{prefix}B" if value >= 1 else "0"
+
+
+_LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+
+
 @dataclass(frozen=True, slots=True)
 class Quantity:
     """The compared quantity: its name on axes, and its unit ("": none)."""

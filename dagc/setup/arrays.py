@@ -451,10 +451,10 @@ def check_arrays(program: Program, directory: Path, ranks: int) -> None:
             _header(part / file, directory, name, dtype(program.array(name).type))
 
 
-def read_scalars(program: Program, directory: Path, ranks: int = 1) -> dict[str, Number]:
-    """Values of rank 0's scalars, `rank` and `ranks` and those of communicators included. Raises UsageError as
+def read_scalars(program: Program, directory: Path, ranks: int = 1, rank: int = 0) -> dict[str, Number]:
+    """Values of a rank's scalars, `rank` and `ranks` and those of communicators included. Raises UsageError as
     `check_arrays`."""
-    return _team_of(program, directory, ranks).of(0) | _scalars(program, directory, 0)
+    return _team_of(program, directory, ranks).of(rank) | _scalars(program, directory, rank)
 
 
 def _scalars(program: Program, directory: Path, rank: int) -> dict[str, Number]:

@@ -269,6 +269,17 @@ class Records:
         with self._writing():
             self._connection.execute("UPDATE run SET noise = ? WHERE id = ?", (_real(value), self._run))
 
+    def add_fact(self, name: str, value: Any) -> None:
+        """A further fact of the machine of this run (`MachineRecord.facts`)."""
+
+        def write() -> None:
+            (text,) = self._connection.execute("SELECT machine FROM run WHERE id = ?", (self._run,)).fetchone()
+            machine = json.loads(text)
+            machine["facts"][name] = value
+            self._connection.execute("UPDATE run SET machine = ? WHERE id = ?", (json.dumps(machine), self._run))
+
+        self._transaction(write)
+
     def trace(self, number: ImplementationId, spans: Iterable[TraceSpan]) -> None:
         """A traced run of all ranks; an earlier one is replaced."""
         rows = [(number, s.rank, s.position, s.begin, s.end, _real(s.gpu_begin), _real(s.gpu_end)) for s in spans]

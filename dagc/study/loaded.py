@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dagc.lab.orders import Orders
     from dagc.learn.judging import Estimates
     from dagc.learn.tree import LearnedRules
+    from dagc.report.limits import LimitRow
     from dagc.store.results import Implementation
 
 
@@ -117,6 +118,13 @@ class Loaded:
         """The best implementation of the file; None without measurements, or if implementations disagree."""
         chosen = () if self.disagreement is not None else ranking(self.results)
         return self._sample(chosen[0], judged(chosen, 0, self.results).value) if chosen else None
+
+    def limits(self, implementation: Implementation) -> tuple[LimitRow, ...]:
+        """How far its ops and the program are from their lower bounds; none if the machine's speed is not known."""
+        from dagc.study.limits import limits_of  # loads sympy
+
+        value = implementation.value(self.results.reference) if self.results.objective.is_time else math.nan
+        return limits_of(self.results, self.graph(implementation.configuration), implementation, value)
 
     def _sample(self, implementation: Implementation, value: float) -> Example:
         graph = self.structure(implementation.configuration)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagc.base.errors import WrongResult, counted
+from dagc.base.errors import DagcError, WrongResult, counted
 from dagc.base.objective import TIME, Objective
 from dagc.base.sample import Sample
 from dagc.ir.traversal import parse_traversal, traversal_text
@@ -20,7 +20,10 @@ from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders, OrderStore
 from dagc.lab.strategy import Judge, find
 from dagc.learn.disagreement import WRONG, Disagreement, SpaceKind, by_settings, disagreement
+from dagc.measure.machine import measured_ceilings
 from dagc.report import si
+from dagc.report.limits import LimitRow, limit_lines
+from dagc.setup import read_scalars
 from dagc.space.loops import waits_between
 from dagc.space.proof import Prover, prune
 from dagc.stages.options import EarlierOptions, StrategyOptions
@@ -57,6 +60,7 @@ class Explored:
     until: float = UNTIL
     waits: str = ""  # of the best between the rounds of a loop
     disagreement: Disagreement | None = None
+    limits: tuple[LimitRow, ...] = ()  # of the best
 
     @property
     def exit_code(self) -> int:
@@ -109,6 +113,7 @@ class Explored:
             f"           {self.traversal}",
             *([f"           {self.waits}"] if self.waits else []),
             *fixed_lines(self.fixed),
+            *limit_lines(self.limits),
         ]
         if self.output is not None:
             out.append(f"results    {self.output}; dagc best, rules, explain and report read it")
@@ -354,6 +359,7 @@ def explored(
     results: Results,
     options: StrategyOptions,
     wrong: Disagreement | None = None,
+    limits: tuple[LimitRow, ...] = (),
 ) -> Explored:
     configuration, text, waits = None, "", ""
     done = done if wrong is None else replace(done, best=None)
@@ -365,7 +371,7 @@ def explored(
         waits = waits_between(configured.graph, done.best.traversal)
     return Explored(
         done, configuration, text, output, tuple(notes), results.noise, domain.more_than(), fixed, results.objective,
-        UNTIL if options.until is None else options.until, waits, wrong,
+        UNTIL if options.until is None else options.until, waits, wrong, () if wrong is not None else limits,
     )  # fmt: skip
 
 
@@ -393,6 +399,31 @@ def _trace(machine: LiveMachine, domain: Orders, records: Records, done: Summary
     candidate = candidate_of(domain, slowest)
     if candidate is not None and slowest.id != number:
         records.trace(slowest.id, machine.trace(candidate))
+
+
+def limited(
+    request: SearchRequest, domain: Orders, records: Records, data: Path, notes: list[str]
+) -> tuple[LimitRow, ...]:
+    """How far the best of the file is from its lower bounds. What these depend on is kept in the file."""
+    from dagc.study.limits import CEILINGS, SCALARS, limits_of  # loads sympy
+
+    options, program = request.options, request.text.program()
+    try:
+        found = measured_ceilings(request.chosen.target.value, request.chosen.arch, kept=request.deadline.over)
+    except DagcError as error:
+        notes.append(f"no lower bounds: {error.message}")
+        return ()
+    if found is None:
+        notes.append("lower bounds: the speed of this machine is not known yet; a run without --time measures it once")
+    else:
+        records.add_fact(CEILINGS, found)
+    records.add_fact(SCALARS, [read_scalars(program, data, options.ranks, rank) for rank in range(options.ranks)])
+    results = records.results()
+    best = next((i for i in ranking(results) if domain.find(i.configuration) is not None), None)
+    if best is None:
+        return ()
+    value = best.value(results.reference) if request.objective.is_time else math.nan
+    return limits_of(results, request.text.graph(best.configuration), best, value)
 
 
 def _text(domain: Orders, candidate: Candidate) -> str:

@@ -1,0 +1,169 @@
+"""The distance of measured times to lower bounds: which ceilings and sizes apply, and what is said of them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from dagc.base.errors import UsageError, counted
+from dagc.ir.program import Device
+from dagc.ir.traversal import parse_traversal
+from dagc.perf.bound import CACHE, LAUNCH, MEMORY, Ceilings, LowerBound, bound_of, path_of, seconds_of
+from dagc.perf.hardware import load_hardware
+from dagc.report import si
+from dagc.report.limits import LimitRow
+from dagc.space.loops import unroll
+
+if TYPE_CHECKING:
+    from dagc.ir.program import Graph, OpId
+    from dagc.ir.traversal import Traversal
+    from dagc.store.results import Implementation, Results, TraceSpan
+
+CEILINGS, SCALARS = "ceilings", "scalars"  # facts of the machine of a run
+WHOLE = "program"
+Scalars = Mapping[str, float]
+
+
+def limits_of(results: Results, graph: Graph, implementation: Implementation, value: float) -> tuple[LimitRow, ...]:
+    """A row for each kernel of an implementation of `graph`, and the last for the program, which took `value` seconds
+    (NaN: not the time was measured). None if the machine's ceilings are not known."""
+    ceilings, scalars = _ceilings_of(results), _scalars_of(results)
+    if ceilings is None:
+        return ()
+    run = unroll(graph, parse_traversal(implementation.traversal, graph, "the results file"))
+    return program_limits(*run, scalars, ceilings, value, results.traces.get(implementation.id, ()))
+
+
+def _ceilings_of(results: Results) -> Ceilings | None:
+    """Those that the last run measured, else those of a descriptor of its GPU."""
+    for run in reversed(results.runs):
+        if CEILINGS in run.machine.facts:
+            try:
+                return Ceilings.of_table(run.machine.facts[CEILINGS], "measured on the machine")
+            except ValueError as error:
+                raise UsageError(f"the results file: {error}", "it was changed by another program") from None
+    machine = results.runs[-1].machine if results.runs else None
+    return descriptor_of(machine.gpus[0]) if machine is not None and machine.gpus else None
+
+
+def descriptor_of(gpu: str) -> Ceilings | None:
+    """Of a GPU that is known by name."""
+    try:
+        return Ceilings.of_hardware(load_hardware(gpu))
+    except UsageError:
+        return None
+
+
+def _scalars_of(results: Results) -> tuple[Scalars, ...]:
+    """The scalars of each rank; of a file without them, of one rank that has none."""
+    found: Any = next((r.machine.facts[SCALARS] for r in reversed(results.runs) if SCALARS in r.machine.facts), None)
+    if not isinstance(found, list) or not found or not all(isinstance(one, dict) for one in found):
+        return ({},)
+    return tuple({n: v for n, v in one.items() if isinstance(v, (int, float))} for one in found)
+
+
+# ---- the rows -----------------------------------------------------------------------------------
+
+
+def program_limits(
+    graph: Graph,
+    traversal: Traversal,
+    scalars: Sequence[Scalars],
+    ceilings: Ceilings,
+    value: float = math.nan,
+    spans: Iterable[TraceSpan] = (),
+) -> tuple[LimitRow, ...]:
+    """`scalars` of each rank, `value`: seconds of an iteration, `spans` of a traced one."""
+    bounds = op_bounds(graph, scalars, ceilings)
+    took: dict[OpId, list[float]] = defaultdict(list)
+    for span in spans:
+        op = traversal.entries[span.position].op if span.position < len(traversal.entries) else None
+        if op in bounds and not math.isnan(span.gpu_end):
+            took[op].append(span.gpu_end - span.gpu_begin)
+    sites: dict[str, list[OpId]] = {}
+    for number in bounds:
+        kernel = graph.ops[number].kernel
+        assert kernel is not None, "only kernels have bounds"
+        sites.setdefault(kernel.base, []).append(number)
+    rows = [_row(site, [bounds[n] for n in ops], [t for n in ops for t in took[n]]) for site, ops in sites.items()]
+    lost = {
+        row.name: len(sites[row.name]) * (row.measured - row.bound)
+        for row in rows
+        if not math.isnan(row.reached) and bounds[sites[row.name][0]].why != LAUNCH  # those may have waited for others
+    }
+    return (*rows, _whole(graph, traversal, bounds, ceilings, value, lost))
+
+
+def op_bounds(graph: Graph, scalars: Sequence[Scalars], ceilings: Ceilings) -> dict[OpId, LowerBound]:
+    """Of the kernels on the GPU: the lowest bound of any rank."""
+    known: dict[tuple[object, ...], LowerBound] = {}
+    out = {}
+    for op in graph.ops:
+        kernel = op.kernel
+        if kernel is None or kernel.device is not Device.GPU:
+            continue
+        arrays = [getattr(arg, "array", None) for arg in kernel.args]
+        pairs = zip(arrays, kernel.args, strict=True)
+        alike = tuple(arrays.index(array) if array is not None else arg for array, arg in pairs)
+        key = (kernel.kernel, kernel.variant, kernel.tunables, alike)
+        if key not in known:
+            of_ranks = [bound_of(graph.program, kernel, one, ceilings) for one in distinct(scalars)]
+            known[key] = min(of_ranks, key=lambda bound: bound.seconds)
+        out[op.id] = known[key]
+    return out
+
+
+def distinct(scalars: Sequence[Scalars]) -> list[Scalars]:
+    return [one for number, one in enumerate(scalars) if one not in scalars[:number]]
+
+
+def _row(site: str, bounds: Sequence[LowerBound], times: Sequence[float]) -> LimitRow:
+    """Of the ops of one site: the one in the middle."""
+    bound = sorted(bounds, key=lambda b: b.seconds)[len(bounds) // 2]
+    measured = median(times) if times else math.nan
+    return LimitRow(site, measured, bound.seconds, why_of(bound), held_of(bound), bound.unknown)
+
+
+def why_of(bound: LowerBound) -> str:
+    """The reason of a bound in words."""
+    footprint, moved = bound.footprint, si.size(bound.footprint.bytes)
+    speed = f"at {si.size(footprint.bytes / bound.seconds)}/s" if bound.seconds else ""
+    but = f", without {', '.join(f'`{a}`' for a, _ in footprint.uncounted)}" if footprint.uncounted else ""
+    return {
+        MEMORY: f"{moved} from and to memory {speed}{but}",
+        CACHE: f"{moved}, which a cache may hold, {speed}{but}",
+        LAUNCH: f"a launch, of {moved}{but}",
+    }.get(bound.why, "")
+
+
+def held_of(bound: LowerBound) -> str:
+    """What may keep a launch from its bound."""
+    footprint = bound.footprint
+    array, far = footprint.apart
+    if array:
+        return f"neighbouring threads access `{array}` {far} elements apart"
+    if footprint.uncounted:
+        return "; ".join(f"`{name}`: {why}" for name, why in footprint.uncounted)
+    each = footprint.elements / footprint.threads if footprint.threads else 0.0
+    words = "one element" if round(each) <= 1 else f"{si.significant(each, 2)} elements"
+    return f"accesses of {counted(footprint.widest, 'byte')}, {words} a thread"
+
+
+def _whole(
+    graph: Graph, traversal: Traversal, bounds: Mapping[OpId, LowerBound], ceilings: Ceilings, value: float,
+    lost: Mapping[str, float],
+) -> LimitRow:  # fmt: skip
+    path, chain = path_of(graph, traversal, {op: b.seconds for op, b in bounds.items()}, ceilings.wait)
+    launches = sum(op in bounds for op in chain)
+    why, seconds = f"{counted(launches, 'launch', 'launches')} that wait for each other", path
+    if ceilings.shared:
+        moved = [m for b in bounds.values() for m in b.footprint.moved]
+        together, _ = seconds_of(moved, ceilings)
+        if together > seconds:
+            seconds, why = together, f"{si.size(sum(m.bytes for m in moved))} of all launches"
+    worst = max(lost, key=lambda name: lost[name], default="")
+    held = f"most is lost in {worst}" if worst and lost[worst] > 0 else ""
+    return LimitRow(WHOLE, value, seconds, why, held)
