@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from typing import Any
 
@@ -19,8 +19,10 @@ import sympy as sp
 from dagc.cuda.accesses import Accesses
 from dagc.cuda.expressions import MemoryAccess, symbol
 from dagc.cuda.syntax import NotUnderstood
+from dagc.forms import kernel_of
+from dagc.ir.choice import FORM
 from dagc.ir.enums import Mode
-from dagc.ir.plan import AXES, kernel_of
+from dagc.ir.plan import AXES
 from dagc.ir.program import Graph, KernelOp, OpId, Program, Region
 from dagc.ir.sym import Var
 from dagc.ir.traversal import Traversal
@@ -48,7 +50,7 @@ class Ceilings:
         try:
             streams = tuple((float(size), float(speed)) for size, speed in table["streams"])
             out = Ceilings(streams, float(table["launch"]), float(table["wait"]), source, bool(table["shared"]))
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not the ceilings of a machine: {error}") from None
         numbers = (*(n for pair in streams for n in pair), out.launch + 1, out.wait + 1)
         if not streams or not all(0 < n < math.inf for n in numbers):
@@ -148,9 +150,11 @@ def seconds_of(moved: Iterable[Moved], ceilings: Ceilings) -> tuple[float, bool]
 
 
 def footprint_of(program: Program, op: KernelOp, values: Mapping[str, float]) -> Footprint:
-    """Raises NotUnderstood, Uncounted (a size that is not known)."""
-    accesses = read_accesses(program, op, {n: v for n, v in op.tunables if isinstance(v, int)})
-    numbers, shape = _numbers(program, op, values)
+    """Of the kernel as it is written, since its forms must move the same; `threads` are those of the form. Raises
+    NotUnderstood, Uncounted (a size that is not known)."""
+    written_as = replace(op, tunables=tuple((n, v) for n, v in op.tunables if not n.startswith(FORM)))
+    accesses = read_accesses(program, written_as, {n: v for n, v in written_as.tunables if isinstance(v, int)})
+    numbers, shape = _numbers(program, written_as, values)
     kernel, _ = kernel_of(program, op)
     formals = {f.name: (f, arg) for f, arg in zip(kernel.formals, op.args, strict=True) if isinstance(arg, Region)}
     moved: dict[str, Moved] = {}
@@ -167,7 +171,7 @@ def footprint_of(program: Program, op: KernelOp, values: Mapping[str, float]) ->
             one = Moved(region.array, max(read, written), read + written)
             moved[region.array] = max(one, moved.get(region.array, one), key=lambda m: m.bytes)
     sizes = [a.size for a in accesses.accesses if not a.shared]
-    threads = math.prod(shape.values())
+    threads = math.prod(_numbers(program, op, values)[1].values())
     most = elements or max((m.size // max(sizes) for m in moved.values()), default=0)
     return Footprint(
         tuple(moved.values()), tuple(uncounted.items()), max(sizes, default=0), threads, most,
@@ -195,7 +199,7 @@ def _numbers(
             if not number.is_number:
                 raise Uncounted(f"{', '.join(sorted(map(str, number.free_symbols)))}: not known")
             shape[f"{name}_{axis}"] = int(number)
-    return {k: sp.nsimplify(v) if v.is_Float and v == int(v) else v for k, v in numbers.items()}, shape
+    return numbers, shape
 
 
 def _counted(

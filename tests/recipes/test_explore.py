@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ from dagc.lab.strategy import names
 from dagc.measure.launch import launch
 from dagc.recipes.explain import ExplainOptions, _data, _Subject
 from dagc.recipes.explore import explore
+from dagc.report.limits import limit_lines
 from dagc.stages.options import ExploreOptions
 from dagc.store.records import Records, load
 from dagc.store.results import ranking
@@ -68,15 +70,23 @@ def test_explore_and_everything_that_reads_it(
     results = load(file)
     assert results.runs[0].options["transport"] == "mpi_cuda,peer"
     assert len(results.traces) in (1, 2, 3)
+    assert len(results.runs[0].machine.facts["scalars"]) == QUICK.ranks
+    assert {"pack", "y", "program"} <= {row.name for row in done.limits}
+    assert all(0 < row.bound <= row.measured for row in done.limits if not math.isnan(row.measured))
+    assert "\nlimit " in done.render()
     assert done.traversal == ranking(results)[0].traversal
     assert main(["best", str(file), "--plan"]) == 0
-    assert done.traversal in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert done.traversal in printed
+    assert all(line in printed for line in limit_lines(done.limits))
     assert main(["rules", str(file), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)
     assert main(["export", str(file), "--csv"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + sum(len(i.measurements) for i in results.implementations)
     assert main(["report", str(file), "-o", str(tmp_path / "r.html")]) == 0
-    assert "<svg" in (tmp_path / "r.html").read_text()
+    page = (tmp_path / "r.html").read_text()
+    assert "<svg" in page
+    assert "The distance to the limit" in page
     assert main(["explain", str(file), "--pairs", "2", "--variants", "1", "--seconds", "0.0005"]) == 0
     assert "the cost of breaking each one alone" in capsys.readouterr().out
     assert main(["best", str(file), "-o", str(tmp_path / "best"), "--no-build"]) == 0

@@ -1,0 +1,94 @@
+"""The distance to the limit, of recorded searches on H200s."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dagc.base.errors import UsageError
+from dagc.ir.traversal import parse_traversal
+from dagc.report.limits import limit_lines
+from dagc.space.loops import unroll
+from dagc.store.results import ranking
+from dagc.study.limits import CEILINGS, SCALARS, WHOLE, limits_of, op_bounds
+from dagc.study.loaded import Loaded
+
+RESULTS = Path(__file__).parents[2] / "benchmarks/results"
+FILES = [
+    "2026-11-28-2xh200-limit/jacobi-8192-1.db", "2026-11-28-2xh200-limit/jacobi-16384.db",
+    "2026-11-22-2xh200-loops/jacobi-2048.db", "2026-11-28-4xh200-rest/halo3d-128.db",
+    "2026-11-28-4xh200-rest/cg.db",
+]  # fmt: skip
+# Of two GPUs, as `templates/probe/ceilings.cu` writes them.
+TABLE = {"streams": [[1e6, 6e12], [6e7, 6e12], [2.6e8, 4.2e12]], "launch": 6e-7, "wait": 0.0, "shared": True}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_nothing_recorded_is_faster_than_its_bound(file: str) -> None:
+    loaded = Loaded(RESULTS / file)
+    results = loaded.results
+    best = ranking(results)[0]
+    rows = loaded.limits(best)
+    assert rows[-1].name == WHOLE
+    assert all(row.bound <= row.measured for row in rows if not math.isnan(row.measured))
+    for implementation in results.implementations:
+        value = implementation.value(results.reference)
+        if implementation.id not in results.traces:
+            continue
+        whole = limits_of(results, loaded.graph(implementation.configuration), implementation, value)[-1]
+        assert 0 < whole.bound <= value
+
+
+def test_what_holds_a_stencil_back() -> None:
+    loaded = Loaded(RESULTS / FILES[0])
+    lines = limit_lines(loaded.limits(ranking(loaded.results)[0]))
+    (inner,) = (line for line in lines if " inner " in line)
+    held = r"268 MB from and to memory at 4\.20 TB/s; accesses of 4 bytes, one element a thread"
+    assert re.fullmatch(rf" {{11}}inner 12\d us of at least 6[34]\.\d us: 5\d\.\d %; {held}", inner)
+    assert re.match(r"limit      \w+ .* us of at least 620 ns: .*; a launch, of 131 kB", lines[0])
+    assert re.match(r" {11}program 2\.\d+ ms of at least 1\.\d+ ms: 5\d\.\d %; .* most is lost in inner", lines[-1])
+    assert all(line.isascii() for line in lines)
+
+
+def test_what_is_not_known_is_said() -> None:
+    """The file is older than the sizes of its arrays, which the set-up computes, and has a kernel from a library."""
+    loaded = Loaded(RESULTS / FILES[4])
+    texts = "\n".join(row.text for row in loaded.limits(ranking(loaded.results)[0]))
+    assert re.search(r"mv\.local .*; lower bound unknown: n: not known", texts)
+    assert re.search(r"dot_p .*; lower bound unknown: samples/cg/cg\.dag:\d+: kernel `dot` has no CUDA text", texts)
+
+
+def test_the_ceilings_of_the_machine_come_before_a_descriptor() -> None:
+    loaded = Loaded(RESULTS / FILES[0])
+    results, best = loaded.results, ranking(loaded.results)[0]
+    graph = loaded.graph(best.configuration)
+
+    def bound(facts: dict[str, object], gpus: tuple[str, ...]) -> float:
+        machine = replace(results.runs[0].machine, facts=facts, gpus=gpus)
+        rows = limits_of(replace(results, runs=(replace(results.runs[0], machine=machine),)), graph, best, math.nan)
+        return next((row.bound for row in rows if row.name == "inner"), math.nan)
+
+    slower = TABLE | {"streams": [[1e6, 1e12]]}
+    assert bound({CEILINGS: slower, SCALARS: [{}, {}]}, ()) == pytest.approx(268.27e6 / 1e12, rel=1e-3)
+    assert bound({CEILINGS: TABLE}, ()) < bound({}, ("NVIDIA H200",))  # 134 MB may be cached in part: not measured
+    assert math.isnan(bound({}, ("a GPU without a descriptor",)))
+    for wrong in ({}, {"streams": []}, TABLE | {"launch": "x"}, TABLE | {"streams": [[1e6, -1.0]]}):
+        with pytest.raises(UsageError, match="not the ceilings of a machine"):
+            bound({CEILINGS: wrong}, ())
+
+
+def test_the_rank_with_the_smallest_part_decides() -> None:
+    loaded = Loaded(RESULTS / FILES[4])
+    best = ranking(loaded.results)[0]
+    graph, traversal = loaded.graph(best.configuration), best.traversal
+    graph, _ = unroll(graph, parse_traversal(traversal, graph, "file"))
+    from dagc.perf.bound import Ceilings
+
+    ceilings = Ceilings.of_table(TABLE, "")
+    few, many = ({"n": n, "n_send": n // 100, "n_remote": n // 100} for n in (10**6, 10**8))
+    of = {name: op_bounds(graph, ranks, ceilings) for name, ranks in (("few", [few]), ("both", [many, few]))}
+    assert of["few"] == of["both"] != op_bounds(graph, [many], ceilings)
