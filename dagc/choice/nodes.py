@@ -11,6 +11,7 @@ import msgspec
 from dagc.base.python import np
 from dagc.choice.methods import FULL
 from dagc.choice.selector import Answer, Scale, number
+from dagc.perf.chart import Branching, Chart, FlowBox, condition_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,17 @@ def node_to_json(node: Node) -> Any:
     if isinstance(node, Leaf):
         return {"label": node.label, "sure": node.sure, "then": list(node.then)}
     return node.label if node.sure == 1 else {"label": node.label, "sure": node.sure}
+
+
+def chart(node: Node, data: Sequence[str], leaf: Callable[[Answer | Leaf], Sequence[str]]) -> Chart:
+    """A tree over the features `data`; `leaf`: the lines of a leaf."""
+    cases = []
+    while isinstance(node, Split):
+        test = condition_of([f"{data[node.index]} <= {node.most:.12g}"])
+        cases.append((test, chart(node.low, data, leaf)))
+        node = node.high
+    last = (FlowBox(tuple(leaf(node))),)
+    return (Branching(tuple(cases), last),) if cases else last
 
 
 class TreeLine(NamedTuple):

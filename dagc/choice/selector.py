@@ -20,6 +20,7 @@ from dagc.choice.compiled import library
 from dagc.choice.types import Case
 from dagc.ir.plan import FAR
 from dagc.ir.program import Program
+from dagc.perf.chart import Chart
 from dagc.perf.cprint import BATCH_HELPERS, HELPERS
 
 FEWEST = 3  # training points
@@ -63,6 +64,12 @@ class Scale:
             return self.low, _LARGEST
         width = (self.high - self.low) or 1.0
         return self.low - _BEYOND * width, self.high + _BEYOND * width
+
+    def text(self, name: str) -> str:
+        """The coordinate of a feature as a formula."""
+        if self.kind == "log":
+            return f"log2({name})"
+        return f"{_SPREAD} * ({name} - {self.low:.6g}) / {(self.high - self.low) or 1.0:.6g}"
 
     def coordinates(self, x: Any, *, near: bool = False) -> Any:
         """The coordinates of finite features, shape (n,), as int64; monotonic in the feature. `near`: within two units,
@@ -130,10 +137,10 @@ def scales_of(rows: Sequence[Sequence[float]]) -> tuple[Scale, ...]:
 class Selector:
     """A selector. Frozen; made by `dagc.choice.methods.fit`, or from the row of a tuned file.
 
-    The class of a learner defines `answers`, `text`, `view` and `to_json`, and the fields `data` (names of the features
-    of its vector, in order), `scales` (one for each) and `least_sure`, the confidence below which the default is better
-    on average (`dagc.study.train.least_sure`). Its template `choice/METHOD.h.j2` answers; the methods that ask it
-    raise MissingTool without a C compiler.
+    The class of a learner defines `answers`, `text`, `chart`, `view` and `to_json`, and the fields `data` (names of the
+    features of its vector, in order), `scales` (one for each) and `least_sure`, the confidence below which the default
+    is better on average (`dagc.study.train.least_sure`). Its template `choice/METHOD.h.j2` answers; the methods that
+    ask it raise MissingTool without a C compiler.
     """
 
     method: ClassVar[str]
@@ -155,6 +162,10 @@ class Selector:
     def ordered(self) -> frozenset[int]:
         """All numbers that `order` may return."""
         return self.answers
+
+    def chart(self, answers: Sequence[str]) -> Chart:
+        """What was learned, to read. `answers`: the text of each choice, by number."""
+        raise NotImplementedError
 
     @property
     def predicts(self) -> bool:

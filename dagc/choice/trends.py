@@ -96,6 +96,20 @@ Trend: TypeAlias = LineTrend | SumTrend
 _Fit: TypeAlias = Callable[[Any, Any, Any, Any], Trend]
 
 
+def texts(trend: Trend, data: Sequence[str], scales: Sequence[Scale]) -> tuple[str, ...]:
+    """The seconds of each choice, a product of powers or a sum, over the features `data`."""
+    if isinstance(trend, SumTrend):
+        names = (*data, "")
+        sums = ([(f, " * ".join(filter(None, (names[i], names[j])))) for f, i, j in terms] for terms in trend.terms)
+        return tuple(" + ".join(f"{f:.6g} s" + (f" * {of}" if of else "") for f, of in terms) for terms in sums)
+    ranges = [f"[{low / UNIT:.4g}, {high / UNIT:.4g}]" for low, high in zip(trend.lows, trend.highs, strict=True)]
+    coordinates = (scale.text(name) for name, scale in zip(data, scales, strict=True))
+    inside = [f"({text} in {within})" for text, within in zip(coordinates, ranges, strict=True)]
+    both = zip(trend.starts, trend.slopes, strict=True)
+    powers = ((start, [f"{s / SLOPE:+.4g} * {of}" for s, of in zip(row, inside, strict=True)]) for start, row in both)
+    return tuple(f"2**({start / ONE:.6g} {' '.join(of)}) s" for start, of in powers)
+
+
 # ---- training ---------------------------------------------------------------------------------
 
 

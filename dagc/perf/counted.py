@@ -198,6 +198,11 @@ def _fitted(columns: Mapping[str, np.ndarray], values: np.ndarray, seed: int) ->
     return now, replace(fitted, held_out=HeldOut(len(off), float(np.median(off)), float(off.max())))
 
 
+def function_of(name: str, fitted: Fitted) -> RationalProgram:
+    """The fitted function of one of COUNTS, as `counted_program` names it."""
+    return fitted.program(f"fit_{name}", program=BLOCK, unit=COUNTS[name][0])
+
+
 def counted_program(
     program: Program, op: KernelOp, fits: Mapping[str, Fitted], barriers: int = 0, *, shared: int = 0
 ) -> RationalProgram:
@@ -206,7 +211,7 @@ def counted_program(
     g = Geometry(program, op, shared=shared)
     g.place()
     for name, fitted in fits.items():
-        g.b.body += fitted.program(f"fit_{name}", program=BLOCK).body
+        g.b.body += function_of(name, fitted).body
     fit = {n: real(f"fit_{n}") for n in fits}
     requests = g.b.let("warp_requests", sp.Max(sp.Float(0), fit["requests"]), "instructions", "to memory, of a warp")
     least = sp.Max(sp.Float(1), fit["sectors"] / SECTORS_PER_LINE)

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.errors import UsageError
+from dagc.base.errors import UsageError, counted
 from dagc.base.files import scratch_directory
 from dagc.build.toolchain import choose_target
 from dagc.choice.choose import emitted
 from dagc.choice.legal import launched, legal_settings, open_sites
 from dagc.choice.types import MODELS, Case
 from dagc.cuda.syntax import NotUnderstood
+from dagc.ir.choice import PROGRAM
 from dagc.ir.program import KernelOp
+from dagc.lab.plans import plan_label
+from dagc.perf import chart
+from dagc.perf.chart import FlowBox
 from dagc.perf.cprint import HELPERS, to_c
 from dagc.perf.hardware import Hardware, load_hardware
 from dagc.stages.program import load_graph, read
 from dagc.study.build import assumed, compiled_resources, most_of, of_settings
+from dagc.study.plans import has_plans, plan_chooser
 from dagc.study.results import aligned
 from dagc.study.task import TuningTask, limits_of
-from dagc.study.tuned import choosers_of
+from dagc.study.tuned import check_tuned, choosers_of
 
 if TYPE_CHECKING:
+    from dagc.choice.choose import Chooser
+    from dagc.choice.learned import Part
     from dagc.choice.types import Site
     from dagc.ir.program import Graph
+    from dagc.perf.chart import Chart
     from dagc.perf.program import RationalProgram
+    from dagc.store.tuned import Tuned
 
 FORMATS = ("text", "latex", "c", "dot", "svg")
 OCCUPANCY = "occupancy"
@@ -41,12 +50,12 @@ def show(
     tuned: str | Path | None = None,
     method: str = "",
 ) -> str:
-    """The rational program of a kernel's launch time, or of the occupancy (`kernel` is "occupancy").
+    """The rational program of a kernel's launch time, or of the occupancy (`kernel` is "occupancy"); with a `tuned`
+    file what was learned of an op, of the ops of a kernel, or of the plans ("program").
 
-    As `text`, `latex` or `c`; as a flow chart in `dot` or `svg`. `c` is the chooser: that of the `tuned` file if one is
-    given, with measurements and the trained selector. `method`: `volume` or `rational` (MWP-CWP). With a `gpu`, the
-    program of the occupancy is that of this GPU, and `text` has the values of the settings of all kernels. Raises
-    UsageError, NotUnderstood.
+    As `text`, `latex` or `c`; as a flow chart in `dot` or `svg`. `c` is the chooser. `method`: `volume` or `rational`
+    (MWP-CWP). With a `gpu`, the program of the occupancy is that of this GPU, and `text` has the values of the settings
+    of all kernels. Raises UsageError.
     """
     if format not in FORMATS:
         raise UsageError(f"unknown format {format}", f"one of: {', '.join(FORMATS)}")
@@ -55,8 +64,10 @@ def show(
     if method and method not in MODELS:
         raise UsageError(f"method {method} has no rational program", f"one of: {', '.join(MODELS)}")
     graph = load_graph(path, defines)
-    if format == "c" and tuned is not None:
-        return _tuned_source(graph, kernel, tuned)
+    if tuned is not None:
+        if method:
+            raise UsageError(f"{tuned} has a method of its own", f"drop --method {method}, or -o")
+        return _learned(graph, kernel, tuned, format)
     site = open_sites(graph, (kernel,))[0]
     if format == "c":
         return _chooser_source(graph, site, gpu or "h200", method or "volume")
@@ -171,13 +182,57 @@ def _chooser_source(graph: Graph, site: Site, gpu: str, method: str) -> str:
     return emitted([site_chooser(graph, site, settings, load_hardware(gpu), ModelInputs(method))]).source
 
 
-def _tuned_source(graph: Graph, name: str, tuned: str | Path) -> str:
-    """The C code of a tuned file's choosers for an op, or for the ops of a kernel."""
+# ---- what was learned ----
+
+
+def _learned(graph: Graph, name: str, path: str | Path, format: str) -> str:
+    """The choosers of a tuned file for an op, for the ops of a kernel, or for the plans."""
+    from dagc.choice.learned import learned  # only with -o
     from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
 
+    tuned = load_tuned(path)
+    choosers = _choosers(graph, name, tuned)
+    if format == "c":
+        return emitted(choosers).source
+    parts: list[Part] = []
+    for chooser in choosers:
+        stored = tuned.choosers[chooser.op]
+        programs = chooser.op == PROGRAM
+        answers = [plan_label(c) if programs else c.in_words for c in chooser.settings]
+        of = tuned.facts.gpu or ("the CPU" if tuned.facts.target == "host" else tuned.facts.arch)
+        what = counted(len(answers), "plan" if programs else "setting")
+        parts.append(
+            (FlowBox((f"{chooser.op}: {what}, method {stored.method}, for {tuned.facts.objective} on {of}",)),)
+        )
+        kernel = tuned.kernel_choosers.get(chooser.op)
+        parts += learned(chooser, answers, kernel.fits if kernel is not None else {})
+    return _together(parts, name, format)
+
+
+def _choosers(graph: Graph, name: str, tuned: Tuned) -> list[Chooser]:
+    if name in (PROGRAM, graph.program.name) and has_plans(tuned):
+        check_tuned(tuned, graph.program, None)
+        return [plan_chooser(graph.program, tuned)]
     every = (o.op for o in graph.ops if isinstance(o.op, KernelOp))
     ops = {op.site for op in every if name in (op.site, op.base, op.kernel)}
-    choosers = [c for c in choosers_of(graph, load_tuned(tuned)) if c.op in ops]
+    choosers = [c for c in choosers_of(graph, tuned) if c.op in ops] if ops & tuned.kernel_choosers.keys() else []
     if not choosers:
-        raise UsageError(f"{tuned}: {name} was not tuned", "tune it, or leave out -o")
-    return emitted(choosers).source
+        known = ", ".join(tuned.choosers)
+        raise UsageError(f"{tuned.path}: {name} was not tuned", f"name what it has ({known}), or leave out -o")
+    return choosers
+
+
+def _together(parts: Sequence[Part], name: str, format: str) -> str:
+    """Charts and programs one after the other, as one text or one flow chart."""
+    from dagc.perf import text  # loads sympy
+
+    if format in ("text", "latex"):
+        of_chart, of_program = (chart.to_text, text.to_text) if format == "text" else (chart.to_latex, text.to_latex)
+        return "".join(of_chart(p) if isinstance(p, tuple) else of_program(p) for p in parts)
+    whole: Chart = ()
+    for part in parts:
+        if isinstance(part, tuple):
+            whole += part
+        else:
+            whole += (FlowBox((f"{part.name}: {part.source}",)), *text.chart_of(part))
+    return {"dot": chart.to_dot, "svg": chart.to_svg}[format](whole, name, "choice")

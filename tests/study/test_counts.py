@@ -12,6 +12,7 @@ from dagc import api
 from dagc.choice.legal import legal_settings, op_of, open_sites
 from dagc.choice.models import ModelInputs, site_chooser
 from dagc.choice.types import Case
+from dagc.cli.main import main
 from dagc.perf.counted import fit_counts
 from dagc.perf.hardware import load_hardware
 from dagc.recipes.tune import tune
@@ -80,8 +81,10 @@ def test_a_ranking_from_counters_avoids_the_wide_blocks_of_syrk() -> None:
     assert chooser.why({"ni": 1024, "nj": 1024}, 0) in ("memory", "memory bandwidth", "latency")
 
 
-def test_fitted_functions_are_kept_in_the_tuned_file_and_used_again(tmp_path: Path) -> None:
-    """Without a GPU the counts are the text's; the file takes fitted ones all the same."""
+def test_fitted_functions_are_kept_in_the_tuned_file_and_used_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a GPU the counts are the text's; the file takes fitted ones all the same, and shows them."""
     from dagc.store.records import Records
     from dagc.store.tuned import load_tuned
 
@@ -103,6 +106,20 @@ def test_fitted_functions_are_kept_in_the_tuned_file_and_used_again(tmp_path: Pa
     hardware = load_hardware("h200")
     fresh = site_chooser(graph, site, legal, hardware, ModelInputs("rational", fits=fits))
     assert chooser.times({"ni": 700, "nj": 900}) == fresh.times({"ni": 700, "nj": 900})
+    for format, named in (
+        ("text", "fit_requests"),
+        ("latex", r"fit\_requests"),
+        ("dot", "fit_requests"),
+        ("svg", "<svg"),
+    ):
+        assert main(["tune", str(SYRK), "--show", "syrk", "-o", str(tuned), "--format", format]) == 0
+        text = capsys.readouterr().out
+        assert named in text, format
+        if format != "latex":
+            assert f"error at {fits['requests'].held_out.points} held-out points: median" in text
+            assert "MWP" in text.upper()
+    assert main(["tune", str(SYRK), "--show", "syrk", "-o", str(tuned), "--method", "volume"]) == 2
+    assert "has a method of its own" in capsys.readouterr().err
 
 
 def test_a_damaged_function_is_an_error_of_the_file(tmp_path: Path) -> None:

@@ -169,6 +169,19 @@ def test_every_cell_is_kept(tuned: Path) -> None:
 
 @pytest.mark.mpi
 @runs
+def test_the_plans_are_shown(tuned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = [f"n = {n}" for n in (100, 400, 1600, 6400)]
+    for format in ("text", "latex", "dot", "svg"):
+        assert main(["tune", str(TRIDIAG), "--show", "program", "-o", str(tuned), "--format", format]) == 0
+        text = capsys.readouterr().out
+        assert all(size in text for size in sizes), format
+        assert "knn, k = " in text
+    assert main(["tune", str(TRIDIAG), "--show", "tridiag", "-o", str(tuned), "--format", "c"]) == 0
+    assert "dagc_select_program(const double* x, double* sure)" in capsys.readouterr().out
+    assert main(["tune", str(TRIDIAG), "--show", "stage1", "-o", str(tuned)]) == 2
+    assert "stage1 was not tuned" in capsys.readouterr().err
+
+
 def test_the_program_chooses_as_python_does(compiled: Path, tmp_path: Path) -> None:
     kept = load_tuned(compiled.parent / "t.db").program_chooser
     assert kept is not None

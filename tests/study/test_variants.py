@@ -249,6 +249,13 @@ def test_the_chooser_is_shown(tuned: Path, capsys: pytest.CaptureFixture[str]) -
     program = str(tuned.parent / "sums.dag")
     assert main(["tune", program, "--show", "y", "--format", "c", "-o", str(tuned)]) == 0
     assert "{{0, 2}, {1, 2}, {1, 4}, {2, 2}}" in capsys.readouterr().out
+    selector = load_tuned(tuned).kernel_choosers["y"].selector
+    assert selector is not None
+    for format in ("text", "latex", "dot", "svg"):
+        assert main(["tune", program, "--show", "y", "--format", format, "-o", str(tuned)]) == 0
+        text = capsys.readouterr().out
+        assert selector.text in text, "what the file learned"
+        assert "cycles" not in text, "not a model that it does not use"
     assert main(["tune", program, "--show", "x", "--format", "c", "-o", str(tuned)]) == 2
 
 

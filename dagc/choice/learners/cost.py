@@ -22,6 +22,7 @@ from dagc.base.errors import counted
 from dagc.choice import nodes, trends
 from dagc.choice.methods import Examples
 from dagc.choice.selector import EXP2_FRACTION, MOST_FEATURES, Answer, Scale, Selector
+from dagc.perf.chart import Chart, FlowBox
 
 SUMMARY = "predicted times"
 TREES, LEAF = 31, 2  # trees of the forest; least points of a leaf
@@ -66,6 +67,19 @@ class Cost(Selector):
     def predicts(self) -> bool:
         """As `Selector.predicts`."""
         return True
+
+    def chart(self, answers: Sequence[str]) -> Chart:
+        """As `Selector.chart`."""
+        names = [answers[label] for label in self.labels]
+        texts = trends.texts(self.trend, self.data, self.scales)
+
+        def leaf(at: Answer | nodes.Leaf) -> list[str]:
+            row = zip(names, self.leaves[at.label], strict=True)
+            return [f"{name}: x {2 ** (value / len(self.roots) / trends.ONE):.4g}" for name, value in row]
+
+        trees = [part for root in self.roots for part in nodes.chart(root, self.data, leaf)]
+        first = FlowBox(tuple(f"{name}: {text}" for name, text in zip(names, texts, strict=True)))
+        return (first, *trees, FlowBox(("the answer with the least product",)))
 
     def with_fixed(self, fixed: Mapping[int, float], data: Sequence[str]) -> Cost:
         """The same selector for vectors without the features at `fixed`, which have these values; `data`: the names of

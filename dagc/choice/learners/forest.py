@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar
@@ -13,6 +14,7 @@ from dagc.base.errors import counted
 from dagc.choice import nodes
 from dagc.choice.methods import FULL, Examples
 from dagc.choice.selector import Answer, Scale, Selector
+from dagc.perf.chart import Chart, FlowBox
 
 SUMMARY = "a random forest"
 # Up to 127 trees and at least 31, limited so that all have POINTS points together. The choice of few trees depends on
@@ -45,6 +47,22 @@ class Forest(Selector):
     def answers(self) -> frozenset[int]:
         """As `Selector.answers`."""
         return frozenset(self.labels)
+
+    def chart(self, answers: Sequence[str]) -> Chart:
+        """As `Selector.chart`."""
+
+        def leaf(at: Answer | nodes.Leaf) -> list[str]:
+            gains = zip(self.labels, self.gains[at.label], strict=True)
+            return [f"gain {gain / FULL:.3f} of {answers[label]}" for label, gain in gains]
+
+        trees = (
+            (FlowBox((f"tree {i} of {len(self.roots)}",)), *nodes.chart(root, self.data, leaf))
+            for i, root in enumerate(self.roots, 1)
+        )
+        return (
+            *(part for tree in trees for part in tree),
+            FlowBox(("the answer with the largest mean gain over the trees",)),
+        )
 
     def view(self) -> dict[str, Any]:
         """As `Selector.view`."""

@@ -9,10 +9,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
+from dagc.base.errors import counted
 from dagc.base.python import np
 from dagc.choice.methods import FOLDS, FULL, Examples, Gains, best_candidate
 from dagc.choice.nodes import Gain, Label, Real, SelectorRow
 from dagc.choice.selector import Scale, Selector, coordinates, number, scales_of
+from dagc.perf.chart import Chart, FlowBox
 
 SUMMARY = "nearest neighbours"
 _WEIGHT = 2.0**36  # weight by distance: this value over the distance in units of 2**-22, rounded down
@@ -55,6 +57,23 @@ class Knn(Selector):
     def answers(self) -> frozenset[int]:
         """As `Selector.answers`."""
         return frozenset(self.choices)
+
+    def chart(self, answers: Sequence[str]) -> Chart:
+        """As `Selector.chart`."""
+        weights = "each weighs 1 over its distance" if self.weights == "distance" else "all weigh the same"
+        kinds = (scale.text(name) for name, scale in zip(self.data, self.scales, strict=True))
+        rows = []
+        for i, point in enumerate(self.points):
+            at = ", ".join(f"{name} = {value:.12g}" for name, value in zip(self.data, point, strict=True))
+            rows.append(f"{at}: {answers[self.labels[i]]}")
+            if self.gains:
+                gains = zip(self.columns, self.gains[i], strict=True)
+                rows.append("  gains " + ", ".join(f"{g / FULL:.3f} {answers[label]}" for label, g in gains if g))
+        best = "largest sum of gains" if self.gains else "largest weight"
+        return (
+            FlowBox((f"distance of points in ({', '.join(kinds)})",)), FlowBox(tuple(rows)),
+            FlowBox((f"of the {counted(self.k, 'nearest point')}, {weights}: the answer with the {best}",)),
+        )  # fmt: skip
 
     def view(self) -> dict[str, Any]:
         """As `Selector.view`."""

@@ -18,7 +18,8 @@ import msgspec
 from dagc.base.python import np
 from dagc.choice.methods import Examples, best_candidate
 from dagc.choice.nodes import Label, SelectorRow
-from dagc.choice.selector import EXP2_FRACTION, SHARE_BITS, Scale, Selector, shares, trained_ranges
+from dagc.choice.selector import EXP2_FRACTION, SHARE_BITS, UNIT, Scale, Selector, shares, trained_ranges
+from dagc.perf.chart import Chart, FlowBox
 
 SUMMARY = "a support vector machine"
 _GAMMA = 16  # binary digits behind the point of gamma * log2(e)
@@ -71,6 +72,24 @@ class Svm(Selector):
         """As `Selector.answers`."""
         return frozenset(self.labels)
 
+    def chart(self, answers: Sequence[str]) -> Chart:
+        """As `Selector.chart`."""
+        ranges = zip(self.data, self.scales, self.lows, self.widths, strict=True)
+        scaled = [_scaled(name, s, low / UNIT, (low + width) / UNIT) for name, s, low, width in ranges]
+        unit = 1 << (SHARE_BITS - 1)
+        points = [", ".join(f"{place / unit - 1:.6g}" for place in point) for point in self.points]
+        parts = [FlowBox((f"features scaled to -1 ... 1, clamped outside: {', '.join(scaled)}",))]
+        for pair in self.pairs:
+            first, second = (answers[self.labels[i]] for i in (pair.first, pair.second))
+            sums = zip(pair.coefficients, pair.places, strict=True)
+            terms = [f"  + {c / (1 << _COEFFICIENT):.6g} * K({points[i]})" for c, i in sums]
+            parts.append(
+                FlowBox((f"{first} wins over {second} where {pair.offset / ONE:.6g}", *terms, "  is positive"))
+            )
+        kernel = f"K(p) = exp(-{self.gamma * math.log(2) / (1 << _GAMMA):.6g} * |x - p|**2)"
+        last = "the answer that wins most" if self.pairs else f"always {answers[self.labels[0]]}"
+        return (*parts, FlowBox((kernel, last)))
+
     def view(self) -> dict[str, Any]:
         """As `Selector.view`."""
         begin = [0]
@@ -97,6 +116,11 @@ class Svm(Selector):
             **self.common_json(), "lows": list(self.lows), "widths": list(self.widths), "gamma": self.gamma,
             "labels": list(self.labels), "points": [list(row) for row in self.points], "pairs": pairs,
         }  # fmt: skip
+
+
+def _scaled(name: str, scale: Scale, low: float, high: float) -> str:
+    """The range of a feature, from those of its coordinate."""
+    return f"{scale.text(name)} {low:.6g} to {high:.6g}"
 
 
 # ---- training ---------------------------------------------------------------------------------

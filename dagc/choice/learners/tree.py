@@ -12,6 +12,7 @@ from dagc.base.python import np
 from dagc.choice import nodes
 from dagc.choice.methods import LEAST, Examples, best_candidate
 from dagc.choice.selector import Answer, Scale, Selector
+from dagc.perf.chart import Chart
 
 SUMMARY = "a decision tree"
 DEPTHS = (1, 2, 3, 4, 5, 7, None)
@@ -48,6 +49,14 @@ class TreeSelector(Selector):
         all leaves."""
         others = leaf.then if isinstance(leaf, nodes.Leaf) else sorted(self.answers - {leaf.label})
         return (leaf.label, *others)
+
+    def chart(self, answers: Sequence[str]) -> Chart:
+        """As `Selector.chart`."""
+
+        def leaf(at: Answer | nodes.Leaf) -> tuple[str]:
+            return (answers[at.label] + (f", confidence {at.sure:.0%}" if at.sure < 1 else ""),)
+
+        return nodes.chart(self.root, self.data, leaf)
 
     def view(self) -> dict[str, Any]:
         """As `Selector.view`. `orders`: the distinct orders of the leaves; the leaves of `ordered` are their
