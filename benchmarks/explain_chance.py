@@ -33,7 +33,7 @@ from benchmarks.rules_chance import NOISES, times_of, wilson
 from dagc.base.sample import Sample
 from dagc.base.statistics import noise_floor
 from dagc.lab.candidate import Candidate
-from dagc.lab.replay import UNKEPT
+from dagc.lab.engine import UNKEPT
 from dagc.learn.pairs import AnsweredQuestion, Finding, PairTiming, Question, TimingOptions, differing, time_pairs
 from dagc.learn.types import FeatureKind, Rule, RuleFeature
 

@@ -36,10 +36,9 @@ from dagc.base.statistics import interval
 from dagc.ir.choice import Choice
 from dagc.ir.traversal import traversal_text
 from dagc.lab.candidate import Candidate
-from dagc.lab.engine import SearchOptions, explore
+from dagc.lab.engine import UNKEPT, SearchOptions, explore
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders
-from dagc.lab.replay import UNKEPT
 from dagc.lab.strategy import find
 from dagc.measure.service import WorkerLink
 from dagc.report.display import SILENT

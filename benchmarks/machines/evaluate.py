@@ -32,9 +32,8 @@ from benchmarks.machines.family import Drawn, draw
 from dagc.base.sample import Sample
 from dagc.base.statistics import interval
 from dagc.lab.candidate import Candidate
-from dagc.lab.engine import SearchOptions, explore
+from dagc.lab.engine import UNKEPT, SearchOptions, explore
 from dagc.lab.orders import Orders
-from dagc.lab.replay import UNKEPT
 from dagc.lab.strategy import RankingStrategy, default, find
 from dagc.study.outcome import UNTIL
 

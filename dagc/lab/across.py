@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from random import Random
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ MOST_COMPARED = 150  # most cells of an op whose gain is computed before a measu
 DOUBT = 0.05  # probability of a faster setting: with `until`, the search ends when it is at most this
 FLOOR = 0.001  # least expected gain that is worth a measurement, if the noise is less than that
 SPEND = 0.0001  # the same, while a budget that was requested is not spent
+CONFIRMED = 3  # settings of an op at a size that are timed again at the end, at most
+RIVALS = 1.05  # times the fastest there: a setting that may be the fastest
 HALF = 1.96  # half of a 95 % interval, in standard deviations
 
 
@@ -47,7 +50,8 @@ class OpTimes:
     number: dict[tuple[Case, Choice], int] = field(init=False)
     of: dict[Case, list[int]] = field(init=False)
     closed: set[int] = field(default_factory=set)  # failed, wrong, or at an abandoned size
-    seconds: dict[int, float] = field(default_factory=dict)  # medians of the measured rows
+    medians: dict[int, list[float]] = field(default_factory=dict)  # of each series of the measured rows
+    seconds: dict[int, float] = field(default_factory=dict)  # medians of these
 
     def __post_init__(self) -> None:
         self.number = {cell: i for i, cell in enumerate(self.rows)}
@@ -58,8 +62,17 @@ class OpTimes:
     def usable(self, case: Case) -> list[int]:
         return [i for i in self.of[case] if i not in self.closed]
 
+    @property
+    def open(self) -> list[int]:
+        """The rows that may be measured and were not."""
+        return [i for i in range(len(self.rows)) if i not in self.closed and i not in self.seconds]
+
     def measured(self, case: Case) -> list[int]:
         return [i for i in self.usable(case) if i in self.seconds]
+
+    def least(self, case: Case) -> float:
+        """Seconds of the fastest measured setting; 0 without one."""
+        return min((self.seconds[i] for i in self.measured(case)), default=0.0)
 
     def start(self, case: Case) -> int | None:
         """The default at a size, or the best guess if it cannot be used; None if no setting can."""
@@ -84,8 +97,10 @@ class AcrossSizes:
         self.budget, self.until = budget, until
         self.spent = 0
         self.ended = ""  # why it has ended
+        self.guided = True  # by the surfaces
         self.out_of_time = False  # only settings that would be chosen are measured from now on
         self._noises: list[float] = []
+        self._random = Random(0)
         self._started: set[tuple[str, Case]] = set()
         self._sated = False  # whether no further gain is expected
         self._proposed: Cell | None = None
@@ -121,7 +136,9 @@ class AcrossSizes:
             return
         if math.isfinite(noise):
             self._noises.append(noise)
-        self.ops[op].seconds[row] = seconds
+        series = self.ops[op].medians.setdefault(row, [])
+        series.append(seconds)
+        self.ops[op].seconds[row] = median(series)
         self.ops[op].surface.observe(row, math.log(seconds), noise)
 
     def _fail(self, cell: Cell) -> None:
@@ -144,6 +161,24 @@ class AcrossSizes:
         for times in self.ops.values():
             times.closed |= set(times.of.get(case, ()))
 
+    # ---- trust in the surfaces ------------------------------------------------
+
+    def expected(self, candidate: Cell) -> tuple[float, float] | None:
+        """The expected seconds of a cell and their standard deviation, by what was measured at its size and the
+        surface; None if nothing was, since no model predicts the scale of all times."""
+        times = self.ops[candidate.site]
+        row, known = times.number.get(candidate[1:]), times.measured(candidate.case)
+        if not self.guided or row is None or not known:
+            return None
+        best = min(known, key=lambda i: times.seconds[i])
+        mean, deviation = times.surface.against(row, best)
+        seconds = times.seconds[best] * math.exp(mean)
+        return seconds, deviation * seconds
+
+    def give_up(self) -> None:
+        """From now on the default comes first at each size, then any setting, at random."""
+        self.guided = False
+
     # ---- proposals ------------------------------------------------------------
 
     def propose(self) -> Cell | None:
@@ -160,14 +195,26 @@ class AcrossSizes:
         if self.out_of_time or (left is not None and left <= len(unsure)):
             return self._confirming(unsure)
         new = [(o, p) for o, p in pairs if (o.op, p) not in self._started]
-        if new and (self.budget is None or 2 * (len(self._started) + 1) <= max(2, self.budget)):
+        if new and (not self.guided or self.budget is None or 2 * (len(self._started) + 1) <= max(2, self.budget)):
             return self._started_at(*_nearest(new, self._loaded))
-        return self._most_telling(pairs, unsure)
+        return self._most_telling(pairs, unsure) if self.guided else self._any()
+
+    def _any(self) -> Cell | None:
+        """A cell at random."""
+        rest = [Cell(o.op, *o.rows[i]) for o in self.ops.values() for i in o.open]
+        return self._random.choice(rest) if rest else self._end("every setting was measured")
 
     @property
     def to_confirm(self) -> int:
         """The number of settings that would be chosen at measured sizes and are not measured."""
         return len(self._unsure([(o, p) for o in self.ops.values() for p in o.cases if o.usable(p)]))
+
+    @property
+    def to_repeat(self) -> int:
+        """The number of settings that are timed again at the end: the fastest of each size, if several may be."""
+        pairs = [(o, p, o.least(p)) for o in self.ops.values() for p in o.cases]
+        rivals = [sum(o.seconds[i] <= RIVALS * least for i in o.measured(p)) for o, p, least in pairs]
+        return sum(min(CONFIRMED, number) for number in rivals if number > 1)
 
     def _unsure(self, pairs: Sequence[tuple[OpTimes, Case]]) -> list[tuple[OpTimes, Case]]:
         return [(o, p) for o, p in pairs if (o.op, p) in self._started and self._loss(o, p) > FLOOR]
@@ -179,6 +226,8 @@ class AcrossSizes:
     def _loss(self, times: OpTimes, case: Case) -> float:
         """The expected loss if the best measured setting is taken instead of the best expected one (logarithm)."""
         mean, known, best = times.surface.mean, times.measured(case), times.expected(case)
+        if not self.guided:
+            return 0.0
         return float(min(mean[i] for i in known) - mean[best]) if known and best is not None else 0.0
 
     def _started_at(self, times: OpTimes, case: Case) -> Cell | None:
@@ -203,7 +252,7 @@ class AcrossSizes:
     ) -> Cell | None:
         best: tuple[float, OpTimes, int] | None = None
         for times in self.ops.values():
-            rows = [i for i in range(len(times.rows)) if i not in times.closed and i not in times.seconds]
+            rows = times.open
             if rows:
                 few = times.surface.promising(np.array(rows), MOST_COMPARED)
                 gains = times.surface.gains(few).sum(axis=0)
@@ -223,7 +272,7 @@ class AcrossSizes:
 
     def _enough(self, pairs: Sequence[tuple[OpTimes, Case]], most: float) -> bool:
         if self.until is not None:
-            return all(self.doubt(o.op, p, self.until) <= DOUBT for o, p in pairs)
+            return all(self.doubt_at(o.op, p, self.until) <= DOUBT for o, p in pairs)
         if self.budget is not None:
             return most < SPEND
         return most < max(FLOOR, median(self._noises) if self._noises else FLOOR)
@@ -240,6 +289,8 @@ class AcrossSizes:
         start = times.start(case)
         if start is None:
             return times.default
+        if not self.guided:
+            return times.rows[start][1]
         mean = times.surface.mean
         good = [i for i in times.usable(case) if i == start or _slower(times.surface.against(i, start)) <= RISK]
         return times.rows[min(good, key=lambda i: float(mean[i]))][1]
@@ -256,7 +307,7 @@ class AcrossSizes:
                 least[settings] = min(least.get(settings, math.inf), float(mean[i]) - best)
         return sorted(least, key=lambda s: least[s])[:number]
 
-    def doubt(self, op: str, case: Case, share: float) -> float:
+    def doubt_at(self, op: str, case: Case, share: float) -> float:
         """Probability that an unmeasured setting is faster than the choice by more than this fraction."""
         times = self.ops[op]
         row = times.number.get((case, self.choice(op, case)))

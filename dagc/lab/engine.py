@@ -18,7 +18,7 @@ from dagc.base.sample import CONFIRM, Sample
 from dagc.base.signals import deferred
 from dagc.base.statistics import FEWEST_PAIRS, Changes, Noise, faster, followed
 from dagc.lab.domain import C, Domain
-from dagc.lab.strategy import Judge, Proposer, RankingStrategy, Strategy, fallback
+from dagc.lab.strategy import Judge, Modelled, Proposer, RankingStrategy, fallback
 from dagc.lab.trust import Tally, Trust
 from dagc.store.results import CONFIRMED, best_estimate, drift_factor, judging, rank
 
@@ -51,6 +51,17 @@ class Store(Protocol[M_contra]):
         """Add a measurement, or its failure."""
 
 
+class _Unkept:
+    def begin(self, candidate: object) -> None:
+        pass
+
+    def add(self, key: None, sample: Sample) -> None:
+        pass
+
+
+UNKEPT = _Unkept()  # a store that discards everything: a replay can be repeated
+
+
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
     """When a search ends, and how the best is confirmed.
@@ -63,6 +74,7 @@ class SearchOptions:
     repeats      measurements of each of them; those that chose them do not count
     until        the search ends if the strategy expects no unmeasured candidate to be faster by more than this share;
                  None: it does not end by itself
+    rivals       times the best of its group: what takes longer is not confirmed, nor is a best without rivals
     """
 
     budget: int | None = None
@@ -72,6 +84,7 @@ class SearchOptions:
     repeats: int = 5
     seed: int = 0
     until: float | None = None
+    rivals: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +168,13 @@ def drive(proposer: Proposer[C], measure: Callable[[C], Sample], over: Callable[
         proposer.observe(candidate, measure(candidate))
 
 
+def _together(candidate: Any) -> Hashable:
+    return None
+
+
 def explore(
-    domain: Domain[C],
-    strategy: Strategy[C],
+    domain: Domain[C] | None,
+    strategy: Proposer[C],
     machine: Machine[C],
     store: Store[C],
     options: SearchOptions,
@@ -168,15 +185,20 @@ def explore(
     progress: Callable[[Progress[C]], None] | None = None,
     show: Callable[[float], str] = "{:.4g}".format,
     clock: Clock = monotonic,
+    among: Callable[[C], Hashable] = _together,
+    ended: Callable[[], bool] = lambda: False,
 ) -> Summary[C]:
-    """Search until the budget, the time or the space is exhausted, or the user interrupts.
+    """Search until the budget, the time or the space is exhausted, it has `ended`, or the user interrupts.
 
+    `domain`: the candidates; None if they are not one space. A strategy whose model is given up (`Modelled`) goes on by
+    itself, another one is replaced by one that searches the domain. `among`: the group of a candidate; the best of each
+    group is sought, and the summary is that of all together.
     `known`: samples of an earlier run with drift divided out, observed first. `base`: the drift reference that their
     times are scaled to (NaN: the first one measured). `same` returns equal keys for candidates that do the same work
     (`--prune-syncs`): only the first of them is measured. `show`: a value as text. `clock`: of the time limit. A failed
     measurement does not raise.
     """
-    loop = _Loop(domain, strategy, machine, store, options, base, same, progress, show, clock)
+    loop = _Loop(domain, strategy, machine, store, options, base, same, progress, show, clock, among, ended)
     for candidate, samples in known.items():
         loop.learn(candidate, samples)
     try:
@@ -191,8 +213,8 @@ def explore(
 class _Loop(Generic[C]):
     def __init__(
         self,
-        domain: Domain[C],
-        strategy: Strategy[C],
+        domain: Domain[C] | None,
+        strategy: Proposer[C],
         machine: Machine[C],
         store: Store[C],
         options: SearchOptions,
@@ -201,7 +223,10 @@ class _Loop(Generic[C]):
         progress: Callable[[Progress[C]], None] | None,
         show: Callable[[float], str],
         clock: Clock,
+        among: Callable[[C], Hashable],
+        ended: Callable[[], bool],
     ) -> None:
+        self.among, self.ended = among, ended
         self.domain, self.strategy, self.machine, self.store = domain, strategy, machine, store
         self.options, self.same, self.progress = options, same, progress
         self.random = Random(options.seed)
@@ -209,7 +234,7 @@ class _Loop(Generic[C]):
         self.measuring = 0.0
         self.timed = 0.0  # without failed measurements: a hang takes as long as the watchdog waits
         self.tallies: dict[C, Tally[C]] = {}
-        self.trust = Trust(strategy, self.tallies, show)
+        self.trust = Trust(strategy, self.tallies, among, show)
         self.trust_at = 0  # measurements at the next check of the model
         self.given_up, self.given_up_at = "", 0  # why, and after how many measurements
         self.first_of: dict[str, Tally[C]] = {}
@@ -218,7 +243,7 @@ class _Loop(Generic[C]):
         self.base = base  # the drift reference that values are scaled to
         self.follow = 1.0  # the part of its change that times follow
         self.changes = Changes()
-        self.best: Tally[C] | None = None
+        self.bests: dict[Hashable, Tally[C]] = {}  # of each group
         self.interrupted = False
         self.doubt = math.nan
         self.check_at = 0  # measurements at the next check whether to end
@@ -231,13 +256,14 @@ class _Loop(Generic[C]):
         tally = self._tally(candidate)
         for sample in samples:
             tally.add(sample)
-        self.strategy.observe(candidate, tally.sample)
+        self.strategy.observe(candidate, samples[0] if len(samples) == 1 else tally.sample)
         self._consider(tally)
 
     def over(self) -> bool:
         """Whether the budget or the time of the search is spent."""
         budget = self._budget()
-        return (budget is not None and self.measurements >= budget) or not self._time_to_search()
+        spent = budget is not None and self.measurements >= budget
+        return spent or self.ended() or not self._time_to_search()
 
     def propose(self) -> C | None:
         return None if self._enough() else self._doubtful() or self.strategy.propose()
@@ -270,17 +296,23 @@ class _Loop(Generic[C]):
         doubt. A model that is wrong is given up: a strategy without one continues with the measurements so far."""
         if self.measurements < self.trust_at:
             return None
-        again = self.trust.check(self.best, self._noise())
+        again = self.trust.check(self.bests, self._noise())
         if again is not None:
             return again
         self.trust_at = self.measurements + CHECKED_EVERY
         if self.trust.reason:
             self.given_up, self.given_up_at = self.trust.reason, self.measurements
+            self._go_on_without_model()
+            self.trust = Trust(self.strategy, self.tallies, self.among, self.trust.show)
+        return None
+
+    def _go_on_without_model(self) -> None:
+        if isinstance(self.strategy, Modelled):
+            self.strategy.give_up()
+        elif self.domain is not None:
             self.strategy = fallback(self.domain, self.options.seed)
-            self.trust = Trust(self.strategy, self.tallies)
             for tally in self.tallies.values():
                 self.strategy.observe(tally.candidate, tally.sample)
-        return None
 
     def _noise(self) -> float:
         return Noise(tally.values for tally in self.tallies.values()).value
@@ -309,15 +341,17 @@ class _Loop(Generic[C]):
                 self._measure(tally.candidate, "passes", self.measurements + len(again) - i)
 
     def confirm(self) -> None:
-        """Measure the best so far `repeats` times each, then any others that still seem faster than the best of these.
+        """Of each group, measure the best so far `repeats` times each, then any others that still seem faster than the
+        best of these.
 
         They are chosen first, and the measurements that chose them do not count.
         """
-        chosen, once = self._shortlist(), self.options.confirm
-        while chosen and self._in_time():
-            self._confirm(chosen)
-            chosen = self._challengers(once)
-            once -= sum(len(tally.values) == 1 for tally in chosen)
+        for group in list(self.bests):
+            chosen, once = self._shortlist(group), self.options.confirm
+            while chosen and self._in_time():
+                self._confirm(chosen)
+                chosen = self._challengers(group, once)
+                once -= sum(len(tally.values) == 1 for tally in chosen)
 
     def _confirm(self, chosen: Sequence[Tally[C]]) -> None:
         """Interleaved. Each round goes from the fastest to the slowest, so that a round that ends early has measured
@@ -333,13 +367,14 @@ class _Loop(Generic[C]):
                 if not self._in_time():
                     return
 
-    def _shortlist(self) -> list[Tally[C]]:
-        """The candidates to confirm: the `confirm` best, or fewer if there is no time to measure all of them.
+    def _shortlist(self, group: Hashable) -> list[Tally[C]]:
+        """The candidates to confirm: the `confirm` best, or fewer if there is no time to measure all of them. None if
+        there are no rivals.
 
         The first is the best by measurements, then the best of those measured repeatedly. The others are ranked by the
         strategy if it can, without those that measurements contradict, however the model ranks them.
         """
-        measured = sorted(self._timed(), key=lambda t: t.median)
+        measured = sorted(self._timed(group), key=lambda t: t.median)
         chosen = [*measured[:1], *[t for t in measured if t.repeated][:1]]
         if isinstance(self.strategy, RankingStrategy) and measured:
             noise = self._noise()
@@ -347,21 +382,24 @@ class _Loop(Generic[C]):
             good = {t.candidate for t in measured if not faster(measured[0].values, [min(t.values)], noise)}
             chosen += [t for t in ranked if t.candidate in good]
         chosen = list({t.candidate: t for t in (*chosen, *measured)}.values())[: self.options.confirm]
+        if math.isfinite(self.options.rivals):
+            near = [t for t in chosen if t.median <= self.options.rivals * measured[0].median]
+            chosen = near if len(near) > 1 else []
         if self.options.time is not None and self.times:
             left = (self.options.time - self._elapsed()) / self._cost()
             while len(chosen) > 1 and sum(map(self._missing, chosen)) > left:
                 del chosen[-1]
         return chosen
 
-    def _challengers(self, once: int) -> list[Tally[C]]:
+    def _challengers(self, group: Hashable, once: int) -> list[Tally[C]]:
         """Candidates that are not confirmed and faster than the best of the confirmed, beyond the noise: at most
         `confirm`, and at most `once` that were measured once."""
-        ranked, noise = self._ranked(), self._noise()
+        ranked, noise = self._ranked(group), self._noise()
         best = max(ranked, key=lambda t: len(t.confirming), default=None)  # the first that was confirmed
         if best is None:
             return []
         judged = _judged(best)
-        rivals = [t for t in self._timed() if self._missing(t) and faster(t.values, judged, noise)]
+        rivals = [t for t in self._timed(group) if self._missing(t) and faster(t.values, judged, noise)]
         rivals.sort(key=lambda t: t.median)
         single = [t for t in rivals if not t.repeated][: max(0, once)]
         return [t for t in rivals if t.repeated or t in single][: self.options.confirm]
@@ -376,6 +414,9 @@ class _Loop(Generic[C]):
         return self.clock() - self.start
 
     def _in_time(self) -> bool:
+        return not self.ended() and self._before_limit()
+
+    def _before_limit(self) -> bool:
         return self.options.time is None or self._elapsed() < self.options.time
 
     def _cost(self) -> float:
@@ -386,7 +427,7 @@ class _Loop(Generic[C]):
         """Whether there is time for one more measurement and for the confirmation, or nothing could be measured yet."""
         time, options = self.options.time, self.options
         if time is None or not self.times:
-            return self._in_time() or self.failures < TRIED
+            return self._before_limit() or self.failures < TRIED
         left, cost = time - self._elapsed(), self._cost()
         if left > cost * (1 + options.confirm * options.repeats):
             return True
@@ -445,32 +486,38 @@ class _Loop(Generic[C]):
 
     def _consider(self, tally: Tally[C]) -> None:
         """Keep the best up to date: a candidate may rise, fall or fail when it is measured again."""
-        if self.best is tally:
-            self.best = min(self._timed(), key=lambda t: t.median, default=None)
-        elif tally.failure or not tally.values:
-            return
-        elif self.best is None or tally.median < self.best.median:
-            self.best = tally
+        group = self.among(tally.candidate)
+        best = self.bests.get(group)
+        if best is tally:
+            del self.bests[group]
+            others = self._timed(group)
+            self.bests |= {group: min(others, key=lambda t: t.median)} if others else {}
+        elif tally.values and not tally.failure and (best is None or tally.median < best.median):
+            self.bests[group] = tally
 
-    def _timed(self) -> list[Tally[C]]:
-        """The candidates that may be the best: measured, and never failed."""
-        return [t for t in self.tallies.values() if t.values and not t.failure]
+    def _timed(self, group: Hashable = None) -> list[Tally[C]]:
+        """The candidates of a group (None: all) that may be its best: measured, and never failed."""
+        timed = (t for t in self.tallies.values() if t.values and not t.failure)
+        return [t for t in timed if group is None or self.among(t.candidate) == group]
 
     def _report(self, phase: str, budget: int | None, progress: Callable[[Progress[C]], None]) -> None:
         # During the confirmation, show what would be the result, not the lowest single time.
         ranked = self._ranked() if phase == CONFIRM else ()
-        best = ranked[0] if ranked else self.best
+        best = ranked[0] if ranked else min(self.bests.values(), key=lambda t: t.median, default=None)
         times = () if best is None else _judged(best)
         progress(
             Progress(
-                phase, self.measurements, budget, self.domain.size(), len(self.tallies), self.failures,
+                phase, self.measurements, budget, self._size(), len(self.tallies), self.failures,
                 self._elapsed(), self.options.time, median(times) if times else math.nan,
                 best.candidate if best else None, self.times, len(times),
             )
         )  # fmt: skip
 
-    def _ranked(self) -> tuple[Tally[C], ...]:
-        return rank(self._timed(), lambda t: t.values, lambda t: t.confirming)
+    def _size(self) -> int | None:
+        return self.domain.size() if self.domain is not None else None
+
+    def _ranked(self, group: Hashable = None) -> tuple[Tally[C], ...]:
+        return rank(self._timed(group), lambda t: t.values, lambda t: t.confirming)
 
     def summary(self) -> Summary[C]:
         timed = self._timed()
@@ -489,7 +536,7 @@ class _Loop(Generic[C]):
             measurements=self.measurements,
             implementations=len(timed),
             failures=self.failures,
-            space=self.domain.size(),
+            space=self._size(),
             measuring=self.measuring,
             overhead=self._elapsed() - self.measuring,
             interrupted=self.interrupted,

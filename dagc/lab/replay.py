@@ -65,16 +65,3 @@ class ReplayMachine:
     def _implementation(self, candidate: Candidate) -> Implementation | None:
         text = traversal_text(candidate.traversal, self.domain.spaces[candidate.space].graph)
         return self._recorded.get((self.domain.configuration(candidate), text))
-
-
-class Unkept:
-    """A store that discards everything: a replay can be repeated."""
-
-    def begin(self, candidate: object) -> None:
-        pass
-
-    def add(self, key: None, sample: Sample) -> None:
-        pass
-
-
-UNKEPT = Unkept()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from random import Random
+from statistics import median
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.python import np
@@ -14,7 +16,7 @@ from dagc.base.sample import Sample
 from dagc.choice.types import Site
 from dagc.ir.choice import VARIANT, Choice
 from dagc.ir.program import Value
-from dagc.lab.engine import drive
+from dagc.lab.engine import UNKEPT, SearchOptions, explore
 from dagc.lab.strategies.model import Strategy, expected_gain
 
 if TYPE_CHECKING:
@@ -175,17 +177,21 @@ class _Alone:
     def __init__(self, site: Site, seed: int) -> None:
         domain = LaunchSettings(site.choices, site.prior)
         self.site = site
-        self._strategy, self._model = Strategy(domain, seed), domain.surrogate()
+        self.strategy, self._model = Strategy(domain, seed), domain.surrogate()
+        self._random = Random(seed)
         self._failed: list[int] = []
         self.timed = 0
 
-    def propose(self) -> Choice | None:
-        """The setting that is expected to gain most."""
-        return self._strategy.propose()
+    def propose(self, guided: bool) -> Choice | None:
+        """The setting that is expected to gain most; one at random, if the search is not `guided` by the model."""
+        if guided:
+            return self.strategy.propose()
+        untimed = [s for s, row in self._model.row.items() if s not in self._model.times and row not in self._failed]
+        return self._random.choice(untimed) if untimed else None
 
     def observe(self, candidate: Choice, sample: Sample) -> None:
         self.timed += 1
-        self._strategy.observe(candidate, sample)
+        self.strategy.observe(candidate, sample)
         if math.isnan(sample.value):
             self._failed.append(self.site.choices.index(candidate))
         else:
@@ -203,11 +209,17 @@ class _Alone:
         share = expected_gain(np.log(mean), deviation / mean, math.log(least))  # errors are normal in logarithms
         return least * float(share[rows].max()) if rows else 0.0
 
-    def known(self) -> Site:
-        """The site with the expected time of each setting and its deviation; unchanged if none was timed."""
-        if not self._model.times:
+    def known(self, guided: bool) -> Site:
+        """The site with the expected time of each setting and its deviation; unchanged if none was timed. What was
+        timed is expected to take what it took, whatever the model says; the others are unknown without it."""
+        took = {self._model.row[s]: median(times) for s, times in self._model.times.items()}
+        if not took:
             return self.site
         mean, deviation = self._model.estimate()
+        if not guided:
+            mean = np.full(len(mean), median(took.values()))
+            deviation = UNKNOWN * mean
+        mean[list(took)], deviation[list(took)] = list(took.values()), 0.0
         mean[self._failed] = math.inf
         doubts = np.where(np.isfinite(mean), np.hypot(deviation / mean, IN_PLACE), IN_PLACE)
         return replace(
@@ -220,13 +232,20 @@ class AloneFirst:
 
     One setting of each site comes first. Then, up to `number` of each site, those that may gain more than WORTH of the
     total time of the ops; sites of one op with the same name are its variants. The next one is chosen as in `dagc tune
-    --method model`.
+    --method model`; at random, once the model is given up.
     """
 
     def __init__(self, sites: Sequence[Site], number: int, seed: int) -> None:
         self._alone = [_Alone(site, seed) for site in sites]
         self._least: dict[str, float] = {}  # by op, of all its variants
         self._order = self._in_order(number)
+        self._guided = True
+
+    def expected(self, candidate: tuple[int, Choice]) -> tuple[float, float] | None:
+        return self._alone[candidate[0]].strategy.expected(candidate[1]) if self._guided else None
+
+    def give_up(self) -> None:
+        self._guided = False
 
     def propose(self) -> tuple[int, Choice] | None:
         return next(self._order, None)
@@ -239,17 +258,19 @@ class AloneFirst:
     def _in_order(self, number: int) -> Iterator[tuple[int, Choice]]:
         for most in (1, number):
             for place, one in enumerate(self._alone):
-                while one.timed < most and self._is_worth(one) and (chosen := one.propose()) is not None:
+                while one.timed < most and self._is_worth(one) and (chosen := one.propose(self._guided)) is not None:
                     yield place, chosen
 
     def _is_worth(self, one: _Alone) -> bool:
+        if not self._guided:
+            return True
         together = sum(time for time in self._least.values() if math.isfinite(time))
         return math.isinf(one.least) or one.gain(self._least[one.site.name]) >= WORTH * together
 
     @property
     def known(self) -> list[Site]:
         """The sites with the expected times of their settings; unchanged if all failed."""
-        return [one.known() for one in self._alone]
+        return [one.known(self._guided) for one in self._alone]
 
 
 def timed_alone(
@@ -261,12 +282,20 @@ def timed_alone(
     """The sites with the expected times of their settings from timings of single launches, `number` of each at most;
     unchanged if all fail. Each site comes with a function that times one of its choices. Ends when it is `late`."""
     proposer = AloneFirst([site for site, _ in ops], number, seed)
-
-    def measure(candidate: tuple[int, Choice]) -> Sample:
-        return ops[candidate[0]][1](candidate[1])
-
-    drive(proposer, measure, late)
+    options = SearchOptions(confirm=0, seed=seed)
+    if explore(None, proposer, _Single(ops), UNKEPT, options, among=itemgetter(0), ended=late).interrupted:
+        raise KeyboardInterrupt
     return proposer.known
+
+
+@dataclass(frozen=True, slots=True)
+class _Single:
+    """Times single launches. `ops`: sites, each with a function that times one of its choices."""
+
+    ops: Sequence[tuple[Site, Callable[[Choice], Sample]]]
+
+    def measure(self, candidate: tuple[int, Choice]) -> Sample:
+        return self.ops[candidate[0]][1](candidate[1])
 
 
 def steps(settings: Sequence[Choice]) -> Any:

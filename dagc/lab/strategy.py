@@ -62,6 +62,13 @@ class Predictor(Protocol[C_contra]):
 
 
 @runtime_checkable
+class Modelled(Protocol):
+    """A proposer that can go on without its model, with what it has observed."""
+
+    def give_up(self) -> None: ...
+
+
+@runtime_checkable
 class Judge(Protocol):
     """A strategy that can estimate whether a better candidate is left."""
 

@@ -67,8 +67,11 @@ class Trust(Generic[C]):
     `reason`: why the model is given up; "" while it is not. Strategies without a model are never given up.
     """
 
-    def __init__(self, strategy: Any, tallies: Mapping[C, Tally[C]], show: Callable[[float], str] = repr) -> None:
-        self.strategy, self.tallies, self.show = strategy, tallies, show
+    def __init__(
+        self, strategy: Any, tallies: Mapping[C, Tally[C]], among: Callable[[C], Hashable], show: Callable[[float], str]
+    ) -> None:
+        """`among`: the group of a candidate, which is compared with those of its group only."""
+        self.strategy, self.tallies, self.among, self.show = strategy, tallies, among, show
         self.reason = ""
         self._predicted: dict[C, tuple[float, float]] = {}
         self._missed: list[C] = []  # in a row, the last ones
@@ -91,18 +94,21 @@ class Trust(Generic[C]):
         else:
             self._missed.clear()
 
-    def check(self, best: Tally[C] | None, noise: float) -> C | None:
-        """A candidate that must be measured again to judge the model; None if there is none. `best`: by measurements.
-        Sets `reason`."""
-        if best is None or len(self.tallies) < FEWEST:
+    def check(self, bests: Mapping[Hashable, Tally[C]], noise: float) -> C | None:
+        """A candidate that must be measured again to judge the model; None if there is none. `bests`: that of each
+        group, by measurements. Sets `reason`."""
+        if not bests or len(self.tallies) < FEWEST:
             return None
-        return self._check_choice(best, noise) or self._check_predictions()
+        return self._check_choice(bests, noise) or self._check_predictions()
 
-    def _check_choice(self, best: Tally[C], noise: float) -> C | None:
+    def _check_choice(self, bests: Mapping[Hashable, Tally[C]], noise: float) -> C | None:
         chosen = self.strategy.best() if isinstance(self.strategy, RankingStrategy) else None
         choice = self.tallies.get(chosen) if chosen is not None else None
-        margin = max(CLEARLY, APART * noise)
-        if choice is None or choice.failure or not choice.values or min(choice.values) <= best.median * (1 + margin):
+        if choice is None or choice.failure or not choice.values:
+            self._contradicted = 0
+            return None
+        best, margin = bests[self.among(choice.candidate)], max(CLEARLY, APART * noise)
+        if min(choice.values) <= best.median * (1 + margin):
             self._contradicted = 0
             return None
         for tally in (choice, best):

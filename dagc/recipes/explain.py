@@ -23,9 +23,10 @@ from dagc.ir.program import KernelOp, Program
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.configurations import Configured
+from dagc.lab.engine import UNKEPT
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders, OrderStore, domain_of
-from dagc.lab.replay import UNKEPT, ReplayMachine
+from dagc.lab.replay import ReplayMachine
 from dagc.learn.classes import noise_of
 from dagc.learn.explain import Answers, Explanation, Inquiry, answer, ask, explanation, render
 from dagc.learn.pairs import AnsweredQuestion, TimingOptions

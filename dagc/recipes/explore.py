@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from dagc.base.deadline import Clock, Deadline
+from dagc.lab.engine import UNKEPT
 from dagc.lab.orders import OrderStore
-from dagc.lab.replay import UNKEPT, ReplayMachine
+from dagc.lab.replay import ReplayMachine
 from dagc.measure.service import RankLink, link_ranks
 from dagc.report.display import Display, warn
 from dagc.stages.options import ExploreOptions

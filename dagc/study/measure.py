@@ -20,9 +20,9 @@ from dagc.ir.choice import PROGRAM, VARIANT, Choice, own_name
 from dagc.ir.enums import Mode, Opcode
 from dagc.ir.plan import MEASURED, selects_device, variant_number
 from dagc.ir.program import Graph, KernelOp, Program, Region
-from dagc.lab.across import AcrossSizes
-from dagc.lab.engine import NOTHING_KNOWN, TRIED, SearchOptions, drive, explore
-from dagc.lab.launches import EXPECTED, Launches, Programs, SizedProgram, Timing, Values, repeated, verify
+from dagc.lab.across import CONFIRMED, RIVALS, AcrossSizes
+from dagc.lab.engine import NOTHING_KNOWN, TRIED, SearchOptions, explore
+from dagc.lab.launches import EXPECTED, Launches, Programs, SizedProgram, Timing, Values, middle, repeated, verify
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import Strategy, find
 from dagc.measure.service import GIVE_UP, RanksDied, RunnerLibrary, Service, WorkerLink
@@ -479,14 +479,14 @@ class Searching:
         for op, settings in (key for key, failure in checked.items() if failure):
             if op in search.ops:
                 search.exclude(op, settings)
-        for cell, sample in run.known.items():
-            if search.has(cell):
-                search.observe(cell, sample)
+        self.samples = {cell: sample for cell, sample in run.known.items() if search.has(cell)}
         self.at: tuple[str, Case | None] = "", None  # whose arrays are loaded
         self.machine: Launches | None = None
+        self.began = 0.0
         self.lost: dict[Case, str] = {}  # sizes at which the program does not run, and why
 
-    def run(self) -> None:
+    def run(self) -> str:
+        """Returns why the model was given up, or ""."""
         left = self.measuring.end.left
 
         def over() -> bool:
@@ -494,27 +494,48 @@ class Searching:
             return self.measuring.over()
 
         self._check({op: self.search.hopeful(op, CHECKED_TOGETHER) for op in self.search.ops})
-        drive(self.search, self.measure, over)
+        options = SearchOptions(confirm=CONFIRMED, repeats=1, until=self.search.until, rivals=RIVALS)
+        done = explore(
+            None, self.search, self, self, options, known={cell: [sample] for cell, sample in self.samples.items()},
+            among=lambda cell: cell[:2], ended=over, show=self.measuring.timing.objective.show,
+        )  # fmt: skip
+        if done.interrupted:
+            raise KeyboardInterrupt
         self._leave()
         if self.lost and not self.measuring.timed:
             raise _not_here(*list(self.lost.items())[-1])
         for case, why in self.lost.items():
             self.measuring.recorder.skip(case, why)
+        return done.given_up
 
     def _late(self, left: float) -> bool:
-        """Whether the remaining time suffices only for the settings that would be chosen. `left`: seconds at the
+        """Whether the remaining time suffices only for the settings that may be chosen. `left`: seconds at the
         beginning."""
         run = self.measuring
         if run.end.timeout is None or not run.timed:
             return False
         now = run.end.left
-        return now < (left - now) / run.timed * (1 + self.search.to_confirm)
+        return now < (left - now) / run.timed * (1 + self.search.to_confirm + self.search.to_repeat)
 
     def measure(self, cell: Cell) -> Sample:
         """Time a cell, after a check of its setting; the sample of a check where it is not timed."""
-        if self._is_right(cell) and self._placed(cell):
-            return self._timed(cell)
-        return Sample(failure="not timed", purpose=CHECK)
+        if not (self._is_right(cell) and self._placed(cell)):
+            return Sample(failure="not timed", purpose=CHECK)
+        assert self.machine is not None
+        self.measuring.recorder.say(in_words(cell))
+        self.began = time.perf_counter()
+        return self.measuring.hangs.measure(self.machine, cell)
+
+    def begin(self, candidate: Cell) -> Cell:
+        return candidate
+
+    def add(self, key: Cell, sample: Sample) -> None:
+        """Store a sample together with those that were taken of the cell before."""
+        if sample.purpose == CHECK:
+            return
+        sample = timed_in(sample, time.perf_counter() - self.began)
+        self.samples[key] = sample if key not in self.samples else with_another(self.samples[key], sample)
+        self.measuring.keep(key, self.samples[key])
 
     # ---- checks -------------------------------------------------------------------------
 
@@ -570,12 +591,6 @@ class Searching:
             self._leave()
         return not failure
 
-    def _timed(self, cell: Cell) -> Sample:
-        run = self.measuring
-        assert self.machine is not None
-        timings = SiteTimings(cell.site, cell.case, self.machine, run.hangs, run.keep, run.recorder.say)
-        return timings.add(timings.begin(cell.choice), timings.measure(cell.choice))
-
 
 def _not_here(case: Case, why: str) -> RunFailed:
     return RunFailed(f"at {case.text or 'this size'}: {why}", "drop this size; --resume keeps what was measured")
@@ -596,6 +611,20 @@ class _Starting:
         if candidate in self._first:
             self._first.remove(candidate)
         self._strategy.observe(candidate, sample)
+
+
+def timed_in(sample: Sample, seconds: float) -> Sample:
+    """The sample of a machine, whose value becomes a time whatever the objective."""
+    return replace(Sample.of(sample.times, sample.failure, sample.metrics), took=seconds)
+
+
+def with_another(first: Sample, again: Sample) -> Sample:
+    """The launches of two series (`dagc.lab.launches.middle`), with the metrics of the first. What fails when it is
+    timed again has failed: it may fail in the program, too."""
+    took = first.took + again.took
+    if again.failure:
+        return Sample(failure=f"{again.failure} (when it was timed again)", took=took)
+    return replace(Sample.of(middle([first.times, again.times]), metrics=first.metrics), took=took)
 
 
 class SiteTimings:
@@ -631,11 +660,9 @@ class SiteTimings:
     def measure(self, candidate: Choice) -> Sample:
         return self._hangs.measure(self._machine, Cell(self._site, self._case, candidate))
 
-    def add(self, key: Cell, sample: Sample) -> Sample:
-        took = time.perf_counter() - self._began
-        self.samples[key] = replace(Sample.of(sample.times, sample.failure, sample.metrics), took=took)
+    def add(self, key: Cell, sample: Sample) -> None:
+        self.samples[key] = timed_in(sample, time.perf_counter() - self._began)
         self._keep(key, self.samples[key])
-        return self.samples[key]
 
     def again(self, timing: Timing, seed: int, over: Callable[[], bool]) -> Iterator[tuple[Cell, Sample]]:
         """Samples that replace those of the first series of launches (`dagc.lab.launches.repeated`); with the metrics

@@ -203,5 +203,8 @@ def guesses(search: AcrossSizes, samples: Samples) -> dict[tuple[str, Case], Cho
 
 
 def sureness(search: AcrossSizes) -> dict[tuple[str, Case], float]:
-    """The probability that no other setting is faster than the chosen one by more than SHARE, by op and size."""
-    return {(o.op, p): 1 - search.doubt(o.op, p, SHARE) for o in search.ops.values() for p in o.cases}
+    """The probability that no other setting is faster than the chosen one by more than SHARE, by op and size; empty if
+    the model was given up."""
+    if not search.guided:
+        return {}
+    return {(o.op, p): 1 - search.doubt_at(o.op, p, SHARE) for o in search.ops.values() for p in o.cases}
