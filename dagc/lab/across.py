@@ -104,6 +104,7 @@ class AcrossSizes:
         self._started: set[tuple[str, Case]] = set()
         self._sated = False  # whether no further gain is expected
         self._proposed: Cell | None = None
+        self._last: Cell | None = None  # whose time was learned
         self._loaded: Cell | None = None  # whose data are loaded: it was measured last
 
     def has(self, cell: Cell) -> bool:
@@ -134,6 +135,7 @@ class AcrossSizes:
         row = self.ops[op].number.get((case, settings))
         if row is None:
             return
+        self._last = cell
         if math.isfinite(noise):
             self._noises.append(noise)
         series = self.ops[op].medians.setdefault(row, [])
@@ -174,6 +176,14 @@ class AcrossSizes:
         mean, deviation = times.surface.against(row, best)
         seconds = times.seconds[best] * math.exp(mean)
         return seconds, deviation * seconds
+
+    def best(self) -> Cell | None:
+        """The cell that the surface chooses among those measured at the size that was measured last."""
+        if not self.guided or self._last is None:
+            return None
+        times, mean = self.ops[self._last.site], self.ops[self._last.site].surface.mean
+        row = min(times.measured(self._last.case), key=lambda i: float(mean[i]), default=None)
+        return None if row is None else Cell(times.op, *times.rows[row])
 
     def give_up(self) -> None:
         """From now on the default comes first at each size, then any setting, at random."""

@@ -60,9 +60,6 @@ class Surrogate(Protocol[C]):
     def noise(self) -> float:
         """Standard deviation of one measurement; 0 if measuring a candidate again gives no new information."""
 
-    def incumbent(self) -> float:
-        """The smallest expected time of the measured candidates; infinite without measurements."""
-
 
 class Domain(Protocol[C]):
     """All candidates that a search may measure.

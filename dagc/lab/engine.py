@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from random import Random
 from statistics import median
@@ -210,45 +210,46 @@ def explore(
     return loop.summary()
 
 
+@dataclass(slots=True, eq=False)
 class _Loop(Generic[C]):
-    def __init__(
-        self,
-        domain: Domain[C] | None,
-        strategy: Proposer[C],
-        machine: Machine[C],
-        store: Store[C],
-        options: SearchOptions,
-        base: float,
-        same: Callable[[C], str] | None,
-        progress: Callable[[Progress[C]], None] | None,
-        show: Callable[[float], str],
-        clock: Clock,
-        among: Callable[[C], Hashable],
-        ended: Callable[[], bool],
-    ) -> None:
-        self.among, self.ended = among, ended
-        self.domain, self.strategy, self.machine, self.store = domain, strategy, machine, store
-        self.options, self.same, self.progress = options, same, progress
-        self.random = Random(options.seed)
-        self.clock, self.start = clock, clock()
-        self.measuring = 0.0
-        self.timed = 0.0  # without failed measurements: a hang takes as long as the watchdog waits
-        self.tallies: dict[C, Tally[C]] = {}
-        self.trust = Trust(strategy, self.tallies, among, show)
-        self.trust_at = 0  # measurements at the next check of the model
-        self.given_up, self.given_up_at = "", 0  # why, and after how many measurements
-        self.first_of: dict[str, Tally[C]] = {}
-        self.times: list[float] = []
-        self.measurements = self.failures = 0
-        self.base = base  # the drift reference that values are scaled to
-        self.follow = 1.0  # the part of its change that times follow
-        self.changes = Changes()
-        self.bests: dict[Hashable, Tally[C]] = {}  # of each group
-        self.interrupted = False
-        self.doubt = math.nan
-        self.check_at = 0  # measurements at the next check whether to end
-        self.inferred: set[C] = set()  # took the sample of another candidate that does the same work
-        self.assured = 0  # checks in a row that allowed the search to end
+    domain: Domain[C] | None
+    strategy: Proposer[C]
+    machine: Machine[C]
+    store: Store[C]
+    options: SearchOptions
+    base: float  # the drift reference that values are scaled to
+    same: Callable[[C], str] | None
+    progress: Callable[[Progress[C]], None] | None
+    show: Callable[[float], str]
+    clock: Clock
+    among: Callable[[C], Hashable]
+    ended: Callable[[], bool]
+
+    measuring: float = 0.0
+    timed: float = 0.0  # without failed measurements: a hang takes as long as the watchdog waits
+    tallies: dict[C, Tally[C]] = field(default_factory=dict)
+    bests: dict[Hashable, Tally[C]] = field(default_factory=dict)  # of each group
+    first_of: dict[str, Tally[C]] = field(default_factory=dict)
+    inferred: set[C] = field(default_factory=set)  # took the sample of another candidate that does the same work
+    times: list[float] = field(default_factory=list)
+    measurements: int = 0
+    failures: int = 0
+    follow: float = 1.0  # the part of the change of the drift reference that times follow
+    changes: Changes = field(default_factory=Changes)
+    trust_at: int = 0  # measurements at the next check of the model
+    given_up: str = ""  # why the model was
+    given_up_at: int = 0  # after how many measurements
+    check_at: int = 0  # measurements at the next check whether to end
+    assured: int = 0  # checks in a row that allowed the search to end
+    doubt: float = math.nan
+    interrupted: bool = False
+    random: Random = field(init=False)
+    start: float = field(init=False)
+    trust: Trust[C] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.random, self.start = Random(self.options.seed), self.clock()
+        self.trust = Trust(self.strategy, self.tallies, self.among, self.show)
 
     # ---- phases -------------------------------------------------------------------------
 
@@ -303,7 +304,7 @@ class _Loop(Generic[C]):
         if self.trust.reason:
             self.given_up, self.given_up_at = self.trust.reason, self.measurements
             self._go_on_without_model()
-            self.trust = Trust(self.strategy, self.tallies, self.among, self.trust.show)
+            self.trust = Trust(self.strategy, self.tallies, self.among, self.show)
         return None
 
     def _go_on_without_model(self) -> None:

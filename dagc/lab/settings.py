@@ -166,10 +166,6 @@ class SettingsModel:
         """0: a launch is timed until its median is known, so measuring it again gives no new information."""
         return 0.0
 
-    def incumbent(self) -> float:
-        rows = [self.row[s] for s in self.times]
-        return float(self.estimate()[0][rows].min()) if rows else math.inf
-
 
 class _Alone:
     """The model of one op's settings from timings of single launches."""
@@ -179,40 +175,49 @@ class _Alone:
         self.site = site
         self.strategy, self._model = Strategy(domain, seed), domain.surrogate()
         self._random = Random(seed)
+        self._seconds: dict[int, float] = {}  # by number
         self._failed: list[int] = []
-        self.timed = 0
+
+    @property
+    def timed(self) -> int:
+        """The number of settings that were timed, or failed."""
+        return len(self._seconds) + len(self._failed)
 
     def propose(self, guided: bool) -> Choice | None:
         """The setting that is expected to gain most; one at random, if the search is not `guided` by the model."""
         if guided:
             return self.strategy.propose()
-        untimed = [s for s, row in self._model.row.items() if s not in self._model.times and row not in self._failed]
-        return self._random.choice(untimed) if untimed else None
+        untimed = self._untimed()
+        return self.site.choices[self._random.choice(untimed)] if untimed else None
 
     def observe(self, candidate: Choice, sample: Sample) -> None:
-        self.timed += 1
         self.strategy.observe(candidate, sample)
+        number = self.site.choices.index(candidate)
         if math.isnan(sample.value):
-            self._failed.append(self.site.choices.index(candidate))
+            self._failed.append(number)
         else:
+            self._seconds[number] = sample.value
             self._model.observe(candidate, sample.value)
+
+    def _untimed(self) -> list[int]:
+        return [n for n in range(len(self.site.choices)) if n not in self._seconds and n not in self._failed]
 
     @property
     def least(self) -> float:
-        """Expected seconds of the fastest that was timed; infinite if none was."""
-        return self._model.incumbent()
+        """Seconds of the fastest that was timed; infinite if none was."""
+        return min(self._seconds.values(), default=math.inf)
 
     def gain(self, least: float) -> float:
         """The largest expected improvement of a setting that was not timed over `least`, in seconds."""
         mean, deviation = self._model.estimate()
-        rows = [row for s, row in self._model.row.items() if s not in self._model.times and row not in self._failed]
+        rows = self._untimed()
         share = expected_gain(np.log(mean), deviation / mean, math.log(least))  # errors are normal in logarithms
         return least * float(share[rows].max()) if rows else 0.0
 
     def known(self, guided: bool) -> Site:
         """The site with the expected time of each setting and its deviation; unchanged if none was timed. What was
         timed is expected to take what it took, whatever the model says; the others are unknown without it."""
-        took = {self._model.row[s]: median(times) for s, times in self._model.times.items()}
+        took = self._seconds
         if not took:
             return self.site
         mean, deviation = self._model.estimate()

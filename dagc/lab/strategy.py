@@ -42,11 +42,16 @@ C_contra = TypeVar("C_contra", bound=Hashable, contravariant=True)
 
 
 @runtime_checkable
-class RankingStrategy(Protocol[C_co]):
-    """A strategy that can rank measured candidates better than by their times."""
+class Chooser(Protocol[C_co]):
+    """A strategy whose model chooses among measured candidates."""
 
     def best(self) -> C_co | None:
-        """The current choice; None before the first measurement."""
+        """The current choice, of all or of the group that was measured last; None before the first measurement."""
+
+
+@runtime_checkable
+class RankingStrategy(Chooser[C_co], Protocol[C_co]):
+    """A strategy that can rank measured candidates better than by their times."""
 
     def ranked(self, number: int) -> Sequence[C_co]:
         """At most `number` measured candidates, the expected fastest first; the first is `best`."""

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Generic, TypeVar
 
+from dagc.base.errors import counted
 from dagc.base.sample import CONFIRM, Sample
 from dagc.base.statistics import APART
-from dagc.lab.strategy import Predictor, RankingStrategy
+from dagc.lab.strategy import Chooser, Predictor
 
 C = TypeVar("C", bound=Hashable)  # a candidate
 
@@ -102,7 +103,7 @@ class Trust(Generic[C]):
         return self._check_choice(bests, noise) or self._check_predictions()
 
     def _check_choice(self, bests: Mapping[Hashable, Tally[C]], noise: float) -> C | None:
-        chosen = self.strategy.best() if isinstance(self.strategy, RankingStrategy) else None
+        chosen = self.strategy.best() if isinstance(self.strategy, Chooser) else None
         choice = self.tallies.get(chosen) if chosen is not None else None
         if choice is None or choice.failure or not choice.values:
             self._contradicted = 0
@@ -116,7 +117,7 @@ class Trust(Generic[C]):
                 return tally.candidate
         self._contradicted += 1
         if self._contradicted >= IN_A_ROW:
-            times = f"{self.show(choice.median)} in {len(choice.values)} measurements"
+            times = f"{self.show(choice.median)} in {counted(len(choice.values), 'measurement')}"
             self.reason = f"its choice takes {times}, another implementation {self.show(best.median)}"
         return None
 

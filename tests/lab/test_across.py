@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from dagc.base.sample import Sample
 from dagc.choice.residual import UNTRAINED, size_coordinates
 from dagc.choice.surface import Rows, TimeSurface
-from dagc.choice.types import Case
+from dagc.choice.types import Case, Cell
 from dagc.ir.choice import Choice
-from dagc.lab.across import AcrossSizes, OpTimes
+from dagc.lab.across import CONFIRMED, RIVALS, AcrossSizes, OpTimes
+from dagc.lab.engine import UNKEPT, SearchOptions, explore
 from tests.tiers import examples
 
 POINTS = tuple(Case.of({"N": n}) for n in (256, 512, 1024))
@@ -104,6 +105,78 @@ def test_a_wrong_model_chooses_nothing_slower_than_what_was_measured(
     for case in {p for p, _ in seen}:
         assert (case, SETTINGS[0]) in seen
         assert seen[case, search.choice("k", case)] == min(t for (p, _), t in seen.items() if p == case)
+
+
+class Lying:
+    """A surface that is sure that the slowest are the fastest, whatever is measured; or, if it hopes, that what was not
+    measured takes half as long."""
+
+    def __init__(self, times: OpTimes, true: Time, hopes: bool) -> None:
+        logs = np.array([math.log(true(*cell)) for cell in times.rows])
+        self.measured: dict[int, int] = {}
+        self.logs, self.hopes, self.size_of = logs, hopes, np.array([times.cases.index(p) for p, _ in times.rows])
+
+    @property
+    def mean(self) -> Any:
+        known = np.isin(np.arange(len(self.logs)), list(self.measured))
+        return np.where(known, self.logs, self.logs - 0.7) if self.hopes else -self.logs
+
+    def observe(self, row: int, log_time: float, noise: float) -> None:
+        self.measured[row] = 1
+
+    def promising(self, rows: Any, number: int) -> Any:
+        return rows[:number]
+
+    def gains(self, rows: Any) -> Any:
+        return 1 - self.mean[rows][None, :] / 100
+
+    def against(self, row: int, other: int) -> tuple[float, float]:
+        return float(self.mean[row] - self.mean[other]), 0.001
+
+    def doubt(self, chosen: int, rows: Any, share: float) -> float:
+        return 1.0
+
+
+class Measured:
+    """Times of cells, each a series of launches; every second series of a setting was disturbed, and took longer."""
+
+    def __init__(self, time: Time, seed: int, disturbed: float) -> None:
+        self.time, self.random, self.disturbed = time, random.Random(seed), disturbed
+        self.series: dict[Cell, list[float]] = {}
+
+    def measure(self, candidate: Cell) -> Sample:
+        slow = 1 + 0.04 * (self.random.random() < self.disturbed)
+        seconds = self.time(candidate.case, candidate.choice) * slow * self.random.gauss(1, 0.002)
+        self.series.setdefault(candidate, []).append(seconds)
+        return Sample.of((seconds,) * 5)
+
+
+@pytest.mark.parametrize("hopes", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_surface_that_measurements_contradict_is_given_up(seed: int, hopes: bool) -> None:
+    """The search goes on without it, and what may be the fastest of a size is timed again."""
+    time, times = drawn(seed), op_times()
+    times.surface = Lying(times, time, hopes)  # type: ignore[assignment]
+    search, machine = AcrossSizes([times], budget=len(times.rows)), Measured(time, seed, 0.3)
+    options = SearchOptions(confirm=CONFIRMED, repeats=1, rivals=RIVALS)
+    done = explore(None, search, machine, UNKEPT, options, among=lambda cell: cell[:2])
+    assert ("slower than predicted" if hopes else "its choice takes") in done.given_up
+    assert not search.guided
+    for case in POINTS:
+        here = {cell.choice: series for cell, series in machine.series.items() if cell.case == case}
+        assert set(here) == set(SETTINGS), "everything, though the surface expects nothing of it"
+        ranked = sorted(here, key=lambda s: here[s][0])
+        rivals = [s for s in ranked if here[s][0] <= RIVALS * here[ranked[0]][0]]
+        assert here[search.choice("k", case)][0] == here[ranked[0]][0], "the fastest, before it was timed again"
+        assert len(rivals) == 1 or all(len(here[s]) == 2 for s in rivals[:CONFIRMED])
+
+
+def test_a_surface_that_is_right_is_kept() -> None:
+    for seed in range(3):
+        time = drawn(seed)
+        search, machine = AcrossSizes([op_times(prior=time)], budget=40), Measured(time, seed, 0.1)
+        done = explore(None, search, machine, UNKEPT, SearchOptions(confirm=0), among=lambda cell: cell[:2])
+        assert not done.given_up
 
 
 def test_twenty_measurements_over_three_sizes_are_nearly_the_best() -> None:

@@ -13,9 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dagc.base.sample import Sample
+from dagc.choice.types import Site
+from dagc.ir.choice import Choice
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import SearchOptions, Summary, explore
 from dagc.lab.orders import Orders
+from dagc.lab.settings import LaunchSettings, timed_alone
 from dagc.lab.strategies import model
 from dagc.lab.strategy import find, names
 from dagc.store.results import judging, rank
@@ -27,7 +30,12 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 MODES = ("inverted", "random", "constant", "changing", "denying", "narrow")
 UNIT = 1e-6  # times of candidates are 1 to 2 us
 WHERE = domain()
-EVERYTHING = list(WHERE)
+EVERYTHING: list[Any] = list(WHERE)
+BLOCKS = [Choice.at("k", [("bx", x), ("by", y), ("bz", z)]) for x in range(9) for y in range(5) for z in range(4)]
+
+
+def true(candidate: Any) -> float:
+    return time_of(candidate) if isinstance(candidate, Candidate) else 1 + Random(repr(candidate)).random()
 
 
 class Lying:
@@ -35,12 +43,12 @@ class Lying:
 
     def __init__(self, mode: str, seed: int) -> None:
         self.mode, self.random, self.asked = mode, Random(seed), 0
-        self.candidates: list[Candidate] = []
-        self.row: dict[Candidate, int] = {}
-        self.times: dict[Candidate, list[float]] = {}
+        self.candidates: list[Any] = []
+        self.row: dict[Any, int] = {}
+        self.times: dict[Any, list[float]] = {}
         self.noise = 0.02 * UNIT
 
-    def extend(self, candidates: Iterable[Candidate]) -> None:
+    def extend(self, candidates: Iterable[Any]) -> None:
         for candidate in candidates:
             if candidate not in self.row:
                 self.row[candidate] = len(self.candidates)
@@ -50,10 +58,10 @@ class Lying:
         self.candidates = [self.candidates[row] for row in rows]
         self.row = {candidate: row for row, candidate in enumerate(self.candidates)}
 
-    def observe(self, candidate: Candidate, time: float) -> None:
+    def observe(self, candidate: Any, time: float) -> None:
         self.times.setdefault(candidate, []).append(time / UNIT)
 
-    def fail(self, candidate: Candidate) -> None:
+    def fail(self, candidate: Any) -> None:
         pass
 
     def estimate(self) -> tuple[Array, Array]:
@@ -61,28 +69,25 @@ class Lying:
         expected = np.array([self._expected(c) for c in self.candidates])
         return UNIT * expected, np.full(len(expected), 0.01 * UNIT)
 
-    def _expected(self, candidate: Candidate) -> float:
+    def _expected(self, candidate: Any) -> float:
         measured = self.times.get(candidate)
         if self.mode == "inverted":
-            return 3 - time_of(candidate)
+            return 3 - true(candidate)
         if self.mode == "random":
             return 1 + self.random.random()
         if self.mode == "changing" and self.asked < 60:  # right, then suddenly not
-            return time_of(candidate)
+            return true(candidate)
         if self.mode == "denying" and measured:  # what is measured fast is said to be slow
             return 4 - median(measured)
         if self.mode == "narrow":  # right about what is measured, too hopeful about everything else
             return median(measured) if measured else 0.5
-        return 1.0 if self.mode == "constant" else 3 - time_of(candidate)
+        return 1.0 if self.mode == "constant" else 3 - true(candidate)
 
-    def improved(self, candidates: Sequence[Candidate], random: Random) -> list[Candidate]:
+    def improved(self, candidates: Sequence[Any], random: Random) -> list[Any]:
         return []
 
     def doubt(self, unmeasured: object, measured: object, share: float) -> float:
         return 0.0 if self.mode == "inverted" else 1.0
-
-    def incumbent(self) -> float:
-        return 0.0
 
 
 class Misled(Orders):
@@ -98,25 +103,37 @@ class Misled(Orders):
         return self.lying
 
 
+class MisledSettings(LaunchSettings):
+    """The settings of a kernel, with a lying model."""
+
+    def __init__(self, mode: str, seed: int) -> None:
+        super().__init__(BLOCKS)
+        self.lying = Lying(mode, seed)
+        self.lying.extend(BLOCKS)
+
+    def surrogate(self) -> Lying:  # type: ignore[override]
+        return self.lying
+
+
 class Stubborn:
     """A strategy of somebody else: its choice is the slowest that was measured, and it never changes its mind."""
 
     summary: ClassVar[str] = "for tests"
 
-    def __init__(self, where: Orders, seed: int) -> None:
-        self.random, self.seen = Random(seed), dict[Candidate, float]()
+    def __init__(self, where: Any, seed: int) -> None:
+        self.random, self.seen, self.everything = Random(seed), dict[Any, float](), list(where)
 
-    def propose(self) -> Candidate:
-        return self.random.choice(EVERYTHING)
+    def propose(self) -> Any:
+        return self.random.choice(self.everything)
 
-    def observe(self, candidate: Candidate, sample: Sample) -> None:
+    def observe(self, candidate: Any, sample: Sample) -> None:
         if not sample.failure:
             self.seen[candidate] = sample.value
 
-    def best(self) -> Candidate | None:
+    def best(self) -> Any | None:
         return next(iter(self.ranked(1)), None)
 
-    def ranked(self, number: int) -> list[Candidate]:
+    def ranked(self, number: int) -> list[Any]:
         return sorted(self.seen, key=lambda c: -self.seen[c])[:number]
 
 
@@ -125,21 +142,21 @@ class Noisy:
 
     def __init__(self, seed: int, noise: float, disturbed: float) -> None:
         self.random, self.noise, self.disturbed = Random(seed), noise, disturbed
-        self.values: dict[Candidate, list[float]] = {}
-        self.confirming: dict[Candidate, list[float]] = {}
+        self.values: dict[Any, list[float]] = {}
+        self.confirming: dict[Any, list[float]] = {}
         self.now = 0.0
 
-    def measure(self, candidate: Candidate) -> Sample:
+    def measure(self, candidate: Any) -> Sample:
         self.now += 1.0
         if Random(repr(candidate)).random() < 0.05:
             return Sample(failure="run failed")
         factor = self.random.gauss(1, self.noise) * (2 if self.random.random() < self.disturbed else 1)
-        return Sample(UNIT * time_of(candidate) * factor, iterations=1)
+        return Sample(UNIT * true(candidate) * factor, iterations=1)
 
-    def begin(self, candidate: Candidate) -> Candidate:
+    def begin(self, candidate: Any) -> Any:
         return candidate
 
-    def add(self, key: Candidate, sample: Sample) -> None:
+    def add(self, key: Any, sample: Sample) -> None:
         if sample.failure:
             return
         self.values.setdefault(key, []).append(sample.value)
@@ -148,9 +165,9 @@ class Noisy:
 
 
 def searched(
-    name: str, mode: str, seed: int, noise: float, disturbed: float, options: SearchOptions
-) -> tuple[Summary[Candidate], Noisy, Any]:
-    where, machine = Misled(mode, seed), Noisy(seed, noise, disturbed)
+    name: str, mode: str, seed: int, noise: float, disturbed: float, options: SearchOptions, space: type = Misled
+) -> tuple[Summary[Any], Noisy, Any]:
+    where, machine = space(mode, seed), Noisy(seed, noise, disturbed)
     strategy: Any = Stubborn(where, seed) if name == "stubborn" else find(name)(where, seed)
     with pytest.MonkeyPatch.context() as patch:
         # A space of 157 is searched as if it were too large to be simulated.
@@ -171,12 +188,12 @@ ENDS = st.one_of(
 @settings(max_examples=examples(8), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     mode=st.sampled_from(MODES), seed=st.integers(0, 1000), noise=st.sampled_from([0.0, 0.005, 0.03]),
-    disturbed=st.sampled_from([0.0, 0.03]), options=ENDS,
+    disturbed=st.sampled_from([0.0, 0.03]), options=ENDS, space=st.sampled_from([Misled, MisledSettings]),
 )  # fmt: skip
 def test_nothing_is_returned_that_is_worse_than_what_was_measured_twice(
-    name: str, mode: str, seed: int, noise: float, disturbed: float, options: SearchOptions
+    name: str, mode: str, seed: int, noise: float, disturbed: float, options: SearchOptions, space: type
 ) -> None:
-    done, machine, strategy = searched(name, mode, seed, noise, disturbed, options)
+    done, machine, strategy = searched(name, mode, seed, noise, disturbed, options, space)
     assert done.best is not None
     judged = median(judging(machine.values[done.best], machine.confirming.get(done.best, [])))
     for candidate, values in machine.values.items():
@@ -190,9 +207,10 @@ def test_nothing_is_returned_that_is_worse_than_what_was_measured_twice(
 @pytest.mark.parametrize(
     ("name", "mode"), [*(("model", mode) for mode in MODES), *((name, "random") for name in [*names(), "stubborn"])]
 )
-def test_the_best_by_measurements_is_confirmed(name: str, mode: str) -> None:
+@pytest.mark.parametrize("space", [Misled, MisledSettings])
+def test_the_best_by_measurements_is_confirmed(name: str, mode: str, space: type) -> None:
     """However a model ranks it: without noise, the result is the fastest that was measured."""
-    done, machine, _ = searched(name, mode, 3, 0.0, 0.0, SearchOptions(budget=60, confirm=2, repeats=3))
+    done, machine, _ = searched(name, mode, 3, 0.0, 0.0, SearchOptions(budget=60, confirm=2, repeats=3), space)
     assert done.best == min(machine.values, key=lambda c: machine.values[c][0])
     assert done.confirmed
 
@@ -204,6 +222,22 @@ def test_a_model_that_repeated_measurements_contradict_is_given_up(mode: str) ->
     assert "in " in done.given_up or "predicted" in done.given_up
     fastest = sorted(UNIT * time_of(c) for c in EVERYTHING)
     assert time_of(done.best) * UNIT <= fastest[15]  # type: ignore[arg-type]
+
+
+def test_settings_of_single_launches_are_known_by_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the model says: what was timed is expected to take what it took, and nothing is expected to be
+    faster than the fastest of these once the model is given up."""
+    monkeypatch.setattr(LaunchSettings, "surrogate", lambda self: MisledSettings("narrow", 0).surrogate())
+    timed: dict[int, float] = {}
+
+    def measure(number: int) -> Sample:
+        timed[number] = UNIT * true(BLOCKS[number])
+        return Sample.of((timed[number],) * 5)
+
+    (known,) = timed_alone([(Site("k", tuple(BLOCKS)), measure)], 60, seed=0)
+    assert len(timed) == 60
+    assert [known.prior[number] for number in timed] == pytest.approx(list(timed.values()))
+    assert min(known.prior) == pytest.approx(min(timed.values()))
 
 
 @pytest.mark.parametrize("seed", range(4))

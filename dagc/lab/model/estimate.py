@@ -132,11 +132,6 @@ class Model:
         """Standard deviation of one measurement."""
         return self._process.noise * self._level
 
-    def incumbent(self) -> float:
-        """The smallest expected time of the measured candidates; infinite without measurements."""
-        rows = self._process.observed
-        return float(self.estimate()[0][rows].min()) if rows else math.inf
-
     def doubt(self, unmeasured: Numbers, measured: Numbers, share: float) -> float:
         """Probability that a row of `unmeasured` is faster than the best of `measured` by more than this share."""
         mean, _ = self.estimate()
