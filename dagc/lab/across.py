@@ -32,7 +32,7 @@ DOUBT = 0.05  # probability of a faster setting: with `until`, the search ends w
 FLOOR = 0.001  # least expected gain that is worth a measurement, if the noise is less than that
 SPEND = 0.0001  # the same, while a budget that was requested is not spent
 CONFIRMED = 3  # settings of an op at a size that are timed again at the end, at most
-RIVALS = 1.05  # times the fastest there: a setting that may be the fastest
+RIVALS = 1.02  # times the fastest there: a setting that may be the fastest
 HALF = 1.96  # half of a 95 % interval, in standard deviations
 
 

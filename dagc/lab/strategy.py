@@ -42,7 +42,7 @@ C_contra = TypeVar("C_contra", bound=Hashable, contravariant=True)
 
 
 @runtime_checkable
-class Chooser(Protocol[C_co]):
+class Choosing(Protocol[C_co]):
     """A strategy whose model chooses among measured candidates."""
 
     def best(self) -> C_co | None:
@@ -50,7 +50,7 @@ class Chooser(Protocol[C_co]):
 
 
 @runtime_checkable
-class RankingStrategy(Chooser[C_co], Protocol[C_co]):
+class RankingStrategy(Choosing[C_co], Protocol[C_co]):
     """A strategy that can rank measured candidates better than by their times."""
 
     def ranked(self, number: int) -> Sequence[C_co]:

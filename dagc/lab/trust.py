@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from dagc.base.errors import counted
 from dagc.base.sample import CONFIRM, Sample
 from dagc.base.statistics import APART
-from dagc.lab.strategy import Chooser, Predictor
+from dagc.lab.strategy import Choosing, Predictor
 
 C = TypeVar("C", bound=Hashable)  # a candidate
 
@@ -103,7 +103,7 @@ class Trust(Generic[C]):
         return self._check_choice(bests, noise) or self._check_predictions()
 
     def _check_choice(self, bests: Mapping[Hashable, Tally[C]], noise: float) -> C | None:
-        chosen = self.strategy.best() if isinstance(self.strategy, Chooser) else None
+        chosen = self.strategy.best() if isinstance(self.strategy, Choosing) else None
         choice = self.tallies.get(chosen) if chosen is not None else None
         if choice is None or choice.failure or not choice.values:
             self._contradicted = 0

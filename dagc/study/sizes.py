@@ -79,8 +79,8 @@ class Sizes(Recording):
         run = Measuring(ready, self.service, timing, self, before, options.deadline, at_least=1)
         run.require_short()
         run.time(todo, run.check(check))
-        if search is not None:
-            Searching(run, search, dict(measured.checks)).run()
+        if search is not None and (why := Searching(run, search, dict(measured.checks)).run()):
+            self.notes.append(f"the model was given up: {why}; the search went on without it")
         run.verify(later)
         self.notes += run.hangs.notes
         if run.over():

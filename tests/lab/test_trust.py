@@ -228,15 +228,15 @@ def test_settings_of_single_launches_are_known_by_their_times(monkeypatch: pytes
     """Whatever the model says: what was timed is expected to take what it took, and nothing is expected to be
     faster than the fastest of these once the model is given up."""
     monkeypatch.setattr(LaunchSettings, "surrogate", lambda self: MisledSettings("narrow", 0).surrogate())
-    timed: dict[int, float] = {}
+    timed: dict[Choice, float] = {}
 
-    def measure(number: int) -> Sample:
-        timed[number] = UNIT * true(BLOCKS[number])
-        return Sample.of((timed[number],) * 5)
+    def measure(choice: Choice) -> Sample:
+        timed[choice] = UNIT * true(choice)
+        return Sample.of((timed[choice],) * 5)
 
     (known,) = timed_alone([(Site("k", tuple(BLOCKS)), measure)], 60, seed=0)
     assert len(timed) == 60
-    assert [known.prior[number] for number in timed] == pytest.approx(list(timed.values()))
+    assert [known.prior[BLOCKS.index(choice)] for choice in timed] == pytest.approx(list(timed.values()))
     assert min(known.prior) == pytest.approx(min(timed.values()))
 
 
