@@ -78,7 +78,7 @@ def estimate_row(path: str, seed: int, measured: int) -> str:
     parsed = [(i, parse_traversal(i.traversal, graphs[i.configuration], path)) for i in results.measured()]
     Random(seed).shuffle(parsed)
     handed = [
-        Example(graphs[i.configuration], i.configuration, traversal, i.measurements[0].value, 1)
+        Example(graphs[i.configuration], i.configuration, traversal, i.samples[0].value, 1)
         for i, traversal in parsed[:measured]
     ]
     found = estimated(handed, results.noise)

@@ -78,10 +78,10 @@ def split(results: Results, seed: int) -> tuple[Results, dict[tuple[Choice, str]
     """(results with CHOOSE passes of each implementation, the median of its other passes), drawn by the seed."""
     random, chosen, judged = Random(seed), [], {}
     for found in results.measured():
-        passes = list(found.measurements)
+        passes = list(found.samples)
         random.shuffle(passes)
-        chosen.append(replace(found, measurements=tuple(passes[:CHOOSE])))
-        judge = replace(found, measurements=tuple(passes[CHOOSE:]))
+        chosen.append(replace(found, samples=tuple(passes[:CHOOSE])))
+        judge = replace(found, samples=tuple(passes[CHOOSE:]))
         judged[found.configuration, found.traversal] = judge.value(results.reference)
     return replace(results, implementations=tuple(chosen)), judged
 

@@ -80,7 +80,7 @@ def whole(results: Results, graphs: dict[Choice, Graph]) -> list[Example]:
     return [
         Example(
             graphs[i.configuration], i.configuration, parse_traversal(i.traversal, graphs[i.configuration]),
-            i.value(results.reference), len(i.measurements),
+            i.value(results.reference), len(i.samples),
         )
         for i in results.measured()
     ]  # fmt: skip

@@ -457,10 +457,10 @@ def test_a_search_uses_the_strategy_the_transport_and_both_metrics(
     assert re.search(r"^best +\S+ busiest \* level \(", said, flags=re.M)
     assert " us busiest (" in _run(extended, "best", file, "--plan", "--objective", "busiest")
     busiest = load(file, "busiest")  # by a dagc that does not have the metric
-    assert all(m.value > 0 for i in busiest.implementations for m in i.measurements)
+    assert all(m.value > 0 for i in busiest.implementations for m in i.samples)
     # The first is divided by the iterations, the second is the same for any number of them.
-    assert {m.value for i in load(file, "level").implementations for m in i.measurements} == {7.0}
-    assert all(m.value < 1 for i in busiest.implementations for m in i.measurements)
+    assert {m.value for i in load(file, "level").implementations for m in i.samples} == {7.0}
+    assert all(m.value < 1 for i in busiest.implementations for m in i.samples)
 
 
 def test_an_option_is_one_declaration(extended: Path) -> None:

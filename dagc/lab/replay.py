@@ -44,13 +44,13 @@ class ReplayMachine:
         # confirm it.
         again = order[1:] or order
         dealt = order[turn] if turn < len(order) else again[(turn - len(order)) % len(again)]
-        metrics = {} if self.results.objective.is_time else implementation.measurements[dealt].metrics
+        metrics = {} if self.results.objective.is_time else implementation.samples[dealt].metrics
         return Sample(times[dealt], iterations=1, metrics=metrics)
 
     def judged(self, candidate: Candidate) -> float:
         """The median of the passes that `measure` has not returned; of all passes if it has returned every one."""
         recorded = self._implementation(candidate)
-        if recorded is None or not recorded.measurements:
+        if recorded is None or not recorded.samples:
             return math.nan
         times = recorded.times(self.results.reference)
         seen = set(self._dealt.get(recorded.id, [])[: self._next.get(recorded.id, 0)])
@@ -60,7 +60,7 @@ class ReplayMachine:
     def passes(self, candidate: Candidate) -> int:
         """The number of recorded measurements."""
         recorded = self._implementation(candidate)
-        return 0 if recorded is None else len(recorded.measurements)
+        return 0 if recorded is None else len(recorded.samples)
 
     def _implementation(self, candidate: Candidate) -> Implementation | None:
         text = traversal_text(candidate.traversal, self.domain.spaces[candidate.space].graph)

@@ -97,7 +97,7 @@ def disagreement(results: Results, kind: Callable[[Implementation], SpaceKind | 
     found = []
     for graph, right, wrong in _kinds(results, kind):
         if right and wrong:
-            both = sum(bool(one.measurements) for one in wrong)
+            both = sum(bool(one.samples) for one in wrong)
             suspects = _suspects(graph, right, wrong)
             found.append(Disagreement(len(wrong), len(right), both, wrong[0], suspects))
     return max(found, key=lambda one: one.wrong, default=None)
@@ -118,7 +118,7 @@ _Members = list[tuple[SpaceKind, Implementation]]
 def _members(results: Results, kind: Callable[[Implementation], SpaceKind | None]) -> dict[Hashable, _Members]:
     members: dict[Hashable, _Members] = defaultdict(list)
     for one in results.implementations:
-        if (_is_wrong(one) or (one.measurements and not one.failure)) and (of := kind(one)) is not None:
+        if (_is_wrong(one) or (one.samples and not one.failure)) and (of := kind(one)) is not None:
             members[of.key].append((of, one))
     return members
 
@@ -142,7 +142,7 @@ def _unexplained(members: _Members) -> list[Implementation]:
     return [
         one
         for kind, one in members
-        if _is_wrong(one) and (one.measurements or right.issuperset(_settings(kind, one.configuration)))
+        if _is_wrong(one) and (one.samples or right.issuperset(_settings(kind, one.configuration)))
     ]
 
 

@@ -53,7 +53,7 @@ def best(
     interval_of = spread(estimate.low, estimate.high, estimate.measurements, compared, shrunk=estimate.shrunk)
     head = [
         f"{title:10} {compared.named(estimate.value)} ({interval_of}){equal(estimate.ties)}",
-        *unconfirmed(len(chosen.measurements), wanted_repeats(loaded.results)),
+        *unconfirmed(len(chosen.samples), wanted_repeats(loaded.results)),
         f"choices    {chosen.configuration.text}",
         f"traversal  {chosen.traversal}",
         *fixed_lines(fixed_of(loaded.results.runs, chosen.configuration)),

@@ -128,7 +128,7 @@ class _Subject:
             return 0.0
         high = interval(best.times(results.reference))[1]
         alike = sum(interval(i.times(results.reference))[0] <= high for i in self.ranked)
-        return noise_of(recorded.noise, len(best.measurements)) * math.sqrt(2 * math.log(alike))
+        return noise_of(recorded.noise, len(best.samples)) * math.sqrt(2 * math.log(alike))
 
     def candidate(self, implementation: Implementation) -> Candidate:
         index = self.domain.number(implementation.configuration)

@@ -140,8 +140,8 @@ def curves_of(results: Results) -> tuple[Curve, ...]:
     for implementation, estimate in timed(results):
         times = implementation.times(results.reference)
         final[implementation.id] = estimate.value
-        for m, seconds in zip(implementation.measurements, times, strict=True):
-            rows.setdefault(m.run, []).append((m.order, implementation.id, seconds))
+        for place, seconds in zip(implementation.taken, times, strict=True):
+            rows.setdefault(place.run, []).append((place.order, implementation.id, seconds))
     return tuple(_curve(run, sorted(rows[run]), final) for run in sorted(rows))
 
 

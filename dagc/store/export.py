@@ -39,13 +39,14 @@ def table(results: Results, objective: Objective = TIME) -> Iterator[tuple[Any, 
     metrics = sorted(results.units.keys() - {"time"})
     for i in results.implementations:
         head = (int(i.id), i.configuration.text, i.traversal)
-        for m, adjusted in zip(i.measurements, i.times(results.reference), strict=True):
+        taken = zip(i.samples, i.taken, i.times(results.reference), strict=True)
+        for number, (m, place, adjusted) in enumerate(taken):
             values = {**m.metrics, "time": adjusted}
             more: list[float] = [m.metrics.get(name, math.nan) for name in metrics]
             if not objective.is_time:
                 more.append(objective.value(values) if values.keys() >= {*objective.metrics} else math.nan)
-            yield (*head, m.number, m.order, m.value, m.reference, adjusted, i.failure, *more)
-        if not i.measurements:
+            yield (*head, number, place.order, m.value, m.reference, adjusted, i.failure, *more)
+        if not i.samples:
             left = len(columns(results, objective)) - len(COLUMNS)
             yield (*head, None, None, math.nan, math.nan, math.nan, i.failure, *[math.nan] * left)
 

@@ -22,16 +22,17 @@ from msgspec import Meta
 
 from dagc.base.errors import UsageError
 from dagc.base.objective import TIME, Objective, parse_objective
+from dagc.base.sample import Sample
 from dagc.base.statistics import FEWEST_PAIRS, Changes, followed, noise_floor
 from dagc.ir.choice import Choice
 from dagc.store.results import (
     Implementation,
     ImplementationId,
     MachineRecord,
-    Measurement,
     ProgramRecord,
     Results,
     Run,
+    Taken,
     TraceSpan,
     drift_factor,
 )
@@ -93,9 +94,12 @@ def results_in(connection: sqlite3.Connection, objective: str | None = None) -> 
     places = {key: place for place, (key, _) in enumerate(runs)}
     measured = _measurements(connection, chosen, drifts, reference, places)
     implementations = tuple(
-        Implementation(key, configuration, traversal, tuple(measured.get(key, ())), failure)
+        Implementation(
+            key, configuration, traversal, tuple(sample for _, sample in measured.get(key, ())), failure,
+            tuple(place for place, _ in measured.get(key, ())),
+        )
         for key, configuration, traversal, failure in implementations_in(connection)
-    )
+    )  # fmt: skip
     program, only_runs = read_program(connection), tuple(run for _, run in runs)
     noise = _noise(only_runs, implementations, reference)
     return Results(program, only_runs, implementations, reference, noise, _traces(connection), chosen, units)
@@ -163,7 +167,7 @@ def _measurements(
     drifts: dict[int, Drift],
     reference: float,
     places: dict[int, int],
-) -> dict[int, list[Measurement]]:
+) -> dict[int, list[tuple[Taken, Sample]]]:
     """By implementation. References of each run are scaled to a median of `reference` (the file's), and to the part of
     their change that repeated measurements follow. If the time is only part of the objective, drift is divided out
     here. Measurements without all metrics of the objective are skipped.
@@ -172,7 +176,7 @@ def _measurements(
     Runs may have different drift references, so drift is divided out within a run only: differences between runs
     remain in the times.
     """
-    measurements: dict[int, list[Measurement]] = defaultdict(list)
+    out: dict[int, list[tuple[Taken, Sample]]] = defaultdict(list)
     rows = connection.execute(
         "SELECT s.id, s.run, s.candidate, s.purpose, m.name, v.value FROM sample s JOIN value v ON v.sample = s.id"
         " JOIN metric m ON m.id = v.metric JOIN candidate c ON c.id = s.candidate"
@@ -195,9 +199,9 @@ def _measurements(
             if math.isnan(seconds):
                 why = f"objective `{objective.text}` is not a number above 0 for measurement {key}"
                 raise UsageError(why, "choose another --objective")
-        mine = measurements[candidate]
-        mine.append(Measurement(seconds, around, len(mine), order, places[run], values, purpose))
-    return measurements
+        sample = Sample(seconds, around, metrics=values, purpose=purpose)
+        out[candidate].append((Taken(places[run], order), sample))
+    return out
 
 
 def _parts_followed(

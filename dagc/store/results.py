@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from statistics import median
-from typing import Any, NewType, TypeVar
+from typing import Any, NamedTuple, NewType, TypeVar
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
+from dagc.base.sample import CONFIRM, Sample
 from dagc.base.statistics import Noise, faster, interval, shrunk
 from dagc.cuda.lexer import tokens_of
 from dagc.ir.choice import Choice
@@ -38,50 +39,40 @@ def drift_factor(usual: float, now: float, follow: float = 1.0) -> float:
     return float(min(max((usual / now) ** follow, 1 / MOST_DRIFT), MOST_DRIFT))
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """One measurement of one implementation.
+class Taken(NamedTuple):
+    """When a sample was taken: its run (index into `Results.runs`), and its position among all samples of the file."""
 
-    value       of the objective, as measured; by default seconds per iteration, maximum over the ranks
-    reference   of the drift reference at about the same time (median of the three timings before and the three
-                after, scaled to the file's `reference`: dagc.store.read); NaN if there is none
-    number      0 for the first measurement of the implementation, and so on
-    order       position among all measurements of its file
-    run         its run: index into `Results.runs`
-    metrics     all measured values, by the name of the metric
-    purpose     why: "search", or "confirm" if it was taken to confirm a choice
-    """
-
-    value: float
-    reference: float
-    number: int
+    run: int
     order: int
-    run: int = 0
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    purpose: str = "search"
 
 
 @dataclass(frozen=True, slots=True)
 class Implementation:
-    """A traversal of one configuration (as text), with all measurements of it."""
+    """A traversal of one configuration (as text), with all samples of it but those of failures.
+
+    The value of a sample is as measured, by default in seconds per iteration, the maximum over the ranks; its
+    `metrics` are all measured values. Its `reference` is the median of the three timings of the drift reference before
+    and the three after, scaled to the file's (`dagc.store.read`).
+    """
 
     id: ImplementationId
     configuration: Choice
     traversal: str
-    measurements: tuple[Measurement, ...] = ()
+    samples: tuple[Sample, ...] = ()
     failure: str = ""
+    taken: tuple[Taken, ...] = ()  # of the samples
 
     def times(self, reference: float = math.nan) -> tuple[float, ...]:
         """Values, with drift divided out: scaled as if the drift reference had always taken `reference` seconds.
 
         A measurement without a reference, and all of them if `reference` is NaN, are unchanged.
         """
-        return tuple(m.value * drift_factor(reference, m.reference) for m in self.measurements)
+        return tuple(m.value * drift_factor(reference, m.reference) for m in self.samples)
 
     def confirming(self, reference: float = math.nan) -> tuple[float, ...]:
         """Those of `times` that were taken after it was chosen to be confirmed: they did not choose it."""
-        pairs = zip(self.measurements, self.times(reference), strict=True)
-        return tuple(value for m, value in pairs if m.purpose == "confirm")
+        pairs = zip(self.samples, self.times(reference), strict=True)
+        return tuple(value for m, value in pairs if m.purpose == CONFIRM)
 
     def judged(self, reference: float = math.nan) -> tuple[float, ...]:
         """The values that judge it (`judging`)."""
@@ -215,7 +206,7 @@ class Results:
 
         Excludes those that ever failed. `ranking` decides which is the best, `timed` what each takes.
         """
-        timed = [i for i in self.implementations if i.measurements and not i.failure]
+        timed = [i for i in self.implementations if i.samples and not i.failure]
         return tuple(sorted(timed, key=lambda i: (i.value(self.reference), i.id)))
 
 
@@ -316,7 +307,7 @@ def ranking(results: Results) -> tuple[Implementation, ...]:
 
     All code that names a best implementation uses this.
     """
-    timed = (i for i in results.implementations if i.measurements and not i.failure)
+    timed = (i for i in results.implementations if i.samples and not i.failure)
     return rank(timed, lambda i: i.times(results.reference), lambda i: i.confirming(results.reference))
 
 

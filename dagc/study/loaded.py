@@ -130,8 +130,8 @@ class Loaded:
         graph = self.structure(implementation.configuration)
         traversal = parse_traversal(implementation.traversal, graph, self.path)
         return Example(
-            graph, implementation.configuration, traversal, value, len(implementation.measurements),
-            implementation.times(self.results.reference), tuple(m.order for m in implementation.measurements),
+            graph, implementation.configuration, traversal, value, len(implementation.samples),
+            implementation.times(self.results.reference), tuple(place.order for place in implementation.taken),
         )  # fmt: skip
 
 

@@ -270,8 +270,8 @@ def earlier_samples(earlier: Results, domain: Orders) -> dict[Candidate, list[Sa
     out = {}
     for implementation in earlier.implementations:
         candidate = candidate_of(domain, implementation)
-        if candidate is not None and (implementation.measurements or implementation.failure):
-            timed = zip(implementation.measurements, implementation.times(earlier.reference), strict=True)
+        if candidate is not None and (implementation.samples or implementation.failure):
+            timed = zip(implementation.samples, implementation.times(earlier.reference), strict=True)
             out[candidate] = [Sample(value, purpose=m.purpose) for m, value in timed]
             out[candidate] += [Sample(failure=implementation.failure)] if implementation.failure else []
     return out

@@ -11,12 +11,13 @@ from functools import cache
 from pathlib import Path
 
 from dagc import api
+from dagc.base.sample import Sample
 from dagc.base.statistics import noise_floor
 from dagc.ir.plan import program_hash
 from dagc.ir.program import Graph
 from dagc.lab.configurations import configuration_of
 from dagc.store.records import Records
-from dagc.store.results import Implementation, ImplementationId, MachineRecord, Measurement, ProgramRecord, Results, Run
+from dagc.store.results import Implementation, ImplementationId, MachineRecord, ProgramRecord, Results, Run, Taken
 
 CSV = Path(__file__).with_name("spmv-2036-4xh200.csv")
 SPMV = Path(__file__).parents[2] / "samples/spmv/spmv.dag"
@@ -64,7 +65,8 @@ def h200_results() -> Results:
     implementations = tuple(
         Implementation(
             ImplementationId(number), configuration, text,
-            tuple(Measurement(t, float("nan"), k, k * len(passes) + number) for k, t in enumerate(times)),
+            tuple(map(Sample, times)),
+            taken=tuple(Taken(0, k * len(passes) + number) for k in range(len(times))),
         )
         for number, (text, times) in enumerate(passes)
     )  # fmt: skip

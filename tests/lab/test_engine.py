@@ -277,7 +277,7 @@ def test_replay_deals_every_pass_once() -> None:
     candidate = next(iter(where))
     times = [machine.measure(candidate).value for _ in range(5)]
     found = next(i for i in results.implementations if sorted(i.times(results.reference)) == sorted(times))
-    assert len(found.measurements) == machine.passes(candidate) == 5
+    assert len(found.samples) == machine.passes(candidate) == 5
     # The first may have chosen the candidate: what confirms it is another one.
     assert [machine.measure(candidate).value for _ in range(9)] == [*times[1:], *times[1:], times[1]]
     fresh = ReplayMachine(results, where, seed=3)

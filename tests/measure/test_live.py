@@ -332,7 +332,7 @@ def test_no_rank_and_no_result_is_lost_when_the_search_ends(
         process.send_signal(end)
         said = 10 + process.stdout.read().count("measured\n")
     assert process.returncode == (-end if end == signal.SIGKILL else 0)
-    measured = sum(len(i.measurements) for i in load(tmp_path / "r.db").implementations)
+    measured = sum(len(i.samples) for i in load(tmp_path / "r.db").implementations)
     assert measured - said in (0, 1)  # it may end between writing and saying so
     assert wait_until(lambda: alive(mark) == [])
     assert list(scratch.glob("dagc-*")) == []

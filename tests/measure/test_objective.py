@@ -130,7 +130,7 @@ def test_a_file_is_read_for_what_it_was_searched_for(tmp_path: Path) -> None:
     results = load(path)
     assert results.objective == Objective("energy", ("energy",), "J")
     assert [(i.traversal, i.value(results.reference)) for i in ranking(results)] == [("b", 1.0), ("a", 3.0)]
-    assert results.implementations[2].measurements == ()
+    assert results.implementations[2].samples == ()
     product = load(path, "energy*time")
     assert [(i.traversal, i.value()) for i in ranking(product)] == [("b", 2e-3), ("a", 3e-3)]
     assert ranking(load(path, "time"))[0].traversal == "a"
@@ -160,7 +160,7 @@ def test_merged_files_have_the_metrics_of_both(tmp_path: Path) -> None:
     assert results.objective.text == "energy"
     assert results.units == {"time": "s", "energy": "J", "cpu": "s"}
     b = next(i for i in results.implementations if i.traversal == "b")
-    assert [m.metrics for m in b.measurements][2:] == [
+    assert [m.metrics for m in b.samples][2:] == [
         {"time": 2e-3, "energy": 1.0}, {"time": 5e-3, "energy": 7.0, "cpu": 0.5},
     ]  # fmt: skip
 
@@ -223,7 +223,7 @@ def test_a_search_for_the_least_cpu_time(tmp_path: Path, capsys: pytest.CaptureF
     results = load(file)
     assert [run.options["objective"] for run in results.runs] == ["cpu", "cpu"]
     assert results.units == {"time": "s", "cpu": "s"}
-    for m in (m for i in results.implementations for m in i.measurements):
+    for m in (m for i in results.implementations for m in i.samples):
         assert m.value == m.metrics["cpu"]
         assert 0 < m.metrics["cpu"] < 10 * 2 * m.metrics["time"] + 1e-3  # of two ranks with a thread or two each
     best = best_estimate([i.judged(results.reference) for i in ranking(results)], results.noise)
@@ -290,7 +290,7 @@ def test_energy_of_the_gpu(tmp_path: Path) -> None:
     done = explore(SPMV, file, options, {"rows": "150000"})
     assert done is not None
     assert done.exit_code == 0
-    for m in (m for i in load(file).implementations for m in i.measurements):
+    for m in (m for i in load(file).implementations for m in i.samples):
         assert 10 < m.metrics["energy"] / m.metrics["time"] < 2000
     assert load(file).objective.unit == "J"
 

@@ -82,7 +82,7 @@ def test_explore_and_everything_that_reads_it(
     assert main(["rules", str(file), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)
     assert main(["export", str(file), "--csv"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 1 + sum(len(i.measurements) for i in results.implementations)
+    assert len(capsys.readouterr().out.splitlines()) == 1 + sum(len(i.samples) for i in results.implementations)
     assert main(["report", str(file), "-o", str(tmp_path / "r.html")]) == 0
     page = (tmp_path / "r.html").read_text()
     assert "<svg" in page
@@ -187,7 +187,7 @@ def test_arrays_that_a_killed_run_left_half_made_are_made_again(tmp_path: Path) 
 
 def _measured(file: Path) -> int:
     try:
-        return sum(len(i.measurements) for i in load(file).implementations)
+        return sum(len(i.samples) for i in load(file).implementations)
     except UsageError:  # not yet a results file
         return 0
 

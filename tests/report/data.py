@@ -7,6 +7,7 @@ from functools import cache
 from random import Random
 
 from dagc import api
+from dagc.base.sample import Sample
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Record, Traversal, Wait, parse_traversal, traversal_text
@@ -14,7 +15,7 @@ from dagc.lab.configurations import configuration_of
 from dagc.learn.tree import LearnedRules, learn
 from dagc.learn.types import Example
 from dagc.space import Space
-from dagc.store.results import Implementation, ImplementationId, Measurement, Results, TraceSpan
+from dagc.store.results import Implementation, ImplementationId, Results, Taken, TraceSpan
 from tests.data.h200 import RUN, SPMV, h200_graph, h200_results, program_of
 
 NAN = float("nan")
@@ -66,7 +67,7 @@ def learned_of(results: Results, graphs: dict[Choice, Graph]) -> LearnedRules:
             i.configuration,
             parse_traversal(i.traversal, graphs[i.configuration]),
             i.value(results.reference),
-            len(i.measurements),
+            len(i.samples),
         )
         for i in results.measured()
     ]
@@ -92,13 +93,14 @@ def several_configurations() -> tuple[Results, dict[Choice, Graph]]:
         for number in range(0, space.count(), max(1, space.count() // 40)):
             middle = base * random.uniform(1, 1.3)
             times = [middle * random.gauss(1, 0.02) for _ in range(3)]
-            measured = tuple(Measurement(t, NAN, k, order + k, run=int(k == 2)) for k, t in enumerate(times))
+            places = tuple(Taken(int(k == 2), order + k) for k in range(3))
             order += 3
             failed = number % 7 == 3
             implementations.append(
                 Implementation(
                     ImplementationId(len(implementations)), configuration, traversal_text(space.at(number), graph),
-                    () if failed else measured, "hang: rank 2 in `yl` (entry 3 of 14)" if failed else "",
+                    () if failed else tuple(map(Sample, times)),
+                    "hang: rank 2 in `yl` (entry 3 of 14)" if failed else "", () if failed else places,
                 )
             )  # fmt: skip
     runs = (RUN, replace(RUN, strategy="mcts-min", seed=1, options={"budget": 200, "time": None}))

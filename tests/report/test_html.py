@@ -16,7 +16,7 @@ from dagc.lab.configurations import configuration_of
 from dagc.report import html, si
 from dagc.report.charts import groups_of, points_of
 from dagc.report.html import as_html
-from dagc.store.results import ProgramRecord, Results
+from dagc.store.results import ProgramRecord, Results, Taken
 from tests.data.h200 import h200_graph, h200_results
 from tests.report.data import h200_learned, h200_traced, learned_of, several_configurations, with_traces
 
@@ -90,7 +90,8 @@ def few(count: int, passes: int = 5) -> Results:
     """The first of the measurements on the H200s."""
     kept = h200_results().implementations[:count]
     return replace(
-        h200_results(), implementations=tuple(replace(i, measurements=i.measurements[:passes]) for i in kept)
+        h200_results(),
+        implementations=tuple(replace(i, samples=i.samples[:passes], taken=i.taken[:passes]) for i in kept),
     )
 
 
@@ -184,7 +185,7 @@ def test_text_of_the_program_is_never_markup() -> None:
     program = ProgramRecord(HOSTILE, HOSTILE, HOSTILE, ((HOSTILE, HOSTILE),), ((HOSTILE, HOSTILE),))
     machine = replace(found.runs[0].machine, hosts=(HOSTILE,), cpu=HOSTILE, mpi=HOSTILE, facts={HOSTILE: HOSTILE})
     run = replace(found.runs[0], machine=machine, strategy=HOSTILE, revision=HOSTILE, options={HOSTILE: HOSTILE})
-    failed = replace(found.implementations[2], measurements=(), failure=HOSTILE)
+    failed = replace(found.implementations[2], samples=(), taken=(), failure=HOSTILE)
     hostile = replace(found, program=program, runs=(run,), implementations=(*found.implementations[:2], failed))
     shown = page_of(hostile, file=HOSTILE)
     page = Page(shown)
@@ -216,9 +217,9 @@ def test_noise_that_is_not_known_is_not_drawn() -> None:
 
 def test_sentences_are_set_apart() -> None:
     results = few(20)
-    single = replace(results.implementations[0], measurements=results.implementations[0].measurements[:1])
+    single = replace(results.implementations[0], samples=results.implementations[0].samples[:1], taken=(Taken(0, 0),))
     others = results.implementations[1:]
-    fast = replace(single, measurements=tuple(replace(m, value=m.value / 10) for m in single.measurements))
+    fast = replace(single, samples=tuple(replace(m, value=m.value / 10) for m in single.samples))
     page = page_of(replace(results, implementations=(fast, *others)), learn=False)
     assert "may be low by chance. " in page
     assert not re.search(r"\.<strong>", page)

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagc.base.sample import Sample
 from dagc.ir.choice import Choice
 from dagc.report.charts import COLOURS, common_decisions, curves_of, groups_of, label, points_of
-from dagc.store.results import Implementation, ImplementationId, Measurement, ProgramRecord, Results, ranking
+from dagc.store.results import Implementation, ImplementationId, ProgramRecord, Results, Taken, ranking
 from tests.data.h200 import RUN, h200_results
 
 NAN = math.nan
@@ -23,7 +24,7 @@ def results(rows: list[tuple[str, list[tuple[int, float]]]], configurations: lis
     made = tuple(
         Implementation(
             ImplementationId(i), configurations[i] if configurations else HOST, text,
-            tuple(Measurement(t, NAN, k, order) for k, (order, t) in enumerate(times)),
+            tuple(Sample(t) for _, t in times), taken=tuple(Taken(0, order) for order, _ in times),
         )
         for i, (text, times) in enumerate(rows)
     )  # fmt: skip
@@ -40,7 +41,7 @@ def test_the_choice_may_rise_when_a_lucky_time_had_misled() -> None:
 
 
 def test_each_run_has_a_curve_of_its_own() -> None:
-    a = Implementation(ImplementationId(0), HOST, "a", (Measurement(2.0, NAN, 0, 0, 0), Measurement(4.0, NAN, 1, 1, 1)))
+    a = Implementation(ImplementationId(0), HOST, "a", (Sample(2.0), Sample(4.0)), "", (Taken(0, 0), Taken(1, 1)))
     curves = curves_of(Results(PROGRAM, (RUN, RUN), (a,)))
     assert [(c.run, c.measured, c.choice) for c in curves] == [(0, (2.0,), ((1, 3.0),)), (1, (4.0,), ((1, 3.0),))]
 

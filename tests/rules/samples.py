@@ -32,7 +32,7 @@ def h200_samples() -> tuple[Example, ...]:
     return tuple(
         Example(
             graph, i.configuration, parse_traversal(i.traversal, graph), i.value(), PASSES, i.times(),
-            tuple(m.order for m in i.measurements),
+            tuple(place.order for place in i.taken),
         )
         for i in h200_results().implementations
     )  # fmt: skip

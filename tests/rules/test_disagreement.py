@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dagc.base.sample import Sample
 from dagc.cli.main import main
 from dagc.ir.choice import Choice
 from dagc.ir.traversal import traversal_text
@@ -20,7 +21,7 @@ from dagc.space import Space
 from dagc.space.proof import Prover
 from dagc.stages.options import ExploreOptions
 from dagc.store.records import load
-from dagc.store.results import Implementation, ImplementationId, Measurement, Results
+from dagc.store.results import Implementation, ImplementationId, Results
 from tests.data.h200 import RUN
 from tests.graphs import make_graph
 from tests.measure.conftest import can_run
@@ -38,7 +39,7 @@ def found(rows: list[tuple[int, str, tuple[int, int]]], both: bool = False) -> R
     """Implementations: the number of the traversal, its failure, and the two launch settings."""
     made = []
     for traversal, failure, (a, b) in rows:
-        timed = (Measurement(1.0, float("nan"), 0, len(made)),) if both or not failure else ()
+        timed = (Sample(1.0),) if both or not failure else ()
         configuration = Choice((("a.bx", a), ("b.bx", b), ("streams", 2)))
         text = traversal_text(SPACE[traversal], GRAPH)
         made.append(Implementation(ImplementationId(len(made)), configuration, text, timed, failure))

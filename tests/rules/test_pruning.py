@@ -81,7 +81,7 @@ def test_few_judged_samples_are_in_different_folds() -> None:
 def _part() -> tuple[list[Example], float]:
     """A quarter of the implementations, each with one of its passes."""
     chosen = list(zip(h200_samples(), h200_results().implementations, strict=True))[::4]
-    return [replace(s, value=i.measurements[0].value, measurements=1) for s, i in chosen], h200_results().noise
+    return [replace(s, value=i.samples[0].value, measurements=1) for s, i in chosen], h200_results().noise
 
 
 def _on_the_rest(learned: LearnedRules) -> float:

@@ -44,7 +44,7 @@ def test_every_committed_results_file_is_read_as_before() -> None:
         found = load(RECORDS / name)
         rows = (
             (i.configuration.text, i.traversal, i.failure,
-             [(m.value, m.order, m.run) for m in i.measurements])
+             [(m.value, place.order, place.run) for m, place in zip(i.samples, i.taken, strict=True)])
             for i in found.implementations
         )  # fmt: skip
         assert before == [_digest(rows), _digest(found.traces.items()), str(len(found.runs))], name
@@ -137,7 +137,7 @@ def test_nothing_is_lost_of_a_run_that_was_killed(folder: Path, tmp_path: Path) 
     """Its last measurements are in the log beside the file."""
     path, killed = tmp_path / "r.db", tmp_path / "killed.db"
     shutil.copy(folder / "old-orders.db", path)
-    number = len(load(folder / "orders.db").implementations[0].measurements)
+    number = len(load(folder / "orders.db").implementations[0].samples)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         columns = "run, implementation, purpose, seconds, reference, iterations"
@@ -147,7 +147,7 @@ def test_nothing_is_lost_of_a_run_that_was_killed(folder: Path, tmp_path: Path) 
             shutil.copy(f"{path}{end}", f"{killed}{end}")
     convert(killed, tmp_path / "new.db")
     found = load(tmp_path / "new.db")
-    assert found.implementations[0].measurements[number].value == 0.5
+    assert found.implementations[0].samples[number].value == 0.5
     with Records.open(tmp_path / "new.db", found.program, found.runs[0], resume=True) as records:
         assert records.under_way is not None
         assert records.under_way.id == 2

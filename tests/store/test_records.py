@@ -55,7 +55,7 @@ def test_the_h200_measurements_come_back(tmp_path: Path) -> None:
     assert len(found.implementations) == 2036
     for a, b in zip(found.implementations, expected.implementations, strict=True):
         assert (a.configuration, a.traversal, a.times()) == (b.configuration, b.traversal, b.times())
-        assert [(m.number, m.order) for m in a.measurements] == [(m.number, m.order) for m in b.measurements]
+        assert a.taken == b.taken
     assert found.noise == pytest.approx(expected.noise)
     assert 0.02 < found.noise < 0.04  # the spread between passes that was published with them is 3 %
 
@@ -86,10 +86,11 @@ def test_all_of_a_run_comes_back(tmp_path: Path) -> None:
     assert math.isnan(results.reference)
     first, second, edited = results.implementations
     assert (first.id, first.configuration, first.traversal, first.failure) == (a, HOST, "a end", "")
-    assert [(m.value, m.number, m.order) for m in first.measurements] == [(1e-3, 0, 0), (2e-3, 1, 1)]
-    assert (second.configuration, second.measurements) == (NCCL, ())
+    assert [m.value for m in first.samples] == [1e-3, 2e-3]
+    assert [place.order for place in first.taken] == [0, 1]
+    assert (second.configuration, second.samples) == (NCCL, ())
     assert second.failure == "hang: rank 2 in `a` (entry 1 of 2)"
-    assert edited.measurements == ()  # of no search
+    assert edited.samples == ()  # of no search
     assert repr(results.traces[a]) == repr(spans)
     assert [i.id for i in results.measured()] == [a]
     assert [p.name for p in path.parent.iterdir()] == ["r.db"]
@@ -107,7 +108,7 @@ def test_a_file_is_read_while_a_writer_is_at_work(tmp_path: Path) -> None:
     with Records.open(path, PROGRAM, RUN) as records:
         for number in range(3):
             records.add(records.begin(HOST, "a"), 1.0, NAN, 1)
-            assert len(load(path).implementations[0].measurements) == number + 1
+            assert len(load(path).implementations[0].samples) == number + 1
 
 
 # ---- drift --------------------------------------------------------------------------------------
@@ -220,7 +221,7 @@ def test_nothing_that_was_measured_is_lost_by_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     assert _die(path) == "nothing"
     results = load(path)
-    assert [(i.traversal, len(i.measurements)) for i in results.implementations] == [
+    assert [(i.traversal, len(i.samples)) for i in results.implementations] == [
         *((f"t{i}", 1) for i in range(50)),
         ("deadly", 0),
     ]
@@ -249,7 +250,7 @@ def test_a_measurement_knows_its_run(tmp_path: Path) -> None:
         for traversal in ("a", "b"):
             records.add(records.begin(HOST, traversal), 2.0, NAN, 1)
     a, b = load(path).implementations
-    assert [[m.run for m in i.measurements] for i in (a, b)] == [[0, 1], [1]]
+    assert [[place.run for place in i.taken] for i in (a, b)] == [[0, 1], [1]]
 
 
 def test_resuming_a_file_that_is_not_there_makes_it(tmp_path: Path) -> None:
@@ -424,7 +425,7 @@ def test_merged_files_hold_what_each_of_them_holds(tmp_path: Path) -> None:
     times = {key: i.times(results.reference) for key, i in found.items()}
     assert times == {(HOST, "a"): (2.0, 3.0), (NCCL, "a"): (1.0,), (NCCL, "c"): (), (HOST, "b"): (4.0,)}
     assert {key[1]: i.failure for key, i in found.items() if i.failure} == {"c": "run failed: no NCCL"}
-    assert sorted(m.order for i in results.implementations for m in i.measurements) == [0, 1, 2, 3]
+    assert sorted(place.order for i in results.implementations for place in i.taken) == [0, 1, 2, 3]
     assert {found[HOST, "b"].id: (TraceSpan(0, 0, 0.0, 1.0),)}.keys() == results.traces.keys()
     with Records.open(out, PROGRAM, RUN, resume=True) as records:  # it is a results file like any other
         assert records.under_way is None

@@ -44,7 +44,7 @@ def misled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done is not None
     results = load(folder / "found.db")
     assert done.traversal == ranking(results)[0].traversal
-    assert len(results.measured()[0].measurements) == 1
+    assert len(results.measured()[0].samples) == 1
     assert done.summary.value > results.measured()[0].value()
     return folder / "found.db"
 
