@@ -163,14 +163,6 @@ def across(inputs: Sequence[Input], alike: Iterable[str] = ()) -> AcrossRules:
     return AcrossRules(tuple(inputs), tuple(sorted(flat)), _groups(table, everything), tuple(left_out))
 
 
-def claim_of(given: Input, learned: AcrossRules) -> Claim:
-    """The prediction of learned rules for another input, from its facts."""
-    used = [one for one in learned.inputs if one.name not in learned.alike]
-    table = _Table([*used, given])
-    tested = {k: one.loss for k, one in enumerate(learned.left_out)}
-    return _claim(table, len(used), tested)
-
-
 # ---- samples, losses ----
 
 
