@@ -19,7 +19,7 @@ from dagc.base.signals import deferred
 from dagc.base.statistics import FEWEST_PAIRS, Changes, Noise, faster, followed
 from dagc.lab.domain import C, Domain
 from dagc.lab.strategy import Judge, Modelled, Proposer, RankingStrategy, fallback
-from dagc.lab.trust import Tally, Trust
+from dagc.lab.trust import CandidateSamples, Trust
 from dagc.store.results import CONFIRMED, best_estimate, drift_factor, judging, rank
 
 # A search ends if the probability of a better candidate is at most DOUBT in this many consecutive checks. The model is
@@ -227,9 +227,9 @@ class _Loop(Generic[C]):
 
     measuring: float = 0.0
     timed: float = 0.0  # without failed measurements: a hang takes as long as the watchdog waits
-    tallies: dict[C, Tally[C]] = field(default_factory=dict)
-    bests: dict[Hashable, Tally[C]] = field(default_factory=dict)  # of each group
-    first_of: dict[str, Tally[C]] = field(default_factory=dict)
+    samples: dict[C, CandidateSamples[C]] = field(default_factory=dict)
+    bests: dict[Hashable, CandidateSamples[C]] = field(default_factory=dict)  # of each group
+    first_of: dict[str, CandidateSamples[C]] = field(default_factory=dict)
     inferred: set[C] = field(default_factory=set)  # took the sample of another candidate that does the same work
     times: list[float] = field(default_factory=list)
     measurements: int = 0
@@ -249,16 +249,16 @@ class _Loop(Generic[C]):
 
     def __post_init__(self) -> None:
         self.random, self.start = Random(self.options.seed), self.clock()
-        self.trust = Trust(self.strategy, self.tallies, self.among, self.show)
+        self.trust = Trust(self.strategy, self.samples, self.among, self.show)
 
     # ---- phases -------------------------------------------------------------------------
 
     def learn(self, candidate: C, samples: Sequence[Sample]) -> None:
-        tally = self._tally(candidate)
+        one = self._samples_of(candidate)
         for sample in samples:
-            tally.add(sample)
-        self.strategy.observe(candidate, samples[0] if len(samples) == 1 else tally.sample)
-        self._consider(tally)
+            one.add(sample)
+        self.strategy.observe(candidate, samples[0] if len(samples) == 1 else one.sample)
+        self._consider(one)
 
     def over(self) -> bool:
         """Whether the budget or the time of the search is spent."""
@@ -280,7 +280,7 @@ class _Loop(Generic[C]):
 
     def observe(self, candidate: C, sample: Sample) -> None:
         self.strategy.observe(candidate, sample)
-        if candidate in self.tallies:
+        if candidate in self.samples:
             self.trust.observe(candidate)
 
     def _budget(self) -> int | None:
@@ -304,7 +304,7 @@ class _Loop(Generic[C]):
         if self.trust.reason:
             self.given_up, self.given_up_at = self.trust.reason, self.measurements
             self._go_on_without_model()
-            self.trust = Trust(self.strategy, self.tallies, self.among, self.show)
+            self.trust = Trust(self.strategy, self.samples, self.among, self.show)
         return None
 
     def _go_on_without_model(self) -> None:
@@ -312,15 +312,15 @@ class _Loop(Generic[C]):
             self.strategy.give_up()
         elif self.domain is not None:
             self.strategy = fallback(self.domain, self.options.seed)
-            for tally in self.tallies.values():
-                self.strategy.observe(tally.candidate, tally.sample)
+            for one in self.samples.values():
+                self.strategy.observe(one.candidate, one.sample)
 
     def _noise(self) -> float:
-        return Noise(tally.values for tally in self.tallies.values()).value
+        return Noise(one.values for one in self.samples.values()).value
 
     def _enough(self) -> bool:
         """Whether the strategy expects no better candidate."""
-        until, known = self.options.until, len(self.tallies)
+        until, known = self.options.until, len(self.samples)
         if until is None or not isinstance(self.strategy, Judge) or known < FEWEST or self.measurements < self.check_at:
             return False
         self.check_at = self.measurements + CHECKED_EVERY
@@ -336,10 +336,10 @@ class _Loop(Generic[C]):
         for number in range(1, self.options.passes):
             again = [t for t in self._timed() if len(t.values) <= number]
             self.random.shuffle(again)
-            for i, tally in enumerate(again):
+            for i, one in enumerate(again):
                 if not self._time_to_search():
                     return
-                self._measure(tally.candidate, "passes", self.measurements + len(again) - i)
+                self._measure(one.candidate, "passes", self.measurements + len(again) - i)
 
     def confirm(self) -> None:
         """Of each group, measure the best so far `repeats` times each, then any others that still seem faster than the
@@ -352,9 +352,9 @@ class _Loop(Generic[C]):
             while chosen and self._in_time():
                 self._confirm(chosen)
                 chosen = self._challengers(group, once)
-                once -= sum(len(tally.values) == 1 for tally in chosen)
+                once -= sum(len(one.values) == 1 for one in chosen)
 
-    def _confirm(self, chosen: Sequence[Tally[C]]) -> None:
+    def _confirm(self, chosen: Sequence[CandidateSamples[C]]) -> None:
         """Interleaved. Each round goes from the fastest to the slowest, so that a round that ends early has measured
         the fastest."""
         while self._in_time():
@@ -362,13 +362,13 @@ class _Loop(Generic[C]):
             if not short:
                 return
             left = sum(self._missing(t) for t in short)
-            for tally in short:
-                self._measure(tally.candidate, CONFIRM, self.measurements + left)
+            for one in short:
+                self._measure(one.candidate, CONFIRM, self.measurements + left)
                 left -= 1
                 if not self._in_time():
                     return
 
-    def _shortlist(self, group: Hashable) -> list[Tally[C]]:
+    def _shortlist(self, group: Hashable) -> list[CandidateSamples[C]]:
         """The candidates to confirm: the `confirm` best, or fewer if there is no time to measure all of them. None if
         there are no rivals.
 
@@ -379,7 +379,7 @@ class _Loop(Generic[C]):
         chosen = [*measured[:1], *[t for t in measured if t.repeated][:1]]
         if isinstance(self.strategy, RankingStrategy) and measured:
             noise = self._noise()
-            ranked = [self.tallies[c] for c in self.strategy.ranked(self.options.confirm) if c in self.tallies]
+            ranked = [self.samples[c] for c in self.strategy.ranked(self.options.confirm) if c in self.samples]
             good = {t.candidate for t in measured if not faster(measured[0].values, [min(t.values)], noise)}
             chosen += [t for t in ranked if t.candidate in good]
         chosen = list({t.candidate: t for t in (*chosen, *measured)}.values())[: self.options.confirm]
@@ -392,7 +392,7 @@ class _Loop(Generic[C]):
                 del chosen[-1]
         return chosen
 
-    def _challengers(self, group: Hashable, once: int) -> list[Tally[C]]:
+    def _challengers(self, group: Hashable, once: int) -> list[CandidateSamples[C]]:
         """Candidates that are not confirmed and faster than the best of the confirmed, beyond the noise: at most
         `confirm`, and at most `once` that were measured once."""
         ranked, noise = self._ranked(group), self._noise()
@@ -405,9 +405,9 @@ class _Loop(Generic[C]):
         single = [t for t in rivals if not t.repeated][: max(0, once)]
         return [t for t in rivals if t.repeated or t in single][: self.options.confirm]
 
-    def _missing(self, tally: Tally[C]) -> int:
+    def _missing(self, one: CandidateSamples[C]) -> int:
         """The number of measurements it still needs to be confirmed."""
-        return 0 if tally.failure else max(0, self.options.repeats - len(tally.confirming))
+        return 0 if one.failure else max(0, self.options.repeats - len(one.confirming))
 
     # ---- one measurement ----------------------------------------------------------------
 
@@ -435,24 +435,24 @@ class _Loop(Generic[C]):
         best = nsmallest(options.confirm, self._timed(), key=lambda t: t.median)
         return left > cost + min(cost * sum(map(self._missing, best)), time / 2)
 
-    def _first_of(self, candidate: C) -> Tally[C] | None:
+    def _first_of(self, candidate: C) -> CandidateSamples[C] | None:
         """Another candidate that does the same work and was measured before; None if there is none."""
         if self.same is None:
             return None
         first = self.first_of.get(self.same(candidate))
         return None if first is None or first.candidate == candidate else first
 
-    def _tally(self, candidate: C) -> Tally[C]:
-        tally = self.tallies.get(candidate)
-        if tally is None:
-            tally = self.tallies[candidate] = Tally(candidate)
+    def _samples_of(self, candidate: C) -> CandidateSamples[C]:
+        one = self.samples.get(candidate)
+        if one is None:
+            one = self.samples[candidate] = CandidateSamples(candidate)
             if self.same is not None:
-                self.first_of.setdefault(self.same(candidate), tally)
-        return tally
+                self.first_of.setdefault(self.same(candidate), one)
+        return one
 
     def _measure(self, candidate: C, phase: str, budget: int | None) -> Sample:
-        tally = self._tally(candidate)
-        tally.key = self.store.begin(candidate)
+        one = self._samples_of(candidate)
+        key = self.store.begin(candidate)
         before = self.clock()
         sample = self.machine.measure(candidate)
         elapsed = self.clock() - before
@@ -461,15 +461,15 @@ class _Loop(Generic[C]):
         if phase == CONFIRM:
             sample = replace(sample, purpose=CONFIRM)
         with deferred():  # what was measured is kept
-            self.store.add(tally.key, sample)
+            self.store.add(key, sample)
         if sample.failure:
             self.failures += 1
         else:
             sample = self._without_drift(candidate, sample)
             self.times.append(sample.value)
             self.timed += elapsed
-        tally.add(sample)
-        self._consider(tally)
+        one.add(sample)
+        self._consider(one)
         if self.progress is not None:
             self._report(phase, budget, self.progress)
         return sample
@@ -485,20 +485,20 @@ class _Loop(Generic[C]):
                 self.follow = followed(self.changes.pairs)
         return replace(sample, value=sample.value * drift_factor(self.base, sample.reference, self.follow))
 
-    def _consider(self, tally: Tally[C]) -> None:
+    def _consider(self, one: CandidateSamples[C]) -> None:
         """Keep the best up to date: a candidate may rise, fall or fail when it is measured again."""
-        group = self.among(tally.candidate)
+        group = self.among(one.candidate)
         best = self.bests.get(group)
-        if best is tally:
+        if best is one:
             del self.bests[group]
             others = self._timed(group)
             self.bests |= {group: min(others, key=lambda t: t.median)} if others else {}
-        elif tally.values and not tally.failure and (best is None or tally.median < best.median):
-            self.bests[group] = tally
+        elif one.values and not one.failure and (best is None or one.median < best.median):
+            self.bests[group] = one
 
-    def _timed(self, group: Hashable = None) -> list[Tally[C]]:
+    def _timed(self, group: Hashable = None) -> list[CandidateSamples[C]]:
         """The candidates of a group (None: all) that may be its best: measured, and never failed."""
-        timed = (t for t in self.tallies.values() if t.values and not t.failure)
+        timed = (t for t in self.samples.values() if t.values and not t.failure)
         return [t for t in timed if group is None or self.among(t.candidate) == group]
 
     def _report(self, phase: str, budget: int | None, progress: Callable[[Progress[C]], None]) -> None:
@@ -508,7 +508,7 @@ class _Loop(Generic[C]):
         times = () if best is None else _judged(best)
         progress(
             Progress(
-                phase, self.measurements, budget, self._size(), len(self.tallies), self.failures,
+                phase, self.measurements, budget, self._size(), len(self.samples), self.failures,
                 self._elapsed(), self.options.time, median(times) if times else math.nan,
                 best.candidate if best else None, self.times, len(times),
             )
@@ -517,7 +517,7 @@ class _Loop(Generic[C]):
     def _size(self) -> int | None:
         return self.domain.size() if self.domain is not None else None
 
-    def _ranked(self, group: Hashable = None) -> tuple[Tally[C], ...]:
+    def _ranked(self, group: Hashable = None) -> tuple[CandidateSamples[C], ...]:
         return rank(self._timed(group), lambda t: t.values, lambda t: t.confirming)
 
     def summary(self) -> Summary[C]:
@@ -541,7 +541,7 @@ class _Loop(Generic[C]):
             measuring=self.measuring,
             overhead=self._elapsed() - self.measuring,
             interrupted=self.interrupted,
-            reasons=tuple(Counter(t.failure for t in self.tallies.values() if t.failure).most_common()),
+            reasons=tuple(Counter(t.failure for t in self.samples.values() if t.failure).most_common()),
             lowest=lowest,
             displayed=lowest,
             repeats=min(CONFIRMED, self.options.repeats),
@@ -551,6 +551,6 @@ class _Loop(Generic[C]):
         )
 
 
-def _judged(tally: Tally[Any]) -> Sequence[float]:
+def _judged(one: CandidateSamples[Any]) -> Sequence[float]:
     """The measurements that judge a candidate."""
-    return judging(tally.values, tally.confirming)
+    return judging(one.values, one.confirming)

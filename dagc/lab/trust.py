@@ -24,42 +24,37 @@ ASKED_AGAIN = 3  # of these candidates are measured again before the model is gi
 
 
 @dataclass(slots=True)
-class Tally(Generic[C]):
-    """The measurements of one candidate.
+class CandidateSamples(Generic[C]):
+    """The samples of one candidate.
 
     `values` have drift divided out; `confirming` are those taken after the candidates to confirm were chosen.
-    `repeated`: whether it was measured more than once, or a measurement was the median of several.
+    `repeated`: whether there is more than one, or one that is the median of several times.
     """
 
     candidate: C
-    key: Any = None
     values: list[float] = field(default_factory=list)
     failure: str = ""
     confirming: list[float] = field(default_factory=list)
-    several: bool = False
+    repeated: bool = False
 
     def add(self, sample: Sample) -> None:
-        """Count a measurement whose value has drift divided out, or its failure."""
+        """Add a sample whose value has drift divided out, or its failure."""
         if sample.failure:
             self.failure = sample.failure
             return
-        self.several |= len(sample.times) > 1
+        self.repeated |= bool(self.values) or len(sample.times) > 1
         self.values.append(sample.value)
         if sample.purpose == CONFIRM:
             self.confirming.append(sample.value)
 
     @property
     def sample(self) -> Sample:
-        """All measurements as one, for a strategy: the median of the values."""
+        """All as one, for a strategy: the median of the values."""
         return Sample(median(self.values) if self.values else math.nan, failure=self.failure)
 
     @property
     def median(self) -> float:
         return median(self.values) if self.values else math.inf
-
-    @property
-    def repeated(self) -> bool:
-        return self.several or len(self.values) > 1
 
 
 class Trust(Generic[C]):
@@ -69,10 +64,14 @@ class Trust(Generic[C]):
     """
 
     def __init__(
-        self, strategy: Any, tallies: Mapping[C, Tally[C]], among: Callable[[C], Hashable], show: Callable[[float], str]
+        self,
+        strategy: Any,
+        samples: Mapping[C, CandidateSamples[C]],
+        among: Callable[[C], Hashable],
+        show: Callable[[float], str],
     ) -> None:
         """`among`: the group of a candidate, which is compared with those of its group only."""
-        self.strategy, self.tallies, self.among, self.show = strategy, tallies, among, show
+        self.strategy, self.samples, self.among, self.show = strategy, samples, among, show
         self.reason = ""
         self._predicted: dict[C, tuple[float, float]] = {}
         self._missed: list[C] = []  # in a row, the last ones
@@ -80,31 +79,31 @@ class Trust(Generic[C]):
 
     def predict(self, candidate: C) -> None:
         """Called before a candidate is measured."""
-        if isinstance(self.strategy, Predictor) and candidate not in self.tallies:
+        if isinstance(self.strategy, Predictor) and candidate not in self.samples:
             expected = self.strategy.expected(candidate)
             if expected is not None and all(map(math.isfinite, expected)):
                 self._predicted[candidate] = expected
 
     def observe(self, candidate: C) -> None:
         """Called after a candidate was measured."""
-        tally = self.tallies[candidate]
-        if candidate not in self._predicted or len(tally.values) != 1 or len(self.tallies) < FEWEST:
+        one = self.samples[candidate]
+        if candidate not in self._predicted or len(one.values) != 1 or len(self.samples) < FEWEST:
             return
-        if self._is_slower(tally):
+        if self._is_slower(one):
             self._missed.append(candidate)
         else:
             self._missed.clear()
 
-    def check(self, bests: Mapping[Hashable, Tally[C]], noise: float) -> C | None:
+    def check(self, bests: Mapping[Hashable, CandidateSamples[C]], noise: float) -> C | None:
         """A candidate that must be measured again to judge the model; None if there is none. `bests`: that of each
         group, by measurements. Sets `reason`."""
-        if not bests or len(self.tallies) < FEWEST:
+        if not bests or len(self.samples) < FEWEST:
             return None
         return self._check_choice(bests, noise) or self._check_predictions()
 
-    def _check_choice(self, bests: Mapping[Hashable, Tally[C]], noise: float) -> C | None:
+    def _check_choice(self, bests: Mapping[Hashable, CandidateSamples[C]], noise: float) -> C | None:
         chosen = self.strategy.best() if isinstance(self.strategy, Choosing) else None
-        choice = self.tallies.get(chosen) if chosen is not None else None
+        choice = self.samples.get(chosen) if chosen is not None else None
         if choice is None or choice.failure or not choice.values:
             self._contradicted = 0
             return None
@@ -112,9 +111,9 @@ class Trust(Generic[C]):
         if min(choice.values) <= best.median * (1 + margin):
             self._contradicted = 0
             return None
-        for tally in (choice, best):
-            if not tally.repeated:
-                return tally.candidate
+        for one in (choice, best):
+            if not one.repeated:
+                return one.candidate
         self._contradicted += 1
         if self._contradicted >= IN_A_ROW:
             times = f"{self.show(choice.median)} in {counted(len(choice.values), 'measurement')}"
@@ -124,8 +123,8 @@ class Trust(Generic[C]):
     def _check_predictions(self) -> C | None:
         if len(self._missed) < MISSES:
             return None
-        asked = [self.tallies[candidate] for candidate in self._missed[-ASKED_AGAIN:]]
-        once = next((tally for tally in asked if not tally.repeated), None)
+        asked = [self.samples[candidate] for candidate in self._missed[-ASKED_AGAIN:]]
+        once = next((one for one in asked if not one.repeated), None)
         if once is not None:
             return once.candidate
         if not all(map(self._is_slower, asked)):
@@ -138,8 +137,8 @@ class Trust(Generic[C]):
         )
         return None
 
-    def _is_slower(self, tally: Tally[C]) -> bool:
+    def _is_slower(self, one: CandidateSamples[C]) -> bool:
         """Whether it takes longer than predicted, even by its fastest measurement."""
-        expected, deviation = self._predicted[tally.candidate]
+        expected, deviation = self._predicted[one.candidate]
         slowest = expected + max(FAR * deviation, CLEARLY * abs(expected))
-        return bool(tally.values) and not tally.failure and min(tally.values) > slowest
+        return bool(one.values) and not one.failure and min(one.values) > slowest
