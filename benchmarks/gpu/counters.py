@@ -21,6 +21,7 @@ from dagc import api
 from dagc.measure.machine import METRICS
 from dagc.study.build import build
 from dagc.study.gpu import collect
+from dagc.study.points import drawn
 from dagc.study.prepare import Prepared
 from dagc.study.task import tuning_task
 
@@ -61,7 +62,7 @@ def main() -> int:
                 prepared = ready[name].result()
                 began, rows = time.monotonic(), 0
                 ops = [u.name for u in prepared.task.sites]
-                at, samples = collect(prepared, Path(work) / name, ops, args.sizes, args.settings)
+                at, samples = collect(prepared, Path(work) / name, drawn(prepared.task, ops, args.sizes, args.settings))
                 for cell, s in samples.items():
                     rows += 1
                     scalars = text(sorted(at.at[cell.case].scalars.items()))

@@ -47,7 +47,7 @@ def learned(chooser: Chooser, answers: Sequence[str], fits: Mapping[str, Fitted]
 
 def _limits(chooser: Chooser, answers: Sequence[str]) -> tuple[str, ...]:
     """Where the default is taken, or an answer avoided; and the measured ranges."""
-    out = [f"measured: {chooser.extent.text}"] if chooser.extent.ranges else []
+    out = [f"covered: {chooser.extent.text}"] if chooser.extent.ranges else []
     if chooser.guarded:
         out.append(f"the default, {answers[0]}, where a feature is {FAR} times outside of these ranges")
     if chooser.least_sure > 0:

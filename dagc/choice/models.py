@@ -27,7 +27,7 @@ from dagc.ir.choice import Choice
 from dagc.ir.plan import AXES
 from dagc.ir.program import Graph, Program
 from dagc.perf.algebra import specialise
-from dagc.perf.counted import counted_program
+from dagc.perf.counted import counted_program, covered
 from dagc.perf.fit import Fitted
 from dagc.perf.geometry import launchable_program, read_accesses, tunable
 from dagc.perf.hardware import Hardware
@@ -168,9 +168,16 @@ def site_chooser(
         replace(site, choices=tuple(settings)), tuple(features[n] for n in names),
         tuple((n, tuple(v)) for n, v in columns.items() if n in used), programs.model,
         launchable if launchable is not None and launchable.parameters else None, placed, selector,
-        Extent.of(dict(zip(names, anchor.data, strict=True)) for anchor in placed), programs.note,
+        _extent(placed, names, model.fits if programs.model is not None else None), programs.note,
         avoided_of(names, settings, tried),
     )  # fmt: skip
+
+
+def _extent(placed: Sequence[Anchor], names: Sequence[str], fits: Mapping[str, Fitted] | None) -> Extent:
+    """The measured range of each feature; of one that fitted functions use, that of their points."""
+    measured = Extent.of(dict(zip(names, anchor.data, strict=True)) for anchor in placed)
+    own = tuple(one for one in covered(fits or {}) if one[0] in names)
+    return Extent((*own, *(one for one in measured.ranges if one[0] not in {name for name, _, _ in own})))
 
 
 def _without(names: set[str], anchors: Sequence[tuple[Mapping[str, float], Choice]]) -> str:

@@ -49,7 +49,9 @@ COMMANDS = {
         _run,
         *FILE,
         output("PATH", "tuned file (default: dagc-out/PROGRAM-tuned.db)"),
-        *options_of(parts.SiteOptions, parts.CaseOptions, parts.LabelOptions, parts.LearningOptions),
+        *options_of(
+            parts.SiteOptions, parts.CaseOptions, parts.CountingOptions, parts.LabelOptions, parts.LearningOptions
+        ),
         Option("--evaluate", "evaluate the tuned file -o at --inputs or --samples that it was not trained on"),
         *options_of(parts.EvaluationOptions, parts.LimitOptions),
         *named(parts.CellOptions, "cell", "watchdog", "flush"),

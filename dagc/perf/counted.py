@@ -198,6 +198,15 @@ def _fitted(columns: Mapping[str, np.ndarray], values: np.ndarray, seed: int) ->
     return now, replace(fitted, held_out=HeldOut(len(off), float(np.median(off)), float(off.max())))
 
 
+def covered(fits: Mapping[str, Fitted]) -> tuple[tuple[str, float, float], ...]:
+    """The ranges of sizes that all fitted functions cover."""
+    ranges: dict[str, tuple[float, float]] = {}
+    for name, low, high in (one for fitted in fits.values() for one in fitted.ranges if one[0] not in BLOCK):
+        least, most = ranges.get(name, (low, high))
+        ranges[name] = max(least, low), min(most, high)
+    return tuple((name, low, high) for name, (low, high) in ranges.items())
+
+
 def function_of(name: str, fitted: Fitted) -> RationalProgram:
     """The fitted function of one of COUNTS, as `counted_program` names it."""
     return fitted.program(f"fit_{name}", program=BLOCK, unit=COUNTS[name][0])

@@ -119,6 +119,12 @@ class Fitted:
             data["ridge"], HeldOut(**data["held_out"]),
         )  # fmt: skip
 
+    @property
+    def ranges(self) -> tuple[tuple[str, float, float], ...]:
+        """The least and the largest value of each parameter at the fitted points; outside, the error is unknown."""
+        each = zip(self.names, self.middle, self.half, strict=True)
+        return tuple((name, middle - half, middle + half) for name, middle, half in each)
+
     def inside(self, points: Any) -> np.ndarray:
         """Which points are in the bounding box of the fitted points; outside, the error is unknown."""
         scaled = (_points(points, len(self.names)) - np.array(self.middle)) / np.array(self.half)
@@ -204,6 +210,43 @@ def sample_points(
             return np.array(list(points)[:n], np.int64)
     help = "widen the ranges or ask for fewer"
     raise UsageError(f"{len(points)} distinct legal points were found, {n} are needed", help)
+
+
+RIDGE, PASSES = 1e-6, 20  # of the information matrix; most rounds of exchanges
+
+
+def d_optimal(points: np.ndarray, n: int, degree: int = 2) -> list[int]:
+    """Indices of `n` of the (m, d) points, in ascending order, that determine a polynomial of this total degree best:
+    the determinant of the information matrix is a local maximum under exchanges (Fedorov). m >= n."""
+    width = points.max(axis=0) - points.min(axis=0)
+    z = 2 * (points - points.min(axis=0))[:, width > 0] / width[width > 0] - 1
+    x = _matrix(z, _exponents(z.shape[1], degree))
+    chosen: list[int] = []
+    information = RIDGE * np.eye(x.shape[1])
+
+    def best_other() -> tuple[int, float]:
+        gains = np.einsum("ij,ij->i", x @ np.linalg.inv(information), x)
+        gains[chosen] = -1.0
+        best = int(gains.argmax())
+        return best, float(gains[best])
+
+    for _ in range(n):
+        best, _ = best_other()
+        chosen.append(best)
+        information = information + np.outer(x[best], x[best])
+    for _ in range(PASSES if n < len(points) else 0):
+        changed = False
+        for place, row in enumerate(tuple(chosen)):
+            information = information - np.outer(x[row], x[row])
+            own = float(x[row] @ np.linalg.inv(information) @ x[row])
+            best, gain = best_other()
+            taken = best if gain > own * (1 + 1e-9) else row
+            chosen[place] = taken
+            changed |= taken != row
+            information = information + np.outer(x[taken], x[taken])
+        if not changed:
+            break
+    return sorted(chosen)
 
 
 # ---- the fit --------------------------------------------------------------------------------

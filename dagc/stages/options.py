@@ -411,6 +411,16 @@ class EvaluationOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CountingOptions:
+    """Which launches functions are fitted to."""
+
+    points: str = option(
+        "--points SPEC", "launches that --method rational counts: `optimal`, or sizes with values of tunables such as"
+        " NI=512,2048 bx=8,32 (default: drawn)", default="", only="--method rational",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
 class LimitOptions:
     """When measuring ends. `seconds` are for the command, which ends at `deadline`; `until` is a fraction (0.01: one
     percent)."""
@@ -476,7 +486,8 @@ class MachineOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions(
-    SiteOptions, CaseOptions, LabelOptions, LearningOptions, EvaluationOptions, LimitOptions, CellOptions,
+    SiteOptions, CaseOptions, CountingOptions, LabelOptions, LearningOptions, EvaluationOptions, LimitOptions,
+    CellOptions,
     TunedFileOptions, MachineOptions,
 ):  # fmt: skip
     """Options of `dagc tune`."""

@@ -232,9 +232,10 @@ _WORD = re.compile(r"((?:\w+=)+)([^=]+)$")
 _WHOLE = re.compile(r"[0-9]{1,3}(_?[0-9]){0,16}")
 
 
-def parse_sizes(text: str, program: Program, option: str = "--sizes") -> tuple[Case, ...]:
-    """The cases of a text, in order and without duplicates. Raises UsageError naming the option and the wrong word."""
-    known = {p.name for p in program.params if isinstance(p.value, int) and not isinstance(p.value, bool)}
+def parse_sizes(text: str, program: Program, option: str = "--sizes", also: Collection[str] = ()) -> tuple[Case, ...]:
+    """The cases of a text, in order and without duplicates. `also`: names besides those of parameters. Raises
+    UsageError naming the option and the wrong word."""
+    known = {p.name for p in program.params if isinstance(p.value, int) and not isinstance(p.value, bool)} | {*also}
     out: dict[Case, None] = {}
     for part in text.split(";"):
         choices: list[list[dict[str, int]]] = []

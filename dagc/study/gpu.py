@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,26 +14,21 @@ from dagc.build import toolchain
 from dagc.build.ranks import joined
 from dagc.build.toolchain import find_nvcc
 from dagc.choice.legal import block_of, op_of, place_of
-from dagc.choice.types import Case, Cell, Site
-from dagc.ir.choice import Choice, own_name
+from dagc.choice.selector import Extent
+from dagc.choice.types import Cell
 from dagc.ir.plan import Target
 from dagc.lab.launches import Launches, Timing
 from dagc.measure.machine import METRICS, probe, profiled
 from dagc.measure.service import Service, WorkerLink
-from dagc.perf.fit import sample_points
 from dagc.perf.hardware import Hardware, load_hardware
 from dagc.study.build import attempted
 from dagc.study.measure import decisions, sized_program
 from dagc.study.prepare import Prepared, at_case
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from dagc.perf.fit import Fitted
+    from dagc.study.points import Points
     from dagc.study.task import TuningTask
-
-WARP = 32
-SIZES, SETTINGS = 9, 8  # counted for each program, and for each kernel at each of its sizes
 
 
 def is_here(task: TuningTask) -> bool:
@@ -94,10 +87,7 @@ def require_runs(task: TuningTask, what: str) -> None:
 
 # ---- hardware counters ----------------------------------------------------------------------------
 #
-# Counters are read at sizes and settings that are drawn (KLARAPTOR's step 1, data collection). Sizes form a Latin
-# hypercube over the ranges of the requested sizes, in logarithms, so that most are not powers of two; no product of
-# sizes exceeds the largest requested one. Different settings are drawn at each size. All numbers of lanes of a warp
-# along x are equally frequent, since memory instructions depend mostly on that.
+# Which launches are counted: `dagc/study/points.py`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +105,8 @@ NOT_COUNTED = Counted()
 NOTHING_RAN = Counted(notes=("no hardware counters where nothing is launched: counts are read from the kernel's text",))
 
 
-def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) -> Counted:
-    """Count launches of the ops at sample cases and fit functions. Without counters: no fits, and a note."""
+def fitted_counts(ready: Prepared, points: Points, folder: Path, seed: int) -> Counted:
+    """Count the launches and fit functions of each op. Without counters: no fits, and a note."""
     from dagc.perf.counted import fit_counts  # loads numpy, sympy
 
     if ready.task.graphs:
@@ -128,11 +118,16 @@ def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) 
     if ready.task.chosen.target is not Target.CUDA:
         return Counted(notes=("no hardware counters on the host target: counts are read from the kernel's text",))
     try:
-        at, samples = collect(ready, folder, ops, SIZES, SETTINGS)
+        at, samples = collect(ready, folder, points)
     except (MissingTool, RunFailed) as error:
         return Counted(notes=(f"{' '.join(str(error).split())}; counts are read from the kernel's text",))
     fits: dict[str, dict[str, Fitted]] = {}
-    notes = [*at.notes, *(f"{c.site} at {c.case.text}: {s.failure}" for c, s in samples.items() if s.failure)]
+    ops = {cell.site for cell in points.cells}
+    notes = [
+        points.text,
+        *at.notes,
+        *(f"{c.site} at {c.case.text}: {s.failure}" for c, s in samples.items() if s.failure),
+    ]
     for site in ready.task.sites:
         if site.name not in ops:
             continue
@@ -141,10 +136,26 @@ def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) 
         launches = [launch_of(at, cell, samples[cell]) for cell in whole]
         try:
             fits[site.name] = fit_counts(ready.task.program, op, launches, seed=seed)
+            notes += outside(ready, site.name, fits[site.name])
         except UsageError as error:
             notes.append(f"{error.message}; counts are read from the kernel's text")
     records = {op: [_record(c, s) for c, s in samples.items() if c.site == op] for op in ops}
     return Counted(fits, records, _words(len(samples), fits), tuple(notes))
+
+
+def outside(ready: Prepared, op: str, fits: Mapping[str, Fitted]) -> list[str]:
+    """Notes on the sizes that lie outside of the points of the fitted functions of an op."""
+    from dagc.perf.counted import covered  # loads numpy, sympy
+
+    extent = Extent(covered(fits))
+    far = []
+    for case in ready.task.cases:
+        beyond = extent.beyond({n: float(v) for n, v in ready.at[case].scalars.items()})
+        far += [case.text] if any(factor > 1 for factor in beyond.values()) else []
+    if not far:
+        return []
+    cases = ", ".join(far[:3]) + (", ..." if len(far) > 3 else "")
+    return [f"{op}: outside of the points of the fit ({extent.text}), where its error is not known: {cases}"]
 
 
 def _record(cell: Cell, sample: Sample) -> dict[str, Any]:
@@ -175,30 +186,18 @@ def _words(launches: int, fits: Mapping[str, Mapping[str, Fitted]]) -> str:
     return f"counters of {launches} launches, fitted; error at held-out points: {error}"
 
 
-def sample_plan(task: TuningTask, ops: Sequence[str], sizes: int, per_size: int) -> tuple[tuple[Case, ...], list[Cell]]:
-    """The sizes at which counters are read, and the launches to count there."""
-    cases = sizes_to_count(task.cases, task.seed, sizes)
-    draw = random.Random(f"{task.seed} count")
-    sites = [u for u in task.sites if u.name in ops]
-    return cases, [
-        Cell(u.name, p, s) for p in cases for u in sites for s in settings_to_count(u, u.choices, draw, per_size)
-    ]
-
-
-def collect(
-    ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_size: int
-) -> tuple[Prepared, dict[Cell, Sample]]:
-    """Count launches of the ops at sample cases, whose data are in what is returned; the metrics are the counts of ncu.
-    A size that the program refuses is skipped, with a note.
+def collect(ready: Prepared, folder: Path, points: Points) -> tuple[Prepared, dict[Cell, Sample]]:
+    """Count the launches at the cases of the points, whose data are in what is returned; the metrics are the counts of
+    ncu. A size that the program refuses is skipped, with a note.
 
     Raises MissingTool if counters cannot be read.
     """
     task = ready.task
-    cases, wanted = sample_plan(task, ops, sizes, per_size)
+    cases = tuple(dict.fromkeys(cell.case for cell in points.cells))
     at, refused = attempted(lambda case: at_case(task, case, folder), cases, DagcError, jobs=4)
     skipped = (f"no counters at {p.text}: {' '.join(str(error).split())}" for p, error in refused.items())
     here = Prepared(replace(task, cases=tuple(at)), ready.library, at, tuple(skipped))
-    fitting = [cell for cell in wanted if cell.case in at and cell.choice in at[cell.case].fits[cell.site]]
+    fitting = [cell for cell in points.cells if cell.case in at and cell.choice in at[cell.case].fits[cell.site]]
     return here, _counted(here, fitting)
 
 
@@ -222,52 +221,3 @@ def _counted(ready: Prepared, wanted: Sequence[Cell]) -> dict[Cell, Sample]:
                 service.close(program.library)
         counts = iter(profiler.counts(list(failures.values()).count("")))
     return {c: Sample(failure=why) if why else Sample(metrics=next(counts)) for c, why in failures.items()}
-
-
-def sizes_to_count(cases: Sequence[Case], seed: int, n: int) -> tuple[Case, ...]:
-    """Up to `n` sizes; fewer if the ranges do not contain as many. A parameter with one value varies from half to twice
-    that value; one below 2 is kept."""
-    values: dict[str, list[int]] = {}
-    for case in cases:
-        for name, value in case.sizes.items():
-            values.setdefault(name, []).append(value)
-    ranges = {k: (min(v), max(v)) for k, v in values.items()}
-    ranges = {k: (max(1, a // 2), 2 * b) if a == b and a > 1 else (a, b) for k, (a, b) in ranges.items()}
-    if not ranges:
-        return tuple(cases)
-    largest = max(_product(p.sizes) for p in cases)
-    names = list(ranges)
-
-    def keep(rows: np.ndarray) -> np.ndarray:
-        keeps: np.ndarray = rows.astype(float).prod(axis=1) <= largest
-        return keeps
-
-    for wanted in range(n, 0, -1):
-        try:
-            rows = sample_points(ranges, wanted, seed, keep=keep)
-        except UsageError:
-            continue
-        return tuple(Case.of(dict(zip(names, map(int, row), strict=True))) for row in rows)
-    return tuple(cases)
-
-
-def _product(sizes: Mapping[str, int]) -> float:
-    return math.prod(map(float, sizes.values()))
-
-
-def settings_to_count(site: Site, settings: Sequence[Choice], draw: random.Random, n: int) -> tuple[Choice, ...]:
-    """`n` of the settings; the numbers of lanes along x take turns."""
-    axis = next((own_name(d.name) for d in site.open if d.axis == "x"), None)
-    groups: dict[int, list[Choice]] = {}
-    for s in settings:
-        groups.setdefault(min(WARP, int(s.own[axis])) if axis else 0, []).append(s)
-    for group in groups.values():
-        draw.shuffle(group)
-    out: list[Choice] = []
-    turns = list(groups.values())
-    draw.shuffle(turns)
-    while len(out) < n and any(turns):
-        for group in turns:
-            if group and len(out) < n:
-                out.append(group.pop())
-    return tuple(out)

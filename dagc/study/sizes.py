@@ -31,6 +31,7 @@ from dagc.study.choosers import Asked, AtSizes, ChooserInputs, asked_of, first_c
 from dagc.study.files import Session, begun, resumed
 from dagc.study.gpu import NOT_COUNTED, NOTHING_RAN, can_run, fitted_counts, hardware_at_hand, unmeasured
 from dagc.study.measure import Measuring, Recording, Searching, Wanted, computed_features
+from dagc.study.points import points_of
 from dagc.study.prepare import Prepared, prepare, unbuilt
 from dagc.study.priors import search_of
 from dagc.study.results import Measurements, failures_before, unchecked
@@ -134,6 +135,8 @@ def _prepared(
 ) -> ChooserInputs:
     """The arrays of all sizes, with the compiled program, its features, and the inputs of models. `top`: settings of
     each op that are measured, 0 if nothing can run here."""
+    ops = tuple(op for op, a in asked.items() if a.method == "rational")
+    points = points_of(task, ops, options.points) if ops else None
     hardware, notes = hardware_at_hand(task, options.gpu)
     notes += unmeasured(task, hardware)
     cuda = task.chosen.target is Target.CUDA
@@ -151,10 +154,9 @@ def _prepared(
     task = ready.task
     resources = most_of(task, compiled)
     counted = NOT_COUNTED
-    ops = tuple(op for op, a in asked.items() if a.method == "rational")
-    if ops:
+    if points is not None:
         say("counting the instructions of the kernels")
-        counted = fitted_counts(ready, ops, folder, options.seed) if top else NOTHING_RAN
+        counted = fitted_counts(ready, points, folder, options.seed) if top else NOTHING_RAN
     ready = ready.noting([*notes, *assumed(task, resources), *_fixed(task), *counted.notes])
     return ChooserInputs(ready, asked, counted, hardware, resources, of_settings(task, compiled), objective)
 

@@ -102,13 +102,14 @@ def test_counters_of_a_kernel(tmp_path):
         pytest.skip("no ncu on this machine")
     from dagc.study.build import build
     from dagc.study.gpu import collect
+    from dagc.study.points import drawn
     from dagc.study.prepare import Prepared
     from dagc.study.task import tuning_task
 
     made = tuning_task(api.read(SAMPLE), sizes="NI=NJ=64,128 NK=96", target="cuda")
     ready = Prepared(made, build(made, tmp_path), {})
     try:
-        at, samples = collect(ready, tmp_path, ("gemm",), 3, 4)
+        at, samples = collect(ready, tmp_path, drawn(made, ("gemm",), 3, 4))
     except MissingTool as error:
         pytest.skip(f"counters cannot be read here: {error}")
     assert len(samples) == 12

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.tune.counters_csv import read_counters
@@ -14,11 +16,14 @@ from dagc.choice.models import ModelInputs, site_chooser
 from dagc.choice.types import Case
 from dagc.cli.main import main
 from dagc.perf.counted import fit_counts
+from dagc.perf.fit import d_optimal
 from dagc.perf.hardware import load_hardware
 from dagc.recipes.tune import tune
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
-from dagc.study.gpu import sample_plan, settings_to_count, sizes_to_count
+from dagc.study.gpu import outside
+from dagc.study.points import Points, drawn, points_of, settings_to_count, sizes_to_count
+from dagc.study.prepare import AtCase, Prepared
 from dagc.study.task import tuning_task
 from dagc.study.tuned import choosers_of
 from tests.study.oracle import ROOT
@@ -60,7 +65,7 @@ def test_settings_have_every_number_of_lanes() -> None:
 
 def test_the_plan_counts_the_named_ops_only() -> None:
     made = tuning_task(api.read(ROOT / "samples" / "polybench" / "2mm.dag"), sizes="NI=NJ=NK=NL=64,128", target="host")
-    _, wanted = sample_plan(made, ("d",), 3, 4)
+    wanted = drawn(made, ("d",), 3, 4).cells
     assert [cell.site for cell in wanted] == ["d"] * 3 * 4
     assert len(set(wanted)) == len(wanted)
 
@@ -155,3 +160,77 @@ def test_a_file_of_another_gpu_of_the_same_architecture_is_refused(
             assert choosers_of(graph, load_tuned(tuned), "sm_90")
     with pytest.raises(UsageError, match="tuned for sm_90, this is compiled for sm_80"):
         choosers_of(graph, load_tuned(tuned), "sm_80")
+
+
+def test_points_that_the_user_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Sizes as for --sizes, with values of tunables; without these, settings are drawn."""
+    made = tuning_task(api.read(SYRK), sizes="NI=NJ=256,2048", target="cuda")
+    listed = points_of(made, ("syrk",), "NI=NJ=300,700 bx=8,32; NI=64 NJ=4096")
+    at = {
+        case.text: [c.choice.own["bx"] for c in listed.cells if c.case == case]
+        for case in {c.case for c in listed.cells}
+    }
+    assert set(at) == {"NI=300 NJ=300", "NI=700 NJ=700", "NI=64 NJ=4096"}
+    assert set(at["NI=300 NJ=300"]) == {8, 32}
+    assert len(at["NI=64 NJ=4096"]) == 8
+    assert listed.text.endswith("of syrk at 3 sizes (NI 64 to 700, NJ 300 to 4096), as listed by --points")
+    command = ["tune", str(SYRK), "--method", "rational", "--sizes", "NI=NJ=256", "--target", "cuda", "--top", "0"]
+    command += ["-o", str(tmp_path / "t.db")]
+    wrong = {
+        "NI=300 bx=7": "no legal setting with bx=7",
+        "NI=8 bx=8 by=8": "too few for a fit",
+        "NK=3": "no integer parameter",
+    }
+    for points, message in wrong.items():
+        assert main([*command, "--points", points]) == 2
+        assert message in capsys.readouterr().err, points
+    assert main([*command[:2], "--points", "optimal"]) == 2
+    assert "--points belongs to --method rational" in capsys.readouterr().err
+
+
+def test_an_optimal_design_determines_more() -> None:
+    """Its information about quadratic functions is a multiple of that of the points that are drawn."""
+    made = tuning_task(api.read(SYRK), sizes="NI=256 NJ=8192; NI=2048 NJ=64", target="cuda")
+
+    def information(points: Points) -> float:
+        rows = np.array([
+            [1, *at] for at in (
+                np.log2([*cell.case.sizes.values(), *cell.choice.own.values()]) for cell in points.cells
+            )
+        ])  # fmt: skip
+        whole = np.hstack([rows, *(rows[:, [i]] * rows[:, i:] for i in range(1, rows.shape[1]))])
+        return float(np.linalg.slogdet(whole.T @ whole)[1])
+
+    best, others = points_of(made, ("syrk",), "optimal"), points_of(made, ("syrk",))
+    assert len(best.cells) == len(others.cells) == len(set(best.cells)) == 72
+    assert information(best) > information(others) + 3
+    assert "D-optimal" in best.text
+    assert "by a Latin hypercube" in others.text
+    sizes = [case.sizes for case in {cell.case for cell in best.cells}]
+    assert {"NI": 256, "NJ": 64} in sizes, "a corner of the ranges"
+    assert all(s["NI"] * s["NJ"] <= 256 * 8192 for s in sizes)
+
+
+def test_a_design_of_one_parameter_is_at_its_ends_and_its_middle() -> None:
+    points = np.linspace(-1, 1, 21)[:, None]
+    assert d_optimal(points, 3) == [0, 10, 20]
+    assert d_optimal(points, 2, degree=1) == [0, 20]
+
+
+def test_fitted_functions_say_where_they_hold() -> None:
+    """The ranges of the points are those of the chooser, which the emitted program compares its sizes with."""
+    graph = api.load_graph(SYRK)
+    (site,) = open_sites(graph)
+    launches = read_counters(COUNTERS)["syrk", "syrk"]
+    fits = fit_counts(graph.program, op_of(graph, site), launches)
+    legal = legal_settings(graph, site, {"max_threads_per_block": 1024})
+    hardware = load_hardware("h200")
+    chooser = site_chooser(graph, site, legal, hardware, ModelInputs("rational", fits=fits))
+    counted = {n: [at.scalars[n] for at in launches] for n in ("ni", "nj")}
+    for name, low, high in chooser.extent.ranges:
+        assert min(counted[name]) <= low < high <= max(counted[name])
+    assert chooser.extent.ranges
+    ready = Prepared(tuning_task(api.read(SYRK), sizes="NI=NJ=700;NI=NJ=90000", target="cuda"), Path(), {})
+    at = {c: AtCase(c, Path(), {"ni": c.sizes["NI"], "nj": c.sizes["NJ"]}, 1, {}) for c in ready.task.cases}
+    (note,) = outside(replace(ready, at=at), "syrk", fits)
+    assert "where its error is not known: NI=90000 NJ=90000" in note
