@@ -11,7 +11,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -247,6 +247,8 @@ METRICS = {
     "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": "load_sectors",
     "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": "store_sectors",
 }
+# Percent of the warps that a multiprocessor can hold, as a mean over the cycles in which it was active.
+ACHIEVED = {"sm__warps_active.avg.pct_of_peak_sustained_active": "achieved"}
 NO_NCU_HELP = "install Nsight Compute (it comes with the CUDA toolkit), or name its ncu in DAGC_NCU"
 
 
@@ -263,18 +265,19 @@ def find_ncu() -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Profiler:
-    """A profiler: the `command` that runs the ranks, and its output."""
+    """A profiler: the `command` that runs the ranks, its output, and the metrics with our names."""
 
     command: tuple[str, ...]
     log: Path
+    metrics: Mapping[str, str]
 
     def counts(self, launches: int) -> list[dict[str, float]]:
-        """Counts of the launches by name (the values of METRICS), in launch order, after the ranks have ended.
+        """Values of the launches by our names, in launch order, after the ranks have ended.
 
         Raises MissingTool if ncu may not read counters, RunFailed if its lines do not match the launches.
         """
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        rows = read_counts(text)
+        rows = read_counts(text, self.metrics)
         if len(rows) == launches:
             return rows
         errors = [line.strip() for line in text.splitlines() if line.startswith("==ERROR==")]
@@ -285,8 +288,8 @@ class Profiler:
 
 
 @contextmanager
-def profiled() -> Iterator[Profiler]:
-    """ncu, with its own log. Raises MissingTool without it."""
+def profiled(metrics: Mapping[str, str] = METRICS) -> Iterator[Profiler]:
+    """ncu, with its own log. `metrics`: its names -> ours. Raises MissingTool without it."""
     ncu = find_ncu()
     if ncu is None:
         raise MissingTool("no ncu was found: hardware counters cannot be read", NO_NCU_HELP)
@@ -295,12 +298,12 @@ def profiled() -> Iterator[Profiler]:
         command = (
             str(ncu), "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
             "--profile-from-start", "off", "--target-processes", "application-only", "--log-file", str(log),
-            "--metrics", ",".join(METRICS),
+            "--metrics", ",".join(metrics),
         )  # fmt: skip
-        yield Profiler(command, log)
+        yield Profiler(command, log, metrics)
 
 
-def read_counts(text: str) -> list[dict[str, float]]:
+def read_counts(text: str, metrics: Mapping[str, str] = METRICS) -> list[dict[str, float]]:
     """The lines of `ncu --csv --page raw`, in launch order; values that are not numbers are skipped."""
     lines = [line for line in text.splitlines() if line.startswith('"')]
     out = []
@@ -308,7 +311,7 @@ def read_counts(text: str) -> list[dict[str, float]]:
         if not (row.get("ID") or "").strip():
             continue  # the line of units
         counts = {}
-        for name, ours in METRICS.items():
+        for name, ours in metrics.items():
             value = (row.get(name) or "").replace(",", "")
             try:
                 counts[ours] = float(value)

@@ -18,7 +18,7 @@ from dagc.choice.selector import Extent
 from dagc.choice.types import Cell
 from dagc.ir.plan import Target
 from dagc.lab.launches import Launches, Timing
-from dagc.measure.machine import METRICS, probe, profiled
+from dagc.measure.machine import ACHIEVED, METRICS, probe, profiled
 from dagc.measure.service import Service, WorkerLink
 from dagc.perf.hardware import Hardware, load_hardware
 from dagc.study.build import attempted
@@ -198,16 +198,24 @@ def collect(ready: Prepared, folder: Path, points: Points) -> tuple[Prepared, di
     skipped = (f"no counters at {p.text}: {' '.join(str(error).split())}" for p, error in refused.items())
     here = Prepared(replace(task, cases=tuple(at)), ready.library, at, tuple(skipped))
     fitting = [cell for cell in points.cells if cell.case in at and cell.choice in at[cell.case].fits[cell.site]]
-    return here, _counted(here, fitting)
+    return here, _counted(here, fitting, METRICS)
 
 
-def _counted(ready: Prepared, wanted: Sequence[Cell]) -> dict[Cell, Sample]:
+def achieved(ready: Prepared, cells: Sequence[Cell]) -> dict[Cell, float]:
+    """The achieved occupancy of launches, a fraction, by ncu; those that fail are missing. Raises MissingTool if
+    counters cannot be read, and RunFailed."""
+    here = replace(ready, at={case: ready.at[case] for case in dict.fromkeys(cell.case for cell in cells)})
+    samples = _counted(here, cells, ACHIEVED)
+    return {c: s.metrics["achieved"] / 100 for c, s in samples.items() if "achieved" in s.metrics}
+
+
+def _counted(ready: Prepared, wanted: Sequence[Cell], metrics: Mapping[str, str]) -> dict[Cell, Sample]:
     """All counts, available only at the end: the profiler writes when the profiled process has ended."""
     task = ready.task
     sites = {site.name: site for site in task.sites}
     base = [pair for site in task.sites for pair in decisions(task.graph, site, site.default)]
     failures: dict[Cell, str] = {}
-    with profiled() as profiler:
+    with profiled(metrics) as profiler:
         with Service(WorkerLink(1, profiler.command)) as service:
             for case in ready.at:
                 program = sized_program(ready, case)

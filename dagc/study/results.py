@@ -136,7 +136,8 @@ GUESS = "the default"  # limit of a launch without a model or a measurement
 class KernelResult:
     """One kernel at one size. Values of the objective, NaN if not measured; `best` is the best measured setting.
 
-    `held`: the occupancy of the default and of the chosen setting, as far as it is known.
+    `held`: the occupancy of the default and of the chosen setting, as far as it is known; `achieved`: that of the
+    chosen one as the hardware counts it, NaN if it was not.
 
     `trained`: the chooser was trained on this size, so the regret here does not apply to other sizes; `left_out`: the
     regret here after training without this size, NaN if unknown.
@@ -155,6 +156,7 @@ class KernelResult:
     left_out: float = math.nan
     sure: float = math.nan
     held: Mapping[Choice, Occupancy] = field(default_factory=dict)
+    achieved: float = math.nan
 
     @property
     def regret(self) -> float:
@@ -222,7 +224,10 @@ class Tuning:
         """What a multiprocessor holds of the launches; without columns where none is known."""
         held = {what: [line.held.get(getattr(line, what)) for line in self.lines] for what in ("default", "chosen")}
         shown = {what: ["-" if one is None else one.text for one in of] for what, of in held.items() if any(of)}
-        return {f"{what} on an SM": words for what, words in shown.items()}
+        columns = {f"{what} on an SM": words for what, words in shown.items()}
+        if any(not math.isnan(line.achieved) for line in self.lines):
+            columns["achieved"] = ["-" if math.isnan(one.achieved) else f"{one.achieved:.0%}" for one in self.lines]
+        return columns
 
 
 def aligned(columns: Mapping[str, Sequence[str]]) -> list[str]:

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.errors import UsageError
+from dagc.base.errors import MissingTool, RunFailed, UsageError
 from dagc.choice.methods import EXHAUSTIVE, LEARNED
-from dagc.choice.types import Case, Samples
+from dagc.choice.types import Case, Cell, Samples
 from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.plan import Target, places_together
 from dagc.ir.program import HostMemory
@@ -45,7 +45,7 @@ from dagc.study.choosers import (
 )
 from dagc.study.costs import costs, feature_subsets, risky_defaults
 from dagc.study.files import begun, chooser_facts, kernel_chooser_record, load, resumed
-from dagc.study.gpu import NOT_COUNTED, can_run, hardware_at_hand, require_runs
+from dagc.study.gpu import NOT_COUNTED, achieved, can_run, hardware_at_hand, require_runs
 from dagc.study.inputs import Inputs, Visits
 from dagc.study.move import borrowed, cases_of_file
 from dagc.study.placed import transfers_here
@@ -239,7 +239,29 @@ def _of_sizes(study: Sizes) -> Chosen:
     expected = guesses(search, samples) if samples or task.chosen.target is Target.CUDA else {}
     ended = [f"the search ended: {search.ended}"] if study.ranked and search.ended else []
     notes = [*study.notes, *ended]
-    return _of_kernels(study, study.known, samples, samples, task.cases, notes, expected, sureness(search))[0]
+    chosen, _ = _of_kernels(study, study.known, samples, samples, task.cases, notes, expected, sureness(search))
+    return _with_achieved(study, chosen) if samples and task.chosen.target is Target.CUDA and can_run(task) else chosen
+
+
+def _with_achieved(study: Sizes, chosen: Chosen) -> Chosen:
+    """With the occupancy that the hardware counts in a launch of each chosen setting, or a note why not."""
+    ready = study.known.ready
+    cells = [Cell(line.op, line.case, line.chosen) for line in chosen.lines]
+    counted, why = {}, ""
+    if ready.task.graphs or ready.task.ranks > 1:
+        why = "it is counted for one program on one rank"
+    elif study.options.deadline.over:
+        why = "the time limit (--time) is over"
+    else:
+        try:
+            fitting = (cell for cell in cells if cell.choice in ready.at[cell.case].fits[cell.site])
+            counted = achieved(ready, list(dict.fromkeys(fitting)))
+        except (MissingTool, RunFailed) as error:
+            why = " ".join(error.message.split())
+    both = zip(chosen.lines, cells, strict=True)
+    lines = tuple(replace(line, achieved=counted.get(cell, math.nan)) for line, cell in both)
+    notes = [f"the achieved occupancy is not known: {why}"] if why else []
+    return replace(chosen, lines=lines, notes=[*chosen.notes, *notes])
 
 
 def _of_inputs(inputs: Inputs) -> Chosen:

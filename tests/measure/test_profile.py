@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from dagc import api
 from dagc.base.errors import DagcError, MissingTool, UsageError
 from dagc.build.toolchain import GPU, find_nvcc, gpus
-from dagc.measure.machine import descriptor_path, find_ncu, probe, profiled, read_counts
+from dagc.measure.machine import ACHIEVED, descriptor_path, find_ncu, probe, profiled, read_counts
 from dagc.perf.hardware import load_hardware
+from dagc.recipes.tune import tune
+from dagc.stages.options import TuneOptions
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "polybench" / "gemm.dag"
 LINES = """==PROF== Connected to process 7
@@ -30,6 +33,12 @@ def test_lines_of_launches_without_the_units():
 
 def test_nothing_counted():
     assert read_counts("==ERROR== The user has no permission\n") == []
+
+
+def test_a_metric_in_percent():
+    name = next(iter(ACHIEVED))
+    lines = f'"ID","Kernel Name","{name}"\n"","","%"\n"0","gemm","73.5"\n'
+    assert read_counts(lines, ACHIEVED) == [{"achieved": 73.5}]
 
 
 def test_a_profiler_that_is_none(monkeypatch):
@@ -92,6 +101,19 @@ def test_what_this_gpu_can_do(tmp_path, monkeypatch):
     assert 0 < found.l1_latency < found.l2_latency < found.memory_latency
     assert 0 < found.memory_bytes_per_cycle < 20 * found.l2_bytes_per_cycle
     assert min(found.departure_coalesced, found.departure_uncoalesced, found.block_start_cycles) > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not gpus(), reason="no NVIDIA GPU on this machine")
+def test_the_occupancy_that_a_launch_achieves(tmp_path):
+    """Never above what the exact program says."""
+    if find_ncu() is None:
+        pytest.skip("no ncu on this machine")
+    done = tune(SAMPLE, tmp_path / "t.db", TuneOptions(sizes="NI=NJ=512 NK=96", target="cuda", top=2))
+    (line,) = done.lines
+    if math.isnan(line.achieved):
+        pytest.skip(next(note for note in done.notes if "achieved" in note))
+    assert 0 < line.achieved <= line.held[line.chosen].share + 0.01
 
 
 @pytest.mark.gpu

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dagc.choice.types import Case
 from dagc.cli.main import main
+from dagc.ir.choice import Choice
 from dagc.perf.hardware import load_hardware
 from dagc.perf.occupancy import Demand, occupancies
 from dagc.stages.program import load_graph
 from dagc.store.tuned import load_tuned
+from dagc.study.results import KernelResult, Tuning
 from dagc.study.tuned import choosers_of
 from tests.study.programs import write_fill
 
@@ -116,3 +122,17 @@ def test_occupancy_program_of_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert printed == " ".join(str(one.blocks) for one in occupancies(demands, load_hardware("a100")))
     assert main(["tune", str(program), "--show", "occupancy"]) == 0
     assert "32*Wmax" in capsys.readouterr().out, "without a GPU, the chart as published"
+
+
+def test_achieved_beside_theoretical() -> None:
+    default, chosen = Choice.at("k", [("bx", 32)]), Choice.at("k", [("bx", 256)])
+    both = occupancies([Demand(32, 16, 0), Demand(256, 64, 0)], load_hardware("h200"))
+    held = dict(zip((default, chosen), both, strict=True))
+    line = KernelResult("k", Case(()), default, chosen, None, math.nan, math.nan, math.nan, "loads", held=held)
+    text = Tuning((line,), "", "", 0, (), (), None).render()
+    titles, row = (re.split(r"  +", text) for text in text.splitlines()[1:])
+    assert dict(zip(titles, row, strict=True))["chosen on an SM"] == "4 blocks, 32 warps, 50%"
+    assert "achieved" not in titles
+    text = Tuning((replace(line, achieved=0.437),), "", "", 0, (), (), None).render()
+    titles, row = (re.split(r"  +", text) for text in text.splitlines()[1:])
+    assert dict(zip(titles, row, strict=True))["achieved"] == "44%"
