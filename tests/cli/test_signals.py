@@ -117,7 +117,7 @@ def test_a_signal_ends_the_set_up(tmp_path: Path, number: signal.Signals) -> Non
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_while_measuring_loses_no_measurement(tmp_path: Path, number: signal.Signals) -> None:
-    command = Command(tmp_path, *EXPLORE, "--only", "orders", "--transport", "mpi_host", "--seconds", "0.2")
+    command = Command(tmp_path, *EXPLORE, "--only", "orders", "--transport", "mpi_host", "--seconds", "0.02")
 
     def measured() -> int:
         if not (tmp_path / "r.db").exists():
