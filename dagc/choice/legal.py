@@ -112,19 +112,19 @@ def op_of(graph: Graph, site: Site) -> KernelOp:
     return op
 
 
-def op_under(program: Program, op: KernelOp, settings: Choice) -> KernelOp:
-    """The op with the variant of a setting, if it has one."""
-    variant = settings.variant
+def op_under(program: Program, op: KernelOp, choice: Choice) -> KernelOp:
+    """The op with the variant of a choice, if it has one."""
+    variant = choice.variant
     return next(one for one in variants_of(program, op) if one.answer == variant) if variant else op
 
 
-def bindings(program: Program, op: KernelOp, settings: Choice) -> dict[str, Sym]:
-    """The values of names in the kernel's expressions under the settings: sizes remain per-rank scalars, and code
-    features `feature.OP.NAME`. `op`: with the variant of the settings."""
+def bindings(program: Program, op: KernelOp, choice: Choice) -> dict[str, Sym]:
+    """The values of names in the kernel's expressions under a choice: sizes remain per-rank scalars, and code features
+    `feature.OP.NAME`. `op`: with the variant of the choice."""
     kernel, impl = kernel_of(program, op)
     env: dict[str, Sym] = {d.name: Const(d.chosen) for d in program.decisions}
     env |= {n: Const(v) for n, v in op.tunables}
-    env |= {n: Const(v) for n, v in settings.own.items() if n != VARIANT}
+    env |= {n: Const(v) for n, v in choice.own.items() if n != VARIANT}
     for formal, arg in zip(kernel.formals, op.args, strict=True):
         if not isinstance(arg, Region):
             env[formal.name] = arg
@@ -148,13 +148,13 @@ def legal_settings(graph: Graph, site: Site, hardware: Mapping[str, int]) -> tup
     program, op = graph.program, op_of(graph, site)
     hw: dict[str, Sym] = {f"hw.{n}": Const(v) for n, v in hardware.items()}
     out = []
-    for settings in site.every:
-        one = op_under(program, op, settings)
+    for choice in site.every:
+        one = op_under(program, op, choice)
         kernel, impl = kernel_of(program, one)
-        env = bindings(program, one, settings)
+        env = bindings(program, one, choice)
         allowed = all(_may_hold(specialised(specialised(c, env), hw)) for c in (*kernel.requires, *impl.requires))
-        if allowed and _block_fits(program, impl, one, settings, hardware):
-            out.append(settings)
+        if allowed and _block_fits(program, impl, one, choice, hardware):
+            out.append(choice)
     return tuple(sorted(out, key=lambda s: s != site.default))
 
 
@@ -162,24 +162,24 @@ def _may_hold(condition: Sym) -> bool:
     return not (isinstance(condition, Const) and not condition.value)
 
 
-def block_of(program: Program, op: KernelOp, settings: Choice) -> tuple[int, int, int]:
+def block_of(program: Program, op: KernelOp, choice: Choice) -> tuple[int, int, int]:
     """The block in threads. Raises sym.UnboundName if a dimension depends on a size."""
     _, impl = kernel_of(program, op)
     assert impl.launch is not None
-    env = bindings(program, op, settings)
+    env = bindings(program, op, choice)
     sizes = [int(sym.evaluate(substitute(e, env), {})) for e in impl.launch.block]
     return _three(sizes)
 
 
-def _block_fits(program: Program, impl: Impl, op: KernelOp, settings: Choice, hardware: Mapping[str, int]) -> bool:
+def _block_fits(program: Program, impl: Impl, op: KernelOp, choice: Choice, hardware: Mapping[str, int]) -> bool:
     if impl.launch is None:
         return True
-    block = block_of(program, op, settings)
+    block = block_of(program, op, choice)
     threads = block[0] * block[1] * block[2]
     most = min(hardware.get("max_threads_per_block", 1024), 1024)
     if not 0 < threads <= most or not all(0 < b <= limit for b, limit in zip(block, BLOCK_LIMITS, strict=True)):
         return False
-    return _shared_fits(impl, bindings(program, op, settings), hardware.get("most_shared_per_block", SHARED_LIMIT))
+    return _shared_fits(impl, bindings(program, op, choice), hardware.get("most_shared_per_block", SHARED_LIMIT))
 
 
 def _shared_fits(impl: Impl, env: Mapping[str, Sym], most: int) -> bool:
@@ -195,32 +195,32 @@ def _three(sizes: list[int]) -> tuple[int, int, int]:
     return x, y, z
 
 
-def grid_of(graph: Graph, site: Site, settings: Choice, scalars: Mapping[str, Number]) -> tuple[int, int, int]:
+def grid_of(graph: Graph, site: Site, choice: Choice, scalars: Mapping[str, Number]) -> tuple[int, int, int]:
     """The grid in blocks, for the values of the rank's scalars, of a variant that is launched."""
-    program, op = graph.program, op_under(graph.program, op_of(graph, site), settings)
+    program, op = graph.program, op_under(graph.program, op_of(graph, site), choice)
     _, impl = kernel_of(program, op)
     assert impl.launch is not None
-    env = bindings(program, op, settings)
+    env = bindings(program, op, choice)
     sizes = [int(sym.evaluate(substitute(e, env), scalars)) for e in impl.launch.grid]
     return _three(sizes)
 
 
-def fits(graph: Graph, site: Site, settings: Choice, values: Mapping[str, Number], constraints: bool = True) -> bool:
+def fits(graph: Graph, site: Site, choice: Choice, values: Mapping[str, Number], constraints: bool = True) -> bool:
     """Whether the setting can be launched and is allowed. An empty grid launches nothing, so it cannot be timed.
 
     `values`: the rank's scalars, computed features (`feature.OP.NAME`) and `hw.memory`. The program checks a `require`
     of anything else. Without `constraints`, only those on the memory of the device count.
     """
-    program, op = graph.program, op_under(graph.program, op_of(graph, site), settings)
+    program, op = graph.program, op_under(graph.program, op_of(graph, site), choice)
     kernel, impl = kernel_of(program, op)
-    env = bindings(program, op, settings)
+    env = bindings(program, op, choice)
     conditions = [substitute(c, env) for c in (*kernel.requires, *impl.requires)]
     if not all(_holds(c, values) for c in conditions if constraints or "hw.memory" in free(c)):
         return False
     if impl.launch is None:
         return True
     try:
-        grid = grid_of(graph, site, settings, values)
+        grid = grid_of(graph, site, choice, values)
     except sym.UnboundName:
         return True  # it depends on a feature that is not known yet
     return all(0 < g <= limit for g, limit in zip(grid, GRID_LIMITS, strict=True))

@@ -113,8 +113,8 @@ class LaunchTerms:
         with np.errstate(all="ignore"):
             for places, steps in self._groups:
                 self._fill(table, list(places), steps, values)
-            for i, settings in enumerate(self.settings):
-                blocks = self._blocks(settings, values)
+            for i, choice in enumerate(self.settings):
+                blocks = self._blocks(choice, values)
                 table[i, _PLACE["log2_blocks"]] = math.log2(blocks) if blocks > 0 else math.nan
                 if blocks == 0:
                     table[i, 0] = math.inf
@@ -132,10 +132,10 @@ class LaunchTerms:
             if name in computed:
                 table[places, _PLACE[column]] = computed[name] / scale
 
-    def _blocks(self, settings: Choice, values: Mapping[str, Number]) -> float:
+    def _blocks(self, choice: Choice, values: Mapping[str, Number]) -> float:
         """Number of blocks of the grid; NaN if it is not known before the dag runs."""
         try:
-            grid = grid_of(self._graph, self._site, settings, values)
+            grid = grid_of(self._graph, self._site, choice, values)
         except (sym.UnboundName, ArithmeticError):
             return math.nan
         return float(math.prod(grid)) if min(grid) > 0 else 0.0

@@ -129,10 +129,10 @@ class AcrossSizes:
 
     def learn(self, cell: Cell, seconds: float, noise: float) -> None:
         """The median of a cell, and its relative standard deviation (NaN: not known)."""
-        op, case, settings = cell
+        op, case, choice = cell
         self.spent += 1
         self._started.add((op, case))
-        row = self.ops[op].number.get((case, settings))
+        row = self.ops[op].number.get((case, choice))
         if row is None:
             return
         self._last = cell
@@ -145,18 +145,18 @@ class AcrossSizes:
 
     def _fail(self, cell: Cell) -> None:
         """The setting is not proposed at other sizes, unless all settings fail at that size."""
-        op, case, settings = cell
+        op, case, choice = cell
         self.spent += 1
         self._started.add((op, case))
         times = self.ops[op]
-        times.closed |= {row for row in (times.number.get((case, settings)),) if row is not None}
+        times.closed |= {row for row in (times.number.get((case, choice)),) if row is not None}
         if times.measured(case):
-            self.exclude(op, settings)
+            self.exclude(op, choice)
 
-    def exclude(self, op: str, settings: Choice) -> None:
+    def exclude(self, op: str, choice: Choice) -> None:
         """Exclude a setting that failed the check, at all sizes."""
         times = self.ops[op]
-        times.closed |= {i for i, (_, s) in enumerate(times.rows) if s == settings}
+        times.closed |= {i for i, (_, s) in enumerate(times.rows) if s == choice}
 
     def skip(self, case: Case) -> None:
         """Exclude a size at which the program does not run."""
@@ -313,8 +313,8 @@ class AcrossSizes:
             rows = times.usable(case)
             best = min((float(mean[i]) for i in rows), default=0.0)
             for i in rows:
-                settings = times.rows[i][1]
-                least[settings] = min(least.get(settings, math.inf), float(mean[i]) - best)
+                choice = times.rows[i][1]
+                least[choice] = min(least.get(choice, math.inf), float(mean[i]) - best)
         return sorted(least, key=lambda s: least[s])[:number]
 
     def doubt_at(self, op: str, case: Case, share: float) -> float:

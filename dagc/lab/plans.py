@@ -48,6 +48,6 @@ def numbers(program: Program) -> frozenset[str]:
     return frozenset(s.name for s in program.scalars if s.type in _NUMBERS)
 
 
-def plan_label(settings: Choice) -> str:
+def plan_label(choice: Choice) -> str:
     """`m8-chunks4-streams4`: the name of a plan's directory. Plans differ in values alone, not in names."""
-    return "-".join(mangle(f"{re.sub(r'[^A-Za-z0-9_]', '_', name)}{value}") for name, value in settings.items())
+    return "-".join(mangle(f"{re.sub(r'[^A-Za-z0-9_]', '_', name)}{value}") for name, value in choice.items())

@@ -317,11 +317,11 @@ class Records:
 
         self._transaction(write)
 
-    def add_check(self, op: str, settings: Choice, case: Case, failure: str) -> None:
-        """Store whether the program's results are correct under these settings; `failure` is "" or the reason."""
+    def add_check(self, op: str, choice: Choice, case: Case, failure: str) -> None:
+        """Store whether the program's results are correct under a choice; `failure` is "" or the reason."""
 
         def write() -> None:
-            choices = _json(settings.own.items())
+            choices = _json(choice.own.items())
             self._connection.execute("INSERT OR IGNORE INTO assignment (choices) VALUES (?)", (choices,))
             self._connection.execute(
                 "INSERT OR REPLACE INTO checked SELECT ?, id, ?, ? FROM assignment WHERE choices = ?",

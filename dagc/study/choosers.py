@@ -198,7 +198,7 @@ def alike(ready: Prepared, site: Site, asked: Mapping[str, Asked]) -> tuple[Site
         return (site,)
 
     def own(site: Site) -> list[dict[str, Value]]:
-        return [settings.own for settings in site.choices]
+        return [choice.own for choice in site.choices]
 
     def same(other: Site) -> bool:
         op = op_of(task.graph, other)
@@ -264,10 +264,10 @@ def features_of(ready: Prepared, site: Site, cases: Sequence[Case]) -> tuple[str
     program; those that differ between the sizes."""
     program, op = ready.task.program, op_of(ready.task.graph, site)
     used = {n for argument in op.args if not isinstance(argument, Region) for n in sym.free(argument)}
-    for settings in {s.variant: s for s in site.choices}.values():
-        one = op_under(program, op, settings)
+    for choice in {s.variant: s for s in site.choices}.values():
+        one = op_under(program, op, choice)
         _, impl = kernel_of(program, one)
-        env = bindings(program, one, settings)
+        env = bindings(program, one, choice)
         grid = impl.launch.grid if impl.launch is not None else ()
         used |= {n for size in grid for n in sym.free(sym.substitute(size, env))}
 

@@ -110,9 +110,9 @@ def in_words(cell: Cell) -> str:
     return f"{answer_in_words(cell.site, cell.choice)} at {cell.case.text or 'as given'}"
 
 
-def answer_in_words(op: str, settings: Choice) -> str:
-    """Settings of an op, in messages."""
-    text = settings.in_words
+def answer_in_words(op: str, choice: Choice) -> str:
+    """A choice at an op, in messages."""
+    text = choice.in_words
     return text if op == PROGRAM else f"{op} {text}"
 
 
@@ -299,10 +299,10 @@ class Measuring:
         """Every open launch parameter."""
         return [pair for op, site in self.sites.items() for pair in self.decisions(site, self.base[op])]
 
-    def decisions(self, site: Site, settings: Choice) -> Values:
-        key = site.name, settings
+    def decisions(self, site: Site, choice: Choice) -> Values:
+        key = site.name, choice
         if key not in self._decisions:
-            self._decisions[key] = decisions(self.task.graph, site, settings)
+            self._decisions[key] = decisions(self.task.graph, site, choice)
         return self._decisions[key]
 
     # ---- whole programs, against the references -------------------------------------------
@@ -433,7 +433,7 @@ class Measuring:
         transfers = selects_device(graph.program, op_at)
         return Launches(
             self.service, self.program(case), place_of(graph, site), self.values(),
-            lambda settings: self.decisions(site, settings), timing=replace(self.timing, transfers=transfers),
+            lambda choice: self.decisions(site, choice), timing=replace(self.timing, transfers=transfers),
             tolerance=tolerance_between(graph.program, op_at),
         )  # fmt: skip
 
@@ -476,9 +476,9 @@ class Searching:
     def __init__(self, run: Measuring, search: AcrossSizes, checked: Mapping[tuple[str, Choice], str]) -> None:
         self.measuring, self.search = run, search
         self.right = {key for key, failure in checked.items() if not failure}
-        for op, settings in (key for key, failure in checked.items() if failure):
+        for op, choice in (key for key, failure in checked.items() if failure):
             if op in search.ops:
-                search.exclude(op, settings)
+                search.exclude(op, choice)
         self.samples = {cell: sample for cell, sample in run.known.items() if search.has(cell)}
         self.at: tuple[str, Case | None] = "", None  # whose arrays are loaded
         self.machine: Launches | None = None
@@ -688,11 +688,11 @@ class SiteTimings:
                 yield cell, replace(Sample.of(times[cell], metrics=first.metrics), took=took[cell])
 
 
-def decisions(graph: Graph, site: Site, settings: Choice) -> Values:
-    """Settings of a site in the form of the program's runner: with its names, the variant as a number."""
+def decisions(graph: Graph, site: Site, choice: Choice) -> Values:
+    """A choice at a site in the form of the program's runner: with its names, the variant as a number."""
     program, op = graph.program, op_of(graph, site)
-    number = variant_number(program, op_under(program, op, settings))
-    return tuple((name, number if own_name(name) == VARIANT else int(value)) for name, value in settings.items())
+    number = variant_number(program, op_under(program, op, choice))
+    return tuple((name, number if own_name(name) == VARIANT else int(value)) for name, value in choice.items())
 
 
 def sized_program(ready: Prepared, case: Case) -> SizedProgram:

@@ -221,7 +221,7 @@ def _of_programs(first: Tuned, merged: Tuned, text: ProgramText) -> dict[str, An
         raise UsageError(
             f"{first.path}: chooses {', '.join(stored.names)}, which its text does not select", "tune again"
         )
-    wrong = {settings for (op, settings), failure in merged.checks.items() if op == PROGRAM and failure}
+    wrong = {choice for (op, choice), failure in merged.checks.items() if op == PROGRAM and failure}
     objective = minimised(merged)
     samples = {
         c: sample.priced(objective)

@@ -57,11 +57,11 @@ class PlacedAt:
         """All ops that can be on one side, placed there."""
         return tuple(side if row[side] < math.inf else 1 - side for row in self.problem.seconds)
 
-    def settings(self, placement: Placement) -> dict[str, Choice]:
-        """The setting of each placed op."""
+    def choices(self, placement: Placement) -> dict[str, Choice]:
+        """The choice at each placed op."""
         sides = dict(zip(self.ops, placement, strict=True))
         placed = {op: both[sides[op]] for op, both in self.answers.items()}
-        return {op: settings for op, settings in placed.items() if settings is not None}
+        return {op: choice for op, choice in placed.items() if choice is not None}
 
 
 def placed_at(program: Program, at: AtCase, choosers: Mapping[str, Chooser], transfers: Transfers) -> PlacedAt:
@@ -94,21 +94,21 @@ def _answers(chooser: Chooser, at: AtCase) -> dict[int, tuple[float, Choice]]:
     predicted, (_, reason) = chooser.predict(at.values), chooser.decide(at.values)
     legal = set(at.fits[chooser.op])
     out: dict[int, tuple[float, Choice]] = {}
-    for seconds, settings in zip(predicted, chooser.settings, strict=True):
-        side = _side(settings)
-        if settings in legal and seconds < out.get(side, (math.inf,))[0]:
-            out[side] = seconds, settings
+    for seconds, choice in zip(predicted, chooser.settings, strict=True):
+        side = _side(choice)
+        if choice in legal and seconds < out.get(side, (math.inf,))[0]:
+            out[side] = seconds, choice
     if out and reason.value in ("chosen", "avoided"):
         return out
     allowed = (
         pair for pair in zip(predicted, chooser.settings, strict=True) if pair[1] in legal and pair[0] < math.inf
     )
-    seconds, settings = next(allowed, (0.0, chooser.settings[0]))
-    return {_side(settings): (seconds, settings)}
+    seconds, choice = next(allowed, (0.0, chooser.settings[0]))
+    return {_side(choice): (seconds, choice)}
 
 
-def _side(settings: Choice) -> int:
-    return SIDES[Device(settings.variant.partition(".")[0])]
+def _side(choice: Choice) -> int:
+    return SIDES[Device(choice.variant.partition(".")[0])]
 
 
 def _row(seconds: Mapping[int, float]) -> tuple[float, float]:
@@ -171,7 +171,7 @@ class PlacedPrograms:
 
     def _measured(self, at: AtCase, placed: PlacedAt, placement: Placement, before: Sequence[float]) -> dict[str, Any]:
         run, program = self.inputs.run, self.inputs.run.program(at.case)
-        chosen = placed.settings(placement)
+        chosen = placed.choices(placement)
         values = [pair for op, site in run.sites.items() for pair in run.decisions(site, chosen.get(op, run.base[op]))]
         try:
             return self.inputs.service.ask(

@@ -86,9 +86,9 @@ class PlanCases(Visits):
         self.built, refused = build_plans(self.task, needed, self.folder, self.progress)
         if needed and not self.built:
             raise refused[needed[0]]
-        for settings, error in refused.items():
-            self.wrong.add((PROGRAM, settings))
-            self.keep(self._checked(settings), Sample(failure=f"does not compile: {error.first}", purpose=CHECK))
+        for choice, error in refused.items():
+            self.wrong.add((PROGRAM, choice))
+            self.keep(self._checked(choice), Sample(failure=f"does not compile: {error.first}", purpose=CHECK))
         self.limit_time()
 
     def _unchecked(self) -> dict[str, list[Choice]]:
@@ -98,17 +98,17 @@ class PlanCases(Visits):
 
     def _check_at(self, case: Case, todo: Mapping[str, Sequence[Choice]]) -> None:
         for first, members in self.groups.items():
-            for settings in (s for s in members if s in todo[PROGRAM]):
-                self.say(f"checking {in_words(Cell(PROGRAM, case, settings))}")
+            for choice in (s for s in members if s in todo[PROGRAM]):
+                self.say(f"checking {in_words(Cell(PROGRAM, case, choice))}")
                 place = self.prefetch.get((case, first))
-                failure = self._programs(place, [settings]).verify(settings)
-                self.wrong |= {(PROGRAM, settings)} if failure else set()
+                failure = self._programs(place, [choice]).verify(choice)
+                self.wrong |= {(PROGRAM, choice)} if failure else set()
                 self.check_at = case
-                self.keep(self._checked(settings), Sample(failure=failure, purpose=CHECK))
+                self.keep(self._checked(choice), Sample(failure=failure, purpose=CHECK))
             self.prefetch.drop((case, first))
 
-    def _checked(self, settings: Choice) -> Cell:
-        return Cell(PROGRAM, self.check_at, settings)
+    def _checked(self, choice: Choice) -> Cell:
+        return Cell(PROGRAM, self.check_at, choice)
 
     def _drop(self, case: Case) -> None:
         for plan in (None, *self.groups):

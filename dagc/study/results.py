@@ -65,9 +65,9 @@ def choosable(
     right = good - bad
     out: dict[str, tuple[Choice, ...]] = {}
     notes = [f"{op} at {case.text}: all settings failed, so no single setting is the cause" for op, case in lost]
-    notes += [_excluded(op, settings, cases) for (op, settings), cases in failed.items()]
+    notes += [_excluded(op, choice, cases) for (op, choice), cases in failed.items()]
     notes += [_excluded(*key, cases, near=True) for key, cases in avoided.items()]
-    notes += _timed_alone(task, dict.fromkeys(op for op, settings in failed if checks.get((op, settings)) == ""))
+    notes += _timed_alone(task, dict.fromkeys(op for op, choice in failed if checks.get((op, choice)) == ""))
     for site in task.sites:
         legal = site.choices
         left = sum((site.name, s) not in good | bad for s in legal)
@@ -94,15 +94,15 @@ def _timed_alone(task: TuningTask, ops: Iterable[str]) -> Iterator[str]:
             )
 
 
-def _excluded(op: str, settings: Choice, cases: Sequence[Case], near: bool = False) -> str:
+def _excluded(op: str, choice: Choice, cases: Sequence[Case], near: bool = False) -> str:
     where = ", ".join(p.text or "as given" for p in cases[:3]) + (", ..." if len(cases) > 3 else "")
     number = counted(len(cases), "input")
     said = f"not chosen near the {number} at which it failed" if near else f"never chosen, since it failed at {number}"
-    return f"{op} {settings.in_words}: {said} ({where})"
+    return f"{op} {choice.in_words}: {said} ({where})"
 
 
 def _lost(samples: Samples) -> list[tuple[str, Case]]:
-    """Units and sizes at which several settings were tried, and all failed."""
+    """Sites and sizes at which several settings were tried, and all failed."""
     tried: dict[tuple[str, Case], list[bool]] = {}
     for (op, case, _), sample in samples.items():
         tried.setdefault((op, case), []).append(bool(sample.failure))
@@ -274,11 +274,11 @@ NOTHING_MEASURED = Measurements({}, {}, {})
 
 
 def failures_before(samples: Samples) -> list[str]:
-    """Those of an earlier run, which are not measured again. (Choice that failed the check are checked again.)"""
+    """Those of an earlier run, which are not measured again. (Choices that failed the check are checked again.)"""
     return [
-        f"{'' if op == PROGRAM else f'{op} '}{settings.in_words} at {case.text or 'as given'}: {sample.failure}"
+        f"{'' if op == PROGRAM else f'{op} '}{choice.in_words} at {case.text or 'as given'}: {sample.failure}"
         " (in an earlier run)"
-        for (op, case, settings), sample in samples.items()
+        for (op, case, choice), sample in samples.items()
         if sample.failure
     ]
 
