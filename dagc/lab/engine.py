@@ -187,18 +187,21 @@ def explore(
     clock: Clock = monotonic,
     among: Callable[[C], Hashable] = _together,
     ended: Callable[[], bool] = lambda: False,
+    first: Sequence[C] = (),
 ) -> Summary[C]:
     """Search until the budget, the time or the space is exhausted, it has `ended`, or the user interrupts.
 
     `domain`: the candidates; None if they are not one space. A strategy whose model is given up (`Modelled`) goes on by
     itself, another one is replaced by one that searches the domain. `among`: the group of a candidate; the best of each
-    group is sought, and the summary is that of all together.
+    group is sought, and the summary is that of all together. `first`: measured before the strategy is asked.
     `known`: samples of an earlier run with drift divided out, observed first. `base`: the drift reference that their
     times are scaled to (NaN: the first one measured). `same` returns equal keys for candidates that do the same work
     (`--prune-syncs`): only the first of them is measured. `show`: a value as text. `clock`: of the time limit. A failed
     measurement does not raise.
     """
-    loop = _Loop(domain, strategy, machine, store, options, base, same, progress, show, clock, among, ended)
+    loop = _Loop(
+        domain, strategy, machine, store, options, base, same, progress, show, clock, among, ended, list(first)
+    )
     for candidate, samples in known.items():
         loop.learn(candidate, samples)
     try:
@@ -224,6 +227,7 @@ class _Loop(Generic[C]):
     clock: Clock
     among: Callable[[C], Hashable]
     ended: Callable[[], bool]
+    first: list[C]  # what is left of it
 
     measuring: float = 0.0
     timed: float = 0.0  # without failed measurements: a hang takes as long as the watchdog waits
@@ -267,6 +271,9 @@ class _Loop(Generic[C]):
         return spent or self.ended() or not self._time_to_search()
 
     def propose(self) -> C | None:
+        while self.first:
+            if (candidate := self.first.pop(0)) not in self.samples:
+                return candidate
         return None if self._enough() else self._doubtful() or self.strategy.propose()
 
     def search(self, candidate: C) -> Sample:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import RunFailed, counted
@@ -455,12 +455,16 @@ class Measuring:
             first = f"the first launch of {item.op} takes {in_units(machine.took)}"
             return f"{first}, and those of {counted(new, 'setting')} more than {in_units(item.seconds)}"
         domain = LaunchSettings([item.settings[i] for i in right], [item.prior[i] for i in right] if item.prior else ())
-        strategy = _Starting(find(item.strategy)(domain, self.task.seed), [s for s in item.first if s in domain])
+        strategy = find(item.strategy)(domain, self.task.seed)
         known = {s: [sample.priced(self.timing.objective)] for s, sample in done.items() if s in domain}
         budget = None if item.budget is None else item.budget - len(known)
-        left = self.end.timeout
+        # With several series of each, the fastest need no other confirmation.
+        confirm = CONFIRMED if self.timing.rounds == 1 else 0
+        options = SearchOptions(
+            budget, self.end.timeout, confirm=confirm, repeats=1, seed=self.task.seed, rivals=RIVALS
+        )
         timings = SiteTimings(item.op, item.case, machine, self.hangs, self.keep, self.recorder.say)
-        timings.search(domain, strategy, SearchOptions(budget, left, confirm=0, seed=self.task.seed), known)
+        timings.search(domain, strategy, options, known, [s for s in item.first if s in domain])
         for cell, sample in timings.again(self.timing, self.task.seed, self.over):
             self.recorder.keep(cell, sample)
         return ""
@@ -596,23 +600,6 @@ def _not_here(case: Case, why: str) -> RunFailed:
     return RunFailed(f"at {case.text or 'this size'}: {why}", "drop this size; --resume keeps what was measured")
 
 
-class _Starting:
-    """A strategy that proposes certain candidates first."""
-
-    summary: ClassVar[str] = "the first ones, then those of another strategy"
-
-    def __init__(self, strategy: Any, first: Sequence[Choice]) -> None:
-        self._strategy, self._first = strategy, list(first)
-
-    def propose(self) -> Choice | None:
-        return self._first.pop(0) if self._first else self._strategy.propose()
-
-    def observe(self, candidate: Choice, sample: Sample) -> None:
-        if candidate in self._first:
-            self._first.remove(candidate)
-        self._strategy.observe(candidate, sample)
-
-
 def timed_in(sample: Sample, seconds: float) -> Sample:
     """The sample of a machine, whose value becomes a time whatever the objective."""
     return replace(Sample.of(sample.times, sample.failure, sample.metrics), took=seconds)
@@ -646,9 +633,10 @@ class SiteTimings:
         strategy: Strategy[Choice],
         options: SearchOptions,
         known: Mapping[Choice, Sequence[Sample]] = NOTHING_KNOWN,
+        first: Sequence[Choice] = (),
     ) -> None:
         """Time what a strategy proposes. Raises KeyboardInterrupt."""
-        if explore(domain, strategy, self, self, options, known=known).interrupted:
+        if explore(domain, strategy, self, self, options, known=known, first=first).interrupted:
             raise KeyboardInterrupt
 
     def begin(self, candidate: Choice) -> Cell:
@@ -661,7 +649,8 @@ class SiteTimings:
         return self._hangs.measure(self._machine, Cell(self._site, self._case, candidate))
 
     def add(self, key: Cell, sample: Sample) -> None:
-        self.samples[key] = timed_in(sample, time.perf_counter() - self._began)
+        sample = timed_in(sample, time.perf_counter() - self._began)
+        self.samples[key] = with_another(self.samples[key], sample) if key in self.samples else sample
         self._keep(key, self.samples[key])
 
     def again(self, timing: Timing, seed: int, over: Callable[[], bool]) -> Iterator[tuple[Cell, Sample]]:

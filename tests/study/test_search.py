@@ -8,13 +8,20 @@ from statistics import median
 import pytest
 
 from dagc.base.errors import UsageError
+from dagc.base.sample import Sample
 from dagc.choice import residual
+from dagc.choice.types import Case, Cell
 from dagc.cli.main import main
 from dagc.ir.choice import Choice
+from dagc.lab.across import CONFIRMED, RIVALS
+from dagc.lab.engine import SearchOptions
+from dagc.lab.settings import LaunchSettings
+from dagc.lab.strategy import find, names
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import load_graph
 from dagc.store.tuned import load_tuned
+from dagc.study.measure import Hangs, SiteTimings
 from dagc.study.priors import MOST_CODES, alike
 from dagc.study.tuned import choosers_of
 from tests.study.programs import write_fill
@@ -130,6 +137,34 @@ def test_another_objective_than_the_time(tmp_path: Path, capsys: pytest.CaptureF
     for method in ("volume", "rational"):
         assert main([*words, "-o", str(tmp_path / "u.db"), "--objective", "cpu", "--method", method]) == 2
         assert f"method {method} predicts the time, not cpu" in capsys.readouterr().err
+
+
+class Table:
+    """A machine with known times; the second series of a setting takes as long as is told."""
+
+    def __init__(self, times: dict[Choice, list[float]]) -> None:
+        self.left = {choice: list(series) for choice, series in times.items()}
+
+    def measure(self, candidate: Choice) -> Sample:
+        seconds = self.left[candidate].pop(0)
+        return Sample.of((seconds,) * 5) if seconds else Sample(failure="wrong result")
+
+
+@pytest.mark.parametrize("strategy", names())
+def test_what_may_be_the_fastest_is_timed_again_whatever_the_strategy(strategy: str) -> None:
+    """Of settings within 2 % of the fastest both series count, or the failure of the second; of others there is one."""
+    choices = [Choice.at("fill", [("bx", bx)]) for bx in (32, 64, 128, 256)]
+    series = dict(zip(choices, ([1e-5, 1.008e-5], [1.01e-5, 0.0], [1.2e-5], [2e-5]), strict=True))
+    kept: dict[Cell, Sample] = {}
+    case = Case(())
+    timings = SiteTimings("fill", case, Table(series), Hangs(1.0), kept.__setitem__, lambda what: None)  # type: ignore[arg-type]
+    domain, first = LaunchSettings(choices), choices[2:3]
+    options = SearchOptions(confirm=CONFIRMED, repeats=1, rivals=RIVALS)
+    timings.search(domain, find(strategy)(domain, 0), options, first=first)
+    assert next(iter(kept)).choice == first[0]
+    assert sorted(kept[Cell("fill", case, choices[0])].times) == [1e-5] * 5 + [1.008e-5] * 5
+    assert kept[Cell("fill", case, choices[1])].failure == "wrong result (when it was timed again)"
+    assert [len(kept[Cell("fill", case, choice)].times) for choice in choices[2:]] == [5, 5]
 
 
 CHASE = """program chase
