@@ -142,8 +142,6 @@ class _System:
             terms, divisor = self._quotients[name]
             low, high = self._bounds(terms)
             return math.floor(low / divisor), math.floor(high / divisor)
-        if name not in self.ranges:
-            raise Uncounted(f"`{name}` is not known")
         low_, high_ = self.ranges[name]
         return low_, max(low_, high_ - 1)
 
@@ -160,6 +158,8 @@ class _System:
         if value.is_Symbol:
             if value.name.startswith(("unknown_", "uniform_")):
                 raise Uncounted("its place depends on data")
+            if value.name not in self.ranges:
+                raise Uncounted(f"`{value.name}` is not known")
             return {value.name: Fraction(1)}
         if value.is_Add:
             total: dict[str, Fraction] = {}

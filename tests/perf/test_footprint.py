@@ -161,12 +161,12 @@ def touched(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int, in
     return out
 
 
-def _footprint(tmp_path: Path, kernel: Kernel, n: int, bx: int) -> Footprint:
+def _footprint(tmp_path: Path, kernel: Kernel, bx: int, **sizes: int) -> Footprint:
     path = tmp_path / "footprint.dag"
     path.write_text(TEXT.format(grid=kernel.grid, code=kernel.code))
     graph = api.read(path, {"w.bx": bx}).graph()
     op = next(op.op for op in graph.ops if isinstance(op.op, KernelOp))
-    return footprint_of(graph.program, op, {"n": n})
+    return footprint_of(graph.program, op, sizes)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -175,8 +175,14 @@ def test_what_must_move_is_at_most_what_moves(
 ) -> None:
     kernel = KERNELS[name]
     for n, bx in SIZES:
-        counted = {m.array: m.bytes for m in _footprint(tmp_path, kernel, n, bx).moved}
+        counted = {m.array: m.bytes for m in _footprint(tmp_path, kernel, bx, n=n).moved}
         moved = touched[name, n, bx]
         assert all(size <= moved[array] for array, size in counted.items()), (n, bx, counted, moved)
         if kernel.exact:
             assert counted == {array: size for array, size in moved.items() if size}, (n, bx)
+
+
+def test_what_depends_on_a_size_that_is_not_known_is_not_counted(tmp_path: Path) -> None:
+    found = _footprint(tmp_path, Kernel(INDEX + "y[i] = a[i];", grid="4"), 32)
+    assert found.moved == ()
+    assert dict(found.uncounted) == dict.fromkeys(("y", "a"), "`n` is not known")
