@@ -11,6 +11,7 @@ from dagc.base.errors import counted
 from dagc.base.source import Source
 from dagc.editor.names import Declaration, Kind
 from dagc.ir import program as ir
+from dagc.ir.choice import own_name, site_of
 from dagc.ir.enums import Mode
 from dagc.ir.sym import show
 from dagc.lang.syntax import FORMS, RANKS
@@ -210,7 +211,7 @@ def _tunes(decision: ir.Decision, meant: Declaration, program: ir.Program) -> bo
     if not meant.owner:
         return _is(decision.name, meant.name)
     bases = {op.base for op in program.kernel_ops if op.kernel == meant.owner}
-    return decision.name.rpartition(".")[2] == meant.name and decision.name.rpartition(".")[0] in bases
+    return own_name(decision.name) == meant.name and site_of(decision.name) in bases
 
 
 def _kernel(kernel: ir.Kernel, program: ir.Program) -> str:

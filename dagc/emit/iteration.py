@@ -719,11 +719,7 @@ def titled(op: ir.GraphOp) -> str:
 
 
 def titled_kernel(op: ir.KernelOp) -> str:
-    return f"op `{op.name}` (kernel `{_kernel(op)}`)"
-
-
-def _kernel(op: ir.KernelOp) -> str:
-    return op.kernel if op.variant == "default" else f"{op.kernel}.{op.variant}"
+    return f"op `{op.name}` (kernel `{op.implementation}`)"
 
 
 def describe(op: ir.GraphOp, where: str = "") -> str:
@@ -739,7 +735,7 @@ def describe(op: ir.GraphOp, where: str = "") -> str:
 def _what(op: ir.GraphOp) -> str:
     match op.op:
         case ir.KernelOp() as k:
-            return f"{_kernel(k)}({', '.join(_arg(a) for a in k.args)})"
+            return f"{k.implementation}({', '.join(_arg(a) for a in k.args)})"
         case ir.CopyOp() as c:
             return f"copy({_arg(c.dst)}, {_arg(c.src)})"
         case ir.ExchangeOp() as x if op.message is not None:

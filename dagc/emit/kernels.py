@@ -366,10 +366,8 @@ class Functions:
         return out
 
     def _comment(self, op: ir.KernelOp) -> str:
-        kernel, impl = kernel_of(self.program, op)
-        what = kernel.name if impl.name == "default" else f"{kernel.name}.{impl.name}"
         tunables = ", ".join(f"{n} = {v}" for n, v in op.tunables if not (self._axis(op, n) or _is_written(n, v)))
-        return f"{what}({tunables})" if tunables else what
+        return f"{op.implementation}({tunables})" if tunables else op.implementation
 
     def _entry(self, op: ir.KernelOp, code: ir.CodeText, function: str) -> CodeFunctionView:
         is_kernel = code.lang is CodeLang.CUDA

@@ -409,6 +409,11 @@ class KernelOp(Spanned):
         return self.name if self.placed else self.base
 
     @property
+    def implementation(self) -> str:
+        """Its kernel, with the variant if that has a name: `spmv.ell`."""
+        return self.kernel if self.variant == "default" else f"{self.kernel}.{self.variant}"
+
+    @property
     def answer(self) -> str:
         """Its implementation among those that may be chosen: with the device in front where that is chosen too."""
         return f"{self.device.value}.{self.variant}" if self.placed else self.variant

@@ -60,7 +60,7 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
     device = call.device(name)
     placed = device is None
     every = _implementations(kernel, device)
-    site = base if item.kind is not OpKind.ANY else name if device is None else f"{base}.{device.value}"
+    site = base if item.kind is not OpKind.ANY else name if device is None else qualified(base, device.value)
     impl = call.variant(every, site)
     chosen = call.tunables(impl, site)
     others = tuple(call.others(every, impl, site))
@@ -157,7 +157,7 @@ class _Call:
         impls = _implementations(self.kernel, other)
         several = len(impls) > 1 or self._excluded(impls.values())
         if several and not self.item.call.callee.trailers:
-            self._choose_variant(impls, f"{base}.{other.value}")
+            self._choose_variant(impls, qualified(base, other.value))
         self.in_worker(impls.values(), base)
 
     def in_worker(self, impls: Iterable[ir.Impl], base: str) -> bool:

@@ -14,7 +14,7 @@ from dagc.base.python import uncollected
 from dagc.base.source import Source, Span
 from dagc.ir import program as ir
 from dagc.ir import sym
-from dagc.ir.choice import FORM, own_name, site_of
+from dagc.ir.choice import FORM, own_name, qualified, site_of
 from dagc.ir.constraints import condition, may_hold
 from dagc.ir.enums import ElementType, Mode, OpKind, Place, Role
 from dagc.ir.program import Device
@@ -486,7 +486,7 @@ class Lowering:
 
     def _refuse_form(self, name: str, out: GraphOut) -> None:
         """Raises UsageError if -D gives a form that the kernel of an op does not allow."""
-        ops = [op for op in out.ops if isinstance(op, ir.KernelOp) and f"{op.site}.{FORM}" in name]
+        ops = [op for op in out.ops if isinstance(op, ir.KernelOp) and qualified(op.site, FORM) in name]
         if not ops or site_of(name) != ops[0].site:
             return
         from dagc.forms import explained, forms_of  # only with forms

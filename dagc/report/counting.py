@@ -10,7 +10,7 @@ from itertools import product
 
 from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import ProgramError, Severity
-from dagc.ir.choice import own_name
+from dagc.ir.choice import own_name, qualified, site_of
 from dagc.ir.constraints import TooManyAssignments, assignments, condition, may_hold, of_launch
 from dagc.ir.program import Decision, Graph, Kernel, KernelOp, OpId, Program, Segment, Value, shown
 from dagc.ir.sym import Sym
@@ -298,25 +298,18 @@ def _whole(structural: list[Decision], constraints: tuple[Sym, ...], tally: _Tal
 def _per_op(program: Program) -> Iterator[tuple[str, int]]:
     """Per op name with open choices: its legal combinations of implementation and tunables."""
     kernels = {kernel.name: kernel for kernel in program.kernels}
-    seen: set[tuple[str, ...]] = set()
-    for op in program.ops:
-        prefixes = _prefixes(op) if isinstance(op, KernelOp) else ()
-        if not isinstance(op, KernelOp) or prefixes in seen:
-            continue
-        seen.add(prefixes)
-        mine: dict[str, Decision] = {}
-        for decision in program.decisions:
-            for prefix in prefixes:
-                rest = decision.name.removeprefix(prefix)
-                if rest != decision.name and "." not in rest and not decision.counted_apart:
-                    mine[rest] = decision
-        if mine:
+    ops: dict[tuple[str, ...], KernelOp] = {}
+    for op in program.kernel_ops:
+        ops.setdefault(_sites(op), op)
+    for op in ops.values():
+        of_op = (d for d in program.decisions if site_of(d.name) in _sites(op) and not d.counted_apart)
+        if mine := {own_name(d.name): d for d in of_op}:
             yield op.site, _legal(kernels[op.kernel], op, mine)
 
 
-def _prefixes(op: KernelOp) -> tuple[str, ...]:
-    """The prefixes of the names of an op's decisions; those of an `any` op contain its device, unless that is open."""
-    return (f"{op.site}.",) if op.placed else (f"{op.base}.", f"{op.base}.{op.device.value}.")
+def _sites(op: KernelOp) -> tuple[str, ...]:
+    """The sites of an op's decisions; that of an `any` op has its device in the name, unless that is open."""
+    return (op.site,) if op.placed else (op.base, qualified(op.base, op.device.value))
 
 
 def _open(program: Program, apart: Sequence[str]) -> tuple[tuple[tuple[str, int], ...], int | None]:

@@ -31,7 +31,7 @@ def detail(op: GraphOp) -> str:
     """The op's action in a few words: the kernel, the copy, the message's array, and fused copies."""
     words = []
     if isinstance(op.op, KernelOp):
-        words.append(op.op.kernel if op.op.variant == "default" else f"{op.op.kernel}.{op.op.variant}")
+        words.append(op.op.implementation)
         if op.op.placed:
             devices = dict.fromkeys((op.op.device.value, *(other.device.value for other in op.op.others)))
             words[-1] = f"{op.op.kernel} on {' or '.join(devices)}"
