@@ -15,8 +15,9 @@ from dagc.stages.orders import OrderOptions
 def _compile(args: argparse.Namespace) -> int:
     from functools import partial
 
-    from dagc.recipes.compile import compile
+    from dagc.recipes.compile import compile, limits
     from dagc.report.display import Display
+    from dagc.report.limits import limit_lines
     from dagc.report.stages import Printer, stages
 
     options = options_from(args, parts.CompileOptions, defines=defines_of(args, "streams", "transport"))
@@ -26,6 +27,8 @@ def _compile(args: argparse.Namespace) -> int:
         for warning in done.warnings:
             print(f"dagc: warning: {warning}", file=sys.stderr)
         print(done.render(), end="")
+        for line in limit_lines(limits(done, options)):
+            print(line)
     return 0
 
 

@@ -120,7 +120,7 @@ class LowerBound:
     unknown: str = ""
 
 
-def bound_of(program: Program, op: KernelOp, values: Mapping[str, float], ceilings: Ceilings) -> LowerBound:
+def bound_of(program: Program, op: KernelOp, values: Mapping[str, Any], ceilings: Ceilings) -> LowerBound:
     """`values`: of per-rank scalars. A kernel whose text cannot be read has the bound of a launch."""
     try:
         footprint = footprint_of(program, op, values)
@@ -149,7 +149,7 @@ def seconds_of(moved: Iterable[Moved], ceilings: Ceilings) -> tuple[float, bool]
 # ---- what a launch moves ------------------------------------------------------------------------
 
 
-def footprint_of(program: Program, op: KernelOp, values: Mapping[str, float]) -> Footprint:
+def footprint_of(program: Program, op: KernelOp, values: Mapping[str, Any]) -> Footprint:
     """Of the kernel as it is written, since its forms must move the same; `threads` are those of the form. Raises
     NotUnderstood, Uncounted (a size that is not known)."""
     written_as = replace(op, tunables=tuple((n, v) for n, v in op.tunables if not n.startswith(FORM)))
@@ -180,7 +180,7 @@ def footprint_of(program: Program, op: KernelOp, values: Mapping[str, float]) ->
 
 
 def _numbers(
-    program: Program, op: KernelOp, values: Mapping[str, float]
+    program: Program, op: KernelOp, values: Mapping[str, Any]
 ) -> tuple[dict[sp.Symbol, sp.Expr], dict[str, int]]:
     """The values of the names in a kernel's text, and the shape of the launch. Raises Uncounted."""
     geometry = Geometry(program, op)

@@ -29,6 +29,7 @@ from dagc.stages.program import read, read_source
 
 if TYPE_CHECKING:
     from dagc.ir.program import Graph
+    from dagc.report.limits import LimitRow
     from dagc.store.tuned import Tuned
 
 
@@ -83,6 +84,16 @@ def compile(
     if rank is not None:
         return _run_as_rank(compile_here, how)
     return _checked(compile_here(), how) if options.run else compile_here()
+
+
+def limits(done: Compiled, options: CompileOptions) -> tuple[LimitRow, ...]:
+    """How far a program that ran is from the lower bounds of its kernels and of itself; none where the speed of the
+    machine cannot be measured, or the program chooses among plans."""
+    from dagc.study.limits import limits_of_run  # loads sympy
+
+    if done.result is None or done.launcher is not None:
+        return ()
+    return limits_of_run(done.plan, done.result, Running(done.result.ranks, options, SILENT).data(done))
 
 
 def _rank(how: Running, form: str) -> int | None:

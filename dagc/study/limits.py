@@ -5,26 +5,40 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dagc.base.errors import UsageError, counted
+from dagc.base.deadline import ENDLESS, Deadline
+from dagc.base.errors import DagcError, UsageError, counted
+from dagc.choice.legal import op_of, op_under
+from dagc.ir.plan import Target
 from dagc.ir.program import Device
 from dagc.ir.traversal import parse_traversal
+from dagc.measure.machine import measured_ceilings
 from dagc.perf.bound import CACHE, LAUNCH, MEMORY, Ceilings, LowerBound, bound_of, path_of, seconds_of
 from dagc.perf.hardware import load_hardware
 from dagc.report import si
 from dagc.report.limits import LimitRow
+from dagc.setup import read_scalars
 from dagc.space.loops import unroll
+from dagc.study.gpu import can_run
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dagc.ir.plan import Plan
     from dagc.ir.program import Graph, OpId
     from dagc.ir.traversal import Traversal
+    from dagc.measure.bench import BenchResult
     from dagc.store.results import Implementation, Results, TraceSpan
+    from dagc.study.choosers import ChooserInputs
+    from dagc.study.results import KernelResult
 
 CEILINGS, SCALARS = "ceilings", "scalars"  # facts of the machine of a run
 WHOLE = "program"
-Scalars = Mapping[str, float]
+Scalars: TypeAlias = Mapping[str, Any]
 
 
 def limits_of(results: Results, graph: Graph, implementation: Implementation, value: float) -> tuple[LimitRow, ...]:
@@ -57,12 +71,55 @@ def descriptor_of(gpu: str) -> Ceilings | None:
         return None
 
 
+def ceilings_here(known: ChooserInputs, deadline: Deadline) -> Ceilings | None:
+    """Those of this machine, which are not measured after the deadline; where kernels cannot run, those of the GPU
+    whose model ranks them."""
+    task = known.ready.task
+    here = _ceilings_now(task.chosen.target, task.chosen.arch, deadline) if can_run(task) else None
+    return descriptor_of(known.hardware.name) if here is None and task.chosen.target is Target.CUDA else here
+
+
+def _ceilings_now(target: Target, arch: str, deadline: Deadline) -> Ceilings | None:
+    """Of this machine; None if they cannot be measured, or are not known at the deadline."""
+    with suppress(DagcError):
+        found = measured_ceilings(target.value, arch, kept=deadline.over)
+        return None if found is None else Ceilings.of_table(found, "measured on this machine")
+    return None
+
+
 def _scalars_of(results: Results) -> tuple[Scalars, ...]:
     """The scalars of each rank; of a file without them, of one rank that has none."""
     found: Any = next((r.machine.facts[SCALARS] for r in reversed(results.runs) if SCALARS in r.machine.facts), None)
     if not isinstance(found, list) or not found or not all(isinstance(one, dict) for one in found):
         return ({},)
     return tuple({n: v for n, v in one.items() if isinstance(v, (int, float))} for one in found)
+
+
+def limits_of_run(plan: Plan, result: BenchResult, data: Path) -> tuple[LimitRow, ...]:
+    """Of a compiled program that was timed with the arrays of `data`."""
+    ceilings = _ceilings_now(plan.target, plan.arch, ENDLESS)
+    if ceilings is None:
+        return ()
+    scalars = [read_scalars(plan.program, data, result.ranks, rank) for rank in range(result.ranks)]
+    return program_limits(plan.graph, plan.traversal, scalars, ceilings, result.median)
+
+
+def with_limits(lines: Sequence[KernelResult], known: ChooserInputs, deadline: Deadline) -> tuple[KernelResult, ...]:
+    """The lines of kernels at sizes with their limits, where the speed of the machine is known. It is not measured
+    after the deadline."""
+    task, ceilings = known.ready.task, ceilings_here(known, deadline)
+    if ceilings is None:
+        return tuple(lines)
+
+    def limit(line: KernelResult) -> LimitRow:
+        graph = task.graph_at(line.case)
+        site = next(site for site in task.sites if site.name == line.op)
+        op = op_under(graph.program, op_of(graph, site), line.chosen)
+        bound = bound_of(graph.program, op, known.ready.at[line.case].values, ceilings)
+        where = f"{line.op} at {line.case.text}" if line.case.text else line.op
+        return _row(where, [bound], [] if math.isnan(line.chosen_value) else [line.chosen_value])
+
+    return tuple(replace(line, limit=limit(line)) for line in lines)
 
 
 # ---- the rows -----------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.enums import Mode
 from dagc.measure.metrics import units
 from dagc.report import si
+from dagc.report.limits import LimitRow, limit_lines
 from dagc.study.task import TuningTask
 
 if TYPE_CHECKING:
@@ -137,7 +138,8 @@ class KernelResult:
     """One kernel at one size. Values of the objective, NaN if not measured; `best` is the best measured setting.
 
     `held`: the occupancy of the default and of the chosen setting, as far as it is known; `achieved`: that of the
-    chosen one as the hardware counts it, NaN if it was not.
+    chosen one as the hardware counts it, NaN if it was not; `limit`: how far the chosen one is from the lower bound,
+    None if no bound is known.
 
     `trained`: the chooser was trained on this size, so the regret here does not apply to other sizes; `left_out`: the
     regret here after training without this size, NaN if unknown.
@@ -157,6 +159,7 @@ class KernelResult:
     sure: float = math.nan
     held: Mapping[Choice, Occupancy] = field(default_factory=dict)
     achieved: float = math.nan
+    limit: LimitRow | None = None
 
     @property
     def regret(self) -> float:
@@ -188,6 +191,7 @@ class Tuning:
         took += f" ({self.busy:.2f} s of it checks and timings)" if took and self.busy else ""
         text = [f"{self.grade}; method {self.method}, {counted(self.cells, 'setting')} measured{took}"]
         text += aligned(self._columns())
+        text += limit_lines(self._largest_limits())
         text += remarks(self.failures, self.notes)
         if self.output is not None:
             use = f"use it: dagc compile FILE --launch {self.output}"
@@ -204,6 +208,7 @@ class Tuning:
             "best known": ["-" if line.best is None else line.best.in_words for line in lines],
             f"default {unit}": [_value(line.default_value, objective) for line in lines],
             f"chosen {unit}": [_value(line.chosen_value, objective) for line in lines],
+            **self._limits(),
             "regret, in training" if learned else "regret": [_ratio(line.regret) for line in lines],
         }
         if learned:
@@ -219,6 +224,24 @@ class Tuning:
             "default": [line.default.in_words for line in self.lines],
             "chosen": [line.chosen.in_words for line in self.lines],
         }
+
+    def _largest_limits(self) -> list[LimitRow]:
+        """Of each kernel, at the size with the largest bound."""
+        out: dict[str, LimitRow] = {}
+        for line in self.lines if self.objective.is_time else ():
+            if line.limit is not None and line.limit.bound >= out.get(line.op, line.limit).bound:
+                out[line.op] = line.limit
+        return list(out.values())
+
+    def _limits(self) -> dict[str, list[str]]:
+        """The lower bounds, and which part of the time they are; without columns where none is known."""
+        rows = [line.limit for line in self.lines]
+        if not self.objective.is_time or not any(row is not None and not row.unknown for row in rows):
+            return {}
+        shown = [row if row is not None and not row.unknown else None for row in rows]
+        bounds = ["-" if row is None else si.significant(row.bound * 1e6, 3) for row in shown]
+        parts = ["-" if row is None or math.isnan(row.reached) else f"{100 * row.reached:.2g}%" for row in shown]
+        return {"at least us": bounds, **({"reached": parts} if set(parts) != {"-"} else {})}
 
     def _held(self) -> dict[str, list[str]]:
         """What a multiprocessor holds of the launches; without columns where none is known."""

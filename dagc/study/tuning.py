@@ -233,6 +233,8 @@ def _visited(visits: Visits) -> None:
 
 def _of_sizes(study: Sizes) -> Chosen:
     """Choosers of kernels that were measured at sizes; a search tells what it expects where nothing was timed."""
+    from dagc.study.limits import with_limits  # loads sympy
+
     task, search = study.task, study.search
     samples = {cell: sample.priced(study.objective) for cell, sample in study.measured.samples.items()}
     # A learner trained on GPUs does not apply to the CPU, so nothing is chosen there without measurements.
@@ -240,6 +242,7 @@ def _of_sizes(study: Sizes) -> Chosen:
     ended = [f"the search ended: {search.ended}"] if study.ranked and search.ended else []
     notes = [*study.notes, *ended]
     chosen, _ = _of_kernels(study, study.known, samples, samples, task.cases, notes, expected, sureness(search))
+    chosen = replace(chosen, lines=with_limits(chosen.lines, study.known, study.options.deadline))
     return _with_achieved(study, chosen) if samples and task.chosen.target is Target.CUDA and can_run(task) else chosen
 
 
