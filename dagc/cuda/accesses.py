@@ -22,6 +22,7 @@ import sympy as sp
 from dagc.cuda.expressions import (
     BUILT_IN,
     UNKNOWN_TRUTH,
+    Clause,
     CountedLoop,
     Guard,
     Local,
@@ -93,7 +94,8 @@ class Accesses:
     """`one_thread`: only one thread of each block works. `barriers`: the loops around each __syncthreads of the text.
     `shared`: bytes of the arrays in shared memory that the text declares with a size that can be read; `floating`:
     those of floating-point numbers. `guessed`: where GUESSED_TRIPS stands for the iterations of a loop, 1 if
-    its bound is loaded, 2 if data end it in another way."""
+    its bound is loaded, 2 if data end it in another way. `sure_work`: the loops around operations on loaded
+    values, what makes these run for certain, and their number."""
 
     accesses: tuple[MemoryAccess, ...]
     work: tuple[Work, ...]
@@ -103,6 +105,7 @@ class Accesses:
     shared: sp.Expr = sp.Integer(0)
     floating: frozenset[str] = frozenset()
     guessed: int = 0
+    sure_work: tuple[tuple[tuple[CountedLoop, ...], frozenset[Clause], int], ...] = ()
 
     @property
     def guards(self) -> frozenset[Guard]:
@@ -141,7 +144,7 @@ def accesses_of(
     notes = tuple(dict.fromkeys(state.notes))
     return Accesses(
         tuple(state.accesses), work, state.one_thread, state.barriers, notes, state.shared_bytes,
-        frozenset(state.floating), state.guessed,
+        frozenset(state.floating), state.guessed, tuple((*place, count) for place, count in state.sure_work.items()),
     )  # fmt: skip
 
 
@@ -605,11 +608,13 @@ def _inside(
     start = _changed(state, env, parts) | names
     # The value stored last by an iteration is in a register in the next: the body is read twice, and the second counts.
     kept = list(state.accesses), dict(state.work), list(state.notes), state.barriers, state.one_thread
+    sure_work = dict(state.sure_work)
     for number in range(2):
         state.env, state.guards, state.surely = dict(start), guards, surely if certain else None
         state.stored = None if number == 0 else _stored_before(state, loop)
         if number:
             state.accesses, state.work, state.notes, state.barriers, state.one_thread = kept
+            state.sure_work = dict(sure_work)
         for part in parts:
             if part.type.endswith(("statement", "clause")) and part.type != "condition_clause":
                 _statement(state, part)

@@ -170,6 +170,7 @@ class State:
     truths: dict[sp.Symbol, Truth] = field(default_factory=dict)  # of values that are conditions
     accesses: list[MemoryAccess] = field(default_factory=list)
     work: dict[tuple[CountedLoop, ...], float] = field(default_factory=dict)
+    sure_work: dict[tuple[tuple[CountedLoop, ...], frozenset[Clause]], int] = field(default_factory=dict)
     one_thread: bool = False
     barriers: tuple[tuple[CountedLoop, ...], ...] = ()
     notes: list[str] = field(default_factory=list)
@@ -368,8 +369,18 @@ def as_number(value: Any) -> sp.Expr:
     raise NotUnderstood("a number was expected")
 
 
-def _count(state: State) -> None:
+def _count(state: State, *operands: Any) -> None:
+    """Count an operation. For certain only with `operands`, and only in the loops around it in which they may differ:
+    the compiler moves it out of others."""
     state.work[state.loops] = state.work.get(state.loops, 0.0) + state.weight
+    numbers = [v for v in operands if isinstance(v, sp.Expr)]
+    if state.surely is None or all(map(is_known, numbers)):
+        return
+    indices = set().union(*map(indices_of, numbers))
+    every = symbol(EVERYTHING) in indices
+    deepest = [n for n, loop in enumerate(state.loops, 1) if every or loop.counter in indices]
+    place = state.loops[: max(deepest, default=0)], state.surely
+    state.sure_work[place] = state.sure_work.get(place, 0) + 1
 
 
 def value_of(state: State, node: Node) -> Any:
@@ -566,7 +577,7 @@ def _moved(pointer: Pointer | UnknownArray, by: sp.Expr) -> Pointer | UnknownArr
 def _arithmetic(state: State, operator: str, left: sp.Expr, right: sp.Expr) -> sp.Expr:
     if not (is_known(left) and is_known(right)) or left.has(sp.Float) or right.has(sp.Float):
         if operator in "+-*/":
-            _count(state)
+            _count(state, left, right)
         result = _of_loaded(operator, left, right)
         return new_unknown(state, left, right) if result is None else result
     match operator:
@@ -736,7 +747,7 @@ def _assignment(state: State, node: Node) -> Any:
         elif all(isinstance(v, sp.Expr) and is_known(v) and not v.has(sp.Float) for v in (old, value)):
             value = _arithmetic(state, operator[:-1], old, value)
         else:
-            _count(state)
+            _count(state, old, value)
             value = new_unknown(state)
     _set(state, without_brackets(left), value)
     return value

@@ -164,9 +164,10 @@ def probe(gpu: GPU) -> Path:
 
 
 def measured_ceilings(target: str, arch: str, *, kept: bool = False) -> dict[str, Any] | None:
-    """What the first GPU, or a core of the host, can do at most: `streams` (bytes of an array, bytes per second), and
-    `launch` and `wait` in seconds. Measured once, which takes some seconds, and kept in the cache. `kept`: only what
-    the cache has, else None.
+    """What the first GPU, or a core of the host, can do at most: `streams` (bytes of an array, bytes per second),
+    `operations` (pairs of a multiplication and an addition per second), `launch` and `wait` in seconds, and whether one
+    launch uses all of the machine (`shared`). Measured once, which takes some seconds, and kept in the cache. `kept`:
+    only what the cache has, else None.
 
     Raises MissingTool, BuildFailed; RunFailed if it does not run.
     """

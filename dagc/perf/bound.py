@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from typing import Any
@@ -26,33 +27,40 @@ from dagc.ir.plan import AXES
 from dagc.ir.program import Graph, KernelOp, OpId, Program, Region
 from dagc.ir.sym import Var
 from dagc.ir.traversal import Traversal
-from dagc.perf.footprint import Elements, Uncounted, elements_of, together
+from dagc.perf.footprint import Elements, Uncounted, elements_of, executions_of, together
 from dagc.perf.geometry import Geometry, read_accesses, tunable
 from dagc.perf.hardware import Hardware
 
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """What the machine can do at most. `streams`: bytes of arrays that are read and written again and again, and the
-    bytes per second that are moved then, with more bytes for slower ones. `launch`: seconds from the start of a launch
-    to that of the next one that depends on it. `wait`: seconds that the CPU waits longer than a launch takes. `source`:
-    where the figures are from. `shared`: a launch can use the whole machine, so that all launches share its speed."""
+    """What the machine can do at most.
+
+    streams     bytes of arrays that are read and written again and again, and the bytes per second that are moved then
+    operations  pairs of a multiplication and an addition per second
+    launch      seconds from the start of a launch to that of the next one that depends on it
+    wait        seconds that the CPU waits longer than a launch takes
+    shared      whether a launch can use the whole machine, so that all launches share its speed
+    source      where the figures are from
+    """
 
     streams: tuple[tuple[float, float], ...]
     launch: float = 0.0
     wait: float = 0.0
     source: str = ""
     shared: bool = False
+    operations: float = math.inf
 
     @staticmethod
     def of_table(table: Mapping[str, Any], source: str) -> Ceilings:
         """From what `dagc.measure.machine` measures. Raises ValueError for anything else."""
         try:
             streams = tuple((float(size), float(speed)) for size, speed in table["streams"])
-            out = Ceilings(streams, float(table["launch"]), float(table["wait"]), source, bool(table["shared"]))
+            launch, wait, operations = (float(table[name]) for name in ("launch", "wait", "operations"))
+            out = Ceilings(streams, launch, wait, source, bool(table["shared"]), operations)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not the ceilings of a machine: {error}") from None
-        numbers = (*(n for pair in streams for n in pair), out.launch + 1, out.wait + 1)
+        numbers = (*(n for pair in streams for n in pair), out.operations, out.launch + 1, out.wait + 1)
         if not streams or not all(0 < n < math.inf for n in numbers):
             raise ValueError("not the ceilings of a machine: a number is out of range")
         return out
@@ -65,7 +73,9 @@ class Ceilings:
             return None
         memory, cache = measured.stream_bytes_per_second, measured.l2_bytes_per_cycle * hardware.clock
         streams = ((float(hardware.l2_bytes), max(cache, memory)), (float(hardware.l2_bytes + 1), memory))
-        return Ceilings(streams, measured.graph_launch_seconds, 0.0, f"the descriptor of {hardware.name}", True)
+        return Ceilings(streams, measured.graph_launch_seconds, 0.0, f"the descriptor of {hardware.name}", True,
+            LANES * hardware.multiprocessors * max(hardware.clock, measured.highest_clock),
+        )  # fmt: skip
 
     def speed(self, size: float) -> float:
         """Bytes per second of arrays of `size` bytes: the highest that was measured of any as large, or larger."""
@@ -78,6 +88,7 @@ class Ceilings:
 
 
 CLEARLY = 1.25
+LANES = 128  # threads that a multiprocessor issues an instruction for in a cycle: four schedulers, a warp each
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +104,8 @@ class Moved:
 class Footprint:
     """What a launch must move. `uncounted`: arrays of which nothing could be counted, with the reason. `widest`: bytes
     of the widest access; `threads` of the launch; `elements` that it writes, else reads, at least. `apart`: an array
-    whose elements neighbouring threads access far apart, and how far; "" if there is none."""
+    whose elements neighbouring threads access far apart, and how far; "" if there is none. `operations` on loaded
+    values, at least."""
 
     moved: tuple[Moved, ...]
     uncounted: tuple[tuple[str, str], ...] = ()
@@ -101,18 +113,19 @@ class Footprint:
     threads: int = 0
     elements: int = 0
     apart: tuple[str, int] = ("", 0)
+    operations: int = 0
 
     @property
     def bytes(self) -> int:
         return sum(m.bytes for m in self.moved)
 
 
-MEMORY, CACHE, LAUNCH = "memory", "cache", "launch"
+MEMORY, CACHE, LAUNCH, ARITHMETIC = "memory", "cache", "launch", "arithmetic"
 
 
 @dataclass(frozen=True, slots=True)
 class LowerBound:
-    """Seconds that an op takes at least, and why: MEMORY, CACHE, LAUNCH, or "" (not known: `unknown` says why)."""
+    """Seconds that an op takes at least, and why: MEMORY, CACHE, LAUNCH, ARITHMETIC, or "" (`unknown` says why not)."""
 
     seconds: float = 0.0
     why: str = ""
@@ -127,6 +140,9 @@ def bound_of(program: Program, op: KernelOp, values: Mapping[str, Any], ceilings
     except (NotUnderstood, Uncounted) as error:
         return LowerBound(ceilings.launch, "", unknown=str(error.args[0]))
     seconds, cached = seconds_of(footprint.moved, ceilings)
+    work = footprint.operations / 2 / ceilings.operations
+    if work > max(seconds, ceilings.launch):
+        return LowerBound(work, ARITHMETIC, footprint)
     if not footprint.moved:
         return LowerBound(ceilings.launch, "", footprint, "; ".join(f"{a}: {why}" for a, why in footprint.uncounted))
     if seconds < ceilings.launch:
@@ -175,7 +191,7 @@ def footprint_of(program: Program, op: KernelOp, values: Mapping[str, Any]) -> F
     most = elements or max((m.size // max(sizes) for m in moved.values()), default=0)
     return Footprint(
         tuple(moved.values()), tuple(uncounted.items()), max(sizes, default=0), threads, most,
-        _apart(accesses, numbers, shape),
+        _apart(accesses, numbers, shape), _operations(accesses, numbers, shape),
     )  # fmt: skip
 
 
@@ -224,6 +240,14 @@ def _counted(
 def _stored_in_loop(load: MemoryAccess, accesses: Sequence[MemoryAccess]) -> bool:
     """Whether an earlier iteration may have stored what a load reads."""
     return any(a.store and a.loops and load.loops and a.loops[0] == load.loops[0] for a in accesses)
+
+
+def _operations(accesses: Accesses, values: Mapping[sp.Symbol, sp.Expr], shape: Mapping[str, int]) -> int:
+    total = 0
+    for loops, surely, count in accesses.sure_work:
+        with suppress(Uncounted):
+            total += count * executions_of(loops, surely, values, shape)
+    return total
 
 
 def _apart(accesses: Accesses, values: Mapping[sp.Symbol, sp.Expr], shape: Mapping[str, int]) -> tuple[str, int]:

@@ -12,12 +12,12 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import sympy as sp
 
 from dagc.base.python import np
-from dagc.cuda.expressions import Clause, MemoryAccess, symbol
+from dagc.cuda.expressions import Clause, CountedLoop, MemoryAccess, symbol
 from dagc.ir.plan import AXES
 
 Terms: TypeAlias = dict[str, int]  # the factor of each index; "" has the constant
@@ -52,20 +52,37 @@ def elements_of(access: MemoryAccess, values: Mapping[sp.Symbol, sp.Expr], shape
     """
     if access.surely is None:
         raise Uncounted("whether it runs depends on data")
+    return _read(access.address, access.loops, access.surely, values, shape).count(access.size)
+
+
+def executions_of(
+    loops: Sequence[CountedLoop],
+    surely: frozenset[Clause],
+    values: Mapping[sp.Symbol, sp.Expr],
+    shape: Mapping[str, int],
+) -> int:
+    """How often the threads of a launch run what is in these loops, at least. Raises Uncounted."""
+    return _read(sp.Integer(0), loops, surely, values, shape).executions()
+
+
+def _read(
+    address: sp.Expr, loops: Sequence[CountedLoop], surely: frozenset[Clause], values: Mapping[sp.Symbol, sp.Expr],
+    shape: Mapping[str, int],
+) -> _System:  # fmt: skip
     system = _System(shape)
     values = {**values, **{symbol(name): sp.Integer(n) for name, n in shape.items()}}
     counters: dict[sp.Symbol, sp.Expr] = {}
-    clauses = set(access.surely)
-    for loop in access.loops:
+    clauses = set(surely)
+    for loop in loops:
         first, trips, step = (sp.expand(e.subs(counters).subs(values)) for e in (loop.first, loop.trips, loop.step))
         turns = symbol(f"turn of {loop.counter}")
         system.ranges[turns.name] = (0, system.most(trips))
         clauses |= _within(turns, trips)
         counters[loop.counter] = first + step * turns
-    system.add_address(sp.expand(access.address.subs(counters).subs(values)))
+    system.add_address(sp.expand(address.subs(counters).subs(values)))
     for clause in clauses:
         system.add_clause(sp.expand(clause.value.subs(counters).subs(values)), clause.unequal)
-    return system.count(access.size)
+    return system
 
 
 def together(parts: Iterable[Elements]) -> int:
@@ -349,6 +366,33 @@ class _System:
         if not few:
             raise Uncounted("its conditions connect too many indices")
         *tried, inner = few[0]
+        at, low, high = self._solved(tried, inner, conditions)
+        lengths = np.maximum(0, high - low)
+        if in_address >= set(tried) and self._differ():
+            return int(lengths.sum() if inner in in_address else np.count_nonzero(lengths))
+        longest = np.unravel_index(int(lengths.argmax()), lengths.shape)
+        for name, grid in at.items():
+            self.ranges[name] = int(grid[longest]), int(grid[longest]) + 1
+        self.ranges[inner] = int(low[longest]), max(int(low[longest]), int(high[longest]))
+        return None
+
+    def executions(self) -> int:
+        """The points of all indices for which the conditions hold. Raises Uncounted."""
+        self._reduce()
+        left = self._narrow()
+        if any(high <= low for low, high in self.ranges.values()):
+            return 0
+        names = sorted({n for terms in left for n in terms if n}, key=self._length)
+        others = math.prod(self._length(n) for n in self.ranges if n not in names)
+        if not names:
+            return others
+        if math.prod(map(self._length, names[:-1])) > MOST_POINTS:
+            raise Uncounted("its conditions connect too many indices")
+        _, low, high = self._solved(names[:-1], names[-1], left)
+        return others * int(np.maximum(0, high - low).sum())
+
+    def _solved(self, tried: Sequence[str], inner: str, conditions: Sequence[Terms]) -> tuple[dict[str, Any], Any, Any]:
+        """All points of the indices that are tried, and between which values of the inner one the conditions hold."""
         grids = np.meshgrid(*(np.arange(*self.ranges[n]) for n in tried), indexing="ij") if tried else []
         at = dict(zip(tried, grids, strict=True))
         low, high = (np.full(grids[0].shape if grids else (), end) for end in self.ranges[inner])
@@ -361,14 +405,7 @@ class _System:
                 high = np.minimum(high, rest // -factor + 1)
             else:
                 high = np.where(rest < 0, low, high)
-        lengths = np.maximum(0, high - low)
-        if in_address >= set(tried) and self._differ():
-            return int(lengths.sum() if inner in in_address else np.count_nonzero(lengths))
-        longest = np.unravel_index(int(lengths.argmax()), lengths.shape)
-        for name, grid in at.items():
-            self.ranges[name] = int(grid[longest]), int(grid[longest]) + 1
-        self.ranges[inner] = int(low[longest]), max(int(low[longest]), int(high[longest]))
-        return None
+        return at, low, high
 
     def _differ(self) -> bool:
         """Whether different values of the indices in the address give different addresses."""

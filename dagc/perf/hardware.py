@@ -26,7 +26,8 @@ class Measured:
     one transaction to the next; the start of a block that of the whole GPU. Loads and stores per cycle of the L2 cache
     are sectors of the whole GPU, one word of each; cycles of an atomic addition those of the whole GPU, where all are
     at one address. The last three are 0 in descriptors written before they were measured, and so are, in descriptors
-    of known GPUs, the bytes per second of the fastest kernel and the seconds between two launches in a graph.
+    of known GPUs, the bytes per second of the fastest kernel, the seconds between two launches in a graph, and the
+    highest clock in Hz.
     """
 
     launch_cycles: float
@@ -43,6 +44,7 @@ class Measured:
     atomic_cycles: float = 0.0
     stream_bytes_per_second: float = 0.0
     graph_launch_seconds: float = 0.0
+    highest_clock: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ def _unasked(table: dict[str, Any]) -> dict[str, Any]:
 
 _MAY_BE_ZERO = (
     "shared_reserved_per_block", "l2_loads_per_cycle", "l2_stores_per_cycle", "atomic_cycles",
-    "stream_bytes_per_second", "graph_launch_seconds",
+    "stream_bytes_per_second", "graph_launch_seconds", "highest_clock",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from dagc.ir.plan import Target
 from dagc.ir.program import Device
 from dagc.ir.traversal import parse_traversal
 from dagc.measure.machine import measured_ceilings
-from dagc.perf.bound import CACHE, LAUNCH, MEMORY, Ceilings, LowerBound, bound_of, path_of, seconds_of
+from dagc.perf.bound import ARITHMETIC, CACHE, LAUNCH, MEMORY, Ceilings, LowerBound, bound_of, path_of, seconds_of
 from dagc.perf.hardware import load_hardware
 from dagc.report import si
 from dagc.report.limits import LimitRow
@@ -193,6 +193,7 @@ def why_of(bound: LowerBound) -> str:
         MEMORY: f"{moved} from and to memory {speed}{but}",
         CACHE: f"{moved}, which a cache may hold, {speed}{but}",
         LAUNCH: f"a launch, of {moved}{but}",
+        ARITHMETIC: f"{footprint.operations:.3g} operations, two an instruction",
     }.get(bound.why, "")
 
 

@@ -2,9 +2,10 @@
 //
 //   stream BYTES SPEED   bytes per second that the fastest of a few kernels moves which read, write, copy or update arrays
 //                        of BYTES again and again: of small arrays from a cache
-//   launch SECONDS       from the start of an empty launch to that of the next one on its stream, the shorter of launches
+//   operations 0 PAIRS   multiplications and additions of float per second, a pair each, or pairs of additions if that is more
+//   launch 0 SECONDS     from the start of an empty launch to that of the next one on its stream, the shorter of launches
 //                        one by one and of a captured graph
-//   wait SECONDS         that the CPU waits for a launch beyond that
+//   wait 0 SECONDS       that the CPU waits for a launch beyond that
 //
 // Figures are the best of several rounds, not their median: no program should be faster. A GPU works with all
 // multiprocessors; on the host a launch is work for one core, which also has the C library's copies.
@@ -36,7 +37,7 @@ constexpr double kMoved = 4e9;  // bytes of a round, by one launch or several
 constexpr std::size_t kSmallest = std::size_t{1} << 14, kLargest = std::size_t{1} << 27;
 constexpr double kMoved = 1e7;
 #endif
-constexpr int kRounds = 3, kManyRounds = 50, kChain = 100, kThreads = 512;
+constexpr int kRounds = 3, kManyRounds = 50, kChain = 100, kChains = 32, kThreads = 512;
 
 struct Range {
   std::int64_t first, step;
@@ -88,6 +89,18 @@ __global__ void update(int4* a, std::int64_t n, int repeats) {
       a[i] = v;
     }
   }
+}
+
+// Independent chains, so that the latency of one hides behind others.
+template <bool kMultiplied>
+__global__ void calculate(float* out, int turns) {
+  float v[kChains];
+  for (int k = 0; k < kChains; ++k) v[k] = static_cast<float>(threadIdx.x) + static_cast<float>(k);
+  for (int i = 0; i < turns; ++i)
+    for (int k = 0; k < kChains; ++k) v[k] = (kMultiplied ? v[k] * 0.999f : v[k]) + 0.5f;
+  float sum = 0;
+  for (int k = 0; k < kChains; ++k) sum += v[k];
+  if (sum == 12345.0f) *out = sum;
 }
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -144,6 +157,17 @@ double speed(const Arrays& arrays, std::size_t bytes, int multiprocessors) {
   return best;
 }
 
+double pairs(const Arrays& arrays, int multiprocessors) {
+  const int threads = DAGC_TARGET_CUDA ? kThreads : 1, blocks = DAGC_TARGET_CUDA ? 16 * multiprocessors : 1;
+  const int turns = DAGC_TARGET_CUDA ? 2000 : 20000;
+  const auto seconds = [&](void (*kernel)(float*, int)) {
+    const dim3 grid(static_cast<unsigned>(blocks)), block(static_cast<unsigned>(threads));
+    return shortest(arrays.stream, [&] { dagc::launch(kernel, grid, block, 0, arrays.stream, reinterpret_cast<float*>(arrays.b), turns); });
+  };
+  const double all = static_cast<double>(kChains) * turns * threads * blocks;
+  return std::max(all / seconds(calculate<true>), all / 2 / seconds(calculate<false>));
+}
+
 void chain(cudaStream_t stream, int launches) {
   for (int i = 0; i < launches; ++i) dagc::launch(empty, dim3(1), dim3(1), 0, stream);
 }
@@ -187,6 +211,7 @@ int main(int argc, char** argv) {
   CHECK(cudaDeviceSynchronize());
   for (std::size_t bytes = kSmallest; bytes <= largest; bytes *= 2)
     std::fprintf(answer, "stream %zu %.6g\n", bytes, speed(arrays, bytes, multiprocessors));
+  std::fprintf(answer, "operations 0 %.6g\n", pairs(arrays, multiprocessors));
   const double one = shortest(arrays.stream, [&] { chain(arrays.stream, 1); }, kManyRounds);
   const double many = shortest(arrays.stream, [&] { chain(arrays.stream, kChain); }, kManyRounds);
   const double launch = std::min(many, seconds_of_graph(arrays.stream)) / kChain;

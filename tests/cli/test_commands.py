@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -165,7 +166,11 @@ def test_compile_with_run_checks_the_results_and_times(tmp_path: Path, monkeypat
     arguments = ("-D", "rows=2000", "--repeats", "2", "--seconds", "0.001")
     text = good("compile", SPMV, "-o", tmp_path / "out", "--target", "host", "--run", "-n", "2", *arguments)
     assert "results agree with the reference" in text
-    assert text.splitlines()[-1].split()[0] == "2"
+    lines = text.splitlines()
+    table = next(n for n, line in enumerate(lines) if line.split()[:1] == ["ranks"])
+    assert lines[table + 1].split()[0] == "2"
+    assert lines[table + 2].startswith("limit      pack at least ")
+    assert re.match(r" {11}program .* of at least .*: [\d.]+ %; \d+ launches that wait for each other", lines[-1])
 
 
 def test_a_target_is_as_asked_for_only_where_it_was(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ every load and store noted."""
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -186,3 +187,20 @@ def test_what_depends_on_a_size_that_is_not_known_is_not_counted(tmp_path: Path)
     found = _footprint(tmp_path, Kernel(INDEX + "y[i] = a[i];", grid="4"), 32)
     assert found.moved == ()
     assert dict(found.uncounted) == dict.fromkeys(("y", "a"), "`n` is not known")
+
+
+@pytest.mark.parametrize(
+    ("code", "operations"),
+    [
+        ("y[i] = 2.0f * a[i] + 1.0f;", lambda n: 2 * n),
+        ("float s = 0; for (int j = 0; j < n; ++j) s += a[j * n + i] * a[j]; y[i] = s;", lambda n: 2 * n * n),
+        ("float s = 0; for (int j = 0; j <= i; ++j) s += a[i * n + j]; y[i] = s;", lambda n: n * (n + 1) // 2),
+        ("float s = 0; for (int j = 0; j < n; ++j) { s += a[j]; y[j] = a[i] * 3.0f; }", lambda n: n * n + n),
+        ("if (i > 4) y[i] = a[i] * a[i];", lambda n: max(0, n - 5)),
+        ("if (k[i] > 0) y[i] = a[i] * a[i];", lambda _: 0),
+        ("y[i] = n * 3.0f;", lambda _: 0),
+    ],
+)
+def test_operations_that_run_for_certain(code: str, operations: Callable[[int], int], tmp_path: Path) -> None:
+    for n, bx in SIZES:
+        assert _footprint(tmp_path, _part(code), bx, n=n).operations == operations(n)

@@ -24,7 +24,13 @@ FILES = [
     "2026-11-28-4xh200-rest/cg.db",
 ]  # fmt: skip
 # Of two GPUs, as `templates/probe/ceilings.cu` writes them.
-TABLE = {"streams": [[1e6, 6e12], [6e7, 6e12], [2.6e8, 4.2e12]], "launch": 6e-7, "wait": 0.0, "shared": True}
+TABLE = {
+    "streams": [[1e6, 6e12], [6e7, 6e12], [2.6e8, 4.2e12]],
+    "operations": 3e13,
+    "launch": 6e-7,
+    "wait": 0.0,
+    "shared": True,
+}
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -156,9 +156,13 @@ def test_the_command_prints_it(plain: Path, tmp_path: Path, capsys: pytest.Captu
     assert "leave one out: " in said
     titles = re.split(r"  +", said.splitlines()[1])
     assert titles[-3:] == ["regret, in training", "left out", "limited by"]
-    rows = [re.split(r"  +", line) for line in said.splitlines() if line.startswith("fill  ")]
-    assert [row[7] for row in rows] == ["0.0%"] * 5, "the best of each size was seen"
-    assert all(re.fullmatch(r"[\d.]+%", row[8]) for row in rows)
+    found = (re.split(r"  +", line) for line in said.splitlines() if line.startswith("fill  "))
+    rows = [dict(zip(titles, words, strict=True)) for words in found]
+    assert [row["regret, in training"] for row in rows] == ["0.0%"] * 5, "the best of each size was seen"
+    assert all(re.fullmatch(r"[\d.]+%", row["left out"]) for row in rows)
+    assert all(0 < float(row["at least us"]) <= float(row["chosen us"]) for row in rows)
+    assert all(0 < float(row["reached"].removesuffix("%")) <= 100 for row in rows)
+    assert re.search(r"^limit      fill at N=\d+ .* of at least ", said, re.MULTILINE)
     assert main(["tune", str(path), "--show", "fill", "--format", "c", "-o", str(tmp_path / "t.db")]) == 0
     assert "static inline int dagc_select_fill(const double* x, double* sure) {" in capsys.readouterr().out
     assert main(["tune", str(path), "--show", "fill", "--format", "c", "-o", str(tmp_path / "absent.db")]) == 2
