@@ -485,8 +485,7 @@ class Searching:
                 search.exclude(op, choice)
         self.samples = {cell: sample for cell, sample in run.known.items() if search.has(cell)}
         self.at: tuple[str, Case | None] = "", None  # whose arrays are loaded
-        self.machine: Launches | None = None
-        self.began = 0.0
+        self.timings: SiteTimings | None = None  # there
         self.lost: dict[Case, str] = {}  # sizes at which the program does not run, and why
 
     def run(self) -> str:
@@ -525,21 +524,16 @@ class Searching:
         """Time a cell, after a check of its setting; the sample of a check where it is not timed."""
         if not (self._is_right(cell) and self._placed(cell)):
             return Sample(failure="not timed", purpose=CHECK)
-        assert self.machine is not None
-        self.measuring.recorder.say(in_words(cell))
-        self.began = time.perf_counter()
-        return self.measuring.hangs.measure(self.machine, cell)
+        assert self.timings is not None
+        self.timings.begin(cell.choice)
+        return self.timings.measure(cell.choice)
 
     def begin(self, candidate: Cell) -> Cell:
         return candidate
 
     def add(self, key: Cell, sample: Sample) -> None:
-        """Store a sample together with those that were taken of the cell before."""
-        if sample.purpose == CHECK:
-            return
-        sample = timed_in(sample, time.perf_counter() - self.began)
-        self.samples[key] = sample if key not in self.samples else with_another(self.samples[key], sample)
-        self.measuring.keep(key, self.samples[key])
+        if sample.purpose != CHECK and self.timings is not None:
+            self.timings.add(key, sample)
 
     # ---- checks -------------------------------------------------------------------------
 
@@ -578,17 +572,18 @@ class Searching:
     def _leave(self) -> None:
         if self.at[1] is not None:
             self.measuring.close(self.at[1])
-        self.at, self.machine = ("", None), None
+        self.at, self.timings = ("", None), None
 
     def _placed(self, cell: Cell) -> bool:
         """Stop the program before the op at the size. A size at which it does not run is abandoned."""
-        if self.machine is not None and self.at == (cell.site, cell.case):
+        if self.timings is not None and self.at == (cell.site, cell.case):
             return True
         if self.at[1] != cell.case:
             self._leave()
         self.at = cell.site, cell.case
-        self.machine = self.measuring.machine(cell.site, cell.case)
-        failure = self.machine.unusable()
+        run, machine = self.measuring, self.measuring.machine(cell.site, cell.case)
+        self.timings = SiteTimings(cell.site, cell.case, machine, run.hangs, run.keep, run.recorder.say, self.samples)
+        failure = machine.unusable()
         if failure:
             self.search.skip(cell.case)
             self.lost[cell.case] = failure
@@ -598,11 +593,6 @@ class Searching:
 
 def _not_here(case: Case, why: str) -> RunFailed:
     return RunFailed(f"at {case.text or 'this size'}: {why}", "drop this size; --resume keeps what was measured")
-
-
-def timed_in(sample: Sample, seconds: float) -> Sample:
-    """The sample of a machine, whose value becomes a time whatever the objective."""
-    return replace(Sample.of(sample.times, sample.failure, sample.metrics), took=seconds)
 
 
 def with_another(first: Sample, again: Sample) -> Sample:
@@ -621,11 +611,12 @@ class SiteTimings:
 
     def __init__(
         self, site: str, case: Case, machine: Launches | Programs, hangs: Hangs,
-        keep: Callable[[Cell, Sample], None], say: Callable[[str], None],
+        keep: Callable[[Cell, Sample], None], say: Callable[[str], None], samples: dict[Cell, Sample] | None = None,
     ) -> None:  # fmt: skip
+        """`samples`: those so far, to which others of the same cells are added."""
         self._site, self._case, self._machine, self._hangs = site, case, machine, hangs
         self._keep, self._say, self._began = keep, say, 0.0
-        self.samples: dict[Cell, Sample] = {}
+        self.samples: dict[Cell, Sample] = {} if samples is None else samples
 
     def search(
         self,
@@ -649,7 +640,8 @@ class SiteTimings:
         return self._hangs.measure(self._machine, Cell(self._site, self._case, candidate))
 
     def add(self, key: Cell, sample: Sample) -> None:
-        sample = timed_in(sample, time.perf_counter() - self._began)
+        took = time.perf_counter() - self._began
+        sample = replace(Sample.of(sample.times, sample.failure, sample.metrics), took=took)
         self.samples[key] = with_another(self.samples[key], sample) if key in self.samples else sample
         self._keep(key, self.samples[key])
 
