@@ -210,12 +210,18 @@ class Neighbours:
             self.tests.append((plus(apart, _ONE, -1), plus(_negative(apart), _ONE, -1)))
             bounds: tuple[Poly, ...] = ()
         else:
-            self.decided[node.id] = wanted
             bounds = (bound_of(apart, operator, wanted),)
-            self.tests.append(bounds)
+            other = self._is_excluded(bounds[0])
+            self.decided[node.id] = wanted != other
+            self.tests.append((bound_of(apart, operator, not wanted),) if other else bounds)
+            bounds = () if other else bounds
         if any(map(self._is_unsigned, operands(node))):  # which does not become negative
             self.tests += [(side,) for side in sides if side is not None and any(c < 0 for c in side.values())]
         return bounds
+
+    def _is_excluded(self, bound: Poly) -> bool:
+        """Whether what has been chosen before excludes that a number is 0 or more."""
+        return any(len(test) == 1 and contradict(test[0], bound, self.lanes) for test in self.tests)
 
     def known_before(self, value: Poly) -> bool:
         """Whether a number can be computed at the beginning of the kernel."""
@@ -433,6 +439,18 @@ def bound_of(apart: Poly, operator: str, outcome: bool) -> Poly:
         operator = {"<": ">=", ">=": "<", ">": "<=", "<=": ">"}[operator]
     value = apart if operator in (">", ">=") else _negative(apart)
     return plus(value, _ONE, -1) if operator in ("<", ">") else value
+
+
+def worst(value: Poly, lanes: int) -> int:
+    """What the lane where a number is least adds to that of the first lane."""
+    along = number_of(coefficient(value, X)) or 0
+    return min(along, 0) * (lanes - 1)
+
+
+def contradict(one: Poly, other: Poly, lanes: int) -> bool:
+    """Whether two numbers cannot both be 0 or more in all lanes."""
+    total = number_of(plus(one, other))
+    return total is not None and total + worst(one, lanes) + worst(other, lanes) < 0
 
 
 def _negative(value: Poly) -> Poly:

@@ -21,7 +21,7 @@ from dagc.cuda.lexer import words_of
 from dagc.cuda.syntax import below, body_of, field_of, text_of
 from dagc.forms.affine import NUMBER, Numbers, changes_of, coefficient, number_of, plus, variables_of
 from dagc.forms.lockstep import LaneNames, Lockstep, edited, multiples_in, place_of, shown_multiples
-from dagc.forms.neighbours import LOOPS, PLACE, AccessSite, Neighbours, NotAlike, Test, X, bound_of
+from dagc.forms.neighbours import LOOPS, PLACE, AccessSite, Neighbours, NotAlike, Test, X, bound_of, contradict, worst
 from dagc.forms.text import KernelReading, NotInKernel, expression, fresh, reading_of
 from dagc.forms.types import AS_WRITTEN, Form, Refusal, Surroundings
 from dagc.ir.enums import ElementType
@@ -243,7 +243,7 @@ class _Writer:
 
     def _at_least(self, value: Poly, first: str) -> str:
         """The condition that a number is 0 or more in all lanes."""
-        number = int(value.get(NUMBER, 0)) + _worst(value, self.lanes)
+        number = int(value.get(NUMBER, 0)) + worst(value, self.lanes)
         terms = {m: c for m, c in value.items() if m != NUMBER}
         high = [self._term(m, int(c), first) for m, c in terms.items() if c > 0]
         low = [self._term(m, -int(c), first) for m, c in terms.items() if c < 0]
@@ -309,12 +309,6 @@ def _inside(node: Node, types: Sequence[str]) -> bool:
     return at is not None
 
 
-def _worst(value: Poly, lanes: int) -> int:
-    """What the lane where a number is least adds to that of the first lane."""
-    along = number_of(coefficient(value, X)) or 0
-    return min(along, 0) * (lanes - 1)
-
-
 def _needed(tests: Sequence[Test], lanes: int, shift: int) -> list[Test]:
     """The tests without those that follow from others, and without alternatives that contradict others."""
     sure = [t[0] for t in tests if len(t) == 1]
@@ -324,22 +318,19 @@ def _needed(tests: Sequence[Test], lanes: int, shift: int) -> list[Test]:
     for test in dict.fromkeys(tuple(tuple(sorted(g.items(), key=repr)) for g in t) for t in tests):
         alternatives = [dict(g) for g in test]
         if len(alternatives) > 1:
-            alternatives = [g for g in alternatives if not any(_contradict(g, k, lanes) for k in known)]
+            alternatives = [g for g in alternatives if not any(contradict(g, k, lanes) for k in known)]
+        if not alternatives:
+            raise NotAlike("no group of neighbours goes one way")
         out.append(tuple(alternatives))
-    single = [t[0] for t in out if len(t) == 1]
-    return [t for t in out if not any(_follows(g, o) for g in t for o in (*single, *always) if o is not g)]
+    unique = [t for k, t in enumerate(out) if t not in out[:k]]
+    single = [*(t[0] for t in unique if len(t) == 1), *always]
+    return [t for t in unique if not any(_follows(g, other) for g in t for other in single)]
 
 
 def _follows(value: Poly, other: Poly) -> bool:
     """Whether a number is 0 or more because another is: it is larger."""
     apart = number_of(plus(value, other, -1))
-    return apart is not None and apart >= 0 and value is not other
-
-
-def _contradict(one: Poly, other: Poly, lanes: int) -> bool:
-    """Whether two numbers cannot both be 0 or more in all lanes."""
-    total = number_of(plus(one, other))
-    return total is not None and total + _worst(one, lanes) + _worst(other, lanes) < 0
+    return apart is not None and apart > 0
 
 
 def _ends_itself(launch: Launch, alike: Neighbours) -> bool:

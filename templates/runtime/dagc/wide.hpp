@@ -48,7 +48,9 @@ __device__ __forceinline__ Window<std::remove_const_t<T>, V, FIRST, LAST> window
   static_assert(FIRST % V == 0 && (LAST + 1) % V == 0);
   Window<std::remove_const_t<T>, V, FIRST, LAST> row;
   row.at = at;
+#if defined(__CUDACC__)
 #pragma unroll
+#endif
   for (int k = 0; k < (LAST - FIRST + 1) / V; ++k) row.of[k] = load<V>(at + FIRST + k * V);
   return row;
 }
