@@ -441,7 +441,7 @@ def first_choosers(inputs: ChooserInputs) -> dict[str, AtSizes]:
     """Each site's chooser before any measurement."""
     ready = inputs.ready
     return {
-        u.name: AtSizes.of(ready.task, partial(chooser_with, inputs, ready, u, (), None, ())) for u in ready.task.sites
+        s.name: AtSizes.of(ready.task, partial(chooser_with, inputs, ready, s, (), None, ())) for s in ready.task.sites
     }
 
 

@@ -343,7 +343,7 @@ class Inputs(Visits):
         return choosable(self.task, self.measured.checks, self.measured.samples)[0]
 
     def names(self, asked: Mapping[str, Asked], op: str, cases: Collection[Case]) -> tuple[str, ...]:
-        site = next(u for u in self.task.sites if u.name == op)
+        site = next(site for site in self.task.sites if site.name == op)
         return asked[op].data or features_of(self.ready, site, list(cases))
 
     def take(self, task: TuningTask) -> None:
@@ -510,7 +510,7 @@ def with_allowed(task: TuningTask, at: AtCase, memory: int | None = None) -> AtC
     """The case with its allowed answers; none for an op whose default has nothing to launch. `memory`: that of the
     device, None: that of this machine."""
     fits = fitting(task, at, memory)
-    default = {u.name: u.default for u in task.sites if u.default in u.choices}
+    default = {site.name: site.default for site in task.sites if site.default in site.choices}
     empty = {op for op, setting in default.items() if setting not in fits[op]}
     return replace(at, fits={op: () if op in empty else of for op, of in fits.items()})
 

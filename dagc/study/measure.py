@@ -274,8 +274,8 @@ class Measuring:
         timed."""
         self.ready, self.service, self.timing = ready, service, timing
         self.recorder, self.known, self.end, self.at_least = recorder, known, end, at_least
-        self.sites = {u.name: u for u in self.task.sites}
-        self.base = {u.name: u.default for u in self.task.sites}
+        self.sites = {site.name: site for site in self.task.sites}
+        self.base = {name: site.default for name, site in self.sites.items()}
         self.hangs = Hangs(timing.watchdog)
         self.timed = 0  # cells
         self.late = 0  # wrong results after the end

@@ -64,7 +64,7 @@ def drawn(task: TuningTask, ops: Sequence[str], sizes: int = SIZES, per_size: in
     """A Latin hypercube of sizes, with settings drawn at each."""
     cases, draw = sizes_to_count(task.cases, task.seed, sizes), random.Random(f"{task.seed} count")
     sites = [site for site in task.sites if site.name in ops]
-    cells = (Cell(u.name, p, s) for p in cases for u in sites for s in settings_to_count(u, u.choices, draw, per_size))
+    cells = (Cell(s.name, p, c) for p in cases for s in sites for c in settings_to_count(s, s.choices, draw, per_size))
     return Points(tuple(cells), "by a Latin hypercube (--points)")
 
 

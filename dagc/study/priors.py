@@ -29,7 +29,7 @@ MOST_ROWS = 800  # most cells of an op in the search: its covariances grow with 
 def search_of(inputs: ChooserInputs, options: LimitOptions, top: int) -> tuple[AcrossSizes, list[str]]:
     """The search over all ops that a model ranks, without observations, and notes. `top`: settings measured at each
     size in addition to the default, if neither budget nor time nor accuracy is given."""
-    sites = [u for u in inputs.ready.task.sites if inputs.asked[u.name].method in MODELS and not u.variants]
+    sites = [site for site in inputs.ready.task.sites if inputs.asked[site.name].method in MODELS and not site.variants]
     if not sites:
         return AcrossSizes([], 0, options.until), []
     learner, notes = learner_for(inputs)

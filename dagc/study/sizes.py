@@ -106,7 +106,7 @@ def at_sizes(
     objective = objective_for(least, task.chosen.target.value, task.program, computed=True)
     task = replace(task, compared=bool(of_results(observed(objective))))
     asked = asked_of(task, options.method, runs, objective)
-    by_features = {u.name for u in task.sites if u.variants or asked[u.name].method in LEARNED}
+    by_features = {site.name for site in task.sites if site.variants or asked[site.name].method in LEARNED}
     task = replace(task, features={op: asked[op].data for op in asked if op in by_features})
     top = options.each if runs and objective is not OCCUPANCY else 0
 
@@ -190,7 +190,7 @@ def _left(options: TuneOptions, wanted: Sequence[Wanted]) -> TuneOptions:
 
 
 def _fixed(task: TuningTask) -> list[str]:
-    ops = {u.name: op_of(task.graph, u) for u in task.sites if not u.variants}  # whose `select` determines what is open
+    ops = {s.name: op_of(task.graph, s) for s in task.sites if not s.variants}  # whose `select` determines what is open
     return [
         f"{name}: {tunable} = {dict(op.tunables)[tunable]} is fixed: it cannot be chosen when the program runs"
         for name, op in ops.items()

@@ -124,7 +124,7 @@ def tuning_task(
     options = replace(options or TuneOptions(), **fields)
     chosen = choose_target(options.target, options.arch or named_arch(options.gpu))
     text, without, graph, tuned_sites = _opened_on(chosen, text, options)
-    if options.target is None and chosen.target is Target.HOST and not any(u.variants for u in tuned_sites):
+    if options.target is None and chosen.target is Target.HOST and not any(site.variants for site in tuned_sites):
         chosen = replace(chosen, target=Target.CUDA)  # times of a CPU say nothing about the blocks of a GPU
         text, without, graph, tuned_sites = _opened_on(chosen, text, options)
     if cases is None:

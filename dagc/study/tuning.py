@@ -323,8 +323,8 @@ def _of_kernels(
     choosers = {op: sized.chooser for op, sized in final.items()}
     models = (f"{op}: {chooser.note}" for op, chooser in choosers.items() if chooser.note)
     lines = [
-        line_of(ready, u, p, final[u.name].at(p), samples, learned[u.name], sure.get((u.name, p), math.nan))
-        for u in task.sites
+        line_of(ready, site, p, final[site.name].at(p), samples, learned[site.name], sure.get((site.name, p), math.nan))
+        for site in task.sites
         for p in cases
     ]
     said = [
