@@ -48,7 +48,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "simulation as the cost model of searches": ("lab/model/*", "lab/strategies/model.py"),
     "design rules": (
         "learn/types.py", "learn/classes.py", "learn/features.py", "learn/tree.py", "learn/judging.py", "learn/text.py",
-        "learn/across.py", "study/joined.py", "recipes/rules.py",
+        "learn/across.py", "recipes/rules.py",
     ),
     "`explain`": ("learn/edits.py", "learn/pairs.py", "learn/explain.py", "recipes/explain.py", "lab/neighbours.py"),
     "tables, pictures and pages": ("report/*",),

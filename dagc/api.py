@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dagc.base.errors import DagcError
 from dagc.recipes.best import best
-from dagc.recipes.compile import compile, load_library
+from dagc.recipes.compile import compile
 from dagc.recipes.convert import convert
 from dagc.recipes.explain import explain
 from dagc.recipes.explore import explore
@@ -17,6 +17,7 @@ from dagc.recipes.report import report
 from dagc.recipes.rules import rules, rules_across
 from dagc.recipes.show import show
 from dagc.recipes.tune import tune
+from dagc.stages.artifacts import load_library
 from dagc.stages.options import CompileOptions, ExplainOptions, ExploreOptions, TuneOptions
 from dagc.stages.program import (
     Checked,

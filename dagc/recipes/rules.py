@@ -14,11 +14,9 @@ from dagc.learn.judging import accuracy, check
 from dagc.learn.text import FORMATS, Findings, render
 from dagc.learn.tree import classes_of
 from dagc.store.results import noise_advice_of
-from dagc.study.joined import check_joinable, inputs_of
-from dagc.study.loaded import Loaded, estimated, learn
+from dagc.study.loaded import Loaded, check_joinable, estimated, inputs_of, learn, named, shared_configurations
 
 if TYPE_CHECKING:
-    from dagc.ir.choice import Choice
     from dagc.learn.types import Classes
 
 
@@ -53,7 +51,7 @@ def rules(
         alone = Findings(learned, sets=sets, estimates=estimation, best=best, advice=advice, objective=shown)
         return render(alone, form)
     full = Loaded(against, shown.text)
-    known = _shared_configurations(path, loaded, against, full)
+    known = shared_configurations(loaded, full)
     # Rules do not apply to configurations that they were not learned from.
     canonical = learn(full, all_classes=all_classes, full_tree=full_tree, only=known)
     whole = Samples.of(canonical.samples)
@@ -66,20 +64,6 @@ def rules(
     return render(Findings(learned, check(learned, canonical), share, sets, estimation, best, advice, shown), form)
 
 
-def _shared_configurations(path: str | Path, loaded: Loaded, against: str | Path, full: Loaded) -> set[Choice]:
-    """The configurations of `loaded`. Raises UsageError unless `full` is of the same program, and has one of them."""
-    if not full.results.program.is_same(loaded.results.program):
-        raise UsageError(
-            f"{path} and {against} hold results of two programs ({loaded.results.program.hash},"
-            f" {full.results.program.hash})",
-            "compare explorations of the same text and parameters",
-        )
-    known = {i.configuration for i in loaded.results.implementations}
-    if not known & {i.configuration for i in full.results.implementations}:
-        raise UsageError(f"{path} and {against} have no configuration in common", "compare the same transport")
-    return known
-
-
 def rules_across(paths: Sequence[str], form: str = "text", *, objective: str | None = None) -> str:
     """Rules that hold on several inputs of one program, as `text`, `md` or `json`.
 
@@ -88,23 +72,13 @@ def rules_across(paths: Sequence[str], form: str = "text", *, objective: str | N
     """
     if form not in FORMATS:
         raise UsageError(f"unknown format `{form}`", f"one of: {', '.join(FORMATS)}")
-    named = [_named(path) for path in paths]
-    files = [Loaded(path, objective) for _, path in named]
+    given = [named(path) for path in paths]
+    files = [Loaded(path, objective) for _, path in given]
     check_joinable(files)
-    inputs = inputs_of([name for name, _ in named], files)
+    inputs = inputs_of([name for name, _ in given], files)
     alike = [one.name for one in inputs if len(_classes(one).classes) == 1]
     return render_across(across(inputs, alike), form, files[0].results.objective)
 
 
 def _classes(one: Input) -> Classes:
     return classes_of(one.samples, one.noise, Outliers.of((s.times for s in one.samples), one.noise))
-
-
-def _named(path: str) -> tuple[str, str]:
-    """(name, "" if none is given; path) of `NAME=FILE` or `FILE`."""
-    name, sign, file = path.partition("=")
-    if not sign or Path(path).exists():
-        return "", path
-    if not name.strip():
-        raise UsageError(f"`{path}`: the input has no name", "give NAME=FILE, or FILE alone")
-    return name.strip(), file

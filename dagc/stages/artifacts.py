@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError
@@ -16,8 +18,8 @@ from dagc.base.source import encoded
 from dagc.build.builder import Build, build, require_wheel, write_wheel
 from dagc.build.mpi import require_mpi
 from dagc.build.toolchain import require_nccl
-from dagc.ir.plan import CodeFeature, EmittedChoosers, Plan, Target, program_hash
-from dagc.ir.program import Decision, Graph, Program, shown
+from dagc.ir.plan import CodeFeature, EmittedChoosers, Plan, Target, open_variants, program_hash
+from dagc.ir.program import Decision, Device, Graph, KernelOp, Program, shown
 from dagc.passes.loops import repeated
 from dagc.report.display import SILENT, Display
 from dagc.report.stages import NOTHING_PRINTED, Printer
@@ -25,7 +27,6 @@ from dagc.space.enqueue import ROUNDS, overlapped, without_host
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover, prune
 from dagc.stages.options import CompileOptions
-from dagc.stages.program import write_arrays
 
 if TYPE_CHECKING:
     from dagc.build.toolchain import TargetChoice
@@ -355,31 +356,41 @@ class Compiled:
         return [program, plans, *chosen]
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """How to run a compiled program, and on how many ranks."""
+def defaults_of_open_devices(graph: Graph) -> OpenChoices:
+    """For each op whose device is open without a learned choice (`-D OP.device=any`): its default, and its first
+    implementation on the CPU, which runs if the default cannot."""
+    ops = {op.op.site: op.op for op in graph.ops if isinstance(op.op, KernelOp) and op.op.placed}
+    sites = [s for s, op in ops.items() if op.device is Device.GPU and open_variants(graph.program, op)]
+    if not sites:
+        return OpenChoices()
+    from dagc.choice.choose import default_chooser, emitted  # only with such an op
 
-    ranks: int
-    options: CompileOptions
-    display: Display
+    choosers = [default_chooser(graph, site) for site in sites]
+    return OpenChoices(tuple(d for c in choosers for d in c.site.taken), emitted(choosers))
 
-    def data(self, compiled: Compiled) -> Path:
-        """The directory of its arrays."""
-        return compiled.directory / f"data-{self.ranks}"
 
-    def arrays(self, program: Program, directory: Path) -> None:
-        """Write the arrays of the set-up and the references of each rank. Runs the user's Python code."""
-        folder = Path(program.path).parent
-        write_arrays(program, folder, directory / f"data-{self.ranks}", self.ranks, self.options.seed, self.display)
+# ---- libraries in Python ---------------------------------------------------------------------------
 
-    def time(self, compiled: Compiled) -> BenchResult:
-        """Check the results and time them. Raises like `dagc.measure.bench.run_bench`."""
-        from dagc.measure.bench import run_bench  # loads numpy
 
-        assert compiled.binary is not None
-        o = self.options
-        with self.display.phase("checking the results, timing"):
-            return run_bench(
-                compiled.binary, self.data(compiled), self.ranks, o.seconds, o.repeats, o.mpi_takes_device_pointers,
-                o.watchdog,
-            )  # fmt: skip
+def load_library(directory: str | Path) -> ModuleType:
+    """The Python module of a library in the output directory of `dagc compile --as library`, or of `dagc best`.
+
+    The module does not need dagc: an application can import `python/NAME` itself. Its class `Instance` is the program
+    on the caller's arrays. Raises UsageError if the directory has no such module, or if the library is not built.
+    """
+    folder = Path(directory)
+    packages = sorted(folder.glob("python/*/__init__.py"))
+    if len(packages) != 1:
+        raise UsageError(f"{folder} has no library in it", "write one with `dagc compile FILE --as library -o DIR`")
+    package = packages[0].parent
+    if not (folder / f"lib/lib{package.name}.so").exists():
+        raise UsageError(f"{folder}/lib/lib{package.name}.so is missing", "compile without --no-build, or by CMake")
+    # A name of its own: an application may have another module of the library's name.
+    name = f"dagc_library_{package.name}_{hash(package.resolve()) & 0xFFFFFFFF:08x}"
+    spec = importlib.util.spec_from_file_location(name, packages[0], submodule_search_locations=[str(package)])
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module

@@ -31,7 +31,6 @@ from dagc.stages.artifacts import (
     Compiled,
     Launcher,
     Library,
-    Running,
     build_artifact,
     build_chooser,
     build_shared,
@@ -42,6 +41,7 @@ from dagc.stages.artifacts import (
 )
 from dagc.stages.options import CompileOptions
 from dagc.stages.program import read
+from dagc.stages.running import Running
 from dagc.store.settings import check_fixed, fixed_choices
 from dagc.study.tuned import check_tuned, open_choices, tried_in
 

@@ -12,10 +12,11 @@ from dagc import load_graph
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
 from dagc.ir.choice import Choice
-from dagc.recipes.explain import ExplainOptions, explain, one_change
+from dagc.recipes.explain import explain
 from dagc.recipes.explore import explore
-from dagc.stages.options import ExploreOptions
+from dagc.stages.options import ExplainOptions, ExploreOptions
 from dagc.store.records import load
+from dagc.study.explanation import one_change
 from tests.data.h200 import h200_file
 from tests.imports import ROOT
 from tests.measure.conftest import SAMPLES, SMALL, SPMV, can_run

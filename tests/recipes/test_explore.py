@@ -22,12 +22,12 @@ from dagc.build.toolchain import gpus
 from dagc.cli.main import main
 from dagc.lab.strategy import names
 from dagc.measure.launch import launch
-from dagc.recipes.explain import ExplainOptions, _data, _Subject
 from dagc.recipes.explore import explore
 from dagc.report.limits import limit_lines
-from dagc.stages.options import ExploreOptions
+from dagc.stages.options import ExplainOptions, ExploreOptions
 from dagc.store.records import Records, load
 from dagc.store.results import ranking
+from dagc.study.explanation import Subject, arrays_of
 from dagc.study.loaded import Loaded
 from dagc.study.outcome import Explored, spread
 from tests.data.h200 import h200_file
@@ -174,7 +174,7 @@ def test_arrays_that_a_killed_run_left_half_made_are_made_again(tmp_path: Path) 
     (data / "setup.json").unlink()
     (data / ".dagc-new-abc").mkdir()
     loaded = Loaded(tmp_path / "r.db")  # as `explain` does where it has something to time
-    assert _data(loaded, ExplainOptions(), _Subject(loaded).domain, tmp_path / "r-build") == data
+    assert arrays_of(loaded, ExplainOptions(), Subject(loaded).domain, tmp_path / "r-build") == data
     assert {p.name for p in data.iterdir()} == {MARK, "rank-0000", "rank-0001", "setup.json"}
     (data / MARK).unlink()
     (tmp_path / "r-build" / "000" / MARK).unlink()

@@ -19,8 +19,7 @@ from dagc.ir.traversal import Issue
 from dagc.learn.across import Input, across, render_across
 from dagc.learn.types import Example
 from dagc.recipes.rules import rules_across
-from dagc.study.joined import message_bytes
-from dagc.study.loaded import Loaded
+from dagc.study.loaded import Loaded, message_bytes
 from tests.data.h200 import h200_file
 from tests.graphs import spmv
 from tests.imports import ROOT

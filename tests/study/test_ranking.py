@@ -17,7 +17,6 @@ from dagc.ir.traversal import traversal_text
 from dagc.lab.candidate import ConfiguredSpace
 from dagc.lab.engine import Summary
 from dagc.lab.orders import Orders
-from dagc.recipes.explain import _Subject
 from dagc.recipes.explore import explore
 from dagc.report import si
 from dagc.report.si import TIMES
@@ -26,6 +25,7 @@ from dagc.stages.options import ExploreOptions
 from dagc.store.records import load
 from dagc.store.results import CONFIRMED, FASTEST, TWICE, Results, rank, ranking, ties, timed
 from dagc.study import outcome
+from dagc.study.explanation import Subject
 from dagc.study.loaded import Loaded, learn
 from tests.data.h200 import SPMV, h200_file
 
@@ -56,7 +56,7 @@ def _winners(path: Path, folder: Path) -> dict[str, str]:
     rules = json.loads(api.rules(path, form="json"))
     api.report(path, folder / "page.html")
     page = (folder / "page.html").read_text()
-    subject = _Subject(loaded)
+    subject = Subject(loaded)
     graph = subject.domain.spaces[subject.best.space].graph
     domain = Orders([ConfiguredSpace(c, Space(g)) for c, g in loaded.graphs.items()])
     nothing = Summary(None, math.nan, math.nan, math.nan, 0, 0, math.nan, 0, 0, 0, None, 0.0, 0.0, False)
@@ -91,7 +91,7 @@ def test_every_reader_prints_one_estimate(name: str, misled: Path, tmp_path: Pat
     nothing = Summary(None, math.nan, math.nan, math.nan, 0, 0, math.nan, 0, 0, 0, None, 0.0, 0.0, False)
     settled = outcome.settled(nothing, domain, results)
     seconds = json.loads(api.rules(path, form="json"))["best"]["seconds"]
-    assert {settled.value, _Subject(loaded).value, seconds} == {estimate.value}
+    assert {settled.value, Subject(loaded).value, seconds} == {estimate.value}
     printed = re.search(r"^best +([\d.]+) us", api.best(path, only_print=True))
     assert printed is not None
     assert f"{estimate.value * 1e6:.2f}" == f"{float(printed[1]):.2f}"

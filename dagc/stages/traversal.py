@@ -1,0 +1,46 @@
+"""The traversal that `--traversal` names."""
+
+from __future__ import annotations
+
+from dagc.base.errors import UsageError
+from dagc.ir.plan import plan_from_json, plan_inputs
+from dagc.ir.program import Graph
+from dagc.ir.traversal import Traversal, parse_traversal
+from dagc.space import Space, TooManyStates
+from dagc.space.loops import is_folded_text
+from dagc.stages.program import read_source
+
+# Limit of states, a few seconds, to find the ID of a traversal that was given as text.
+_ID_STATES = 20_000
+_ID_DIGITS = 4300  # limit for Python's conversion to one number
+
+
+def wanted_traversal(graph: Graph, wanted: str) -> tuple[Graph, Traversal, int | None]:
+    """The traversal named by `first`, an ID or a file, and its ID (None: not in the space, or in one too large to
+    count).
+
+    If `graph` is folded, so is a traversal by ID. A file may give every round of a loop instead; the graph returned
+    with it is then the unrolled one.
+    """
+    space = Space(graph)
+    if wanted == "first":
+        return graph, space.first(), 0
+    if wanted.isdecimal() and len(wanted) > _ID_DIGITS:
+        raise UsageError(f"no traversal has an ID of {len(wanted)} digits", "see `dagc count`")
+    if wanted.isdecimal():
+        return graph, space.at(int(wanted)), int(wanted)
+    source = read_source(wanted, "a traversal's text or of a plan.json, an ID, or first")
+    if source.text.lstrip().startswith("{"):
+        read_for, traversal = graph.unrolled, plan_from_json(source.text, graph.unrolled, wanted).traversal
+        period = plan_inputs(source.text, wanted).period
+        if graph.folding is not None and period:
+            read_for, traversal = graph, parse_traversal(period, graph, wanted)
+    else:
+        read_for = graph if is_folded_text(source.text, graph) else graph.unrolled
+        traversal = parse_traversal(source.text, read_for, wanted)
+    if read_for is not graph:
+        return read_for, traversal, None
+    try:
+        return read_for, traversal, Space(read_for, limit=_ID_STATES).id_of(traversal)
+    except (UsageError, TooManyStates):
+        return read_for, traversal, None  # the caller proves or refuses it; a pruned traversal is not in the space

@@ -1,0 +1,295 @@
+"""The fastest implementation of a results file, explained: its rules, edits that break one each, and pairs that are
+timed on this machine or taken from a recording."""
+
+from __future__ import annotations
+
+import collections
+import math
+import os
+import shlex
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+from dagc.base.errors import UsageError, counted
+from dagc.base.files import is_output
+from dagc.base.resources import __version__
+from dagc.base.statistics import interval
+from dagc.build.ranks import joined
+from dagc.build.toolchain import TargetChoice, choose_target
+from dagc.ir.choice import Choice, qualified
+from dagc.ir.program import KernelOp, Program
+from dagc.ir.traversal import parse_traversal
+from dagc.lab.candidate import Candidate
+from dagc.lab.configurations import Configured
+from dagc.lab.engine import UNKEPT
+from dagc.lab.live import LiveMachine
+from dagc.lab.orders import Orders, OrderStore, domain_of
+from dagc.lab.replay import ReplayMachine
+from dagc.learn.classes import noise_of
+from dagc.learn.explain import Answers, Explanation, Inquiry, answer, ask, explanation
+from dagc.learn.pairs import AnsweredQuestion, TimingOptions
+from dagc.learn.tree import LearnedRules
+from dagc.measure.metrics import objective_for
+from dagc.measure.service import RankLink, RunnerLibrary
+from dagc.report.display import Display
+from dagc.setup import check_arrays, run_setup
+from dagc.stages.options import ExplainOptions
+from dagc.store.results import Implementation, Results, Run, ranking
+from dagc.study.loaded import Loaded, judged, learn
+from dagc.study.record import revision
+from dagc.study.runners import build_runners, clear_incomplete, loadable_of, require_device_pointers
+
+MOST_CHANGED = 24  # unmeasured configurations, as edits of launch settings
+
+
+def one_change(best: Choice, measured: Collection[Choice], program: Program) -> tuple[Choice, ...]:
+    """Unmeasured configurations that equal the best's except for the launch settings of one op, which were measured
+    elsewhere.
+
+    If settings are searched together with orders, hardly any two implementations differ in one op only.
+    """
+    out: dict[Choice, None] = {}
+    for op in program.ops:
+        names = {qualified(op.base, name) for name, _ in op.tunables} if isinstance(op, KernelOp) else set()
+        for other in measured if names else ():
+            settings = {n: v for n, v in other.decisions if n in names}
+            if settings.keys() == names & best.keys():
+                out[Choice.of({**best, **settings})] = None
+    return tuple(c for c in out if c != best and c not in measured)[:MOST_CHANGED]
+
+
+class Subject:
+    """The fastest implementation of a results file, as a candidate among the configurations of the file."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        """Raises UsageError if nothing was measured, or if the fastest is not in the space of the program."""
+        self.loaded = loaded
+        if loaded.disagreement is not None:
+            raise loaded.disagreement.error(loaded.path)
+        self.ranked = ranking(loaded.results)
+        if not self.ranked:
+            raise UsageError(
+                f"{loaded.path} has no measurements", "run `dagc explore` first, or continue with --resume"
+            )
+        # A configuration that does not build or run has no measurements.
+        measured = sorted({i.configuration for i in loaded.results.measured()})
+        best = self.ranked[0].configuration
+        changed = one_change(best, measured, loaded.structure(best).program)
+        self.domain: Orders = domain_of((c, loaded.graph(c)) for c in (*measured, *changed))
+        self.best = self.candidate(self.ranked[0])
+        self.learned: LearnedRules = learn(loaded)
+
+    @property
+    def value(self) -> float:
+        """The estimate for the best, as `dagc best` prints it."""
+        return judged(self.ranked, 0, self.loaded.results).value
+
+    def selection_bias(self, recorded: Results) -> float:
+        """The selection bias: how much faster than it is the best may appear, because it was chosen by the times of
+        `recorded`.
+
+        The largest of n normal errors is about sqrt(2 ln n) standard deviations; n is the number of implementations
+        equal to the best within the noise. 0 if the times are others, or if the noise is unknown.
+        """
+        results, best = self.loaded.results, self.ranked[0]
+        if math.isnan(recorded.noise) or not _overlap(results, recorded):
+            return 0.0
+        high = interval(best.times(results.reference))[1]
+        alike = sum(interval(i.times(results.reference))[0] <= high for i in self.ranked)
+        return noise_of(recorded.noise, len(best.samples)) * math.sqrt(2 * math.log(alike))
+
+    def candidate(self, implementation: Implementation) -> Candidate:
+        index = self.domain.number(implementation.configuration)
+        assert index is not None, "every configuration of the file is in the domain"
+        space = self.domain.spaces[index].space
+        traversal = parse_traversal(implementation.traversal, space.graph, self.loaded.path)
+        try:
+            collections.deque(space.replay(traversal), maxlen=0)
+        except UsageError as error:  # an earlier dagc inferred other edges between the ops
+            raise UsageError(
+                f"{self.loaded.path}: a measured implementation is not in the space of the program as this dagc reads"
+                f" it: {error.message}",
+                "measure again with `dagc explore` into another file",
+            ) from None
+        return Candidate(index, traversal)
+
+    def ask(self, options: ExplainOptions, recorded: ReplayMachine | None = None) -> Inquiry:
+        known = [self.candidate(i) for i in self.loaded.results.measured() if not i.failure]
+        usable = None if recorded is None else (lambda c: recorded.passes(c) > 0)
+        return ask(self.learned, self.domain, self.best, variants=options.variants, known=known, usable=usable)
+
+    def explained(
+        self, domain: Orders, asked: Inquiry, answers: Answers, notes: Sequence[str]
+    ) -> tuple[Explanation, bool]:
+        """The explanation, and whether the user interrupted the measurement. `domain`: that of the questions."""
+        objective = self.loaded.results.objective
+        return explanation(self.learned, domain, asked, answers, self.value, notes, objective), answers.interrupted
+
+
+# ---- on a recording -------------------------------------------------------------------------
+
+
+def replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Explanation, bool]:
+    """With the times of a recording; and whether the user interrupted. Raises UsageError."""
+    from dagc.store.records import load  # loads msgspec, sqlite3
+
+    recorded = load(replay, loaded.results.objective.text)
+    if not recorded.program.is_same(loaded.results.program):
+        raise UsageError(
+            f"{replay} holds results of another program ({recorded.program.hash}, not {loaded.results.program.hash})",
+            "replay an exploration of the same text and parameters",
+        )
+    subject = Subject(loaded)
+    machine = ReplayMachine(recorded, subject.domain, options.seed)
+    if not machine.passes(subject.best):
+        raise UsageError(f"{replay} has no times of the fastest of {loaded.path}", "replay a full exploration")
+    asked = subject.ask(options, machine)
+
+    def passes(edit: Candidate) -> int:
+        """More pairs than recorded passes would only appear to be more data."""
+        return min(machine.passes(subject.best), machine.passes(edit))
+
+    selection_bias = subject.selection_bias(recorded)
+    series = (i.times(recorded.reference) for i in recorded.measured())
+    alike = tuple(math.log(b / a) for times in series for a, b in pairwise(times))
+    timing = TimingOptions(
+        pairs=options.pairs, noise=recorded.noise, selection_bias=selection_bias, seed=options.seed,
+        together=True, alike=alike,
+    )  # fmt: skip
+    answers = answer(subject.domain, asked, machine, UNKEPT, timing, most=passes)
+    note = f"times are replayed from {replay}; only recorded implementations can be edits"
+    if selection_bias:
+        share = f"{100 * selection_bias:.1f} %"
+        note += f"; the best was chosen by these times: up to {share} of each cost may be selection bias"
+    return subject.explained(subject.domain, asked, answers, [note])
+
+
+def _overlap(one: Results, other: Results) -> bool:
+    """Whether they have a run in common."""
+    return any(a.started == b.started and a.machine.key == b.machine.key for a in one.runs for b in other.runs)
+
+
+# ---- on the machine -------------------------------------------------------------------------
+
+
+def measured(loaded: Loaded, options: ExplainOptions, link: RankLink) -> tuple[Explanation, bool]:
+    """With times measured here, which the file keeps; and whether the user interrupted. Raises DagcErrors."""
+    display = Display(quiet=options.quiet)
+    earlier, subject = _exploration(loaded), Subject(loaded)
+    asked, objective = subject.ask(options), loaded.results.objective
+    if not any(question.edits for question in asked.questions):  # nothing to compile, nothing to time
+        nothing = tuple(AnsweredQuestion(question, ()) for question in asked.questions)
+        return subject.explained(subject.domain, asked, Answers(nothing, loaded.results.noise, False), ())
+    chosen = choose_target(earlier.machine.target, earlier.machine.arch or None)
+    objective_for(objective.text, chosen.target.value, subject.domain.spaces[0].graph.program)
+    # Only timed configurations are compiled.
+    spaces = sorted({candidate.space for candidate in asked.candidates})
+    domain = Orders([subject.domain.spaces[index] for index in spaces])
+    asked = asked.moved(subject.domain, domain)
+    machine = _machine(loaded, options, domain, link, chosen, display)
+    answers = _timed(loaded, options, machine, asked, _run(loaded, options, machine, chosen), display)
+    return subject.explained(domain, asked, answers, ())
+
+
+def _timed(
+    loaded: Loaded, options: ExplainOptions, machine: LiveMachine, asked: Inquiry, run: Run, display: Display
+) -> Answers:
+    """The answers by interleaved pairs, which the file keeps."""
+    from dagc.store.records import Records  # loads msgspec, sqlite3
+
+    results, domain, edits = loaded.results, machine.domain, len(set(asked.candidates)) - 1
+    with Records.open(loaded.path, results.program, run, resume=True, other_machine=options.other_machine) as records:
+        machine.on_reference = records.reference
+        for name in results.objective.metrics:
+            records.metric(name, results.units[name])
+        with display.phase("measuring the noise floor"):
+            noise = machine.noise_floor(asked.best)
+        records.noise(noise)
+        noise = results.noise if math.isnan(noise) else noise
+        timing = TimingOptions(pairs=options.pairs, noise=noise, seed=options.seed)
+        with display.phase(f"timing {counted(edits, 'edit')} of the best", unit="pair") as phase:
+            return answer(domain, asked, machine, OrderStore(domain, records), timing, progress=phase.at)
+
+
+def _machine(
+    loaded: Loaded,
+    options: ExplainOptions,
+    domain: Orders,
+    link: RankLink,
+    chosen: TargetChoice,
+    display: Display,
+) -> LiveMachine:
+    """The runner libraries and the arrays of the domain, on real ranks. The arrays are those of the exploration."""
+    configurations = [Configured(a.configuration, a.configuration, a.graph) for a in domain.spaces]
+    require_device_pointers(configurations, chosen, options.mpi_takes_device_pointers)
+    folder = Path(loaded.path).parent / f"{Path(loaded.path).stem}-build"
+    data = arrays_of(loaded, options, domain, folder)
+    libraries = build_runners(configurations, chosen, folder / "explain", display)
+    runners = {c: RunnerLibrary(libraries[c], data, options.mpi_takes_device_pointers) for c in libraries}
+    loadables = [loadable_of(space, runners[space.configuration]) for space in domain.spaces]
+    return LiveMachine(
+        domain, loadables, link, seconds=options.seconds, watchdog=options.watchdog,
+        objective=loaded.results.objective,
+    )  # fmt: skip
+
+
+RANKS_PER_CORE = 16  # most ranks that are started because of a file's content
+
+
+def ranks_of(loaded: Loaded) -> int:
+    """The number of ranks of the measurement. Raises UsageError if this machine should not start as many."""
+    ranks, cores = _exploration(loaded).ranks, os.cpu_count() or 1
+    if joined() is None and ranks > RANKS_PER_CORE * cores:
+        raise UsageError(
+            f"{loaded.path}: measured on {ranks} ranks, more than {RANKS_PER_CORE} for each of the {cores} cores here",
+            f"start it where they fit: mpiexec -n {ranks} dagc explain ..., or use --replay",
+        )
+    return ranks
+
+
+def _exploration(loaded: Loaded) -> Run:
+    """The run whose machine, ranks and arrays are reused."""
+    runs = loaded.results.runs
+    return next((run for run in reversed(runs) if run.strategy != "explain"), runs[-1])
+
+
+def arrays_of(loaded: Loaded, options: ExplainOptions, domain: Orders, folder: Path) -> Path:
+    """The arrays: those given, else those of the exploration next to the results file, which are made again if they are
+    missing. A directory that only the file names is not read: the user has to name it.
+
+    Raises UsageError if that is impossible.
+    """
+    earlier = _exploration(loaded)
+    program = domain.spaces[0].graph.program
+    recorded = earlier.options.get("data")
+    if options.data is None and recorded is not None:
+        shown = shlex.quote("".join(c if c.isprintable() else "\ufffd" for c in recorded))
+        raise UsageError(
+            f"{loaded.path} was measured with arrays that were given, which a results file may not choose for you",
+            f"give them again, if you know this directory: --data {shown}",
+        )
+    data = Path(options.data) if options.data is not None else folder / f"data-{earlier.ranks}"
+    if options.data is not None or (data.is_dir() and is_output(data)):
+        check_arrays(program, data, earlier.ranks)
+        return data
+    if not Path(program.path).is_file():
+        raise UsageError(
+            f"{program.path}, whose set-up makes the arrays, is not there",
+            "run this where `dagc explore` was run, or give the arrays with --data DIR",
+        )
+    clear_incomplete(data)
+    run_setup(program, Path(program.path).parent, earlier.ranks, earlier.seed, data)
+    return data
+
+
+def _run(loaded: Loaded, options: ExplainOptions, machine: LiveMachine, chosen: TargetChoice) -> Run:
+    earlier = _exploration(loaded)
+    return Run(
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine=machine.facts(chosen.target.value, chosen.arch), ranks=earlier.ranks, seed=options.seed,
+        strategy="explain", seconds=options.seconds,
+        revision=revision(Path(loaded.results.program.path).parent), version=__version__, options=asdict(options),
+    )  # fmt: skip
