@@ -39,7 +39,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "devices: ops placed together": ("choice/placement.py", "study/placed.py"),
     "tuning over inputs, evaluation": (
         "study/inputs.py", "study/costs.py", "study/evaluate.py", "study/move.py", "study/report.py",
-        "study/cases.py", "study/judge.py", "report/variants.py",
+        "study/cases.py", "study/judge.py", "study/held_out.py", "report/variants.py",
     ),
     "tuning of whole programs": ("study/programs.py", "study/plans.py", "lab/plans.py"),
     "launch settings searched across sizes, pre-trained": (

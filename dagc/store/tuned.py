@@ -92,9 +92,10 @@ class InputFacts:
 @dataclass(frozen=True, slots=True)
 class TunedFacts:
     """Facts of a tuned file. `kernels` and `program`: choices that must not differ if kernels, or whole programs, were
-    tuned. `program_data`: parameters of a size, and the features of the selector there. `inputs`: of the inputs.
-    `objective`: what the choosers minimise (`dagc.base.objective`). `transfers`: between host and device, where ops are
-    placed together. `calls`: over how many a conversion is paid (0: not counted); `constraints`: whether they count."""
+    tuned. `program_data`: parameters of a size, and the features of the selector there. `inputs`: of the inputs;
+    `sizes`: features of ops at sizes. `objective`: what the choosers minimise (`dagc.base.objective`). `transfers`:
+    between host and device, where ops are placed together. `calls`: over how many a conversion is paid (0: not
+    counted); `constraints`: whether they count."""
 
     target: Literal["", "host", "cuda"] = ""
     arch: Annotated[str, Meta(pattern=r"\A[a-z0-9_]{0,40}\Z")] = ""
@@ -103,6 +104,7 @@ class TunedFacts:
     program: FixedChoices | None = None
     program_data: tuple[CaseData, ...] = ()
     inputs: tuple[InputFacts, ...] = ()
+    sizes: tuple[InputFacts, ...] = ()
     objective: str = "time"
     transfers: Transfers | None = None
     calls: Natural = 0
@@ -112,6 +114,10 @@ class TunedFacts:
     def tests(self) -> frozenset[Case]:
         """The test cases, which are not used for training."""
         return frozenset(one.case for one in self.inputs if one.test)
+
+    def features_of(self, op: str) -> dict[Case, dict[str, float]]:
+        """The features of an op at each size or input, by name."""
+        return {one.case: dict(one.features.get(op, {})) for one in (*self.sizes, *self.inputs)}
 
     def of_programs(self, names: Sequence[str]) -> dict[Case, InputFacts]:
         """The cases of whole programs: for some versions, only the features `names`. Raises ValueError if the file has
@@ -367,6 +373,7 @@ def _facts(rows: dict[str, str]) -> TunedFacts:
         decoded(rows.get("program", "null"), FixedChoices | None),
         decoded(rows.get("program data", "[]"), tuple[CaseData, ...]),
         _inputs(rows),
+        decoded(rows.get("sizes", "[]"), tuple[InputFacts, ...]),
         decoded(rows.get("objective", '"time"'), Line),
         decoded(rows.get("transfers", "null"), Transfers | None),
         decoded(rows.get("calls", "0"), Natural),

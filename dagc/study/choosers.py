@@ -255,6 +255,18 @@ def _features_at(ready: Prepared, site: Site, case: Case) -> dict[str, float]:
     return values_of(offered(ready.task.program, op_of(ready.task.graph, site)), at.values, at.constants)
 
 
+def features_at_sizes(ready: Prepared) -> list[dict[str, Any]]:
+    """The features of all ops at each size, for a tuned file."""
+    from dagc.store.tuned import InputFacts, input_to_json  # loads msgspec, sqlite3
+
+    out = []
+    for case in ready.task.cases:
+        known = {site.name: _features_at(ready, site, case) for site in ready.task.sites}
+        finite = {op: {n: v for n, v in of.items() if math.isfinite(v)} for op, of in known.items()}
+        out.append(input_to_json(InputFacts(dict(case.params), features=finite)))
+    return out
+
+
 def _fallback(method: str, why: str) -> Learned:
     return Learned(notes=(f"no {method}: {why}; other sizes use the best setting of the nearest measured size",))
 

@@ -16,8 +16,9 @@ from dagc.stages.options import COSTS, Progress, TuneOptions
 from dagc.study.choosers import grade, grade_of_plans
 from dagc.study.costs import costs
 from dagc.study.gpu import NOT_COUNTED, require_runs
+from dagc.study.held_out import held_out, sites_in
 from dagc.study.inputs import Inputs, Visits, to_visit
-from dagc.study.judge import Evaluated, Evaluation, held_out, judged_at
+from dagc.study.judge import Evaluated, Evaluation, judged_at
 from dagc.study.move import home_of, lost_by_move
 from dagc.study.placed import TOGETHER, PlacedPrograms
 from dagc.study.plans import plan_chooser
@@ -52,12 +53,10 @@ def _left_out(text: ProgramText, tuned: Tuned, options: TuneOptions) -> Evaluati
     check_tuned(tuned, text.program(), None)
     began, ops, trained = time.monotonic(), [], 0
     share, folds = options.hold_out or 0.1, options.folds or 0
-    for op, chooser in tuned.kernel_choosers.items():
-        if options.kernels and op not in options.kernels:
-            continue
-        result = held_out(tuned, op, chooser, options.seed, folds, share)
+    for site in sites_in(tuned, options.kernels):
+        result = held_out(tuned, site, options.seed, folds, share)
         trained = max(trained, result.trained)
-        ops.append(Evaluated(op, result.judged, chooser.settings, (result.spread,) if result.spread else ()))
+        ops.append(Evaluated(site.name, result.judged, site.choices, result.lines))
     if not ops:
         raise UsageError(f"{tuned.path}: no chooser in it", "tune with --inputs or --samples first")
     how = f"{folds}-fold cross-validation" if folds else f"{share:.0%} held out"
@@ -124,7 +123,7 @@ def _kernels(text: ProgramText, tuned: Tuned, options: TuneOptions, progress: Pr
             lines = costs(inputs, replace(inputs.task, sites=(site,)), {site.name: chooser})
             one = found.evaluated(chooser, default, reasons=True, costs=lines)
             if home:
-                lost = lost_by_move(tuned, site.name, tuned.kernel_choosers[site.name], one.judged, options.seed)
+                lost = lost_by_move(tuned, site.name, one.judged, options.seed)
                 one = replace(one, costs=(lost, *one.costs))
             ops.append(one)
         ops += [Evaluated(TOGETHER, *placed.judged())] if placed is not None else []

@@ -18,21 +18,17 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from dagc.base.errors import UsageError, counted
-from dagc.choice.selector import FEWEST, Answer, Extent, Selector
-from dagc.choice.types import Case
+from dagc.base.errors import counted
 from dagc.ir.choice import Choice
-from dagc.ir.plan import FAR
-from dagc.study.results import minimised, paid, remarks
-from dagc.study.train import TrainingTable, folds_of, tabulated, tolerance_of, trained_without
+from dagc.study.results import remarks
+from dagc.study.train import TrainingTable
 
 if TYPE_CHECKING:
-    from dagc.choice.avoid import Avoided
-    from dagc.store.tuned import KernelChooser, Tuned
+    pass
 
 Times = Mapping[int, float]  # number of an answer -> value of the objective
 Asked = int | Sequence[int]  # an answer, or several in order: the first whose constraint holds is taken
@@ -162,14 +158,14 @@ class Judged:
             row = (
                 str(f.inputs),
                 *(str(f.failed) for _ in apart),
-                *map(_percent, (f.percent, f.accuracy, f.balanced, f.regret)),
+                *map(percent, (f.percent, f.accuracy, f.balanced, f.regret)),
             )
-            row += tuple(map(_percent, (f.singles[0][1] if f.singles else math.nan, f.default, f.random)))
+            row += tuple(map(percent, (f.singles[0][1] if f.singles else math.nan, f.default, f.random)))
             out.append(f"{name:{width}}  " + "  ".join(f"{v:>{len(h)}}" for v, h in zip(row, head, strict=True)))
         out += self._failures(text, worst)
         if self.all.inputs:
             f = self.all
-            out.append(f"PPP {_percent(f.regret)}, PoIS {_percent(f.ideal)}, accuracy {_percent(f.accuracy)}")
+            out.append(f"PPP {percent(f.regret)}, PoIS {percent(f.ideal)}, accuracy {percent(f.accuracy)}")
             over = f"{_ratio(f.faster)} (mean of ratios), {_ratio(f.faster_sum)} (ratio of sums)"
             where = f", which fails at {counted(f.single_failed, 'input')} more" if f.single_failed else ""
             out.append(f"speed-up over the best single variant{where}: {over}")
@@ -434,7 +430,8 @@ def _geometric(ratios: Sequence[float]) -> float:
     return math.exp(_mean([math.log(r) for r in ratios])) if ratios else math.nan
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """`12.34 %`; `-` for NaN."""
     return "-" if math.isnan(share) else f"{100 * share:.2f} %"
 
 
@@ -479,99 +476,3 @@ class Evaluation:
         for one in self.ops:
             text += [f"{one.op}:", *(f"  {line}" for line in one.lines)]
         return "\n".join([*text, *remarks(self.failures, self.notes)]) + "\n"
-
-
-# ---- held-out inputs of a tuned file ------------------------------------------------------------
-
-
-def measured(tuned: Tuned, op: str, chooser: KernelChooser, names: Sequence[str]) -> TrainingTable:
-    """The inputs of an op that have finite features and a time, in the order in which they were measured, with the
-    noise of the file. The constraint of an answer without a cell fails at the input: its time is infinite."""
-    objective, inputs, known = minimised(tuned), {one.case: one for one in tuned.facts.inputs}, set(chooser.settings)
-    samples = [
-        (c, paid(c, sample, inputs.get(c.case), tuned.facts.calls, objective))
-        for c, sample in tuned.samples
-        if c.site == op and c.choice in known
-    ]
-    tried: dict[Case, set[Choice]] = {}
-    for cell, _ in samples:
-        tried.setdefault(cell.case, set()).add(cell.choice)
-    features = {case: one.features.get(op, {}) for case, one in inputs.items()}
-    table = tabulated(names, chooser.settings, tried, samples, features, tried).usable
-    noise = tolerance_of((s.interval[0], s.value, s.interval[1]) for _, s in samples if s.good)
-    tests = tuned.facts.tests
-    return replace(table, rows=tuple(replace(row, test=row.case in tests) for row in table.rows)).with_noise(noise)
-
-
-def taken(answer: Answer, selector: Selector, beyond: float) -> tuple[int, str]:
-    if beyond > FAR:
-        return 0, "outside"
-    return (0, "unsure") if answer.sure < selector.least_sure else (answer.label, "chosen")
-
-
-def choice_at(selector: Selector, avoided: Avoided, extent: Extent, x: Sequence[float]) -> tuple[int, str]:
-    """The answer and the reason, as a chooser decides."""
-    beyond = max(extent.beyond(dict(zip(selector.data, x, strict=True))).values(), default=1)
-    label, reason = taken(selector.ask(x), selector, beyond)
-    failed = avoided.at(x)
-    if label not in failed:
-        return label, reason
-    other = next((answer for answer in selector.order(x) if answer not in failed), None)
-    return (0, "failed") if other is None else (other, "avoided")
-
-
-def extent_of(table: TrainingTable) -> Extent:
-    """The range of the features of a table."""
-    return Extent.of(dict(zip(table.names, x, strict=True)) for x in table.features)
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOutInputs:
-    """One op. `judged`: all held-out inputs, once each; `parts`: those of each fold."""
-
-    judged: Judged
-    parts: tuple[Figures, ...]
-    trained: int
-
-    @property
-    def spread(self) -> str:
-        """Mean and standard deviation over the folds; nothing for one part."""
-        parts = [f for f in self.parts if f.inputs]  # in which the choice works at an input
-        if len(parts) < 2:
-            return ""
-        named = [("PPP", [f.regret for f in parts]), ("PoIS", [f.ideal for f in parts])]
-        named.append(("accuracy", [f.accuracy for f in parts]))
-        shown = (f"{n} {_percent(statistics.fmean(v))} +- {_percent(statistics.stdev(v))}" for n, v in named)
-        return f"mean and standard deviation of {len(parts)} folds: {', '.join(shown)}"
-
-
-def held_out(
-    tuned: Tuned, op: str, chooser: KernelChooser, seed: int, folds: int = 0, share: float = 1.0
-) -> HeldOutInputs:
-    """Evaluate selectors trained without a part of the training inputs at this part: each of so many `folds`, or
-    without folds this `share` of the inputs. Raises UsageError if nothing was learned, or if too few inputs remain."""
-    if chooser.selector is None:
-        raise UsageError(f"{tuned.path}: nothing was learned for {op}", "tune it with more inputs")
-    inputs = measured(tuned, op, chooser, chooser.selector.data).part(False)
-    count = len(inputs.rows)
-    if folds and count < max(2, folds):
-        raise UsageError(f"{op}: {folds} folds of {counted(count, 'input')}", "give fewer --folds")
-    parts = folds_of(count, folds or 1, f"{seed} left out")
-    parts = parts if folds else [parts[0][: max(1, round(share * count))]]
-    few = min(len(inputs.without(part).merged.rows) for part in parts)
-    if few < FEWEST:
-        left = counted(few, "input")
-        raise UsageError(f"{left} to train on, {FEWEST} are needed", "leave fewer out, or tune with more")
-    figures, answers, trained = [], [], 0
-    for part, selector, kept in trained_without(chooser.method, inputs, parts, seed, default=0):
-        avoided, extent = kept.merged.avoided, extent_of(kept)
-        found = [choice_at(selector, avoided, extent, row.features) for row in inputs.only(part).rows]
-        figures.append(_judged(inputs, part, found).all)
-        answers += found
-        trained = max(trained, len(kept.rows))
-    return HeldOutInputs(_judged(inputs, [i for part in parts for i in part], answers), tuple(figures), trained)
-
-
-def _judged(inputs: TrainingTable, numbers: Sequence[int], answers: Sequence[tuple[int, str]]) -> Judged:
-    reasons = [reason for _, reason in answers]
-    return judged_at(inputs.only(numbers), [answer for answer, _ in answers], 0, inputs.tolerance, reasons)

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
+from dagc.base.sample import Sample
 from dagc.base.source import Source
 from dagc.build.toolchain import TargetChoice, choose_target
 from dagc.choice.feature import asked_features
 from dagc.choice.legal import legal_settings, open_sites
-from dagc.choice.types import Case, Site
+from dagc.choice.types import Case, Cell, Site
 from dagc.ir.choice import PROGRAM, Choice, qualified
 from dagc.ir.plan import Target
 from dagc.ir.program import DEVICE
@@ -33,13 +34,13 @@ from dagc.stages.program import ProgramText
 from dagc.store.schema import connect_as
 from dagc.store.settings import check_fixed, values_fixed
 from dagc.study.build import computed_of
-from dagc.study.choosers import Asked, ChooserInputs, final_choosers, learn_plans, plan_chooser_record, select_of
+from dagc.study.choosers import Asked, ChooserInputs, Data, final_choosers, learn_plans, plan_chooser_record, select_of
 from dagc.study.files import kernel_chooser_record
 from dagc.study.gpu import NOT_COUNTED
 from dagc.study.inputs import at_before
 from dagc.study.prepare import AtCase, Prepared
 from dagc.study.results import choosable, minimised, paid
-from dagc.study.task import TuningTask, legal_plans, limits_of, plan_values
+from dagc.study.task import TuningTask, limits_of, plan_values
 
 if TYPE_CHECKING:
     from dagc.store.tuned import InputFacts, Tuned
@@ -57,7 +58,7 @@ def join(scratch: Path, files: Sequence[Tuned]) -> None:
     _check_samples(files)
     _write(scratch, "fact", _facts(files, _inputs(files)))
     merged = load_tuned(scratch)
-    text, kinds = _text_of(merged), files[0].choosers
+    text, kinds = text_of(merged), files[0].choosers
     choosers = {PROGRAM: _of_programs(files[0], merged, text)} if PROGRAM in kinds else {}
     choosers |= _of_kernels(files, merged, text) if kinds.keys() - {PROGRAM} else {}
     _write(scratch, "chooser", choosers)
@@ -183,7 +184,7 @@ def _facts(tuned: Sequence[Tuned], inputs: Mapping[Case, InputFacts]) -> dict[st
 # ---- the program ----------------------------------------------------------------------------
 
 
-def _text_of(tuned: Tuned) -> ProgramText:
+def text_of(tuned: Tuned) -> ProgramText:
     """The program of the file, for its target, with the values that were fixed."""
     texts = dict(tuned.program.sources)
     parsed = parse_with_includes(Source(tuned.program.path, texts[tuned.program.path]), texts)
@@ -210,37 +211,47 @@ def _given(tuned: Tuned, decisions: Mapping[str, Any], text: ProgramText) -> dic
 # ---- whole programs -------------------------------------------------------------------------
 
 
+def plans_of(tuned: Tuned, path: Path, text: ProgramText) -> tuple[TuningTask, dict[Cell, Sample], Data]:
+    """The whole programs of a file: their task, with the plans that were tried, the program's own first; the samples of
+    those with correct results, in values of the objective; the features of each case. Raises UsageError, naming `path`,
+    if the text selects others."""
+    stored, program = tuned.program_chooser, text.program()
+    assert stored is not None
+    select = program_select(program)
+    if select is None or select.names != stored.names:
+        raise UsageError(f"{path}: chooses {', '.join(stored.names)}, which its text does not select", "tune again")
+    wrong = {settings for (op, settings), failure in tuned.checks.items() if op == PROGRAM and failure}
+    objective = minimised(tuned)
+    samples = {
+        c: sample.priced(objective) for c, sample in tuned.samples if c.site == PROGRAM and c.choice not in wrong
+    }
+    default = Choice(tuple((n, program.decision(n)) for n in select.names))
+    places = {n: {v: k for k, v in enumerate(of)} for n, of in plan_values(program, select, {}).items()}
+
+    def place(plan: Choice) -> tuple[bool, list[int]]:
+        """Its place in the order of the program, which has its own plan first."""
+        return plan != default, [places[name].get(value, len(places[name])) for name, value in plan.items()]
+
+    settings = sorted({cell.choice for cell in samples}, key=place)
+    cases = tuple(sorted({cell.case for cell in samples}))
+    chosen = choose_target(tuned.facts.target or None, tuned.facts.arch or None)
+    seed, names = tuned.runs[0].seed, tuple(f.name for f in asked_features(program, None, select.args))
+    task = TuningTask(
+        text, chosen, build_graph(program), (Site(PROGRAM, tuple(settings)),), cases, cases[0], seed,
+        features={PROGRAM: names},
+    )  # fmt: skip
+    data = {p: tuple(one.features[PROGRAM][n] for n in names) for p, one in tuned.facts.of_programs(names).items()}
+    return task, samples, data
+
+
 def _of_programs(first: Tuned, merged: Tuned, text: ProgramText) -> dict[str, Any]:
     """The chooser's record from merged files, by the method of the `first`; runs nothing. Raises UsageError if too
     little was measured."""
     stored = first.program_chooser
     assert stored is not None
-    program = text.program()
-    select = program_select(program)
-    if select is None or select.names != stored.names:
-        raise UsageError(
-            f"{first.path}: chooses {', '.join(stored.names)}, which its text does not select", "tune again"
-        )
-    wrong = {choice for (op, choice), failure in merged.checks.items() if op == PROGRAM and failure}
-    objective = minimised(merged)
-    samples = {
-        c: sample.priced(objective)
-        for c, sample in merged.samples
-        if c.site == PROGRAM and c.case not in merged.facts.tests and c.choice not in wrong
-    }
-    tried, default = {cell.choice for cell in samples}, Choice(tuple((n, program.decision(n)) for n in select.names))
-    settings = sorted(
-        (s for s in legal_plans(text.program, plan_values(program, select, {})) if s in tried), key=default.__ne__
-    )
-    cases = tuple(sorted({cell.case for cell in samples}))
-    chosen = choose_target(merged.facts.target or None, merged.facts.arch or None)
-    seed, names = first.runs[0].seed, tuple(f.name for f in asked_features(program, None, select.args))
-    task = TuningTask(
-        text, chosen, build_graph(program), (Site(PROGRAM, tuple(settings)),), cases, cases[0], seed,
-        features={PROGRAM: names},
-    )  # fmt: skip
-    data = {p: tuple(one.features[PROGRAM][n] for n in names) for p, one in merged.facts.of_programs(names).items()}
-    learned = learn_plans(task, stored.method, samples, data)
+    task, samples, data = plans_of(merged, first.path, text)
+    samples = {cell: sample for cell, sample in samples.items() if cell.case not in merged.facts.tests}
+    learned = learn_plans(replace(task, seed=first.runs[0].seed), stored.method, samples, data)
     if learned.selector is None:
         raise UsageError(f"nothing was learned from the merged inputs: {'; '.join(learned.notes)}", "tune with more")
     return plan_chooser_record(task, stored.method, learned)

@@ -21,8 +21,9 @@ from dagc.choice.selector import FEWEST, Selector
 from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import observed, units
 from dagc.study.choosers import Asked
+from dagc.study.held_out import held_out, site_of
 from dagc.study.inputs import Inputs, at_before
-from dagc.study.judge import Judged, held_out, judged_at
+from dagc.study.judge import Judged, judged_at
 from dagc.study.results import paid
 from dagc.study.train import TrainingTable, folds_of, tabulated, trained_each
 from dagc.study.tuned import check_tuned
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from dagc.ir.choice import Choice
     from dagc.ir.program import Program
     from dagc.stages.options import TunedFileOptions, TuneOptions
-    from dagc.store.tuned import KernelChooser, Tuned
+    from dagc.store.tuned import Tuned
     from dagc.study.prepare import AtCase
     from dagc.study.task import TuningTask
 
@@ -60,10 +61,10 @@ def home_of(task: TuningTask, tuned: Tuned, options: TunedFileOptions) -> str:
     return homes[-1]
 
 
-def lost_by_move(tuned: Tuned, op: str, chooser: KernelChooser, here: Judged, seed: int) -> str:
+def lost_by_move(tuned: Tuned, op: str, here: Judged, seed: int) -> str:
     """One line on the loss of a file's choices on another machine."""
     try:
-        home = held_out(tuned, op, chooser, seed, FOLDS).judged.all
+        home = held_out(tuned, site_of(tuned, op), seed, FOLDS).judged.all
     except UsageError as error:
         return f"on its own machine unknown: {error.message}"
     if not (home.inputs and here.all.inputs):

@@ -14,12 +14,13 @@ from dagc.base.objective import Objective
 from dagc.choice.selector import FEWEST, Selector, scales_of
 from dagc.report import si
 from dagc.report.variants import LOOKS, Axis, Mark, Mistake, ShareBar, VariantView, as_page
-from dagc.study.judge import Figures, Judged, JudgedCase, choice_at, extent_of, importance, judged_at, measured, taken
+from dagc.study.held_out import LearnedSite, choice_at, extent_of, sites_in, taken
+from dagc.study.judge import Figures, Judged, JudgedCase, importance, judged_at
 from dagc.study.results import minimised
 from dagc.study.train import TrainingTable, answers_left_out, trained_each
 
 if TYPE_CHECKING:
-    from dagc.store.tuned import KernelChooser, Tuned
+    from dagc.store.tuned import Tuned
 
 
 MOST_STEPS = 12  # cases of a learning curve
@@ -28,29 +29,28 @@ LEFT_AFTER = 5  # least test inputs of a learning curve
 
 
 def variants_in(path: str | Path) -> Tuned | None:
-    """The tuned file, if it has choosers of variants, or of settings that were tuned over inputs; None for a file of
-    `dagc explore`. Raises UsageError for any other file."""
+    """The tuned file; None for a file of `dagc explore`. Raises UsageError if a page of it would show nothing."""
     from dagc.store.tuned import load_tuned, was_tuned  # loads msgspec, sqlite3
 
     if not was_tuned(path):
         return None
     tuned = load_tuned(path)
-    if not _ops(tuned):
+    if not _shown(tuned):
         raise UsageError(
-            f"{path}: no variant was tuned, nor settings over inputs, of which a page could tell",
-            "`dagc export` writes its settings, `dagc compile --launch` uses them",
+            f"{path}: nothing was learned from the features of sizes or inputs, which a page shows",
+            "tune by a learned --method, or `dagc export` its settings",
         )
     return tuned
 
 
-def _ops(tuned: Tuned) -> list[tuple[str, KernelChooser]]:
-    over_inputs = {op for one in tuned.facts.inputs for op in one.features}
-    return sorted((op, c) for op, c in tuned.kernel_choosers.items() if c.variants or op in over_inputs)
+def _shown(tuned: Tuned) -> list[LearnedSite]:
+    """The sites of a page: those of variants, and those with features."""
+    return [site for site in sites_in(tuned) if site.table.rows or site.choices[0].variant]
 
 
 def variants_page(tuned: Tuned, version: str) -> str:
-    """The page, a section for each op whose variant is chosen."""
-    views = [op_view(tuned, op, chooser) for op, chooser in _ops(tuned)]
+    """The page, a section for each site."""
+    views = [site_view(site, minimised(tuned)) for site in _shown(tuned)]
     on_host = tuned.facts.target == "host"  # then the GPU is that of the model which ranks settings
     where = "target host: times do not apply to a GPU" if on_host else tuned.facts.gpu or "GPU unknown"
     subtitle = f"{where}; {counted(len({c.case for c, _ in tuned.samples}), 'input')} measured"
@@ -70,18 +70,18 @@ class AnswersAtInputs:
     how: str
 
 
-def chosen_at(method: str, selector: Selector, inputs: TrainingTable) -> AnswersAtInputs:
+def chosen_at(site: LearnedSite, selector: Selector) -> AnswersAtInputs:
     """The answers at the test inputs if there are any, else at the training inputs by cross-validation."""
-    tests, kept = inputs.part(True), inputs.part(False)
+    tests, kept = site.table.part(True), site.table.part(False)
     if tests.rows:
         extent, avoided = extent_of(kept), kept.merged.avoided
-        reasoned = [choice_at(selector, avoided, extent, x) for x in tests.features]
+        reasoned = [choice_at(selector, avoided, extent, x, site.fallback) for x in tests.features]
         how = f"Evaluated at {counted(len(tests.rows), 'test input')} that were not used for training."
         return AnswersAtInputs(tests, tuple(a for a, _ in reasoned), tuple(r for _, r in reasoned), how)
-    answers = dict(zip(kept.merged.features, answers_left_out(method, kept), strict=False))
+    answers = dict(zip(kept.merged.features, answers_left_out(site.method, kept), strict=False))
     if not answers:
         return AnswersAtInputs(tests, (), (), "Too few inputs to leave any out.")
-    reasoned = [taken(answers[x], selector, 1.0) for x in kept.features]
+    reasoned = [taken(answers[x], selector, 1.0, site.fallback) for x in kept.features]
     how = (
         "Evaluated by cross-validation: each input with a selector trained without it and about a fifth of the others."
     )
@@ -110,21 +110,20 @@ def learning_curve(method: str, inputs: TrainingTable) -> tuple[tuple[int, float
 # ---- views ----
 
 
-def op_view(tuned: Tuned, op: str, chooser: KernelChooser) -> VariantView:
-    """The view of an op on the page."""
-    selector = chooser.selector
-    inputs = measured(tuned, op, chooser, selector.data if selector is not None else chooser.data)
-    texts = [s.in_words for s in chooser.settings]
+def site_view(site: LearnedSite, objective: Objective) -> VariantView:
+    """The view of a site on the page."""
+    selector, inputs = site.selector, site.table
+    texts = [s.in_words for s in site.choices]
     best = [min(at, key=lambda a: (at[a], a)) for at in inputs.times]
-    drawn = _Drawn(inputs, texts, _looks(best), best, minimised(tuned))
+    drawn = _Drawn(inputs, texts, _looks(best), best, objective)
     if selector is None:
-        return _view(op, drawn, "No selector was learned", "")
-    chosen = chosen_at(chooser.method, selector, inputs)
+        return _view(site.name, drawn, "No selector was learned", "")
+    chosen = chosen_at(site, selector)
     lost = dict(zip(inputs.names, importance(selector.order, inputs.features, inputs.times), strict=False))
     learned = f"{selector.text}, by {', '.join(inputs.names)}"
     judged = judged_at(chosen.inputs, chosen.answers, 0, inputs.tolerance, chosen.reasons) if chosen.answers else None
-    view = _view(op, drawn, learned[0].upper() + learned[1:], chosen.how, lost, judged)
-    view = replace(view, curve=learning_curve(chooser.method, inputs))
+    view = _view(site.name, drawn, learned[0].upper() + learned[1:], chosen.how, lost, judged)
+    view = replace(view, curve=learning_curve(site.method, inputs))
     if judged is None:
         return view
     return replace(

@@ -353,7 +353,8 @@ def _greedy(losses: Sequence[Mapping[Label, float]], covers: Mapping[Label, froz
 
 def train(method: str, table: TrainingTable, seed: int = 0, default: int | None = None) -> Selector:
     """A selector trained on gains: a wrong choice is weighted by the fraction of the best performance that it loses.
-    Raises UsageError like `fit`, also for two rows with equal features: give a table that is `merged`.
+    With `exhaustive`, the best of the nearest row. Raises UsageError like `fit`, also for two rows with equal features:
+    give a table that is `merged`.
 
     It chooses among the choices that are best somewhere (for sizes that grow together: labels corrected by rule, within
     the tolerance of the table), the one that is best on average, and the default; the number is limited since every
@@ -362,6 +363,10 @@ def train(method: str, table: TrainingTable, seed: int = 0, default: int | None 
     """
     times = [row.finite for row in table.rows]
     labels = observed_labels(times)
+    if method == EXHAUSTIVE:
+        from dagc.choice.learners.knn import nearest  # loads msgspec
+
+        return nearest(table.names, table.features, labels)
     if ascends(table.features):
         labels = corrected_labels(table.features, times, table.tolerance)
     shares = list(map(shares_of, times))

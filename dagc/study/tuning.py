@@ -33,6 +33,7 @@ from dagc.study.choosers import (
     Asked,
     ChooserInputs,
     asked_of,
+    features_at_sizes,
     final_choosers,
     grade,
     grade_of_plans,
@@ -242,7 +243,8 @@ def _of_sizes(study: Sizes) -> Chosen:
     ended = [f"the search ended: {search.ended}"] if study.ranked and search.ended else []
     notes = [*study.notes, *ended]
     chosen, _ = _of_kernels(study, study.known, samples, samples, task.cases, notes, expected, sureness(search))
-    chosen = replace(chosen, lines=with_limits(chosen.lines, study.known, study.options.deadline))
+    facts = {**chosen.facts, "sizes": features_at_sizes(study.known.ready)}
+    chosen = replace(chosen, lines=with_limits(chosen.lines, study.known, study.options.deadline), facts=facts)
     return _with_achieved(study, chosen) if samples and task.chosen.target is Target.CUDA and can_run(task) else chosen
 
 

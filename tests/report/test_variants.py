@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from dagc.store.tuned import Tuned
-from dagc.study.judge import judged_at, measured
-from dagc.study.report import op_view, variants_page
+from dagc.study.held_out import site_of
+from dagc.study.judge import judged_at
+from dagc.study.report import site_view, variants_page
+from dagc.study.results import minimised
 from tests.report.tuned import NAMES, SETTINGS, tuned_file
 
 
@@ -19,7 +21,7 @@ def tuned() -> Tuned:
 
 
 def test_what_the_file_holds(tuned: Tuned) -> None:
-    found = measured(tuned, "y", tuned.kernel_choosers["y"], NAMES)
+    found = site_of(tuned, "y").table
     assert len(found.rows) == 79, "one test input lacks a feature"
     assert (len(found.part(True).rows), len(found.part(False).rows)) == (29, 50)
     assert 0 not in found.times[0], "what was wrong has no time"
@@ -30,10 +32,10 @@ def test_what_the_file_holds(tuned: Tuned) -> None:
 
 
 def test_test_inputs_judge(tuned: Tuned) -> None:
-    view = op_view(tuned, "y", tuned.kernel_choosers["y"])
+    view = site_view(site_of(tuned, "y"), minimised(tuned))
     selector = tuned.kernel_choosers["y"].selector
     assert selector is not None
-    at = measured(tuned, "y", tuned.kernel_choosers["y"], NAMES).part(True)
+    at = site_of(tuned, "y").table.part(True)
     said = [selector.ask(x) for x in at.features]
     answers = [answer.label if answer.sure >= selector.least_sure else 0 for answer in said]
     expected = judged_at(at, answers, 0, at.tolerance)
@@ -54,18 +56,18 @@ def test_test_inputs_judge(tuned: Tuned) -> None:
 
 def test_without_test_inputs_by_cross_validation() -> None:
     tuned = tuned_file(tests=0)
-    view = op_view(tuned, "y", tuned.kernel_choosers["y"])
+    view = site_view(site_of(tuned, "y"), minimised(tuned))
     assert view.judged.startswith("Evaluated by cross-validation")
     assert 0.8 < view.bars[0].share < 1
     assert view.curve[-1][0] == 45, "the last five judge"
 
 
 def test_without_a_selector(tuned: Tuned) -> None:
-    chooser = replace(tuned.kernel_choosers["y"], selector=None)
-    view = op_view(tuned, "y", chooser)
+    unlearned = replace(tuned, choosers={"y": replace(tuned.kernel_choosers["y"], selector=None)})
+    view = site_view(site_of(unlearned, "y"), minimised(unlearned))
     assert (view.tiles, view.bars, view.mistakes, view.weights, view.curve) == ((), (), (), (), ())
     assert len(view.marks) == 79
-    page = variants_page(replace(tuned, choosers={"y": chooser}), "0")
+    page = variants_page(unlearned, "0")
     assert "No selector was learned" in page
     assert "No evaluation" in page
 
@@ -75,8 +77,9 @@ def test_one_feature_is_drawn_against_what_the_best_gains(tuned: Tuned) -> None:
         replace(one, features={"y": {n: v for n, v in one.features["y"].items() if n == "rows"}})
         for one in tuned.facts.inputs
     )
-    one = replace(tuned.kernel_choosers["y"], selector=None, data=("rows",))
-    view = op_view(replace(tuned, facts=replace(tuned.facts, inputs=inputs)), "y", one)
+    chooser = replace(tuned.kernel_choosers["y"], selector=None, data=("rows",))
+    one = replace(tuned, choosers={"y": chooser}, facts=replace(tuned.facts, inputs=inputs))
+    view = site_view(site_of(one, "y"), minimised(one))
     assert [axis.name for axis in view.axes] == ["rows", "t_default / t_best"]
     assert all(mark.y >= 1 for mark in view.marks)
 
@@ -98,8 +101,7 @@ def test_a_file_tuned_for_energy_is_judged_by_energy(tuned: Tuned) -> None:
         for cell, sample in tuned.samples
     )
     by_energy = replace(tuned, samples=samples, facts=replace(tuned.facts, objective="energy"))
-    chooser = tuned.kernel_choosers["y"]
-    by_time, found = (measured(t, "y", chooser, NAMES) for t in (tuned, by_energy))
+    by_time, found = (site_of(t, "y").table for t in (tuned, by_energy))
     slowest = [max(at, key=lambda a: at[a] if at[a] < float("inf") else 0) for at in by_time.times]
     assert [min(at, key=at.__getitem__) for at in found.times] == slowest
-    assert re.search(r"\d uJ", op_view(by_energy, "y", chooser).marks[0].tip)
+    assert re.search(r"\d uJ", site_view(site_of(by_energy, "y"), minimised(by_energy)).marks[0].tip)

@@ -122,6 +122,27 @@ def with_times(tuned: Path, path: Path) -> Path:
     return path
 
 
+def test_a_file_of_programs_is_judged_at_held_out_sizes(tuned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each size once, by a selector that was trained on the three others."""
+    words = ["tune", str(TRIDIAG), "--evaluate", "-o", str(tuned)]
+    assert main([*words, "--folds", "4"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("4-fold cross-validation of the inputs that t.db was trained on; 4 test inputs")
+    assert "program:" in printed
+    assert "null accuracy " in printed
+    assert main([*words, "--hold-out", "25%"]) == 0
+    printed = capsys.readouterr().out
+    assert "; 1 test input, trained on 3 others" in printed
+    assert "leave one out: " in printed
+
+
+def test_a_file_of_programs_has_a_page(tuned: Path, tmp_path: Path) -> None:
+    api.report(tuned, tmp_path / "t.html")
+    page = (tmp_path / "t.html").read_text()
+    assert "<h2>program" in page or "program" in page
+    assert "size=1600" in page
+
+
 @pytest.fixture(scope="module")
 def compiled(tuned: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two plans and the program that chooses, with data of 900 rows for one rank."""

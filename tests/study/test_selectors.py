@@ -173,6 +173,32 @@ def test_the_command_prints_it(plain: Path, tmp_path: Path, capsys: pytest.Captu
     assert {"knn", "tree", "forest"} <= {line.split()[0] for line in capsys.readouterr().out.splitlines()}
 
 
+def test_a_file_tuned_at_sizes_is_judged_and_has_a_page(
+    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its features are in the file; one of an earlier version gets them from a run that measures nothing."""
+    tuned = tmp_path / "t.db"
+    options = TuneOptions(method="tree", target="host", cell=0.005)
+    tune_recipe.tune(plain, tuned, options)
+    judge = ["tune", str(plain), "--evaluate", "-o", str(tuned)]
+    assert main([*judge, "--folds", "5"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("5-fold cross-validation of the inputs that t.db was trained on; 5 test inputs")
+    assert re.search(r"null accuracy [\d.]+ %: always what is best most often in training", printed)
+    assert main([*judge, "--hold-out", "25%"]) == 0
+    assert "leave one out: " in capsys.readouterr().out
+    api.report(tuned, tmp_path / "t.html")
+    assert "Tree" in (tmp_path / "t.html").read_text()
+    with closing(sqlite3.connect(tuned)) as file, file:
+        file.execute("DELETE FROM fact WHERE key = 'sizes'")
+    assert main([*judge, "--folds", "5"]) == 2
+    assert "tune with --resume and the same sizes" in capsys.readouterr().err
+    samples = load_tuned(tuned).samples
+    tune_recipe.tune(plain, tuned, replace(options, resume=True))
+    assert load_tuned(tuned).samples == samples
+    assert main([*judge, "--folds", "5"]) == 0
+
+
 def test_sizes_of_a_resumed_file_count_for_the_chooser(plain: Path, tmp_path: Path) -> None:
     """At another size nothing is measured anew, and what was known is kept."""
     tuned = tmp_path / "tuned.db"
