@@ -5,24 +5,97 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
+from dagc.base.sample import Sample
+from dagc.base.source import Source
+from dagc.build.toolchain import choose_target
+from dagc.choice.feature import asked_features
 from dagc.choice.selector import FEWEST, Answer, Extent, Selector
-from dagc.choice.types import Case
-from dagc.ir.choice import PROGRAM, Choice
-from dagc.ir.plan import FAR
-from dagc.study.choosers import plan_table
+from dagc.choice.types import Case, Cell, Site
+from dagc.ir.choice import PROGRAM, Choice, qualified
+from dagc.ir.plan import FAR, Target
+from dagc.ir.program import DEVICE
+from dagc.lab.plans import program_select
+from dagc.lang.lower import parse_with_includes
+from dagc.passes import build_graph
+from dagc.stages.program import ProgramText
+from dagc.store.settings import values_fixed
+from dagc.study.choosers import Data, plan_table
 from dagc.study.judge import Figures, Judged, judged_at, percent
-from dagc.study.merged import plans_of, text_of
 from dagc.study.results import minimised, paid
+from dagc.study.task import TuningTask, plan_values
 from dagc.study.train import TrainingTable, folds_of, leave_one_out, tabulated, train, trained_without
 
 if TYPE_CHECKING:
     from dagc.choice.avoid import Avoided
-    from dagc.store.tuned import Tuned
+    from dagc.store.tuned import ProgramChooser, Tuned
+
+# ---- the program of a tuned file ----------------------------------------------------------------
+
+
+def text_of(tuned: Tuned) -> ProgramText:
+    """The program of the file, for its target, with the values that were fixed."""
+    texts = dict(tuned.program.sources)
+    parsed = parse_with_includes(Source(tuned.program.path, texts[tuned.program.path]), texts)
+    text, _ = ProgramText(Path(tuned.program.path), parsed, {}).on(target_of(tuned), here=False)
+    kept = tuned.facts.kernels or tuned.facts.program
+    if kept is None:
+        return text
+    text = text.with_defines(kept["params"])
+    return text.with_defines({**text.defines, **_given(tuned, kept["decisions"], text)})
+
+
+def target_of(tuned: Tuned) -> Target:
+    """That of the measurements."""
+    return Target(tuned.facts.target or "host")
+
+
+def _given(tuned: Tuned, decisions: Mapping[str, Any], text: ProgramText) -> dict[str, Any]:
+    """The decisions given by -D: no setting of the file assigns them, and they differ from the text."""
+    opened = {name for c, _ in tuned.samples for name in c.choice}
+    opened |= {qualified(c.site, DEVICE) for c, _ in tuned.samples if "." in c.choice.variant}
+    as_written = values_fixed(text.program())["decisions"]
+    return {name: v for name, v in decisions.items() if name not in opened and as_written.get(name, v) != v}
+
+
+def plans_of(
+    tuned: Tuned, stored: ProgramChooser, path: Path, text: ProgramText
+) -> tuple[TuningTask, dict[Cell, Sample], Data]:
+    """The whole programs of a file: their task, with the plans that were tried, the program's own first; the samples of
+    those with correct results, in values of the objective; the features of each case. Raises UsageError, naming `path`,
+    if the text does not select what `stored` chooses."""
+    program = text.program()
+    select = program_select(program)
+    if select is None or select.names != stored.names:
+        raise UsageError(f"{path}: chooses {', '.join(stored.names)}, which its text does not select", "tune again")
+    wrong = {settings for (op, settings), failure in tuned.checks.items() if op == PROGRAM and failure}
+    objective = minimised(tuned)
+    samples = {
+        c: sample.priced(objective) for c, sample in tuned.samples if c.site == PROGRAM and c.choice not in wrong
+    }
+    default = Choice(tuple((n, program.decision(n)) for n in select.names))
+    places = {n: {v: k for k, v in enumerate(of)} for n, of in plan_values(program, select, {}).items()}
+
+    def place(plan: Choice) -> tuple[bool, list[int]]:
+        """Its place in the order of the program, which has its own plan first."""
+        return plan != default, [places[name].get(value, len(places[name])) for name, value in plan.items()]
+
+    settings = sorted({cell.choice for cell in samples}, key=place)
+    cases = tuple(sorted({cell.case for cell in samples}))
+    chosen = choose_target(tuned.facts.target or None, tuned.facts.arch or None)
+    seed, names = tuned.runs[0].seed, tuple(f.name for f in asked_features(program, None, select.args))
+    task = TuningTask(
+        text, chosen, build_graph(program), (Site(PROGRAM, tuple(settings)),), cases, cases[0], seed,
+        features={PROGRAM: names},
+    )  # fmt: skip
+    data = {p: tuple(one.features[PROGRAM][n] for n in names) for p, one in tuned.facts.of_programs(names).items()}
+    return task, samples, data
+
 
 # ---- the sites of a tuned file ------------------------------------------------------------------
 
@@ -73,7 +146,7 @@ def _plans(tuned: Tuned) -> LearnedSite:
     """Whole programs: all plans that were tried, of which the selector of the file has few, by other numbers."""
     stored = tuned.program_chooser
     assert stored is not None
-    task, samples, data = plans_of(tuned, tuned.path, text_of(tuned))
+    task, samples, data = plans_of(tuned, stored, tuned.path, text_of(tuned))
     table, plans, _ = plan_table(task, samples, data)
     table = _judgeable(table, tuned)
     known = table.part(False).merged
@@ -122,7 +195,7 @@ def extent_of(table: TrainingTable) -> Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldOut:
+class HeldOutCases:
     """One site. `judged`: all held-out cases, once each; `parts`: those of each fold; `null`: of always taking what is
     best most often in training; `beside`: a line on the cross-validation of all cases."""
 
@@ -149,7 +222,7 @@ class HeldOut:
         return [f"mean and standard deviation of {len(parts)} folds: {', '.join(shown)}"]
 
 
-def held_out(tuned: Tuned, site: LearnedSite, seed: int, folds: int = 0, share: float = 1.0) -> HeldOut:
+def held_out(tuned: Tuned, site: LearnedSite, seed: int, folds: int = 0, share: float = 1.0) -> HeldOutCases:
     """Evaluate selectors trained without a part of the training cases at this part: each of so many `folds`, or
     without folds this `share` of the cases. Raises UsageError if nothing was learned, or if too few cases remain."""
     if site.selector is None:
@@ -179,7 +252,7 @@ def held_out(tuned: Tuned, site: LearnedSite, seed: int, folds: int = 0, share: 
         trained = max(trained, len(kept.rows))
     every = [i for part in parts for i in part]
     crossed = None if folds else leave_one_out(site.method, inputs, seed)
-    return HeldOut(
+    return HeldOutCases(
         _judged(inputs, every, answers), tuple(figures), trained, _judged(inputs, every, constant).all,
         () if crossed is None else (crossed.text,),
     )  # fmt: skip

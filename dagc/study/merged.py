@@ -18,29 +18,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
-from dagc.base.sample import Sample
-from dagc.base.source import Source
-from dagc.build.toolchain import TargetChoice, choose_target
-from dagc.choice.feature import asked_features
+from dagc.build.toolchain import TargetChoice
 from dagc.choice.legal import legal_settings, open_sites
-from dagc.choice.types import Case, Cell, Site
-from dagc.ir.choice import PROGRAM, Choice, qualified
-from dagc.ir.plan import Target
-from dagc.ir.program import DEVICE
-from dagc.lab.plans import program_select
-from dagc.lang.lower import parse_with_includes
-from dagc.passes import build_graph
+from dagc.choice.types import Case
+from dagc.ir.choice import PROGRAM, Choice
 from dagc.stages.program import ProgramText
 from dagc.store.schema import connect_as
-from dagc.store.settings import check_fixed, values_fixed
+from dagc.store.settings import check_fixed
 from dagc.study.build import computed_of
-from dagc.study.choosers import Asked, ChooserInputs, Data, final_choosers, learn_plans, plan_chooser_record, select_of
+from dagc.study.choosers import Asked, ChooserInputs, final_choosers, learn_plans, plan_chooser_record, select_of
 from dagc.study.files import kernel_chooser_record
 from dagc.study.gpu import NOT_COUNTED
+from dagc.study.held_out import plans_of, target_of, text_of
 from dagc.study.inputs import at_before
 from dagc.study.prepare import AtCase, Prepared
 from dagc.study.results import choosable, minimised, paid
-from dagc.study.task import TuningTask, limits_of, plan_values
+from dagc.study.task import TuningTask, limits_of
 
 if TYPE_CHECKING:
     from dagc.store.tuned import InputFacts, Tuned
@@ -181,67 +174,7 @@ def _facts(tuned: Sequence[Tuned], inputs: Mapping[Case, InputFacts]) -> dict[st
     return out
 
 
-# ---- the program ----------------------------------------------------------------------------
-
-
-def text_of(tuned: Tuned) -> ProgramText:
-    """The program of the file, for its target, with the values that were fixed."""
-    texts = dict(tuned.program.sources)
-    parsed = parse_with_includes(Source(tuned.program.path, texts[tuned.program.path]), texts)
-    text, _ = ProgramText(Path(tuned.program.path), parsed, {}).on(_target(tuned), here=False)
-    kept = tuned.facts.kernels or tuned.facts.program
-    if kept is None:
-        return text
-    text = text.with_defines(kept["params"])
-    return text.with_defines({**text.defines, **_given(tuned, kept["decisions"], text)})
-
-
-def _target(tuned: Tuned) -> Target:
-    return Target(tuned.facts.target or "host")
-
-
-def _given(tuned: Tuned, decisions: Mapping[str, Any], text: ProgramText) -> dict[str, Any]:
-    """The decisions given by -D: no setting of the file assigns them, and they differ from the text."""
-    opened = {name for c, _ in tuned.samples for name in c.choice}
-    opened |= {qualified(c.site, DEVICE) for c, _ in tuned.samples if "." in c.choice.variant}
-    as_written = values_fixed(text.program())["decisions"]
-    return {name: v for name, v in decisions.items() if name not in opened and as_written.get(name, v) != v}
-
-
 # ---- whole programs -------------------------------------------------------------------------
-
-
-def plans_of(tuned: Tuned, path: Path, text: ProgramText) -> tuple[TuningTask, dict[Cell, Sample], Data]:
-    """The whole programs of a file: their task, with the plans that were tried, the program's own first; the samples of
-    those with correct results, in values of the objective; the features of each case. Raises UsageError, naming `path`,
-    if the text selects others."""
-    stored, program = tuned.program_chooser, text.program()
-    assert stored is not None
-    select = program_select(program)
-    if select is None or select.names != stored.names:
-        raise UsageError(f"{path}: chooses {', '.join(stored.names)}, which its text does not select", "tune again")
-    wrong = {settings for (op, settings), failure in tuned.checks.items() if op == PROGRAM and failure}
-    objective = minimised(tuned)
-    samples = {
-        c: sample.priced(objective) for c, sample in tuned.samples if c.site == PROGRAM and c.choice not in wrong
-    }
-    default = Choice(tuple((n, program.decision(n)) for n in select.names))
-    places = {n: {v: k for k, v in enumerate(of)} for n, of in plan_values(program, select, {}).items()}
-
-    def place(plan: Choice) -> tuple[bool, list[int]]:
-        """Its place in the order of the program, which has its own plan first."""
-        return plan != default, [places[name].get(value, len(places[name])) for name, value in plan.items()]
-
-    settings = sorted({cell.choice for cell in samples}, key=place)
-    cases = tuple(sorted({cell.case for cell in samples}))
-    chosen = choose_target(tuned.facts.target or None, tuned.facts.arch or None)
-    seed, names = tuned.runs[0].seed, tuple(f.name for f in asked_features(program, None, select.args))
-    task = TuningTask(
-        text, chosen, build_graph(program), (Site(PROGRAM, tuple(settings)),), cases, cases[0], seed,
-        features={PROGRAM: names},
-    )  # fmt: skip
-    data = {p: tuple(one.features[PROGRAM][n] for n in names) for p, one in tuned.facts.of_programs(names).items()}
-    return task, samples, data
 
 
 def _of_programs(first: Tuned, merged: Tuned, text: ProgramText) -> dict[str, Any]:
@@ -249,7 +182,7 @@ def _of_programs(first: Tuned, merged: Tuned, text: ProgramText) -> dict[str, An
     little was measured."""
     stored = first.program_chooser
     assert stored is not None
-    task, samples, data = plans_of(merged, first.path, text)
+    task, samples, data = plans_of(merged, stored, first.path, text)
     samples = {cell: sample for cell, sample in samples.items() if cell.case not in merged.facts.tests}
     learned = learn_plans(replace(task, seed=first.runs[0].seed), stored.method, samples, data)
     if learned.selector is None:
@@ -301,7 +234,7 @@ def _task(merged: Tuned, first: Tuned, text: ProgramText) -> TuningTask:
         message = f"{first.path}: chooses for `{min(missing)}`, of which nothing is open in the text that it keeps"
         raise UsageError(message, "tune again into another file")
     tried = {(cell.site, cell.choice) for cell, _ in merged.samples}
-    chosen = TargetChoice(_target(merged), merged.facts.arch, "as tuned")
+    chosen = TargetChoice(target_of(merged), merged.facts.arch, "as tuned")
     limits = limits_of(chosen)
     sites = tuple(
         replace(
