@@ -18,7 +18,7 @@ from dagc.base.statistics import interval
 from dagc.ir.choice import Choice
 from dagc.ir.traversal import Row
 from dagc.lab.domain import C
-from dagc.measure.metrics import least_seconds, observed, of_results
+from dagc.measure.metrics import least_seconds, observed, of_results, outputs
 from dagc.measure.service import RanksDied, RunnerLibrary, Service, one_line
 
 EXPECTED = 100.0  # times its expected length: what takes longer counts as hung
@@ -197,7 +197,8 @@ class Launches:
         return self._timing.valued(sample, observed)
 
     def _timed(self, candidate: Choice, timing: Timing, tolerance: Tolerance | None) -> Sample:
-        return self._ask(candidate, do="launch", tolerance=tolerance, timing=timing.limits)
+        criteria = outputs(self._timing.metrics)
+        return self._ask(candidate, do="launch", tolerance=tolerance, criteria=criteria, timing=timing.limits)
 
     def count(self, candidate: Choice) -> str:
         """Issue one launch for a profiler. Returns "", or the failure."""

@@ -279,7 +279,10 @@ class Executor:
     def _launch(self, command: Command) -> Answer:
         tolerance = command["tolerance"]  # relative, absolute
         with self._at(command) as runner:
-            wrong = "" if tolerance is None else runner.again(command["op"], *tolerance)
+            wrong = ""
+            if tolerance is not None:
+                rtol, atol = tolerance
+                wrong = runner.again(command["op"], rtol, atol, command["criteria"])
             times = [] if wrong else [float(t) for t in runner.time(command["op"], **command["timing"])]
             return self._slowest(wrong, times)
 

@@ -209,11 +209,13 @@ class Runner:
         """Issue an op as `issue` does, and save its inputs and results for `again`."""
         return self._error_text(self._library.dagc_runner_keep, ctypes.c_int64(op))
 
-    def again(self, op: int, rtol: float, atol: float = 0.0) -> str:
+    def again(self, op: int, rtol: float, atol: float = 0.0, differing: Sequence[str] = ()) -> str:
         """Issue the op of `keep` from the same data: "" if the results agree, else the error.
 
-        They agree if max|got - kept| <= `atol` + `rtol` * max|kept|, array by array.
+        They agree if max|got - kept| <= `atol` + `rtol` * max|kept|, array by array, without those named `differing`.
         """
+        for name in differing:
+            self._library.dagc_runner_may_differ(name.encode())
         tolerance = ctypes.c_double(rtol), ctypes.c_double(atol)
         return self._error_text(self._library.dagc_runner_again, ctypes.c_int64(op), *tolerance)
 
@@ -257,6 +259,11 @@ class Runner:
         compared with a reference: max|result - reference| / max|reference| of an array, at least the precision of its
         elements; 0 of whole numbers."""
         return float(self._library.dagc_runner_error())
+
+    def first(self, name: str) -> float:
+        """The first element of an array of this rank; NaN if there is none."""
+        self._library.dagc_runner_first.restype = ctypes.c_double
+        return float(self._library.dagc_runner_first(name.encode()))
 
     def fetch(self, name: str, dtype: Any) -> np.ndarray[Any, Any]:
         """This rank's copy of an array, flat. Raises KeyError if there is none of that name."""

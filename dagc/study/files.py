@@ -182,7 +182,7 @@ def minimise(
         notes = _changed(records, objective, {(op, case) for op, case, _ in lacking}, again)
         records.set_fact("objective", objective.text)
     for name in names:
-        records.metric(name, units()[name])
+        records.metric(name, units().get(name, ""))
     return measured, notes
 
 

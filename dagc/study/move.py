@@ -88,7 +88,7 @@ def cases_of_file(tuned: Tuned, program: Program, options: TuneOptions) -> tuple
         raise UsageError("--warm-start measures some inputs of that file here", "give a number: --samples 50")
     if options.active or options.incremental or options.sizes or options.inputs:
         raise UsageError("--warm-start takes its inputs from that file", "drop --active, --incremental and the inputs")
-    for name in observed(parse_objective(options.objective or "time", units())):
+    for name in observed(parse_objective(options.objective or "time", units(program))):
         if not any(name in sample.metrics for _, sample in tuned.samples):
             raise UsageError(
                 f"{tuned.path}: {name} was not measured",

@@ -225,7 +225,7 @@ def _other_arrays(output: Path, runs: Sequence[Run], now: Run) -> list[str]:
 
 def declare(records: Records, objective: Objective, units: Mapping[str, str]) -> None:
     for name in objective.metrics:
-        records.metric(name, units[name])
+        records.metric(name, units.get(name, ""))
 
 
 def search(

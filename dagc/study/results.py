@@ -316,7 +316,8 @@ def paid(cell: Cell, sample: Sample, facts: InputFacts | None, calls: int, objec
 
 def minimised(tuned: Tuned) -> Objective:
     """The objective of a tuned file, whether or not its metrics can be measured here."""
-    return parse_objective(tuned.facts.objective, units())
+    measured = {name: "" for _, sample in tuned.samples for name in sample.metrics}
+    return parse_objective(tuned.facts.objective, measured | units())
 
 
 def best_choice(samples: Samples, op: str, case: Case) -> Choice | None:

@@ -17,22 +17,29 @@ A metric of what a run computes has, instead of `Observer`,
 
     of_results(runner)        its amounts, after one run from the data of the set-up was compared with the references
 
-Adding one needs no other file.
+Adding one needs no other file. What the program itself returns is a metric too (`Output`).
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from dagc.base.errors import MissingTool, UsageError
+from dagc.base.errors import MissingTool, RunFailed, UsageError
 from dagc.base.objective import OCCUPANCY, Objective, parse_objective
 from dagc.base.resources import names_in
+from dagc.ir.enums import Role
+from dagc.ir.sym import Const
 
 if TYPE_CHECKING:
     from dagc.ir.program import Program
+    from dagc.measure.runner import Runner
+
+_WRITTEN = (Role.OUT, Role.INOUT)
 
 
 class Amount(Enum):
@@ -52,15 +59,45 @@ class Amount(Enum):
         return amount / iterations if self is Amount.SUM else amount
 
 
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The metric that an output of the program is: the value of an array of one element after one run from the data of
+    the set-up, the largest of all ranks."""
+
+    name: str
+    SUMMARY: ClassVar[str] = "an output of the program, of one element"
+    UNIT: ClassVar[str] = ""
+    SECONDS: ClassVar[float] = 0.0
+
+    def why_not(self, target: str, program: Program) -> tuple[str, str] | None:
+        return None
+
+    def of_results(self, runner: Runner) -> dict[str, float]:
+        return {"results": runner.first(self.name)}
+
+    def combine(self, values: Iterable[float]) -> float:
+        """Raises RunFailed for a value that an objective cannot have."""
+        largest = max(values)
+        if not 0 < largest < math.inf:
+            raise RunFailed(f"output `{self.name}` is {largest:g}; an objective is a number above 0")
+        return largest
+
+
+def _files() -> tuple[str, ...]:
+    return tuple(name.replace("-", "_") for name in names_in("measure/metrics"))
+
+
 def metric(name: str) -> Any:
-    """The module of a metric."""
-    return importlib.import_module(f"dagc.measure.metrics.{name}")
+    """The module of a metric, or an output of the program."""
+    return importlib.import_module(f"dagc.measure.metrics.{name}") if name in _files() else Output(name)
 
 
-def units() -> dict[str, str]:
-    """The unit of every metric, including `time`."""
-    names = (name.replace("-", "_") for name in names_in("measure/metrics"))
-    return {"time": "s"} | {name: metric(name).UNIT for name in names}
+def units(program: Program | None = None) -> dict[str, str]:
+    """The unit of every metric, including `time`, and the outputs of one element of a program."""
+    known = {"time": "s"} | {name: metric(name).UNIT for name in _files()}
+    single = (Const(1),)
+    outputs = (a.name for a in program.arrays if a.role in _WRITTEN and a.dims == single) if program else ()
+    return dict.fromkeys(outputs, "") | known
 
 
 def summaries() -> tuple[tuple[str, str, str], ...]:
@@ -72,7 +109,7 @@ def summaries() -> tuple[tuple[str, str, str], ...]:
 def objective_for(text: str, target: str, program: Program, *, computed: bool = False) -> Objective:
     """`computed`: whether it may be the occupancy. Raises UsageError for an invalid objective, MissingTool if one of
     its metrics cannot be measured here."""
-    objective = parse_objective(text, units())
+    objective = parse_objective(text, units(program))
     if objective is OCCUPANCY and (not computed or target == "host"):
         what = "occupancy is computed for the launch settings of kernels on a GPU, and not measured"
         raise UsageError(what, "use `dagc tune --target cuda` at --sizes, or another --objective")
@@ -91,6 +128,11 @@ def observed(objective: Objective) -> tuple[str, ...]:
 def of_results(names: Sequence[str]) -> tuple[str, ...]:
     """The metrics of an objective that are computed from the results of a run."""
     return tuple(name for name in names if hasattr(metric(name), "of_results"))
+
+
+def outputs(names: Sequence[str]) -> tuple[str, ...]:
+    """The metrics of an objective that are outputs of the program."""
+    return tuple(name for name in names if isinstance(metric(name), Output))
 
 
 def least_seconds(names: Sequence[str]) -> float:

@@ -103,6 +103,15 @@ void fetch(const Array<T>& a, std::int64_t start, std::int64_t count, void* to) 
   }
 }
 
+// The first element as a number; NaN if there is none.
+template <class T>
+double first(const Array<T>& a) {
+  if (a.size == 0) return std::numeric_limits<double>::quiet_NaN();
+  T value{};
+  fetch(a, 0, 1, &value);
+  return static_cast<double>(value);
+}
+
 // Elements [start, start + count) of the part of an array that an op uses.
 struct Part {
   std::int64_t start, count;
