@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import sympy as sp
 
 from dagc.cuda.expressions import (
+    ASSUMED,
     BUILT_IN,
     UNKNOWN_TRUTH,
     Clause,
@@ -383,6 +384,8 @@ def _condition(state: State, node: Node) -> _Condition:
         return replace(_compared(operator, left_value, right_value), truth=truth)
     value = value_of(state, node)
     truth = truth_of(state, value)
+    if value == ASSUMED:
+        return _Condition.of(1.0)
     if isinstance(value, sp.Integer):
         return _Condition.of(float(value != 0), truth)
     nonzero = _compared("!=", value, sp.Integer(0))

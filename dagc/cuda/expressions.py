@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -195,6 +196,9 @@ _CASTS = {"static_cast", "reinterpret_cast", "const_cast"}
 _FENCES = {"__syncwarp", "__threadfence", "__threadfence_block", "__threadfence_system"}
 
 
+ASSUMED = sp.Symbol("assumed")  # a condition that is taken to hold, and that is not known to
+
+
 def full_type(state: State, text: str) -> str:
     """A type as a key of TYPE_SIZES, if it is one."""
     type_ = bare_type(text)
@@ -209,7 +213,7 @@ def size_of(type_: str) -> int:
 
 def converted(state: State, type_: str, value: Any) -> Any:
     """A number converted to a type. Unknown if it may be truncated, or becomes a fraction in a division."""
-    if not isinstance(value, sp.Expr) or type_ == "auto" or value in state.truths:
+    if not isinstance(value, sp.Expr) or type_ == "auto" or value == ASSUMED or value in state.truths:
         return value
     if type_ in FLOATING:
         return sp.Float(value) if value.is_number else new_unknown(state)
@@ -547,6 +551,8 @@ def _logical(state: State, operator: str, node: Node) -> sp.Symbol:
     left = value_of(state, child_of(node, "left"))
     one = truth_of(state, left)
     right = _value_if(state, one.then if operator == "&&" else one.otherwise, child_of(node, "right"))
+    if operator == "&&" and ASSUMED in (left, right):
+        return ASSUMED
     other = truth_of(state, right)
     whole = one.and_(other) if operator == "&&" else one.negated().and_(other.negated()).negated()
     return _condition_value(state, whole, left, right)
@@ -764,6 +770,28 @@ def _update(state: State, node: Node) -> Any:
     return new if text_of(node).startswith(("++", "--")) else old
 
 
+_OF_LANES = re.compile(r"dagc::(\w+)<(\d+)(?:, (-?\d+), (-?\d+))?>")
+
+
+def _of_lanes(state: State, name: str, values: list[Any]) -> Any:
+    """A call of `dagc/wide.hpp`: loads and stores of vectors; arrays are assumed to be aligned."""
+    match = _OF_LANES.fullmatch(name)
+    if match is None:
+        raise NotUnderstood(f"`{name}` is not understood")
+    kind, lanes = match[1], int(match[2])
+    if kind == "aligned":
+        state.truths[ASSUMED] = UNKNOWN_TRUTH
+        return ASSUMED
+    place = values[0]
+    if not isinstance(place, Pointer):
+        raise NotUnderstood(f"where `{name}` loads or stores is not understood")
+    first, last = (int(match[3]), int(match[4])) if match[3] else (0, lanes - 1)
+    for begin in range(first, last + 1, lanes):
+        offset = sp.floor(sp.expand((place.offset + begin) / lanes))
+        _note(state, replace(place, offset=offset, size=place.size * lanes), store=kind == "store")
+    return Local()
+
+
 def _call(state: State, node: Node) -> Any:
     function, arguments = child_of(node, "function"), child_of(node, "arguments")
     values = [value_of(state, child) for child in arguments.named_children if child.type != "comment"]
@@ -776,6 +804,8 @@ def _call(state: State, node: Node) -> Any:
                 value_of(state, child)
             return new_unknown(state)
     name = name.removeprefix("std::").removeprefix("::")
+    if name.startswith("dagc::"):
+        return _of_lanes(state, name, values)
     if name in _CASTS or (
         len(values) == 1 and (function.type == "primitive_type" or name in TYPE_SIZES or name in state.types)
     ):

@@ -264,7 +264,7 @@ class Lockstep:
             vector = f"dagc::Vector<{self.elements[site.array]}, {v}> {name}"
             self.lines.append(f"{indent}{f'auto {name} = dagc::load<{v}>({address})' if whole else vector};")
             loop.append(self._stored_text(node, change, f"{name}[{lane}]"))
-            after.append(f"{indent}dagc::store({address}, {name});")
+            after.append(f"{indent}dagc::store<{v}>({address}, {name});")
             self._use(site)
         self.lines += [f"{indent}#pragma unroll", f"{indent}for (int {lane} = 0; {lane} < {v}; ++{lane}) {{"]
         self.lines += [f"{indent}  {line}" for text in loop if text for line in text.split("\n")]

@@ -186,22 +186,21 @@ class _Writer:
         lockstep = self._lockstep(names)
         body = lockstep.written()
         lanes, block = self.lanes, self._block()
-        rows, begin, apart = self._fresh("vectors"), self._fresh("begin"), self._fresh("apart")
+        rows, begin = self._fresh("vectors"), self._fresh("begin")
         aligned = shown_multiples(lockstep.multiples, lanes)
         aligned.append(f"dagc::aligned<{lanes}>({', '.join(lockstep.vectors)})")
         beyond, tests = self._tests(names.first, lockstep.shift)
         before = f" - {lockstep.shift}" if lockstep.shift else ""
-        plain = self._plain(names, apart, lockstep.shift, beyond)
+        place = f"{rows} ? {names.first} + {names.lane} : {begin} + {names.lane} * {block} + threadIdx.x"
+        plain = self._plain(names, place, lockstep.shift, beyond)
         lines = [
             f"// form.wide = {lanes}: this thread does {lanes} neighbours along x, together where all go one way.",
             f"const bool {rows} = {' && '.join(aligned)};",
-            f"const long long {begin} = static_cast<long long>(blockIdx.x) * {block};",
-            f"const long long {names.first} =",
-            f"    {rows} ? ({begin} + threadIdx.x) * {lanes}{before} : {begin} * {lanes} + threadIdx.x;",
+            f"const long long {begin} = {lanes} * static_cast<long long>(blockIdx.x) * {block};",
+            f"const long long {names.first} = {begin} + {lanes} * threadIdx.x{before};",
             f"if ({' && '.join([rows, *tests])}) {{",
             *body,
             "} else {  // one after the other",
-            f"  const int {apart} = {rows} ? 1 : {block};",
             *plain,
             "}",
         ]
@@ -261,7 +260,7 @@ class _Writer:
             words[0] = f"static_cast<long long>({names[0]})"
         return " * ".join([*([str(number)] if number != 1 else []), *words])
 
-    def _plain(self, names: LaneNames, apart: str, shift: int, beyond: str) -> Iterator[str]:
+    def _plain(self, names: LaneNames, value: str, shift: int, beyond: str) -> Iterator[str]:
         """The text as written, for one neighbour after the other."""
         place, lane, body = self._fresh("place"), names.lane, self.alike.body
         returns = [at for at in below(body) if at.type == "return_statement"]
@@ -273,10 +272,10 @@ class _Writer:
         yield "#pragma unroll 1"
         yield f"  for (int {lane} = 0; {lane} < {self.lanes}; ++{lane}) {{"
         if shift:
-            yield f"    long long {place} = {names.first} + {lane} * {apart};"
+            yield f"    long long {place} = {value};"
             yield f"    if ({place} < 0) {place} += static_cast<long long>(gridDim.x) * {self._block()} * {self.lanes};"
         else:
-            yield f"    const long long {place} = {names.first} + {lane} * {apart};"
+            yield f"    const long long {place} = {value};"
         if beyond:
             yield f"    if ({place} {beyond}) continue;"
         if wrapped:

@@ -17,6 +17,7 @@ from dagc.forms.wide import WIDE
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Graph
 from dagc.measure.launch import launch
+from dagc.perf.geometry import read_accesses
 from dagc.setup import run_setup
 from dagc.space import Space
 from tests.conftest import Compare
@@ -129,3 +130,14 @@ def test_the_emitted_text(golden: Compare) -> None:
     graph = wide(("jacobi", "border", "columns", "data"))
     text = emit(Plan(graph, next(iter(Space(graph))), Target.CUDA))["kernels.cu"]
     golden(Path(__file__).parents[1] / "golden/forms/wide.cu.golden", text)
+
+
+def test_the_access_analysis_reads_vectors() -> None:
+    """Models see the accesses of groups that go one way; those of the others count as rare."""
+    program = wide(("columns",)).program
+    (op,) = (op for op in program.kernel_ops if op.site == "columns_4_1")
+    often = [a for a in read_accesses(program, op).accesses if a.weight > 0]
+    assert {(a.array, a.size, a.store) for a in often} == {
+        ("x", 16, False), ("x", 4, False), ("y", 16, True),
+    }  # fmt: skip
+    assert {str(a.address) for a in often if a.size == 4} == {"k"}

@@ -28,7 +28,7 @@ __device__ __forceinline__ Vector<std::remove_const_t<T>, V> load(T* at) {
   return *reinterpret_cast<const Vector<std::remove_const_t<T>, V>*>(at);
 }
 
-template <class T, int V>
+template <int V, class T>
 __device__ __forceinline__ void store(T* at, const Vector<T, V>& values) {
   *reinterpret_cast<Vector<T, V>*>(at) = values;
 }
