@@ -25,7 +25,7 @@ from dagc.ir.choice import FORM
 from dagc.ir.enums import Mode
 from dagc.ir.plan import AXES
 from dagc.ir.program import Graph, KernelOp, OpId, Program, Region
-from dagc.ir.sym import Var
+from dagc.ir.sym import Sym, UnboundName, Var, evaluate
 from dagc.ir.traversal import Traversal
 from dagc.perf.footprint import Elements, Uncounted, elements_of, executions_of, together
 from dagc.perf.geometry import Geometry, read_accesses, tunable
@@ -42,6 +42,7 @@ class Ceilings:
     wait        seconds that the CPU waits longer than a launch takes
     shared      whether a launch can use the whole machine, so that all launches share its speed
     source      where the figures are from
+    link        bytes per second from one GPU to another; infinite where there is none, or one that is not known
     """
 
     streams: tuple[tuple[float, float], ...]
@@ -50,18 +51,20 @@ class Ceilings:
     source: str = ""
     shared: bool = False
     operations: float = math.inf
+    link: float = math.inf
 
     @staticmethod
     def of_table(table: Mapping[str, Any], source: str) -> Ceilings:
         """From what `dagc.measure.machine` measures. Raises ValueError for anything else."""
         try:
             streams = tuple((float(size), float(speed)) for size, speed in table["streams"])
-            launch, wait, operations = (float(table[name]) for name in ("launch", "wait", "operations"))
-            out = Ceilings(streams, launch, wait, source, bool(table["shared"]), operations)
+            launch, wait = float(table["launch"]), float(table["wait"])
+            operations, link = (float(table.get(name, math.inf)) for name in ("operations", "link"))
+            out = Ceilings(streams, launch, wait, source, bool(table["shared"]), operations, link)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not the ceilings of a machine: {error}") from None
-        numbers = (*(n for pair in streams for n in pair), out.operations, out.launch + 1, out.wait + 1)
-        if not streams or not all(0 < n < math.inf for n in numbers):
+        numbers = (*(n for pair in streams for n in pair), out.launch + 1, out.wait + 1)
+        if not (streams and link > 0 and operations > 0) or not all(0 < n < math.inf for n in numbers):
             raise ValueError("not the ceilings of a machine: a number is out of range")
         return out
 
@@ -120,12 +123,12 @@ class Footprint:
         return sum(m.bytes for m in self.moved)
 
 
-MEMORY, CACHE, LAUNCH, ARITHMETIC = "memory", "cache", "launch", "arithmetic"
+MEMORY, CACHE, LAUNCH, ARITHMETIC, LINK = "memory", "cache", "launch", "arithmetic", "link"
 
 
 @dataclass(frozen=True, slots=True)
 class LowerBound:
-    """Seconds that an op takes at least, and why: MEMORY, CACHE, LAUNCH, ARITHMETIC, or "" (`unknown` says why not)."""
+    """Seconds that an op takes at least, and why: MEMORY and so on; "" if `unknown` says why nothing is known."""
 
     seconds: float = 0.0
     why: str = ""
@@ -133,12 +136,24 @@ class LowerBound:
     unknown: str = ""
 
 
+def runs(when: Sym | None, values: Mapping[str, Any]) -> bool:
+    """Whether a condition of the program holds for certain."""
+    try:
+        return when is None or bool(evaluate(when, values))
+    except (UnboundName, ArithmeticError, ValueError, TypeError):
+        return False
+
+
 def bound_of(program: Program, op: KernelOp, values: Mapping[str, Any], ceilings: Ceilings) -> LowerBound:
     """`values`: of per-rank scalars. A kernel whose text cannot be read has the bound of a launch."""
+    if not runs(op.when, {**program.param_values, **values}):
+        return LowerBound(unknown="it may not run")
     try:
         footprint = footprint_of(program, op, values)
     except (NotUnderstood, Uncounted) as error:
-        return LowerBound(ceilings.launch, "", unknown=str(error.args[0]))
+        return LowerBound(ceilings.launch, unknown=str(error.args[0]))
+    if not footprint.threads:
+        return LowerBound(unknown="nothing is launched")
     seconds, cached = seconds_of(footprint.moved, ceilings)
     work = footprint.operations / 2 / ceilings.operations
     if work > max(seconds, ceilings.launch):

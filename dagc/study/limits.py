@@ -14,10 +14,11 @@ from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import DagcError, UsageError, counted
 from dagc.choice.legal import op_of, op_under
 from dagc.ir.plan import Target
-from dagc.ir.program import Device
+from dagc.ir.program import Action, Device
 from dagc.ir.traversal import parse_traversal
 from dagc.measure.machine import measured_ceilings
-from dagc.perf.bound import ARITHMETIC, CACHE, LAUNCH, MEMORY, Ceilings, LowerBound, bound_of, path_of, seconds_of
+from dagc.perf.bound import ARITHMETIC, CACHE, LAUNCH, LINK, MEMORY, Ceilings, LowerBound, bound_of, path_of, seconds_of
+from dagc.perf.copies import copy_bound
 from dagc.perf.hardware import load_hardware
 from dagc.report import si
 from dagc.report.limits import LimitRow
@@ -142,9 +143,7 @@ def program_limits(
             took[op].append(span.gpu_end - span.gpu_begin)
     sites: dict[str, list[OpId]] = {}
     for number in bounds:
-        kernel = graph.ops[number].kernel
-        assert kernel is not None, "only kernels have bounds"
-        sites.setdefault(kernel.base, []).append(number)
+        sites.setdefault(getattr(graph.ops[number].op, "base", graph.ops[number].name), []).append(number)
     rows = [_row(site, [bounds[n] for n in ops], [t for n in ops for t in took[n]]) for site, ops in sites.items()]
     lost = {
         row.name: len(sites[row.name]) * (row.measured - row.bound)
@@ -155,20 +154,23 @@ def program_limits(
 
 
 def op_bounds(graph: Graph, scalars: Sequence[Scalars], ceilings: Ceilings) -> dict[OpId, LowerBound]:
-    """Of the kernels on the GPU: the lowest bound of any rank."""
+    """Of what works on a stream: the lowest bound of any rank."""
     known: dict[tuple[object, ...], LowerBound] = {}
-    out = {}
+    out, program = {}, graph.program
     for op in graph.ops:
         kernel = op.kernel
-        if kernel is None or kernel.device is not Device.GPU:
+        if kernel is not None and kernel.device is Device.GPU and not kernel.placed:
+            arrays = [getattr(arg, "array", None) for arg in kernel.args]
+            pairs = zip(arrays, kernel.args, strict=True)
+            alike = tuple(arrays.index(array) if array is not None else arg for array, arg in pairs)
+            key: tuple[object, ...] = (kernel.kernel, kernel.variant, kernel.tunables, kernel.when, alike)
+            found = (bound_of(program, kernel, one, ceilings) for one in distinct(scalars))
+        elif op.action in (Action.COPY, Action.GROUP):
+            key, found = (op.id,), (copy_bound(program, op, one, ceilings) for one in distinct(scalars))
+        else:
             continue
-        arrays = [getattr(arg, "array", None) for arg in kernel.args]
-        pairs = zip(arrays, kernel.args, strict=True)
-        alike = tuple(arrays.index(array) if array is not None else arg for array, arg in pairs)
-        key = (kernel.kernel, kernel.variant, kernel.tunables, alike)
         if key not in known:
-            of_ranks = [bound_of(graph.program, kernel, one, ceilings) for one in distinct(scalars)]
-            known[key] = min(of_ranks, key=lambda bound: bound.seconds)
+            known[key] = min(found, key=lambda bound: bound.seconds)
         out[op.id] = known[key]
     return out
 
@@ -193,6 +195,7 @@ def why_of(bound: LowerBound) -> str:
         MEMORY: f"{moved} from and to memory {speed}{but}",
         CACHE: f"{moved}, which a cache may hold, {speed}{but}",
         LAUNCH: f"a launch, of {moved}{but}",
+        LINK: f"{moved} over a link {speed}",
         ARITHMETIC: f"{footprint.operations:.3g} operations, two an instruction",
     }.get(bound.why, "")
 
@@ -206,6 +209,8 @@ def held_of(bound: LowerBound) -> str:
     if footprint.uncounted:
         return "; ".join(f"`{name}`: {why}" for name, why in footprint.uncounted)
     each = footprint.elements / footprint.threads if footprint.threads else 0.0
+    if not footprint.widest:
+        return ""  # a copy
     words = "one element" if round(each) <= 1 else f"{si.significant(each, 2)} elements"
     return f"accesses of {counted(footprint.widest, 'byte')}, {words} a thread"
 

@@ -3,6 +3,7 @@
 //   stream BYTES SPEED   bytes per second that the fastest of a few kernels moves which read, write, copy or update arrays
 //                        of BYTES again and again: of small arrays from a cache
 //   operations 0 PAIRS   multiplications and additions of float per second, a pair each, or pairs of additions if that is more
+//   link 0 SPEED         bytes per second from the first GPU to the second, if there are two
 //   launch 0 SECONDS     from the start of an empty launch to that of the next one on its stream, the shorter of launches
 //                        one by one and of a captured graph
 //   wait 0 SECONDS       that the CPU waits for a launch beyond that
@@ -168,6 +169,24 @@ double pairs(const Arrays& arrays, int multiprocessors) {
   return std::max(all / seconds(calculate<true>), all / 2 / seconds(calculate<false>));
 }
 
+#if DAGC_TARGET_CUDA
+// Bytes per second from the first GPU to the second at most, 0 if there is only one.
+double link(const Arrays& arrays, std::size_t bytes) {
+  int devices = 0, direct = 0;
+  CHECK(cudaGetDeviceCount(&devices));
+  if (devices < 2) return 0;
+  CHECK(cudaDeviceCanAccessPeer(&direct, 0, 1));
+  if (direct) CHECK(cudaDeviceEnablePeerAccess(1, 0));
+  char* other = nullptr;
+  CHECK(cudaSetDevice(1));
+  CHECK(cudaMalloc(&other, bytes));
+  CHECK(cudaSetDevice(0));
+  const double seconds = shortest(arrays.stream, [&] { CHECK(cudaMemcpyPeerAsync(other, 1, arrays.a, 0, bytes, arrays.stream)); });
+  CHECK(cudaFree(other));
+  return static_cast<double>(bytes) / seconds;
+}
+#endif
+
 void chain(cudaStream_t stream, int launches) {
   for (int i = 0; i < launches; ++i) dagc::launch(empty, dim3(1), dim3(1), 0, stream);
 }
@@ -212,6 +231,10 @@ int main(int argc, char** argv) {
   for (std::size_t bytes = kSmallest; bytes <= largest; bytes *= 2)
     std::fprintf(answer, "stream %zu %.6g\n", bytes, speed(arrays, bytes, multiprocessors));
   std::fprintf(answer, "operations 0 %.6g\n", pairs(arrays, multiprocessors));
+#if DAGC_TARGET_CUDA
+  if (const double found = link(arrays, std::min(largest, std::size_t{1} << 28)); found > 0)
+    std::fprintf(answer, "link 0 %.6g\n", found);
+#endif
   const double one = shortest(arrays.stream, [&] { chain(arrays.stream, 1); }, kManyRounds);
   const double many = shortest(arrays.stream, [&] { chain(arrays.stream, kChain); }, kManyRounds);
   const double launch = std::min(many, seconds_of_graph(arrays.stream)) / kChain;

@@ -1,0 +1,65 @@
+"""Lower bounds of copies and of messages that a GPU op exchanges: their bytes through memory and over a link."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagc.ir.program import CopyOp, ExchangeOp, GraphOp, Message, Program, Region
+from dagc.ir.sym import Apply, Fn, Sym, UnboundName, evaluate
+from dagc.perf.bound import CACHE, LAUNCH, LINK, MEMORY, Ceilings, Footprint, LowerBound, Moved, runs, seconds_of
+
+
+def copy_bound(program: Program, op: GraphOp, values: Mapping[str, Any], ceilings: Ceilings) -> LowerBound:
+    """Of a copy on a stream, or of the messages of an exchange that a stream works on. Nothing is known of collectives,
+    sizes in arrays and peers that are not among the values."""
+    known = {**program.param_values, **values}
+    if isinstance(op.op, CopyOp):
+        size = bytes_of(program, op.op.src, known) if runs(op.op.when, known) else 0
+        copied = (Moved(op.op.src.array, size, size), Moved(op.op.dst.array, size, size)) if size else ()
+        return LowerBound(unknown="what it copies is not known") if not copied else _longest(copied, 0.0, ceilings)
+    if not isinstance(op.op, ExchangeOp):
+        return LowerBound(unknown="the messages of a collective are not counted")
+    received = {message.recv: _received(program, message, known) for message in op.op.messages}
+    moved = tuple(Moved(region.array, size, size) for region, size in received.items() if size)
+    if not moved:
+        return LowerBound(unknown="its messages are not known")
+    return _longest(moved, max(received.values()) / ceilings.link, ceilings)
+
+
+def _longest(moved: tuple[Moved, ...], over_link: float, ceilings: Ceilings) -> LowerBound:
+    seconds, cached = seconds_of(moved, ceilings)
+    footprint, memory = Footprint(moved), CACHE if cached else MEMORY
+    return max(
+        LowerBound(ceilings.launch, LAUNCH, footprint), LowerBound(over_link, LINK, footprint),
+        LowerBound(seconds, memory, footprint), key=lambda bound: bound.seconds,
+    )  # fmt: skip
+
+
+def _received(program: Program, message: Message, values: Mapping[str, Any]) -> int:
+    """Bytes that a rank gets from another one for certain."""
+    try:
+        if message.recv_counts is not None or isinstance(message.source, str) or not runs(message.when, values):
+            return 0
+        source = evaluate(message.source, values)
+        other = isinstance(source, (int, float)) and 0 <= source != values["rank"]
+        return bytes_of(program, message.recv, values) if other else 0
+    except (UnboundName, KeyError, ArithmeticError, ValueError, TypeError):
+        return 0
+
+
+def bytes_of(program: Program, region: Region, values: Mapping[str, Any]) -> int:
+    """Of a part of an array; 0 if its bounds are not known."""
+    array = program.array(region.array)
+    dims: list[Sym | None] = list(array.dims)
+    for dimension, start, stop in region.slices:
+        dims[dimension] = Apply(Fn.SUB, (stop, start))
+    size = array.type.size
+    try:
+        for extent in dims:
+            if extent is None or (region.part is not None and not region.slices):
+                return 0
+            size *= int(evaluate(extent, values))
+    except (UnboundName, ArithmeticError, ValueError, TypeError):
+        return 0
+    return max(0, size)
