@@ -140,4 +140,3 @@ def test_the_access_analysis_reads_vectors() -> None:
     assert {(a.array, a.size, a.store) for a in often} == {
         ("x", 16, False), ("x", 4, False), ("y", 16, True),
     }  # fmt: skip
-    assert {str(a.address) for a in often if a.size == 4} == {"k"}
