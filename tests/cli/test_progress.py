@@ -10,7 +10,8 @@ from dagc.cli import main as cli
 from dagc.report import display as live
 
 ROOT = Path(__file__).parents[2]
-RESULTS = str(ROOT / "benchmarks/results/2026-11-22-2xh200-launch/heat-auto.db")
+RESULTS = str(ROOT / "benchmarks/results/2026-11-21-4xh200-explore/spmv-150000-peer.db")
+HEAT = str(ROOT / "benchmarks/results/2026-11-22-2xh200-launch/heat-auto.db")
 SETUP = ["setup", str(ROOT / "samples/spmv/spmv.dag"), "-D", "rows=2000", "-n", "2", "-o"]
 
 
@@ -21,7 +22,7 @@ SETUP = ["setup", str(ROOT / "samples/spmv/spmv.dag"), "-D", "rows=2000", "-n", 
         (["best", RESULTS, "--plan"], "reading"),
         (["report", RESULTS, "-o", "OUT/page.html"], "drawing"),
         (["export", RESULTS, "--csv", "-o", "OUT/all.csv"], "writing its measurements"),
-        (["merge", RESULTS, RESULTS.replace("auto", "fixed"), "-o", "OUT/merged.db"], "merging"),
+        (["merge", HEAT, HEAT.replace("auto", "fixed"), "-o", "OUT/merged.db"], "merging"),
         ([*SETUP, "OUT/data"], "setting up the arrays"),
     ],
 )
