@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import DagcError
+from dagc.base.python import np
 from dagc.choice.choose import worth_measuring
 from dagc.choice.types import MODELS
 from dagc.ir.plan import Target
@@ -91,8 +92,6 @@ GUESSED = (1.0, 2.0, 12.0)
 
 def expected_times(inputs: ChooserInputs, site: Site, learner: Learner) -> tuple[OpTimes | None, list[str]]:
     """The prior of the model and the learner for an op at each measured size; None if nothing fits."""
-    import numpy as np
-
     from dagc.choice.models import guessed_iterations  # loads numpy, sympy
     from dagc.choice.residual import coordinates, size_coordinates  # loads numpy
     from dagc.choice.surface import Rows, TimeSurface  # loads numpy
@@ -146,8 +145,6 @@ class _Tables:
     def at(self, case: Case) -> Any:
         """(settings, TERMS), all NaN if the model cannot be evaluated; settings are then known only by their
         coordinates."""
-        import numpy as np
-
         from dagc.choice.terms import TERMS, launch_terms  # loads numpy, sympy
 
         inputs, task = self.inputs, self.inputs.ready.task
@@ -172,8 +169,6 @@ class _Tables:
 
     def _of_method(self, case: Case) -> Any:
         """Times by the model of `--method rational`, in any unit."""
-        import numpy as np
-
         from dagc.study.choosers import first_choosers  # only with --method rational
 
         chooser = first_choosers(self.inputs)[self.site.name].at(case)

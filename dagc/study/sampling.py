@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from dagc.base.errors import counted
+from dagc.base.python import np
 from dagc.base.sample import Sample
 from dagc.choice.selector import FEWEST, Selector, coordinates, scales_of
 from dagc.choice.types import Case
@@ -53,8 +54,6 @@ class Guide:
 
     def margins(self, vectors: Vectors) -> list[float]:
         """For each input: the probability of the most likely answer minus that of the second, in [0, 1]."""
-        import numpy as np
-
         likely = np.sort(self.forest.predict_proba(np.asarray(vectors, dtype=float)), axis=1)
         return [float(m) for m in likely[:, -1] - likely[:, -2]]
 
@@ -166,8 +165,6 @@ def _begins(labelled: TrainingTable) -> bool:
 
 def _distances(vectors: Vectors, labelled: Sequence[int], pool: Sequence[int]) -> dict[int, float]:
     """The distance of each input of the pool from the nearest labelled one; equal for all if none is labelled."""
-    import numpy as np
-
     used = [*pool, *labelled]
     at = coordinates([vectors[i] for i in used], scales_of([vectors[i] for i in used]))
     width = np.ptp(at, axis=0)
@@ -192,7 +189,6 @@ def _losses(
 ) -> dict[int, float]:
     """Minus the expected loss of the current answer, as a fraction of the exhaustive performance: the mean over the
     trees of a forest, each of which predicts the times of all answers from a sample of the labelled inputs."""
-    import numpy as np
     from sklearn.ensemble import ExtraTreesRegressor
 
     answers = sorted({answer for row in labelled.rows for answer in row.times})
