@@ -1,4 +1,4 @@
-"""`dagc report`: a results file, or a tuned file with variants -> a page."""
+"""`dagc report`: a results file, or a tuned file -> a page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dagc.study.report import variants_in, variants_page
 
 
 def report(path: str | Path, out: str | Path, objective: str | None = None) -> None:
-    """Write a results file as one HTML page, or a tuned file with variants. Raises UsageError, OSError."""
+    """Write a results file, or a tuned file, as one HTML page. Raises UsageError, OSError."""
     tuned = variants_in(path)
     if tuned is not None:
         write_text_atomic(out, variants_page(tuned, __version__))

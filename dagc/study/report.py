@@ -1,4 +1,4 @@
-"""`dagc report` of a tuned file with variants: the quality of its choosers, computed from the file alone."""
+"""`dagc report` of a tuned file: the quality of its choosers, computed from the file alone."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def tuning_task(
     cases: tuple[Case, ...] | None = None,
     **fields: Any,
 ) -> TuningTask:
-    """What is to be tuned, at `points_asked` by the options, or at `cases`. `earlier`: sizes of a file that is
+    """What is to be tuned, at `cases_asked` by the options, or at `cases`. `earlier`: sizes of a file that is
     resumed; those at which the program is the same count for the choosers too. `fields` of the options may be given by
     name.
 
@@ -191,7 +191,7 @@ def compared_first(cases: Sequence[Case], options: CaseOptions) -> tuple[Case, .
 def _graphs(text: ProgramText, graph: Graph, cases: Sequence[Case]) -> dict[Case, Graph]:
     """The graphs of sizes at which the program differs from that of `graph`, one graph for all sizes that agree.
 
-    A size that cannot be lowered is reported by `at_point`. Raises UsageError for too many programs, ProgramError if no
+    A size that cannot be lowered is reported by `at_case`. Raises UsageError for too many programs, ProgramError if no
     size can be lowered.
     """
     known: list[tuple[Program, Graph]] = [(compiled_part(graph.program), graph)]
