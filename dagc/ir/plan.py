@@ -355,13 +355,16 @@ def needed_features(program: Program, op: KernelOp) -> tuple[CodeFeature, ...]:
 def first_features(program: Program, opened: Opened, chooser: EmittedChoosers | None) -> frozenset[str]:
     """The code features that a program computes before its first run: those of its choices, and those of ops whose
     variant is not open; if it chooses during its runs, those of the defaults. Others (for the `require`s, sizes and
-    code of a variant) are computed when that variant is considered."""
+    code of a variant) are computed when that variant is considered, or in parallel with those of the choices."""
     ops = list(program.kernel_ops)
     asked: set[str] = set()
     if chooser is None:  # variants are set by the code that times them
         ops = list(opened.every_op(program))
     elif chooser.mode is not Features.BESIDE:
-        ops = [op for op in ops if not opened.variants(op)]
+        if chooser.mode is Features.PARALLEL and chooser.constraints:
+            ops = list(opened.every_op(program))
+        else:
+            ops = [op for op in ops if not opened.variants(op)]
         asked = {name for c in chooser.choices for f in c.features for name in free(f)}
     return frozenset(asked | {f.name for op in ops for f in needed_features(program, op)})
 

@@ -42,3 +42,23 @@ def test_quick_commands_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert len(quick) >= 8
     failed = [c for c in quick if main(c.split()) != 0]
     assert failed == [], capsys.readouterr().err
+
+
+def test_each_word_is_that_of_the_glossary_and_of_the_language() -> None:
+    """The terms of the sources, beside words that dagc defines, and commands or keywords that exist."""
+    table = PAGE.read_text().partition("\n## Words\n")[2]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines() if line.startswith("| ")
+    ]
+    source, *rest = rows
+    assert source == ["source", "its word", "dagc", "written"]
+    assert {row[0] for row in rest} == {"Tenzing", "KLARAPTOR", "Nitro", "MLCD", "Sub-systems"}
+    glossary = (ROOT / "docs/reference/glossary.md").read_text()
+    terms = set(re.findall(r"^\| ([^|]+) \|", glossary, re.MULTILINE))
+    known = terms | {one for term in terms for one in term.split(", ")}
+    assert [row for row in rest if row[2] not in known] == []
+    words = set(re.findall(r"[a-z_]+", (ROOT / "grammar/dag.lark").read_text()))
+    written = [row[3].strip("`") for row in rest]
+    keywords = [re.findall(r"[a-z]+", text) for text in written if not text.startswith("dagc ") and "->" not in text]
+    assert [first for first, *_ in keywords if first not in words] == []
+    assert sum(text.startswith("dagc ") for text in written) > 35

@@ -47,3 +47,25 @@ def test_the_program_waits_for_features_before_the_op_that_is_chosen() -> None:
     files = emit(sums(Target.HOST, Features.ASYNC))
     assert files["iteration.hpp"].index("p.settle();") < files["iteration.hpp"].index("p.y_variant == 0")
     assert "p.settle" not in emit(sums(Target.HOST, Features.PARALLEL))["iteration.hpp"]
+
+
+def test_features_of_constraints_are_computed_at_once() -> None:
+    """With `parallel` those that only a `require` needs have threads of their own; else they wait for its variant."""
+    text = SUMS.replace("knn(longest, mean)", "knn(mean)")
+    started = {}
+    for mode in (Features.NOW, Features.PARALLEL):
+        graph = graph_of(text)
+        (site,) = open_sites(graph, variants=True)
+        settings = legal_settings(graph, site, {"max_threads_per_block": 1024})
+        chooser = site_chooser(
+            graph, site, settings, load_hardware("h200"), ModelInputs("exhaustive"),
+            anchors=[({"mean": 3.0}, settings[3]), ({"mean": 6.0}, settings[2])], asked=("mean",),
+        )  # fmt: skip
+        for constraints in (True, False):
+            choices = replace(emitted([chooser]), mode=mode, constraints=constraints)
+            plan = Plan(graph, Space(graph).first(), Target.HOST, open=site.open, chooser=choices)
+            started[mode, constraints] = "[this] { once(0); }" in emit(plan)["program.hpp"]
+    assert started == {
+        (Features.NOW, True): False, (Features.NOW, False): False,
+        (Features.PARALLEL, True): True, (Features.PARALLEL, False): False,
+    }  # fmt: skip
