@@ -80,6 +80,17 @@ class Ceilings:
             LANES * hardware.multiprocessors * max(hardware.clock, measured.highest_clock),
         )  # fmt: skip
 
+    def raised(self, other: Ceilings | None) -> Ceilings:
+        """The higher of the speeds of both."""
+        if other is None:
+            return self
+        sizes = sorted({size for size, _ in (*self.streams, *other.streams)})
+        return replace(
+            self, streams=tuple((size, max(self.speed(size), other.speed(size))) for size in sizes),
+            launch=min(self.launch, other.launch), wait=min(self.wait, other.wait),
+            operations=_higher(self.operations, other.operations), link=_higher(self.link, other.link),
+        )  # fmt: skip
+
     def speed(self, size: float) -> float:
         """Bytes per second of arrays of `size` bytes: the highest that was measured of any as large, or larger."""
         smaller = max((s for s, _ in self.streams if s <= size), default=0.0)
@@ -88,6 +99,11 @@ class Ceilings:
     def cached(self, size: float) -> bool:
         """Whether arrays of this size are moved clearly faster than the largest."""
         return self.speed(size) > CLEARLY * self.speed(math.inf)
+
+
+def _higher(one: float, other: float) -> float:
+    """Of two speeds, of which infinite ones are not known."""
+    return max((speed for speed in (one, other) if speed < math.inf), default=math.inf)
 
 
 CLEARLY = 1.25

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import DagcError, UsageError, counted
+from dagc.build.toolchain import gpus
 from dagc.choice.legal import op_of, op_under
 from dagc.ir.plan import Target
 from dagc.ir.program import Action, Device
@@ -53,11 +54,13 @@ def limits_of(results: Results, graph: Graph, implementation: Implementation, va
 
 
 def _ceilings_of(results: Results) -> Ceilings | None:
-    """Those that the last run measured, else those of a descriptor of its GPU."""
+    """Those that the last run measured, but what a kernel has reached on such a GPU anywhere is possible here, too;
+    else those of a descriptor of its GPU."""
     for run in reversed(results.runs):
         if CEILINGS in run.machine.facts:
             try:
-                return Ceilings.of_table(run.machine.facts[CEILINGS], "measured on the machine")
+                measured = Ceilings.of_table(run.machine.facts[CEILINGS], "measured on the machine")
+                return measured.raised(descriptor_of(run.machine.gpus[0]) if run.machine.gpus else None)
             except ValueError as error:
                 raise UsageError(f"the results file: {error}", "it was changed by another program") from None
     machine = results.runs[-1].machine if results.runs else None
@@ -84,7 +87,9 @@ def _ceilings_now(target: Target, arch: str, deadline: Deadline) -> Ceilings | N
     """Of this machine; None if they cannot be measured, or are not known at the deadline."""
     with suppress(DagcError):
         found = measured_ceilings(target.value, arch, kept=deadline.over)
-        return None if found is None else Ceilings.of_table(found, "measured on this machine")
+        here = gpus() if target is Target.CUDA else ()
+        known = descriptor_of(here[0].name) if here else None
+        return known if found is None else Ceilings.of_table(found, "measured on this machine").raised(known)
     return None
 
 
@@ -222,11 +227,13 @@ def _whole(
     path, chain = path_of(graph, traversal, {op: b.seconds for op, b in bounds.items()}, ceilings.wait)
     launches = sum(op in bounds for op in chain)
     why, seconds = f"{counted(launches, 'launch', 'launches')} that wait for each other", path
+    unknown = dict.fromkeys(getattr(graph.ops[op].op, "base", "") for op, bound in bounds.items() if bound.unknown)
     if ceilings.shared:
         moved = [m for b in bounds.values() for m in b.footprint.moved]
         together, _ = seconds_of(moved, ceilings)
         if together > seconds:
             seconds, why = together, f"{si.size(sum(m.bytes for m in moved))} of all launches"
+    why += f", as far as they are known (without {', '.join(unknown)})" if unknown else ""
     worst = max(lost, key=lambda name: lost[name], default="")
     held = f"most is lost in {worst}" if worst and lost[worst] > 0 else ""
     return LimitRow(WHOLE, value, seconds, why, held)

@@ -4,6 +4,7 @@ are near."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -100,6 +101,14 @@ def test_small_arrays_move_at_the_speed_of_a_cache() -> None:
     both = [Moved("a", 10**9, 10**9), Moved("b", 10**6, 2 * 10**6)]  # the cache and the memory work at the same time
     assert seconds_of(both, SPEEDS) == (pytest.approx(1e9 / 4e12), False)
     assert seconds_of([Moved("b", 10**6, 2 * 10**6)], SPEEDS) == (pytest.approx(2e6 / 8e12), True)
+
+
+def test_speeds_are_raised_to_those_of_another_machine() -> None:
+    there = Ceilings(((2e6, 9e12),), launch=2e-6, operations=1e13)
+    both = replace(SPEEDS, link=1e11).raised(there)
+    assert (both.speed(1e6), both.speed(2e6), both.speed(1e9)) == (9e12, 9e12, 9e12)
+    assert (both.launch, both.operations, both.link) == (1e-6, 1e13, 1e11)  # what one does not know the other does
+    assert SPEEDS.raised(None) is SPEEDS
 
 
 TEXT = """
