@@ -356,10 +356,10 @@ class Functions:
         of host code on the GPU. Only `prepare` may write `const` scratch."""
         kernel, impl = kernel_of(self.program, op)
         kept = {s.name for s in impl.scratch if s.const and code is not impl.prepare}
-        out = [(unused(f.name) + formal_type(f), f.name) for f in kernel.formals]
-        out += [
-            (f"{unused(s.name)}{'const ' if s.name in kept else ''}{cxx_type(s.type)}*", s.name) for s in impl.scratch
-        ]
+        only = " __restrict__" if code.restrict else ""
+        out = [(unused(f.name) + formal_type(f) + (only if f.mode is not None else ""), f.name) for f in kernel.formals]
+        for s in impl.scratch:
+            out.append((f"{unused(s.name)}{'const ' if s.name in kept else ''}{cxx_type(s.type)}*{only}", s.name))
         out += [("const double", f.name) for f in named_features(kernel, impl, code)]
         if impl.device is ir.Device.GPU and code.lang is CodeLang.CPP:
             out.append((f"{unused('stream')}cudaStream_t", "stream"))

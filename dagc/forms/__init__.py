@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from dagc.base.source import Source
 from dagc.forms.coarsen import COARSEN
+from dagc.forms.freedom import FREEDOM
 from dagc.forms.types import AS_WRITTEN, Form, Refusal, Surroundings
 from dagc.forms.wide import WIDE
 from dagc.ir.choice import FORM
@@ -21,7 +22,7 @@ from dagc.ir.plan import kernel_as_written
 from dagc.ir.program import CodeText, Device, Impl, Kernel, KernelOp, Param, Program, Tunable, Value
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var
 
-FORMS: tuple[Form, ...] = (WIDE, COARSEN)  # in the order in which they are applied
+FORMS: tuple[Form, ...] = (WIDE, COARSEN, FREEDOM)  # in the order in which they are applied
 
 
 # ---- what a kernel allows -----------------------------------------------------------------------

@@ -202,7 +202,8 @@ class CodeText(Spanned):
     """Code with its place: a text, or a function of a file (`text` is None), or a whole file (also `function` is None).
 
     `function` may be qualified (`heat::step`); `arguments` are those of a template: types, or expressions in tunables.
-    `file` is the name of a `CodeFile`. `header`: the lines of a text before the first of the program's.
+    `file` is the name of a `CodeFile`. `header`: the lines of a text before the first of the program's. `restrict`: its
+    arrays are `__restrict__`.
     """
 
     lang: CodeLang
@@ -211,6 +212,7 @@ class CodeText(Spanned):
     file: str | None = None
     arguments: tuple[Sym | ElementType, ...] = ()
     header: int = 0
+    restrict: bool = False
 
 
 @dataclass(frozen=True, slots=True)

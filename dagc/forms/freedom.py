@@ -1,0 +1,41 @@
+"""The compiler's freedom: what the program's checks show of a kernel's arguments, said in its signature.
+
+An op whose arguments overlap, one of them written, is an error (`aliased-arguments`), so arrays of a kernel may be
+`__restrict__`: values stay in registers where the text adds to an element in a loop, loads move above stores, and what
+is read alone takes the read-only path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dagc.cuda.lexer import words_of
+from dagc.forms.types import AS_WRITTEN, Form, Refusal, Surroundings
+from dagc.ir.enums import Mode
+from dagc.ir.program import CodeText, Impl, Kernel, Launch
+from dagc.ir.sym import Sym
+
+VALUES = (AS_WRITTEN, 2)
+
+
+def legal(kernel: Kernel, impl: Impl, around: Surroundings) -> tuple[int, ...] | Refusal:
+    if impl.code is None or impl.code.text is None:
+        return Refusal("its code is a function of a file")
+    modes = [f.mode for f in kernel.formals if f.mode is not None]
+    if len(modes) + len(impl.scratch) < 2 or not (impl.scratch or any(m is not Mode.IN for m in modes)):
+        return Refusal("it has no two arrays of which it writes one")
+    if "const_cast" in words_of(impl.code.text):
+        return Refusal("`const_cast`: it may write what it only reads by its signature")
+    return VALUES
+
+
+def rewritten(kernel: Kernel, impl: Impl, around: Surroundings, value: int) -> CodeText:
+    assert impl.code is not None
+    return replace(impl.code, restrict=True)
+
+
+def launch(written: Launch, value: Sym) -> Launch:
+    return written
+
+
+FREEDOM = Form("freedom", "its arrays do not overlap (`__restrict__`)", VALUES, legal, rewritten, launch)
