@@ -25,7 +25,7 @@ from benchmarks.gpu.variants import Row, Table, tables
 from dagc.base.errors import UsageError
 from dagc.choice.selector import Extent, Selector
 from dagc.store.tuned import Tuned, load_tuned
-from dagc.study.judge import taken
+from dagc.study.held_out import taken
 
 BANDS = ((0, math.inf), (0, 100_000), (100_000, 1_000_000), (1_000_000, math.inf))
 

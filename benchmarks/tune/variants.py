@@ -41,7 +41,8 @@ from dagc.ir.program import CodeText, Program
 from dagc.ir.sym import Var, free
 from dagc.stages.program import load
 from dagc.store.tuned import ProgramChooser, Tuned, load_tuned
-from dagc.study.judge import Judged, judge, judged_at, measured
+from dagc.study.held_out import LearnedSite, site_of
+from dagc.study.judge import Judged, judge, judged_at
 from dagc.study.report import AnswersAtInputs, chosen_at
 from dagc.study.results import minimised
 from dagc.study.sampling import Strategy
@@ -96,7 +97,7 @@ def tuned_tables(path: Path) -> list[Table]:
     tuned, out = load_tuned(path), []
     for op, chooser in tuned.kernel_choosers.items():
         names = chooser.selector.data if chooser.selector is not None else chooser.data
-        found = measured(tuned, op, chooser, names)
+        found = site_of(tuned, op).table
         elements = {one.case: float(one.elements) for one in tuned.facts.inputs}
         texts = tuple(row.case.text for row in found.rows)
         families = tuple(t.partition("(")[0] if "(" in t else str(Path(t).parent) for t in texts)
@@ -188,12 +189,12 @@ def stored(path: Path) -> None:
     for op, chooser in tuned.kernel_choosers.items():
         if chooser.selector is None:
             continue
-        at = chosen_at(chooser.method, chooser.selector, measured(tuned, op, chooser, chooser.selector.data))
+        at = chosen_at(site_of(tuned, op), chooser.selector)
         described(f"{path.stem} {op}", chooser.method, at)
     program = tuned.program_chooser
     if program is not None:
-        inputs = of_programs(tuned, program)
-        at = chosen_at(program.method, program.selector, inputs)
+        site = LearnedSite(PROGRAM, program.method, program.settings, of_programs(tuned, program), program.selector)
+        at = chosen_at(site, program.selector)
         described(path.stem, program.method, at)
 
 
