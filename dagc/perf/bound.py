@@ -21,6 +21,8 @@ from dagc.cuda.accesses import Accesses
 from dagc.cuda.expressions import MemoryAccess, symbol
 from dagc.cuda.syntax import NotUnderstood
 from dagc.forms import kernel_of
+from dagc.forms.types import AS_WRITTEN
+from dagc.forms.wide import WIDE
 from dagc.ir.choice import FORM
 from dagc.ir.enums import Mode
 from dagc.ir.plan import AXES
@@ -217,11 +219,12 @@ def footprint_of(program: Program, op: KernelOp, values: Mapping[str, Any]) -> F
         if read + written:
             one = Moved(region.array, max(read, written), read + written)
             moved[region.array] = max(one, moved.get(region.array, one), key=lambda m: m.bytes)
+    lanes = dict(op.tunables).get(WIDE.tunable, AS_WRITTEN)
     sizes = [a.size for a in accesses.accesses if not a.shared]
     threads = math.prod(_numbers(program, op, values)[1].values())
     most = elements or max((m.size // max(sizes) for m in moved.values()), default=0)
     return Footprint(
-        tuple(moved.values()), tuple(uncounted.items()), max(sizes, default=0), threads, most,
+        tuple(moved.values()), tuple(uncounted.items()), max(sizes, default=0) * int(lanes), threads, most,
         _apart(accesses, numbers, shape), _operations(accesses, numbers, shape),
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from dagc.base.errors import DagcError, UsageError, counted
 from dagc.build.toolchain import gpus
 from dagc.choice.legal import op_of, op_under
 from dagc.ir.plan import Target
-from dagc.ir.program import Action, Device
+from dagc.ir.program import Action, CopyOp, Device, ExchangeOp
 from dagc.ir.traversal import parse_traversal
 from dagc.measure.machine import measured_ceilings
 from dagc.perf.bound import ARITHMETIC, CACHE, LAUNCH, LINK, MEMORY, Ceilings, LowerBound, bound_of, path_of, seconds_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dagc.ir.plan import Plan
-    from dagc.ir.program import Graph, OpId
+    from dagc.ir.program import Graph, GraphOp, OpId, Program, Region
     from dagc.ir.traversal import Traversal
     from dagc.measure.bench import BenchResult
     from dagc.store.results import Implementation, Results, TraceSpan
@@ -148,7 +148,7 @@ def program_limits(
             took[op].append(span.gpu_end - span.gpu_begin)
     sites: dict[str, list[OpId]] = {}
     for number in bounds:
-        sites.setdefault(getattr(graph.ops[number].op, "base", graph.ops[number].name), []).append(number)
+        sites.setdefault(_site(graph.ops[number]), []).append(number)
     rows = [_row(site, [bounds[n] for n in ops], [t for n in ops for t in took[n]]) for site, ops in sites.items()]
     lost = {
         row.name: len(sites[row.name]) * (row.measured - row.bound)
@@ -159,25 +159,51 @@ def program_limits(
 
 
 def op_bounds(graph: Graph, scalars: Sequence[Scalars], ceilings: Ceilings) -> dict[OpId, LowerBound]:
-    """Of what works on a stream: the lowest bound of any rank."""
-    known: dict[tuple[object, ...], LowerBound] = {}
-    out, program = {}, graph.program
+    """Of what works on a stream: the lowest bound of any rank. Of a site whose ops have many sizes, of MOST of them."""
+    sites: dict[str, dict[tuple[object, ...], list[GraphOp]]] = {}
     for op in graph.ops:
-        kernel = op.kernel
-        if kernel is not None and kernel.device is Device.GPU and not kernel.placed:
-            arrays = [getattr(arg, "array", None) for arg in kernel.args]
-            pairs = zip(arrays, kernel.args, strict=True)
-            alike = tuple(arrays.index(array) if array is not None else arg for array, arg in pairs)
-            key: tuple[object, ...] = (kernel.kernel, kernel.variant, kernel.tunables, kernel.when, alike)
-            found = (bound_of(program, kernel, one, ceilings) for one in distinct(scalars))
-        elif op.action in (Action.COPY, Action.GROUP):
-            key, found = (op.id,), (copy_bound(program, op, one, ceilings) for one in distinct(scalars))
-        else:
-            continue
-        if key not in known:
-            known[key] = min(found, key=lambda bound: bound.seconds)
-        out[op.id] = known[key]
-    return out
+        if (key := _size_key(graph.program, op)) is not None:
+            sites.setdefault(_site(op), {}).setdefault(key, []).append(op)
+    out: dict[OpId, LowerBound] = {}
+    for sizes in sites.values():
+        groups = list(sizes.values())
+        for group in groups[:: -(-len(groups) // MOST)]:
+            bound = min((_bound(graph, group[0], one, ceilings) for one in distinct(scalars)), key=lambda b: b.seconds)
+            out |= {op.id: bound for op in group}
+    return dict(sorted(out.items()))
+
+
+MOST = 16
+
+
+def _site(op: GraphOp) -> str:
+    return str(getattr(op.op, "base", op.name))
+
+
+def _size_key(program: Program, op: GraphOp) -> tuple[object, ...] | None:
+    """Equal for ops that move the same; None of what does not work on a stream."""
+
+    def part(region: Region) -> tuple[object, ...]:
+        array = program.array(region.array)
+        return (array.type, array.dims, region.part, region.slices)
+
+    kernel = op.kernel
+    if kernel is not None and kernel.device is Device.GPU and not kernel.placed:
+        arrays = [getattr(arg, "array", None) for arg in kernel.args]
+        pairs = zip(arrays, kernel.args, strict=True)
+        alike = tuple(arrays.index(array) if array is not None else arg for array, arg in pairs)
+        return (kernel.kernel, kernel.variant, kernel.tunables, kernel.when, alike)
+    if op.action is Action.GROUP and isinstance(op.op, ExchangeOp):
+        return tuple((part(m.recv), m.source, m.recv_counts, m.when) for m in op.op.messages)
+    if op.action is Action.COPY and isinstance(op.op, CopyOp):
+        return (part(op.op.src), op.op.when)
+    return (op.op,) if op.action is Action.GROUP else None
+
+
+def _bound(graph: Graph, op: GraphOp, values: Scalars, ceilings: Ceilings) -> LowerBound:
+    if op.kernel is not None:
+        return bound_of(graph.program, op.kernel, values, ceilings)
+    return copy_bound(graph.program, op, values, ceilings)
 
 
 def distinct(scalars: Sequence[Scalars]) -> list[Scalars]:
@@ -227,7 +253,7 @@ def _whole(
     path, chain = path_of(graph, traversal, {op: b.seconds for op, b in bounds.items()}, ceilings.wait)
     launches = sum(op in bounds for op in chain)
     why, seconds = f"{counted(launches, 'launch', 'launches')} that wait for each other", path
-    unknown = dict.fromkeys(getattr(graph.ops[op].op, "base", "") for op, bound in bounds.items() if bound.unknown)
+    unknown = dict.fromkeys(_site(graph.ops[op]) for op, bound in bounds.items() if bound.unknown)
     if ceilings.shared:
         moved = [m for b in bounds.values() for m in b.footprint.moved]
         together, _ = seconds_of(moved, ceilings)

@@ -413,9 +413,7 @@ def limited(
     except DagcError as error:
         notes.append(f"no lower bounds: {error.message}")
         return ()
-    if found is None:
-        notes.append("lower bounds: the speed of this machine is not known yet; a run without --time measures it once")
-    else:
+    if found is not None:
         records.add_fact(CEILINGS, found)
     records.add_fact(SCALARS, [read_scalars(program, data, options.ranks, rank) for rank in range(options.ranks)])
     results = records.results()
@@ -423,7 +421,10 @@ def limited(
     if best is None:
         return ()
     value = best.value(results.reference) if request.objective.is_time else math.nan
-    return limits_of(results, request.text.graph(best.configuration), best, value)
+    limits = limits_of(results, request.text.graph(best.configuration), best, value)
+    if not limits:
+        notes.append("no lower bounds: the speed of this machine is not known yet; a run without --time measures it")
+    return limits
 
 
 def _text(domain: Orders, candidate: Candidate) -> str:

@@ -192,3 +192,18 @@ def test_a_size_that_is_not_known_is_said(tmp_path: Path) -> None:
     assert op is not None
     assert bound_of(graph.program, op, {}, SPEEDS).unknown == "size: not known"
     assert footprint_of(graph.program, op, {"size": 1000}).bytes == 8000
+
+
+def test_a_form_moves_the_same_with_other_threads() -> None:
+    sizes = {"nx": 8192, "rows": 4096, "steps": 2}
+
+    def bound(form: dict[str, int]) -> LowerBound:
+        graph = api.read(ROOT / "samples/jacobi/jacobi.dag", sizes | form).graph().unrolled
+        op = next(o.kernel for o in graph.ops if o.kernel is not None and o.kernel.base == "inner")
+        return bound_of(graph.program, op, {}, SPEEDS)
+
+    plain, wide, coarse = (bound(form) for form in ({}, {"inner.form.wide": 4}, {"inner.form.coarsen": 4}))
+    assert plain.seconds == wide.seconds == coarse.seconds == pytest.approx(268.3e6 / 4e12, rel=1e-3)
+    assert [b.footprint.widest for b in (plain, wide, coarse)] == [4, 16, 4]
+    fewer = [plain.footprint.threads / b.footprint.threads for b in (wide, coarse)]
+    assert fewer == pytest.approx([4, 4], rel=1e-3)  # the last block of an axis may be a part

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import UsageError
 from dagc.ir.traversal import parse_traversal
+from dagc.perf.bound import Ceilings
 from dagc.report.limits import limit_lines
+from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.store.results import ranking
-from dagc.study.limits import CEILINGS, SCALARS, WHOLE, limits_of, op_bounds
+from dagc.study.limits import CEILINGS, MOST, SCALARS, WHOLE, limits_of, op_bounds, program_limits
 from dagc.study.loaded import Loaded
 
 RESULTS = Path(__file__).parents[2] / "benchmarks/results"
@@ -94,9 +97,35 @@ def test_the_rank_with_the_smallest_part_decides() -> None:
     best = ranking(loaded.results)[0]
     graph, traversal = loaded.graph(best.configuration), best.traversal
     graph, _ = unroll(graph, parse_traversal(traversal, graph, "file"))
-    from dagc.perf.bound import Ceilings
-
     ceilings = Ceilings.of_table(TABLE, "")
     few, many = ({"n": n, "n_send": n // 100, "n_remote": n // 100} for n in (10**6, 10**8))
     of = {name: op_bounds(graph, ranks, ceilings) for name, ranks in (("few", [few]), ("both", [many, few]))}
     assert of["few"] == of["both"] != op_bounds(graph, [many], ceilings)
+
+
+def test_ops_of_many_sizes_are_bounded_by_some_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "shrinking.dag"
+    path.write_text(
+        """
+program shrinking
+setup "none.py" data()
+array a : f32[1000000] inout
+kernel halve(y: inout f32[n], n: i64) {
+  gpu {
+    launch grid(ceil(n / 256)) block(256)
+    cuda \"\"\"int i = blockIdx.x * 256 + threadIdx.x; if (i < n) y[i] *= 0.5f;\"\"\"
+  }
+}
+dag { for k in 1 .. 101 { step[k] : gpu halve(a[0 .. 1000 * k], 1000 * k) } }
+"""
+    )
+    graph = api.read(path).graph().unrolled
+    ceilings = Ceilings.of_table(TABLE, "")
+    bounds = op_bounds(graph, [{}], ceilings)
+    assert MOST // 2 <= len(bounds) <= MOST
+    first, *_, last = bounds
+    assert graph.ops[first].name == "step[1]"
+    assert bounds[first].footprint.bytes == 2 * 4 * 1000 < bounds[last].footprint.bytes
+    rows = program_limits(graph, Space(graph).first(), [{}], ceilings)
+    assert [row.name for row in rows] == ["step", WHOLE]
+    assert rows[-1].bound >= len(bounds) * 6e-7
