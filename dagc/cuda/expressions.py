@@ -834,6 +834,8 @@ def _call(state: State, node: Node) -> Any:
             if isinstance(state.env.get(changed), sp.Expr):
                 state.env[changed] = new_unknown(state)
     _count(state)
+    if name.isupper():
+        state.surely = None  # a macro, which may return
     if name in _PURE and all(isinstance(v, sp.Expr) for v in values):
         return new_unknown(state, *values)
     return new_unknown(state)

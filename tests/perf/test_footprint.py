@@ -92,6 +92,7 @@ KERNELS = {
     "a loop that ends": _part("for (int j = 0; j < 9; ++j) { if (k[j] > 1) break; y[i * 9 + j] = 1; }"),
     "trips by data": _part("for (int j = 0; j < k[i]; ++j) y[i * 9 + j] = a[j];"),
     "while": _part("int j = i; while (k[j] < 2) { y[j] = a[j]; j += 3; }"),
+    "left by a macro": _part("LEAVE_IF(k[i] > 1); y[i] = a[i];"),
     "short circuits": _part("if (i < 7 && a[i] > 1e9f) y[i] = 1; if (i < 9 || a[n + i] > 0) y[n + i] = 2;"),
     "chosen by data": _part("y[i] = k[i] > 1 ? a[i] : a[n + i];"),
     "scattered": _part("y[k[i]] = a[k[i]];"),
@@ -107,6 +108,7 @@ HEAD = """
 #include <string>
 using std::max;
 using std::min;
+#define LEAVE_IF(condition) if (condition) return
 struct Index { int x = 0; } threadIdx, blockIdx, blockDim, gridDim;
 template <class T> struct Element {
   std::set<long>&loads, &stores;
