@@ -45,6 +45,7 @@ from dagc.cuda.expressions import (
     is_known,
     joined_value,
     nearby,
+    needed,
     new_unknown,
     place_of,
     size_of,
@@ -141,12 +142,21 @@ def accesses_of(
     except NotUnderstood as error:
         error.line = error.line if keeps_lines(text) else None
         raise
+    accesses = tuple(_as_needed(state, number, access) for number, access in enumerate(state.accesses))
     work = tuple(Work(loops, count) for loops, count in state.work.items())
     notes = tuple(dict.fromkeys(state.notes))
     return Accesses(
-        tuple(state.accesses), work, state.one_thread, state.barriers, notes, state.shared_bytes,
+        accesses, work, state.one_thread, state.barriers, notes, state.shared_bytes,
         frozenset(state.floating), state.guessed, tuple((*place, count) for place, count in state.sure_work.items()),
     )  # fmt: skip
+
+
+def _as_needed(state: State, number: int, access: MemoryAccess) -> MemoryAccess:
+    """A load runs for certain if its value is needed for certain."""
+    if access.store or access.surely is None:
+        return access
+    uses = state.uses.get(number, ())
+    return replace(access, surely=both(access.surely, min(uses, key=len)) if uses else None)
 
 
 # ---- statements -----------------------------------------------------------------------------
@@ -380,9 +390,11 @@ def _condition(state: State, node: Node) -> _Condition:
             state.surely = surely
             return left.and_(right) if operator == "&&" else left.negated().and_(right.negated()).negated()
         left_value, right_value = value_of(state, child_of(node, "left")), value_of(state, child_of(node, "right"))
+        needed(state, left_value, right_value)
         truth = compared(operator, left_value, right_value)
         return replace(_compared(operator, left_value, right_value), truth=truth)
     value = value_of(state, node)
+    needed(state, value)
     truth = truth_of(state, value)
     if value == ASSUMED:
         return _Condition.of(1.0)
@@ -611,18 +623,19 @@ def _inside(
     start = _changed(state, env, parts) | names
     # The value stored last by an iteration is in a register in the next: the body is read twice, and the second counts.
     kept = list(state.accesses), dict(state.work), list(state.notes), state.barriers, state.one_thread
-    sure_work = dict(state.sure_work)
+    sure_work, uses = dict(state.sure_work), {load: list(when) for load, when in state.uses.items()}
     for number in range(2):
         state.env, state.guards, state.surely = dict(start), guards, surely if certain else None
         state.stored = None if number == 0 else _stored_before(state, loop)
         if number:
             state.accesses, state.work, state.notes, state.barriers, state.one_thread = kept
-            state.sure_work = dict(sure_work)
+            state.sure_work, state.uses = dict(sure_work), uses
         for part in parts:
             if part.type.endswith(("statement", "clause")) and part.type != "condition_clause":
                 _statement(state, part)
             else:
                 value_of(state, part)
+    needed(state, *(state.env.get(name) for part in parts for name, _ in assigned_names(part)))
     state.loops, state.guards, state.env = outer, guards, _changed(state, env, parts)
     state.surely = None if any(_leaves(part, returns=True) for part in parts) else surely
 
@@ -636,6 +649,7 @@ def _changed(state: State, env: Mapping[str, Any], parts: Iterable[Node]) -> dic
             if isinstance(value, Pointer):
                 out[name] = replace(value, offset=new_unknown(state)) if bumped else _exchanged(state, env, name, parts)
             elif isinstance(value, sp.Expr):
+                needed(state, value)
                 out[name] = new_unknown(state)
     return out
 

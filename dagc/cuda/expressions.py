@@ -169,6 +169,10 @@ class State:
     guards: frozenset[Guard] = frozenset()  # what holds here
     surely: Conjunction = frozenset()  # what leads here for certain
     truths: dict[sp.Symbol, Truth] = field(default_factory=dict)  # of values that are conditions
+    origins: dict[sp.Symbol, frozenset[int]] = field(
+        default_factory=dict
+    )  # the loads that a value comes from, by number
+    uses: dict[int, list[frozenset[Clause]]] = field(default_factory=dict)  # when the values of loads are needed
     accesses: list[MemoryAccess] = field(default_factory=list)
     work: dict[tuple[CountedLoop, ...], float] = field(default_factory=dict)
     sure_work: dict[tuple[tuple[CountedLoop, ...], frozenset[Clause]], int] = field(default_factory=dict)
@@ -216,7 +220,7 @@ def converted(state: State, type_: str, value: Any) -> Any:
     if not isinstance(value, sp.Expr) or type_ == "auto" or value == ASSUMED or value in state.truths:
         return value
     if type_ in FLOATING:
-        return sp.Float(value) if value.is_number else new_unknown(state)
+        return sp.Float(value) if value.is_number else carried(state, new_unknown(state), value)
     if value.is_Integer or (is_known(value) and type_ not in _NARROW):
         return value
     if not is_known(value) and type_ not in _NARROW and isinstance(value, sp.Add):
@@ -236,7 +240,7 @@ def joined_value(state: State, one: Any, other: Any) -> Any:
         return replace(one, offset=new_unknown(state)) if moved == one else UnknownArray()
     if isinstance(one, sp.Expr) and isinstance(other, sp.Expr):
         whole = all(is_known(v) and v.is_integer and v.count_ops() < MOST_OPERATIONS for v in (one, other))
-        return either(one, other) if whole else new_unknown(state)
+        return either(one, other) if whole else carried(state, new_unknown(state), one, other)
     return UnknownArray()
 
 
@@ -274,7 +278,28 @@ def new_unknown(state: State, *of: sp.Expr) -> sp.Symbol:
     if not of:
         return sp.Symbol(f"unknown_{state.fresh}")
     known_of = sorted({i.name for value in of for i in indices_of(value)})
-    return sp.Symbol(f"unknown_{state.fresh}({','.join(known_of)})")
+    return carried(state, sp.Symbol(f"unknown_{state.fresh}({','.join(known_of)})"), *of)
+
+
+def origins_of(state: State, *values: Any) -> frozenset[int]:
+    """The loads that values come from."""
+    symbols = (s for value in values if isinstance(value, sp.Expr) for s in value.free_symbols)
+    return frozenset().union(*(state.origins.get(s, frozenset()) for s in symbols))
+
+
+def carried(state: State, value: sp.Symbol, *of: Any) -> sp.Symbol:
+    """A value that comes from the loads that others come from."""
+    loads = origins_of(state, *of)
+    if loads:
+        state.origins[value] = loads
+    return value
+
+
+def needed(state: State, *values: Any) -> None:
+    """Note that the loads of values are needed here. A compiler moves others to where their values are used."""
+    if state.surely is not None:
+        for load in origins_of(state, *values):
+            state.uses.setdefault(load, []).append(state.surely)
 
 
 EVERYTHING = "everything"
@@ -438,6 +463,7 @@ def value_of(state: State, node: Node) -> Any:
 def _conditional(state: State, node: Node) -> Any:
     condition, *others = (child for child in node.named_children if child.type != "comment")
     given = value_of(state, condition)
+    needed(state, given)
     truth = truth_of(state, given)
     if len(others) == 1:  # `a ?: b`
         return joined_value(state, given, _value_if(state, truth.otherwise, others[0]))
@@ -479,7 +505,7 @@ def _signed(state: State, sign: str, value: Any) -> Any:
     if sign == "!":
         return _condition_value(state, truth_of(state, value).negated())
     if not isinstance(value, sp.Expr) or sign not in "+-~":
-        return value if sign == "+" else new_unknown(state)
+        return value if sign == "+" else carried(state, new_unknown(state), value)
     if sign == "~":
         return -value - 1 if value.is_Integer else new_unknown(state, value)
     return -value if sign == "-" else value
@@ -541,7 +567,8 @@ def _cast(state: State, type_: str, value: Any) -> Any:
 
 
 def _condition_value(state: State, truth: Truth, *of: Any) -> sp.Symbol:
-    value = new_unknown(state, *of) if all(isinstance(one, sp.Expr) for one in of) else new_unknown(state)
+    whole = all(isinstance(one, sp.Expr) for one in of)
+    value = new_unknown(state, *of) if whole else carried(state, new_unknown(state), *of)
     state.truths[value] = truth
     return value
 
@@ -549,6 +576,7 @@ def _condition_value(state: State, truth: Truth, *of: Any) -> sp.Symbol:
 def _logical(state: State, operator: str, node: Node) -> sp.Symbol:
     """`&&` and `||`: the right operand is evaluated on a condition."""
     left = value_of(state, child_of(node, "left"))
+    needed(state, left)
     one = truth_of(state, left)
     right = _value_if(state, one.then if operator == "&&" else one.otherwise, child_of(node, "right"))
     if operator == "&&" and ASSUMED in (left, right):
@@ -689,6 +717,7 @@ def _read(state: State, place: Any) -> Any:
 
 def _note(state: State, pointer: Pointer, *, store: bool, atomic: bool = False) -> Any:
     address = sp.expand(pointer.offset)
+    needed(state, address)
     place = (pointer.array, address)
     if not store and state.stored == place:
         return new_unknown(state)  # still in a register
@@ -710,6 +739,7 @@ def _note(state: State, pointer: Pointer, *, store: bool, atomic: bool = False) 
         if state.surely is not None and all(a.surely is None for a in same):
             place_ = state.accesses.index(same[0])
             state.accesses[place_] = replace(same[0], surely=state.surely)
+        state.origins[value] = frozenset({state.accesses.index(next(a for a in same if not a.store))})
         return value  # loaded before, without a store since
     state.accesses.append(
         MemoryAccess(
@@ -717,6 +747,7 @@ def _note(state: State, pointer: Pointer, *, store: bool, atomic: bool = False) 
             atomic, state.surely,
         )
     )  # fmt: skip
+    state.origins[value] = frozenset({len(state.accesses) - 1})
     if store:
         state.stored = place
     return value
@@ -727,6 +758,7 @@ def _set(state: State, node: Node, value: Any) -> None:
     name = text_of(node)
     if node.type != "identifier" or isinstance(state.env.get(name), Reference):
         place = place_of(state, node)
+        needed(state, value)
         if isinstance(place, Pointer):
             _note(state, place, store=True)
         return
@@ -738,7 +770,7 @@ def _set(state: State, node: Node, value: Any) -> None:
     elif isinstance(old, (Pointer, UnknownArray)) and not isinstance(value, (Pointer, Local)):
         value = UnknownArray()
     elif isinstance(old, sp.Expr) and old.has(sp.Float):
-        value = new_unknown(state)  # a variable of floating-point type: its value is not truncated anywhere
+        value = carried(state, new_unknown(state), value)  # of floating-point type: not truncated anywhere
     state.env[name] = value
 
 
@@ -754,7 +786,7 @@ def _assignment(state: State, node: Node) -> Any:
             value = _arithmetic(state, operator[:-1], old, value)
         else:
             _count(state, old, value)
-            value = new_unknown(state)
+            value = carried(state, new_unknown(state), old, value)
     _set(state, without_brackets(left), value)
     return value
 
@@ -822,6 +854,7 @@ def _call(state: State, node: Node) -> Any:
     if name in _STORES or name.startswith("atomic"):
         if not isinstance(values[0], Pointer):
             raise NotUnderstood(f"where `{shown_text(node)}` stores is not understood")
+        needed(state, *values)
         _note(state, values[0], store=True, atomic=name.startswith("atomic"))
         return new_unknown(state)
     if any(isinstance(v, (Pointer, UnknownArray)) for v in values) or function.type in (
@@ -838,4 +871,4 @@ def _call(state: State, node: Node) -> Any:
         state.surely = None  # a macro, which may return
     if name in _PURE and all(isinstance(v, sp.Expr) for v in values):
         return new_unknown(state, *values)
-    return new_unknown(state)
+    return carried(state, new_unknown(state), *values)

@@ -206,3 +206,20 @@ def test_what_depends_on_a_size_that_is_not_known_is_not_counted(tmp_path: Path)
 def test_operations_that_run_for_certain(code: str, operations: Callable[[int], int], tmp_path: Path) -> None:
     for n, bx in SIZES:
         assert _footprint(tmp_path, _part(code), bx, n=n).operations == operations(n)
+
+
+@pytest.mark.parametrize(
+    ("code", "counted"),
+    [
+        ("float v = a[i]; if (k[i] > 0) y[i] = v;", {"k"}),
+        ("float v = 2.0f * a[i]; if (k[i] > 0) y[i] = v + 1.0f;", {"k"}),
+        ("float v = a[i], w = 0; for (int j = 0; j < 3; ++j) w += v; if (k[i] > 0) y[i] = 1;", {"a", "k"}),
+        ("float v = a[i]; if (v > 0) y[i] = v;", {"a"}),
+        ("float v = a[i]; v = k[i] > 0 ? v : 1.0f; y[i] = v;", {"a", "k", "y"}),
+        ("float v = a[i]; if (i > 3) y[i] = v;", {"a", "y"}),
+        ("float v = a[i];", set()),
+    ],
+)
+def test_a_load_counts_where_its_value_is_needed(code: str, counted: set[str], tmp_path: Path) -> None:
+    """A compiler moves it there."""
+    assert {m.array for m in _footprint(tmp_path, _part(code), 32, n=100).moved} == counted
