@@ -9,7 +9,7 @@ inlines nearly all.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,34 @@ class Resources:
 
 
 ASSUMED = Resources()  # of a kernel that nvcc has not compiled
+
+
+def largest(each: Sequence[Resources]) -> Resources:
+    """The maxima of several versions of a kernel, with the instructions of the first."""
+    most = {name: max(getattr(r, name) for r in each) for name in ("registers", "shared", "spills")}
+    return Resources(**most, instructions=each[0].instructions)
+
+
+_LENGTH = re.compile(r"\d+")
+
+
+def function_of(symbol: str) -> str:
+    """The unqualified name of the function of a symbol, `step` for `_ZN4heat4stepIfEEvPT_`; a symbol that is not
+    mangled is its name."""
+    if not symbol.startswith("_Z"):
+        return symbol
+    name, at = symbol, 3 if symbol.startswith("_ZN") else 2
+    while length := _LENGTH.match(symbol, at):
+        at = length.end() + int(length[0])
+        name = symbol[length.end() : at]
+        if not symbol.startswith("_ZN"):
+            break
+    return name
+
+
+def unqualified(call: str) -> str:
+    """The name of a function without namespaces and template arguments: `step` for `::heat::step<float>`."""
+    return call.partition("<")[0].rpartition("::")[2].strip()
 
 
 # ---- instructions ----

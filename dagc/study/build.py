@@ -16,7 +16,7 @@ from dagc.build.toolchain import find_nvcc, kernel_resources
 from dagc.choice.feature import offered
 from dagc.choice.legal import op_of
 from dagc.choice.types import Case, Site
-from dagc.cuda.ptx import ASSUMED, Resources
+from dagc.cuda.ptx import ASSUMED, Resources, function_of, largest, unqualified
 from dagc.emit import linked
 from dagc.emit.kernels import Functions
 from dagc.ir.choice import VARIANT, Choice, own_name, qualified, site_of
@@ -99,8 +99,18 @@ def resources_of(task: TuningTask, folder: Path) -> dict[str, Resources]:
 def compiled_resources(task: TuningTask, folder: Path) -> dict[str, Resources]:
     """Resources of each kernel function, by its name; empty without nvcc. Raises BuildFailed if it does not compile."""
     directory = folder / "resources"
-    plan = _written(task, directory)
-    return kernel_resources(directory / "kernels.cu", task.chosen.arch, linked(plan).include)
+    include = linked(_written(task, directory)).include
+    out = kernel_resources(directory / "kernels.cu", task.chosen.arch, include)
+    for unit in Functions(task.graph, task.chosen.target, _open(task)).units:
+        entries = {entry.name: unqualified(entry.call) for entry in unit.entries if entry.kernel}
+        try:
+            found = kernel_resources(directory / unit.source, task.chosen.arch, include) if entries else {}
+        except BuildFailed:
+            continue  # it compiles with what is defined before it is included
+        for name, function in entries.items():
+            own = [needs for symbol, needs in found.items() if function_of(symbol) == function]
+            out |= {name: largest(own)} if own else {}
+    return out
 
 
 def most_of(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str, Resources]:
@@ -110,8 +120,7 @@ def most_of(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str, Re
     for site in task.sites:
         own = [compiled[name] for name in _functions_of(task, site).values() if name in compiled]
         if own:
-            most = {n: max(getattr(r, n) for r in own) for n in ("registers", "shared", "spills")}
-            out[site.name] = Resources(**most, instructions=own[0].instructions)
+            out[site.name] = largest(own)
     return out
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dagc.base.errors import BuildFailed
 from dagc.build.toolchain import find_nvcc, kernel_resources, read_resources
-from dagc.cuda.ptx import Resources
+from dagc.cuda.ptx import Resources, function_of, unqualified
 
 SAID = """ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'gemm' for 'sm_90'
@@ -30,6 +30,12 @@ extern "C" __global__ void tiled(float* y) {
 
 def test_each_kernel_has_its_own() -> None:
     assert read_resources(SAID) == {"gemm": Resources(28, 0, spills=12), "tiled_tile8": Resources(12, 32768)}
+
+
+def test_names_of_functions() -> None:
+    symbols = {"plain": "plain", "_Z4stepPf": "step", "_ZN4heat4stepIfEEvPT_": "step", "_Z4stepILi16EEvPf": "step"}
+    assert {symbol: function_of(symbol) for symbol in symbols} == symbols
+    assert [unqualified(call) for call in ("::heat::step<ns::real>", "step", "::step")] == ["step"] * 3
 
 
 def test_a_compiler_that_says_nothing() -> None:

@@ -82,6 +82,25 @@ def test_occupancy_of_all_launches(tmp_path: Path, capsys: pytest.CaptureFixture
     assert rows["stage", "bx=64 rows=1"][1] != "32" or rows["twice", "as written"][1] != "32"
 
 
+@pytest.mark.nvcc
+def test_occupancy_of_kernels_in_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are compiled with the file that has them, here as a template in a namespace."""
+    (tmp_path / "lib.cu").write_text(
+        "namespace lib {\ntemplate <class T, int N> __global__ void __launch_bounds__(256) scale(T* y) {\n"
+        "  __shared__ T own[N];\n  own[threadIdx.x] = y[threadIdx.x];\n  __syncthreads();\n"
+        "  y[threadIdx.x] = own[N - 1 - threadIdx.x];\n}\n}\n"
+    )
+    (tmp_path / "named.dag").write_text(
+        "program named\narray y : f64[256] out\nkernel stage(y: out f64[256]) {\n  gpu {\n"
+        '    launch grid(1) block(256)\n    cuda lib::scale<f64, 256> from "lib.cu"\n  }\n}\n'
+        "dag { stage : gpu stage(y) }\n"
+    )
+    assert main(["tune", str(tmp_path / "named.dag"), "--show", "occupancy", "--gpu", "h200"]) == 0
+    text = capsys.readouterr().out
+    assert "assumed" not in text
+    assert _rows(text)["stage", "as written"][2] == str(256 * 8)
+
+
 def _chosen_by_it(program: Path, rows: dict[tuple[str, str], list[str]], capsys: pytest.CaptureFixture[str]) -> None:
     """`--objective occupancy` chooses a setting with the most warps, also in the emitted program; the first of these in
     the order of the table, whose head is the default."""
