@@ -38,7 +38,8 @@ MAY_IMPORT: dict[str, str] = {
     "stages": "ir lang passes space setup emit build cuda choice measure store lab report",
     "study": "ir forms lang passes space setup emit build cuda perf choice store measure lab learn report stages"
     " inputs",
-    "recipes": "ir lang passes space setup emit build cuda perf choice store measure lab learn report stages study",
+    "recipes": "ir forms lang passes space setup emit build cuda perf choice store measure lab learn report stages"
+    " study",
     "api": "recipes stages study",
     "inputs": "",  # for set-ups, and for what reads `--inputs`
     "matrix_market": "",  # for set-ups

@@ -178,6 +178,22 @@ struct MailGroup {};
 """
 
 
+FORM = """
+from dataclasses import replace
+
+from dagc.forms.types import Form, Refusal
+
+
+def legal(kernel, impl, around):
+    return (1, 2) if "gridDim" not in impl.code.text else Refusal("it asks for the grid")
+
+
+def rewritten(kernel, impl, around, value):
+    return replace(impl.code, text=impl.code.text.replace("blockIdx.y", "(gridDim.y - 1 - blockIdx.y)"))
+
+
+BACKWARDS = Form("backwards", "the last row first", (1, 2), legal, rewritten, lambda launch, value: launch)
+"""
 MODEL = """    if inputs.method == "copied":
         return replace(volume_program(graph.program, op), name="copied")
 """
@@ -198,6 +214,12 @@ ADDED: dict[str, dict[str, str | Insertion]] = {
     "a metric": {"dagc/measure/metrics/busiest.py": METRIC},
     "a metric that is a peak": {"dagc/measure/metrics/level.py": PEAK},
     "an option that a recipe takes": {"dagc/stages/options.py": Insertion(OPTION, "    top: int | None = option(")},
+    "a form of kernels": {
+        "dagc/forms/backwards.py": FORM,
+        "dagc/forms/__init__.py": Insertion(
+            "from dagc.forms.backwards import BACKWARDS\n", "from dagc.forms.coarsen import"
+        ),
+    },
     "a performance model": {
         "dagc/choice/models.py": Insertion(MODEL, '    if inputs.method == "volume":\n'),
         "dagc/choice/types.py": Insertion('"copied", ', '"rational")  # methods'),
@@ -212,7 +234,9 @@ ADDED: dict[str, dict[str, str | Insertion]] = {
         "templates/runtime/dagc/group_mail.hpp": TRANSPORT,
     },
 }
-GROUPED = Insertion("Transport.MAIL, ", "Transport.NCCL, Transport.PEER)")  # the second place in the same file
+# The second places in the same files.
+GROUPED = Insertion("Transport.MAIL, ", "Transport.NCCL, Transport.PEER)")
+IN_TABLE = Insertion("BACKWARDS, ", "WIDE, COARSEN)")
 
 
 @cache
@@ -278,6 +302,7 @@ def _existing() -> dict[str, tuple[str, str, set[str]]]:
         "a metric": ("energy", "busiest", _files(("value", "energy")) | {"dagc/measure/metrics/energy.py"}),
         "a metric that is a peak": ("memory", "level", {"dagc/measure/metrics/memory.py"}),
         "an option that a recipe takes": ("top", "pauses", {"dagc/stages/options.py"}),
+        "a form of kernels": ("coarsen", "backwards", _files(("name", "COARSEN")) | {"dagc/forms/__init__.py"}),
         "a performance model": ("rational", "copied", _files(("value", "rational")) - of_counts),
         "a transport": ("peer", "mail", of_peer),
     }
@@ -338,6 +363,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for file, change in changes.items():
             _add(root, file, change)
     _add(root, "dagc/ir/enums.py", GROUPED)
+    _add(root, "dagc/forms/__init__.py", IN_TABLE)
     return root
 
 
@@ -424,6 +450,21 @@ def test_a_performance_model_chooses(extended: Path) -> None:
     )
     done = _python(extended, "-c", code, str(ROOT / "samples/polybench/syrk.dag"))
     assert done.stdout == "copied True\n", done.stderr
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
+def test_a_form_of_kernels_is_one_file_and_its_entry(
+    extended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is listed, and a program runs with it, together with another form."""
+    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0")
+    jacobi = str(ROOT / "samples/jacobi/jacobi.dag")
+    assert "  backwards 1, 2         the last row first\n" in _run(extended, "show", "--forms", "stencil", jacobi)
+    words = "--target host --run -n 1 -D rows=9 -D nx=20 -D steps=2 -D inner.form.backwards=2 -D inner.form.coarsen=4"
+    out = ("-o", str(tmp_path / "out"), "--seconds", "1e-4", "--repeats", "1")
+    assert "results agree with the reference" in _run(extended, "compile", jacobi, *words.split(), *out)
+    assert "blocks_y - 1 - block_y" in (tmp_path / "out/kernels.cu").read_text()
 
 
 def _by_mail(folder: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from dagc.base.errors import UsageError
 from dagc.choice.types import Site
@@ -113,9 +114,10 @@ def op_of(graph: Graph, site: Site) -> KernelOp:
 
 
 def op_under(program: Program, op: KernelOp, choice: Choice) -> KernelOp:
-    """The op with the variant of a choice, if it has one."""
-    variant = choice.variant
-    return next(one for one in variants_of(program, op) if one.answer == variant) if variant else op
+    """The op with the variant of a choice, if it has one, and with its values of tunables."""
+    variant, own = choice.variant, choice.own
+    one = next(one for one in variants_of(program, op) if one.answer == variant) if variant else op
+    return replace(one, tunables=tuple((name, own.get(name, value)) for name, value in one.tunables))
 
 
 def bindings(program: Program, op: KernelOp, choice: Choice) -> dict[str, Sym]:

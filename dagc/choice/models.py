@@ -9,7 +9,8 @@ occupancy  warps that a multiprocessor could hold in addition (dagc.perf.occupan
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from dagc.base.errors import counted
@@ -21,15 +22,17 @@ from dagc.choice.feature import offered
 from dagc.choice.legal import block_of, op_of
 from dagc.choice.selector import Extent, Selector
 from dagc.choice.types import MODELS, RANKED, Site
-from dagc.cuda.ptx import ASSUMED, Resources
+from dagc.cuda.ptx import ASSUMED, Instructions, Resources
 from dagc.cuda.syntax import NotUnderstood
-from dagc.ir.choice import Choice
+from dagc.forms import kernel_of
+from dagc.ir.choice import AS_WRITTEN, FORM, Choice
 from dagc.ir.plan import AXES
-from dagc.ir.program import Graph, Program
-from dagc.perf.algebra import specialise
+from dagc.ir.program import Graph, KernelOp, Program
+from dagc.ir.sym import Const, substitute
+from dagc.perf.algebra import one_of, specialise
 from dagc.perf.counted import counted_program, covered
 from dagc.perf.fit import Fitted
-from dagc.perf.geometry import launchable_program, read_accesses, tunable
+from dagc.perf.geometry import launchable_program, parameter_of, read_accesses, tunable
 from dagc.perf.hardware import Hardware
 from dagc.perf.mwp_cwp import machine_values, op_program
 from dagc.perf.occupancy import limits_of_op, op_occupancy
@@ -54,14 +57,63 @@ def whole_model(graph: Graph, site: Site, inputs: ModelInputs) -> RationalProgra
 
     Raises NotUnderstood if counts are needed from a kernel's text that cannot be read.
     """
-    op = op_of(graph, site)
+    return _of_every_form(graph, site, lambda op: _model(graph, site, op, inputs))
+
+
+def _model(graph: Graph, site: Site, op: KernelOp, inputs: ModelInputs) -> RationalProgram:
+    """The model of an op with the values of its forms."""
     if inputs.method == OCCUPANCY.text:
         return op_occupancy(graph.program, op)
+    resources = replace(inputs.resources, instructions=_instructions(graph, site, op, inputs.resources))
     if inputs.method == "volume":
-        return volume_program(graph.program, op, resources=inputs.resources)
+        return volume_program(graph.program, op, resources=resources)
     if inputs.fits:
         return counted_program(graph.program, op, inputs.fits, _barriers(graph, site), shared=inputs.resources.shared)
-    return op_program(graph.program, op, resources=inputs.resources)
+    return op_program(graph.program, op, resources=resources)
+
+
+def _of_every_form(graph: Graph, site: Site, make: Callable[[KernelOp], RationalProgram]) -> RationalProgram:
+    """What `make` gives for an op with the forms of a setting, for all settings of a site. The kernel as written stands
+    for forms whose text cannot be read."""
+    op = op_of(graph, site)
+    settings = site.choices or site.every
+    every = dict.fromkeys(tuple((n, v) for n, v in c.own.items() if n.startswith(FORM)) for c in settings)
+    plain = tuple((n, AS_WRITTEN) for n, _ in next(iter(every)))
+    out, known = {}, dict[Hashable, RationalProgram]()
+    for forms in (plain, *(forms for forms in every if forms != plain)):
+        one = replace(op, tunables=tuple({**dict(op.tunables), **dict(forms)}.items()))
+        text = _text_and_grid(graph.program, one)
+        with suppress(*(() if forms == plain else (NotUnderstood,))):
+            known[text] = known.get(text) or make(one)
+            out[tuple((tunable(name), int(value)) for name, value in forms)] = known[text]
+    return one_of(out, [parameter_of(tunable(name).name) for name, _ in plain])
+
+
+def _text_and_grid(program: Program, op: KernelOp) -> Hashable:
+    """What a model reads of the kernel of an op under its forms."""
+    _, impl = kernel_of(program, op)
+    values = {name: Const(value) for name, value in op.tunables if name.startswith(FORM)}
+    grid = impl.launch.grid if impl.launch is not None else ()
+    return impl.code and impl.code.text, tuple(substitute(size, values) for size in grid)
+
+
+def _instructions(graph: Graph, site: Site, op: KernelOp, resources: Resources) -> Instructions | None:
+    """The instructions of the compiled kernel, which is the one as written, in terms of the text of `op`: as many for
+    each of its loads and stores, also where these are in a loop that a form adds."""
+    plain, counted = op_of(graph, site), resources.instructions
+    forms = [n for n, v in op.tunables if n.startswith(FORM) and v != AS_WRITTEN]
+    if counted is None or not forms:
+        return counted
+    written = replace(plain, tunables=tuple((n, AS_WRITTEN if n in forms else v) for n, v in plain.tunables))
+    before, now = (_depths(graph, one) for one in (written, op))
+    deeper = min(now, default=0) > min(before, default=0)
+    once = counted.once / max(1, before.count(0))
+    return replace(counted, once=once * now.count(0), loops=(once, *counted.loops) if deeper else counted.loops)
+
+
+def _depths(graph: Graph, op: KernelOp) -> list[int]:
+    """The number of loops around each load and store of a text."""
+    return [len(a.loops) for a in read_accesses(graph.program, op).accesses if not a.shared]
 
 
 def _barriers(graph: Graph, site: Site) -> int:
@@ -228,7 +280,7 @@ def _programs(graph: Graph, site: Site, hardware: Hardware, inputs: ModelInputs)
         return _Programs(None, None, "")
     inputs = replace(inputs, method="volume") if inputs.method in names_in("lab/strategies") else inputs
     try:
-        launchable = _on(hardware, launchable_program(graph.program, op_of(graph, site)))
+        launchable = _on(hardware, _of_every_form(graph, site, lambda op: launchable_program(graph.program, op)))
         if inputs.method in RANKED:
             model = ranking_model(graph, site, inputs, hardware)
             note = "; ".join(() if inputs.fits or inputs.method not in MODELS else doubts(graph, site))

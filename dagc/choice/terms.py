@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,7 +24,7 @@ from dagc.cuda.accesses import Accesses
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.syntax import NotUnderstood
 from dagc.ir import sym
-from dagc.ir.choice import VARIANT, Choice, own_name
+from dagc.ir.choice import FORM, VARIANT, Choice, own_name
 from dagc.ir.plan import AXES
 from dagc.ir.program import Graph, KernelOp
 from dagc.ir.sym import Number
@@ -159,6 +159,7 @@ def launch_terms(
     fixed = np.full((len(settings), len(TERMS)), np.nan)
     op = op_of(graph, site)
     others = [own for d in site.open if not d.axis and (own := own_name(d.name)) != VARIANT]
+    plain = [n for n in others if not n.startswith(FORM)]  # forms are seen in the text
     columns: dict[str, list[float]] = {}
     for i, (setting, taken) in enumerate(zip(settings, of_each, strict=True)):
         block = block_of(graph.program, op, setting)
@@ -166,7 +167,7 @@ def launch_terms(
         row: dict[str, float] = {f"log2_b{a}": math.log2(b) for a, b in zip(AXES, block, strict=True)}
         row |= {"log2_threads": math.log2(math.prod(block)), "registers": taken.registers}
         row |= {"spills": taken.spills, "shared": taken.shared, **dict.fromkeys(_OF_TUNABLES, 0.0)}
-        row |= {f"tunable_{k + 1}": math.log2(1 + chosen[n]) for k, n in enumerate(others[:MOST_TUNABLES])}
+        row |= {f"tunable_{k + 1}": math.log2(1 + chosen[n]) for k, n in enumerate(plain[:MOST_TUNABLES])}
         fixed[i, [_PLACE[n] for n in row]] = list(row.values())
         of_setting: dict[str, float] = {f"blockDim_{a}": b for a, b in zip(AXES, block, strict=True)}
         of_setting |= {"log2_threads": row["log2_threads"], "registers": taken.registers}
@@ -185,14 +186,15 @@ def _groups(
     """The model over the settings that are compiled to code with equal counts, and its note. `codes`: for each setting,
     the tunables that are not a dimension of the block, which are constants of its code."""
     alike: dict[Any, list[int]] = {}
-    keys = [(taken.shared, taken.instructions, code) for taken, code in zip(resources, codes, strict=True)]
-    apart = len(set(keys)) <= MOST_MODELS
+    forms = [tuple((n, v) for n, v in code if n.startswith(FORM)) for code in codes]
+    keys = [(*of_form, taken.shared, taken.instructions) for of_form, taken in zip(forms, resources, strict=True)]
+    apart = len(set(zip(keys, codes, strict=True))) <= MOST_MODELS * len(set(forms))
     for i, key in enumerate(keys):
-        alike.setdefault(key if apart else key[:2], []).append(i)
+        alike.setdefault((key, codes[i] if apart else ()), []).append(i)
     out, note = [], ""
     for places in alike.values():
         try:
-            code = codes[places[0]] if apart else ()
+            code = (codes if apart else forms)[places[0]]
             program = _program(graph, site, resources[places[0]], code, hardware, calibration)
         except (NotUnderstood, RecursionError) as error:
             return (), f"no model: {getattr(error, 'message', 'its text is nested too deeply to be read')}"
@@ -216,6 +218,7 @@ def _program(
     graph: Graph, site: Site, taken: Resources, code: Constants, hardware: Hardware, calibration: Mapping[str, float]
 ) -> RationalProgram:
     op = op_of(graph, site)
+    op = replace(op, tunables=tuple((n, dict(code).get(n, v) if n.startswith(FORM) else v) for n, v in op.tunables))
     accesses = _with_constants(graph, op, code) if code else None
     whole = volume_program(graph.program, op, accesses, resources=taken, features=True)
     values = {**hardware.parameters(), **calibration_of(hardware), **calibration}

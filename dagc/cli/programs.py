@@ -39,7 +39,8 @@ def _count(args: argparse.Namespace) -> int:
     from dagc.report.display import Display
     from dagc.stages import program as api
 
-    report = api.count(args.file, defines_of(args, *_LOWERING), Display(quiet=args.quiet), args.time, args.unroll)
+    display, forms = Display(quiet=args.quiet), args.forms == "on"
+    report = api.count(args.file, defines_of(args, *_LOWERING), display, args.time, args.unroll, forms)
     print(counting.as_json(report) if args.json else counting.as_text(report).rstrip())
     return 0
 
@@ -62,7 +63,12 @@ def _list(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     from dagc.recipes.show import show
 
-    text = show(args.file, defines_of(args, *_LOWERING), args.format, args.fold)
+    if args.forms is None:
+        text = show(args.file, defines_of(args, *_LOWERING), args.format, args.fold)
+    else:
+        from dagc.recipes.forms import show_forms
+
+        text = show_forms(args.file, args.forms, defines_of(args, *_LOWERING))
     if args.output is None:
         print(text, end="")
     else:
@@ -138,6 +144,7 @@ COMMANDS = {
         *_PROGRAM,
         Option("--time T", "time limit such as 90s or 10m, then print a lower bound (default: none)", duration),
         *named(OrderOptions, "unroll"),
+        Option("--forms {on,off}", "count the forms of kernels too, as a search on a GPU does", default="off"),
         *(_JSON, QUIET),
     ),
     "list": Command(
@@ -153,6 +160,7 @@ COMMANDS = {
         *_PROGRAM,
         Option("--format {text,dot,svg,html}", default="text"),
         Option("--fold", "one round of each loop (default: all rounds; html has both)", without="--format html"),
+        Option("--forms KERNEL", "the forms of a kernel or op in place of the DAG; with -D OP.form.NAME=V, the text"),
         output("PATH", "write to PATH instead of standard output"),
         QUIET,
     ),

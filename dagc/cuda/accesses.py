@@ -116,7 +116,7 @@ class Accesses:
         return frozenset.intersection(*all_) if all_ else frozenset()
 
 
-_LEAVING = "a loop with `break` or `continue`: assumed to run to its end"
+_LEAVING = "a loop with `break`: assumed to run to its end"
 
 
 def accesses_of(
@@ -192,7 +192,9 @@ def _executed(state: State, node: Node) -> bool:
             for child in node.named_children:
                 value_of(state, child)
             return False
-        case "break_statement" | "continue_statement":
+        case "continue_statement":  # what follows runs under the condition, as after a `return`
+            return False
+        case "break_statement":
             state.notes.append(_LEAVING)
             return False
         case "while_statement" | "do_statement":

@@ -467,6 +467,8 @@ def _conditional(state: State, node: Node) -> Any:
     truth = truth_of(state, given)
     if len(others) == 1:  # `a ?: b`
         return joined_value(state, given, _value_if(state, truth.otherwise, others[0]))
+    if isinstance(given, sp.Integer):
+        return value_of(state, others[0] if given else others[1])
     one, other = _value_if(state, truth.then, others[0]), _value_if(state, truth.otherwise, others[1])
     return one if one == other else joined_value(state, one, other)
 
@@ -573,7 +575,7 @@ def _condition_value(state: State, truth: Truth, *of: Any) -> sp.Symbol:
     return value
 
 
-def _logical(state: State, operator: str, node: Node) -> sp.Symbol:
+def _logical(state: State, operator: str, node: Node) -> sp.Expr:
     """`&&` and `||`: the right operand is evaluated on a condition."""
     left = value_of(state, child_of(node, "left"))
     needed(state, left)

@@ -23,9 +23,8 @@ from dagc.emit.render import (
     place,
 )
 from dagc.forms import includes_of, kernel_of
-from dagc.forms.types import AS_WRITTEN
 from dagc.ir import program as ir
-from dagc.ir.choice import FORM, own_name
+from dagc.ir.choice import AS_WRITTEN, FORM, own_name
 from dagc.ir.enums import CodeLang, ElementType, Mode, Role
 from dagc.ir.plan import CodeFeature, Opened, Target, argument_names, may_be_settled, named_features
 from dagc.ir.sym import Const, Sym, free, substitute

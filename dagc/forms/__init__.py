@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 
 from dagc.base.source import Source
 from dagc.forms.coarsen import COARSEN
 from dagc.forms.freedom import FREEDOM
-from dagc.forms.types import AS_WRITTEN, Form, Refusal, Surroundings
+from dagc.forms.types import Form, Refusal, Surroundings
 from dagc.forms.wide import WIDE
-from dagc.ir.choice import FORM
+from dagc.ir.choice import AS_WRITTEN, FORM
 from dagc.ir.enums import CodeLang, ElementType
 from dagc.ir.plan import kernel_as_written
 from dagc.ir.program import CodeText, Device, Impl, Kernel, KernelOp, Param, Program, Tunable, Value
@@ -38,6 +39,8 @@ def forms_of(kernel: Kernel, impl: Impl, around: Surroundings) -> Iterator[tuple
 def _legal(form: Form, kernel: Kernel, impl: Impl, around: Surroundings) -> tuple[int, ...] | Refusal:
     if impl.device is Device.CPU or impl.code is None or impl.code.lang is not CodeLang.CUDA or impl.launch is None:
         return Refusal("it is not a CUDA kernel that is launched")
+    if impl.forms is not None and form.name not in impl.forms:
+        return Refusal("`forms` of the kernel leaves it out")
     return form.legal(kernel, impl, around)
 
 
@@ -50,17 +53,38 @@ def explained(refusal: Refusal, impl: Impl, sources: Mapping[str, Source]) -> st
     return f"{source.path}:{source.line_column(start)[0] + refusal.line}: {refusal.reason}"
 
 
-def with_forms(kernel: Kernel, around: Surroundings, wanted: Collection[str]) -> Kernel:
-    """The kernel with tunables for those of the `wanted` forms that its implementations allow."""
-    return replace(kernel, impls=tuple(_with_forms(kernel, impl, around, wanted) for impl in kernel.impls))
+# Each combination of values is a compiled kernel, as each of other tunables that are constants of the code is.
+MOST_COMPILED = 32  # of an implementation, as far as forms add to them
 
 
-def _with_forms(kernel: Kernel, impl: Impl, around: Surroundings, wanted: Collection[str]) -> Impl:
+def with_forms(kernel: Kernel, around: Surroundings, wanted: Collection[str], opened: bool = False) -> Kernel:
+    """The kernel with tunables for those of the `wanted` forms that its implementations allow. `opened`: all of their
+    values may be compiled, so they are no more than MOST_COMPILED."""
+    return replace(kernel, impls=tuple(_with_forms(kernel, impl, around, wanted, opened) for impl in kernel.impls))
+
+
+def _with_forms(kernel: Kernel, impl: Impl, around: Surroundings, wanted: Collection[str], opened: bool) -> Impl:
     legal = {form: values for form, values in forms_of(kernel, impl, around) if form.name in wanted}
     allowed = {form: values for form, values in legal.items() if not isinstance(values, Refusal)}
+    if opened:
+        allowed = _few(kernel, impl, allowed)
     tunables = (Tunable(form.tunable, values, span=impl.span) for form, values in allowed.items())
     apart = (_either(form, other) for form in allowed for other in allowed if other.name in form.excludes)
     return replace(impl, tunables=(*impl.tunables, *tunables), requires=(*impl.requires, *apart))
+
+
+def _few(kernel: Kernel, impl: Impl, allowed: Mapping[Form, tuple[int, ...]]) -> dict[Form, tuple[int, ...]]:
+    """The forms with so few values that no more than MOST_COMPILED kernels are compiled: the largest values of those
+    that have the most are left out first, of several that of the last in the table."""
+    blocks = impl.launch.block if impl.launch is not None else ()
+    constants = prod(len(t.values) for t in (*kernel.tunables, *impl.tunables) if Var(t.name) not in blocks)
+    left = dict(allowed)
+    while left and constants * prod(map(len, left.values())) > MOST_COMPILED:
+        most = max(reversed(left), key=lambda form: len(left[form]))
+        left[most] = left[most][:-1]
+        if len(left[most]) == 1:
+            del left[most]
+    return left
 
 
 def _either(form: Form, other: Form) -> Sym:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from dagc.cuda.lexer import names_in, words_of
 from dagc.cuda.syntax import below, text_of
 from dagc.forms.text import KernelReading, NotInKernel, expression, fresh, hidden_by_macros, reading_of
-from dagc.forms.types import AS_WRITTEN, Form, Refusal, Surroundings
+from dagc.forms.types import Form, Refusal, Surroundings
+from dagc.ir.choice import AS_WRITTEN
 from dagc.ir.program import CodeText, Impl, Kernel, Launch
 from dagc.ir.sym import Apply, Const, Fn, Sym, apply, fraction
 
@@ -102,7 +103,8 @@ def rewritten(kernel: Kernel, impl: Impl, around: Surroundings, parts: int) -> C
     assert impl.launch is not None
     reading, axis = reading_of(impl, around), axis_of(impl.launch)
     assert isinstance(reading, KernelReading)
-    assert axis is not None
+    if axis is None:  # the forms before leave one block
+        return impl.code
     letter, size = AXES[axis], impl.launch.grid[axis]
     part, block, blocks = (fresh(n, kernel, impl) for n in ("part", f"block_{letter}", f"blocks_{letter}"))
     leaving = [not _inside(at, _LAMBDA) for at in _returns(reading.body)]
@@ -117,7 +119,7 @@ def rewritten(kernel: Kernel, impl: Impl, around: Surroundings, parts: int) -> C
         "#pragma unroll",
         f"for (unsigned {part} = 0; {part} < {parts}; ++{part}) {{",
         f"  const unsigned {block} = {parts} * blockIdx.{letter} + {part};",
-        f"  if ({beyond}) break;",
+        f"  if ({beyond}) continue;",
     ]
     if _shares(reading):
         loop.append(f"  if ({part} > 0) __syncthreads();  // until its shared memory is free")

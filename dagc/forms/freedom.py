@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dagc.cuda.lexer import words_of
-from dagc.forms.types import AS_WRITTEN, Form, Refusal, Surroundings
+from dagc.forms.types import Form, Refusal, Surroundings
+from dagc.ir.choice import AS_WRITTEN
 from dagc.ir.enums import Mode
 from dagc.ir.program import CodeText, Impl, Kernel, Launch
 from dagc.ir.sym import Sym

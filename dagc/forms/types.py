@@ -10,8 +10,6 @@ from dagc.ir.enums import ElementType
 from dagc.ir.program import CodeText, Impl, Kernel, Launch
 from dagc.ir.sym import Sym
 
-AS_WRITTEN = 1  # the value of every form that leaves a kernel as it is
-
 
 @dataclass(frozen=True, slots=True)
 class Refusal:

@@ -23,7 +23,8 @@ from dagc.forms.affine import NUMBER, Numbers, changes_of, coefficient, number_o
 from dagc.forms.lockstep import LaneNames, Lockstep, edited, multiples_in, place_of, shown_multiples
 from dagc.forms.neighbours import LOOPS, PLACE, AccessSite, Neighbours, NotAlike, Test, X, bound_of, contradict, worst
 from dagc.forms.text import KernelReading, NotInKernel, expression, fresh, reading_of
-from dagc.forms.types import AS_WRITTEN, Form, Refusal, Surroundings
+from dagc.forms.types import Form, Refusal, Surroundings
+from dagc.ir.choice import AS_WRITTEN
 from dagc.ir.enums import ElementType
 from dagc.ir.program import CodeText, Impl, Kernel, Launch
 from dagc.ir.sym import Apply, Const, Fn, Poly, Sym, Var, apply, fraction, is_real, polynomial

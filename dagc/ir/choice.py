@@ -10,6 +10,7 @@ from dagc.ir.program import DEVICE, Value, shown
 PROGRAM = "program"  # stands for an op's name where decisions of the whole program are open: a keyword, so no op has it
 VARIANT = "variant"  # the name of the choice among implementations; no tunable can have it
 FORM = "form."  # begins the names of the tunables that the compiler adds (`dagc.forms`): no op is called `form`
+AS_WRITTEN = 1  # the value of a form that leaves the kernel as it is
 _BLOCKS = (["bx"], ["bx", "by"], ["bx", "by", "bz"])
 
 
@@ -26,6 +27,11 @@ def own_name(decision: str) -> str:
 def site_of(decision: str) -> str:
     """The site of a decision: `gemm` of `gemm.bx`, "" of one of the whole program."""
     return decision.rpartition(".")[0].removesuffix(f".{FORM[:-1]}")
+
+
+def names_form(decisions: Iterable[str]) -> bool:
+    """Whether any of the decisions is a form of a kernel."""
+    return any(own_name(decision).startswith(FORM) for decision in decisions)
 
 
 def of_implementations(decision: str) -> bool:
@@ -94,10 +100,11 @@ class Choice(Mapping[str, Value]):
     @property
     def in_words(self) -> str:
         """That of one site, to read: `32 x 8` for a block, `bx=32 by=8 tile=16` with further tunables; preceded by the
-        variant if that is open: `ell`, `csr lanes=8`; followed by its forms: `32 x 8 form.wide=4`."""
+        variant if that is open: `ell`, `csr lanes=8`; followed by its forms that are not as written:
+        `32 x 8 form.wide=4`."""
         own = self.own
         variant = own.pop(VARIANT, None)
-        forms = [f"{n}={own.pop(n)}" for n in list(own) if n.startswith(FORM)]
+        forms = [f"{n}={v}" for n in list(own) if n.startswith(FORM) and (v := own.pop(n)) != AS_WRITTEN]
         block = list(own) in _BLOCKS
         values = [" x ".join(map(str, own.values()))] if block else [f"{n}={v}" for n, v in own.items()]
-        return " ".join([str(variant or ""), *values, *forms]).strip()
+        return " ".join([str(variant or ""), *values, *forms]).strip() or "as written"

@@ -273,6 +273,7 @@ class Impl(Spanned):
     lets: tuple[tuple[str, Sym], ...]
     links: tuple[str, ...]
     prepare: CodeText | None = None  # host code that fills the scratch once
+    forms: tuple[str, ...] | None = None  # that it may have (`dagc.forms`); None: all that are legal
 
     @property
     def shares(self) -> bool:

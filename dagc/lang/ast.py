@@ -228,6 +228,14 @@ class Formal(Spanned):
 
 
 @dataclass(frozen=True, slots=True)
+class Forms(Spanned):
+    """The forms that a kernel may have. `word`: one word in place of a list, which only `none` may be."""
+
+    names: tuple[str, ...]
+    word: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Link(Spanned):
     libraries: tuple[str, ...]
 
@@ -388,7 +396,7 @@ class Include(Spanned):
 
 Item: TypeAlias = (
     Param | Let | EnumDecl | Scalar | Communicator | Array | Part | Tune | Require | Feature | Select | Code
-    | Kernel | Impl | Link | Launch | Prepare | MainDag | SubDag | Op | Collective | Exchange | Message
+    | Kernel | Impl | Forms | Link | Launch | Prepare | MainDag | SubDag | Op | Collective | Exchange | Message
     | Edge | EdgesExplicit | For | If | Setup | Verify | Include
 )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 
@@ -53,6 +53,7 @@ class _Parts:
     requires: list[Sym] = field(default_factory=list)
     # The compile-time values under which a `require` is false, whatever the program decides; None: no `require` is.
     never: str | None = None
+    forms: tuple[str, ...] | None = None
 
 
 def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
@@ -80,6 +81,7 @@ def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
     _check_devices(ctx.report, selected, impls)
     if parts.never is not None:
         ctx.never[kernel.name, None, kernel.name] = parts.never
+    impls = [impl if impl.forms is not None else replace(impl, forms=parts.forms) for impl in impls]
     impls = _possible(ctx, kernel.name, impls)
     _check_defaults(ctx.report, impls, formals, features)
     _check_features(ctx.report, features, formals)
@@ -169,8 +171,10 @@ def _check_mode(report: Report, group: ast.Formal) -> None:
 
 
 def _common(ev: Evaluator, parts: _Parts, item: ast.Item) -> bool:
-    """let, tune and require; False for other items."""
-    if isinstance(item, ast.Let):
+    """let, tune, require and forms; False for other items."""
+    if isinstance(item, ast.Forms):
+        parts.forms = _forms(ev.ctx.report, item)
+    elif isinstance(item, ast.Let):
         value = ev.value(item.value)
         scalar = as_sym(value)
         _declare(ev, What.LET, item.name, value)
@@ -183,6 +187,23 @@ def _common(ev: Evaluator, parts: _Parts, item: ast.Item) -> bool:
     else:
         return False
     return True
+
+
+def _forms(report: Report, item: ast.Forms) -> tuple[str, ...]:
+    """The names of a list of forms; none of `forms none`. Reports unknown-name."""
+    if item.word and item.names == ("none",):
+        return ()
+    from dagc.forms import FORMS  # only with forms
+
+    known = [form.name for form in FORMS]
+    for name in item.names:
+        if name not in known:
+            help = report.did_you_mean(name, known, f"choose from {listing(known)}, or write `forms none`")
+            report.fail("unknown-name", f"there is no form `{name}`", item.span, help)
+    if item.word:
+        message, help = "a list of forms has braces", f"write `forms {{{item.names[0]}}}`"
+        report.fail("unknown-name", message, item.span, help)
+    return item.names
 
 
 def _condition(ev: Evaluator, parts: _Parts, item: ast.Require) -> Sym:
@@ -289,7 +310,7 @@ def _impl(ctx: Context, kernel: Scope, item: ast.Impl, owner: str) -> ir.Impl:
     _check_impl(ctx.report, item, device, launch, any(isinstance(i, ast.Launch) for i in item.items), code)
     return ir.Impl(
         item.name or "default", device, launch, code, tuple(parts.tunables), tuple(scratch), tuple(parts.requires),
-        tuple(parts.lets), tuple(links), prepares[0] if prepares else None, span=item.span,
+        tuple(parts.lets), tuple(links), prepares[0] if prepares else None, parts.forms, span=item.span,
     )  # fmt: skip
 
 

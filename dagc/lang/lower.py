@@ -271,7 +271,8 @@ class Lowering:
 
         around = self._around()
         wanted = {form.name for form in FORMS} if self.ctx.forms else given
-        return {name: with_forms(kernel, around, wanted) for name, kernel in kernels.items()}
+        opened = self.ctx.forms
+        return {name: with_forms(kernel, around, wanted, opened) for name, kernel in kernels.items()}
 
     def _around(self) -> Surroundings:
         """What the texts of kernels may name beside what they declare."""

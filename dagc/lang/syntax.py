@@ -44,6 +44,7 @@ class Token:
 FREE = frozenset(("device", "host", "pinned", "grid", "block", "shared", "explicit", "equal", "after", "runs"))
 _RESERVED = (
     "program param over let enum scalar comm array on const in out inout part of tune require feature cost select with "
+    "forms "
     "kernel gpu cpu any mpi dag link launch prepare cuda cpp from repeat until exchange stream send recv to counts "
     "before edges for if else setup verify rtol atol nan include true false"
 )
@@ -104,6 +105,7 @@ FORMS = {
     "require": "require CONDITION",
     "feature": "feature NAME [cost ELEMENTS] = EXPRESSION",
     "select": "select NAME, ... with METHOD(ARGUMENT, ...)",
+    "forms": "forms none or forms {FORM, ...}",
     "kernel": "kernel NAME(FORMAL : MODE TYPE[SIZE], ...) {...}",
     "gpu": "gpu [NAME] {...}",
     "cpu": "cpu [NAME] {...}",
@@ -130,6 +132,7 @@ PLACES = {
     "launch": "inside an implementation, `gpu {...}`",
     "prepare": "inside an implementation, `gpu {...}` or `cpu {...}`",
     "link": "inside an implementation, `gpu {...}` or `cpu {...}`",
+    "forms": "inside a kernel, or its `gpu {...}`",
     "gpu": "inside a kernel",
     "cpu": "inside a kernel",
     "else": "right after the block of an `if`",

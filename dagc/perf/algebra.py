@@ -8,7 +8,7 @@ from typing import Any
 
 import sympy as sp
 
-from dagc.perf.program import Assign, Branch, RationalProgram, Statement, expressions
+from dagc.perf.program import Assign, Branch, Parameter, RationalProgram, Statement, assignments, expressions
 
 
 def int_div(a: sp.Expr, b: sp.Expr) -> sp.Expr:
@@ -71,6 +71,29 @@ def renamed(body: tuple[Statement, ...], names: Mapping[sp.Symbol, sp.Symbol]) -
             cases = tuple((condition.xreplace(names), renamed(inner, names)) for condition, inner in s.cases)
             out.append(Branch(cases, renamed(s.otherwise, names)))
     return tuple(out)
+
+
+def one_of(
+    which: Mapping[tuple[tuple[sp.Symbol, int], ...], RationalProgram], parameters: Sequence[Parameter]
+) -> RationalProgram:
+    """The program that is the one of several whose symbols have these values, the first where none has. `parameters`:
+    of the symbols. What only some of them assign is 0 in the others."""
+    tests: dict[RationalProgram, list[sp.Basic]] = {}
+    for values, program in which.items():
+        tests.setdefault(program, []).append(sp.And(*(sp.Eq(symbol, value) for symbol, value in values)))
+    programs = list(tests)
+    if len(programs) == 1:
+        return programs[0]
+    every = {a.name: a for program in programs for a in assignments(program.body)}
+
+    def whole(program: RationalProgram) -> tuple[Statement, ...]:
+        missing = every.keys() - {a.name for a in assignments(program.body)}
+        others = (replace(every[name], value=sp.Integer(0)) for name in every if name in missing)
+        return (*program.body, *others)
+
+    cases = tuple((sp.Or(*tests[program]), whole(program)) for program in programs[1:])
+    known = {p.name: p for program in programs for p in program.parameters} | {p.name: p for p in parameters}
+    return replace(programs[0], parameters=tuple(known.values()), body=(Branch(cases, whole(programs[0])),))
 
 
 def _put_body(body: tuple[Statement, ...], values: Mapping[str, sp.Expr]) -> tuple[Statement, ...]:

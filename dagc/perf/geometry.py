@@ -15,6 +15,7 @@ from dagc.cuda.accesses import Accesses, accesses_of
 from dagc.cuda.expressions import Guard, real, symbol
 from dagc.cuda.syntax import NotUnderstood
 from dagc.forms import kernel_of
+from dagc.ir.choice import FORM
 from dagc.ir.enums import ElementType, Mode
 from dagc.ir.plan import AXES
 from dagc.ir.program import KernelOp, Program, Region
@@ -75,7 +76,7 @@ def _place(program: Program, node: Spanned, lines: int = 0) -> str:
 
 def tunable(name: str) -> sp.Symbol:
     """A tunable that is not a dimension of the block: a parameter of the models, as the block is."""
-    return symbol(f"{name}{TUNABLE}")
+    return symbol(f"{name.replace('.', '_')}{TUNABLE}")
 
 
 TUNABLE = "_tunable"
@@ -246,13 +247,15 @@ class Geometry:
         size = to_sympy(asked) if asked is not None else None
         return sp.Integer(0) if size is None else size.subs(self._values(op)).subs(self.sizes)
 
-    def _values(self, op: KernelOp) -> dict[sp.Symbol, sp.Symbol]:
-        """The symbols of tunables in the models: dimensions of the block, or parameters of their own."""
+    def _values(self, op: KernelOp) -> dict[sp.Symbol, sp.Expr]:
+        """The symbols of tunables in the models: dimensions of the block, or parameters of their own; forms have their
+        values, since each gives another text."""
         assert self.impl.launch is not None
         names = dict(zip(self.impl.launch.block, AXES, strict=False))
-        return {
+        out = {
             symbol(n): symbol(f"blockDim_{names[Var(n)]}") if Var(n) in names else tunable(n) for n, _ in op.tunables
         }
+        return out | {symbol(n): sp.Integer(v) for n, v in op.tunables if n.startswith(FORM)}
 
     def _launch(self, op: KernelOp) -> tuple[list[sp.Expr], list[sp.Expr]]:
         """Block and grid, three dimensions each; 1 where a size cannot be read."""

@@ -114,6 +114,15 @@ def is_wide(stride: sp.Expr) -> bool:
     return not stride.is_number
 
 
+def _multiple(offset: sp.Expr, stride: sp.Expr) -> sp.Expr:
+    """How many rows of this stride an offset is away, where that can be told: 0 for one within a row."""
+    if is_wide(stride):
+        return sp.expand(offset).coeff(stride, 1)
+    if abs(stride) * 4 > LINE and offset.is_Integer:  # of known sizes
+        return sp.Integer(round(offset / stride))
+    return ZERO
+
+
 class Traffic:
     """Data moved by a launch with placed geometry. Intermediate results become assignments of the geometry's
     program."""
@@ -310,9 +319,14 @@ class Traffic:
             divisor = self._gcd(sp.expand(stride * words), BANKS)
             lanes, least = lanes * count, self.b.let("divisor", minimum(least, divisor), integer=True)
             banks = banks * minimum(count, int_div(sp.Integer(BANKS), divisor))
-        banks = minimum(int_div(sp.Integer(BANKS), least), banks)
+        banks = minimum(int_div(sp.Integer(BANKS), least), banks) * self._elements(p)
         passes = ceil_div(lanes * words, maximum(1, banks))
         return self.b.let("passes", passes, "cycles", "bank conflicts of a request", integer=True)
+
+    def _elements(self, p: StridedAccess) -> int:
+        """The elements of an array that one access has: several of a vector, whose banks are neighbours."""
+        sizes = {f.name: f.type.size for f in self.geometry.kernel.formals if f.mode is not None}
+        return max(1, p.access.size // sizes.get(p.access.array, p.access.size))
 
     def touched(self, p: StridedAccess, size: int) -> sp.Expr:
         """Aligned pieces of `size` bytes that one request of a warp touches, on average."""
@@ -442,8 +456,7 @@ class Traffic:
         for members in groups.values():
             planes: dict[sp.Expr, list[StridedAccess]] = {}
             for p in members:
-                plane = sp.expand(p.offset).coeff(p.z, 1) if p.z != 0 and is_wide(p.z) else ZERO
-                planes.setdefault(plane, []).append(p)
+                planes.setdefault(_multiple(p.offset, p.z), []).append(p)
             out += list(planes.values())
         return out
 
@@ -532,12 +545,10 @@ class Traffic:
         """The differences of the offsets of a cluster: in elements of a row, and in rows."""
         p = members[0]
         x, y = p.stride(0), p.stride(1)
-        rows = [sp.expand(m.offset).coeff(y, 1) if y != 0 and is_wide(y) else ZERO for m in members]
+        within = [sp.expand(m.offset - _multiple(m.offset, p.z) * p.z) for m in members]
+        rows = [_multiple(offset, y) for offset in within]
         more_rows = max(rows) - min(rows) if all(r.is_Integer for r in rows) else ZERO
-        rests = [
-            sp.expand(m.offset - r * y - (sp.expand(m.offset).coeff(p.z, 1) * p.z if is_wide(p.z) else 0))
-            for m, r in zip(members, rows, strict=True)
-        ]
+        rests = [sp.expand(offset - r * y) for offset, r in zip(within, rows, strict=True)]
         small = [r for r in rests if r.is_Integer]
         return (max(small) - min(small)) if small and abs(x) == 1 else ZERO, more_rows
 

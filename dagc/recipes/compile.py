@@ -51,7 +51,7 @@ def compile(
 
     def compile_here() -> Compiled:
         text, without = read(path, options.defines, folds=not options.unroll).on(chosen.target)  # text -> AST
-        text = text.with_open_devices(_placed(tuned))
+        text = replace(text.with_open_devices(_placed(tuned)), forms=tuned is not None and tuned.forms)
         if printer.stages:
             printer.after_lowering(text.program())
         folded = text.graph()  # -> Program -> Graph

@@ -39,4 +39,4 @@ def evaluate(path: str | Path, tuned: str | Path, options: TuneOptions, progress
 
     options = options.begun()
     text, learned = read(path, options.defines), load_tuned(tuned)
-    return evaluate_tuned(text, learned, options, progress)
+    return evaluate_tuned(text, learned, options.continuing(learned.forms), progress)

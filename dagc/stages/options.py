@@ -60,6 +60,20 @@ class TargetOptions:
     )  # fmt: skip
 
 
+FORMS_OPTION = Option(
+    "--forms {on,off}", "let dagc rewrite kernels (`dagc show --forms`) (default: on for a GPU, off on the host target;"
+    " as in the file that is continued)",
+)  # fmt: skip
+
+
+def forms_are_open(asked: str | None, on_gpu: bool, earlier: bool | None) -> bool:
+    """Whether the forms of kernels are open. `asked`: by the option; `earlier`: in the file that is continued, None
+    without one."""
+    if asked is not None:
+        return asked == "on"
+    return on_gpu if earlier is None else earlier
+
+
 @dataclass(frozen=True, kw_only=True)
 class FormOptions:
     """What is written."""
@@ -195,6 +209,7 @@ class OpenOptions:
         "--launch search|auto|fixed|TUNED", "launch settings: searched with the orders, tuned first, the program's"
         " defaults, or those of a file of `dagc tune` (default: search; --resume: as in the results file)",
     )  # fmt: skip
+    forms: str | None = as_field(FORMS_OPTION)
     only: str | None = option(
         "--only {orders}", "search orders, streams, transports and capture only; the rest stays at its default or -D"
     )
@@ -312,6 +327,7 @@ class SiteOptions:
         or_help(lambda: (f"{name:11} {summary}" for name, summary in methods())), default="",
     )  # fmt: skip
     variants: bool = option("--variants", "tune only what `select` names a variant for, and plans")
+    forms: str | None = as_field(FORMS_OPTION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -493,6 +509,10 @@ class TuneOptions(
     """Options of `dagc tune`."""
 
     defines: Mapping[str, Any] = field(default_factory=dict)
+
+    def continuing(self, forms: bool) -> TuneOptions:
+        """With the forms of kernels open as in a file that is used, unless the option says."""
+        return replace(self, forms=self.forms or ("on" if forms else "off"))
 
     def begun(self) -> TuneOptions:
         """With the end of the command, which begins now, unless that is known."""

@@ -36,13 +36,14 @@ class ProgramText:
 
     A command lowers every program from this, so it measures and compiles one text, even if the file is edited
     meanwhile; `changed` then reports that. `folds`: its graphs have one period of each loop (`dagc.passes.loops`),
-    which is counted and searched.
+    which is counted and searched. `forms`: the forms of its kernels are open (`dagc.forms`), as other tunables are.
     """
 
     path: Path
     parsed: Parsed
     defines: Mapping[str, Any]
     folds: bool = False
+    forms: bool = False
 
     def with_defines(self, defines: Mapping[str, Any]) -> ProgramText:
         """The same text with other values for -D."""
@@ -61,7 +62,7 @@ class ProgramText:
 
     def program(self, choices: Mapping[str, Any] | None = None) -> Program:
         """The program, with `choices` in addition to -D. Raises ProgramError with all findings."""
-        return lower(self.parsed, {**self.defines, **(choices or {})})
+        return lower(self.parsed, {**self.defines, **(choices or {})}, self.forms)
 
     def graph(self, choices: Mapping[str, Any] | None = None) -> Graph:
         """As `program`: messages lowered, edges inferred, hazards checked."""
@@ -180,16 +181,17 @@ def count(
     display: Display = SILENT,
     seconds: float | None = None,
     unroll: bool = False,
+    forms: bool = False,
 ) -> CountReport:
     """The exact number of implementations, of the program as requested and of its variations.
 
     For a loop, the implementations of one period are counted; with `unroll`, those of all its rounds. After `seconds`
-    counting is stopped, and gives a lower bound.
+    counting is stopped, and gives a lower bound. `forms`: those of kernels are counted too.
     """
     end = Deadline.after(seconds)
     from dagc.report.counting import count_report  # only for count
 
-    text = read(path, defines, not unroll)
+    text = replace(read(path, defines, not unroll), forms=forms)
     return count_report(text.graph, display, end, text.folds)
 
 

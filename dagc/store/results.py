@@ -17,7 +17,7 @@ from dagc.base.objective import TIME, Objective
 from dagc.base.sample import CONFIRM, Sample
 from dagc.base.statistics import Noise, faster, interval, shrunk
 from dagc.cuda.lexer import tokens_of
-from dagc.ir.choice import Choice
+from dagc.ir.choice import Choice, names_form
 from dagc.ir.plan import canonical_text
 from dagc.ir.program import Value
 
@@ -185,6 +185,11 @@ class Results:
     def folded(self) -> bool:
         """Whether its traversals describe one round of each loop (`dagc.space.loops`), not every round."""
         return any(run.options.get(FOLDED) is True for run in self.runs)
+
+    @property
+    def forms(self) -> bool:
+        """Whether the configurations have forms of kernels."""
+        return any(names_form(i.configuration) for i in self.implementations)
 
     @property
     def searched(self) -> int | None:

@@ -24,7 +24,7 @@ from dagc.choice.placement import Transfers
 from dagc.choice.selector import Selector
 from dagc.choice.types import Case, Cell
 from dagc.cuda.ptx import Instructions, Resources
-from dagc.ir.choice import PROGRAM, VARIANT, Choice
+from dagc.ir.choice import PROGRAM, VARIANT, Choice, names_form
 from dagc.perf.fit import Fitted, HeldOut
 from dagc.perf.hardware import Hardware, hardware_of
 from dagc.store.read import (
@@ -187,6 +187,12 @@ class Tuned:
     checks: dict[tuple[str, Choice], str]
     facts: TunedFacts
     choosers: dict[str, KernelChooser | ProgramChooser]
+
+    @property
+    def forms(self) -> bool:
+        """Whether forms of kernels were open."""
+        settings = (choice for chooser in self.kernel_choosers.values() for choice in chooser.settings)
+        return any(map(names_form, (*(cell.choice for cell, _ in self.samples), *settings)))
 
     @property
     def program_chooser(self) -> ProgramChooser | None:

@@ -26,7 +26,7 @@ from dagc.lab.strategy import Judge, default, find
 from dagc.measure.metrics import objective_for, units
 from dagc.measure.service import RankLink
 from dagc.report.display import Display
-from dagc.stages.options import ExploreOptions
+from dagc.stages.options import ExploreOptions, forms_are_open
 from dagc.stages.program import ProgramText
 from dagc.store.results import MachineRecord, Results
 from dagc.store.settings import Origin, Origins, not_searched, without_settings
@@ -184,7 +184,18 @@ def _requested(
     notes = [f"without {what}" for what in missing]
     notes += [f"{output} did not exist; it was created"] if fresh and options.resume else []
     request = SearchRequest(text, with_defaults(options, earlier), chosen, display, earlier, other=other)
-    return request, output, notes
+    return replace(request, text=replace(text, forms=_forms(request))), output, notes
+
+
+def _forms(request: SearchRequest) -> bool:
+    """Whether the forms of kernels are open: where launch settings are, and in the file that gives these."""
+    if request.file is not None:
+        from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
+
+        return load_tuned(request.file).forms
+    earlier = request.earlier.forms if request.earlier is not None else None
+    settings = request.searches or request.tunes
+    return settings and forms_are_open(request.options.forms, request.chosen.target is Target.CUDA, earlier)
 
 
 def _for_objective(
@@ -349,6 +360,7 @@ def replayed(
     """What is searched with the times of recorded results: the request, the program, the domain, the results, and
     notes."""
     request, recorded = _recorded(text, options)
+    text = request.text
     program, configurations, notes = configured(text, request.options, gpus=True)
     _check_recorded(request, program, configurations)
     configurations, sites = _recorded_configurations(request, configurations)
@@ -368,6 +380,7 @@ def _recorded(text: ProgramText, options: ExploreOptions) -> tuple[SearchRequest
     recorded = load(options.replay, options.objective)
     options = with_defaults(replace(options, objective=recorded.objective.text), recorded)
     host, display = choose_target("host", None), Display(quiet=options.quiet)
+    text = replace(text, forms=forms_are_open(options.forms, False, recorded.forms))
     return SearchRequest(text, options, host, display, recorded, recorded.objective), recorded
 
 

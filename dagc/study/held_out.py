@@ -42,7 +42,7 @@ def text_of(tuned: Tuned) -> ProgramText:
     """The program of the file, for its target, with the values that were fixed."""
     texts = dict(tuned.program.sources)
     parsed = parse_with_includes(Source(tuned.program.path, texts[tuned.program.path]), texts)
-    text, _ = ProgramText(Path(tuned.program.path), parsed, {}).on(target_of(tuned), here=False)
+    text, _ = ProgramText(Path(tuned.program.path), parsed, {}, forms=tuned.forms).on(target_of(tuned), here=False)
     kept = tuned.facts.kernels or tuned.facts.program
     if kept is None:
         return text

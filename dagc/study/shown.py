@@ -21,7 +21,7 @@ from dagc.perf import chart
 from dagc.perf.chart import FlowBox
 from dagc.perf.cprint import HELPERS, to_c
 from dagc.perf.hardware import Hardware, load_hardware
-from dagc.stages.program import load_graph, read
+from dagc.stages.program import ProgramText, load_graph, read
 from dagc.study.build import assumed, compiled_resources, most_of, of_settings
 from dagc.study.plans import has_plans, plan_chooser
 from dagc.study.results import aligned
@@ -67,7 +67,7 @@ def show(
     if tuned is not None:
         if method:
             raise UsageError(f"{tuned} has a method of its own", f"drop --method {method}, or -o")
-        return _learned(graph, kernel, tuned, format)
+        return _learned(read(path, defines), kernel, tuned, format)
     site = open_sites(graph, (kernel,))[0]
     if format == "c":
         return _chooser_source(graph, site, gpu or "h200", method or "volume")
@@ -185,13 +185,13 @@ def _chooser_source(graph: Graph, site: Site, gpu: str, method: str) -> str:
 # ---- what was learned ----
 
 
-def _learned(graph: Graph, name: str, path: str | Path, format: str) -> str:
+def _learned(text: ProgramText, name: str, path: str | Path, format: str) -> str:
     """The choosers of a tuned file for an op, for the ops of a kernel, or for the plans."""
     from dagc.choice.learned import learned  # only with -o
     from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
 
     tuned = load_tuned(path)
-    choosers = _choosers(graph, name, tuned)
+    choosers = _choosers(replace(text, forms=tuned.forms).graph(), name, tuned)
     if format == "c":
         return emitted(choosers).source
     parts: list[Part] = []

@@ -21,7 +21,7 @@ from dagc.lab.configurations import open_decisions
 from dagc.lab.plans import program_select
 from dagc.passes import build_graph
 from dagc.perf.hardware import load_hardware
-from dagc.stages.options import CaseOptions, SiteOptions, TuneOptions
+from dagc.stages.options import CaseOptions, SiteOptions, TuneOptions, forms_are_open
 from dagc.stages.program import ProgramText
 from dagc.study.cases import cases_asked, check_case, single_values
 
@@ -148,6 +148,7 @@ def _opened_on(
 ) -> tuple[ProgramText, tuple[str, ...], Graph, tuple[Site, ...]]:
     """The text for a target, what that excludes, its graph, and the sites to tune."""
     text, without = text.on(chosen.target)
+    text = replace(text, forms=forms_are_open(options.forms, chosen.target is Target.CUDA, None))
     text = text.with_open_devices()
     graph = text.graph()
     return text, without, graph, open_sites(graph, options.kernels, variants=True)

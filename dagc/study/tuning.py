@@ -76,6 +76,7 @@ def task_asked(text: ProgramText, output: str | Path | None, options: TuneOption
     before = resumed(output, options)
     samples = before.samples if before is not None else ()
     earlier = [cell.case for cell, sample in samples if cell.site != PROGRAM and sample.times]
+    options = options if before is None else options.continuing(before.forms)
     warm = options.warm_start
     cases = None if warm is None else cases_of_file(load(warm), text.program(), options)
     task = tuning_task(text, options, earlier=earlier, cases=cases)

@@ -140,3 +140,14 @@ def test_the_emitted_text(golden: Compare) -> None:
     graph = coarse()
     text = emit(Plan(graph, next(iter(Space(graph))), Target.CUDA))["kernels.cu"]
     golden(Path(__file__).parents[1] / "golden/forms/coarsen.cu.golden", text)
+
+
+@pytest.mark.parametrize("restriction", ["forms none", "forms {coarsen}"])
+def test_the_text_restricts_the_forms(restriction: str) -> None:
+    """`launch` is followed by the restriction, an item of the implementation."""
+    grid, body = f"grid(ceil(n / 32)) block(32) {restriction}", "y[blockIdx.x * 32 + threadIdx.x] = 1;"
+    if restriction == "forms none":
+        with pytest.raises(UsageError, match="`forms` of the kernel leaves it out"):
+            program(body, grid, **{"a.form.coarsen": "2"})
+    else:
+        assert program(body, grid, **{"a.form.coarsen": "2"}).program.decision("a.form.coarsen") == 2

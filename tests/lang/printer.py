@@ -262,6 +262,7 @@ _ITEMS: dict[type, Callable[[Any, int], str]] = {
     ast.Code: _code,
     ast.Kernel: _kernel,
     ast.Impl: _impl,
+    ast.Forms: lambda i, indent: f"forms {i.names[0]}" if i.word else f"forms {{{', '.join(i.names)}}}",
     ast.Link: lambda i, indent: "link " + ", ".join(f'"{name}"' for name in i.libraries),
     ast.Launch: _launch,
     ast.Prepare: lambda i, indent: f"prepare {_code(i.code, indent)}",

@@ -89,6 +89,11 @@ ITEMS = {
         ),
         (ast.Impl(OpKind.GPU, None, ()), ast.Impl(OpKind.CPU, "v", ())),
     ),
+    "kernel k() { forms none gpu { forms {coarsen, wide} } }": ast.Kernel(
+        "k",
+        (),
+        (ast.Forms(("none",), True), ast.Impl(OpKind.GPU, None, (ast.Forms(("coarsen", "wide")),))),
+    ),
     'kernel k() { gpu { link "a", "b" launch grid(1, n) block(a) shared(b) } }': ast.Kernel(
         "k",
         (),

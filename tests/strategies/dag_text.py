@@ -95,18 +95,19 @@ FORMAL = st.builds(
 )
 LAUNCH = st.builds(ast.Launch, _tuples(EXPRS, 1), _tuples(EXPRS, 1), st.none() | EXPRS)
 PREPARE = st.builds(ast.Prepare, CODE)
+FORMS = st.builds(ast.Forms, _tuples(NAMES, 1)) | st.builds(ast.Forms, NAMES.map(lambda name: (name,)), st.just(True))
 LINK = st.builds(ast.Link, _tuples(STRINGS, 1))
 IMPL = st.builds(
     ast.Impl,
     st.sampled_from([OpKind.GPU, OpKind.CPU]),
     st.none() | NAMES,
-    _tuples(st.one_of(LET, TUNE, REQUIRE, ARRAY, LINK, LAUNCH, PREPARE, CODE)),
+    _tuples(st.one_of(LET, TUNE, REQUIRE, FORMS, ARRAY, LINK, LAUNCH, PREPARE, CODE)),
 )
 KERNEL = st.builds(
     ast.Kernel,
     NAMES,
     _tuples(FORMAL),
-    _tuples(st.one_of(LET, TUNE, REQUIRE, FEATURE, SELECT, IMPL)),
+    _tuples(st.one_of(LET, TUNE, REQUIRE, FEATURE, SELECT, FORMS, IMPL)),
 )
 MESSAGE = st.builds(
     ast.Message, st.none() | REFS, REFS, EXPRS, st.none() | REFS, REFS, EXPRS, st.none() | REFS

@@ -94,7 +94,9 @@ def test_fitted_functions_are_kept_in_the_tuned_file_and_used_again(
     from dagc.store.tuned import load_tuned
 
     tuned = tmp_path / "tuned.db"
-    done = tune(SYRK, tuned, TuneOptions(method="rational", sizes="NI=NJ=300", target="cuda", arch="sm_90", top=0))
+    done = tune(
+        SYRK, tuned, TuneOptions(method="rational", sizes="NI=NJ=300", forms="off", target="cuda", arch="sm_90", top=0)
+    )
     assert any("counts are read from the kernel's text" in note for note in done.notes)
     kept = load_tuned(tuned)
     assert kept.kernel_choosers["syrk"].method == "rational"
@@ -148,7 +150,7 @@ def test_a_file_of_another_gpu_of_the_same_architecture_is_refused(
     from dagc.build.toolchain import GPU
 
     tuned = tmp_path / "tuned.db"
-    tune(SYRK, tuned, TuneOptions(sizes="NI=NJ=300", target="cuda", arch="sm_90", gpu="h200", top=0))
+    tune(SYRK, tuned, TuneOptions(sizes="NI=NJ=300", forms="off", target="cuda", arch="sm_90", gpu="h200", top=0))
     graph = api.load_graph(SYRK)
     for name, refused in (("NVIDIA H200", False), ("NVIDIA H100 PCIe", True)):
         gpus_here(GPU(name, "9.0", 1 << 30, "580"))

@@ -1,0 +1,153 @@
+"""Forms as choices: with launch settings in tasks, counts, models, tuned files and compiled programs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+
+import pytest
+
+from dagc.base.errors import UsageError
+from dagc.base.source import Source
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import find_cxx
+from dagc.choice.legal import legal_settings, open_sites
+from dagc.choice.models import ModelInputs, ranking_model
+from dagc.choice.terms import launch_terms
+from dagc.forms import FORMS, MOST_COMPILED
+from dagc.ir.choice import AS_WRITTEN, Choice
+from dagc.lang.lower import lower, parse_with_includes
+from dagc.perf.hardware import load_hardware
+from dagc.recipes.compile import compile
+from dagc.recipes.forms import show_forms
+from dagc.recipes.tune import tune
+from dagc.stages.options import TuneOptions
+from dagc.stages.program import count, read
+from dagc.store.tuned import load_tuned
+from dagc.study.task import tuning_task
+
+ROOT = Path(__file__).parents[2]
+JACOBI = ROOT / "samples/jacobi/jacobi.dag"
+COARSE = Path(__file__).parent / "data/coarse.dag"
+BLOCKS = 15  # legal blocks of the kernel of jacobi
+FORMED = {"form.wide": (1, 2, 4), "form.coarsen": (1, 2, 4, 8)}
+
+
+def test_a_task_on_a_gpu_has_forms_among_the_settings() -> None:
+    """And none on the host target or with --forms off, so that files made without forms are continued."""
+    text = read(JACOBI)
+    sites = {
+        forms: tuning_task(text, TuneOptions(target="cuda", kernels=("inner",), forms=forms)).sites[0]
+        for forms in (None, "on", "off")
+    }
+    assert sites[None] == sites["on"]
+    assert {d.name: d.values for d in sites["on"].open if "form." in d.name} == {
+        f"inner.{name}": values for name, values in FORMED.items()
+    }
+    assert len(sites["on"].choices) == BLOCKS * 12
+    assert len(sites["off"].choices) == BLOCKS
+    assert sites["on"].default == Choice.at("inner", [("bx", 32), ("by", 1), ("form.wide", 1), ("form.coarsen", 1)])
+    host = tuning_task(text, TuneOptions(target="host", kernels=("inner",)))
+    assert len(host.sites[0].choices) == BLOCKS
+
+
+def test_the_count_is_exact() -> None:
+    per_op = {forms: dict(count(JACOBI, forms=forms).per_op) for forms in (False, True)}
+    assert per_op[False]["inner"] == BLOCKS
+    assert per_op[True]["inner"] == BLOCKS * 12
+
+
+def test_a_choice_reads_as_before_where_its_forms_are_as_written() -> None:
+    block = [("bx", 32), ("by", 8)]
+    assert Choice.at("inner", [*block, ("form.coarsen", AS_WRITTEN)]).in_words == "32 x 8"
+    assert Choice.at("inner", [*block, ("form.coarsen", 4)]).in_words == "32 x 8 form.coarsen=4"
+    assert Choice.at("inner", [*block, ("form.coarsen", 4)]).own == {"bx": 32, "by": 8, "form.coarsen": 4}
+
+
+@pytest.mark.parametrize(
+    ("constants", "formed"),
+    [("", 12), ("tune u in {1, 2}", 12), ("tune u in {1, 2, 3, 4}", 6), ("tune u in 0..9", 2), ("tune u in 0..40", 1)],
+)
+def test_few_kernels_are_compiled(constants: str, formed: int) -> None:
+    """Of a kernel with constants of its own, forms keep so many values that no more are compiled than allowed."""
+    launch = "launch grid(ceil(n / 32), n) block(32)"
+    stored = "u" if constants else "1"
+    body = f"const int i = blockIdx.x * 32 + threadIdx.x; if (i < n) y[blockIdx.y * n + i] = {stored};"
+    text = f"""
+      program few
+      scalar n : i64
+      array y : f32[n, n] out
+      kernel k(y: out f32[n, n], n: i64) {{ {constants} gpu {{ {launch} cuda \"\"\"{body}\"\"\" }} }}
+      dag {{ a : gpu k(y, n) }}"""
+    kernel = lower(parse_with_includes(Source("few.dag", text)), forms=True).kernel("k")
+    own = prod(len(t.values) for t in kernel.tunables)
+    forms = prod(len(t.values) for t in kernel.impls[0].tunables)
+    assert (forms, forms == 1 or own * forms <= MOST_COMPILED) == (formed, True)
+
+
+@pytest.mark.parametrize("columns", [2048, 8192])
+def test_the_model_ranks_forms_with_nothing_measured(columns: int) -> None:
+    """On an H200 four columns a thread were 1.8 times as fast as one, and four rows 1.45 times (4096 x 8192): the
+    model sees each text, and orders them so."""
+    text = replace(read(JACOBI, {"nx": columns, "rows": 4096}), forms=True)
+    graph, hardware = text.graph(), load_hardware("h200")
+    (site,) = open_sites(graph, ("inner",))
+    site = replace(site, choices=legal_settings(graph, site, {"max_threads_per_block": 1024}))
+    table = launch_terms(graph, site, site.choices, hardware)
+    assert table.note == ""
+    seconds = table.at({})[:, 0]
+    best: dict[tuple[int, int], float] = {}
+    for time, own in zip(seconds, (c.own for c in site.choices), strict=True):
+        key = own["form.wide"], own["form.coarsen"]
+        best[key] = min(time, best.get(key, math.inf))
+    assert best[1, 1] > 1.1 * best[1, 4] > 1.1 * best[4, 4]
+    names = {p.name for p in ranking_model(graph, site, ModelInputs(), hardware).parameters}
+    assert names == {"blockDim_x", "blockDim_y", "form_coarsen_tunable", "form_wide_tunable"}
+
+
+def test_the_forms_of_a_kernel_are_listed_with_reasons_and_shown() -> None:
+    text = show_forms(JACOBI, "inner", {"inner.form.coarsen": 4})
+    assert text.startswith("stencil\n  wide     1, 2, 4 ")
+    assert "stencil with form.coarsen = 4:" in text
+    assert "for (unsigned part = 0; part < 4; ++part) {" in text
+    with pytest.raises(UsageError, match="no op calls a kernel `sten`") as refused:
+        show_forms(JACOBI, "sten")
+    assert refused.value.help == "one of: stencil"
+
+
+PROGRAM = """
+array y : f32[n * n] on pinned
+array y1 : f32[n * n] on pinned
+dag {
+  a : gpu guarded(y, x, n, bx = 32, by = 3)
+  b : gpu guarded(y1, x, n, bx = 32, by = 1)
+  c : cpu same(apart[0 .. 1], y, y1, y, y1, n * n)
+}
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
+@pytest.mark.usefixtures("unoptimised")
+def test_from_tuning_to_the_program(tmp_path: Path) -> None:
+    """Every form is measured, the file has them as tunables, and the program that it makes chooses one."""
+    path = tmp_path / "one.dag"
+    path.write_text(COARSE.read_text().replace("i64[5]", "i64[1]") + PROGRAM)
+    (tmp_path / "coarse.py").write_text(COARSE.with_suffix(".py").read_text().replace("zeros(5", "zeros(1"))
+    tuned = tmp_path / "tuned.db"
+    options = TuneOptions(
+        target="host", method="exhaustive", kernels=("a",), forms="on", cell=0.001, sizes="side=33", defines={}
+    )
+    done = tune(path, tuned, options)
+    file = load_tuned(tuned)
+    measured = {tuple(cell.choice.own.items()) for cell, sample in file.samples if sample.times}
+    forms = [form.tunable for form in FORMS if any(form.tunable in dict(own) for own in measured)]
+    assert forms == ["form.coarsen"]  # `guarded` has a lambda
+    assert {dict(own)["form.coarsen"] for own in measured} == {1, 2, 4, 8}
+    assert file.forms
+    assert "a" in {line.op for line in done.lines}
+    ran = compile(path, tmp_path / "out", target="host", launch=str(tuned), run=True, ranks=1, defines={"side": 33})
+    assert ran.result is not None
+    assert [d.name for d in ran.plan.open] == ["a.form.coarsen"]
