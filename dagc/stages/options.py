@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from dagc.base.deadline import ENDLESS, HANGS, Deadline
+from dagc.base.objective import OCCUPANCY
 from dagc.base.option import (
     Option,
     alternatives,
@@ -509,6 +510,12 @@ class TuneOptions(
     """Options of `dagc tune`."""
 
     defines: Mapping[str, Any] = field(default_factory=dict)
+
+    def opens_forms(self, on_gpu: bool) -> bool:
+        """Whether the forms of kernels are open: on a GPU, where the option does not say, unless settings are ranked by
+        what is no function of the text: fitted counts, and the occupancy."""
+        fitted = self.method == "rational" or self.objective == OCCUPANCY.text
+        return forms_are_open(self.forms, on_gpu and not fitted, None)
 
     def continuing(self, forms: bool) -> TuneOptions:
         """With the forms of kernels open as in a file that is used, unless the option says."""

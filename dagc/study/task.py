@@ -21,13 +21,13 @@ from dagc.lab.configurations import open_decisions
 from dagc.lab.plans import program_select
 from dagc.passes import build_graph
 from dagc.perf.hardware import load_hardware
-from dagc.stages.options import CaseOptions, SiteOptions, TuneOptions, forms_are_open
+from dagc.stages.options import CaseOptions, TuneOptions
 from dagc.stages.program import ProgramText
 from dagc.study.cases import cases_asked, check_case, single_values
 
 if TYPE_CHECKING:
     from dagc.ir.program import Program, Value
-    from dagc.stages.options import SiteOptions, TuneOptions
+    from dagc.stages.options import TuneOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +144,11 @@ def tuning_task(
 
 
 def _opened_on(
-    chosen: TargetChoice, text: ProgramText, options: SiteOptions
+    chosen: TargetChoice, text: ProgramText, options: TuneOptions
 ) -> tuple[ProgramText, tuple[str, ...], Graph, tuple[Site, ...]]:
     """The text for a target, what that excludes, its graph, and the sites to tune."""
     text, without = text.on(chosen.target)
-    text = replace(text, forms=forms_are_open(options.forms, chosen.target is Target.CUDA, None))
+    text = replace(text, forms=options.opens_forms(chosen.target is Target.CUDA))
     text = text.with_open_devices()
     graph = text.graph()
     return text, without, graph, open_sites(graph, options.kernels, variants=True)

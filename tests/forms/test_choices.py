@@ -16,7 +16,7 @@ from dagc.build.toolchain import find_cxx
 from dagc.choice.legal import legal_settings, open_sites
 from dagc.choice.models import ModelInputs, ranking_model
 from dagc.choice.terms import launch_terms
-from dagc.forms import FORMS, MOST_COMPILED
+from dagc.forms import MOST_COMPILED
 from dagc.ir.choice import AS_WRITTEN, Choice
 from dagc.lang.lower import lower, parse_with_includes
 from dagc.perf.hardware import load_hardware
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 JACOBI = ROOT / "samples/jacobi/jacobi.dag"
 COARSE = Path(__file__).parent / "data/coarse.dag"
 BLOCKS = 15  # legal blocks of the kernel of jacobi
-FORMED = {"form.wide": (1, 2, 4), "form.coarsen": (1, 2, 4, 8)}
+FORMED = {"form.wide": (1, 2, 4), "form.coarsen": (1, 2, 4, 8), "form.freedom": (1, 2)}
 
 
 def test_a_task_on_a_gpu_has_forms_among_the_settings() -> None:
@@ -46,9 +46,10 @@ def test_a_task_on_a_gpu_has_forms_among_the_settings() -> None:
     assert {d.name: d.values for d in sites["on"].open if "form." in d.name} == {
         f"inner.{name}": values for name, values in FORMED.items()
     }
-    assert len(sites["on"].choices) == BLOCKS * 12
+    assert len(sites["on"].choices) == BLOCKS * 24
     assert len(sites["off"].choices) == BLOCKS
-    assert sites["on"].default == Choice.at("inner", [("bx", 32), ("by", 1), ("form.wide", 1), ("form.coarsen", 1)])
+    written = {**dict.fromkeys(FORMED, AS_WRITTEN), "bx": 32, "by": 1}
+    assert sites["on"].default.own == written
     host = tuning_task(text, TuneOptions(target="host", kernels=("inner",)))
     assert len(host.sites[0].choices) == BLOCKS
 
@@ -56,7 +57,7 @@ def test_a_task_on_a_gpu_has_forms_among_the_settings() -> None:
 def test_the_count_is_exact() -> None:
     per_op = {forms: dict(count(JACOBI, forms=forms).per_op) for forms in (False, True)}
     assert per_op[False]["inner"] == BLOCKS
-    assert per_op[True]["inner"] == BLOCKS * 12
+    assert per_op[True]["inner"] == BLOCKS * 24
 
 
 def test_a_choice_reads_as_before_where_its_forms_are_as_written() -> None:
@@ -104,7 +105,7 @@ def test_the_model_ranks_forms_with_nothing_measured(columns: int) -> None:
         best[key] = min(time, best.get(key, math.inf))
     assert best[1, 1] > 1.1 * best[1, 4] > 1.1 * best[4, 4]
     names = {p.name for p in ranking_model(graph, site, ModelInputs(), hardware).parameters}
-    assert names == {"blockDim_x", "blockDim_y", "form_coarsen_tunable", "form_wide_tunable"}
+    assert names == {"blockDim_x", "blockDim_y", *(f"{name.replace('.', '_')}_tunable" for name in FORMED)}
 
 
 def test_the_forms_of_a_kernel_are_listed_with_reasons_and_shown() -> None:
@@ -143,11 +144,10 @@ def test_from_tuning_to_the_program(tmp_path: Path) -> None:
     done = tune(path, tuned, options)
     file = load_tuned(tuned)
     measured = {tuple(cell.choice.own.items()) for cell, sample in file.samples if sample.times}
-    forms = [form.tunable for form in FORMS if any(form.tunable in dict(own) for own in measured)]
-    assert forms == ["form.coarsen"]  # `guarded` has a lambda
-    assert {dict(own)["form.coarsen"] for own in measured} == {1, 2, 4, 8}
+    assert {name for own in measured for name, _ in own} == {"form.coarsen", "form.freedom"}  # it has a lambda
+    assert len(measured) == 8
     assert file.forms
     assert "a" in {line.op for line in done.lines}
     ran = compile(path, tmp_path / "out", target="host", launch=str(tuned), run=True, ranks=1, defines={"side": 33})
     assert ran.result is not None
-    assert [d.name for d in ran.plan.open] == ["a.form.coarsen"]
+    assert {d.name for d in ran.plan.open} == {"a.form.coarsen", "a.form.freedom"}
