@@ -21,9 +21,8 @@ from dagc.cuda.accesses import Accesses
 from dagc.cuda.expressions import MemoryAccess, symbol
 from dagc.cuda.syntax import NotUnderstood
 from dagc.forms import kernel_of
-from dagc.forms.types import AS_WRITTEN
 from dagc.forms.wide import WIDE
-from dagc.ir.choice import FORM
+from dagc.ir.choice import AS_WRITTEN, FORM
 from dagc.ir.enums import Mode
 from dagc.ir.plan import AXES
 from dagc.ir.program import Graph, KernelOp, OpId, Program, Region
