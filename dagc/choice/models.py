@@ -44,12 +44,14 @@ from dagc.perf.volume import calibration_of, volume_program
 class ModelInputs:
     """Inputs of the model of a kernel besides its text. `method`: one of RANKED, or a search strategy (which uses the
     volume model with its measurements); any other method has no model. `resources`: of the compiled kernel. `fits`:
-    counts for `rational`, fitted to hardware counters. `each`: for `occupancy`, the resources of each setting."""
+    counts for `rational`, fitted to hardware counters. `each`: for `occupancy`, the resources of each setting.
+    `points`: the ranges of sizes at the points of the fits; without them, those of the parameters of the functions."""
 
     method: str = "volume"
     resources: Resources = ASSUMED
     fits: Mapping[str, Fitted] | None = None
     each: Mapping[Choice, Resources] = field(default_factory=dict)
+    points: tuple[tuple[str, float, float], ...] = ()
 
 
 def whole_model(graph: Graph, site: Site, inputs: ModelInputs) -> RationalProgram:
@@ -220,15 +222,15 @@ def site_chooser(
         replace(site, choices=tuple(settings)), tuple(features[n] for n in names),
         tuple((n, tuple(v)) for n, v in columns.items() if n in used), programs.model,
         launchable if launchable is not None and launchable.parameters else None, placed, selector,
-        _extent(placed, names, model.fits if programs.model is not None else None), programs.note,
+        _extent(placed, names, model if programs.model is not None else BY_VOLUME), programs.note,
         avoided_of(names, settings, tried),
     )  # fmt: skip
 
 
-def _extent(placed: Sequence[Anchor], names: Sequence[str], fits: Mapping[str, Fitted] | None) -> Extent:
-    """The measured range of each feature; of one that fitted functions use, that of their points."""
+def _extent(placed: Sequence[Anchor], names: Sequence[str], model: ModelInputs) -> Extent:
+    """The measured range of each feature; with functions that were fitted, that of their points."""
     measured = Extent.of(dict(zip(names, anchor.data, strict=True)) for anchor in placed)
-    own = tuple(one for one in covered(fits or {}) if one[0] in names)
+    own = tuple(one for one in model.points or covered(model.fits or {}) if one[0] in names)
     return Extent((*own, *(one for one in measured.ranges if one[0] not in {name for name, _, _ in own})))
 
 

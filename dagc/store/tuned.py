@@ -146,7 +146,7 @@ class AnchorRow:
 @dataclass(frozen=True, slots=True)
 class KernelChooser:
     """The stored part of a kernel chooser: with the program text, it gives the chooser again. `each`: the resources of
-    each setting, if the choice depends on them."""
+    each setting, if the choice depends on them; `points`: the ranges of sizes to which `fits` were fitted."""
 
     method: str
     hardware: Hardware
@@ -157,6 +157,7 @@ class KernelChooser:
     anchors: tuple[AnchorRow, ...]
     selector: Selector | None
     each: tuple[Resources, ...] = ()
+    points: tuple[tuple[str, float, float], ...] = ()
 
     @property
     def variants(self) -> bool:
@@ -321,6 +322,7 @@ class _KernelRow(msgspec.Struct, frozen=True):
     fits: dict[Name, _Fit] | None = None
     selector: msgspec.Raw = msgspec.Raw(b"null")
     each: tuple[tuple[_Registers, Small], ...] = ()
+    points: tuple[tuple[FeatureName, Real, Real], ...] = ()
 
 
 class _ProgramRow(msgspec.Struct, frozen=True):
@@ -353,6 +355,7 @@ def _kernel_chooser(op: str, text: str) -> KernelChooser:
         {name: _fitted(fit) for name, fit in (row.fits or {}).items()},
         tuple(Choice.at(op, s.items()) for s in row.settings), row.data, row.anchors,
         _selector(row.selector, len(row.settings)), tuple(Resources(*of) for of in row.each),
+        row.points,
     )  # fmt: skip
 
 

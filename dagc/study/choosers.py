@@ -383,7 +383,8 @@ class ChooserInputs:
         from dagc.choice.models import ModelInputs  # loads numpy, sympy
 
         method = self.asked[op].method if self.objective.is_time or self.objective is OCCUPANCY else ""
-        return ModelInputs(method, self.resources_of(op), self.counted.fits.get(op), self.compiled(op))
+        fits, points = self.counted.fits.get(op), self.counted.ranges.get(op, ())
+        return ModelInputs(method, self.resources_of(op), fits, self.compiled(op), points)
 
     def compiled(self, op: str) -> dict[Choice, Resources]:
         """What each setting of an op is compiled to, as far as it is known."""

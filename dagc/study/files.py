@@ -227,6 +227,7 @@ def kernel_chooser_record(chooser: Any, inputs: ChooserInputs) -> dict[str, Any]
         "shared": uses.shared, "instructions": uses.instructions.to_json() if uses.instructions else None,
         "fits": {name: fitted.to_json() for name, fitted in fits.items()},
         "each": [[of.registers, of.shared] for of in each],
+        "points": [list(one) for one in inputs.counted.ranges.get(chooser.op, ())],
         "settings": [s.own for s in chooser.settings], "data": list(chooser.data),
         "anchors": [{"data": [as_json(v) for v in a.data], "chosen": a.chosen} for a in chooser.anchors],
         "selector": chooser.selector.to_json() if chooser.selector is not None else None,

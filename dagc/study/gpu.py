@@ -93,12 +93,13 @@ def require_runs(task: TuningTask, what: str) -> None:
 @dataclass(frozen=True, slots=True)
 class Counted:
     """`fits`: op -> count -> function; `samples`: op -> counts, as stored in the tuned file; `text`: a summary, "" if
-    nothing was counted."""
+    nothing was counted. `ranges`: op -> the least and the largest value of each size at the points of the fits."""
 
     fits: Mapping[str, Mapping[str, Fitted]] = field(default_factory=dict)
     samples: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
     text: str = ""
     notes: tuple[str, ...] = ()
+    ranges: Mapping[str, tuple[tuple[str, float, float], ...]] = field(default_factory=dict)
 
 
 NOT_COUNTED = Counted()
@@ -122,6 +123,7 @@ def fitted_counts(ready: Prepared, points: Points, folder: Path, seed: int) -> C
     except (MissingTool, RunFailed) as error:
         return Counted(notes=(f"{' '.join(str(error).split())}; counts are read from the kernel's text",))
     fits: dict[str, dict[str, Fitted]] = {}
+    ranges: dict[str, tuple[tuple[str, float, float], ...]] = {}
     ops = {cell.site for cell in points.cells}
     notes = [
         points.text,
@@ -136,18 +138,17 @@ def fitted_counts(ready: Prepared, points: Points, folder: Path, seed: int) -> C
         launches = [launch_of(at, cell, samples[cell]) for cell in whole]
         try:
             fits[site.name] = fit_counts(ready.task.program, op, launches, seed=seed)
-            notes += outside(ready, site.name, fits[site.name])
+            ranges[site.name] = Extent.of({n: float(v) for n, v in one.scalars.items()} for one in launches).ranges
+            notes += outside(ready, site.name, ranges[site.name])
         except UsageError as error:
             notes.append(f"{error.message}; counts are read from the kernel's text")
     records = {op: [_record(c, s) for c, s in samples.items() if c.site == op] for op in ops}
-    return Counted(fits, records, _words(len(samples), fits), tuple(notes))
+    return Counted(fits, records, _words(len(samples), fits), tuple(notes), ranges)
 
 
-def outside(ready: Prepared, op: str, fits: Mapping[str, Fitted]) -> list[str]:
-    """Notes on the sizes that lie outside of the points of the fitted functions of an op."""
-    from dagc.perf.counted import covered  # loads numpy, sympy
-
-    extent = Extent(covered(fits))
+def outside(ready: Prepared, op: str, ranges: tuple[tuple[str, float, float], ...]) -> list[str]:
+    """Notes on the sizes that lie outside of the `ranges` of the points of the fitted functions of an op."""
+    extent = Extent(ranges)
     far = []
     for case in ready.task.cases:
         beyond = extent.beyond({n: float(v) for n, v in ready.at[case].scalars.items()})

@@ -116,7 +116,7 @@ def _chooser_of(
     anchors = [(dict(zip(stored.data, a.data, strict=True)), stored.settings[a.chosen]) for a in stored.anchors]
     each = dict(zip(stored.settings, stored.each, strict=False))
     method = stored.method if timed or stored.method == OCCUPANCY.text else ""
-    model = ModelInputs(method, stored.resources, stored.fits, each)
+    model = ModelInputs(method, stored.resources, stored.fits, each, stored.points)
     return site_chooser(
         graph, site, stored.settings, stored.hardware, model, anchors=anchors, selector=stored.selector,
         asked=stored.data, tried=tried,

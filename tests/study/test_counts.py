@@ -27,7 +27,7 @@ from dagc.study.prepare import AtCase, Prepared
 from dagc.study.task import tuning_task
 from dagc.study.tuned import choosers_of
 from tests.study.oracle import ROOT
-from tests.study.programs import stored_chooser
+from tests.study.programs import change_chooser, stored_chooser
 
 SYRK = ROOT / "samples" / "polybench" / "syrk.dag"
 COUNTERS = ROOT / "benchmarks" / "results" / "2026-11-21-h200-tune" / "counters.csv.xz"
@@ -113,6 +113,9 @@ def test_fitted_functions_are_kept_in_the_tuned_file_and_used_again(
     hardware = load_hardware("h200")
     fresh = site_chooser(graph, site, legal, hardware, ModelInputs("rational", fits=fits))
     assert chooser.times({"ni": 700, "nj": 900}) == fresh.times({"ni": 700, "nj": 900})
+    change_chooser(tuned, "syrk", points=[["ni", 128, 4096], ["nj", 64, 512.5]])
+    (chooser,) = choosers_of(graph, load_tuned(tuned))
+    assert chooser.extent.ranges == (("ni", 128, 4096), ("nj", 64, 512.5)), "of all points, whatever the functions use"
     for format, named in (
         ("text", "fit_requests"),
         ("latex", r"fit\_requests"),
@@ -234,5 +237,5 @@ def test_fitted_functions_say_where_they_hold() -> None:
     assert chooser.extent.ranges
     ready = Prepared(tuning_task(api.read(SYRK), sizes="NI=NJ=700;NI=NJ=90000", target="cuda"), Path(), {})
     at = {c: AtCase(c, Path(), {"ni": c.sizes["NI"], "nj": c.sizes["NJ"]}, 1, {}) for c in ready.task.cases}
-    (note,) = outside(replace(ready, at=at), "syrk", fits)
+    (note,) = outside(replace(ready, at=at), "syrk", chooser.extent.ranges)
     assert "where its error is not known: NI=90000 NJ=90000" in note
