@@ -26,6 +26,7 @@ from tests.emit.build import HEAT2D, NVCC_ALONE, plan
 from tests.emit.test_compile import CASES, name
 from tests.emit.test_loops import JACOBI
 from tests.emit.together import write_together
+from tests.forms.test_coarsen import coarse
 from tests.samples.load import SAMPLES
 from tests.space.test_loops import sample
 
@@ -55,12 +56,18 @@ def sums() -> Plan:
     return test_variants.sums(Target.CUDA, Features.ASYNC)
 
 
+def coarsened() -> Plan:
+    graph = coarse()
+    return Plan(graph, Space(graph).first(), Target.CUDA)
+
+
 BENCHES: dict[str, Make] = {
     **{f"{name(path)} {name(choice)}": partial(plan, path, Target.CUDA, **choice) for path, choice in CASES},
     **{f"loop {transport}": partial(loop, JACOBI, transport) for transport in ("mpi_cuda", "peer")},
     **{f"loop of columns {transport}": partial(loop, HEAT2D, transport) for transport in ("mpi_host", "peer")},
     **{f"every {n}": partial(every_variant, SAMPLES / f"{n}/{n}.dag") for n in ("histogram", "sort", "bfs")},
     "sums": sums,
+    "coarsened": coarsened,
 }
 RUNNERS: dict[str, Make] = {"sums runner": sums, "placed runner": placed}
 

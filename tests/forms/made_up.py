@@ -1,112 +1,80 @@
-"""Kernels drawn at random, of statements that the form `wide` treats in different ways, for data/wide.dag."""
+"""Made-up kernels that write each of n * n elements once, by grids, guards, loops and shared memory of many kinds."""
 
 from __future__ import annotations
 
 from random import Random
 
-_INDICES = (
-    "int j = blockIdx.x * bx + threadIdx.x;",
-    "const unsigned j = blockIdx.x * blockDim.x + threadIdx.x;",
-    "const long j = (long)blockIdx.x * bx + threadIdx.x;",
-    "int t = threadIdx.x, b = blockIdx.x, j = b * bx + t;",
-    "size_t j = threadIdx.x + size_t(bx) * blockIdx.x;",
-)
-_LEAVE = (
-    "if (j >= n) return;",
-    "if (!(j < n)) return;",
-    "if (i > 2 || n <= j) return;",
-    "const bool outside = j >= n;\nif (outside) return;",
-)
+HELPER = """
+cuda \"\"\"
+__device__ inline float mixed(float a, float b) {
+  if (a < b) return 0.5f * a + b;
+  return a - 0.25f * b;
+}
+\"\"\"
+"""
 
 
-class MadeUp:
-    """One kernel: `float* y` of 3 rows of n elements, `const float* x` of 5."""
+def made_up(name: str, random: Random) -> str:
+    """The text of a kernel `name(y: out, x: in, n)`."""
+    launch, index, axis = _grid(random)
+    meets = random.random() < 0.4  # threads of a block
+    lines = [*index, *_head(random, meets), *_loop(random, meets)]
+    if meets:
+        lines += _shared(random)
+    if random.random() < 0.5:
+        lines.append(f"v += 3 * gridDim.{axis} + blockIdx.{axis};")
+    lines += ["if (in) y[i] = v;" if meets or random.random() < 0.3 else "y[i] = v;"]
+    if "y[i] = v;" in lines and not any("return" in line for line in lines):
+        lines[-1] = "if (in) y[i] = v;"
+    body = "\n      ".join(lines)
+    return (
+        f"kernel {name}(y: out f32[n * n], x: in f32[(n + 2) * (n + 2)], n: i64) {{\n  gpu {{\n    launch {launch}\n"
+        f'    cuda """\n      {body}\n    """\n  }}\n}}\n'
+    )
 
-    def __init__(self, random: Random) -> None:
-        self.random = random
-        self.values = ["1.5f"]  # of type float, in scope
-        self.depth = 0
-        self.number = 0
 
-    def text(self, name: str) -> str:
-        lines = [self.random.choice(_INDICES), "const int i = blockIdx.y;", self.random.choice(_LEAVE)]
-        lines = [line.replace("j >= n", "(long)j >= n").replace("j < n", "(long)j < n") for line in lines]
-        lines = [line.replace("n <= j", "n <= (long)j") for line in lines]
-        if self.random.random() < 0.3:
-            edges = self.random.sample(["j == 0", "j == n - 1", "i == 1", "j < 3", "j + 2 >= n"], 2)
-            store = self.random.choice(["", "y[i * n + j] = -1;\n"])
-            lines.append(f"if ({' || '.join(map(self._signed, edges))}) {{\n{store}return;\n}}")
-        lines += [self.statement() for _ in range(self.random.randint(2, 7))]
-        lines.append(f"y[i * n + j] {self.random.choice(['=', '+='])} {self.value()};")
-        body = "\n".join(lines)
-        return (
-            f"kernel {name}(y: inout f32[3 * n], x: in f32[5 * n], n: i64) {{\n  tune bx in {{32, 64}}\n"
-            f'  gpu {{ launch grid(ceil(n / bx), 3) block(bx) cuda """\n{body}\n""" }}\n}}\n'
-        )
+def _grid(random: Random) -> tuple[str, list[str], str]:
+    """The launch, the lines of the element `i` and of whether it is one, and the axis of the blocks that are joined."""
+    block = random.choice((16, 32, 33))
+    kind = random.choice(("ceil", "floor", "planes", "rows", "strips"))
+    at = f"blockIdx.x * {block} + threadIdx.x"
+    if kind in ("ceil", "floor"):
+        grid = f"ceil(n * n / {block})" if kind == "ceil" else f"floor((n * n + {block - 1}) / {block})"
+        return f"grid({grid}) block({block})", [f"const long i = {at};", "const bool in = i < n * n;"], "x"
+    if kind == "rows":
+        index = ["const long r = blockIdx.y;", f"const long c = {at};", "const long i = r * n + c;"]
+        return f"grid(ceil(n / {block}), n) block({block})", [*index, "const bool in = c < n;"], "y"
+    if kind == "planes":
+        index = ["const long r = blockIdx.z;", f"const long c = {at};", "const long i = r * n + c;"]
+        return f"grid(ceil(n / {block}), 1, n) block({block})", [*index, "const bool in = c < n;"], "z"
+    index = ["const long r = blockIdx.y * 4 + threadIdx.y;", "const long c = blockIdx.x * 8 + threadIdx.x;"]
+    index += ["const long i = r * n + c;", "const bool in = r < n && c < n;"]
+    return "grid(ceil(n / 8), ceil(n / 4)) block(8, 4)", index, "y"
 
-    def _signed(self, condition: str) -> str:
-        return condition.replace("j", "(long)j", 1)
 
-    def fresh(self, prefix: str) -> str:
-        self.number += 1
-        return f"{prefix}{self.number}"
+def _head(random: Random, meets: bool) -> list[str]:
+    """The value of the element; of a thread without one 0, or it leaves."""
+    if meets:
+        return ["float v = in ? x[i] : 0.0f;"]
+    return [
+        random.choice(("if (!in) return;", "if (!in) { return; }", "if (!(in)) { /* no return; */ return; }")),
+        "float v = x[i];",
+    ]
 
-    def element(self) -> str:
-        """A load that is within its array."""
-        row, far = self.random.randint(0, 4), self.random.choice([-5, -4, -2, -1, 0, 0, 0, 1, 2, 3, 4])
-        place = f"{row} * n + j" + (f" + {far}" if far >= 0 else f" - {-far}")
-        within = f"(long)j + {far} >= 0 && (long)j + {far} < n"
-        return self.random.choice(
-            [
-                f"x[{row} * n + j]",
-                f"x[{row} * n]",
-                f"(x + {row} * n)[j]",
-                f"*(&x[j] + n * {row})",
-                f"({within} ? x[{place}] : 0.5f)",
-                f"((long)j == 0 || (long)j == n - 1 ? x[{row} * n + j] : x[{row} * n + j - 1] + x[{row} * n + j + 1])",
-                f"((long)j != n - 1 ? x[j + 1] : x[{row} * n])",
-                f"x[{row} * n + min(max((long)j + {far}, 0L), long(n) - 1)]",
-                f"x[(long)(j * 7 + {row}) % n]",
-                "y[i * n + j]",
-            ]
-        )
 
-    def value(self) -> str:
-        parts = [self.random.choice([self.element(), self.random.choice(self.values)]) for _ in range(2)]
-        return f"{parts[0]} {self.random.choice('+-*')} {parts[1]}"
+def _loop(random: Random, meets: bool) -> list[str]:
+    if random.random() < 0.3:
+        return ["v = mixed(v, x[0]);"]
+    leaving = ["if (v > 0.9f) break;", "if (k % 3 == 1) continue;"]
+    if not meets:
+        leaving.append("if (v < -0.7f) {\n          y[i] = -k;\n          return;\n        }")
+    head = f"for (int k = 0; k < {random.randint(1, 6)}; ++k) {{"
+    return [head, f"  {random.choice(leaving)}", f"  v = mixed(0.5f * v, x[k + {random.randint(0, 3)}]);", "}"]
 
-    def statement(self) -> str:
-        kind = self.random.randrange(9 if self.depth < 2 else 4)
-        if kind == 0:
-            name = self.fresh("a")
-            text = f"{self.random.choice(['float', 'const float'])} {name} = {self.value()};"
-            self.values += [name] * (1 + (not text.startswith("const")))
-            return text
-        if kind == 1:
-            return f"y[i * n + j] {self.random.choice(['=', '+=', '*='])} {self.value()};"
-        if kind == 2:
-            own = sorted({v for v in self.values if self.values.count(v) > 1})
-            return f"{self.random.choice(own)} += {self.value()};" if own else "++y[i * n + j];"
-        if kind == 3:
-            name = self.fresh("p")
-            row = self.random.randint(0, 4)
-            self.values.append(f"{name}[0]")
-            return f"const float* {name} = x + {row} * n + j;"
-        return self._block(kind)
 
-    def _block(self, kind: int) -> str:
-        values, self.depth = list(self.values), self.depth + 1
-        counter = self.fresh("k")
-        heads = [
-            f"for (int {counter} = 0; {counter} < {self.random.randint(0, 4)}; ++{counter})",
-            f"if ({self.random.choice(['i == 1', 'n > 5', '(long)j > 4', '(long)j != 7', '(long)j < n - 2'])})",
-            f"if ({self.value()} > 0)",
-            f"for (long {counter} = 0; {counter} < (long)j && {counter} < 3; ++{counter})",
-            f"for (int {counter} = 2; {counter} > 0 && n > 3; {counter} -= 1)",
-        ]
-        head = heads[kind - 4]
-        body = "\n".join(self.statement() for _ in range(self.random.randint(1, 3)))
-        self.values = list(values)
-        other = f" else {{\n{self.statement()}\n}}" if head.startswith("if") and self.random.random() < 0.4 else ""
-        self.values, self.depth = values, self.depth - 1
-        return f"{head} {{\n{body}\n}}{other}"
+def _shared(random: Random) -> list[str]:
+    """Threads exchange values through shared memory, which the next block of a thread uses again."""
+    place = "threadIdx.y * blockDim.x + threadIdx.x"
+    lines = ["__shared__ float of_block[64];", f"of_block[{place}] = v;", "__syncthreads();"]
+    lines.append(f"v += of_block[({place} + {random.randint(1, 7)}) % (blockDim.x * blockDim.y)];")
+    return [*lines, "__syncthreads();"] if random.random() < 0.5 else lines

@@ -135,8 +135,8 @@ dag {
 def test_from_tuning_to_the_program(tmp_path: Path) -> None:
     """Every form is measured, the file has them as tunables, and the program that it makes chooses one."""
     path = tmp_path / "one.dag"
-    path.write_text(COARSE.read_text().replace("i64[5]", "i64[1]") + PROGRAM)
-    (tmp_path / "coarse.py").write_text(COARSE.with_suffix(".py").read_text().replace("zeros(5", "zeros(1"))
+    path.write_text(COARSE.read_text().replace("many : i64 = 5", "many : i64 = 1") + PROGRAM)
+    (tmp_path / "coarse.py").write_text(COARSE.with_suffix(".py").read_text())
     tuned = tmp_path / "tuned.db"
     options = TuneOptions(
         target="host", method="exhaustive", kernels=("a",), forms="on", cell=0.001, sizes="side=33", defines={}

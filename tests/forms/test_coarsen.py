@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -21,6 +22,8 @@ from dagc.space import Space
 from tests.conftest import Compare
 from tests.emit.build import graph_of
 from tests.emit.together import build_together
+from tests.forms.made_up import HELPER, made_up
+from tests.tiers import representatives
 
 DATA = Path(__file__).parent / "data"
 COARSE = DATA / "coarse.dag"
@@ -54,6 +57,37 @@ def test_results_are_equal_at_every_remainder(tmp_path: Path) -> None:
     for side in (*range(1, 10), 16, 17, 33, 65):
         data = tmp_path / str(side)
         run_setup(coarse(side=str(side)).program, DATA, 1, 0, data)
+        done = launch([program, "--data", data, "--seconds", "0.001", "--repeats", "1"], 1, timeout=300)
+        assert done.returncode == 0, (side, done.stdout, done.stderr)
+
+
+def of_made_up(many: int, seed: int, **params: str) -> Graph:
+    """Made-up kernels, each as written and with one value of the form."""
+    random = Random(seed)
+    names = [f"made_{number}" for number in range(many)]
+    arrays, ops, defines = [], [], dict[str, str]()
+    for number, name in enumerate(names):
+        arrays.append(f"array {name}_out, {name}_formed : f32[n * n] on pinned")
+        ops += [f"{name}_a : gpu {name}({name}_out, x, n)", f"{name}_b : gpu {name}({name}_formed, x, n)"]
+        same = f"{name}_out, {name}_formed, {name}_out, {name}_formed"
+        ops.append(f"{name}_same : cpu same(apart[{number} .. {number + 1}], {same}, n * n)")
+        defines[f"{name}_b.form.coarsen"] = str(random.choice(PARTS[1:]))
+    defines["many"] = str(many)
+    text = [COARSE.read_text(), HELPER, *(made_up(name, random) for name in names), *arrays, "dag {", *ops, "}"]
+    return graph_of("\n".join(text), **defines, **params)
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
+@pytest.mark.parametrize("seed", representatives(range(10), 0))
+def test_made_up_kernels_have_equal_results(seed: int, tmp_path: Path) -> None:
+    many = 12
+    graph = of_made_up(many, seed)
+    made = Plan(graph, next(iter(Space(graph))), Target.HOST)
+    program = build_together({"made": made}, tmp_path / "bench", flags=("-O0",))["made"]
+    for side in (1, 2, 5, 9, 34):
+        data = tmp_path / str(side)
+        run_setup(of_made_up(many, seed, side=str(side)).program, DATA, 1, 0, data)
         done = launch([program, "--data", data, "--seconds", "0.001", "--repeats", "1"], 1, timeout=300)
         assert done.returncode == 0, (side, done.stdout, done.stderr)
 
