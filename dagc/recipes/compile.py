@@ -117,9 +117,9 @@ def _mode(options: CompileOptions, tuned: Tuned | None) -> Features:
     if tuned is None and (mode is not Features.NOW or not options.constraints):
         option = f"--features {features}" if options.constraints else "--no-constraints"
         raise UsageError(f"{option} is for a program that chooses when it runs", "add --launch TUNED")
-    if mode is Features.ASYNC and form not in ("program", "driver"):
+    if mode is Features.ASYNC and form not in ("program", "driver") and tuned is not None and tuned.program_chooser:
         raise UsageError(
-            f"--features async: a {form} chooses when it gets the arrays, which are the application's afterwards",
+            f"--features async: a {form} of several plans reports what they chose when it gets the arrays",
             "use --features now or parallel",
         )
     return mode

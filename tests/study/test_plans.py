@@ -291,6 +291,7 @@ def test_what_compiling_refuses(tuned: Path, tmp_path: Path) -> None:
     refused("tuned with real=f64, this is real=f32", defines={"real": "f32"})
     refused("tuned with block=128, this is block=64", defines={"block": "64"})
     refused("every plan .* has its own orders", traversal="3")
+    refused("a library of several plans reports what they chose", form="library", features="async")
     other = tmp_path / "tridiag.dag"
     other.write_text(TRIDIAG.read_text().replace("1 / row.b", "1.0 / row.b"))
     refused("tuned for another text", path=other)
