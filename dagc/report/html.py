@@ -460,7 +460,7 @@ def as_html(
         distribution=charts.distribution(groups, by) if groups else "",
         rows_left=max(0, len(groups) - charts.MOST_ROWS),
         fastest=choices[:MOST_ROWS], group_of={group.configuration: group for group in groups},
-        runs=provenance(results), data=_data(points, groups, by),
+        runs=provenance(results), data=_data(points, groups, by, limits),
         failures=failures[:MOST_ROWS], failed=len(failures),
         floor=si.percent(results.noise), noise_known=not math.isnan(results.noise), count=si.count, percent=si.percent,
         seconds=si.seconds, value=by.text, interval=lambda point: interval_text(point, by),
@@ -549,14 +549,17 @@ def _legend(groups: Sequence[ConfigurationPoints]) -> list[tuple[int, str]]:
     return named if len({name for _, name in named}) == len(named) else []
 
 
-def _data(points: Sequence[MeasuredPoint], groups: Sequence[ConfigurationPoints], by: Quantity) -> str:
+def _data(
+    points: Sequence[MeasuredPoint], groups: Sequence[ConfigurationPoints], by: Quantity, limits: Sequence[LimitRow]
+) -> str:
     """Data that the page's script shows for the implementation under the pointer: times as text, traversal,
-    configuration."""
+    configuration; and for other programs the `limits` of the best, times in seconds, null where they are not known."""
     place = {group.configuration: number for number, group in enumerate(groups)}
     rows = [
         [p.implementation.traversal, place[p.implementation.configuration], by.text(p.value), interval_text(p, by)]
         for p in points
     ]
-    content = {"configurations": [g.label for g in groups], "points": rows}
+    content: dict[str, Any] = {"configurations": [g.label for g in groups], "points": rows}
+    content["limits"] = [row.record for row in limits]
     # Inside <script>: the text of a program must not end the element.
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")

@@ -29,6 +29,14 @@ class LimitRow:
         return math.nan if self.unknown or not self.measured > 0 else self.bound / self.measured
 
     @property
+    def record(self) -> dict[str, str | float | None]:
+        """For JSON: None where a number is not known."""
+        bound = math.nan if self.unknown else self.bound
+        times = {"measured": self.measured, "bound": bound, "reached": self.reached}
+        numbers = {name: None if math.isnan(value) else value for name, value in times.items()}
+        return {"name": self.name, **numbers, "why": self.unknown or self.why, "held": self.held}
+
+    @property
     def text(self) -> str:
         """`inner 121 us of at least 66: 55 %; accesses of 4 bytes, one element a thread`."""
         if self.unknown:

@@ -1,12 +1,26 @@
-"""What the machine can do at most, measured on the host target."""
+"""What the machine can do at most, measured on the host target, and on a GPU."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from dagc.measure.machine import measured_ceilings
+from dagc.base.resources import resource
+from dagc.build.toolchain import find_nvcc, gpus
+from dagc.measure.machine import CEILINGS, measured_ceilings
+from dagc.perf.bound import Ceilings
+
+
+def _sizes(found: dict[str, object]) -> list[float]:
+    """Of the arrays, after a check that all figures have the right units."""
+    ceilings = Ceilings.of_table(found, "this machine")
+    assert all(1e8 < speed < 1e14 for _, speed in ceilings.streams)  # bytes per second
+    assert 1e7 < ceilings.operations < 1e15
+    assert 0 < ceilings.launch < 1e-3
+    assert ceilings.wait >= 0
+    return [size for size, _ in ceilings.streams]
 
 
 def test_ceilings_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -14,10 +28,37 @@ def test_ceilings_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert measured_ceilings("host", "", kept=True) is None  # measured on request only
     found = measured_ceilings("host", "")
     assert found is not None
-    sizes = [size for size, _ in found["streams"]]
-    assert sizes == [15 << n for n in range(10, 24)]
-    assert all(1e8 < speed < 1e14 for _, speed in found["streams"])  # bytes per second: no mistaken unit
-    assert 1e7 < found["operations"] < 1e13
-    assert 0 < found["launch"] < 1e-3
-    assert found["wait"] >= 0
+    assert _sizes(found) == [15 << n for n in range(10, 24)]
+    assert found["shared"] is False
     assert measured_ceilings("host", "", kept=True) == found
+
+
+@pytest.mark.nvcc
+@pytest.mark.skipif(find_nvcc() is None, reason="nvcc is not installed")
+def test_the_benchmark_compiles_for_gpus_without_a_warning(tmp_path: Path) -> None:
+    nvcc = find_nvcc()
+    assert nvcc is not None
+    flags = [
+        "-O2",
+        "-std=c++17",
+        "--extended-lambda",
+        "-arch=sm_80",
+        "-Xcompiler",
+        "-Wall,-Wextra",
+        "-Werror",
+        "all-warnings",
+    ]
+    files = [f"-I{resource('templates/runtime')}", "-c", "-o", str(tmp_path / "ceilings.o"), str(resource(CEILINGS))]
+    done = subprocess.run([str(nvcc.path), *flags, *files], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not gpus(), reason="no NVIDIA GPU on this machine")
+def test_ceilings_of_this_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DAGC_CACHE", str(tmp_path))
+    found = measured_ceilings("cuda", gpus()[0].arch)
+    assert found is not None
+    assert _sizes(found)[0] == 15 << 16
+    assert found["shared"] is True
+    assert ("link" in found) == (len(gpus()) > 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import replace
@@ -13,6 +14,7 @@ from dagc import api
 from dagc.base.errors import UsageError
 from dagc.ir.traversal import parse_traversal
 from dagc.perf.bound import Ceilings
+from dagc.recipes.report import report
 from dagc.report.limits import limit_lines
 from dagc.space import Space
 from dagc.space.loops import unroll
@@ -129,3 +131,19 @@ dag { for k in 1 .. 101 { step[k] : gpu halve(a[0 .. 1000 * k], 1000 * k) } }
     rows = program_limits(graph, Space(graph).first(), [{}], ceilings)
     assert [row.name for row in rows] == ["step", WHOLE]
     assert rows[-1].bound >= len(bounds) * 6e-7
+
+
+def test_the_page_has_a_table_and_data(tmp_path: Path) -> None:
+    file, page = RESULTS / FILES[0], tmp_path / "r.html"
+    report(file, page)
+    text = page.read_text()
+    loaded = Loaded(file)
+    rows = loaded.limits(ranking(loaded.results)[0])
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])  # type: ignore[index]
+    assert [(one["name"], one["bound"]) for one in data["limits"]] == [
+        (row.name, None if row.unknown else row.bound) for row in rows
+    ]
+    inner = next(one for one in data["limits"] if one["name"] == "inner")
+    assert inner["reached"] == pytest.approx(inner["bound"] / inner["measured"])
+    assert "The distance to the limit" in text
+    assert text.count("one element a thread</td>") == 3
