@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dagc.cuda.lexer import names_in, words_of
-from dagc.cuda.syntax import below, text_of
+from dagc.cuda.syntax import Declarator, below, changes_below, declarators, field_of, names_below, text_of
 from dagc.forms.text import KernelReading, NotInKernel, expression, fresh, hidden_by_macros, reading_of
 from dagc.forms.types import Form, Refusal, Surroundings
 from dagc.ir.choice import AS_WRITTEN
@@ -114,10 +114,13 @@ def rewritten(kernel: Kernel, impl: Impl, around: Surroundings, parts: int) -> C
     head = [f"// form.coarsen = {parts}: this block does {parts} neighbours along {letter}, one after the other."]
     if sized:
         head.append(f"const unsigned {blocks} = static_cast<unsigned>({expression(size, kernel, impl)});")
+    given = {name: fresh(f"{name}_given", kernel, impl) for name in _changed(reading, kernel, impl)}
+    head += [f"const auto {copy} = {name};" for name, copy in given.items()]
     beyond = f"{block} >= {blocks}" if sized else _beyond(block, size, kernel, impl)
     loop = [
         "#pragma unroll",
         f"for (unsigned {part} = 0; {part} < {parts}; ++{part}) {{",
+        *(f"  {name} = {copy};" for name, copy in given.items()),
         f"  const unsigned {block} = {parts} * blockIdx.{letter} + {part};",
         f"  if ({beyond}) continue;",
     ]
@@ -130,6 +133,22 @@ def rewritten(kernel: Kernel, impl: Impl, around: Surroundings, parts: int) -> C
     else:
         lines, before = [*head, *loop, *body, "}"], len(head) + len(loop)
     return replace(impl.code, text="\n".join(lines), header=before - _blank(reading.text))
+
+
+def _changed(reading: KernelReading, kernel: Kernel, impl: Impl) -> list[str]:
+    """The parameters that the body changes, or may change through a reference or their address: each block of the
+    launch has them as they are given."""
+    out = set[str]()
+    for change in changes_below(reading.body):
+        out |= {text_of(change.target)} if change.how else set()
+    for at in below(reading.body):
+        if at.type == "declaration" and any(Declarator.of(d).reference for d in declarators(at)):
+            out |= set(names_below(at))
+        called = text_of(field_of(at, "function")) if at.type == "call_expression" else ""
+        functions = reading.definitions.functions().get(called, ())
+        if any("&" in text_of(function.body.parent).partition("{")[0] for function in functions):
+            out |= set(names_below(at))
+    return [name for name in (*(f.name for f in kernel.formals), *(s.name for s in impl.scratch)) if name in out]
 
 
 def _placed(text: str, letter: str, names: tuple[str, str], leaves: Iterable[str]) -> tuple[list[str], bool]:

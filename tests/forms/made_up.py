@@ -26,6 +26,9 @@ def made_up(name: str, random: Random) -> str:
     lines += ["if (in) y[i] = v;" if meets or random.random() < 0.3 else "y[i] = v;"]
     if "y[i] = v;" in lines and not any("return" in line for line in lines):
         lines[-1] = "if (in) y[i] = v;"
+    if random.random() < 0.3:  # a parameter that changes
+        lines = [line.replace("y[i] = v;", "*y = v;") for line in lines]
+        lines.insert(len(index), "y += i;")
     body = "\n      ".join(lines)
     return (
         f"kernel {name}(y: out f32[n * n], x: in f32[(n + 2) * (n + 2)], n: i64) {{\n  gpu {{\n    launch {launch}\n"
