@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -176,8 +176,9 @@ def measured_ceilings(target: str, arch: str, *, kept: bool = False) -> dict[str
     folder = entry_directory("gpus")
     file = folder / f"{_file_name(name, CEILINGS)}.json" if folder is not None else None
     if file is not None and file.exists():
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return found
+        with suppress(OSError, ValueError):  # one that cannot be read is measured again
+            found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            return found
     if kept:
         return None
     out: dict[str, Any] = {"streams": [], "shared": target == "cuda"}

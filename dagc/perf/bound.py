@@ -245,7 +245,7 @@ def _numbers(
     for name, sizes in (("blockDim", geometry.block), ("gridDim", geometry.grid)):
         for axis, expression in zip(AXES, sizes, strict=True):
             number = expression.subs(numbers)
-            if not number.is_number:
+            if not (number.is_number and number.is_finite):
                 raise Uncounted(f"{', '.join(sorted(map(str, number.free_symbols)))}: not known")
             shape[f"{name}_{axis}"] = int(number)
     return numbers, shape

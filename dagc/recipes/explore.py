@@ -89,7 +89,7 @@ def _explore_here(
         wrong = disagreement_of(request, machine, domain, records, done)
         if wrong is None:
             traced(request, machine, domain, records, done, notes)
-        limits = limited(request, domain, records, prepared.data, notes)
+        limits = limited(request, domain, records, done, prepared.data, notes)
     return explored(done, domain, prepared.output, notes, results, options, wrong, limits)
 
 

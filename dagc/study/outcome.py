@@ -402,17 +402,26 @@ def _trace(machine: LiveMachine, domain: Orders, records: Records, done: Summary
 
 
 def limited(
-    request: SearchRequest, domain: Orders, records: Records, data: Path, notes: list[str]
+    request: SearchRequest, domain: Orders, records: Records, done: Summary[Candidate], data: Path, notes: list[str]
 ) -> tuple[LimitRow, ...]:
     """How far the best of the file is from its lower bounds. What these depend on is kept in the file."""
-    from dagc.study.limits import CEILINGS, SCALARS, limits_of  # loads sympy
-
-    options, program = request.options, request.text.program()
+    if done.interrupted or done.best is None:
+        return ()
     try:
-        found = measured_ceilings(request.chosen.target.value, request.chosen.arch, kept=request.deadline.over)
+        limits = _limits(request, domain, records, data)
     except DagcError as error:
         notes.append(f"no lower bounds: {error.message}")
         return ()
+    if not limits:
+        notes.append("no lower bounds: the speed of this machine is not known yet; a run without --time measures it")
+    return limits
+
+
+def _limits(request: SearchRequest, domain: Orders, records: Records, data: Path) -> tuple[LimitRow, ...]:
+    from dagc.study.limits import CEILINGS, SCALARS, limits_of  # loads sympy
+
+    options, program = request.options, request.text.program()
+    found = measured_ceilings(request.chosen.target.value, request.chosen.arch, kept=request.deadline.over)
     if found is not None:
         records.add_fact(CEILINGS, found)
     records.add_fact(SCALARS, [read_scalars(program, data, options.ranks, rank) for rank in range(options.ranks)])
@@ -421,10 +430,7 @@ def limited(
     if best is None:
         return ()
     value = best.value(results.reference) if request.objective.is_time else math.nan
-    limits = limits_of(results, request.text.graph(best.configuration), best, value)
-    if not limits:
-        notes.append("no lower bounds: the speed of this machine is not known yet; a run without --time measures it")
-    return limits
+    return limits_of(results, request.text.graph(best.configuration), best, value)
 
 
 def _text(domain: Orders, candidate: Candidate) -> str:

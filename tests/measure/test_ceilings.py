@@ -31,6 +31,9 @@ def test_ceilings_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert _sizes(found) == [15 << n for n in range(10, 24)]
     assert found["shared"] is False
     assert measured_ceilings("host", "", kept=True) == found
+    (file,) = (tmp_path / "gpus").glob("ceilings-*.json")
+    file.write_text("{")
+    assert measured_ceilings("host", "", kept=True) is None  # cannot be read: would be measured again
 
 
 @pytest.mark.nvcc
