@@ -35,6 +35,7 @@ BUILT_IN = frozenset(f"{v}.{a}" for v in ("threadIdx", "blockIdx", "blockDim", "
 LOADS = frozenset(("__ldg", "__ldca", "__ldcg", "__ldcs", "__ldlu", "__ldcv"))  # of the element at a pointer
 _RING = {"+": Fn.ADD, "-": Fn.SUB, "*": Fn.MUL}
 _WORD = 4  # bytes of the narrowest type whose numbers are taken to be exact
+_PURE = frozenset("min max abs std::min std::max int long unsigned size_t".split())
 NUMBER: tuple[Sym, ...] = ()  # the monomial of a polynomial's number
 
 
@@ -166,6 +167,8 @@ class Numbers:
 
     def is_whole(self, type_: str) -> bool:
         """Whether values of a type are whole numbers that a conversion leaves as they are."""
+        if "*" in type_:
+            return False  # an address, in other elements
         bare = bare_type(type_)
         bare = self.types.get(bare, bare)
         return bare not in FLOATING and bare not in VECTORS and TYPE_SIZES.get(bare, 0) >= _WORD
@@ -263,6 +266,8 @@ class Numbers:
             if at.type in ("subscript_expression", "pointer_expression", "lambda_expression", "assignment_expression"):
                 return None
             if at.type in ("update_expression", "string_literal"):
+                return None
+            if at.type == "call_expression" and text_of(field_of(at, "function")) not in _PURE:
                 return None
             named = at.type in ("identifier", "type_identifier")
             if named and (name in self.variables or name in self.arrays or name in self.changes):

@@ -365,7 +365,8 @@ class Lockstep:
     def _registers(self, sites: Sequence[tuple[AccessSite, int, int]], base: int) -> tuple[int, int]:
         """The elements that are worth a vector: the first and the last one. All of a vector are loaded by some lane, or
         some are and the array has the others."""
-        v, whole = self.lanes, sites[0][0].array in self.alike.whole
+        v, row = self.lanes, self.alike.whole.get(sites[0][0].array)
+        whole = multiples_in(row, self.alike) if row is not None else None
         sure = {o - base + lane for _, o, leaving in sites if leaving == 0 for lane in range(v)}
         most = {o - base + lane for _, o, leaving in sites for lane in range(v) if leaving < v}
         if not most:
@@ -375,8 +376,11 @@ class Lockstep:
         for k in range((min(most) // v), max(most) // v + 1):
             own = set(range(k * v, k * v + v))
             known = len(own & sure)
-            if known == v or (whole and len(own & most) > 1 and (known or len(own & most) > likely)):
+            shared = whole is not None and len(own & most) > 1 and (known or len(own & most) > likely)
+            if known == v or shared:
                 good.append(k)
+            if known < v and shared:  # some elements that no lane asks for
+                self.multiples.update(dict.fromkeys(whole or ()))
         runs = [k for k in good if k - 1 not in good]
         best = max(runs, key=lambda k: _length(k, good), default=0)
         return (best * v, (best + _length(best, good)) * v - 1) if good else (0, -1)
@@ -513,11 +517,17 @@ def place_of(alike: Neighbours, node: Node, value: str) -> str | None:
     """The text of X, given as `value`, in the place of an expression that is X; None for others. Where there is no such
     expression, the kernel is read as one of one block along x."""
     if node.type in ("binary_expression", "field_expression") and _is_x(alike, node):
-        declared = node.parent is not None and node.parent.type == "init_declarator"
+        above = node.parent
+        declared = above is not None and above.type == "init_declarator" and "auto" not in _declared_as(above)
         return value if declared else f"static_cast<{_type_of(node)}>({value})"
     if node.type == "field_expression" and text_of(node) in (X, BLOCK):
         return f"static_cast<unsigned>({value})" if text_of(node) == X else "0u"
     return None
+
+
+def _declared_as(declarator: Node) -> list[str]:
+    above = declarator.parent
+    return prefix_of(above).split() if above is not None else []
 
 
 def _is_x(alike: Neighbours, node: Node) -> bool:

@@ -75,7 +75,7 @@ class Neighbours:
     lanes     V
     unsigned  parameters of unsigned types
     sizes     names of whole numbers that all threads have alike: parameters and tunables
-    whole     arrays whose length is a multiple of V where their rows are: a Vector that begins in one ends in it
+    whole     the lengths of the rows of arrays: a vector that begins in one ends in it if they are multiples of V
     masked    conditional expressions that lanes decide for themselves: all but some lanes take the arm that is noted
     decided   the outcome of each comparison that is alike in a group that passes the `tests`, by the node
     varying   variables with a value for each lane that is not an index
@@ -87,7 +87,7 @@ class Neighbours:
     block: Poly
     lanes: int
     unsigned: frozenset[str]
-    whole: frozenset[str]
+    whole: Mapping[str, Poly]
     sizes: frozenset[str]
     parameters: frozenset[str]
     masked: dict[int, tuple[int, int]] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from dagc.cuda.lexer import words_of
 from dagc.cuda.syntax import below, body_of, field_of, text_of
-from dagc.forms.affine import NUMBER, Numbers, changes_of, coefficient, number_of, plus, variables_of
+from dagc.forms.affine import NUMBER, Numbers, changes_of, coefficient, names_of, number_of, plus, variables_of
 from dagc.forms.lockstep import LaneNames, Lockstep, edited, multiples_in, place_of, shown_multiples
 from dagc.forms.neighbours import LOOPS, PLACE, AccessSite, Neighbours, NotAlike, Test, X, bound_of, contradict, worst
 from dagc.forms.text import KernelReading, NotInKernel, expression, fresh, reading_of
@@ -65,7 +65,8 @@ def _alike(kernel: Kernel, impl: Impl, around: Surroundings, reading: KernelRead
     _refuse_words(reading, numbers)
     unsigned = frozenset(f.name for f in kernel.formals if f.mode is None and f.type.is_unsigned)
     sizes = _sizes(kernel, impl)
-    whole = frozenset(f.name for f in kernel.formals if f.dims and _is_multiple(f.dims, sizes, lanes))
+    rows = {f.name: polynomial(f.dims[-1]) for f in kernel.formals if f.dims and f.dims[-1] is not None}
+    whole = {name: row for name, row in rows.items() if names_of(row) <= {*sizes, *dict(around.constants)}}
     parameters = frozenset(f.name for f in kernel.formals)
     out = Neighbours(reading.body, numbers, polynomial(impl.launch.block[0]), lanes, unsigned, whole, sizes, parameters)
     out.check(reading.body)
@@ -76,20 +77,9 @@ def _alike(kernel: Kernel, impl: Impl, around: Surroundings, reading: KernelRead
 
 
 def _sizes(kernel: Kernel, impl: Impl) -> frozenset[str]:
-    """LaneNames of whole numbers that are the same for all threads: rows are made of them."""
+    """Names of whole numbers that are the same for all threads: rows are made of them."""
     names = {f.name for f in kernel.formals if f.mode is None and f.type.is_integer}
     return frozenset(names | {t.name for t in (*kernel.tunables, *impl.tunables)})
-
-
-def _is_multiple(dims: Sequence[Sym | None], sizes: frozenset[str], lanes: int) -> bool:
-    """Whether an array has a multiple of V elements if its rows have."""
-    last = dims[-1]
-    if last is None or any(d is None for d in dims):
-        return False
-    return all(
-        number.denominator == 1 and (int(number) % lanes == 0 or any(isinstance(a, Var) and a.name in sizes for a in m))
-        for m, number in polynomial(last).items()
-    )
 
 
 def _refuse_words(reading: KernelReading, numbers: Numbers) -> None:
@@ -101,6 +91,8 @@ def _refuse_words(reading: KernelReading, numbers: Numbers) -> None:
             raise NotAlike("it uses shared memory", at)
         if at.type in ("lambda_expression", "goto_statement", "labeled_statement", "try_statement"):
             raise NotAlike(f"`{name.splitlines()[0][:40]}` is not read", at)
+        if at.type.startswith("preproc_") and at.type not in ("preproc_call", "preproc_directive", "preproc_arg"):
+            raise NotAlike("it has directives of the preprocessor", at)
         if at.type == "reference_declarator":
             raise NotAlike(f"the reference `{name}` is not read", at)
         if at.type == "type_qualifier" and name == "__shared__":

@@ -100,6 +100,8 @@ REFUSED = {
     INDEX + "y[j] = where();": ("`where` uses `blockIdx`", 2),
     INDEX + "float& a = y[j];\na = 1;": ("the reference `& a` is not read", 2),
     INDEX + "put(y, j);": ("what `put` does with `y` is not read", 2),
+    INDEX + "((int*)y)[j] = 1;": ("where `((int*)y)[j]` is stored is not known", 2),
+    INDEX + "#ifdef SOME\ny[j] = 1;\n#endif\ny[j] = 2;": ("it has directives of the preprocessor", 2),
     INDEX + "*(float4*)(y + j) = float4{};": ("where `*(float4*)(y + j)` is stored is not known", 2),
     'asm("mov.u32 %0, %1;" : "=f"(y[0]) : "f"(x[0]));': ("inline PTX is not read", 0),
     INDEX + "y[j * 2] = x[j];": ("neighbours do not store neighbouring elements by `y[j * 2]`", 2),
