@@ -125,12 +125,13 @@ def accesses_of(
     values: Mapping[str, sp.Expr],
     constant: Collection[str] = (),
     types: Mapping[str, str] | None = None,
+    apart: bool = False,
 ) -> Accesses:
     """Read a kernel's body.
 
     `arrays`: element size in bytes of each pointer formal; `constant`: those that the kernel only reads. `values`: of
     other names (by-value formals, tunables, constants). `types`: C types of the program's type names (`real`: `float`).
-    Raises NotUnderstood.
+    `apart`: the compiler knows that arrays do not overlap. Raises NotUnderstood.
     """
     env: dict[str, Any] = {name: Pointer(name, sp.Integer(0), size) for name, size in arrays.items()}
     env |= dict(values)
@@ -145,6 +146,7 @@ def accesses_of(
     accesses = tuple(_as_needed(state, number, access) for number, access in enumerate(state.accesses))
     work = tuple(Work(loops, count) for loops, count in state.work.items())
     notes = tuple(dict.fromkeys(state.notes))
+    accesses = tuple(_outside(a, state) for a in accesses) if apart else accesses
     return Accesses(
         accesses, work, state.one_thread, state.barriers, notes, state.shared_bytes,
         frozenset(state.floating), state.guessed, tuple((*place, count) for place, count in state.sure_work.items()),
@@ -157,6 +159,19 @@ def _as_needed(state: State, number: int, access: MemoryAccess) -> MemoryAccess:
         return access
     uses = state.uses.get(number, ())
     return replace(access, surely=both(access.surely, min(uses, key=len)) if uses else None)
+
+
+def _outside(access: MemoryAccess, state: State) -> MemoryAccess:
+    """An access as a compiler makes it that knows that arrays do not overlap: an element that is the same in all
+    iterations of a loop stays in a register, unless the loop stores other elements of its array."""
+    loops = access.loops
+    while loops and access.known and not access.atomic and loops[-1].counter not in access.address.free_symbols:
+        inside = [a for a in state.accesses if a.array == access.array and a.loops[: len(loops)] == loops]
+        others = any(a.address != access.address for a in inside) and any(a.store for a in inside)
+        if others or any(loops == around[: len(loops)] for around in state.barriers):
+            break
+        loops = loops[:-1]
+    return replace(access, loops=loops)
 
 
 # ---- statements -----------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def read_accesses(program: Program, op: KernelOp, known: Mapping[str, int] | Non
     constant = {f.name for f in kernel.formals if f.mode is Mode.IN}
     types = {p.name: _C_TYPES[p.value] for p in program.params if isinstance(p.value, ElementType)}
     try:
-        return accesses_of(impl.code.text, arrays, values, constant, types)
+        return accesses_of(impl.code.text, arrays, values, constant, types, impl.code.restrict)
     except NotUnderstood as error:
         raise NotUnderstood(f"{_place(program, impl.code, error.line or 0)}{error.message}") from None
 

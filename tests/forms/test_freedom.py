@@ -15,6 +15,7 @@ from dagc.forms.types import Refusal
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Graph
 from dagc.measure.launch import launch
+from dagc.perf.geometry import read_accesses
 from dagc.setup import run_setup
 from dagc.space import Space
 from tests.emit.build import graph_of
@@ -84,3 +85,10 @@ def test_kernels_that_are_refused(formals: str, body: str, reason: str) -> None:
     found = dict(forms_of(program.kernels[0], program.kernels[0].impls[0], surroundings_of(program)))[FREEDOM]
     assert (found.reason if isinstance(found, Refusal) else "").startswith(reason)
     assert isinstance(found, Refusal) == bool(reason)
+
+
+def test_models_keep_sums_in_registers() -> None:
+    program = plan(SUMS, Target.CUDA, **{"two.form.freedom": "2"}).program
+    one, two = (read_accesses(program, op).accesses for op in program.kernel_ops)
+    inside = [{(a.array, a.store) for a in accesses if a.loops} for accesses in (one, two)]
+    assert inside == [{("a", False), ("y", True)}, {("a", False)}]
