@@ -16,12 +16,15 @@ from dagc.cuda.syntax import (
     FLOATING,
     TYPE_SIZES,
     VECTORS,
+    Callee,
     Declarator,
     bare_type,
     below,
     changes_below,
     declarators,
     field_of,
+    function_declarator,
+    names_below,
     operator_of,
     text_of,
     without_brackets,
@@ -138,6 +141,7 @@ class Numbers:
     floats   names of floating-point numbers among its parameters and the program's constants
     types    the C types of the program's type names
     known    what constants of the program are
+    functions  the definitions of functions at hand
     sizes    what `blockDim` is in each dimension, where the launch says so
     """
 
@@ -148,6 +152,7 @@ class Numbers:
     types: Mapping[str, str]
     known: Mapping[str, Sym]
     sizes: Mapping[str, Sym]
+    functions: Mapping[str, Sequence[Callee]]
     _known: dict[int, Sym | None] = field(default_factory=dict)
 
     def polynomial(self, node: Node) -> Poly | None:
@@ -243,7 +248,30 @@ class Numbers:
         name = text_of(function)
         if name.startswith("static_cast<"):
             name = name[len("static_cast<") : -1]
-        return self.value(given[0]) if len(given) == 1 and self.is_whole(name) else self._opaque(node)
+        if len(given) == 1 and self.is_whole(name):
+            return self.value(given[0])
+        inlined = self._inlined(name, given)
+        return inlined if inlined is not None else self._opaque(node)
+
+    def _inlined(self, name: str, given: Sequence[Node]) -> Sym | None:
+        """The value of a function of whole numbers that returns a sum or product of its parameters: an index."""
+        callee = self.functions[name][0] if len(self.functions.get(name, ())) == 1 else None
+        body = [c for c in callee.body.named_children if c.type != "comment"] if callee is not None else []
+        values = [self.value(each) for each in given]
+        if callee is None or len(body) != 1 or body[0].type != "return_statement" or None in values:
+            return None
+        head = callee.body.parent
+        parameters = field_of(function_declarator(field_of(head, "declarator")), "parameters")
+        kinds = [text_of(field_of(p, "type")) for p in parameters.named_children] if parameters is not None else []
+        named = dict(zip(callee.parameters, values, strict=False))
+        inner = set(names_below(body[0]))
+        if len(named) != len(values) or not inner <= named.keys() or not all(map(self.is_whole, kinds)):
+            return None
+        if not self.is_whole(text_of(field_of(head, "type"))) or len(body[0].named_children) != 1:
+            return None
+        known = {name: value for name, value in named.items() if value is not None}
+        own = dict.fromkeys(named, ())  # parts that are not sums or products have no name here
+        return Numbers({}, own, (), (), self.types, known, {}, {}).value(body[0].named_children[0])
 
     def _binary(self, node: Node) -> Sym | None:
         left, right = field_of(node, "left"), field_of(node, "right")

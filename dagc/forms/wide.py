@@ -39,8 +39,9 @@ _CALLS = ("atomic", "__stwb", "__stcg", "__stcs", "__stwt")
 # ---- reading ------------------------------------------------------------------------------------
 
 
-def _numbers(kernel: Kernel, impl: Impl, around: Surroundings, body: Node) -> Numbers:
+def _numbers(kernel: Kernel, impl: Impl, around: Surroundings, reading: KernelReading) -> Numbers:
     assert impl.launch is not None
+    body, functions = reading.body, reading.definitions.functions()
     constants = dict(around.constants)
     lets = dict((*kernel.lets, *impl.lets))
     floats = {f.name for f in kernel.formals if f.mode is None and f.type.is_float}
@@ -51,7 +52,7 @@ def _numbers(kernel: Kernel, impl: Impl, around: Surroundings, body: Node) -> Nu
     arrays = {f.name for f in kernel.formals if f.mode is not None} | {s.name for s in impl.scratch}
     sizes = {f"blockDim.{a}": size for a, size in zip("xyz", impl.launch.block, strict=False)}
     variables = variables_of(body)
-    return Numbers(variables, changes_of(body, variables), arrays, floats, types, known, sizes)
+    return Numbers(variables, changes_of(body, variables), arrays, floats, types, known, sizes, functions)
 
 
 def _type_name(type_: ElementType) -> str:
@@ -61,7 +62,7 @@ def _type_name(type_: ElementType) -> str:
 def _alike(kernel: Kernel, impl: Impl, around: Surroundings, reading: KernelReading, lanes: int) -> Neighbours:
     """The reading of a kernel for groups of lanes. Raises NotAlike."""
     assert impl.launch is not None
-    numbers = _numbers(kernel, impl, around, reading.body)
+    numbers = _numbers(kernel, impl, around, reading)
     _refuse_words(reading, numbers)
     unsigned = frozenset(f.name for f in kernel.formals if f.mode is None and f.type.is_unsigned)
     sizes = _sizes(kernel, impl)
