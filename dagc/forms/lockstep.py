@@ -103,9 +103,11 @@ class Lockstep:
     # ---- statements ----
 
     def block(self, nodes: Sequence[Node], indent: str) -> None:
+        outer = set(self.each)
         for node in nodes:
             self._statement(node, indent)
         self._flush(indent)
+        self.each = outer
 
     def _statement(self, node: Node, indent: str) -> None:
         match node.type:
@@ -278,20 +280,19 @@ class Lockstep:
 
     def _declare(self, nodes: Sequence[Node], indent: str) -> None:
         """Declare the variables of the lanes that are used after this group."""
-        end = nodes[-1].end_byte
         for node in nodes:
             if node.type != "init_declarator" and node.parent is not None and node.parent.type != "declaration":
                 continue
             one = Declarator.of(node)
-            if not one.name or one.name not in self.alike.varying or not self._used_after(one.name, end):
+            if not one.name or one.name not in self.alike.varying or not _used_after(one.name, node, nodes[-1]):
                 continue
             declaration = node.parent
             assert declaration is not None
             prefix = prefix_of(declaration)
             words = prefix.split()
             plain = one.value is None or one.value.type not in ("argument_list", "initializer_list")
-            if self.alike.variables[one.name].count > 1:
-                raise NotAlike(f"`{one.name}` is declared more than once", node)
+            if sum(name == one.name for name in _declares(_scope_of(node))) > 1:
+                raise NotAlike(f"`{one.name}` hides another variable, or another hides it", node)
             if "auto" in words or one.reference or not one.simple or not plain or (one.sizes and one.value is not None):
                 raise NotAlike(f"the declaration of `{one.name}` is not read", node)
             kept = prefix if one.pointers else " ".join(w for w in words if w not in ("const", "constexpr")) + " "
@@ -301,12 +302,6 @@ class Lockstep:
             own = text_of(target).replace("const", "") if one.pointers else text_of(target)
             self.lines.append(f"{indent}{kept}{own.replace(one.name, f'{one.name}[{self.lanes}]', 1)};")
             self.each.add(one.name)
-
-    def _used_after(self, name: str, end: int) -> bool:
-        return any(
-            at.start_byte >= end and at.type in ("identifier", "type_identifier") and text_of(at) == name
-            for at in below(self.alike.body)
-        )
 
     def _lane_text(self, node: Node) -> str:
         lane = self.names.lane
@@ -587,6 +582,18 @@ def _declares(node: Node) -> Iterator[str]:
             yield from (Declarator.of(d).name for d in declarators(at))
     if node.parent is not None and node.parent.type == "declaration":
         yield Declarator.of(node).name
+
+
+def _scope_of(declarator: Node) -> Node:
+    at = declarator
+    while at.parent is not None and at.type not in ("compound_statement", "for_statement"):
+        at = at.parent
+    return at
+
+
+def _used_after(name: str, declarator: Node, last: Node) -> bool:
+    """Whether a variable is used after a statement in the scope of its declaration."""
+    return any(at.start_byte >= last.end_byte and text_of(at) == name for at in below(_scope_of(declarator)))
 
 
 def _words(node: Node) -> Iterator[str]:

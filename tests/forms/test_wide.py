@@ -23,7 +23,7 @@ from dagc.space import Space
 from tests.conftest import Compare
 from tests.emit.build import graph_of
 from tests.emit.together import build_together
-from tests.forms.made_up import MadeUp
+from tests.forms.neighbours_made_up import MadeUp
 
 DATA = Path(__file__).parent / "data"
 KERNELS = ("jacobi", "border", "shifted", "unguarded", "updates", "columns", "data", "window", "rows")
