@@ -263,7 +263,7 @@ class _Writer:
         text = edited(body.text or b"", body.start_byte, body.start_byte + 1, body.end_byte - 1, edits)
         plain = textwrap.dedent(text.strip("\n")).rstrip().split("\n")
         lines = [f"    {line}" if line.strip() else "" for line in plain]
-        yield "#pragma unroll 1"
+        yield "  #pragma unroll 1"
         yield f"  for (int {lane} = 0; {lane} < {self.lanes}; ++{lane}) {{"
         if shift:
             yield f"    long long {place} = {value};"
