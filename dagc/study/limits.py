@@ -227,7 +227,7 @@ def why_of(bound: LowerBound) -> str:
         CACHE: f"{moved}, which a cache may hold, {speed}{but}",
         LAUNCH: f"a launch, of {moved}{but}",
         LINK: f"{moved} over a link {speed}",
-        ARITHMETIC: f"{footprint.operations:.3g} operations, two an instruction",
+        ARITHMETIC: f"{si.count(int(float(f'{footprint.operations:.3g}')))} operations, two an instruction",
     }.get(bound.why, "")
 
 
@@ -243,7 +243,8 @@ def held_of(bound: LowerBound) -> str:
     if not footprint.widest:
         return ""  # a copy
     words = "one element" if round(each) <= 1 else f"{si.significant(each, 2)} elements"
-    return f"accesses of {counted(footprint.widest, 'byte')}, {words} a thread"
+    accesses = "" if bound.why == ARITHMETIC else f"accesses of {counted(footprint.widest, 'byte')}, "
+    return f"{accesses}{words} a thread"
 
 
 def _whole(

@@ -15,6 +15,7 @@ from dagc.base.errors import UsageError
 from dagc.ir.traversal import parse_traversal
 from dagc.perf.bound import Ceilings
 from dagc.recipes.report import report
+from dagc.report import si
 from dagc.report.limits import limit_lines
 from dagc.space import Space
 from dagc.space.loops import unroll
@@ -147,3 +148,13 @@ def test_the_page_has_a_table_and_data(tmp_path: Path) -> None:
     assert inner["reached"] == pytest.approx(inner["bound"] / inner["measured"])
     assert "The distance to the limit" in text
     assert text.count("one element a thread</td>") == 3
+
+
+def test_arithmetic_is_a_reason() -> None:
+    path = Path(__file__).parents[2] / "samples/polybench/gemm.dag"
+    graph = api.read(path).graph().unrolled
+    sizes = {"ni": 1000, "nj": 1000, "nk": 1000}
+    gemm, *_ = program_limits(graph, Space(graph).first(), [sizes], Ceilings.of_table(TABLE, ""))
+    assert gemm.text.startswith("gemm at least ")
+    assert re.search(r"\d \d{3} \d{3} \d{3} operations, two an instruction$", gemm.text.replace(si.THIN, " "))
+    assert gemm.held == "one element a thread"
