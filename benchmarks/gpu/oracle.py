@@ -40,14 +40,17 @@ from dagc import __version__, api
 from dagc.base.deadline import Deadline
 from dagc.base.errors import DagcError
 from dagc.build.mpi import cores
+from dagc.choice.occupancy import occupancy_of
 from dagc.choice.types import Case, Cell
-from dagc.ir.choice import Choice
+from dagc.ir.choice import AS_WRITTEN, Choice, names_form
 from dagc.lab.launches import Timing
 from dagc.measure.machine import machine_facts
 from dagc.measure.service import Service, WorkerLink
+from dagc.perf.hardware import load_hardware
 from dagc.store.records import Records
 from dagc.store.results import Run
 from dagc.study import measure as tune_measure
+from dagc.study.build import settings_compiled
 from dagc.study.prepare import DEFAULT_FLUSH, Prepared, prepare
 from dagc.study.record import program_record, revision
 from dagc.study.results import NOTHING_MEASURED
@@ -122,6 +125,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--largest", type=float, default=1e18, metavar="N", help="leave out sizes whose product is larger"
     )
+    parser.add_argument("--one", action="store_true", help="one size a program: the largest that --largest allows")
     parser.add_argument("--tiny", action="store_true", help="the size of the check alone: a rehearsal")
     parser.add_argument("--settings", type=int, metavar="N", help="so many at each size, at random (default: all)")
     parser.add_argument("--cell", type=float, default=0.1, metavar="S", help="longest time of a cell (default: 0.1)")
@@ -158,7 +162,8 @@ def marker(program: Program, args: argparse.Namespace) -> Path:
 
 
 def asked(args: argparse.Namespace) -> str:
-    return f"tiny {args.tiny} largest {args.largest} settings {args.settings} warm {args.warm} seed {args.seed}"
+    words = ("tiny", "one", "largest", "settings", "warm", "seed")
+    return " ".join(f"{word} {getattr(args, word)}" for word in words)
 
 
 def side_by_side(
@@ -190,9 +195,26 @@ def prepared(program: Program, args: argparse.Namespace, work: Path) -> Prepared
             target=args.target, seed=args.seed,
         )  # fmt: skip
         cases = tuple(p for p in task.cases if _product(p) <= args.largest)
-        return prepare(replace(task, cases=cases), work / program.name, jobs=2)
+        if args.one:
+            cases = (max(cases, key=_product),)
+        return launchable(prepare(replace(task, cases=cases), work / program.name, jobs=2))
     except (DagcError, OSError) as error:
         return " ".join(str(error).split())
+
+
+def launchable(ready: Prepared) -> Prepared:
+    """Without settings whose blocks need more registers or shared memory than a multiprocessor has: a refused launch
+    ends the measuring process."""
+    task = ready.task
+    compiled = settings_compiled(task)
+    for site in (site for site in task.sites if site.name in compiled):
+        resources = dict(zip(site.choices, compiled[site.name], strict=True))
+        hardware = load_hardware(task.chosen.arch)
+        for at in ready.at.values():
+            held = occupancy_of(task.graph, site, resources, hardware, at.values)
+            left = tuple(s for s in at.fits[site.name] if s not in held or held[s].blocks)
+            ready = ready.having(replace(at, fits={**at.fits, site.name: left}))
+    return ready
 
 
 def _product(case: Case) -> float:
@@ -272,12 +294,18 @@ def missing(
         for case in ready.task.cases:
             fits = list(ready.at[case].fits[site.name])
             random.Random(f"{args.seed} {site.name} {case.text}").shuffle(fits)
+            fits.sort(key=rewritten)  # `--settings` keeps all that have the kernel as it is written
             left = tuple(
                 s for s in fits[: args.settings] if (site.name, case, s) not in done and (site.name, s) not in wrong
             )
             if left:
                 out.append(tune_measure.Wanted(site.name, case, left))
     return out
+
+
+def rewritten(choice: Choice) -> bool:
+    """Whether a form of the kernel is not as written."""
+    return any(names_form((name,)) and value != AS_WRITTEN for name, value in choice.items())
 
 
 if __name__ == "__main__":

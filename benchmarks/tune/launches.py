@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from dagc.choice.residual import coordinates
 from dagc.choice.terms import TERMS, launch_terms
 from dagc.choice.types import Case, Site
 from dagc.cuda.ptx import ASSUMED, Resources
-from dagc.ir.choice import Choice
+from dagc.ir.choice import AS_WRITTEN, Choice, names_form
 from dagc.ir.program import Graph
 from dagc.perf.hardware import Hardware, load_hardware
 from dagc.study.priors import alike
@@ -49,6 +49,7 @@ class Measured:
     noise: Array
     terms: Array
     places: Array
+    graph: Graph
 
     @property
     def family(self) -> str:
@@ -65,9 +66,9 @@ class Measured:
         return any(not d.axis for d in self.site.open)
 
 
-def load(oracles: Sequence[Path], gpu: str, compiled: Sequence[Path]) -> list[Measured]:
+def load(oracles: Sequence[Path], gpu: str, compiled: Sequence[Path], forms: bool = False) -> list[Measured]:
     """The ops of some oracles, in their order; flushed cells that did not fail. `compiled`: files of
-    `benchmarks.tune.compiled`."""
+    `benchmarks.tune.compiled`. `forms`: forms of kernels are among their settings."""
     hardware, paths = load_hardware(gpu), programs()
     known = {op: rows for path in compiled for op, rows in read_compiled(path).items()}
     found: dict[tuple[str, str], dict[Case, dict[Choice, tuple[float, float]]]] = {}
@@ -75,26 +76,32 @@ def load(oracles: Sequence[Path], gpu: str, compiled: Sequence[Path]) -> list[Me
         if cell.flush and not cell.failure and cell.seconds > 0:
             noise = (cell.high - cell.low) / 2 / NORMAL / cell.seconds
             of = found.setdefault((cell.program, cell.op), {}).setdefault(cell.case, {})
-            of[cell.settings] = math.log(cell.seconds), noise
+            of[without_forms_as_written(cell.settings)] = math.log(cell.seconds), noise
     return [
-        _measured(paths[program], program, op, times, hardware, known.get((program, op), {}))
+        _measured(paths[program], program, op, times, hardware, known.get((program, op), {}), forms)
         for (program, op), times in found.items()
     ]
 
 
+def without_forms_as_written(choice: Choice) -> Choice:
+    """An oracle may be older than a form."""
+    return Choice(tuple((n, v) for n, v in choice.decisions if v != AS_WRITTEN or not names_form((n,))))
+
+
 def _measured(
     path: Path, program: str, op: str, times: dict[Case, dict[Choice, tuple[float, float]]], hardware: Hardware,
-    known: dict[Choice, Resources],
+    known: dict[Choice, Resources], forms: bool,
 ) -> Measured:  # fmt: skip
-    graph = api.load_graph(path)
+    graph = replace(api.read(path), forms=forms).graph()
     (site,) = open_sites(graph, [op])
     settings = legal_settings(graph, site, LIMITS)
     each = alike([known.get(s, ASSUMED) for s in settings])
     cases = tuple(sorted(times))
-    cells = np.array([[times[p].get(s, (math.nan, math.nan)) for s in settings] for p in cases])
+    named = list(map(without_forms_as_written, settings))
+    cells = np.array([[times[p].get(s, (math.nan, math.nan)) for s in named] for p in cases])
     terms = np.array(list(_tables(path, graph, site, settings, cases, hardware, each)))
     return Measured(
-        program, op, site, settings, cases, cells[:, :, 0], cells[:, :, 1], terms, coordinates(site, settings)
+        program, op, site, settings, cases, cells[:, :, 0], cells[:, :, 1], terms, coordinates(site, settings), graph
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 
 from dagc.base.errors import UsageError
 from dagc.choice.types import Site
 from dagc.forms import kernel_of
 from dagc.ir import sym
-from dagc.ir.choice import VARIANT, Choice
+from dagc.ir.choice import FORM, VARIANT, Choice
 from dagc.ir.plan import answers_of, feature_variable, is_open, only_explored, open_tunables, open_variants, variants_of
 from dagc.ir.program import CodeText, Graph, Impl, KernelOp, Program, Region
 from dagc.ir.sym import Const, Number, Sym, Var, at_run_time, free, specialised, substitute
@@ -235,3 +235,11 @@ def _holds(condition: Sym, values: Mapping[str, Number]) -> bool:
         return bool(at_run_time(condition, values))
     except (ArithmeticError, ValueError, TypeError):
         return False  # a feature that is not finite
+
+
+def text_and_grid(program: Program, op: KernelOp) -> Hashable:
+    """What a model reads of the kernel of an op under its forms."""
+    _, impl = kernel_of(program, op)
+    values = {name: Const(value) for name, value in op.tunables if name.startswith(FORM)}
+    grid = impl.launch.grid if impl.launch is not None else ()
+    return impl.code and impl.code.text, tuple(substitute(size, values) for size in grid)

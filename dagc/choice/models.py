@@ -19,16 +19,14 @@ from dagc.base.resources import names_in
 from dagc.choice.avoid import Tried
 from dagc.choice.choose import Anchor, Chooser, avoided_of, parameters_of
 from dagc.choice.feature import offered
-from dagc.choice.legal import block_of, op_of
+from dagc.choice.legal import block_of, op_of, text_and_grid
 from dagc.choice.selector import Extent, Selector
 from dagc.choice.types import MODELS, RANKED, Site
 from dagc.cuda.ptx import ASSUMED, Instructions, Resources
 from dagc.cuda.syntax import NotUnderstood
-from dagc.forms import kernel_of
 from dagc.ir.choice import AS_WRITTEN, FORM, Choice
 from dagc.ir.plan import AXES
 from dagc.ir.program import Graph, KernelOp, Program
-from dagc.ir.sym import Const, substitute
 from dagc.perf.algebra import one_of, specialise
 from dagc.perf.counted import counted_program, covered
 from dagc.perf.fit import Fitted
@@ -84,19 +82,11 @@ def _of_every_form(graph: Graph, site: Site, make: Callable[[KernelOp], Rational
     out, known = {}, dict[Hashable, RationalProgram]()
     for forms in (plain, *(forms for forms in every if forms != plain)):
         one = replace(op, tunables=tuple({**dict(op.tunables), **dict(forms)}.items()))
-        text = _text_and_grid(graph.program, one)
+        text = text_and_grid(graph.program, one)
         with suppress(*(() if forms == plain else (NotUnderstood,))):
             known[text] = known.get(text) or make(one)
             out[tuple((tunable(name), int(value)) for name, value in forms)] = known[text]
     return one_of(out, [parameter_of(tunable(name).name) for name, _ in plain])
-
-
-def _text_and_grid(program: Program, op: KernelOp) -> Hashable:
-    """What a model reads of the kernel of an op under its forms."""
-    _, impl = kernel_of(program, op)
-    values = {name: Const(value) for name, value in op.tunables if name.startswith(FORM)}
-    grid = impl.launch.grid if impl.launch is not None else ()
-    return impl.code and impl.code.text, tuple(substitute(size, values) for size in grid)
 
 
 def _instructions(graph: Graph, site: Site, op: KernelOp, resources: Resources) -> Instructions | None:

@@ -11,14 +11,14 @@ values: for a kernel whose text cannot be read, only the launch and the compiled
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from dagc.choice.feature import offered
-from dagc.choice.legal import block_of, grid_of, op_of
+from dagc.choice.legal import block_of, grid_of, op_of, text_and_grid
 from dagc.choice.types import Site
 from dagc.cuda.accesses import Accesses
 from dagc.cuda.ptx import ASSUMED, Resources
@@ -186,6 +186,7 @@ def _groups(
     """The model over the settings that are compiled to code with equal counts, and its note. `codes`: for each setting,
     the tunables that are not a dimension of the block, which are constants of its code."""
     alike: dict[Any, list[int]] = {}
+    codes, resources = _as_read(graph, site, codes, resources)
     forms = [tuple((n, v) for n, v in code if n.startswith(FORM)) for code in codes]
     keys = [(*of_form, taken.shared, taken.instructions) for of_form, taken in zip(forms, resources, strict=True)]
     apart = len(set(zip(keys, codes, strict=True))) <= MOST_MODELS * len(set(forms))
@@ -205,6 +206,21 @@ def _groups(
         if unknown:
             return (), f"no model: it depends on {', '.join(sorted(unknown))}, which is not known before the dag runs"
     return tuple(out), note
+
+
+def _as_read(
+    graph: Graph, site: Site, codes: Sequence[Constants], resources: Sequence[Resources]
+) -> tuple[list[Constants], list[Resources]]:
+    """For each setting the first whose kernel reads the same, as it does under some forms."""
+    op, program = op_of(graph, site), graph.program
+    first: dict[Hashable, tuple[Constants, Resources]] = {}
+    of_code: dict[Constants, tuple[Constants, Resources]] = {}
+    for code, taken in zip(codes, resources, strict=True):
+        if code not in of_code:
+            plain = tuple((n, v) for n, v in code if not n.startswith(FORM))
+            one = replace(op, tunables=tuple((n, dict(code).get(n, v)) for n, v in op.tunables))
+            of_code[code] = first.setdefault((plain, text_and_grid(program, one)), (code, taken))
+    return [of_code[code][0] for code in codes], [of_code[code][1] for code in codes]
 
 
 def _with_constants(graph: Graph, op: KernelOp, code: Constants) -> Accesses | None:

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 JACOBI = ROOT / "samples/jacobi/jacobi.dag"
 COARSE = Path(__file__).parent / "data/coarse.dag"
 BLOCKS = 15  # legal blocks of the kernel of jacobi
-FORMED = {"form.wide": (1, 2, 4), "form.coarsen": (1, 2, 4, 8), "form.freedom": (1, 2)}
+FORMED = {"form.wide": (1, 2, 4), "form.coarsen": (1, 2), "form.freedom": (1, 2)}
 
 
 def test_a_task_on_a_gpu_has_forms_among_the_settings() -> None:
@@ -46,7 +46,7 @@ def test_a_task_on_a_gpu_has_forms_among_the_settings() -> None:
     assert {d.name: d.values for d in sites["on"].open if "form." in d.name} == {
         f"inner.{name}": values for name, values in FORMED.items()
     }
-    assert len(sites["on"].choices) == BLOCKS * 24
+    assert len(sites["on"].choices) == BLOCKS * 12
     assert len(sites["off"].choices) == BLOCKS
     written = {**dict.fromkeys(FORMED, AS_WRITTEN), "bx": 32, "by": 1}
     assert sites["on"].default.own == written
@@ -57,7 +57,7 @@ def test_a_task_on_a_gpu_has_forms_among_the_settings() -> None:
 def test_the_count_is_exact() -> None:
     per_op = {forms: dict(count(JACOBI, forms=forms).per_op) for forms in (False, True)}
     assert per_op[False]["inner"] == BLOCKS
-    assert per_op[True]["inner"] == BLOCKS * 24
+    assert per_op[True]["inner"] == BLOCKS * 12
 
 
 def test_a_choice_reads_as_before_where_its_forms_are_as_written() -> None:
@@ -69,7 +69,7 @@ def test_a_choice_reads_as_before_where_its_forms_are_as_written() -> None:
 
 @pytest.mark.parametrize(
     ("constants", "formed"),
-    [("", 12), ("tune u in {1, 2}", 12), ("tune u in {1, 2, 3, 4}", 6), ("tune u in 0..9", 2), ("tune u in 0..40", 1)],
+    [("", 12), ("tune u in {1, 2}", 6), ("tune u in {1, 2, 3, 4}", 2), ("tune u in 0..9", 1), ("tune u in 0..40", 1)],
 )
 def test_few_kernels_are_compiled(constants: str, formed: int) -> None:
     """Of a kernel with constants of its own, forms keep so many values that no more are compiled than allowed."""
@@ -90,7 +90,7 @@ def test_few_kernels_are_compiled(constants: str, formed: int) -> None:
 
 @pytest.mark.parametrize("columns", [2048, 8192])
 def test_the_model_ranks_forms_with_nothing_measured(columns: int) -> None:
-    """On an H200 four columns a thread were 1.8 times as fast as one, and four rows 1.45 times (4096 x 8192): the
+    """On an H200 four columns a thread were 1.8 times as fast as one, and two rows 1.37 times (4096 x 8192): the
     model sees each text, and orders them so."""
     text = replace(read(JACOBI, {"nx": columns, "rows": 4096}), forms=True)
     graph, hardware = text.graph(), load_hardware("h200")
@@ -103,7 +103,7 @@ def test_the_model_ranks_forms_with_nothing_measured(columns: int) -> None:
     for time, own in zip(seconds, (c.own for c in site.choices), strict=True):
         key = own["form.wide"], own["form.coarsen"]
         best[key] = min(time, best.get(key, math.inf))
-    assert best[1, 1] > 1.1 * best[1, 4] > 1.1 * best[4, 4]
+    assert best[1, 1] > 1.1 * best[1, 2] > 1.1 * best[4, 2]
     names = {p.name for p in ranking_model(graph, site, ModelInputs(), hardware).parameters}
     assert names == {"blockDim_x", "blockDim_y", *(f"{name.replace('.', '_')}_tunable" for name in FORMED)}
 
