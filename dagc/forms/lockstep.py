@@ -256,6 +256,7 @@ class Lockstep:
         for node in nodes:
             target = self._stored(node)
             if target is None:
+                self._refuse_apart(node)
                 loop.append(self._lane_text(node))
                 continue
             site, change = self._site(target), _change(node)
@@ -272,6 +273,13 @@ class Lockstep:
         self.lines += [f"{indent}  {line}" for text in loop if text for line in text.split("\n")]
         self.lines += [f"{indent}}}", *after]
         self.rows.clear()
+
+    def _refuse_apart(self, node: Node) -> None:
+        """Lanes that store elements one by one in all groups are slower than threads that do: a warp's are apart."""
+        change = _change(node)
+        site = self._site(without_brackets(change.target)) if change is not None else None
+        if site is not None:
+            raise NotAlike(f"`{text_of(site.node)}` is not where a vector begins in all rows", site.node)
 
     def _use(self, site: AccessSite) -> None:
         assert site.place is not None

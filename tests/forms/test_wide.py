@@ -105,6 +105,7 @@ REFUSED = {
     INDEX + "#ifdef SOME\ny[j] = 1;\n#endif\ny[j] = 2;": ("it has directives of the preprocessor", 2),
     INDEX + "*(float4*)(y + j) = float4{};": ("where `*(float4*)(y + j)` is stored is not known", 2),
     'asm("mov.u32 %0, %1;" : "=f"(y[0]) : "f"(x[0]));': ("inline PTX is not read", 0),
+    INDEX + "y[blockIdx.y * (n + 1) + j] = x[j];": ("`y[blockIdx.y * (n + 1) + j]` is not where a vector", 2),
     INDEX + "y[j * 2] = x[j];": ("neighbours do not store neighbouring elements by `y[j * 2]`", 2),
     INDEX + "x[j];": ("it stores nothing", None),
     "y[threadIdx.x] = 1;": ("`threadIdx.x` depends on more than", 0),
