@@ -7,7 +7,7 @@ are asked for; `kernel_of` gives the kernel as the values of an op's tunables ma
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -97,18 +97,22 @@ def _either(form: Form, other: Form) -> Sym:
 
 def surroundings(
     files: Collection[tuple[str, str]], codes: Collection[CodeText], params: Collection[Param],
-    lets: Collection[tuple[str, Sym]],
+    lets: Collection[tuple[str, Sym]], decisions: Iterable[tuple[str, Value]],
 ) -> Surroundings:  # fmt: skip
-    """`files`: paths and texts."""
+    """`files`: paths and texts. `decisions`: names and chosen values."""
     texts = ((f"{c.span.file}:{c.span.start}", c.text) for c in codes if c.text is not None)
     values = ((p.name, p.value if isinstance(p.value, ElementType) else Const(p.value)) for p in params)
     known = ((name, value) for name, value in lets if isinstance(value, Const))
-    return Surroundings((*files, *texts), (*values, *known))
+    named = ((name, value) for name, value in decisions if name.isidentifier() and name != "streams")
+    chosen = ((name, Const(value)) for name, value in named if type(value) is int)
+    return Surroundings((*files, *texts), (*values, *known, *chosen))
 
 
 def surroundings_of(program: Program) -> Surroundings:
     files = [(f.path, program.sources[f.path].text) for f in program.files]
-    return surroundings(files, program.code, program.params, program.lets)
+    return surroundings(
+        files, program.code, program.params, program.lets, ((d.name, d.chosen) for d in program.decisions)
+    )
 
 
 # ---- the kernel that runs -----------------------------------------------------------------------

@@ -279,7 +279,8 @@ class Lowering:
         from dagc.forms import surroundings  # only with forms
 
         files = [(file.path, self.ctx.sources[file.path].text) for file in self.ctx.named.files]
-        return surroundings(files, self.collected.codes, self.declared.params, self.declared.lets)
+        chosen = [(name, choice.chosen) for name, choice in self.ctx.choices.items()]
+        return surroundings(files, self.collected.codes, self.declared.params, self.declared.lets, chosen)
 
     def _communicators(self, requires: Sequence[ir.Require]) -> tuple[ir.Communicator, ...]:
         """The communicators; from then on they and what holds on every rank are known."""

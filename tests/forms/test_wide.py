@@ -11,11 +11,12 @@ import pytest
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
 from dagc.emit import emit
-from dagc.forms import forms_of, surroundings_of
+from dagc.forms import forms_of, kernel_of, surroundings_of
 from dagc.forms.types import Refusal
 from dagc.forms.wide import WIDE
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Graph
+from dagc.ir.sym import Const
 from dagc.measure.launch import launch
 from dagc.perf.geometry import read_accesses
 from dagc.setup import run_setup
@@ -144,3 +145,15 @@ def test_the_access_analysis_reads_vectors() -> None:
     assert {(a.array, a.size, a.store) for a in often} == {
         ("x", 16, False), ("x", 4, False), ("y", 16, True),
     }  # fmt: skip
+
+
+def test_a_block_that_the_program_decides_is_known() -> None:
+    """The launch has its value, the text its name."""
+    text = 'cuda """const int j = blockIdx.x * block + threadIdx.x; if (j < n) y[j] = x[j];"""'
+    program = graph_of(
+        "program one\ntune block in {128, 256}\nscalar n : i64\narray x : f32[n] in\narray y : f32[n] out\n"
+        "kernel k(y: out f32[n], x: in f32[n], n: i64) { gpu { launch grid(ceil(n / block)) block(block)\n"
+        f"{text} }} }}\ndag {{ a : gpu k(y, x, n) }}",
+        **{"a.form.wide": "4", "block": "256"},
+    ).program
+    assert kernel_of(program, program.kernel_ops[0])[1].launch.block == (Const(256),)  # type: ignore[union-attr]
