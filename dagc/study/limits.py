@@ -121,6 +121,7 @@ def with_limits(lines: Sequence[KernelResult], known: ChooserInputs, deadline: D
         graph = task.graph_at(line.case)
         site = next(site for site in task.sites if site.name == line.op)
         op = op_under(graph.program, op_of(graph, site), line.chosen)
+        op = replace(op, tunables=tuple((name, line.chosen.own.get(name, value)) for name, value in op.tunables))
         bound = bound_of(graph.program, op, known.ready.at[line.case].values, ceilings)
         where = f"{line.op} at {line.case.text}" if line.case.text else line.op
         return _row(where, [bound], [] if math.isnan(line.chosen_value) else [line.chosen_value])
