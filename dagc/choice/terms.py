@@ -24,7 +24,7 @@ from dagc.cuda.accesses import Accesses
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.syntax import NotUnderstood
 from dagc.ir import sym
-from dagc.ir.choice import FORM, VARIANT, Choice, own_name
+from dagc.ir.choice import AS_WRITTEN, FORM, VARIANT, Choice, own_name
 from dagc.ir.plan import AXES
 from dagc.ir.program import Graph, KernelOp
 from dagc.ir.sym import Number
@@ -233,10 +233,17 @@ def _with_constants(graph: Graph, op: KernelOp, code: Constants) -> Accesses | N
 def _program(
     graph: Graph, site: Site, taken: Resources, code: Constants, hardware: Hardware, calibration: Mapping[str, float]
 ) -> RationalProgram:
-    op = op_of(graph, site)
-    op = replace(op, tunables=tuple((n, dict(code).get(n, v) if n.startswith(FORM) else v) for n, v in op.tunables))
-    accesses = _with_constants(graph, op, code) if code else None
-    whole = volume_program(graph.program, op, accesses, resources=taken, features=True)
+    """The model of the kernel under its forms; where that text cannot be read, of the kernel as written."""
+    written, forms = op_of(graph, site), {n: v for n, v in code if n.startswith(FORM)}
+    op = replace(written, tunables=tuple({**dict(written.tunables), **forms}.items()))
+    try:
+        accesses = _with_constants(graph, op, code) if code else None
+        whole = volume_program(graph.program, op, accesses, resources=taken, features=True)
+    except NotUnderstood:
+        if all(value == AS_WRITTEN for value in forms.values()):
+            raise
+        plain = tuple((n, AS_WRITTEN if n in forms else v) for n, v in code)
+        return _program(graph, site, taken, plain, hardware, calibration)
     values = {**hardware.parameters(), **calibration_of(hardware), **calibration}
     asked = {p.name for p in whole.parameters if p.kind is ParameterKind.HARDWARE}
     return specialise(whole, {n: v for n, v in values.items() if n in asked})

@@ -19,6 +19,7 @@ from dagc.choice.terms import launch_terms
 from dagc.forms import MOST_COMPILED
 from dagc.ir.choice import AS_WRITTEN, Choice
 from dagc.lang.lower import lower, parse_with_includes
+from dagc.passes import build_graph
 from dagc.perf.hardware import load_hardware
 from dagc.recipes.compile import compile
 from dagc.recipes.forms import show_forms
@@ -151,3 +152,17 @@ def test_from_tuning_to_the_program(tmp_path: Path) -> None:
     ran = compile(path, tmp_path / "out", target="host", launch=str(tuned), run=True, ranks=1, defines={"side": 33})
     assert ran.result is not None
     assert {d.name for d in ran.plan.open} == {"a.form.coarsen", "a.form.freedom"}
+
+
+def test_a_form_whose_text_cannot_be_read_is_ranked_as_the_kernel_as_written() -> None:
+    """A `return` in a loop makes the body a lambda, which the reader of accesses does not follow."""
+    text = COARSE.read_text().replace("verify apart ~ none(many) rtol 0", "")
+    text += "array y : f32[n * n] out\ndag { a : gpu search(y, x, n) }"
+    graph = build_graph(lower(parse_with_includes(Source("c.dag", text)), forms=True))
+    (site,) = open_sites(graph, ("a",))
+    site = replace(site, choices=legal_settings(graph, site, {"max_threads_per_block": 1024}))
+    table = launch_terms(graph, site, site.choices, load_hardware("h200"))
+    seconds = table.at({"n": 4096})[:, 0]
+    assert (table.note, len(site.choices)) == ("", 8)
+    assert all(seconds == seconds[0])
+    assert ranking_model(graph, site, ModelInputs(), load_hardware("h200")).body
