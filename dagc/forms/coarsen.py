@@ -64,6 +64,8 @@ def _refused(reading: KernelReading) -> Refusal | None:
             return Refusal(f"`{text_of(name)}` uses `{place}`", reading.line(name))
         if text_of(name) in _PLACES and not _is_member(name):
             return Refusal(f"`{text_of(name)}` is used as a whole", reading.line(name))
+        if text_of(name) in _PLACES and not _captured(name):
+            return Refusal(f"`{text_of(name)}` is used in a lambda that names what it captures", reading.line(name))
     meeting = list(reading.together())
     leaving = next((at for at in _returns(reading.body) if not _inside(at, _LAMBDA)), None)
     if meeting and leaving is not None and leaving.start_byte < meeting[-1].start_byte:
@@ -73,6 +75,16 @@ def _refused(reading: KernelReading) -> Refusal | None:
             reading.line(leaving),
         )
     return None
+
+
+def _captured(name: Node) -> bool:
+    """Whether the lambdas around a name capture what they use without naming it."""
+    at = name.parent
+    while at is not None:
+        if at.type in _LAMBDA and text_of(field_of(at, "captures")).replace(" ", "")[1:2] not in ("&", "="):
+            return False
+        at = at.parent
+    return True
 
 
 def _is_member(name: Node) -> bool:

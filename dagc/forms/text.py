@@ -29,6 +29,7 @@ _NOT_READ = {
     "tiled_partition": "groups of threads are not read",
     "coalesced_threads": "groups of threads are not read",
     **dict.fromkeys(_GRID_GROUPS, "it synchronises blocks"),
+    **dict.fromkeys(("cub", "cuda", "thrust"), "classes of this library are not read"),
 }
 # What all threads of a block, or of a warp, have to reach together.
 _TOGETHER = ("__syncthreads", "__syncwarp", "__shfl", "__ballot", "__any", "__all", "__match", "__reduce", "__barrier")

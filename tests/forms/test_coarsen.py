@@ -99,12 +99,17 @@ REFUSED = {
     "int i = threadIdx.x;\nif (i > n) return;\nmeet();": ("a thread may return before the `meet` of line 3", 1),
     "y[0] = x[0];\ny[where()] = 1;": ("`where` uses `blockIdx`", 1),
     "y[unknown(3)] = 1;": ("`unknown` is called, whose definition is not at hand", 0),
-    "y[cub::LaneId()] = 1;": ("`cub::LaneId` is called, whose definition is not at hand", 0),
+    "y[other::lane()] = 1;": ("`other::lane` is called, whose definition is not at hand", 0),
     "dim3 b(1, 1);\nuint3 at = blockIdx;\ny[at.x] = b.x;": ("`blockIdx` is used as a whole", 1),
     "LEAVE(threadIdx.x > n);\ny[0] = 1;": ("a macro contains `return`", None),
     "#define HERE blockIdx.x\ny[HERE] = x[HERE];": ("a macro contains `blockIdx`", None),
     "while (((volatile float*)x)[0] == 0) {}\ny[0] = 1;": ("a loop waits for another thread", None),
     "cooperative_groups::this_grid().sync();": ("it synchronises blocks (`this_grid`)", 0),
+    "auto f = [y, n](int i) { y[blockIdx.x * n] = i; };\nf(3);": ("`blockIdx` is used in a lambda that names", 0),
+    "__shared__ cub::BlockReduce<float, 32>::TempStorage t;\ny[0] = cub::BlockReduce<float, 32>(t).Sum(x[0]);": (
+        "classes of this library are not read (`cub`)",
+        0,
+    ),
     "y[0] = __activemask();": ("`__activemask` depends on the threads that run together", 0),
     "y[0] = ;": ("the kernel's text does not parse as CUDA C++", 0),
 }
