@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, str] = {
     "learn": "ir space store lab",
     "report": "ir passes space store lab learn",
     "doctor": "build measure",
-    "editor": "ir cuda lang passes report",
+    "editor": "ir cuda forms lang passes report",
     "stages": "ir lang passes space setup emit build cuda choice measure store lab report",
     "study": "ir forms lang passes space setup emit build cuda perf choice store measure lab learn report stages"
     " inputs",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from dagc.base.source import Source, Span
 from dagc.editor.names import IN_CODE, Declaration, Kind, NameIndex, NameScope
+from dagc.forms import FORMS as KERNEL_FORMS
 from dagc.ir.program import CollectiveKind
 from dagc.lang.evaluate import FUNCTIONS
 from dagc.lang.parse import TOP_ITEMS, accepted_after
@@ -103,6 +104,10 @@ def _fitting(place: _Place) -> Iterator[Completion]:
         yield from _names(place.scope, frozenset((Kind.COMM,)))
     elif last in _NEW_NAME and before not in (":", "mpi"):
         return
+    elif last == "forms":
+        yield Completion("none", None, FORMS["forms"])
+    elif _in_forms(place):
+        yield from (Completion(form.name, None, form.summary) for form in KERNEL_FORMS)
     elif last == "=" and place.last(3) == "comm":
         yield Completion("split", None, FORMS["comm"])
     elif _expects_type(place):
@@ -114,6 +119,17 @@ def _fitting(place: _Place) -> Iterator[Completion]:
         yield from _ops(place)
     else:
         yield from _expression(place)
+
+
+def _in_forms(place: _Place) -> bool:
+    """Whether this is a place in the list of `forms {...}`."""
+    words = [token.text for token in place.tokens]
+    return "{" in words and words[-1] in ("{", ",") and words[: _last(words, "{")][-1:] == ["forms"]
+
+
+def _last(words: Sequence[str], word: str) -> int:
+    """The place of the last such word."""
+    return len(words) - 1 - words[::-1].index(word)
 
 
 def _callees(place: _Place, kind: str) -> Iterator[Completion]:

@@ -277,6 +277,16 @@ def test_completion_by_context(client: Client, spmv: Text) -> None:
     assert offered("  z : gpu spmv(y_l, ro") >= {"row_ptr_l", "row_ptr_r"}
 
 
+def test_completion_of_forms(client: Client, spmv: Text) -> None:
+    def offered(line: str) -> set[str]:
+        spmv.change(SPMV.read_text().replace("  tune block", f"  {line}\n  tune block", 1))
+        return spmv.labels("\n  tune block")
+
+    assert offered("forms ") == {"none"}
+    assert {"wide", "coarsen"} <= offered("forms {") == offered("forms {wide, ")
+    assert "forms" in offered("")
+
+
 def test_completion_in_code(client: Client, spmv: Text) -> None:
     spmv.change(spmv.text.replace("if (lane == 0)", "bl\n      if (lane == 0)"))
     assert {"block", "row_ptr", "n"} <= spmv.labels("bl\n", 2)
