@@ -134,12 +134,15 @@ double speed(const Arrays& arrays, std::size_t bytes, int multiprocessors) {
   double best = 0;
   const auto faster = [&](double moved, double seconds) { best = std::max(best, moved * static_cast<double>(bytes) * repeats / seconds); };
 #if DAGC_TARGET_CUDA
-  // A grid of a few waves, and one that has a thread for each four elements.
+  // A grid that is resident as a whole (0): each pass has gone through the array before the next one begins. And a launch
+  // for each pass, with a thread for each four elements: within one launch, its resident blocks would repeat what a cache holds.
   const std::int64_t whole = (n + 4 * kThreads - 1) / (4 * kThreads);
-  const unsigned grids[] = {static_cast<unsigned>(8 * multiprocessors), static_cast<unsigned>(std::max<std::int64_t>(1, whole))};
+  const unsigned grids[] = {0, static_cast<unsigned>(std::max<std::int64_t>(1, whole))};
+  const int passes[] = {repeats, 1};
   const dim3 block(kThreads);
 #else
   const unsigned grids[] = {1};
+  const int passes[] = {repeats};
   const dim3 block(1);
   (void)multiprocessors;
   faster(2, shortest(arrays.stream, [&] {
@@ -149,11 +152,25 @@ double speed(const Arrays& arrays, std::size_t bytes, int multiprocessors) {
            for (int r = 0; r < repeats; ++r) std::memset(arrays.a, arrays.a[bytes - 1] + 1, bytes);
          }));
 #endif
-  for (const unsigned grid : grids) {
-    faster(1, shortest(arrays.stream, [&] { dagc::launch(read, dim3(grid), block, 0, arrays.stream, a, b, n, repeats); }));
-    faster(1, shortest(arrays.stream, [&] { dagc::launch(write, dim3(grid), block, 0, arrays.stream, a, n, repeats); }));
-    faster(2, shortest(arrays.stream, [&] { dagc::launch(copy, dim3(grid), block, 0, arrays.stream, a, b, n, repeats); }));
-    faster(2, shortest(arrays.stream, [&] { dagc::launch(update, dim3(grid), block, 0, arrays.stream, a, n, repeats); }));
+  for (std::size_t k = 0; k < sizeof grids / sizeof *grids; ++k) {
+    const int inside = passes[k], launches = repeats / inside;
+    const auto timed = [&](double moved, auto kernel, auto... given) {
+      int blocks = static_cast<int>(grids[k]);
+#if DAGC_TARGET_CUDA
+      if (blocks == 0) {
+        CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, 0));
+        blocks *= multiprocessors;
+      }
+#endif
+      const dim3 grid(static_cast<unsigned>(blocks));
+      faster(moved, shortest(arrays.stream, [&] {
+               for (int i = 0; i < launches; ++i) dagc::launch(kernel, grid, block, 0, arrays.stream, given..., n, inside);
+             }));
+    };
+    timed(1, read, a, b);
+    timed(1, write, a);
+    timed(2, copy, a, b);
+    timed(2, update, a);
   }
   return best;
 }
