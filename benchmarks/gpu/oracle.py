@@ -196,7 +196,7 @@ def prepared(program: Program, args: argparse.Namespace, work: Path) -> Prepared
         )  # fmt: skip
         cases = tuple(p for p in task.cases if _product(p) <= args.largest)
         if args.one:
-            cases = (max(cases, key=_product),)
+            cases = (max(cases, key=_product) if cases else min(task.cases, key=_product),)
         return launchable(prepare(replace(task, cases=cases), work / program.name, jobs=2))
     except (DagcError, OSError) as error:
         return " ".join(str(error).split())
