@@ -59,17 +59,21 @@ def explained(refusal: Refusal, impl: Impl, sources: Mapping[str, Source]) -> st
 MOST_COMPILED = 12  # of an implementation, as far as forms add to them
 
 
-def with_forms(kernel: Kernel, around: Surroundings, wanted: Collection[str], opened: bool = False) -> Kernel:
-    """The kernel with tunables for those of the `wanted` forms that its implementations allow. `opened`: all of their
-    values may be compiled, so they are no more than MOST_COMPILED."""
+def with_forms(kernel: Kernel, around: Surroundings, wanted: Collection[str], opened: Collection[str] = ()) -> Kernel:
+    """The kernel with tunables for those of the `wanted` forms that its implementations allow. `opened`: those whose
+    values are all compiled, so that they are no more than MOST_COMPILED."""
     return replace(kernel, impls=tuple(_with_forms(kernel, impl, around, wanted, opened) for impl in kernel.impls))
 
 
-def _with_forms(kernel: Kernel, impl: Impl, around: Surroundings, wanted: Collection[str], opened: bool) -> Impl:
+def _with_forms(
+    kernel: Kernel, impl: Impl, around: Surroundings, wanted: Collection[str], opened: Collection[str]
+) -> Impl:
     legal = {form: values for form, values in forms_of(kernel, impl, around) if form.name in wanted}
     allowed = {form: values for form, values in legal.items() if not isinstance(values, Refusal)}
-    if opened:
-        allowed = _few(kernel, impl, allowed)
+    few = _few(kernel, impl, {form: values for form, values in allowed.items() if form.name in opened})
+    allowed = {
+        form: few.get(form, values) for form, values in allowed.items() if form in few or form.name not in opened
+    }
     tunables = (Tunable(form.tunable, values, span=impl.span) for form, values in allowed.items())
     apart = (_either(form, other) for form in allowed for other in allowed if other.name in form.excludes)
     return replace(impl, tunables=(*impl.tunables, *tunables), requires=(*impl.requires, *apart))

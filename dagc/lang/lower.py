@@ -271,7 +271,7 @@ class Lowering:
 
         around = self._around()
         wanted = {form.name for form in FORMS} if self.ctx.forms else given
-        opened = self.ctx.forms
+        opened = wanted - given if self.ctx.forms else set[str]()
         return {name: with_forms(kernel, around, wanted, opened) for name, kernel in kernels.items()}
 
     def _around(self) -> Surroundings:

@@ -89,6 +89,15 @@ def test_few_kernels_are_compiled(constants: str, formed: int) -> None:
     assert (forms, forms == 1 or own * forms <= MOST_COMPILED) == (formed, True)
 
 
+def test_values_that_are_not_compiled_by_themselves_can_be_given() -> None:
+    """-D gives a form a value that a search leaves out, since it would compile too many kernels."""
+    text = replace(read(JACOBI), forms=True)
+    left = {d.name: d.values for d in text.program().decisions}
+    for name, values in FORMED.items():
+        chosen = text.program({f"inner.{name}": values[-1]}).decision(f"inner.{name}")
+        assert chosen == values[-1], left.get(f"inner.{name}")
+
+
 @pytest.mark.parametrize("columns", [2048, 8192])
 def test_the_model_ranks_forms_with_nothing_measured(columns: int) -> None:
     """On an H200 four columns a thread were 1.8 times as fast as one, and two rows 1.37 times (4096 x 8192): the
