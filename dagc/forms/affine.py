@@ -7,7 +7,7 @@ Integers are mathematical, as in `dagc.cuda.accesses`. An address is that of an 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from dagc.cuda.syntax import (
     Declarator,
     bare_type,
     below,
+    change_of,
     changes_below,
     declarators,
     field_of,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = frozenset(f"{v}.{a}" for v in ("threadIdx", "blockIdx", "blockDim", "gridDim") for a in "xyz")
 LOADS = frozenset(("__ldg", "__ldca", "__ldcg", "__ldcs", "__ldlu", "__ldcv"))  # of the element at a pointer
+LOOPS = frozenset(("for_statement", "while_statement", "do_statement"))
 _RING = {"+": Fn.ADD, "-": Fn.SUB, "*": Fn.MUL}
 _WORD = 4  # bytes of the narrowest type whose numbers are taken to be exact
 _PURE = frozenset("min max abs std::min std::max int long unsigned size_t".split())
@@ -341,3 +343,28 @@ def is_local(node: Node, variables: Mapping[str, ThreadVariable]) -> bool:
             return False
     one = variables.get(text_of(node))
     return node.type == "identifier" and one is not None and not one.declarator.pointers
+
+
+def accesses_below(node: Node, variables: Mapping[str, ThreadVariable]) -> Iterator[Node]:
+    """The loads and stores of global memory below a node, in the order of the text."""
+    taken: set[int] = set()
+    for at in below(node):
+        if at.type == "call_expression" and text_of(field_of(at, "function")) in LOADS:
+            yield at
+        elif at.type == "pointer_expression" and text_of(at).startswith("&"):
+            taken.add(without_brackets(at.named_children[-1]).id)
+        elif (at.type == "pointer_expression" and text_of(at).startswith("*")) or (
+            at.type == "subscript_expression" and at.id not in taken and not is_local(at, variables)
+        ):
+            yield at
+
+
+def kind_of(access: Node) -> tuple[bool, bool]:
+    """Whether an access loads and whether it stores."""
+    above: Node | None = access.parent
+    while above is not None and above.type == "parenthesized_expression":
+        above = above.parent
+    change = change_of(above) if above is not None else None
+    if change is None or change.target.id != access.id:
+        return True, False
+    return change.how != "=", True

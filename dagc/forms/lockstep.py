@@ -23,8 +23,8 @@ from dagc.cuda.syntax import (
     text_of,
     without_brackets,
 )
-from dagc.forms.affine import NUMBER, coefficient, names_of, number_of, prefix_of, without
-from dagc.forms.neighbours import BLOCK, LOOPS, PLACE, AccessSite, Neighbours, NotAlike, X, operands
+from dagc.forms.affine import LOOPS, NUMBER, coefficient, kind_of, names_of, number_of, prefix_of, without
+from dagc.forms.neighbours import BLOCK, PLACE, AccessSite, Neighbours, NotAlike, X, operands
 from dagc.ir.sym import Poly, Var
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class Lockstep:
         if leaving is not None:
             raise NotAlike("some of the neighbours leave here, depending on data or on their place", leaving)
         accesses = list(self.alike.accesses(node))
-        stored = [at for at in accesses if self.alike.kind(at)[1]]
+        stored = [at for at in accesses if kind_of(at)[1]]
         vector = self._stored(node)
         loads = len(accesses) > len(stored) or any(at.type == "call_expression" for at in below(node))
         apart = [at for at in stored if vector is None or at.id != vector.id]
@@ -224,7 +224,7 @@ class Lockstep:
         self.group.stores = self.group.stores or bool(stored)
 
     def _accesses_stores(self, node: Node) -> bool:
-        return any(self.alike.kind(at)[1] for at in self.alike.accesses(node))
+        return any(kind_of(at)[1] for at in self.alike.accesses(node))
 
     def _loads_what_it_stores(self, node: Node) -> bool:
         change = _change(node)

@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
-from dagc.cuda.syntax import Change, below, change_of, field_of, operator_of, shown_text, text_of, without_brackets
+from dagc.cuda.syntax import below, field_of, operator_of, shown_text, text_of, without_brackets
 from dagc.forms.affine import (
-    LOADS,
+    LOOPS,
     NUMBER,
     Numbers,
     ThreadVariable,
+    accesses_below,
     coefficient,
-    is_local,
+    kind_of,
     names_of,
     number_of,
     plus,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 X = "threadIdx.x"  # the name of a lane's place in polynomials
 BLOCK, BLOCK_SIZE = "blockIdx.x", "blockDim.x"
-LOOPS = frozenset(("for_statement", "while_statement", "do_statement"))
 _STATEMENTS = frozenset("expression_statement declaration return_statement".split())
 _COMPARED = frozenset(("<", ">", "<=", ">=", "==", "!="))
 _NAMES = frozenset(("identifier", "type_identifier"))
@@ -326,30 +326,11 @@ class Neighbours:
                 if condition is not None and then is not None and other is not None and not self._mask(at):
                     self.decide(condition, self._count([then]) >= self._count([other]))
         for at in self.accesses(node):
-            self.sites.append(AccessSite(at, "", None, *self.kind(at), bounds))
+            self.sites.append(AccessSite(at, "", None, *kind_of(at), bounds))
 
     def accesses(self, node: Node) -> Iterator[Node]:
         """The loads and stores of global memory below a node."""
-        taken: set[int] = set()
-        for at in below(node):
-            if at.type == "call_expression" and text_of(field_of(at, "function")) in LOADS:
-                yield at
-            elif at.type == "pointer_expression" and text_of(at).startswith("&"):
-                taken.add(without_brackets(at.named_children[-1]).id)
-            elif (at.type == "pointer_expression" and text_of(at).startswith("*")) or (
-                at.type == "subscript_expression" and at.id not in taken and not is_local(at, self.variables)
-            ):
-                yield at
-
-    def kind(self, node: Node) -> tuple[bool, bool]:
-        """Whether an access loads and whether it stores."""
-        above: Node | None = node.parent
-        while above is not None and above.type == "parenthesized_expression":
-            above = above.parent
-        change: Change | None = change_of(above) if above is not None else None
-        if change is None or change.target.id != node.id:
-            return True, False
-        return change.how != "=", True
+        return accesses_below(node, self.variables)
 
     # ---- which values lanes share ----
 
@@ -401,7 +382,7 @@ class Neighbours:
         return False
 
     def _stores(self, node: Node) -> bool:
-        return any(self.kind(at)[1] for at in self.accesses(node))
+        return any(kind_of(at)[1] for at in self.accesses(node))
 
     def _placed(self, site: AccessSite) -> AccessSite:
         place = self.address(site.node)

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from dagc.cuda.lexer import words_of
 from dagc.cuda.syntax import below, body_of, field_of, text_of
-from dagc.forms.affine import NUMBER, Numbers, changes_of, coefficient, names_of, number_of, plus, variables_of
+from dagc.forms.affine import LOOPS, NUMBER, Numbers, changes_of, coefficient, names_of, number_of, plus, variables_of
 from dagc.forms.lockstep import LaneNames, Lockstep, edited, multiples_in, place_of, shown_multiples
-from dagc.forms.neighbours import LOOPS, PLACE, AccessSite, Neighbours, NotAlike, Test, X, bound_of, contradict, worst
+from dagc.forms.neighbours import PLACE, AccessSite, Neighbours, NotAlike, Test, X, bound_of, contradict, worst
 from dagc.forms.text import KernelReading, NotInKernel, expression, fresh, reading_of
 from dagc.forms.types import Form, Refusal, Surroundings
 from dagc.ir.choice import AS_WRITTEN

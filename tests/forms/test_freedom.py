@@ -71,7 +71,9 @@ def test_results_are_right_with_the_other_forms(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("formals", "body", "reason"),
     [
-        ("y: out f32[n], x: in f32[n], n: i64", "y[0] = x[0];", ""),
+        ("y: out f32[n], x: in f32[n], n: i64", "y[0] = x[0]; y[1] = x[0];", ""),
+        ("y: out f32[n], x: in f32[n], n: i64", "for (int i = 0; i < n; ++i) y[0] += x[i];", ""),
+        ("y: out f32[n], x: in f32[n], n: i64", "float a = x[0]; y[0] += x[1] + a;", "it loads nothing after a store"),
         ("y: out f32[n], n: i64", "y[0] = 1;", "it has no two arrays of which it writes one"),
         ("y: out f32[n], x: in f32[n], n: i64", "const_cast<float*>(x)[0] = y[0] = 1;", "`const_cast`: it may write"),
     ],
