@@ -33,7 +33,9 @@ def kernels(number: int) -> list[Measured]:
         tail = terms[:, :, TERMS.index("tail")]
         logs = np.log(terms[:, :, 0]) + 0.5 * (tail > 1) + draw.normal(0, 0.02, tail.shape)
         program, noise = f"family{k % 3}.kernel{k}", np.full(logs.shape, 0.01)
-        out.append(Measured(program, "gemm", site, settings, cases, logs, noise, terms, coordinates(site, settings)))
+        out.append(
+            Measured(program, "gemm", site, settings, cases, logs, noise, terms, coordinates(site, settings), graph)
+        )
     return out
 
 
