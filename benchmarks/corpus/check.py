@@ -56,7 +56,7 @@ def check(ready: Prepared, *, settings: int) -> Checked:
     with Service(WorkerLink(ready.task.ranks)) as service:
         tune_measure.Measuring(ready, service, Timing(), recording).check(chosen)
     checks = recording.measured.checks
-    failures += [f"{op} {settings.in_words}: {why}" for (op, settings), why in checks.items() if why]
+    failures += [f"{op} {choice.in_words}: {why}" for (op, choice), why in checks.items() if why]
     failures += audit(ready)
     return Checked(sum(not why for why in checks.values()), tuple(failures))
 

@@ -86,7 +86,7 @@ def line(rows: Sequence[Row], rivals: Collection[int], chooser: Guarded) -> str:
 
 def report(table: Table, chooser: Guarded, names: Collection[str]) -> list[str]:
     """Lines of one op. Raises UsageError where no answer has one of the names."""
-    known = {settings.in_words: i for i, settings in enumerate(table.answers)}
+    known = {choice.in_words: i for i, choice in enumerate(table.answers)}
     if unknown := sorted(set(names) - set(known)):
         raise UsageError(f"{table.op} has no answer {unknown[0]}", f"one of: {', '.join(known)}")
     rivals = [known[name] for name in names]

@@ -142,7 +142,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if (not only or {p.name, p.name.split(".")[0]} & only) and (not args.warm or p.name in WARM)
         if not (marker(p, args).exists() and marker(p, args).read_text() == asked(args))
     ]
-    known: Known = frozenset((c.program, c.op, c.case, c.settings) for path in args.done for c in read_oracle(path))
+    known: Known = frozenset((c.program, c.op, c.case, c.choice) for path in args.done for c in read_oracle(path))
     failed = 0
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary, Service(WorkerLink(1)) as service:
         for program, ready in side_by_side(chosen, args, args.work or Path(temporary), end):
@@ -253,7 +253,7 @@ def measure(
             site.name: [
                 s
                 for s in site.choices
-                if (site.name, s) not in before.checks and any(w.op == site.name and s in w.settings for w in wanted)
+                if (site.name, s) not in before.checks and any(w.op == site.name and s in w.choices for w in wanted)
             ]
             for site in task.sites
         }
@@ -272,7 +272,7 @@ def measure(
     for failure in failures:
         print(f"{program.name}: {failure}", flush=True)
     cells = recording.done
-    left = sum(len(w.settings) for w in wanted) - cells
+    left = sum(len(w.choices) for w in wanted) - cells
     if time.monotonic() < end:
         marker(program, args).write_text(asked(args))
     took = f"{time.monotonic() - began:.1f} s"

@@ -149,7 +149,7 @@ def tables(tuned: Tuned, program: Path) -> list[Table]:
         for cell, sample in tuned.samples:
             if cell.site == op:
                 cells.setdefault(cell.case, {})[cell.choice] = sample
-        answers = _plans(chooser, cells, program) if isinstance(chooser, ProgramChooser) else chooser.settings
+        answers = _plans(chooser, cells, program) if isinstance(chooser, ProgramChooser) else chooser.choices
         rows: dict[bool, list[Row]] = {False: [], True: []}
         for facts in tuned.facts.inputs:
             if facts.case in cells:
@@ -172,8 +172,8 @@ def _row(
 ) -> Row:
     known = facts.features.get(op, {})
     times: dict[int, float] = {}
-    for number, settings in enumerate(answers):
-        cell = cells.get(settings)
+    for number, choice in enumerate(answers):
+        cell = cells.get(choice)
         if cell is None and op != PROGRAM:
             times[number] = math.inf  # its constraint failed there
         elif cell is not None and cell.good:

@@ -97,25 +97,25 @@ def _graphs(program: str) -> tuple[tuple[Choice, Graph], ...]:
     return tuple((configuration_of(graph), graph) for graph in graphs)
 
 
-def _law(random: Random, settings: tuple[Choice, ...]) -> tuple[float, ...]:
+def _law(random: Random, choices: tuple[Choice, ...]) -> tuple[float, ...]:
     """What an op takes under each setting, the fastest 1."""
     best, sharp = random.uniform(6, 9.5), random.uniform(0.02, 0.12)
     wide, rows = random.choice((0.0, 0.3, 1.0)), random.choice((-0.15, 0.0, 0.1))
     logs = []
-    for setting in settings:
-        sizes = setting.own
+    for choice in choices:
+        sizes = choice.own
         threads = math.prod(sizes.values())
         log = sharp * (math.log2(threads) - best) ** 2 + wide * max(0.0, 5 - math.log2(sizes["bx"])) ** 1.3
         logs.append(log + rows * math.log2(sizes.get("by", 1)) + random.gauss(0, 0.05))
     return tuple(math.exp(3.5 * math.tanh((log - min(logs)) / 3.5)) for log in logs)  # at most 33 times as long
 
 
-def _site(random: Random, op: str, law: tuple[float, ...], settings: tuple[Choice, ...], work: float) -> Site:
-    settings = tuple(Choice.at(op, setting.items()) for setting in settings)
+def _site(random: Random, op: str, law: tuple[float, ...], choices: tuple[Choice, ...], work: float) -> Site:
+    choices = tuple(Choice.at(op, choice.items()) for choice in choices)
     if random.random() < 0.25:
-        return Site(op, settings)
+        return Site(op, choices)
     wrong, level = random.choice((0.1, 0.2, 0.35)), math.exp(random.gauss(0, 0.5))
-    return Site(op, settings, tuple(1e-6 * work * level * t * math.exp(random.gauss(0, wrong)) for t in law))
+    return Site(op, choices, tuple(1e-6 * work * level * t * math.exp(random.gauss(0, wrong)) for t in law))
 
 
 @lru_cache(maxsize=4)
@@ -136,12 +136,12 @@ def draw(seed: int) -> Joint:
                 continue
             variant = str(configuration.get(f"{op}.variant"))
             if (op, variant) not in of_op:
-                settings = BLOCKS_2D if program == "heat" or random.random() < 0.4 else BLOCKS_1D
-                law = _law(random, settings)
+                choices = BLOCKS_2D if program == "heat" or random.random() < 0.4 else BLOCKS_1D
+                law = _law(random, choices)
                 slower = random.uniform(1, 1.6) if variant != "None" else 1.0
                 law = tuple(slower * t for t in law)
                 work = max(w for name, w in machine.work.items() if name.split("[")[0] == op)
-                of_op[op, variant] = _site(random, op, law, settings, work), law
+                of_op[op, variant] = _site(random, op, law, choices, work), law
             site, here[op] = of_op[op, variant]
             mine.append(site)
         laws.append(here)

@@ -155,7 +155,7 @@ def main() -> int:
                 probe.restype = ctypes.c_double
                 same = min(probe(20_000, 0) for _ in range(5))
                 new = min(probe(500, 1) for _ in range(5))
-                print(f"{path.stem + ' ' + c.op:20} {len(c.settings):8} {same:14.1f} {new:13.0f} {numpy_us(c):9.0f}")
+                print(f"{path.stem + ' ' + c.op:20} {len(c.choices):8} {same:14.1f} {new:13.0f} {numpy_us(c):9.0f}")
     return 0
 
 

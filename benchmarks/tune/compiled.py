@@ -39,13 +39,13 @@ def read_compiled(path: Path) -> dict[tuple[str, str], dict[Choice, Resources]]:
     for program, ops in _read(path).items():
         for op, rows in ops.items():
             out[program, op] = {
-                Choice.at(op, settings): Resources(
+                Choice.at(op, choice): Resources(
                     registers,
                     shared,
                     None if code is None else Instructions(code["once"], tuple(code["loops"])),
                     spills,
                 )
-                for settings, registers, shared, spills, code in rows
+                for choice, registers, shared, spills, code in rows
             }
     return out
 
@@ -62,9 +62,9 @@ def compiled(path: Path) -> dict[str, Any]:
     return {op: [_row(s, r) for s, r in zip(task.choices[op], rows, strict=True)] for op, rows in each.items()}
 
 
-def _row(settings: Choice, taken: Resources) -> list[Any]:
+def _row(choice: Choice, taken: Resources) -> list[Any]:
     code = taken.instructions.to_json() if taken.instructions is not None else None
-    return [list(settings.own.items()), taken.registers, taken.shared, taken.spills, code]
+    return [list(choice.own.items()), taken.registers, taken.shared, taken.spills, code]
 
 
 def write(path: Path, found: Mapping[str, Any]) -> None:

@@ -73,7 +73,7 @@ class Replay:
         times.closed |= away
         search = AcrossSizes([times], budget, until)
         place = {p: i for i, p in enumerate(kernel.cases)}
-        number = {s: i for i, s in enumerate(kernel.settings)}
+        number = {s: i for i, s in enumerate(kernel.choices)}
         while True:
             began = time.perf_counter()
             cell = search.propose()
@@ -99,7 +99,7 @@ def op_times(kernel: Measured, learner: Learner) -> OpTimes:
         fits = np.flatnonzero(np.isfinite(kernel.logs[i]))
         most = max(2, MOST_ROWS // len(cases))
         fits = np.sort(sorted(fits, key=lambda s: (s != 0, mean[s]))[:most])
-        cells += [(kernel.cases[i], kernel.settings[s]) for s in fits]
+        cells += [(kernel.cases[i], kernel.choices[s]) for s in fits]
         means += list(mean[fits] - mean[fits].mean())
         deviations += list(deviation[fits])
         answers += list(responses(kernel.terms[i])[fits])
@@ -111,7 +111,7 @@ def op_times(kernel: Measured, learner: Learner) -> OpTimes:
         np.array(size_of),
     )  # fmt: skip
     surface = TimeSurface(learner.kernel, rows)
-    return OpTimes(kernel.op, kernel.settings[0], tuple(sizes), tuple(cells), surface)
+    return OpTimes(kernel.op, kernel.choices[0], tuple(sizes), tuple(cells), surface)
 
 
 def middle(kernel: Measured) -> int:
@@ -152,7 +152,7 @@ def by_the_model(kernel: Measured) -> Chosen:
 
 def everything_at_one(kernel: Measured) -> Chosen:
     at = middle(kernel)
-    chosen = best_of(kernel.logs[at], range(len(kernel.settings)))
+    chosen = best_of(kernel.logs[at], range(len(kernel.choices)))
     return [None if i == at else chosen for i in range(len(kernel.cases))]
 
 
@@ -170,7 +170,7 @@ def always(settings: Mapping[str, int]) -> Choose:
     """One block for all; the default where a kernel does not have it, and at sizes where it cannot be launched."""
 
     def choose(kernel: Measured) -> Chosen:
-        wanted = [i for i, s in enumerate(kernel.settings) if settings.items() <= s.own.items()]
+        wanted = [i for i, s in enumerate(kernel.choices) if settings.items() <= s.own.items()]
         place = wanted[0] if wanted else 0
         return [place if math.isfinite(logs[place]) else 0 for logs in kernel.logs]
 
@@ -181,18 +181,18 @@ def best_constant(found: Sequence[Measured]) -> Choose:
     """For each kernel the setting with the least mean loss on the kernels of all other families with the same set."""
     alike: dict[tuple[object, ...], list[Measured]] = {}
     for kernel in found:
-        alike.setdefault(tuple(sorted(map(of_any, kernel.settings))), []).append(kernel)
+        alike.setdefault(tuple(sorted(map(of_any, kernel.choices))), []).append(kernel)
 
     def choose(kernel: Measured) -> Chosen:
-        names = sorted(map(of_any, kernel.settings))
+        names = sorted(map(of_any, kernel.choices))
         losses = [
-            [logs[k.settings.index(of_op(k.op, s))] - np.nanmin(logs) for s in names]
+            [logs[k.choices.index(of_op(k.op, s))] - np.nanmin(logs) for s in names]
             for k in alike[tuple(names)] if k.family != kernel.family for logs in k.logs if np.isfinite(logs).any()
         ]  # fmt: skip
         if not losses:
             return [None] * len(kernel.cases)
         means = np.nan_to_num(np.array(losses), nan=3.0).mean(axis=0)
-        place = kernel.settings.index(of_op(kernel.op, names[int(means.argmin())]))
+        place = kernel.choices.index(of_op(kernel.op, names[int(means.argmin())]))
         return [place if math.isfinite(logs[place]) else 0 for logs in kernel.logs]
 
     return choose
@@ -264,7 +264,7 @@ def table(found: Sequence[Measured], learner: Learner, without: Mapping[str, Lea
         "the best constant block of other families": best_constant(found),
         "everything measured at one size, reused": everything_at_one,
         "10 at one size, used at others": lambda k: replay.run(k, 10, middle(k)),
-        "up to everything at one size, used at others": lambda k: replay.run(k, len(k.settings), middle(k)),
+        "up to everything at one size, used at others": lambda k: replay.run(k, len(k.choices), middle(k)),
         "the best constant setting of each kernel at the others, in hindsight": in_hindsight,
     }
     lines = [f"| t_chosen / t_best | {' | '.join(f'{p} | slower than the default' for p in PARTS)} |"]
@@ -330,13 +330,13 @@ def calibration(found: Sequence[Measured], learner: Learner) -> str:
     inside = []
     for kernel in found:
         times = op_times(kernel, learner)
-        for i, (case, settings) in enumerate(times.rows):
+        for i, (case, choice) in enumerate(times.rows):
             logs = kernel.logs[kernel.cases.index(case)]
             start = times.number.get((case, times.default))
             if start is None or i == start or not math.isfinite(logs[0]):
                 continue
             mean, deviation = times.surface.against(i, start)
-            inside.append(abs(logs[kernel.settings.index(settings)] - logs[0] - mean) < 1.2816 * deviation)
+            inside.append(abs(logs[kernel.choices.index(choice)] - logs[0] - mean) < 1.2816 * deviation)
     return f"{statistics.fmean(inside):.0%} of the ratios to the default lie in their 80 % intervals, nothing measured."
 
 

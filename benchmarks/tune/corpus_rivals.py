@@ -39,7 +39,7 @@ def spaces(oracle: Path) -> list[dict[str, Any]]:
     found: dict[tuple[str, str], dict[Any, dict[Any, float]]] = {}
     for cell in read_oracle(oracle):
         if cell.flush and not cell.failure:
-            found.setdefault((cell.program, cell.op), {}).setdefault(cell.case, {})[cell.settings] = cell.seconds
+            found.setdefault((cell.program, cell.op), {}).setdefault(cell.case, {})[cell.choice] = cell.seconds
     out, paths = [], programs()
     for (program, op), sizes in found.items():
         (site,) = open_sites(api.load_graph(paths[program]), [op])

@@ -64,7 +64,7 @@ def as_written(choice: Choice) -> bool:
 
 
 def gains(kernel: Measured, ceilings: Ceilings, replay: Replay) -> Iterable[Gain]:
-    plain = np.array([as_written(s) for s in kernel.settings])
+    plain = np.array([as_written(s) for s in kernel.choices])
     chosen = [replay.run(kernel, budget) for budget in (0, 6 * len(kernel.cases))]
     for i, (case, logs) in enumerate(zip(kernel.cases, kernel.logs, strict=True)):
         if not np.isfinite(logs[plain]).any():
@@ -74,14 +74,14 @@ def gains(kernel: Measured, ceilings: Ceilings, replay: Replay) -> Iterable[Gain
         bound, by_memory = _bound(kernel, i, ceilings)
         yield Gain(
             kernel.program, kernel.op, kernel.family, case.text, bound, by_memory, math.exp(np.nanmin(logs[plain])),
-            math.exp(logs[best]), kernel.settings[best].in_words, *seconds,
+            math.exp(logs[best]), kernel.choices[best].in_words, *seconds,
         )  # fmt: skip
 
 
 def _bound(kernel: Measured, at: int, ceilings: Ceilings) -> tuple[float, bool]:
     values = {name.lower(): value for name, value in kernel.cases[at].params} | {"rank": 0, "ranks": 1}
     program = kernel.graph.program
-    op = op_under(program, op_of(kernel.graph, kernel.site), kernel.settings[0])
+    op = op_under(program, op_of(kernel.graph, kernel.site), kernel.choices[0])
     try:
         found = bound_of(program, op, values, ceilings)
     except (DagcError, ArithmeticError, KeyError):

@@ -116,7 +116,7 @@ def read_cases(oracle: Path) -> list[KernelCase]:
     for cell in read_oracle(oracle):
         if cell.failure:
             raise ValueError(f"{cell.program} {cell.op} {cell.case.text}: a block failed ({cell.failure})")
-        found.setdefault((cell.program, cell.op, cell.case), {})[of_any(cell.settings)] = cell.seconds
+        found.setdefault((cell.program, cell.op, cell.case), {})[of_any(cell.choice)] = cell.seconds
     return [KernelCase(*key, times) for key, times in found.items()]
 
 
@@ -142,14 +142,14 @@ def cache_of(case: KernelCase) -> dict[str, Any]:
         "tune_params": params,
         "objective": "time",
         "cache": {
-            ",".join(map(str, settings.values())): {
-                **settings,
+            ",".join(map(str, choice.values())): {
+                **choice,
                 "time": seconds * 1e3,
                 "times": [seconds * 1e3],
                 **zero,
                 "timestamp": "2026-11-21 00:00:00",
             }
-            for settings, seconds in case.times.items()
+            for choice, seconds in case.times.items()
         },
     }
 
@@ -379,7 +379,7 @@ def one_block(cases: Sequence[KernelCase]) -> Outcome:
 # ---- compile times --------------------------------------------------------------------------
 
 
-def kernel_text(program: str, op: str, settings: Choice) -> str:
+def kernel_text(program: str, op: str, choice: Choice) -> str:
     """One kernel of a program as a CUDA source of its own, for Kernel Tuner to compile: the block is a constant."""
     from dagc import api
     from dagc.choice.legal import op_of, open_sites
@@ -396,7 +396,7 @@ def kernel_text(program: str, op: str, settings: Choice) -> str:
         for p in graph.program.params
         if isinstance(p.value, float) and not isinstance(p.value, bool)
     ]
-    blocks = [f"constexpr int {n} = {v};" for n, v in settings.items()]
+    blocks = [f"constexpr int {n} = {v};" for n, v in choice.items()]
     head = "\n".join(["typedef float real;", *constants, *blocks])
     return f'{head}\nextern "C" __global__ void {kernel.name}({", ".join(formals)}) {{\n{impl.code.text}\n}}\n'
 

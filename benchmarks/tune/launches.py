@@ -43,7 +43,7 @@ class Measured:
     program: str
     op: str
     site: Site
-    settings: tuple[Choice, ...]
+    choices: tuple[Choice, ...]
     cases: tuple[Case, ...]
     logs: Array
     noise: Array
@@ -76,7 +76,7 @@ def load(oracles: Sequence[Path], gpu: str, compiled: Sequence[Path], forms: boo
         if cell.flush and not cell.failure and cell.seconds > 0:
             noise = (cell.high - cell.low) / 2 / NORMAL / cell.seconds
             of = found.setdefault((cell.program, cell.op), {}).setdefault(cell.case, {})
-            of[without_forms_as_written(cell.settings)] = math.log(cell.seconds), noise
+            of[without_forms_as_written(cell.choice)] = math.log(cell.seconds), noise
     return [
         _measured(paths[program], program, op, times, hardware, known.get((program, op), {}), forms)
         for (program, op), times in found.items()
@@ -94,25 +94,25 @@ def _measured(
 ) -> Measured:  # fmt: skip
     graph = replace(api.read(path), forms=forms).graph()
     (site,) = open_sites(graph, [op])
-    settings = legal_settings(graph, site, LIMITS)
-    each = alike([known.get(s, ASSUMED) for s in settings])
+    choices = legal_settings(graph, site, LIMITS)
+    each = alike([known.get(s, ASSUMED) for s in choices])
     cases = tuple(sorted(times))
-    named = list(map(without_forms_as_written, settings))
+    named = list(map(without_forms_as_written, choices))
     cells = np.array([[times[p].get(s, (math.nan, math.nan)) for s in named] for p in cases])
-    terms = np.array(list(_tables(path, graph, site, settings, cases, hardware, each)))
+    terms = np.array(list(_tables(path, graph, site, choices, cases, hardware, each)))
     return Measured(
-        program, op, site, settings, cases, cells[:, :, 0], cells[:, :, 1], terms, coordinates(site, settings), graph
+        program, op, site, choices, cases, cells[:, :, 0], cells[:, :, 1], terms, coordinates(site, choices), graph
     )
 
 
 def _tables(
-    path: Path, graph: Graph, site: Site, settings: Sequence[Choice], cases: Sequence[Case], hardware: Hardware,
+    path: Path, graph: Graph, site: Site, choices: Sequence[Choice], cases: Sequence[Case], hardware: Hardware,
     each: Sequence[Resources],
 ) -> Iterator[Array]:  # fmt: skip
     """As `dagc tune` has them: NaN where the model cannot be evaluated."""
-    unknown = np.full((len(settings), len(TERMS)), np.nan)
+    unknown = np.full((len(choices), len(TERMS)), np.nan)
     try:
-        terms = launch_terms(graph, site, settings, hardware, resources=each)
+        terms = launch_terms(graph, site, choices, hardware, resources=each)
     except (ArithmeticError, DagcError, KeyError, TypeError, ValueError) as error:
         print(f"{path.stem}: no terms: {error}")
         terms = None

@@ -57,8 +57,8 @@ def data_of(kernel: Kernel) -> tuple[str, ...]:
 
 def rows_of(kernel: Kernel, cells: list[OracleCell], methods: Sequence[str]) -> list[Row]:
     """A row for each size of the kernel. `cells` are the kernel's."""
-    data, settings, out = data_of(kernel), kernel.chooser.settings, []
-    index = {s: i for i, s in enumerate(settings)}
+    data, choices, out = data_of(kernel), kernel.chooser.choices, []
+    index = {s: i for i, s in enumerate(choices)}
 
     def sizes_of(case: Case) -> tuple[int, ...]:
         return tuple(scalars(case)[n] for n in data)
@@ -83,7 +83,7 @@ def rows_of(kernel: Kernel, cells: list[OracleCell], methods: Sequence[str]) -> 
                 sizes_of(here)
             )
         least = min(at.values())
-        ratios = {name: at[settings[chosen[name]]] / least for name in row_names(methods)}
+        ratios = {name: at[choices[chosen[name]]] / least for name in row_names(methods)}
         out.append(Row(kernel.two, len({v for n, v in here.params if n != "TMAX"}) > 1, ratios))
     return out
 

@@ -78,7 +78,7 @@ def rows_of(path: Path) -> list[Row]:
     cells = defaultdict(list)
     for cell in read_oracle(path):
         if not cell.failure and np.isfinite(cell.seconds):
-            cells[cell.program, cell.op, cell.case.params].append((cell.settings.own, cell.seconds))
+            cells[cell.program, cell.op, cell.case.params].append((cell.choice.own, cell.seconds))
     out = []
     for (program, op, params), found in cells.items():
         bx, by = (np.array([s.get(n, 1) for s, _ in found]) for n in ("bx", "by"))

@@ -34,7 +34,7 @@ class OracleCell:
     program: str
     op: str
     case: Case
-    settings: Choice
+    choice: Choice
     seconds: float
     low: float
     high: float
@@ -43,14 +43,14 @@ class OracleCell:
     failure: str
 
 
-def of_any(settings: Choice) -> Choice:
+def of_any(choice: Choice) -> Choice:
     """A block without the name of its op, to compare it with those of other ops."""
-    return Choice(tuple(settings.own.items()))
+    return Choice(tuple(choice.own.items()))
 
 
-def of_op(op: str, settings: Choice) -> Choice:
+def of_op(op: str, choice: Choice) -> Choice:
     """The block of an op."""
-    return Choice.at(op, settings.own.items())
+    return Choice.at(op, choice.own.items())
 
 
 def read_oracle(path: Path) -> Iterator[OracleCell]:
@@ -78,9 +78,9 @@ def rows_of(path: Path) -> Iterator[list[str]]:
     for (cell, sample), flush in zip(tuned.samples, tuned.flushes, strict=True):
         low, high = sample.interval
         times = [f"{t * 1e6:.5g}" if sample.times else "" for t in (sample.value, low, high)]
-        settings = " ".join(f"{n}={v}" for n, v in cell.choice.own.items())
+        text = " ".join(f"{n}={v}" for n, v in cell.choice.own.items())
         yield [
-            path.stem, cell.site, cell.case.text, settings, *times, str(len(sample.times)), str(flush), sample.failure
+            path.stem, cell.site, cell.case.text, text, *times, str(len(sample.times)), str(flush), sample.failure
         ]  # fmt: skip
 
 

@@ -81,10 +81,10 @@ def main() -> int:
             products.append([sum(t.done * t.products for t in trials) for trials in races])
             solver, precond = races[-1][0].pair
             first = (data["n"], solvers.SOLVERS.index(solver), solvers.PRECONDITIONERS.index(precond))
-            for number, settings in enumerate(table.answers):
+            for number, choice in enumerate(table.answers):
                 seconds = row.times.get(number, math.inf)
                 out.writerow(
-                    [row.name, row.name.partition("(")[0], row.facts.elements, *first, settings.in_words,
+                    [row.name, row.name.partition("(")[0], row.facts.elements, *first, choice.in_words,
                      seconds if math.isfinite(seconds) else ""]
                 )  # fmt: skip
             file.flush()

@@ -52,15 +52,15 @@ class Kernel:
 
     @property
     def two(self) -> bool:
-        return len(self.chooser.settings[0]) == 2
+        return len(self.chooser.choices[0]) == 2
 
     @property
     def default(self) -> Choice:
-        return self.chooser.settings[0]
+        return self.chooser.choices[0]
 
     def ranked(self, case: Case) -> list[Choice]:
         """Those that the oracle has, the model's fastest first."""
-        order = [self.chooser.settings[i] for i in self.chooser.ranked(scalars(case))]
+        order = [self.chooser.choices[i] for i in self.chooser.ranked(scalars(case))]
         return [s for s in order if s in self.times[case]]
 
 
@@ -84,18 +84,18 @@ def kernels(oracle: Path, nvcc: bool = False, method: str = "volume") -> list[Ke
     found: dict[tuple[str, str], dict[Case, dict[Choice, float]]] = {}
     for cell in read_oracle(oracle):
         if cell.flush and not cell.failure:
-            found.setdefault((cell.program, cell.op), {}).setdefault(cell.case, {})[cell.settings] = cell.seconds
+            found.setdefault((cell.program, cell.op), {}).setdefault(cell.case, {})[cell.choice] = cell.seconds
     hardware, out = load_hardware("h200"), []
     known = compiled(dict.fromkeys(program for program, _ in found)) if nvcc else {}
     for (program, op), times in found.items():
         graph = api.load_graph(ROOT / "samples" / "polybench" / f"{program}.dag")
         (site,) = open_sites(graph, [op])
-        settings = legal_settings(graph, site, LIMITS)
+        choices = legal_settings(graph, site, LIMITS)
 
         taken = known.get((program, op), ASSUMED)
 
-        def remade(anchors, graph=graph, site=site, settings=settings, taken=taken):  # type: ignore[no-untyped-def]
-            return site_chooser(graph, site, settings, hardware, ModelInputs(method, taken), anchors=anchors)
+        def remade(anchors, graph=graph, site=site, choices=choices, taken=taken):  # type: ignore[no-untyped-def]
+            return site_chooser(graph, site, choices, hardware, ModelInputs(method, taken), anchors=anchors)
 
         out.append(Kernel(program, op, times, remade([]), remade))
     return out
@@ -137,7 +137,7 @@ def adapted(top: int, where: Where = middle) -> Choose:
             start = where(kernel)
             kept = best(kernel.times[start], few(kernel, start, top))
             made[key] = kernel.remade([(scalars(start), kept)])
-        return made[key].settings[made[key].choose(scalars(case))]
+        return made[key].choices[made[key].choose(scalars(case))]
 
     return choose
 
@@ -152,7 +152,7 @@ def chance(kernel: Kernel, case: Case, top: int = 5) -> dict[Choice, float]:
 STRATEGIES: dict[str, tuple[Choose, bool]] = {
     "default block": (lambda k, p: k.default, False),
     "a random block": (lambda k, p: best_of_random(k.times[p], 1), False),
-    "the model, nothing measured": (lambda k, p: k.chooser.settings[k.chooser.choose(scalars(p))], False),
+    "the model, nothing measured": (lambda k, p: k.chooser.choices[k.chooser.choose(scalars(p))], False),
     "model's top 3 measured at each size": (lambda k, p: best(k.times[p], few(k, p, 3)), False),
     "model's top 5 measured at each size": (lambda k, p: best(k.times[p], few(k, p, 5)), False),
     "as many random ones and the default, at each size": (chance, False),
@@ -320,7 +320,7 @@ def table(found: list[Kernel]) -> list[str]:
     off, telling = [], []
     for kernel in found:
         for case, times in sorted(kernel.times.items()):
-            chosen = kernel.chooser.settings[kernel.chooser.choose(scalars(case))]
+            chosen = kernel.chooser.choices[kernel.chooser.choose(scalars(case))]
             first, low, high = best(times, times), min(times.values()), max(times.values())
             off.append(error_percent(times, times[chosen]))
             if high >= (1 + FLAT) * low:

@@ -45,7 +45,7 @@ def lines(tuned: Path, new: Path) -> list[str]:
     out = []
     for case, here in sorted(times.items()):
         sizes, best = scalars(case), min(here.values())
-        taken = [c.settings[c.choose(sizes)] for c in (chooser, model)]
+        taken = [c.choices[c.choose(sizes)] for c in (chooser, model)]
         words = [f"{s.in_words}, {here[s] / best:.3f}" for s in (*taken, site.default)]
         out.append(f"| {tuned.stem} | {case.text} | {method} | {' | '.join(words)} |")
     return out

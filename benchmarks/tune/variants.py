@@ -101,7 +101,7 @@ def tuned_tables(path: Path) -> list[Table]:
         elements = {one.case: float(one.elements) for one in tuned.facts.inputs}
         texts = tuple(row.case.text for row in found.rows)
         families = tuple(t.partition("(")[0] if "(" in t else str(Path(t).parent) for t in texts)
-        variants, times = tuple(s.in_words for s in chooser.settings), tuple(map(dict, found.times))
+        variants, times = tuple(s.in_words for s in chooser.choices), tuple(map(dict, found.times))
         sizes = tuple(elements.get(row.case, 0.0) for row in found.rows)
         learned = tuple(i for i, row in enumerate(found.rows) if not row.test)
         vectors, name = tuple(found.features), f"{path.stem} {op}"
@@ -193,7 +193,7 @@ def stored(path: Path) -> None:
         described(f"{path.stem} {op}", chooser.method, at)
     program = tuned.program_chooser
     if program is not None:
-        site = LearnedSite(PROGRAM, program.method, program.settings, of_programs(tuned, program), program.selector)
+        site = LearnedSite(PROGRAM, program.method, program.choices, of_programs(tuned, program), program.selector)
         at = chosen_at(site, program.selector)
         described(path.stem, program.method, at)
 
@@ -203,8 +203,8 @@ def of_programs(tuned: Tuned, program: ProgramChooser) -> TrainingTable:
     objective = minimised(tuned)
     known = {one.case: one.features[PROGRAM] for one in tuned.facts.inputs}
     every = [(c, s.priced(objective)) for c, s in tuned.samples if c.site == PROGRAM and s.times and c.case in known]
-    cases = dict.fromkeys(cell.case for cell, _ in every if cell.choice in program.settings)
-    table = tabulated(program.data, program.settings, cases, every, known)
+    cases = dict.fromkeys(cell.case for cell, _ in every if cell.choice in program.choices)
+    table = tabulated(program.data, program.choices, cases, every, known)
     rows = tuple(replace(row, test=row.case in tuned.facts.tests) for row in table.rows)
     return replace(table, rows=rows).with_noise(NOISE)
 

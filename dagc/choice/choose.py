@@ -212,7 +212,7 @@ class Chooser:
         return self.selector.least_sure if self.selector is not None else 0.0
 
     @property
-    def settings(self) -> tuple[Choice, ...]:
+    def choices(self) -> tuple[Choice, ...]:
         """The answers."""
         return self.site.choices
 
@@ -347,9 +347,9 @@ def emitted(choosers: Sequence[Chooser]) -> EmittedChoosers:
 # ---- of an op ----
 
 
-def avoided_of(names: Sequence[str], settings: Sequence[Choice], tried: Sequence[Tried]) -> Avoided:
-    """Where answers of a chooser failed, by its features `names` and its `settings`."""
-    number = {answer: i for i, answer in enumerate(settings)}
+def avoided_of(names: Sequence[str], choices: Sequence[Choice], tried: Sequence[Tried]) -> Avoided:
+    """Where answers of a chooser failed, by its features `names` and its `choices`."""
+    number = {answer: i for i, answer in enumerate(choices)}
     rows = [[one.features.get(name, math.nan) for name in names] for one in tried]
     worked = [{number[s] for s in one.worked if s in number} for one in tried]
     return Avoided.of(rows, worked, [{number[s] for s in one.failed if s in number} for one in tried])

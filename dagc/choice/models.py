@@ -76,8 +76,8 @@ def _of_every_form(graph: Graph, site: Site, make: Callable[[KernelOp], Rational
     """What `make` gives for an op with the forms of a setting, for all settings of a site. The kernel as written stands
     for forms whose text cannot be read."""
     op = op_of(graph, site)
-    settings = site.choices or site.every
-    every = dict.fromkeys(tuple((n, v) for n, v in c.own.items() if n.startswith(FORM)) for c in settings)
+    choices = site.choices or site.every
+    every = dict.fromkeys(tuple((n, v) for n, v in c.own.items() if n.startswith(FORM)) for c in choices)
     plain = tuple((n, AS_WRITTEN) for n, _ in next(iter(every)))
     out, known = {}, dict[Hashable, RationalProgram]()
     for forms in (plain, *(forms for forms in every if forms != plain)):
@@ -174,7 +174,7 @@ BY_VOLUME = ModelInputs()
 def site_chooser(
     graph: Graph,
     site: Site,
-    settings: Sequence[Choice],
+    choices: Sequence[Choice],
     hardware: Hardware,
     model: ModelInputs = BY_VOLUME,
     *,
@@ -184,7 +184,7 @@ def site_chooser(
     tried: Sequence[Tried] = (),
 ) -> Chooser:
     """The chooser of a site's launch parameters. `anchors`: features at a measured size, and the setting that was best.
-    `selector`: its labels are indices of `settings`. `asked`: features that determine the nearest measured variant if
+    `selector`: its labels are indices of `choices`. `asked`: features that determine the nearest measured variant if
     there is no selector. `tried`: the inputs of training, if something failed at one.
 
     If the kernel's text cannot be read, or the model needs values that are not known when the program runs, the chooser
@@ -192,7 +192,7 @@ def site_chooser(
     """
     op, program = op_of(graph, site), graph.program
     features = offered(program, op)
-    columns = {} if site.variants else _columns(graph, site, settings, model)
+    columns = {} if site.variants else _columns(graph, site, choices, model)
     programs = _programs(graph, site, hardware, model)
     learned = set(selector.data if selector is not None else ())
     unknown = sorted(parameters_of(programs.model, programs.launchable) - set(columns) - set(features))
@@ -206,14 +206,14 @@ def site_chooser(
     data |= whole_parameters(program, measured)
     names = sorted(data or (site.variants and set(asked) & measured) or _sizes_among(program, measured))
     used = parameters_of(programs.model, programs.launchable)
-    placed = _placed(anchors, names, settings)
+    placed = _placed(anchors, names, choices)
     launchable = programs.launchable
     return Chooser(
-        replace(site, choices=tuple(settings)), tuple(features[n] for n in names),
+        replace(site, choices=tuple(choices)), tuple(features[n] for n in names),
         tuple((n, tuple(v)) for n, v in columns.items() if n in used), programs.model,
         launchable if launchable is not None and launchable.parameters else None, placed, selector,
         _extent(placed, names, model if programs.model is not None else BY_VOLUME), programs.note,
-        avoided_of(names, settings, tried),
+        avoided_of(names, choices, tried),
     )  # fmt: skip
 
 
@@ -234,10 +234,10 @@ def _without(names: set[str], anchors: Sequence[tuple[Mapping[str, float], Choic
 
 
 def _placed(
-    anchors: Sequence[tuple[Mapping[str, float], Choice]], names: Sequence[str], settings: Sequence[Choice]
+    anchors: Sequence[tuple[Mapping[str, float], Choice]], names: Sequence[str], choices: Sequence[Choice]
 ) -> tuple[Anchor, ...]:
     """The measured points at which all of these features are known and finite."""
-    numbers = list(settings)
+    numbers = list(choices)
     return tuple(
         dict.fromkeys(
             Anchor(tuple(float(at[n]) for n in names), numbers.index(best))
@@ -248,14 +248,14 @@ def _placed(
 
 
 def _columns(
-    graph: Graph, site: Site, settings: Sequence[Choice], inputs: ModelInputs = BY_VOLUME
+    graph: Graph, site: Site, choices: Sequence[Choice], inputs: ModelInputs = BY_VOLUME
 ) -> dict[str, list[float]]:
     """Parameters of the models that depend on the setting: its block, the tunables that are not a dimension of the
     block, and what it was compiled to."""
     op = op_of(graph, site)
-    blocks = [block_of(graph.program, op, s) for s in settings]
-    values = [{**dict(op.tunables), **s.own} for s in settings]
-    needs = [inputs.each.get(s, inputs.resources) for s in settings]
+    blocks = [block_of(graph.program, op, s) for s in choices]
+    values = [{**dict(op.tunables), **s.own} for s in choices]
+    needs = [inputs.each.get(s, inputs.resources) for s in choices]
     return {
         "registers": [float(r.registers) for r in needs],
         "static_shared": [float(r.shared) for r in needs],

@@ -25,29 +25,29 @@ def occupancy_of(
 ) -> dict[Choice, Occupancy]:
     """The occupancy of each setting with its compiled `resources`, where `values` of the rank's scalars determine the
     block and the shared memory. A setting without `demand_of` is missing."""
-    demands = {setting: demand_of(graph, site, setting, needs, values) for setting, needs in resources.items()}
-    known = {setting: demand for setting, demand in demands.items() if demand is not None}
+    demands = {choice: demand_of(graph, site, choice, needs, values) for choice, needs in resources.items()}
+    known = {choice: demand for choice, demand in demands.items() if demand is not None}
     return dict(zip(known, occupancies(list(known.values()), hardware), strict=True))
 
 
-def is_launched(graph: Graph, site: Site, setting: Choice) -> bool:
+def is_launched(graph: Graph, site: Site, choice: Choice) -> bool:
     """Whether dagc launches the code of a setting; code on the host may start kernels itself."""
-    _, impl = kernel_of(graph.program, op_under(graph.program, op_of(graph, site), setting))
+    _, impl = kernel_of(graph.program, op_under(graph.program, op_of(graph, site), choice))
     return impl.launch is not None
 
 
 def demand_of(
-    graph: Graph, site: Site, setting: Choice, resources: Resources, values: Mapping[str, Number]
+    graph: Graph, site: Site, choice: Choice, resources: Resources, values: Mapping[str, Number]
 ) -> Demand | None:
     """What a launch of the setting needs; None if dagc does not launch its code, or if a size that is not known
     determines it."""
-    program, op = graph.program, op_under(graph.program, op_of(graph, site), setting)
+    program, op = graph.program, op_under(graph.program, op_of(graph, site), choice)
     _, impl = kernel_of(program, op)
     if impl.launch is None:
         return None
-    env = bindings(program, op, setting)
+    env = bindings(program, op, choice)
     try:
-        x, y, z = block_of(program, op, setting)
+        x, y, z = block_of(program, op, choice)
         asked = impl.launch.shared
         dynamic = int(sym.evaluate(sym.substitute(asked, env), values)) if asked is not None else 0
     except (sym.UnboundName, ArithmeticError):

@@ -83,14 +83,14 @@ def modelled(terms: Array) -> Array:
     return np.where(np.isfinite(logs), logs, known.max() if len(known) else 0.0)
 
 
-def coordinates(site: Site, settings: Sequence[Choice]) -> Array:
+def coordinates(site: Site, choices: Sequence[Choice]) -> Array:
     """Coordinates of the settings in doublings, shape (settings, 3 + tunables beside the dimensions of the block)."""
     own = [own_name(d.name) for d in site.open if not d.axis]
     columns = {own_name(d.name): "xyz".index(d.axis) for d in site.open if d.axis}
     columns |= {n: 3 + i for i, n in enumerate(own)}
-    out = np.zeros((len(settings), 3 + len(own)))
-    for i, setting in enumerate(settings):
-        for name, value in setting.own.items():
+    out = np.zeros((len(choices), 3 + len(own)))
+    for i, choice in enumerate(choices):
+        for name, value in choice.own.items():
             if name in columns and not isinstance(value, str):
                 out[i, columns[name]] = math.log2(1 + abs(value)) if columns[name] > 2 else math.log2(max(1, value))
     return out

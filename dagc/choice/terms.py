@@ -97,7 +97,7 @@ Constants: TypeAlias = tuple[tuple[str, int], ...]  # tunables that are constant
 class LaunchTerms:
     """The terms of some settings of a site. `note`: the assumptions of the model, or why there is none."""
 
-    settings: tuple[Choice, ...]
+    choices: tuple[Choice, ...]
     note: str
     _fixed: np.ndarray  # columns that do not depend on sizes; NaN elsewhere
     _clock: float
@@ -113,7 +113,7 @@ class LaunchTerms:
         with np.errstate(all="ignore"):
             for places, steps in self._groups:
                 self._fill(table, list(places), steps, values)
-            for i, choice in enumerate(self.settings):
+            for i, choice in enumerate(self.choices):
                 blocks = self._blocks(choice, values)
                 table[i, _PLACE["log2_blocks"]] = math.log2(blocks) if blocks > 0 else math.nan
                 if blocks == 0:
@@ -147,23 +147,23 @@ _PLACE = {name: i for i, name in enumerate(TERMS)}
 def launch_terms(
     graph: Graph,
     site: Site,
-    settings: Sequence[Choice],
+    choices: Sequence[Choice],
     hardware: Hardware,
     *,
     resources: Resources | Sequence[Resources] = ASSUMED,
     calibration: Mapping[str, float] | None = None,
 ) -> LaunchTerms:
-    """The terms of `settings` on a GPU. `resources`: of the compiled kernel, one for all settings or one for each (a
+    """The terms of `choices` on a GPU. `resources`: of the compiled kernel, one for all settings or one for each (a
     tunable may be a constant of the code). `calibration` overrides constants of the model."""
-    of_each = [resources] * len(settings) if isinstance(resources, Resources) else list(resources)
-    fixed = np.full((len(settings), len(TERMS)), np.nan)
+    of_each = [resources] * len(choices) if isinstance(resources, Resources) else list(resources)
+    fixed = np.full((len(choices), len(TERMS)), np.nan)
     op = op_of(graph, site)
     others = [own for d in site.open if not d.axis and (own := own_name(d.name)) != VARIANT]
     plain = [n for n in others if not n.startswith(FORM)]  # forms are seen in the text
     columns: dict[str, list[float]] = {}
-    for i, (setting, taken) in enumerate(zip(settings, of_each, strict=True)):
-        block = block_of(graph.program, op, setting)
-        chosen = {n: float(v) for n, v in (*op.tunables, *setting.own.items()) if n != VARIANT}
+    for i, (choice, taken) in enumerate(zip(choices, of_each, strict=True)):
+        block = block_of(graph.program, op, choice)
+        chosen = {n: float(v) for n, v in (*op.tunables, *choice.own.items()) if n != VARIANT}
         row: dict[str, float] = {f"log2_b{a}": math.log2(b) for a, b in zip(AXES, block, strict=True)}
         row |= {"log2_threads": math.log2(math.prod(block)), "registers": taken.registers}
         row |= {"spills": taken.spills, "shared": taken.shared, **dict.fromkeys(_OF_TUNABLES, 0.0)}
@@ -174,9 +174,9 @@ def launch_terms(
         of_setting |= {tunable(n).name: chosen[n] for n, _ in op.tunables}
         for name, value in of_setting.items():
             columns.setdefault(name, []).append(value)
-    codes = [tuple((n, v) for n, v in s.own.items() if n in others and isinstance(v, int)) for s in settings]
+    codes = [tuple((n, v) for n, v in s.own.items() if n in others and isinstance(v, int)) for s in choices]
     groups, note = _groups(graph, site, of_each, codes, columns, hardware, calibration or {})
-    return LaunchTerms(tuple(settings), note, fixed, hardware.clock, graph, site, groups)
+    return LaunchTerms(tuple(choices), note, fixed, hardware.clock, graph, site, groups)
 
 
 def _groups(

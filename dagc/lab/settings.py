@@ -37,34 +37,34 @@ LENGTH = 0.3  # correlation length of the error, as a share of the steps of the 
 class LaunchSettings:
     """Legal settings as a decision process, tunable by tunable. A candidate is one setting."""
 
-    def __init__(self, settings: Sequence[Choice], prior: Sequence[float] = ()) -> None:
-        """`settings` have the same tunables in the same order (those of a variant), each setting once. `prior`: times
+    def __init__(self, choices: Sequence[Choice], prior: Sequence[float] = ()) -> None:
+        """`choices` have the same tunables in the same order (those of a variant), each setting once. `prior`: times
         predicted by a model, in any unit; empty without a model."""
-        self.settings, self.prior = tuple(settings), tuple(prior)
+        self.choices, self.prior = tuple(choices), tuple(prior)
 
     def size(self) -> int:
-        return len(self.settings)
+        return len(self.choices)
 
     def at(self, number: int) -> Choice:
-        return self.settings[number]
+        return self.choices[number]
 
     def walk(self, random: Random) -> Choice:
-        return random.choice(self.settings)
+        return random.choice(self.choices)
 
     def sample(self, random: Random) -> Choice:
-        return random.choice(self.settings)
+        return random.choice(self.choices)
 
     def likely(self, random: Random) -> Choice:
         return self.sample(random)
 
     def near(self, candidate: Choice, random: Random) -> Choice:
         """A setting that differs in as few tunables as possible."""
-        differs = {s: len({*s.decisions} ^ {*candidate.decisions}) for s in self.settings if s != candidate}
+        differs = {s: len({*s.decisions} ^ {*candidate.decisions}) for s in self.choices if s != candidate}
         least = min(differs.values(), default=0)
         return random.choice([s for s, d in differs.items() if d == least] or [candidate])
 
     def __iter__(self) -> Iterator[Choice]:
-        return iter(self.settings)
+        return iter(self.choices)
 
     # ---- the decision process -----------------------------------------------------------
 
@@ -72,12 +72,12 @@ class LaunchSettings:
         return ()
 
     def offers(self, node: Decided) -> dict[Any, None]:
-        depth, every = len(node), [s.decisions for s in self.settings]
+        depth, every = len(node), [s.decisions for s in self.choices]
         return {s[depth]: None for s in every if s[:depth] == node and len(s) > depth}
 
     def weights(self, node: Decided, offers: Mapping[Any, None]) -> Sequence[int]:
         depth = len(node) + 1
-        return [sum(s.decisions[:depth] == (*node, decision) for s in self.settings) for decision in offers]
+        return [sum(s.decisions[:depth] == (*node, decision) for s in self.choices) for decision in offers]
 
     def step(self, node: Decided, decision: Any, askers: None) -> Decided:
         return (*node, decision)
@@ -96,10 +96,10 @@ class LaunchSettings:
 
     @property
     def sampled(self) -> int:
-        return len(self.settings)
+        return len(self.choices)
 
     def surrogate(self) -> SettingsModel:
-        return SettingsModel(self.settings, self.prior)
+        return SettingsModel(self.choices, self.prior)
 
 
 class SettingsModel:
@@ -109,18 +109,18 @@ class SettingsModel:
     tunables apart are correlated.
     """
 
-    def __init__(self, settings: Sequence[Choice], prior: Sequence[float]) -> None:
+    def __init__(self, choices: Sequence[Choice], prior: Sequence[float]) -> None:
         from dagc.lab.model.process import Process  # loads numpy, scipy
 
-        self.candidates: Sequence[Choice] = settings
-        self.row: Mapping[Choice, int] = {s: i for i, s in enumerate(settings)}
+        self.candidates: Sequence[Choice] = choices
+        self.row: Mapping[Choice, int] = {s: i for i, s in enumerate(choices)}
         self.times: dict[Choice, list[float]] = defaultdict(list)
         self._logs: list[float] = []
-        bits = steps(settings)
+        bits = steps(choices)
         self._process = Process(bits.shape[1], signal=MISSED if len(prior) else UNKNOWN, noise=NOISE, length=LENGTH)
         self._process.extend(bits)
-        self._process.rebuild(np.full((len(settings), 1), SCALE, dtype=np.float32))
-        known = np.array(prior if len(prior) else [1.0] * len(settings), dtype=float)
+        self._process.rebuild(np.full((len(choices), 1), SCALE, dtype=np.float32))
+        known = np.array(prior if len(prior) else [1.0] * len(choices), dtype=float)
         finite = known[np.isfinite(known)]
         self._prior = np.log(np.where(np.isfinite(known), known, finite.max() if len(finite) else 1.0))
         # The process is centred at the scale of the first measurement.
@@ -303,10 +303,10 @@ class _Single:
         return self.ops[candidate[0]][1](candidate[1])
 
 
-def steps(settings: Sequence[Choice]) -> Any:
+def steps(choices: Sequence[Choice]) -> Any:
     """Whether each setting is at least each value of a tunable but the smallest, and whether it is of each variant.
     Shape (settings, steps)."""
-    rows = [s.own for s in settings]
+    rows = [s.own for s in choices]
     columns: list[list[bool]] = []
     for name in dict.fromkeys(name for row in rows for name in row):
         of: list[Any] = [row.get(name, -math.inf) for row in rows]  # a tunable that a variant lacks
@@ -314,4 +314,4 @@ def steps(settings: Sequence[Choice]) -> Any:
             columns += [[v == value for v in of] for value in dict.fromkeys(of)]
         else:
             columns += [[v >= value for v in of] for value in sorted(set(of))[1:]]
-    return np.array(columns, dtype=np.float32).reshape(-1, len(settings)).T
+    return np.array(columns, dtype=np.float32).reshape(-1, len(choices)).T

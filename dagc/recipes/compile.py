@@ -95,7 +95,7 @@ def _placed(tuned: Tuned | None) -> set[str]:
     """The ops for which a tuned file chooses the device."""
     if tuned is None:
         return set()
-    answers = ((op, choice.variant) for op, c in tuned.kernel_choosers.items() for choice in c.settings)
+    answers = ((op, choice.variant) for op, c in tuned.kernel_choosers.items() for choice in c.choices)
     return {op for op, variant in answers if "." in variant}
 
 

@@ -152,7 +152,7 @@ class KernelChooser:
     hardware: Hardware
     resources: Resources
     fits: dict[str, Fitted]
-    settings: tuple[Choice, ...]
+    choices: tuple[Choice, ...]
     data: tuple[str, ...]
     anchors: tuple[AnchorRow, ...]
     selector: Selector | None
@@ -162,17 +162,17 @@ class KernelChooser:
     @property
     def variants(self) -> bool:
         """Whether the chooser also chooses the variant."""
-        return bool(self.settings[0].variant)
+        return bool(self.choices[0].variant)
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramChooser:
-    """The chooser of whole programs: `settings` of the decisions `names`, indexed by the answer of the selector."""
+    """The chooser of whole programs: `choices` of the decisions `names`, indexed by the answer of the selector."""
 
     method: str
     names: tuple[str, ...]
     data: tuple[str, ...]
-    settings: tuple[Choice, ...]
+    choices: tuple[Choice, ...]
     selector: Selector
 
 
@@ -192,8 +192,8 @@ class Tuned:
     @property
     def forms(self) -> bool:
         """Whether forms of kernels were open."""
-        settings = (choice for chooser in self.kernel_choosers.values() for choice in chooser.settings)
-        return any(map(names_form, (*(cell.choice for cell, _ in self.samples), *settings)))
+        choices = (choice for chooser in self.kernel_choosers.values() for choice in chooser.choices)
+        return any(map(names_form, (*(cell.choice for cell, _ in self.samples), *choices)))
 
     @property
     def program_chooser(self) -> ProgramChooser | None:

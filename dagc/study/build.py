@@ -267,21 +267,21 @@ class BuiltProgram:
 
 
 def build_plans(
-    task: TuningTask, settings: Sequence[Choice], folder: Path, progress: Progress | None = None
+    task: TuningTask, choices: Sequence[Choice], folder: Path, progress: Progress | None = None
 ) -> tuple[dict[Choice, BuiltProgram], dict[Choice, DagcError]]:
     """The runner library of each setting, compiled in parallel; and why some have none."""
     from dagc.emit import rows  # loads jinja2
 
-    def make(setting: Choice) -> BuiltProgram:
-        graph = task.text.graph(setting)
+    def make(choice: Choice) -> BuiltProgram:
+        graph = task.text.graph(choice)
         first = Space(graph).first()
-        directory = folder / plan_label(setting)
+        directory = folder / plan_label(choice)
         plan = proved_plan(graph, first, task.chosen)
         write_sources(plan, directory, force=True)
         return BuiltProgram(build_artifact(directory, plan, "runner"), tuple(rows(first)))
 
-    def report(done: int, setting: Choice) -> None:
+    def report(done: int, choice: Choice) -> None:
         if progress is not None:
-            progress(done, len(settings), f"compiled {plan_label(setting)}")
+            progress(done, len(choices), f"compiled {plan_label(choice)}")
 
-    return attempted(make, settings, DagcError, report)
+    return attempted(make, choices, DagcError, report)

@@ -167,7 +167,7 @@ def learn(
 def _table(ready: Prepared, site: Site, asked: Asked, samples: Samples, shared: bool) -> TrainingTable:
     """The samples of an op at the sizes at which all settings were tried; one that was timed nowhere gives wrong
     results. `shared`: by all arguments of the kernel's `select`, including constants."""
-    settings, own = site.choices, {c: one for c, one in samples.items() if c.site == site.name}
+    choices, own = site.choices, {c: one for c, one in samples.items() if c.site == site.name}
     timed = [cell for cell, sample in own.items() if sample.good]
     ever_timed, cases = {cell.choice for cell in timed}, {cell.case for cell in timed}
 
@@ -183,7 +183,7 @@ def _table(ready: Prepared, site: Site, asked: Asked, samples: Samples, shared: 
     else:
         names = asked.data or features_of(ready, site, tried)
         known = {case: _features_at(ready, site, case) for case in tried}
-    return tabulated(names, settings, tried, own.items(), known)
+    return tabulated(names, choices, tried, own.items(), known)
 
 
 # ---- samples that ops of a kernel share ----
@@ -300,7 +300,7 @@ Data = Mapping["Case", tuple[float, ...]]
 def learn_plans(task: TuningTask, method: str, samples: Samples, data: Data) -> Learned:
     """Select few plans, by rule, that are within the noise of the best at each size, and the one that is best on
     average; train the selector on their gains."""
-    table, settings, notes = plan_table(task, samples, data)
+    table, answers, notes = plan_table(task, samples, data)
     count, fewest = len(table.merged.rows), 1 if method == EXHAUSTIVE else FEWEST
     if count < fewest:
         why = f"no chooser yet: measured in full: {counted(count, 'size')} of {fewest}; use --resume"
@@ -309,10 +309,10 @@ def learn_plans(task: TuningTask, method: str, samples: Samples, data: Data) -> 
         selector, few = train_few(method, table, task.seed)
     except UsageError as error:
         return Learned(notes=(*notes, f"no chooser: {error.message}"))
-    choices = tuple(settings[i] for i in few)
+    choices = tuple(answers[i] for i in few)
     if method == EXHAUSTIVE:
         return Learned(selector, tuple(notes), choices=choices)
-    default = {"default": [settings.index(task.plans[0])] * count} if task.plans[0] in settings else {}
+    default = {"default": [answers.index(task.plans[0])] * count} if task.plans[0] in answers else {}
     note, regrets = left_out(selector, table, task.seed, default)
     return Learned(selector, (*notes, note), regrets(table), choices)
 
@@ -336,13 +336,13 @@ def plan_table(task: TuningTask, samples: Samples, data: Data) -> tuple[Training
             complete[case] = at[case]
     every = dict.fromkeys((*legal, *(s for here in complete.values() for s in here)))
     failed = {s for p, here in complete.items() for s, c in here.items() if c.failure and not p.is_input}
-    settings = tuple(s for s in every if s not in failed)
-    if complete and not all(any(s in settings for s in here) for here in complete.values()):
+    choices = tuple(s for s in every if s not in failed)
+    if complete and not all(any(s in choices for s in here) for here in complete.values()):
         notes.append("no setting has correct results at every size: nothing is learned")
         complete = {}
     names = task.features[PROGRAM]
     features = {case: dict(zip(names, data[case], strict=True)) for case in complete}
-    return tabulated(names, settings, complete, samples.items(), features), settings, notes
+    return tabulated(names, choices, complete, samples.items(), features), choices, notes
 
 
 def why_plan(method: str, selector: Selector | None) -> str:
@@ -549,7 +549,7 @@ def line_of(
     index = chooser.choose(sizes)
     guess = chooser.model is None and chooser.selector is None and not chooser.anchors
     why = GUESS if guess else chooser.why(sizes, index)
-    return result_at(site.name, case, (site.default, chooser.settings[index]), samples, why, learned, sure)
+    return result_at(site.name, case, (site.default, chooser.choices[index]), samples, why, learned, sure)
 
 
 def result_at(

@@ -115,12 +115,12 @@ def computed_at(
 ) -> frozenset[str]:
     """The code features that a program computes at an input with these values to evaluate its chooser. `times`: by
     number of the task's settings, infinite if a constraint does not hold."""
-    op, settings = op_of(task.graph, site), site.choices
+    op, choices = op_of(task.graph, site), site.choices
     needed = {one.answer: {f.name for f in needed_features(task.program, one)} for one in variants_of(task.program, op)}
     out = {code.name for feature in chooser.features for code in feature.code}
     for answer in chooser.order(values):
-        out |= needed.get(chooser.settings[answer].variant or op.answer, set())
-        if times.get(settings.index(chooser.settings[answer])) != math.inf:
+        out |= needed.get(chooser.choices[answer].variant or op.answer, set())
+        if times.get(choices.index(chooser.choices[answer])) != math.inf:
             break
     return frozenset(out)
 

@@ -95,9 +95,9 @@ class _Measured:
     def evaluated(self, chooser: Chooser, default: int, reasons: bool, costs: Sequence[str] = ()) -> Evaluated:
         """The answers of a chooser. `default`: its number; `reasons`: whether the reasons of answers are counted."""
         visits, op = self.visits, chooser.site.name
-        number = {settings: i for i, settings in enumerate(visits.answers[op])}
+        number = {choice: i for i, choice in enumerate(visits.answers[op])}
         values = [visits.values(case) for case in self.cases]
-        chosen = [[number[chooser.settings[i]] for i in chooser.order(at)] for at in values]
+        chosen = [[number[chooser.choices[i]] for i in chooser.order(at)] for at in values]
         why = [chooser.decide(at)[1].value for at in values] if reasons else ()
         judged = judged_at(visits.table(op, (), self.cases), chosen, default, reasons=why, banded=True)
         return Evaluated(op, judged, tuple(visits.answers[op]), tuple(costs))
@@ -119,7 +119,7 @@ def _kernels(text: ProgramText, tuned: Tuned, options: TuneOptions, progress: Pr
         ops = []
         for site in inputs.task.sites:
             chooser = choosers[site.name]
-            default = chooser.settings.index(site.default) if site.default in chooser.settings else 0
+            default = chooser.choices.index(site.default) if site.default in chooser.choices else 0
             lines = costs(inputs, replace(inputs.task, sites=(site,)), {site.name: chooser})
             one = found.evaluated(chooser, default, reasons=True, costs=lines)
             if home:
@@ -156,7 +156,7 @@ def _unseen(
     choosers = {c.op: c for c in choosers_of(task.graph, tuned, task.chosen.gpu_arch, other_machine=bool(home))}
     task = replace(
         task, cases=cases, check_at=cases[0],
-        sites=tuple(replace(site, choices=choosers[site.name].settings) for site in task.sites),
+        sites=tuple(replace(site, choices=choosers[site.name].choices) for site in task.sites),
         features={op: c.data for op, c in choosers.items()},
     )  # fmt: skip
     return task, choosers, home, trained, notes

@@ -221,14 +221,14 @@ def kernel_chooser_record(chooser: Any, inputs: ChooserInputs) -> dict[str, Any]
     """The record of a chooser: everything needed to rebuild it from the program's text."""
     uses, fits = inputs.resources_of(chooser.op), inputs.counted.fits.get(chooser.op, {})
     compiled = inputs.compiled(chooser.op) if inputs.objective is OCCUPANCY else {}
-    each = [compiled.get(s, uses) for s in chooser.settings] if compiled else []
+    each = [compiled.get(s, uses) for s in chooser.choices] if compiled else []
     return {
         "method": inputs.asked[chooser.op].method, "hardware": inputs.hardware.table(), "registers": uses.registers,
         "shared": uses.shared, "instructions": uses.instructions.to_json() if uses.instructions else None,
         "fits": {name: fitted.to_json() for name, fitted in fits.items()},
         "each": [[of.registers, of.shared] for of in each],
         "points": [list(one) for one in inputs.counted.ranges.get(chooser.op, ())],
-        "settings": [s.own for s in chooser.settings], "data": list(chooser.data),
+        "settings": [s.own for s in chooser.choices], "data": list(chooser.data),
         "anchors": [{"data": [as_json(v) for v in a.data], "chosen": a.chosen} for a in chooser.anchors],
         "selector": chooser.selector.to_json() if chooser.selector is not None else None,
     }  # fmt: skip

@@ -73,7 +73,7 @@ def plans_of(
     select = program_select(program)
     if select is None or select.names != stored.names:
         raise UsageError(f"{path}: chooses {', '.join(stored.names)}, which its text does not select", "tune again")
-    wrong = {settings for (op, settings), failure in tuned.checks.items() if op == PROGRAM and failure}
+    wrong = {choice for (op, choice), failure in tuned.checks.items() if op == PROGRAM and failure}
     objective = minimised(tuned)
     samples = {
         c: sample.priced(objective) for c, sample in tuned.samples if c.site == PROGRAM and c.choice not in wrong
@@ -85,12 +85,12 @@ def plans_of(
         """Its place in the order of the program, which has its own plan first."""
         return plan != default, [places[name].get(value, len(places[name])) for name, value in plan.items()]
 
-    settings = sorted({cell.choice for cell in samples}, key=place)
+    choices = sorted({cell.choice for cell in samples}, key=place)
     cases = tuple(sorted({cell.case for cell in samples}))
     chosen = choose_target(tuned.facts.target or None, tuned.facts.arch or None)
     seed, names = tuned.runs[0].seed, tuple(f.name for f in asked_features(program, None, select.args))
     task = TuningTask(
-        text, chosen, build_graph(program), (Site(PROGRAM, tuple(settings)),), cases, cases[0], seed,
+        text, chosen, build_graph(program), (Site(PROGRAM, tuple(choices)),), cases, cases[0], seed,
         features={PROGRAM: names},
     )  # fmt: skip
     data = {p: tuple(one.features[PROGRAM][n] for n in names) for p, one in tuned.facts.of_programs(names).items()}
@@ -128,7 +128,7 @@ def site_of(tuned: Tuned, op: str) -> LearnedSite:
     """An op of a file. Its table has the cases that have finite features and a time, in the order in which they were
     measured. The constraint of a choice without a sample fails at the case: its time is infinite."""
     chooser, objective = tuned.kernel_choosers[op], minimised(tuned)
-    inputs, known = {one.case: one for one in tuned.facts.inputs}, set(chooser.settings)
+    inputs, known = {one.case: one for one in tuned.facts.inputs}, set(chooser.choices)
     samples = [
         (c, paid(c, sample, inputs.get(c.case), tuned.facts.calls, objective))
         for c, sample in tuned.samples
@@ -138,8 +138,8 @@ def site_of(tuned: Tuned, op: str) -> LearnedSite:
     for cell, _ in samples:
         tried.setdefault(cell.case, set()).add(cell.choice)
     names = chooser.selector.data if chooser.selector is not None else chooser.data
-    table = tabulated(names, chooser.settings, tried, samples, tuned.facts.features_of(op), tried)
-    return LearnedSite(op, chooser.method, chooser.settings, _judgeable(table, tuned), chooser.selector)
+    table = tabulated(names, chooser.choices, tried, samples, tuned.facts.features_of(op), tried)
+    return LearnedSite(op, chooser.method, chooser.choices, _judgeable(table, tuned), chooser.selector)
 
 
 def _plans(tuned: Tuned) -> LearnedSite:
@@ -151,7 +151,7 @@ def _plans(tuned: Tuned) -> LearnedSite:
     table = _judgeable(table, tuned)
     known = table.part(False).merged
     selector = train(stored.method, known, task.seed) if len(known.rows) >= FEWEST else None
-    fallback = plans.index(stored.settings[0]) if stored.settings[0] in plans else 0
+    fallback = plans.index(stored.choices[0]) if stored.choices[0] in plans else 0
     return LearnedSite(PROGRAM, stored.method, plans, table, selector, fallback, None)
 
 

@@ -237,7 +237,7 @@ class Visits(Recording):
 
         Raises UsageError if none is suitable.
         """
-        todo = {op: settings for op, settings in self._unchecked().items() if settings}
+        todo = {op: choices for op, choices in self._unchecked().items() if choices}
         if todo:
             given = bool(self.options.check_at)
             cases = candidates(self.task.cases, self.task.check_at, self.task.program, given)
@@ -423,8 +423,8 @@ class Inputs(Visits):
         if not failure:
             return
         right = [cell.choice for cell, sample in run.results({op: differ}, case) if not sample.failure]
-        for settings in (base, *right):
-            self.forget(Cell(op, case, settings))
+        for choice in (base, *right):
+            self.forget(Cell(op, case, choice))
         self.keep(Cell(op, case, base), Sample(failure=failure))
         if not right:
             return
@@ -511,7 +511,7 @@ def with_allowed(task: TuningTask, at: AtCase, memory: int | None = None) -> AtC
     device, None: that of this machine."""
     fits = fitting(task, at, memory)
     default = {site.name: site.default for site in task.sites if site.default in site.choices}
-    empty = {op for op, setting in default.items() if setting not in fits[op]}
+    empty = {op for op, choice in default.items() if choice not in fits[op]}
     return replace(at, fits={op: () if op in empty else of for op, of in fits.items()})
 
 

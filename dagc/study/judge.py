@@ -448,13 +448,13 @@ class Evaluated:
 
     op: str
     judged: Judged
-    settings: tuple[Choice, ...]
+    choices: tuple[Choice, ...]
     costs: tuple[str, ...] = ()
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The table."""
-        return (*self.judged.lines(lambda answer: self.settings[answer].in_words), *self.costs)
+        return (*self.judged.lines(lambda answer: self.choices[answer].in_words), *self.costs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,8 +123,8 @@ def variants_by_file(request: SearchRequest, arrays: Callable[[], Path]) -> tupl
     for chooser in choosers:
         unknown = [n for f in chooser.features for n in free(f.expression) if n not in at.values]
         order = (0,) if unknown else chooser.order(at.values)
-        answer = next((i for i in order if chooser.settings[i] in at.fits[chooser.op]), 0)
-        out += chooser.settings[answer].decisions
+        answer = next((i for i in order if chooser.choices[i] in at.fits[chooser.op]), 0)
+        out += chooser.choices[answer].decisions
     return Choice(tuple(out)), list(ready.notes)
 
 
@@ -214,7 +214,7 @@ def settings_by_file(choosers: Sequence[Any], graph: Graph, values: Mapping[str,
     pinned = {d.name: d.chosen for d in graph.program.decisions if d.name not in names}
     out: list[tuple[str, Value]] = []
     for chooser in choosers:
-        ranked = [chooser.settings[i] for i in (chooser.choose(values), *chooser.ranked(values))]
+        ranked = [chooser.choices[i] for i in (chooser.choose(values), *chooser.ranked(values))]
         agree = (s for s in ranked if all(pinned.get(n, v) == v for n, v in s.items()))
         out += [one for one in next(agree, Choice()).decisions if one[0] in names]
     return Choice(tuple(out))
@@ -368,6 +368,6 @@ def _modelled(task: TuningTask) -> tuple[dict[str, tuple[float, ...]], list[str]
     for site in task.sites:
         chooser = choosers[site.name].chooser
         if chooser.model is not None:
-            cycles = dict(zip(chooser.settings, chooser.times(values), strict=True))
+            cycles = dict(zip(chooser.choices, chooser.times(values), strict=True))
             out[site.name] = tuple(cycles[s] / CLOCK for s in site.choices)
     return out, notes

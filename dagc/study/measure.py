@@ -78,7 +78,7 @@ class Wanted:
 
     op: str
     case: Case
-    settings: tuple[Choice, ...]
+    choices: tuple[Choice, ...]
     strategy: str = "exhaustive"
     budget: int | None = None
     first: tuple[Choice, ...] = ()
@@ -88,7 +88,7 @@ class Wanted:
     @property
     def number(self) -> int:
         """The most settings that are measured."""
-        return len(self.settings) if self.budget is None else min(self.budget, len(self.settings))
+        return len(self.choices) if self.budget is None else min(self.budget, len(self.choices))
 
 
 class Recorder(Protocol):
@@ -340,8 +340,8 @@ class Measuring:
     def results(self, check: Mapping[str, Sequence[Choice]], case: Case | None = None) -> Iterator[tuple[Cell, Sample]]:
         """Compare settings with the references, at the input of the checks or another one that has references."""
         case = self.task.check_at if case is None else case
-        for op, settings in check.items():
-            for one in settings:
+        for op, choices in check.items():
+            for one in choices:
                 if one not in self.ready.at[case].fits[op]:
                     continue
                 if self.over():
@@ -440,9 +440,9 @@ class Measuring:
     def _time_unit(self, item: Wanted, wrong: set[tuple[str, Choice]]) -> str:
         """Time settings of one site at one size. Returns "" or why not at this size."""
         at = self.ready.at[item.case]
-        right = [i for i, s in enumerate(item.settings) if s in at.fits[item.op] and (item.op, s) not in wrong]
+        right = [i for i, s in enumerate(item.choices) if s in at.fits[item.op] and (item.op, s) not in wrong]
         if self.end.over:  # the others could not be compared
-            right = [i for i in right if (item.op, item.settings[i]) in self.compared]
+            right = [i for i in right if (item.op, item.choices[i]) in self.compared]
         if not right or self.over():
             return ""
         machine = self.machine(item.op, item.case)
@@ -450,11 +450,11 @@ class Measuring:
         if failure:
             return failure
         done = {s: known for (op, case, s), known in self.known.items() if (op, case) == (item.op, item.case)}
-        new = sum(item.settings[i] not in done for i in right)
+        new = sum(item.choices[i] not in done for i in right)
         if LAUNCHES * machine.took * new > item.seconds:
             first = f"the first launch of {item.op} takes {in_units(machine.took)}"
             return f"{first}, and those of {counted(new, 'setting')} more than {in_units(item.seconds)}"
-        domain = LaunchSettings([item.settings[i] for i in right], [item.prior[i] for i in right] if item.prior else ())
+        domain = LaunchSettings([item.choices[i] for i in right], [item.prior[i] for i in right] if item.prior else ())
         strategy = find(item.strategy)(domain, self.task.seed)
         known = {s: [sample.priced(self.timing.objective)] for s, sample in done.items() if s in domain}
         budget = None if item.budget is None else item.budget - len(known)
@@ -545,15 +545,15 @@ class Searching:
             or cell.choice not in self.measuring.ready.at[self.measuring.task.check_at].fits[cell.site]
         ):
             return True
-        settings = (cell.choice, *self.search.hopeful(cell.site, 10**6))
-        unknown = [s for s in dict.fromkeys(settings) if (cell.site, s) not in self.right]
+        choices = (cell.choice, *self.search.hopeful(cell.site, 10**6))
+        unknown = [s for s in dict.fromkeys(choices) if (cell.site, s) not in self.right]
         self._check({cell.site: unknown[:CHECKED_TOGETHER]})
         return key in self.right
 
-    def _check(self, settings: Mapping[str, Sequence[Choice]]) -> None:
+    def _check(self, choices: Mapping[str, Sequence[Choice]]) -> None:
         run = self.measuring
         here = run.ready.at[run.task.check_at].fits
-        new = {op: [s for s in some if s in here[op] and (op, s) not in self.right] for op, some in settings.items()}
+        new = {op: [s for s in some if s in here[op] and (op, s) not in self.right] for op, some in choices.items()}
         new = {op: some for op, some in new.items() if some}
         if not new:
             return

@@ -266,20 +266,20 @@ def _asked(files: Sequence[Tuned], task: TuningTask) -> dict[str, Asked]:
 def _check_variants(files: Sequence[Tuned], ready: Prepared) -> None:
     """Raises UsageError if a file lacks a setting that others have although its inputs allow it (another library, or
     another `-D`, when it was tuned)."""
-    for op, settings in ready.task.choices.items():
+    for op, choices in ready.task.choices.items():
         for one in files:
             tried = {cell.choice for cell, _ in one.samples if cell.site == op}
-            for setting in settings:
-                cases = _where(one, op, setting, ready) if setting not in tried else []
+            for choice in choices:
+                cases = _where(one, op, choice, ready) if choice not in tried else []
                 if cases:
                     raise UsageError(
-                        f"{one.path}: {setting.in_words} of `{op}` was not measured, although"
+                        f"{one.path}: {choice.in_words} of `{op}` was not measured, although"
                         f" {counted(len(cases), 'input')} would allow it ({cases[0].text})",
                         "measure it there with `dagc tune --resume`, where its library is installed",
                     )
 
 
-def _where(one: Tuned, op: str, setting: Choice, ready: Prepared) -> list[Case]:
+def _where(one: Tuned, op: str, choice: Choice, ready: Prepared) -> list[Case]:
     """The inputs of a file at which the op was measured and the setting is allowed."""
     measured: Collection[Case] = {cell.case for cell, sample in one.samples if cell.site == op and sample.times}
-    return sorted(p for p in measured if p in ready.at and setting in ready.at[p].fits[op])
+    return sorted(p for p in measured if p in ready.at and choice in ready.at[p].fits[op])

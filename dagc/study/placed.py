@@ -94,16 +94,14 @@ def _answers(chooser: Chooser, at: AtCase) -> dict[int, tuple[float, Choice]]:
     predicted, (_, reason) = chooser.predict(at.values), chooser.decide(at.values)
     legal = set(at.fits[chooser.op])
     out: dict[int, tuple[float, Choice]] = {}
-    for seconds, choice in zip(predicted, chooser.settings, strict=True):
+    for seconds, choice in zip(predicted, chooser.choices, strict=True):
         side = _side(choice)
         if choice in legal and seconds < out.get(side, (math.inf,))[0]:
             out[side] = seconds, choice
     if out and reason.value in ("chosen", "avoided"):
         return out
-    allowed = (
-        pair for pair in zip(predicted, chooser.settings, strict=True) if pair[1] in legal and pair[0] < math.inf
-    )
-    seconds, choice = next(allowed, (0.0, chooser.settings[0]))
+    allowed = (pair for pair in zip(predicted, chooser.choices, strict=True) if pair[1] in legal and pair[0] < math.inf)
+    seconds, choice = next(allowed, (0.0, chooser.choices[0]))
     return {_side(choice): (seconds, choice)}
 
 
@@ -197,10 +195,10 @@ class PlacedPrograms:
             inputs, [self.times[n] for n in inputs], [self.chosen[n] for n in inputs],
             tolerance=[self.noise[n] for n in inputs], failures=[self.failures[n] for n in inputs],
         )  # fmt: skip
-        settings = tuple(Choice.at("dag", [(VARIANT, name)]) for name in self.names)
+        choices = tuple(Choice.at("dag", [(VARIANT, name)]) for name in self.names)
         alone = [self._faster_than(side) for side in (DEVICE, HOST)]
         faster = f"{alone[0]} times as fast as GPU only, {alone[1]} times as CPU only (ratios of sums)"
-        return figures, settings, (faster,)
+        return figures, choices, (faster,)
 
     def _faster_than(self, side: int) -> str:
         """The ratio of the sums of the times with all ops on one side and as they were placed, over the inputs at which

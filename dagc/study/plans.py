@@ -91,7 +91,7 @@ def compile_plans(
     text, without = read(path, options.defines).on(chosen.target)
     program = text.program()
     stored, chooser = _choosers(program, tuned, chosen, options)
-    plans = {plan_label(s): _plan(text.graph(s), tuned, chosen, options, mode) for s in stored.settings}
+    plans = {plan_label(s): _plan(text.graph(s), tuned, chosen, options, mode) for s in stored.choices}
     directory = Path(out) if out is not None else Path("dagc-out") / program.name
     library = library_of(options.form, program.name, options.name, options.build)
     launcher = Launcher(tuple(plans), f"{stored.selector.text}, from {', '.join(chooser.data)}")
@@ -123,7 +123,7 @@ def _program_chooser(tuned: Tuned) -> ProgramChooser:
     stored = tuned.program_chooser
     if stored is None:
         raise UsageError(f"{tuned.path}: no chooser in it: tuning did not end", "tune again with --resume")
-    if len(set(stored.settings)) != len(stored.settings):
+    if len(set(stored.choices)) != len(stored.choices):
         raise UsageError(f"{tuned.path}: two settings are the same", "tune again into another file")
     return stored
 
@@ -143,8 +143,8 @@ def plan_chooser(program: Program, tuned: Tuned) -> Chooser:
         extent = _measured_data(tuned, stored.data)
     except ValueError as error:
         raise UsageError(f"{tuned.path}: the sizes are damaged ({error})", "tune again into another file") from None
-    site = Site(PROGRAM, stored.settings)
-    avoided = avoided_of(stored.data, stored.settings, tried_in(tuned, PROGRAM))
+    site = Site(PROGRAM, stored.choices)
+    avoided = avoided_of(stored.data, stored.choices, tried_in(tuned, PROGRAM))
     return Chooser(
         site, tuple(features[n] for n in stored.data), selector=stored.selector, extent=extent, avoided=avoided
     )

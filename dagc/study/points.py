@@ -170,11 +170,11 @@ def _product(sizes: Mapping[str, int]) -> float:
     return math.prod(map(float, sizes.values()))
 
 
-def settings_to_count(site: Site, settings: Sequence[Choice], draw: random.Random, n: int) -> tuple[Choice, ...]:
+def settings_to_count(site: Site, choices: Sequence[Choice], draw: random.Random, n: int) -> tuple[Choice, ...]:
     """`n` of the settings; the numbers of lanes along x take turns."""
     axis = next((own_name(d.name) for d in site.open if d.axis == "x"), None)
     groups: dict[int, list[Choice]] = {}
-    for s in settings:
+    for s in choices:
         groups.setdefault(min(WARP, int(s.own[axis])) if axis else 0, []).append(s)
     for group in groups.values():
         draw.shuffle(group)

@@ -121,9 +121,9 @@ def _usable(
     return at, [*(f"without {what}" for what in task.without), *skipped]
 
 
-def only(at: AtCase, settings: Mapping[str, tuple[Choice, ...]]) -> AtCase:
+def only(at: AtCase, choices: Mapping[str, tuple[Choice, ...]]) -> AtCase:
     """The same task with some of the settings."""
-    return replace(at, fits={op: tuple(s for s in fits if s in settings[op]) for op, fits in at.fits.items()})
+    return replace(at, fits={op: tuple(s for s in fits if s in choices[op]) for op, fits in at.fits.items()})
 
 
 def at_case(task: TuningTask, case: Case, folder: Path, compared: bool = True) -> AtCase:

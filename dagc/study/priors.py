@@ -104,8 +104,8 @@ def expected_times(inputs: ChooserInputs, site: Site, learner: Learner) -> tuple
         cases.sort(key=volume)  # large ones may take too long there
     if not cases:
         return None, []
-    settings = site.choices
-    place, tables = coordinates(site, settings), _Tables(inputs, site)
+    choices = site.choices
+    place, tables = coordinates(site, choices), _Tables(inputs, site)
     doubt = GUESSED[guessed_iterations(ready.task.graph, site)]
     rows, most = _Rows([], [], [], [], [], []), max(2, MOST_ROWS // len(cases))
     for number, case in enumerate(cases):
@@ -113,12 +113,12 @@ def expected_times(inputs: ChooserInputs, site: Site, learner: Learner) -> tuple
         mean, deviation = learner.predict(table)
         deviation = doubt * deviation
         answers = responses(table)
-        index = {s: i for i, s in enumerate(settings)}
+        index = {s: i for i, s in enumerate(choices)}
         fits = [index[s] for s in ready.at[case].fits[site.name]]
         if len(fits) > most:
             notes.append(f"{case.text or 'as given'}: the {most} most promising of {len(fits)} settings are searched")
-            fits = sorted(sorted(fits, key=lambda i: (settings[i] != site.default, mean[i]))[:most])
-        rows.cells += [(case, settings[i]) for i in fits]
+            fits = sorted(sorted(fits, key=lambda i: (choices[i] != site.default, mean[i]))[:most])
+        rows.cells += [(case, choices[i]) for i in fits]
         rows.means += [mean[i] - mean[fits].mean() for i in fits]
         rows.deviations += [deviation[i] for i in fits]
         rows.responses += [answers[i] for i in fits]
@@ -148,19 +148,19 @@ class _Tables:
         from dagc.choice.terms import TERMS, launch_terms  # loads numpy, sympy
 
         inputs, task = self.inputs, self.inputs.ready.task
-        settings, values = self.site.choices, inputs.ready.at[case].values
+        choices, values = self.site.choices, inputs.ready.at[case].values
         graph = task.graph_at(case)
         try:
             if id(graph) not in self._terms:
-                each = alike(inputs.each.get(self.site.name, [inputs.resources_of(self.site.name)] * len(settings)))
-                self._terms[id(graph)] = launch_terms(graph, self.site, settings, inputs.hardware, resources=each)
+                each = alike(inputs.each.get(self.site.name, [inputs.resources_of(self.site.name)] * len(choices)))
+                self._terms[id(graph)] = launch_terms(graph, self.site, choices, inputs.hardware, resources=each)
             terms = self._terms[id(graph)]
             if terms.note.startswith("no model"):
                 self.note = f"{terms.note}; the search uses only the launch and the compiled code"
             table = terms.at(values)
         except (ArithmeticError, DagcError, KeyError, TypeError, ValueError) as error:
             self.note = f"no model at {case.text or 'this size'}: {error}; the search starts without one"
-            table = np.full((len(settings), len(TERMS)), np.nan)
+            table = np.full((len(choices), len(TERMS)), np.nan)
         if inputs.asked[self.site.name].method == "rational":
             table = table.copy()
             table[:, 0] = self._of_method(case)
@@ -172,11 +172,11 @@ class _Tables:
         from dagc.study.choosers import first_choosers  # only with --method rational
 
         chooser = first_choosers(self.inputs)[self.site.name].at(case)
-        settings = self.site.choices
+        choices = self.site.choices
         return (
             np.array(chooser.times(self.inputs.ready.at[case].values))
             if chooser.model
-            else np.full(len(settings), np.nan)
+            else np.full(len(choices), np.nan)
         )
 
 

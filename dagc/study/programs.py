@@ -151,8 +151,8 @@ class PlanCases(Visits):
             self.keep(cell, sample)
         return ""
 
-    def _programs(self, place: Path, settings: Iterable[Choice]) -> Programs:
-        here = {s: (RunnerLibrary(self.built[s].library, place), self.built[s].rows) for s in settings}
+    def _programs(self, place: Path, choices: Iterable[Choice]) -> Programs:
+        here = {s: (RunnerLibrary(self.built[s].library, place), self.built[s].rows) for s in choices}
         until = self.task.program.until is not None
         return Programs(self.service, here, self.timing, until=until, checked=self.together)
 

@@ -35,11 +35,11 @@ def unchecked(
     task: TuningTask, check: Mapping[str, Sequence[Choice]], checks: Mapping[tuple[str, Choice], str]
 ) -> dict[str, list[Choice]]:
     """The other legal settings of each site; they are checked as well, since choosers may use them at other sizes."""
-    settings_of = {
-        op: [s for s in settings if s not in check.get(op, ()) and (op, s) not in checks]
-        for op, settings in task.choices.items()
+    choices_of = {
+        op: [s for s in choices if s not in check.get(op, ()) and (op, s) not in checks]
+        for op, choices in task.choices.items()
     }
-    return {op: settings for op, settings in settings_of.items() if settings}
+    return {op: choices for op, choices in choices_of.items() if choices}
 
 
 def choosable(

@@ -126,12 +126,12 @@ def _occupancies(path: str | Path, hardware: Hardware, defines: Any) -> str:
     for site in task.sites:
         resources = dict(zip(site.choices, each[site.name], strict=True))
         found = occupancy_of(task.graph, site, resources, hardware, {})
-        for setting, one in found.items():
-            demand = demand_of(task.graph, site, setting, resources[setting], {})
+        for choice, one in found.items():
+            demand = demand_of(task.graph, site, choice, resources[choice], {})
             assert demand is not None
             needs = (str(demand.threads), str(demand.registers), str(demand.shared))
             holds = (str(one.blocks), str(one.warps), f"{one.share:.1%}", one.limit)
-            rows.append((site.name, setting.in_words or "as written", *needs, *holds))
+            rows.append((site.name, choice.in_words or "as written", *needs, *holds))
         unknown += [site.name] if len(found) < len(resources) else []
     titles = ("kernel", "setting", "threads", "registers", "shared B", "blocks", "warps", "occupancy", "limited by")
     text += aligned({title: [row[i] for row in rows] for i, title in enumerate(titles)})
@@ -178,8 +178,8 @@ def _chooser_source(graph: Graph, site: Site, gpu: str, method: str) -> str:
     """The C code of a kernel's chooser by the model alone."""
     from dagc.choice.models import ModelInputs, site_chooser  # loads numpy, sympy
 
-    settings = legal_settings(graph, site, {"max_threads_per_block": 1024})
-    return emitted([site_chooser(graph, site, settings, load_hardware(gpu), ModelInputs(method))]).source
+    choices = legal_settings(graph, site, {"max_threads_per_block": 1024})
+    return emitted([site_chooser(graph, site, choices, load_hardware(gpu), ModelInputs(method))]).source
 
 
 # ---- what was learned ----
@@ -198,7 +198,7 @@ def _learned(text: ProgramText, name: str, path: str | Path, format: str) -> str
     for chooser in choosers:
         stored = tuned.choosers[chooser.op]
         programs = chooser.op == PROGRAM
-        answers = [plan_label(c) if programs else c.in_words for c in chooser.settings]
+        answers = [plan_label(c) if programs else c.in_words for c in chooser.choices]
         of = tuned.facts.gpu or ("the CPU" if tuned.facts.target == "host" else tuned.facts.arch)
         what = counted(len(answers), "plan" if programs else "setting")
         parts.append(

@@ -64,7 +64,7 @@ class Sizes(Recording):
         before, and every other legal setting that was not checked in the end."""
         ready, task, measured, options = self.known.ready, self.task, self.measured, self.options
         search = self.search if self.ranked and self.search.ops else None
-        todo = [w for w in self.wanted if any((w.op, w.case, s) not in measured.samples for s in w.settings)]
+        todo = [w for w in self.wanted if any((w.op, w.case, s) not in measured.samples for s in w.choices)]
         check = _to_check(todo, measured)
         kept = (self.wanted or search) and self.records is not None
         later = unchecked(task, check, measured.checks) if kept else {}
@@ -235,13 +235,13 @@ def _prior(
     chooser = choosers[site.name].at(case)
     if chooser.model is None:
         return ()
-    times = dict(zip(chooser.settings, chooser.times(sizes), strict=True))
+    times = dict(zip(chooser.choices, chooser.times(sizes), strict=True))
     return tuple(times[s] for s in fits)
 
 
 def _number(search: AcrossSizes | None, wanted: Sequence[Wanted], before: Collection[Cell]) -> int:
     """The most cells to measure, in addition to earlier ones."""
-    number = sum(w.number - sum((w.op, w.case, s) in before for s in w.settings) for w in wanted)
+    number = sum(w.number - sum((w.op, w.case, s) in before for s in w.choices) for w in wanted)
     if search is None:
         return number
     cells = sum(len(o.rows) for o in search.ops.values())
@@ -253,6 +253,6 @@ def _to_check(wanted: Sequence[Wanted], measured: Measurements) -> dict[str, lis
     """The settings of each op that are requested and not measured yet."""
     check: dict[str, list[Choice]] = {}
     for w in wanted:
-        new = [s for s in w.settings if (w.op, w.case, s) not in measured.samples]
+        new = [s for s in w.choices if (w.op, w.case, s) not in measured.samples]
         check[w.op] = list(dict.fromkeys((*check.get(w.op, []), *new)))
     return check

@@ -77,7 +77,7 @@ def _check_open(graph: Graph, stored: Mapping[str, KernelChooser], path: str | P
     open_sites = {op.site for op in ops if is_open(graph.program, op)}
     variants = {op.site for op in ops if open_variants(graph.program, op)}
     for op, chooser in stored.items():
-        if op not in variants and any("." in setting.variant for setting in chooser.settings):
+        if op not in variants and any("." in choice.variant for choice in chooser.choices):
             raise UsageError(
                 f"{path}: chooses the device of op `{op}`, which is not open",
                 f"drop -D {op}.{DEVICE}=..., or --launch: a search chooses devices when it compiles",
@@ -107,18 +107,18 @@ def _chooser_of(
         raise UsageError(f"{path}: made by a newer dagc (method {stored.method})", "update dagc, or tune again")
     _check_names(graph, site, stored, path)
     legal = set(site.every)
-    for setting in stored.settings:
-        if setting not in legal:
+    for choice in stored.choices:
+        if choice not in legal:
             raise UsageError(
-                f"{path}: `{site.name}` was tuned with {setting.in_words}, which is not among its choices",
+                f"{path}: `{site.name}` was tuned with {choice.in_words}, which is not among its choices",
                 f"drop -D {site.name}.NAME=..., or tune again into another file",
             )
-    anchors = [(dict(zip(stored.data, a.data, strict=True)), stored.settings[a.chosen]) for a in stored.anchors]
-    each = dict(zip(stored.settings, stored.each, strict=False))
+    anchors = [(dict(zip(stored.data, a.data, strict=True)), stored.choices[a.chosen]) for a in stored.anchors]
+    each = dict(zip(stored.choices, stored.each, strict=False))
     method = stored.method if timed or stored.method == OCCUPANCY.text else ""
     model = ModelInputs(method, stored.resources, stored.fits, each, stored.points)
     return site_chooser(
-        graph, site, stored.settings, stored.hardware, model, anchors=anchors, selector=stored.selector,
+        graph, site, stored.choices, stored.hardware, model, anchors=anchors, selector=stored.selector,
         asked=stored.data, tried=tried,
     )  # fmt: skip
 
@@ -207,7 +207,7 @@ def open_choices(
 def _check_defaults(tuned: Tuned, choosers: Sequence[Chooser]) -> None:
     """Raises UsageError for a default that failed in training, which the first runs would use at any input."""
     for chooser in choosers:
-        default = chooser.settings[0]
+        default = chooser.choices[0]
         failed = sum(default in one.failed for one in tried_in(tuned, chooser.op))
         if failed:
             raise UsageError(
@@ -238,12 +238,12 @@ def _payoffs(tuned: Tuned, chooser: Chooser) -> tuple[tuple[float, float], ...]:
     """
     times = _times(tuned, chooser)
     conversions = {one.case: one.conversions.get(chooser.op, {}) for one in tuned.facts.inputs}
-    default, out = chooser.settings[0], []
-    for setting in chooser.settings:
-        faster = [at for at, of in times.items() if default in of and of.get(setting, math.inf) < of[default]]
-        best = [at for at in faster if times[at][setting] == min(times[at].values())] or faster
-        gains = [1 - times[at][setting] / times[at][default] for at in best]
-        costs = [conversions.get(at, {}).get(setting.variant, 0.0) / times[at][default] for at in best]
+    default, out = chooser.choices[0], []
+    for choice in chooser.choices:
+        faster = [at for at, of in times.items() if default in of and of.get(choice, math.inf) < of[default]]
+        best = [at for at in faster if times[at][choice] == min(times[at].values())] or faster
+        gains = [1 - times[at][choice] / times[at][default] for at in best]
+        costs = [conversions.get(at, {}).get(choice.variant, 0.0) / times[at][default] for at in best]
         out.append((median(gains), median(costs)) if gains else (0.0, 0.0))
     return tuple(out)
 
@@ -257,13 +257,13 @@ def _least(graph: Graph, tuned: Tuned, chooser: Chooser) -> float:
     """
     from dagc.study.judge import least_calls  # only beside the runs
 
-    times, default = _times(tuned, chooser), chooser.settings[0]
+    times, default = _times(tuned, chooser), chooser.choices[0]
     variants = variants_of(graph.program, op_of(graph, open_site(graph, chooser.op, bool(chooser.site.variants))))
     needed = {one.answer: {f.name for f in needed_features(graph.program, one)} for one in variants}
     asked = {code.name for feature in chooser.features for code in feature.code}
     inputs = []
     for one in tuned.facts.inputs:
-        of = {setting: t for setting, t in times.get(one.case, {}).items() if setting in chooser.settings}
+        of = {choice: t for choice, t in times.get(one.case, {}).items() if choice in chooser.choices}
         if not one.test and default in of:
             inputs.append(_priced(one, chooser.op, of, of[default], (asked, needed)))
     return least_calls(inputs)
@@ -281,8 +281,8 @@ def _priced(
     variant needs."""
     asked, needed = names
     took, answers = one.conversions.get(op, {}), []
-    for setting, seconds in times.items():
-        variant = setting.variant
+    for choice, seconds in times.items():
+        variant = choice.variant
         further = sum(one.seconds.get(name, 0.0) for name in needed.get(variant, set()) - asked)
         answers.append((1 - seconds / default, (took.get(variant, 0.0) + further) / default))
     return sum(one.seconds.get(name, 0.0) for name in asked) / default, answers

@@ -71,12 +71,12 @@ def test_blocks_are_those_of_polybench(entry: Entry) -> None:
     the program runs, unless the text needs a constant."""
     site = open_site(entry)
     names = [own_name(d.name) for d in site.open]
-    settings = legal_settings(graph(entry.path), site, LIMITS)
+    choices = legal_settings(graph(entry.path), site, LIMITS)
     if names == ["bx", "by"] and entry.name != "gemm_batched":
-        assert len(settings) == 51
+        assert len(choices) == 51
         assert site.default == Choice.at(site.name, [("bx", 32), ("by", 8)])
-    assert len(settings) >= 3
-    assert settings[0] == site.default
+    assert len(choices) >= 3
+    assert choices[0] == site.default
 
 
 @pytest.mark.usefixtures("unoptimised")

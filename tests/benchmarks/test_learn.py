@@ -24,17 +24,17 @@ def kernels(number: int) -> list[Measured]:
     """Kernels with terms by chance, whose times differ from the model by one of these and a little noise."""
     graph = api.load_graph(GEMM)
     (site,) = open_sites(graph, ["gemm"])
-    settings = tuple(site.every)[:30]
+    choices = tuple(site.every)[:30]
     draw, out = np.random.default_rng(0), []
     for k in range(number):
         cases = tuple(Case.of({"N": 2 ** (8 + i)}) for i in range(4))
-        terms = np.exp(draw.normal(size=(len(cases), len(settings), len(TERMS))))
+        terms = np.exp(draw.normal(size=(len(cases), len(choices), len(TERMS))))
         terms[:, :, 0] *= 1e-4
         tail = terms[:, :, TERMS.index("tail")]
         logs = np.log(terms[:, :, 0]) + 0.5 * (tail > 1) + draw.normal(0, 0.02, tail.shape)
         program, noise = f"family{k % 3}.kernel{k}", np.full(logs.shape, 0.01)
         out.append(
-            Measured(program, "gemm", site, settings, cases, logs, noise, terms, coordinates(site, settings), graph)
+            Measured(program, "gemm", site, choices, cases, logs, noise, terms, coordinates(site, choices), graph)
         )
     return out
 

@@ -42,8 +42,8 @@ def regrets(program: str) -> list[tuple[int, float, float]]:
     for chooser in choosers(program):
         for point, times in oracle()[program, chooser.op].items():
             best = min(times.values())
-            chosen = chooser.settings[chooser.choose(scalars(point))]
-            out.append((len(chosen), times[chosen] / best, times[chooser.settings[0]] / best))
+            chosen = chooser.choices[chooser.choose(scalars(point))]
+            out.append((len(chosen), times[chosen] / best, times[chooser.choices[0]] / best))
     return out
 
 
@@ -72,17 +72,17 @@ def test_the_model_is_better_than_the_default_blocks() -> None:
 def test_a_measured_best_is_kept_unless_the_model_gains() -> None:
     graph = api.load_graph(SAMPLES / "gemm.dag")
     site = open_sites(graph)[0]
-    settings = legal_settings(graph, site, LIMITS)
+    choices = legal_settings(graph, site, LIMITS)
     here, there = {"ni": 1024, "nj": 1024, "nk": 1024}, {"ni": 1100, "nj": 1000, "nk": 1024}
     close = Choice.at(site.name, [("bx", 32), ("by", 8)])
     far = Choice.at(site.name, [("bx", 1), ("by", 1024)])
-    kept = site_chooser(graph, site, settings, H200, anchors=[(here, close)])
-    assert kept.settings[kept.choose(here)] == kept.settings[kept.choose(there)] == close
-    absurd = site_chooser(graph, site, settings, H200, anchors=[(here, far)])
-    assert absurd.settings[absurd.choose(here)] == far, "what was measured at this very size is believed"
-    assert absurd.settings[absurd.choose(there)] != far
-    measured_only = site_chooser(graph, site, settings, H200, anchors=[(here, far)], model=ModelInputs("measured"))
-    assert measured_only.settings[measured_only.choose(there)] == far
+    kept = site_chooser(graph, site, choices, H200, anchors=[(here, close)])
+    assert kept.choices[kept.choose(here)] == kept.choices[kept.choose(there)] == close
+    absurd = site_chooser(graph, site, choices, H200, anchors=[(here, far)])
+    assert absurd.choices[absurd.choose(here)] == far, "what was measured at this very size is believed"
+    assert absurd.choices[absurd.choose(there)] != far
+    measured_only = site_chooser(graph, site, choices, H200, anchors=[(here, far)], model=ModelInputs("measured"))
+    assert measured_only.choices[measured_only.choose(there)] == far
 
 
 def test_a_measured_size_without_a_feature_is_skipped() -> None:
@@ -90,12 +90,12 @@ def test_a_measured_size_without_a_feature_is_skipped() -> None:
     graph = api.load_graph(SAMPLES / "2dconv.dag")
     site = open_sites(graph)[0]
     flat = Choice.at(site.name, [("bx", 256), ("by", 1)])
-    settings = [Choice.at(site.name, [("bx", 32), ("by", 8)]), flat]
-    anchors = [({"ni": 64, "nj": 64}, flat), ({"ni": 64}, settings[0])]
-    chooser = site_chooser(graph, site, settings, H200, anchors=anchors)
+    choices = [Choice.at(site.name, [("bx", 32), ("by", 8)]), flat]
+    anchors = [({"ni": 64, "nj": 64}, flat), ({"ni": 64}, choices[0])]
+    chooser = site_chooser(graph, site, choices, H200, anchors=anchors)
     assert chooser.model is not None
     assert [a.chosen for a in chooser.anchors] == [1]
-    assert chooser.settings[chooser.choose({"ni": 70_000, "nj": 64})] != flat
+    assert chooser.choices[chooser.choose({"ni": 70_000, "nj": 64})] != flat
     assert "1 measured size skipped: not known there: nj" in chooser.note
 
 
@@ -107,12 +107,12 @@ def test_settings_that_cannot_be_launched_are_not_chosen() -> None:
     chooser = site_chooser(graph, site, [Choice.at(site.name, [("bx", 32), ("by", 8)]), flat], H200, anchors=[])
     sizes = {"ni": 70_000, "nj": 64}
     assert chooser.times(sizes)[1] == math.inf
-    assert chooser.settings[chooser.choose(sizes)] != flat
+    assert chooser.choices[chooser.choose(sizes)] != flat
     there = {"ni": 64, "nj": 64}
-    measured = site_chooser(graph, site, chooser.settings, H200, anchors=[(there, flat)], model=ModelInputs("measured"))
+    measured = site_chooser(graph, site, chooser.choices, H200, anchors=[(there, flat)], model=ModelInputs("measured"))
     assert measured.model is None
-    assert measured.settings[measured.choose(there)] == flat
-    assert measured.settings[measured.choose(sizes)] != flat
+    assert measured.choices[measured.choose(there)] == flat
+    assert measured.choices[measured.choose(sizes)] != flat
 
 
 def test_a_require_on_sizes_and_the_block_is_kept_by_the_chooser(tmp_path: Path) -> None:
@@ -128,8 +128,8 @@ def test_a_require_on_sizes_and_the_block_is_kept_by_the_chooser(tmp_path: Path)
         graph = api.load_graph(dag)
         (site,) = open_sites(graph)
         chooser = site_chooser(graph, site, legal_settings(graph, site, LIMITS), H200)
-        rows[name] = chooser.settings[chooser.choose({"ni": 200, "nj": 200})].own["by"]
-        legal = [s.own["by"] for s in (chooser.settings[i] for i in chooser.ranked({"ni": 200, "nj": 200}))]
+        rows[name] = chooser.choices[chooser.choose({"ni": 200, "nj": 200})].own["by"]
+        legal = [s.own["by"] for s in (chooser.choices[i] for i in chooser.ranked({"ni": 200, "nj": 200}))]
         assert max(legal) == (1 if more else 1024)
     assert rows["free"] > rows["bound"] == 1
 
@@ -153,9 +153,9 @@ def test_the_fastest_by_the_model_is_chosen(program: str, tmp_path: Path) -> Non
     anchored = site_chooser(
         graph,
         open_sites(graph)[0],
-        first.settings,
+        first.choices,
         H200,
-        anchors=[(near, first.settings[3]), ({**near, first.data[0]: 4000}, first.settings[1])],
+        anchors=[(near, first.choices[3]), ({**near, first.data[0]: 4000}, first.choices[1])],
     )
     check_in_c([anchored, *found[1:]], tmp_path)
 
@@ -200,9 +200,9 @@ def check_in_c(found: list[Chooser], tmp_path: Path) -> None:
         sizes += [{**sizes[0], c.data[0]: odd} for odd in (0, 70_000, 3_000_000_000)] if c.data else []
         for here in (*sizes, sizes[-1]):  # the last twice: answered from memory
             data = (ctypes.c_double * max(1, len(c.data)))(*(here[n] for n in c.data))
-            times = (ctypes.c_double * (len(c.settings) + 3))()
+            times = (ctypes.c_double * (len(c.choices) + 3))()
             getattr(loaded, f"times_{c.op}")(data, times)
-            assert list(times)[: len(c.settings)] == c.times(here), (c.op, here)
+            assert list(times)[: len(c.choices)] == c.times(here), (c.op, here)
             assert getattr(loaded, f"ask_{c.op}")(data) == by_rule(c, here), (c.op, here)
 
 

@@ -34,11 +34,11 @@ def block(op: str, x: int, y: int) -> Choice:
     return Choice.at(op, [("bx", x), ("by", y)])
 
 
-def chooser(program: str, method: str, settings: list[Choice] | None = None) -> Chooser:
+def chooser(program: str, method: str, choices: list[Choice] | None = None) -> Chooser:
     """Trained on labels that the sizes give; two sizes were measured besides."""
     graph = api.load_graph(SAMPLES / f"{program}.dag")
     site = open_sites(graph)[0]
-    legal = settings or list(legal_settings(graph, site, {"max_threads_per_block": 1024}))
+    legal = choices or list(legal_settings(graph, site, {"max_threads_per_block": 1024}))
     labels = [(s["nj"] > 100) + (s["ni"] > 500) for s in SIZES]
     selector = fit(method, ["nj", "ni"], [[s["nj"], s["ni"]] for s in SIZES], labels)
     anchors = [({"ni": 300, "nj": 77}, legal[-1]), ({"ni": 4000, "nj": 100}, legal[1])]
@@ -50,7 +50,7 @@ def chooser(program: str, method: str, settings: list[Choice] | None = None) -> 
 def test_what_was_measured_is_believed_and_else_the_selector_is_asked() -> None:
     made = chooser("syrk", "tree")
     assert isinstance(made.selector, TreeSelector)
-    assert made.choose({"ni": 300, "nj": 77}) == len(made.settings) - 1
+    assert made.choose({"ni": 300, "nj": 77}) == len(made.choices) - 1
     for sizes in SIZES:
         assert made.choose(sizes) == made.selector.choose([sizes["nj"], sizes["ni"]])
     assert made.why(SIZES[0], 0) == made.selector.text
@@ -59,8 +59,8 @@ def test_what_was_measured_is_believed_and_else_the_selector_is_asked() -> None:
 
 def test_a_choice_that_cannot_be_launched_is_not_taken() -> None:
     """A block of one row would need more rows of blocks than CUDA has."""
-    settings: list[Choice] = [block("conv", 256, 1), block("conv", 128, 1), block("conv", 32, 8)]
-    made = chooser("2dconv", "tree", settings)
+    choices: list[Choice] = [block("conv", 256, 1), block("conv", 128, 1), block("conv", 32, 8)]
+    made = chooser("2dconv", "tree", choices)
     assert made.selector is not None
     assert made.selector.choose([64, 70_000]) in (0, 1)
     assert made.choose({"ni": 70_000, "nj": 64}) == 2
@@ -85,13 +85,13 @@ def test_the_times_of_answers_are_those_of_the_selector() -> None:
     assert made.selector is not None
     for sizes in SIZES:
         expected = made.selector.seconds([sizes["nj"], sizes["ni"]])
-        assert made.predict(sizes) == tuple(expected.get(i, math.inf) for i in range(len(made.settings)))
+        assert made.predict(sizes) == tuple(expected.get(i, math.inf) for i in range(len(made.choices)))
     assert set(made.predict({"ni": math.nan, "nj": 64})) == {math.inf}
 
 
 def test_the_text_of_choosers(golden: Compare) -> None:
     """A tree with measured bests, and neighbours, over features of every scale, after the common head."""
-    settings: list[Choice] = [block("fill[0]", 32, 8), block("fill[0]", 64, 4), block("fill[0]", 16, 16)]
+    choices: list[Choice] = [block("fill[0]", 32, 8), block("fill[0]", 64, 4), block("fill[0]", 16, 16)]
     features = (SelectorFeature("share", Var("share")), SelectorFeature("n / m", Apply(Fn.DIV, (Var("n"), Var("m")))))
     scales = (Scale("linear", -1.0, 1.0), Scale("log", 0.25))
     tree = TreeSelector(
@@ -99,7 +99,7 @@ def test_the_text_of_choosers(golden: Compare) -> None:
     )
     near = Knn(("n / m", "share"), scales[::-1], ((1.0, 0.0), (8.0, 0.5)), (0, 1), 2, "distance")
     extent = Extent((("share", 0.0, 0.5), ("n / m", 1.0, 8.0)))
-    site = Site("fill[0]", tuple(settings))
+    site = Site("fill[0]", tuple(choices))
     plans = Site(PROGRAM, (Choice((("m", 4),)), Choice((("m", 8),))))
     learned = Chooser(site, features, anchors=(Anchor((0.25, 1.0), 1),), selector=tree, extent=extent)
     text = emitted([learned, Chooser(plans, features, selector=near)]).source

@@ -30,7 +30,7 @@ def terms_of(path: Path, op: str, **options) -> LaunchTerms:
 
 def column(terms: LaunchTerms, table: np.ndarray, name: str) -> dict[tuple[int, ...], float]:
     """By the values of the setting."""
-    places = (tuple(s.values()) for s in terms.settings)
+    places = (tuple(s.values()) for s in terms.choices)
     return dict(zip(places, table[:, TERMS.index(name)].tolist(), strict=True))
 
 
@@ -38,11 +38,11 @@ def test_the_time_is_that_of_the_chooser_and_the_rest_describes_it() -> None:
     path, sizes = CORPUS / "stream" / "add.dag", {"ni": 1024, "nj": 1024}
     terms = terms_of(path, "add")
     table = terms.at(sizes)
-    assert table.shape == (len(terms.settings), len(TERMS))
+    assert table.shape == (len(terms.choices), len(TERMS))
     assert np.isfinite(table).all()
     graph = api.load_graph(path)
     (site,) = open_sites(graph)
-    chooser = site_chooser(graph, site, terms.settings, H200)
+    chooser = site_chooser(graph, site, terms.choices, H200)
     assert table[:, 0] * H200.clock == pytest.approx(chooser.times(sizes))
     assert column(terms, table, "log2_blocks")[32, 8] == 12
     assert column(terms, table, "load_sectors")[32, 8] == 4
@@ -62,7 +62,7 @@ def test_tunables_that_are_no_block_dimension_are_columns_and_do_not_tie() -> No
 
 def test_code_that_differs_between_settings() -> None:
     path = CORPUS / "dense" / "gemm_registers.dag"
-    count = len(terms_of(path, "gemm_registers").settings)
+    count = len(terms_of(path, "gemm_registers").choices)
     taken = [Resources(registers=32 + i % 7 * 32, spills=i % 2 * 8) for i in range(count)]
     table = terms_of(path, "gemm_registers", resources=taken).at({"ni": 512, "nj": 512, "nk": 512})
     registers, spills = (table[:, TERMS.index(n)].tolist() for n in ("registers", "spills"))

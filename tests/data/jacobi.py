@@ -43,7 +43,7 @@ def jacobi_search() -> tuple[Orders, tuple[tuple[Candidate, float], ...]]:
         values = {name: value == "true" if name == "capture" else value for name, value in values.items()}
         found = domain.find(Choice.of(values))
         assert found is not None, configuration
-        index, settings = found
+        index, choices = found
         graph = domain.spaces[index].graph
-        measured.append((Candidate(index, parse_traversal(traversal, graph, "recorded"), settings), 1e-6 * float(us)))
+        measured.append((Candidate(index, parse_traversal(traversal, graph, "recorded"), choices), 1e-6 * float(us)))
     return domain, tuple(measured)

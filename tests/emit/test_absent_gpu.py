@@ -75,13 +75,13 @@ def plan(folder: Path, target: Target, mode: Features = Features.NOW, fixed: str
     graph = read(folder / "pair.dag").with_open_devices().graph()
     choosers = []
     for site in open_sites(graph, variants=True):
-        settings = legal_settings(graph, site, {"max_threads_per_block": 1024})
-        anchors = [({"n": n, "first": 1.0}, settings[1]) for n in (400, 600)]
+        choices = legal_settings(graph, site, {"max_threads_per_block": 1024})
+        anchors = [({"n": n, "first": 1.0}, choices[1]) for n in (400, 600)]
         choosers.append(
             site_chooser(
                 graph,
                 site,
-                settings,
+                choices,
                 load_hardware("h200"),
                 ModelInputs("exhaustive"),
                 anchors=anchors,

@@ -25,10 +25,10 @@ def sums(target: Target, mode: Features = Features.NOW) -> Plan:
     """By the nearest of two measured inputs: `called` for rows of 3, four lanes for a row of 203."""
     graph = graph_of(SUMS)
     (site,) = open_sites(graph, variants=True)
-    settings = legal_settings(graph, site, {"max_threads_per_block": 1024})
-    anchors = [({"longest": 3, "mean": 3.0}, settings[3]), ({"longest": 203, "mean": 6.125}, settings[2])]
+    legal = legal_settings(graph, site, {"max_threads_per_block": 1024})
+    anchors = [({"longest": 3, "mean": 3.0}, legal[3]), ({"longest": 203, "mean": 6.125}, legal[2])]
     chooser = site_chooser(
-        graph, site, settings, load_hardware("h200"), ModelInputs("exhaustive"),
+        graph, site, legal, load_hardware("h200"), ModelInputs("exhaustive"),
         anchors=anchors, asked=("longest", "mean"),
     )  # fmt: skip
     codes = tuple(code for feature in chooser.features for code in feature.code)
@@ -56,10 +56,10 @@ def test_features_of_constraints_are_computed_at_once() -> None:
     for mode in (Features.NOW, Features.PARALLEL):
         graph = graph_of(text)
         (site,) = open_sites(graph, variants=True)
-        settings = legal_settings(graph, site, {"max_threads_per_block": 1024})
+        legal = legal_settings(graph, site, {"max_threads_per_block": 1024})
         chooser = site_chooser(
-            graph, site, settings, load_hardware("h200"), ModelInputs("exhaustive"),
-            anchors=[({"mean": 3.0}, settings[3]), ({"mean": 6.0}, settings[2])], asked=("mean",),
+            graph, site, legal, load_hardware("h200"), ModelInputs("exhaustive"),
+            anchors=[({"mean": 3.0}, legal[3]), ({"mean": 6.0}, legal[2])], asked=("mean",),
         )  # fmt: skip
         for constraints in (True, False):
             choices = replace(emitted([chooser]), mode=mode, constraints=constraints)

@@ -56,10 +56,10 @@ def drawn(seed: int) -> Time:
     x, y = draw.uniform(3, 6), draw.uniform(0, 4)
     error = {(p, s): draw.gauss(0, 0.1) for p in POINTS for s in SETTINGS}
 
-    def time(case: Case, settings: Choice) -> float:
-        bx, by = settings.values()
+    def time(case: Case, choice: Choice) -> float:
+        bx, by = choice.values()
         off = 0.1 * (math.log2(bx) - x) ** 2 + 0.05 * (math.log2(by) - y) ** 2
-        return 1e-6 * case.sizes["N"] * math.exp(off + error[case, settings])
+        return 1e-6 * case.sizes["N"] * math.exp(off + error[case, choice])
 
     return time
 
@@ -97,9 +97,9 @@ def test_a_wrong_model_chooses_nothing_slower_than_what_was_measured(
     }
     search, seen = AcrossSizes([op_times(prior=priors[wrong], deviation=deviation)], budget, until), dict[Any, float]()
 
-    def measured(case: Case, settings: Choice) -> float:
-        seen[case, settings] = time(case, settings) * math.exp(draw.gauss(0, noise))
-        return seen[case, settings]
+    def measured(case: Case, choice: Choice) -> float:
+        seen[case, choice] = time(case, choice) * math.exp(draw.gauss(0, noise))
+        return seen[case, choice]
 
     run(search, measured)
     for case in {p for p, _ in seen}:
@@ -199,8 +199,8 @@ def test_what_is_learned_at_one_size_is_chosen_at_the_others() -> None:
     times = op_times()
     search = AcrossSizes([times], 9)
 
-    def time(case: Case, settings: Choice) -> float:
-        return 1e-6 * case.sizes["N"] * (1 + 0.3 * math.log2(settings["k.by"]))
+    def time(case: Case, choice: Choice) -> float:
+        return 1e-6 * case.sizes["N"] * (1 + 0.3 * math.log2(choice["k.by"]))
 
     away = {i for i, (p, _) in enumerate(times.rows) if p != POINTS[1]}
     times.closed |= away
@@ -211,8 +211,8 @@ def test_what_is_learned_at_one_size_is_chosen_at_the_others() -> None:
 
 
 def test_where_nothing_is_measured_the_default_stays_unless_another_is_surely_faster() -> None:
-    def prior(case: Case, settings: Choice) -> float:
-        return 0.99 if settings == SETTINGS[5] else 0.2 if (settings, case) == (SETTINGS[7], POINTS[1]) else 1.0
+    def prior(case: Case, choice: Choice) -> float:
+        return 0.99 if choice == SETTINGS[5] else 0.2 if (choice, case) == (SETTINGS[7], POINTS[1]) else 1.0
 
     search = AcrossSizes([op_times(prior=prior)])
     assert [search.choice("k", p) for p in POINTS] == [SETTINGS[0], SETTINGS[7], SETTINGS[0]]

@@ -24,9 +24,9 @@ def test_what_is_slow_once_is_timed_again() -> None:
     script = {FAST: [(2e-5,)] * 2, NOISY: [(1e-5, 1.01e-5), (1.02e-5,)], SLOW: []}
     asked: list[Choice] = []
 
-    def measure(settings: Choice) -> tuple[float, ...]:
-        asked.append(settings)
-        return script[settings].pop(0)
+    def measure(choice: Choice) -> tuple[float, ...]:
+        asked.append(choice)
+        return script[choice].pop(0)
 
     first = {FAST: (2.1e-5,), NOISY: (8e-3,) * 5, SLOW: (0.5,)}
     found = repeated(first, measure, TIMING, seed=0)

@@ -31,8 +31,8 @@ def legal(draw: st.DrawFn) -> tuple[Choice, ...]:
 
 
 @given(legal())
-def test_the_decisions_lead_to_every_setting_and_to_no_other(settings: tuple[Choice, ...]) -> None:
-    domain = LaunchSettings(settings)
+def test_the_decisions_lead_to_every_setting_and_to_no_other(choices: tuple[Choice, ...]) -> None:
+    domain = LaunchSettings(choices)
     open_, found = [domain.start()], []
     while open_:
         node = open_.pop()
@@ -40,19 +40,19 @@ def test_the_decisions_lead_to_every_setting_and_to_no_other(settings: tuple[Cho
         if not offers:
             found.append(domain.candidate(node))
         open_ += [domain.step(node, decision, askers) for decision, askers in offers.items()]
-    assert sorted(found) == sorted(settings)
-    assert all(domain.near(s, Random(1)) in settings for s in settings)
+    assert sorted(found) == sorted(choices)
+    assert all(domain.near(s, Random(1)) in choices for s in choices)
 
 
 @pytest.mark.parametrize("name", names())
 @given(legal(), st.integers(0, 5))
-def test_a_strategy_proposes_each_setting_once(name: str, settings: tuple[Choice, ...], seed: int) -> None:
-    strategy = find(name)(LaunchSettings(settings), seed)
+def test_a_strategy_proposes_each_setting_once(name: str, choices: tuple[Choice, ...], seed: int) -> None:
+    strategy = find(name)(LaunchSettings(choices), seed)
     proposed = []
     while (candidate := strategy.propose()) is not None:
         proposed.append(candidate)
         strategy.observe(candidate, Sample(1e-6 * (1 + len(proposed))))
-    assert sorted(proposed) == sorted(settings)
+    assert sorted(proposed) == sorted(choices)
 
 
 def _truth(seed: int) -> tuple[dict[Choice, float], list[float]]:

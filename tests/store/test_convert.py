@@ -63,7 +63,7 @@ def test_every_committed_tuned_file_is_read_as_before(tmp_path: Path) -> None:
         rows += [sorted(checks), found.facts.arch, found.facts.gpu]
         for op, c in found.kernel_choosers.items():  # sizes were whole numbers then
             anchors = tuple(replace(a, data=tuple(map(int, a.data))) for a in c.anchors)
-            rows.append((op, c.method, tuple(map(_own, c.settings)), anchors))
+            rows.append((op, c.method, tuple(map(_own, c.choices)), anchors))
         assert before == _digest(rows), name
 
 

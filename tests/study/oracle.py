@@ -21,7 +21,7 @@ def oracle() -> dict[tuple[str, str], dict[Case, Times]]:
     out: dict[tuple[str, str], dict[Case, Times]] = {}
     for cell in read_oracle(PATH):
         if cell.flush and not cell.failure:
-            out.setdefault((cell.program, cell.op), {}).setdefault(cell.case, {})[cell.settings] = cell.seconds
+            out.setdefault((cell.program, cell.op), {}).setdefault(cell.case, {})[cell.choice] = cell.seconds
     return out
 
 

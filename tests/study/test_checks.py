@@ -92,7 +92,7 @@ def tune(faulty: Path, aborting: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def answers(folder: Path) -> set[int]:
-    return {s["fill.bx"] for s in load_tuned(folder / "t.db").kernel_choosers["fill"].settings}
+    return {s["fill.bx"] for s in load_tuned(folder / "t.db").kernel_choosers["fill"].choices}
 
 
 def test_no_chooser_answers_with_a_setting_that_is_wrong(tune: Tune, tmp_path: Path) -> None:
@@ -142,23 +142,23 @@ def test_a_default_that_is_wrong_at_a_larger_size_only_is_suspected(tune: Tune) 
 def test_a_size_at_which_every_setting_fails_is_no_setting_s_failure(tmp_path: Path) -> None:
     """As where a kernel faults on a GPU whatever its block."""
     made = tuning_task(api.read(write_fill(tmp_path, BLOCKS, "y[i] = i;")), target="host")
-    settings, cases = made.choices["fill"], [Case.of({"N": n}) for n in (100, 300)]
-    samples = {Cell("fill", cases[0], s): Sample.of((1.0, 1.1)) for s in settings[:2]}
-    samples |= {Cell("fill", cases[1], s): Sample(failure="launch failed") for s in settings[:2]}
-    checks = {("fill", s): "" for s in settings}
+    choices, cases = made.choices["fill"], [Case.of({"N": n}) for n in (100, 300)]
+    samples = {Cell("fill", cases[0], s): Sample.of((1.0, 1.1)) for s in choices[:2]}
+    samples |= {Cell("fill", cases[1], s): Sample(failure="launch failed") for s in choices[:2]}
+    checks = {("fill", s): "" for s in choices}
     fit, notes = choosable(made, checks, samples)
-    assert fit == {"fill": settings}
+    assert fit == {"fill": choices}
     assert notes == ["fill at N=300: all settings failed, so no single setting is the cause"]
-    samples[Cell("fill", cases[1], settings[2])] = Sample.of((1.0,))
+    samples[Cell("fill", cases[1], choices[2])] = Sample.of((1.0,))
     fit, notes = choosable(made, checks, samples)
-    assert fit == {"fill": settings[2:]}
+    assert fit == {"fill": choices[2:]}
     assert [note.split(", ")[0] for note in notes] == ["fill 32: never chosen", "fill 64: never chosen"]
     path = write_fill(tmp_path, BLOCKS, "y[i] += i;")  # launched again, it reads what it wrote
     path.write_text(path.read_text().replace("y: out", "y: inout").replace("f32[n] out", "f32[n] inout"))
     again = tuning_task(api.read(path), target="host")
     *_, note = choosable(again, checks, samples)[1]
     assert note.startswith("fill failed only when it was timed: its launches follow each other, each on what the last")
-    assert choosable(again, {("fill", s): "wrong" for s in settings}, samples)[1] == [*notes, NONE_RIGHT]
+    assert choosable(again, {("fill", s): "wrong" for s in choices}, samples)[1] == [*notes, NONE_RIGHT]
 
 
 def test_a_wrong_default_of_one_kernel_does_not_make_the_other_wrong(tmp_path: Path) -> None:

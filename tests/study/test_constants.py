@@ -65,7 +65,7 @@ def test_each_size_is_a_program_of_its_own(tmp_path: Path) -> None:
         (chooser,) = choosers_of(graph, load_tuned(tuned))
         assert chooser.data == ("N",)
         assert {a.data for a in chooser.anchors} == {(64,), (5000,)}
-        assert chooser.settings[chooser.choose({})] == line.best
+        assert chooser.choices[chooser.choose({})] == line.best
     made = api.compile(path, tmp_path / "out", target="host", defines={"N": 5000}, build=False, launch=str(tuned))
     text = (made.directory / "program.hpp").read_text()
     assert "const double features[] = {static_cast<double>(5000)};" in text

@@ -80,8 +80,8 @@ def test_a_ranking_from_counters_avoids_the_wide_blocks_of_syrk() -> None:
     chooser = site_chooser(graph, site, legal, load_hardware("h200"), ModelInputs("rational", fits=fits))
     times = chooser.times({"ni": 1024, "nj": 1024})
     default = times[0]
-    narrow = min(t for t, s in zip(times, chooser.settings, strict=True) if s.own["bx"] == 8)
-    assert chooser.settings[0] == site.default
+    narrow = min(t for t, s in zip(times, chooser.choices, strict=True) if s.own["bx"] == 8)
+    assert chooser.choices[0] == site.default
     assert narrow < default
     assert chooser.why({"ni": 1024, "nj": 1024}, 0) in ("memory", "memory bandwidth", "latency")
 

@@ -86,7 +86,7 @@ def test_from_tuning_to_the_program(program: Path, tmp_path: Path, unoptimised: 
     # One element in 2000 is off by a part in 4000: `verify` allows nothing, there and at the size of the reference.
     assert "scale cpu.off: never chosen, since it failed at 1 input (N=2000)" in " ".join(tuning.notes)
     found = load_tuned(tuned)
-    answers = [setting.variant for setting in found.kernel_choosers["scale"].settings]
+    answers = [choice.variant for choice in found.kernel_choosers["scale"].choices]
     assert answers == ["gpu.plain", "cpu.plain"]  # the default: the first on the GPU; without what is wrong
     timed = {cell.choice.variant for cell, sample in found.samples if sample.times and cell.case.text == "N=2000"}
     assert timed == {"gpu.plain", "cpu.plain"}

@@ -161,7 +161,7 @@ def test_the_program_computes_its_features_and_chooses_as_python_does(tuned: Pat
         found = asked(source, tuned / "out" / "ask", data)
         rows, values = expected(data)
         assert found[0] == rows
-        assert found[1] == chooser.settings[chooser.choose(values)].own["bx"]
+        assert found[1] == chooser.choices[chooser.choose(values)].own["bx"]
         said.append(found[1])
     assert set(said) == {32, 64, 128}, "all answers of the tree came out"
 
@@ -197,7 +197,7 @@ def test_a_library_chooses_for_the_arrays_of_its_caller(tuned: Path) -> None:
     for line in out:
         nnz, longest, bx = (int(word) for word in line.split())
         values = {"n": 100, "nnz": nnz, "feature.rows.longest": float(longest)}
-        assert chooser.settings[chooser.choose(values)].own["bx"] == bx
+        assert chooser.choices[chooser.choose(values)].own["bx"] == bx
         said.append(bx)
     assert len(said) == 12
     assert len(set(said)) > 1

@@ -67,7 +67,7 @@ def test_the_least_output_is_chosen(program: Path, tmp_path: Path, capsys: pytes
     assert values == {128: 384.0, 32: 480.0, 64: 448.0}
     assert minimised(found).text == "price"
     assert {
-        found.kernel_choosers["fill"].settings[a.chosen].own["bx"] for a in found.kernel_choosers["fill"].anchors
+        found.kernel_choosers["fill"].choices[a.chosen].own["bx"] for a in found.kernel_choosers["fill"].anchors
     } == {128}
 
 

@@ -104,7 +104,7 @@ def test_from_tuning_to_the_program(program: Path, tmp_path: Path, unoptimised: 
     whole = judged.ops[-1]
     assert whole.op == TOGETHER
     assert {case.name for case in whole.judged.verdicts} == {"N=3000", "N=700"}
-    chosen = {case.name: whole.settings[case.chosen].variant for case in whole.judged.verdicts}
+    chosen = {case.name: whole.choices[case.chosen].variant for case in whole.judged.verdicts}
     assert chosen["N=3000"] == emitted
     assert len(whole.judged.all.singles) == 16  # every placement was timed
     assert "times as fast as GPU only" in whole.costs[0]

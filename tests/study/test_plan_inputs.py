@@ -73,7 +73,7 @@ def test_plans_over_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert seconds["made(rate = 1.3)", 2] < seconds["made(rate = 1.3)", 1]
     chosen = found.program_chooser
     assert chosen is not None
-    rates = {rate: chosen.settings[chosen.selector.choose([rate])] for rate in (1.9, 9.5)}
+    rates = {rate: chosen.choices[chosen.selector.choose([rate])] for rate in (1.9, 9.5)}
     assert rates == {1.9: Choice.at(PROGRAM, [("m", 2)]), 9.5: Choice.at(PROGRAM, [("m", 1)])}
     parts = [str(part_of(Path(tuned), tmp_path / f"{k}.db", lambda n, k=k: n % 2 == k)) for k in range(2)]
     assert main(["merge", *parts, "-o", str(tmp_path / "merged.db")]) == 0

@@ -206,7 +206,7 @@ def test_the_plans_are_shown(tuned: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_the_program_chooses_as_python_does(compiled: Path, tmp_path: Path) -> None:
     kept = load_tuned(compiled.parent / "t.db").program_chooser
     assert kept is not None
-    selector, labels = kept.selector, [plan_label(s) for s in kept.settings]
+    selector, labels = kept.selector, [plan_label(s) for s in kept.choices]
     sizes = (1, 2, 99, 100, 399, 600, 799, 800, 801, 1600, 10**6, 2**40)
     chosen = {n: taken(compiled, n, tmp_path / f"d{n}") for n in sizes}
     assert chosen == {n: labels[selector.choose((n,))] for n in sizes}
@@ -501,7 +501,7 @@ def test_another_objective_of_drawn_sizes(faulty: Path, tmp_path: Path, capsys: 
         (3, 2**-8),
     }
     assert tuned.program_chooser is not None
-    assert tuned.program_chooser.settings == (Choice.at(PROGRAM, [("k", 1)]),)
+    assert tuned.program_chooser.choices == (Choice.at(PROGRAM, [("k", 1)]),)
     assert main([*words, "--evaluate", "--samples", "2", "--seed", "7"]) == 0
     tuned = load_tuned(tmp_path / "t.db")
     samples = [sample for cell, sample in tuned.samples if cell.case in tuned.facts.tests and sample.times]
@@ -598,8 +598,8 @@ def test_what_cannot_be_learned_from_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "a.dag").write_text(FAULTY.replace("{1, 2, 3, 4}", "{1, 2, 3}").replace("k != 3", "k > 0"))
     task = program_task(read(tmp_path / "a.dag"), TuneOptions(target="host"))
     assert task.plans == (a, b, c)
-    found, settings, notes = plan_table(task, samples, data)
-    assert settings == (a, b), "3 is wrong somewhere"
+    found, choices, notes = plan_table(task, samples, data)
+    assert choices == (a, b), "3 is wrong somewhere"
     assert found.features == [(10,), (30,)]
     assert found.times == [{0: 1.1, 1: 1.1}, {0: 1.1, 1: 1.1}]
     assert [len(row.intervals) for row in found.rows] == [2, 2]

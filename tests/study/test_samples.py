@@ -126,7 +126,7 @@ def off_the_fastest(tuned: Tuned) -> tuple[float, float, float]:
         at = {name: float(value) for name, value in case.params}
         if at["kind"] != 1 and {"cpu.low", "gpu.high"} <= of.keys():  # at kind 1 a feature has no value
             features = (at["share"], 1 / (at["kind"] - 1), 0.0)
-            answer = chooser.settings[chooser.selector.choose(features)].variant
+            answer = chooser.choices[chooser.selector.choose(features)].variant
             logs = np.log([of[name] for name in (answer, "cpu.low", "gpu.high")])
             rows.append(logs - logs[1:].min())
     assert len(rows) >= 5

@@ -126,9 +126,9 @@ def test_another_objective_than_the_time(tmp_path: Path, capsys: pytest.CaptureF
     tuned = load_tuned(file)
     assert (tuned.facts.objective, len(tuned.samples)) == ("cpu / time", 3)
     ratios = {c.choice: median(dict(sample.metrics)["cpu"] / t for t in sample.times) for c, sample in tuned.samples}
-    best = min(ratios, key=lambda settings: ratios[settings])
+    best = min(ratios, key=lambda choice: ratios[choice])
     chooser = tuned.kernel_choosers["fill"]
-    assert [chooser.settings[a.chosen] for a in chooser.anchors] == [best]
+    assert [chooser.choices[a.chosen] for a in chooser.anchors] == [best]
     assert choosers_of(load_graph(path), tuned)[0].model is None, "it predicts the time"
 
     assert main([*words, "--resume", "--budget", "4"]) == 0

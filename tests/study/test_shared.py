@@ -57,10 +57,10 @@ def prepared(folder: Path) -> Prepared:
     return Prepared(task, Path(), at)
 
 
-def seconds(op: str, case: Case, settings: Choice) -> float:
+def seconds(op: str, case: Case, choice: Choice) -> float:
     """As if a copied 500 numbers a row, and the others 16; the CPU is 8 times as slow, and starts at once."""
     work = float(dict(case.params)["N"]) * (500 * 16 if op == "a" else 16 * 16)
-    return 1e-8 * work if settings.variant == "cpu.one" else 1e-5 + 1e-9 * work
+    return 1e-8 * work if choice.variant == "cpu.one" else 1e-5 + 1e-9 * work
 
 
 def inputs_of(ready: Prepared) -> tuple[ChooserInputs, dict[Cell, Sample]]:
@@ -89,7 +89,7 @@ def test_ops_that_differ_in_what_is_asked_for_share_samples(tmp_path: Path) -> N
     case = ready.task.cases[-1]
     for op in "ab":
         expected = choosers[op].chooser.predict(ready.at[case].values)
-        measured = [seconds(op, case, settings) for settings in ready.task.choices[op]]
+        measured = [seconds(op, case, choice) for choice in ready.task.choices[op]]
         assert list(expected) == pytest.approx(measured, rel=0.5), op
 
 

@@ -57,7 +57,7 @@ def _rows(text: str) -> dict[tuple[str, str], list[str]]:
     """The numbers of each line of the table, by kernel and setting."""
     lines = [line for line in text.splitlines() if line.startswith(("stage ", "twice "))]
     words = [[word.strip() for word in line.split("  ") if word.strip()] for line in lines]
-    return {(kernel, setting): numbers for kernel, setting, *numbers in words}
+    return {(kernel, choice): numbers for kernel, choice, *numbers in words}
 
 
 @pytest.mark.nvcc
@@ -113,8 +113,8 @@ def _chosen_by_it(program: Path, rows: dict[tuple[str, str], list[str]], capsys:
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("stage ")]
     assert [word.strip() for word in line.split("  ") if word.strip()][2:4] == ["bx=64 rows=24", best[1]]
     (chooser,) = choosers_of(load_graph(program), load_tuned(tuned), "sm_90")
-    assert chooser.settings[chooser.choose({})].in_words == best[1]
-    assert chooser.times({}) == [64.0 - int(rows["stage", s.in_words][4]) for s in chooser.settings]
+    assert chooser.choices[chooser.choose({})].in_words == best[1]
+    assert chooser.times({}) == [64.0 - int(rows["stage", s.in_words][4]) for s in chooser.choices]
     assert main([*command, "--method", "volume", "--resume"]) == 2
     assert "drop one of them" in capsys.readouterr().err
 

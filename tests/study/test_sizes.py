@@ -88,10 +88,10 @@ def test_results_are_checked_at_one_size() -> None:
 def test_legal_settings() -> None:
     graph = api.load_graph(GEMM)
     site = open_sites(graph)[0]
-    settings = legal_settings(graph, site, {"max_threads_per_block": 1024})
-    assert len(settings) == 51
-    assert settings[0] == site.default == Choice.at(site.name, [("bx", 32), ("by", 8)])
-    assert all(32 <= s.own["bx"] * s.own["by"] <= 1024 for s in settings)
+    choices = legal_settings(graph, site, {"max_threads_per_block": 1024})
+    assert len(choices) == 51
+    assert choices[0] == site.default == Choice.at(site.name, [("bx", 32), ("by", 8)])
+    assert all(32 <= s.own["bx"] * s.own["by"] <= 1024 for s in choices)
     assert len(legal_settings(graph, site, {"max_threads_per_block": 256})) < 51
     assert not fits(graph, site, Choice.at(site.name, [("bx", 1024), ("by", 1)]), {"ni": 65536, "nj": 10, "nk": 10})
     assert fits(graph, site, Choice.at(site.name, [("bx", 1024), ("by", 1)]), {"ni": 65535, "nj": 10, "nk": 10})

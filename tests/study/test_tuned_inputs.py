@@ -206,9 +206,9 @@ def test_parts_of_a_tuned_file_merge_to_the_whole(
     mine, theirs = merged.kernel_choosers["fill"], whole.kernel_choosers["fill"]
     assert mine.selector is not None
     assert theirs.selector is not None
-    assert (mine.selector.to_json(), mine.settings, mine.data) == (
+    assert (mine.selector.to_json(), mine.choices, mine.data) == (
         theirs.selector.to_json(),
-        theirs.settings,
+        theirs.choices,
         theirs.data,
     )
     half = load_tuned(parts[0]).kernel_choosers["fill"].selector
@@ -530,10 +530,10 @@ def test_another_objective(program: Path, tmp_path: Path, capsys: pytest.Capture
     assert all(seconds > 0 for seconds in spent.values())
     anchors = tuned.kernel_choosers["fill"]
     for line in tuned.facts.inputs:
-        best = min((value, settings) for (case, settings), value in spent.items() if case == line.case)[1]
+        best = min((value, choice) for (case, choice), value in spent.items() if case == line.case)[1]
         features = tuple(line.features["fill"][name] for name in anchors.data)
         (chosen,) = [a.chosen for a in anchors.anchors if a.data == features]
-        assert anchors.settings[chosen] == best, "the best by what was observed, not by time"
+        assert anchors.choices[chosen] == best, "the best by what was observed, not by time"
     assert main([*arguments, "--evaluate", "--inputs", "made(mode = 1, n = 45)"]) == 0
     tests = load_tuned(tmp_path / "t.db").facts.tests
     samples = [sample for cell, sample in load_tuned(tmp_path / "t.db").samples if cell.case in tests]
@@ -559,7 +559,7 @@ def test_the_error_of_results_as_objective(tmp_path: Path, capsys: pytest.Captur
         {("made(mode = 1, n = 40)", 0): 2**-4, ("made(mode = 1, n = 40)", 1): 2**-5,
          ("made(mode = 4, n = 40)", 0): 2**-4, ("made(mode = 4, n = 40)", 1): 2**-5}
     )  # fmt: skip
-    assert {tuned.kernel_choosers["fill"].settings[a.chosen] for a in tuned.kernel_choosers["fill"].anchors} == {
+    assert {tuned.kernel_choosers["fill"].choices[a.chosen] for a in tuned.kernel_choosers["fill"].anchors} == {
         Choice.at("fill", [("mode", 1)])
     }
     assert main([*arguments, "--evaluate", "--inputs", "made(mode = 1, n = 48)"]) == 0
