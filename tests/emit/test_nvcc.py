@@ -18,7 +18,7 @@ from dagc.build.mpi import find_mpi, require_mpi
 from dagc.build.toolchain import find_nccl, find_nvcc, require_nccl
 from dagc.choice.legal import open_sites
 from dagc.ir.plan import CodeFeature, Features, Plan, Target, feature_variable
-from dagc.ir.program import CodeText, KernelOp
+from dagc.ir.program import CodeText, Graph, KernelOp
 from dagc.space import Space
 from dagc.space.loops import unroll
 from tests.emit import test_placed, test_variants
@@ -27,6 +27,7 @@ from tests.emit.test_compile import CASES, name
 from tests.emit.test_loops import JACOBI
 from tests.emit.together import write_together
 from tests.forms.test_coarsen import coarse
+from tests.forms.test_wide import wide
 from tests.samples.load import SAMPLES
 from tests.space.test_loops import sample
 
@@ -56,8 +57,8 @@ def sums() -> Plan:
     return test_variants.sums(Target.CUDA, Features.ASYNC)
 
 
-def coarsened() -> Plan:
-    graph = coarse()
+def formed(make: Callable[[], Graph]) -> Plan:
+    graph = make()
     return Plan(graph, Space(graph).first(), Target.CUDA)
 
 
@@ -67,7 +68,8 @@ BENCHES: dict[str, Make] = {
     **{f"loop of columns {transport}": partial(loop, HEAT2D, transport) for transport in ("mpi_host", "peer")},
     **{f"every {n}": partial(every_variant, SAMPLES / f"{n}/{n}.dag") for n in ("histogram", "sort", "bfs")},
     "sums": sums,
-    "coarsened": coarsened,
+    "coarsened": partial(formed, coarse),
+    "wide": partial(formed, wide),
 }
 RUNNERS: dict[str, Make] = {"sums runner": sums, "placed runner": placed}
 
