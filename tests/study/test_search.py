@@ -101,7 +101,7 @@ def test_a_kernel_that_cannot_be_read_is_searched_all_the_same(tmp_path: Path) -
     program = write_fill(tmp_path, "tune bx in {32, 64}", "if (i >= n) goto end; y[i] = i; end: return;")
     done = tune_recipe.tune(program, None, MODEL_ONLY)
     assert any("the search uses only the launch and the compiled code" in note for note in done.notes)
-    assert {line.chosen for line in done.lines} == {Choice.at("fill", [("bx", 32)])}, (
+    assert {line.chosen for line in done.lines} == {Choice.at("fill", [("bx", 32), ("form.coarsen", 1)])}, (
         "nothing is known: the default stays"
     )
 
