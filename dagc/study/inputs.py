@@ -52,6 +52,8 @@ EACH = 4  # inputs ahead for each of these processes
 SHARE = 0.25  # of the time limit that the launches of one op at one input may take
 FAILED_CHECKS = 3  # failing inputs after which the program counts as failing at all
 MANY = 10_000  # most inputs on disk in incremental tuning; their bytes are limited as well
+# Values of an input by name, its features by op, and seconds to compute each code feature: as in `InputFacts`.
+Loaded: TypeAlias = tuple[dict[str, Any], dict[str, dict[str, float]], dict[str, float]]
 
 
 # ---- what is known of inputs ----------------------------------------------------------------
@@ -107,7 +109,7 @@ class Visits(Recording):
     others continue.
 
     The task tunes kernels (`Inputs`) or whole programs (`PlanCases`). These classes define what is compiled (`begin`),
-    and the actions of a visit (`_read`, `_label`, `_leave`, `_drop`).
+    and the actions of a visit (`_load`, `_label`, `_leave`, `_drop`).
     """
 
     def __init__(self, session: Session, asked: Mapping[str, Asked], job: Callable[[Arrays], Job]) -> None:
@@ -287,9 +289,30 @@ class Visits(Recording):
         return Sample() if self.visit(case) else Sample(failure="not labelled")
 
     def _read(self, case: Case, test: bool = False, wait: float | None = None) -> None:
-        """Load the arrays of an input, and note its features. `wait`: for its set-up, seconds at most. Raises
-        DagcError."""
+        """Load the arrays of an input, and note its features. `test`: whether it is for evaluation only, if it is new;
+        `wait`: for its set-up, seconds at most. Raises DagcError."""
+        from dagc.store.tuned import InputFacts  # loads msgspec, sqlite3
+
+        self.task.require_same_at(case)
+        place, before = self.prefetch.get((case, None), wait), self.measured.inputs.get(case)
+        values, features, seconds = self._load(case, place)
+        test, conversions = (before.test, before.conversions) if before is not None else (test, {})
+        facts = InputFacts(dict(case.params), test, values, features, seconds, elements_of(place), conversions)
+        if before is None and not test:
+            self._note_undefined(facts)
+        self.note_input(facts)
+
+    def _load(self, case: Case, place: Path) -> Loaded:
+        """Load the arrays of an input, which are at `place`. Raises DagcError."""
         raise NotImplementedError
+
+    def _note_undefined(self, facts: InputFacts) -> None:
+        """Note the features that are not finite at an input, which is then not used for training."""
+        for op, names in self.task.features.items():
+            undefined = [n for n in names if n not in facts.features.get(op, {})]
+            if undefined:
+                what = f"{', '.join(undefined)} not finite: not used for training"
+                self.notes.append(f"{op} at {facts.case.text or 'as given'}: {what}")
 
     def _label(self, case: Case, then: Callable[[AtCase], str] | None) -> str:
         """Time the answers that are missing; returns "" or why nothing was timed there: the program does not run, or
@@ -458,12 +481,9 @@ class Inputs(Visits):
                 out.append(Wanted(site.name, at.case, (*known, *new), seconds=seconds))
         return out
 
-    def _read(self, case: Case, test: bool = False, wait: float | None = None) -> None:
-        self.task.require_same_at(case)
-        place = self.prefetch.get((case, None), wait)
+    def _load(self, case: Case, place: Path) -> Loaded:
         self.run.programs.pop(case, None)  # its arrays were at another address
-        at = read_case(self.task, case, place)
-        before = self.measured.inputs.get(case)
+        at, before = read_case(self.task, case, place), self.measured.inputs.get(case)
         self.run.ready = self.ready.having(at)
         if before is None:
             values, seconds, unknown = features_at(self.service, self.ready, case, self.codes)
@@ -475,22 +495,6 @@ class Inputs(Visits):
         if self.task.sites and not any(at.fits.values()):
             raise DagcError("no op has anything to launch there")
         self.run.ready = self.ready.having(at)
-        facts = self._facts(at, seconds, elements_of(place), before.test if before is not None else test)
-        if before is None:
-            self._note_undefined(facts)
-        self.note_input(replace(facts, conversions=before.conversions) if before is not None else facts)
-
-    def _note_undefined(self, facts: InputFacts) -> None:
-        """Note the features that are not finite at an input, which is then not used for training."""
-        for op, names in self.task.features.items():
-            undefined = [n for n in names if n not in facts.features.get(op, {})]
-            if undefined and not facts.test:
-                what = f"{', '.join(undefined)} not finite: not used for training"
-                self.notes.append(f"{op} at {facts.case.text or 'as given'}: {what}")
-
-    def _facts(self, at: AtCase, seconds: Mapping[str, float], elements: int, test: bool) -> InputFacts:
-        from dagc.store.tuned import InputFacts  # loads msgspec, sqlite3
-
         features: dict[str, dict[str, float]] = {}
         for site in self.task.sites:
             known = offered(self.task.program, op_of(self.task.graph, site))
@@ -498,7 +502,7 @@ class Inputs(Visits):
             wanted = self.task.features.get(site.name) or computed
             features[site.name] = {n: v for n, v in computed.items() if n in wanted and math.isfinite(v)}
         values = {n: _plain(v) for n, v in {**at.scalars, **at.computed}.items() if math.isfinite(_plain(v))}
-        return InputFacts(dict(at.case.params), test, values, features, dict(seconds), elements)
+        return values, features, dict(seconds)
 
 
 def computed_before(facts: InputFacts, codes: Collection[str]) -> dict[str, float]:

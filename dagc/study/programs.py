@@ -29,7 +29,7 @@ from dagc.stages.options import TuneOptions
 from dagc.study.build import BuiltProgram, build_plans
 from dagc.study.choosers import Asked
 from dagc.study.files import Session
-from dagc.study.inputs import Visits, elements_of, job, to_visit
+from dagc.study.inputs import Loaded, Visits, job, to_visit
 from dagc.study.measure import SiteTimings, in_words
 from dagc.study.task import TuningTask
 
@@ -114,12 +114,8 @@ class PlanCases(Visits):
         for plan in (None, *self.groups):
             self.prefetch.drop((case, plan))
 
-    def _read(self, case: Case, test: bool = False, wait: float | None = None) -> None:
-        """Raises DagcError if a feature is not finite, or if the program differs at the case."""
-        from dagc.store.tuned import InputFacts  # loads msgspec, sqlite3
-
-        self.task.require_same_at(case)
-        place = self.prefetch.get((case, None), wait)
+    def _load(self, case: Case, place: Path) -> Loaded:
+        """Raises DagcError if a feature is not finite."""
         scalars = read_scalars(self.task.program, place)
         known = offered(self.task.program, None)
         features = {name: known[name].value(scalars) for name in self.task.features[PROGRAM]}
@@ -127,9 +123,7 @@ class PlanCases(Visits):
         if undefined:
             raise DagcError(f"`{undefined[0]}` is not a finite number there")
         values: dict[str, Any] = {n: v for n, v in scalars.items() if isinstance(v, int | float) and math.isfinite(v)}
-        before = self.measured.inputs.get(case)
-        test = before.test if before is not None else test
-        self.note_input(InputFacts(dict(case.params), test, values, {PROGRAM: features}, {}, elements_of(place)))
+        return values, {PROGRAM: features}, {}
 
     def _late(self) -> bool:
         """Whether the time limit is reached. What is timed again takes nothing of the budget."""
