@@ -228,20 +228,20 @@ def _staged(
 ) -> tuple[list[float], float]:
     """Each op alone, in the program's own configuration; then orders and configurations under what was best."""
     first = domain.spaces[0]
-    settings = list(first.usual)
+    fastest = list(first.usual)
     choices: list[float] = []
     for at, site in enumerate(first.sites):
         strategy: Any = find("model")(LaunchSettings(site.choices, site.prior), number)
         for _ in range(min(ALONE, len(site.choices))):
             chosen = strategy.propose()
             strategy.observe(chosen, Sample(machine.alone(0, site.name, site.choices.index(chosen)) * next(factors)))
-            settings[at] = strategy.best()
-            choices.append(machine.truth(Candidate(0, first.space.first(), tuple(settings))))
+            fastest[at] = strategy.best()
+            choices.append(machine.truth(Candidate(0, first.space.first(), tuple(fastest))))
     # Other variants have settings of their own: their models' best.
     tuned = {}
     for space, configured in enumerate(machine.domain.spaces):
         tuned[space] = tuple(
-            settings[i]
+            fastest[i]
             if site == first.sites[i]
             else site.choices[min(range(len(site.prior)), key=site.prior.__getitem__, default=0)]
             for i, site in enumerate(configured.sites)
