@@ -33,6 +33,8 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
         "cuda/state.py", "cuda/races.py", "lang/code.py",
     ),
     "advice for all open values": ("passes/cases.py",),
+    "forms of kernels": ("forms/*",),
+    "lower bounds": ("perf/bound.py", "perf/copies.py", "perf/footprint.py", "study/limits.py", "report/limits.py"),
     "performance models as rational programs": ("perf/*", "choice/terms.py", "choice/models.py"),
     "selectors: learners and their C": ("choice/learners/*", "choice/nodes.py", "choice/trends.py"),
     "fewer labels (`--active`, `--incremental`)": ("study/sampling.py",),

