@@ -39,7 +39,7 @@ from dagc.store.results import MachineRecord, ProgramRecord, Run, TraceSpan
 from dagc.store.schema import APPLICATION_ID
 from dagc.store.settings import kernels_of
 from dagc.store.tuned import load_tuned
-from dagc.study import tuned as tuned_recipe
+from dagc.study import shown
 from dagc.study.decisions import SearchRequest, configured
 from dagc.study.launch import choosers_for, settings_by_file
 
@@ -362,7 +362,7 @@ def read_tuned(path: Path, folder: Path, dag: Path) -> Iterator[tuple[str, Calla
     )
     yield "compile --launch", lambda: api.compile(dag, folder / "out", **compiled)  # type: ignore[arg-type]
     yield "explore --launch", lambda: _choosers(path, dag)
-    yield "tune --show", lambda: tuned_recipe.show(dag, "fill", "c", tuned=path)
+    yield "tune --show", lambda: shown.show(dag, "fill", "c", tuned=path)
     yield "tune --resume", lambda: tune_recipe.tune(dag, path, options)
     yield "convert", lambda: _convert(path, folder / "new.db")
 
