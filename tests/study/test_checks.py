@@ -185,7 +185,14 @@ def test_where_no_setting_is_right_the_default_stays(tune: Tune, faulty: Path, t
 
 
 def test_without_a_model_and_without_measurements_the_default_is_said_to_be_it(tmp_path: Path) -> None:
-    done = tuned(tmp_path, "tune bx in {32, 64}", "if (i >= n) goto end; y[i] = i; end: return;", target="cuda", top=0)
+    done = tuned(
+        tmp_path,
+        "tune bx in {32, 64}",
+        "if (i >= n) goto end; y[i] = i; end: return;",
+        target="cuda",
+        top=0,
+        forms="off",
+    )
     assert {line.why for line in done.lines} == {"the default"}
 
 
@@ -203,7 +210,7 @@ def test_a_size_at_which_the_program_does_not_run_is_left_out(tune: Tune, tmp_pa
 
 def test_what_the_model_takes_for_granted_is_told(tmp_path: Path) -> None:
     body = "int k = 0; while (k < n) { if (i == k) break; ++k; } if (i < n) y[i] = k;"
-    done = tuned(tmp_path, "tune bx in {32, 64}", body, target="cuda", top=0)
+    done = tuned(tmp_path, "tune bx in {32, 64}", body, target="cuda", top=0, forms="off")
     (note,) = (note for note in done.notes if "`break`" in note)
     assert note.startswith("fill: ")
     assert {line.why for line in done.lines} != {"the default"}, "there is a model"

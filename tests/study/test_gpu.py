@@ -30,7 +30,7 @@ def test_kernels_are_compiled_for_the_gpu_that_is_named(tmp_path: Path, gpus_her
     own.write_text("[mine]\n" + DESCRIPTORS.read_text().split("[a100]")[1].split("[v100]")[0])
     for gpu in ("a100", str(own)):
         tuned = tmp_path / f"{Path(gpu).stem}.db"
-        tune_recipe.tune(program, tuned, TuneOptions(sizes="N=100", target="cuda", gpu=gpu))
+        tune_recipe.tune(program, tuned, TuneOptions(sizes="N=100", target="cuda", gpu=gpu, forms="off"))
         assert load_tuned(tuned).facts.arch == "sm_80"
         api.compile(program, tmp_path / "o", target="cuda", arch="sm_80", launch=str(tuned), build=False)
 
@@ -38,7 +38,9 @@ def test_kernels_are_compiled_for_the_gpu_that_is_named(tmp_path: Path, gpus_her
 def test_nothing_is_measured_on_another_gpu(tmp_path: Path, gpus_here: Callable[..., None]) -> None:
     gpus_here(H100)
     program = write_fill(tmp_path, "tune bx in {32, 64}")
-    done = tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="cuda", gpu="a100"))
+    done = tune_recipe.tune(
+        program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="cuda", gpu="a100", forms="off")
+    )
     assert done.cells == 0
     assert any("this machine's GPU is sm_90, not sm_80: nothing is measured" in note for note in done.notes)
 
@@ -57,7 +59,7 @@ def test_registers_that_nvcc_does_not_say_are_told(tmp_path: Path, gpus_here: Ca
     gpus_here()
     program, own = write_fill(tmp_path, "tune bx in {32, 64}"), tmp_path / "own.toml"
     own.write_text("[old]\n" + DESCRIPTORS.read_text().split("[v100]")[1].split("[")[0].replace("sm_70", "sm_20"))
-    options = TuneOptions(sizes="N=100", target="cuda", gpu=str(own), top=0)
+    options = TuneOptions(sizes="N=100", target="cuda", gpu=str(own), top=0, forms="off")
     done = tune_recipe.tune(program, tmp_path / "t.db", options)
     assert any(
         "fill: 32 registers a thread are assumed, and instructions counted in the text, since nvcc" in note

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("unoptimised")
 
 # A block of 128 threads writes nothing where n is 300: wrong there, and right at the size of the check.
 BODY = "if (i < n && !(n == 300 && blockDim.x == 128 && blockIdx.x == 2)) y[i] = i;"
-MODEL_ONLY = TuneOptions(sizes="N=100,300", target="cuda", arch="sm_90", top=0)
+MODEL_ONLY = TuneOptions(sizes="N=100,300", target="cuda", arch="sm_90", top=0, forms="off")
 
 
 @pytest.mark.mpi
@@ -72,7 +73,7 @@ def test_a_learner_that_cannot_be_read_is_said_and_the_model_ranks(
 
 def test_a_learner_of_another_architecture_is_trusted_less(tmp_path: Path) -> None:
     program = write_fill(tmp_path, "tune bx in {32, 64, 128}")
-    done = tune_recipe.tune(program, None, TuneOptions(sizes="N=100", target="cuda", gpu="v100", top=0))
+    done = tune_recipe.tune(program, None, TuneOptions(sizes="N=100", target="cuda", gpu="v100", top=0, forms="off"))
     assert "the pre-trained learner knows sm_90, not sm_70: its predictions have less weight" in done.notes
     assert not [n for n in tune_recipe.tune(program, None, MODEL_ONLY).notes if "trusted" in n]
 
@@ -94,12 +95,14 @@ def test_an_op_without_a_legal_setting_is_skipped(tmp_path: Path) -> None:
     assert {line.op for line in done.lines} == {"fill"}
     assert "without op `large`: no value of its tunables is legal" in done.notes
     with pytest.raises(UsageError, match="op `large`: no value of its tunables is legal"):
-        tune_recipe.tune(program, None, TuneOptions(sizes="N=100", target="cuda", top=0, kernels=("large",)))
+        tune_recipe.tune(
+            program, None, TuneOptions(sizes="N=100", target="cuda", top=0, forms="off", kernels=("large",))
+        )
 
 
 def test_a_kernel_that_cannot_be_read_is_searched_all_the_same(tmp_path: Path) -> None:
     program = write_fill(tmp_path, "tune bx in {32, 64}", "if (i >= n) goto end; y[i] = i; end: return;")
-    done = tune_recipe.tune(program, None, MODEL_ONLY)
+    done = tune_recipe.tune(program, None, replace(MODEL_ONLY, forms="on"))
     assert any("the search uses only the launch and the compiled code" in note for note in done.notes)
     assert {line.chosen for line in done.lines} == {Choice.at("fill", [("bx", 32), ("form.coarsen", 1)])}, (
         "nothing is known: the default stays"
@@ -202,7 +205,7 @@ def test_a_guessed_number_of_iterations_moves_no_block(loop: str, unsure: bool, 
     arrays = "{'n': n, 'a': np.zeros(n, 'f4'), 'p': np.arange(n, dtype='i4')}"
     (tmp_path / "none.py").write_text(f"import numpy as np\ndef init(rank, size, seed, n): return {arrays}\n")
     done = tune_recipe.tune(
-        tmp_path / "chase.dag", None, TuneOptions(sizes="N=4096", target="cuda", arch="sm_90", top=0)
+        tmp_path / "chase.dag", None, TuneOptions(sizes="N=4096", target="cuda", arch="sm_90", top=0, forms="off")
     )
     (line,) = done.lines
     assert any("32 are assumed" in note for note in done.notes) is unsure

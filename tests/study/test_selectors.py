@@ -118,7 +118,7 @@ def test_a_note_where_nothing_acts_on_it(select: str, noted: str, tmp_path: Path
 
 def test_rational_is_the_model_and_measures_its_best(tmp_path: Path) -> None:
     path = written(tmp_path, "select bx with rational(size)")
-    done = tune_recipe.tune(path, tmp_path / "t.db", TuneOptions(target="cuda", top=0))
+    done = tune_recipe.tune(path, tmp_path / "t.db", TuneOptions(target="cuda", top=0, forms="off"))
     assert (done.method, done.cells) == ("volume", 0)
 
 
@@ -139,7 +139,7 @@ def test_where_nothing_can_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     if shutil.which("nvidia-smi"):
         pytest.skip("a GPU is here")
     asked = written(tmp_path, "select bx with knn(size)")
-    done = tune_recipe.tune(asked, tmp_path / "t.db", TuneOptions(target="cuda", sizes="N=1000"))
+    done = tune_recipe.tune(asked, tmp_path / "t.db", TuneOptions(target="cuda", sizes="N=1000", forms="off"))
     assert done.method == "volume"
     assert "method volume, 1 setting measured" in replace(done, cells=1).render()
     assert any("the program requests knn, which needs measurements" in note for note in done.notes)
