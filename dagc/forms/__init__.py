@@ -54,8 +54,9 @@ def explained(refusal: Refusal, impl: Impl, sources: Mapping[str, Source]) -> st
 
 
 # Each combination of values is a compiled kernel, as each of other tunables that are constants of the code is.
-# nvcc needs up to a second for each. Of 37 kernels on an H200, the best of 12 combinations of `wide` and `coarsen` are
-# 1.161 times as fast as the kernels as written, the best of the six that this leaves 1.159 times.
+# nvcc needs up to a second for each. Of 37 kernels on an H200 the best of all 12 combinations of `wide` and `coarsen`
+# were 1.161 times as fast as the kernels as written, the best of the six that this leaves 1.159 times
+# (`benchmarks.tune.forms` with 24 and with 12).
 MOST_COMPILED = 12  # of an implementation, as far as forms add to them
 
 
