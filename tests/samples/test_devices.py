@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dagc.base.errors import DagcError
 from dagc.build.builder import Build, build
 from dagc.build.mpi import find_mpi, require_mpi
 from dagc.build.toolchain import find_nvcc, has_library
 from dagc.recipes.tune import tune
 from dagc.stages.options import TuneOptions
-from tests.emit.build import NVCC_ALONE
+from tests.emit.build import NVCC_ALONE, graph
 from tests.measure.conftest import can_run
 from tests.samples.load import SAMPLES, sample
 from tests.tiers import representatives
@@ -100,7 +101,7 @@ def test_the_features_of_both_graph_samples_are_one_file() -> None:
 
 # Every version on the host target, at drawn inputs: tiles end within the input, and threads share the work.
 RUNS = {
-    "gemm": ({"most": "2e5", "relu": "true"}, 5 + has_library("openblas")),  # without cuBLAS and cuSPARSE
+    "gemm": ({"most": "2e5", "relu": "true"}, 6 + has_library("openblas")),  # without cuBLAS and cuSPARSE
     "pagerank": ({"nodes": "517", "tolerance": "1e-5"}, 6),
     "nbody": ({"most": "1e6"}, 5),
     "kmotif": ({"nodes": "131"}, 4),
@@ -124,10 +125,20 @@ def test_every_version_is_right(name: str, tmp_path: Path, unoptimised: None, mo
     assert measured == [("",)] * 2 * versions, "at both inputs"
 
 
+def test_gemm_takes_large_matrices_and_tensor_cores_where_they_are_allowed() -> None:
+    sizes = {"m": "2048", "n": "2048", "k": "2048"}
+    with pytest.raises(DagcError, match="false for these params"):
+        graph(SAMPLES / "gemm" / "gemm.dag", **sizes)
+    for tolerance, allowed in (("1e-4", False), ("1e-3", True)):
+        program = graph(SAMPLES / "gemm" / "gemm.dag", **sizes, most="1e10", tolerance=tolerance).program
+        (decision,) = (d for d in program.decisions if d.name == "c.gpu.variant")
+        assert ("tensor" in decision.values) == allowed
+        assert "tensor_split" in decision.values
+
+
 @pytest.mark.nvcc
 @pytest.mark.skipif(find_nvcc() is None or find_mpi() is None, reason="needs nvcc and an MPI")
 @pytest.mark.parametrize("name", representatives(NAMES, "kmotif"))
 def test_nvcc_takes_the_files_of(name: str, tmp_path: Path) -> None:
-    for source in sorted((SAMPLES / name).glob("*.cu")) + sorted((SAMPLES / name).glob("*cublas.cpp")):
-        flags = NVCC_ALONE if source.suffix == ".cu" else ("-c", "-O0")
-        build(Build([source], target="cuda", arch="sm_90", mpi=require_mpi(), flags=flags), tmp_path / "out")
+    for source in sorted((SAMPLES / name).glob("*.cu")):
+        build(Build([source], target="cuda", arch="sm_90", mpi=require_mpi(), flags=NVCC_ALONE), tmp_path / "out")
