@@ -1,24 +1,27 @@
 """Versions on two devices, chosen by features of the input: measured at drawn inputs, then judged.
 
-    python -m benchmarks.gpu.devices measure KERNEL --out "$OUT" --time 60 [--samples 2000] [--most 1e8]
+    python -m benchmarks.gpu.devices measure KERNEL... --out "$OUT" --time 60 [--cut 8] [--seed 1] [--again FOLDER]
     python -m benchmarks.gpu.devices judge FOLDER [KERNEL...]
 
-KERNEL is gemm, gemm-relu, pagerank, nbody or kmotif. `measure` draws inputs by the `over` of the sample (seeded), and
-times every version at each, from host data to host data, for so many seconds: `dagc tune --variants --samples`. What is
-measured stays in FOLDER/KERNEL.db; the same command continues it. `--most` limits the work of an input, as the
-param `most` of the sample does. `--cell`: seconds for one version at one input, at most. The file itself gets trees,
-which take seconds to learn.
+KERNEL is gemm, gemm-relu, gemm-steps, pagerank, nbody or kmotif. `measure` draws inputs over the ranges of MLCD
+(`benchmarks.gpu.ranges`), in strata by their work, and times the versions at each, from host data to host data, for so
+many seconds. First come PILOT cheap inputs, by which `--cut` knows the versions that are far slower than the fastest at
+others. What is measured stays in FOLDER/KERNEL.db; the same command with another --seed continues it. `--again FOLDER`:
+inputs of FOLDER/KERNEL.db in place of new ones, for the noise. `--cell`: seconds for one version at one input, at most.
+The file itself gets trees, which take seconds to learn. `--most`: no input has more work.
 
 `judge` needs no GPU. From the tuned files of FOLDER, by the methods of `--methods`: 90 % of the inputs to learn from
 and 10 % to judge at, `--seeds` times, and 10 folds; PPP, PoIS, accuracy, speed over the best single version, as MLCD
-has them (Cao et al., section IV-D); which version wins how often; costs of the features; what active learning saves
-(benchmarks/tune/active.py). `ranges`: for each feature, the fifth of the inputs where it is largest is judged by what
-the others taught; the mean over the features, and the worst. It writes FOLDER/KERNEL.json, and FOLDER/KERNEL.csv.xz, a
-table that benchmarks/tune reads; where FOLDER has such tables only, it judges these, with features that a sample has
-now and had not then. `--without`: a table whose inputs are left out. `--again`: tables of other measurements of the
-same inputs, of which the lowest times count. What the versions that are the fastest in one of the two lose in the other
-shows the noise of the labels, and the difference of the machines; a selector that loses less there knows as much as
-these labels do. The spread: of each version, by which factor two measurements of it differ.
+has them (Cao et al., section IV-D), at the inputs as they are and weighted as MLCD's inputs are distributed; every
+version alone; which version wins how often; what active learning saves (benchmarks/tune/active.py). A version that was
+not measured at an input counts as `--cut` times the fastest there, which is the least that it takes. `ranges`: for each
+feature, the fifth of the inputs where it is largest is judged by what the others taught; the mean over the features,
+and the worst. It writes FOLDER/KERNEL.json, and FOLDER/KERNEL.csv.xz, a table that benchmarks/tune reads; where FOLDER
+has such tables only, it judges these, with features that a sample has now and had not then. `--without`: a table whose
+inputs are left out. `--again`: tables of other measurements of the same inputs, of which the lowest times count. What
+the versions that are the fastest in one of the two lose in the other shows the noise of the labels, and the difference
+of the machines; a selector that loses less there knows as much as these labels do. The spread: of each version, by
+which factor two measurements of it differ.
 
 --target host with --most rehearses `measure` without a GPU.
 """
@@ -34,30 +37,36 @@ import random
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.ranges import RANGES, allotted, params_of, pilot, pool, weights
 from benchmarks.gpu.variants import costs, tables
 from benchmarks.tune.active import compare
 from benchmarks.tune.variants import NOISE, Table, read_table, tuned_tables
-from dagc.recipes import tune as recipes
+from dagc.base.deadline import Deadline
+from dagc.base.errors import DagcError
+from dagc.choice.types import Case
 from dagc.stages.options import TuneOptions
+from dagc.stages.program import read
 from dagc.store.tuned import Tuned, load_tuned
 from dagc.study.cases import Sampling
 from dagc.study.judge import Figures, judge
+from dagc.study.task import tuning_task
 from dagc.study.train import trained
+from dagc.study.tuning import tune_task
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """`most`: of the work of an input, for the param of that name. `seed`'s figures with an H100: PPP and PoIS, %."""
+    """`seed`: the source's figures with an H100 (of GEMM with ReLU: with its TITAN Xp), PPP and PoIS, %."""
 
     sample: str
-    most: float
     seed: tuple[float, float]
     defines: tuple[tuple[str, str], ...] = ()
     later: tuple[tuple[str, Callable[[Mapping[str, float]], float]], ...] = ()  # features that older tables lack
@@ -71,37 +80,75 @@ def pieces(height: int, width: int) -> Callable[[Mapping[str, float]], float]:
 GEMM = (("piece", pieces(128, 512)), ("tile", pieces(48, 64)), ("row", lambda f: f["N"] * f["K"]))
 
 KERNELS = {
-    "gemm": Kernel("gemm", 1e9, (3.12, 99.85), later=GEMM),
-    "gemm-relu": Kernel("gemm", 1e9, (3.12, 99.85), (("relu", "true"),), GEMM),
-    "pagerank": Kernel("pagerank", 3e5, (6.04, 97.37)),
-    "nbody": Kernel("nbody", 3e8, (3.30, 99.9)),
-    "kmotif": Kernel("kmotif", 3e4, (3.26, 98.71)),
+    "gemm": Kernel("gemm", (3.12, 99.85), later=GEMM),
+    "gemm-relu": Kernel("gemm", (1.5, 99.0), (("relu", "true"),), GEMM),
+    "gemm-steps": Kernel("gemm", (3.14, 99.0), later=GEMM),
+    "pagerank": Kernel("pagerank", (6.04, 97.37)),
+    "nbody": Kernel("nbody", (3.30, 99.9)),
+    "kmotif": Kernel("kmotif", (3.26, 98.71)),
 }
+PILOT = 24  # cheap inputs that are measured first
 
 
 # ---- measured ---------------------------------------------------------------------------------
 
 
 def measure(name: str, args: argparse.Namespace) -> None:
-    kernel, tuned = KERNELS[name], args.out / f"{name}.db"
-    defines = {**dict(kernel.defines), "most": f"{args.most or kernel.most:.0f}"}
-    options = TuneOptions(
-        target=args.target, variants=True, method="tree", samples=args.samples, seconds=args.time, seed=args.seed,
-        resume=tuned.exists(), cell=args.cell, defines=defines,
+    tuned, of = args.out / f"{name}.db", RANGES[name]
+    end, defines = Deadline.after(args.time), defines_of(name, args.most)
+    known = known_in(tuned)
+    if args.again:
+        cases = list(known_in(args.again / f"{name}.db"))
+        random.Random(f"{args.seed} again").shuffle(cases)
+        parts = [[case for case in cases if case not in known]]
+    else:
+        drawn = [
+            c for c in pool(of, program_of(name), defines, 0) if of.work(dict(c.params)) <= (args.most or math.inf)
+        ]
+        order = allotted(of, drawn, args.time, known)
+        random.Random(args.seed).shuffle(order)
+        parts = [[] if known else pilot(of, drawn, PILOT), order]
+    for part in filter(None, parts):
+        if not end.over:
+            tuned_at(name, tuned, part, replace(options_of(name, args, tuned), deadline=end, seconds=end.left))
+    began = args.time - end.left
+    inputs = len(known_in(tuned)) - len(known)
+    print(f"{name}: {inputs} more inputs, {began:.1f} s, {began / max(1, inputs):.3f} s an input", flush=True)
+
+
+def program_of(name: str) -> Path:
+    return ROOT / f"samples/{KERNELS[name].sample}/{KERNELS[name].sample}.dag"
+
+
+def defines_of(name: str, most: float = 0.0) -> dict[str, str]:
+    return {**dict(KERNELS[name].defines), "most": f"{most or RANGES[name].most:.0f}"}
+
+
+def known_in(tuned: Path) -> tuple[Case, ...]:
+    return tuple(one.case for one in load_tuned(tuned).facts.inputs) if tuned.exists() else ()
+
+
+def options_of(name: str, args: argparse.Namespace, tuned: Path) -> TuneOptions:
+    return TuneOptions(
+        target=args.target, variants=True, method="tree", samples=1, seed=args.seed, resume=tuned.exists(),
+        cell=args.cell, cut=args.cut, watchdog=args.watchdog, defines=defines_of(name, args.most),
     )  # fmt: skip
-    began, said = time.monotonic(), [0.0]
+
+
+def tuned_at(name: str, tuned: Path, cases: Sequence[Case], options: TuneOptions) -> None:
+    """As `dagc tune`, at these inputs."""
+    said, began = [time.monotonic()], time.monotonic()
 
     def progress(done: int, total: int, what: str) -> None:
         if time.monotonic() > said[0] + 10:
             said[0] = time.monotonic()
-            print(f"  {time.monotonic() - began:.0f} s: {done} of {total} {what}", flush=True)
+            print(f"  {said[0] - began:.0f} s: {done} of {total} {what}", flush=True)
 
-    done = recipes.tune(ROOT / f"samples/{kernel.sample}/{kernel.sample}.dag", tuned, options, progress)
-    took = time.monotonic() - began
-    inputs = len(load_tuned(tuned).facts.inputs)
-    print(f"{name}: {inputs} inputs in the file, {took:.1f} s, {took / max(1, inputs):.3f} s an input", flush=True)
-    for failure in done.failures[:20]:
-        print(f"  failed: {failure}")
+    earlier = [cell.case for cell, sample in load_tuned(tuned).samples if sample.times] if options.resume else []
+    task = tuning_task(read(program_of(name), options.defines), options, earlier=earlier, cases=tuple(cases))
+    done = tune_task(task, tuned, options, progress)
+    for failure in (*done.failures[:20], *(note for note in done.notes if "expected to take" in note)):
+        print(f"  {failure}")
 
 
 # ---- judged -----------------------------------------------------------------------------------
@@ -211,6 +258,72 @@ def measured_again(here: Table, chosen: Sequence[int], again: Mapping[str, Mappi
     print(f"  factor between the two, median and 90th percentile: {spread(first, second)}")
 
 
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """Figures of what was chosen at inputs that count by weights: fractions; `faster`: mean of ratios, and of sums, to
+    the best single version. `unmeasured`: inputs at which the chosen version was not measured, and counts as `cut`
+    times the fastest."""
+
+    regret: float
+    ideal: float
+    accuracy: float
+    faster: float
+    faster_sum: float
+    unmeasured: int
+
+
+def weighed(table: Table, chosen: Sequence[int], by: Sequence[float], cut: int) -> Weighed:
+    best = [min(at.values()) for at in table.times]
+    taken = [at.get(answer, cut * least) for at, answer, least in zip(table.times, chosen, best, strict=True)]
+    mean = partial(weighted, by)
+    single = [[at.get(a, cut * least) for at, least in zip(table.times, best, strict=True)]
+              for a in range(len(table.variants))]  # fmt: skip
+    faster = min(mean([s / t for s, t in zip(of, taken, strict=True)]) for of in single)
+    return Weighed(
+        mean([t / b - 1 for t, b in zip(taken, best, strict=True)]), mean(best) / mean(taken),
+        mean([float(t <= (1 + NOISE) * b) for t, b in zip(taken, best, strict=True)]), faster,
+        min(mean(of) for of in single) / mean(taken),
+        sum(a not in at for a, at in zip(chosen, table.times, strict=True)),
+    )  # fmt: skip
+
+
+def weighted(by: Sequence[float], values: Sequence[float]) -> float:
+    return sum(w * v for w, v in zip(by, values, strict=True)) / sum(by)
+
+
+def weighed_line(label: str, of: Sequence[Weighed]) -> str:
+    names = ("regret", "ideal", "accuracy", "faster", "faster_sum", "unmeasured")
+    lost, ideal, right, ratio, sums, missing = (statistics.fmean(getattr(one, name) for one in of) for name in names)
+    spread = f" +- {100 * statistics.stdev(o.regret for o in of):.2f}" if len(of) > 1 else ""
+    more = f", not measured there {missing:g}" if missing else ""
+    return (
+        f"  {label:34} PPP {100 * lost:6.2f}{spread} %  PoIS {100 * ideal:6.2f} %  accuracy {100 * right:5.1f} %  over"
+        f" the best single version {ratio:.2f} (mean of ratios), {sums:.2f} (of sums){more}"
+    )
+
+
+def beside(name: str, table: Table, args: argparse.Namespace) -> Iterator[str]:
+    """A line for each method, in 10 folds, and for each version alone: at the inputs as they are, and as MLCD's are
+    distributed."""
+    of = RANGES[name]
+    largest = max(of.work(params_of(text)) for text in table.inputs)
+    equal = [1.0] * len(table.inputs)
+    kinds = {"": equal, ", as MLCD's": weights(of, table.inputs, pool(of, program_of(name), defines_of(name), 0))}
+    yield f"  the largest work: {largest:.3g}; {sum(map(len, table.times))} times, " + ", ".join(
+        f"{v} {sum(a in at for at in table.times)}" for a, v in enumerate(table.variants)
+    )
+    for method in args.methods.split(","):
+        chosen = [folded(table, method, 10, seed)[1] for seed in range(args.repeats)]
+        for kind, by in kinds.items():
+            yield weighed_line(f"{method}, 10 folds{kind}", [weighed(table, one, by, args.cut) for one in chosen])
+    draw = random.Random("chance")
+    chance = [[draw.choice(sorted(at)) for at in table.times] for _ in range(20)]
+    for kind, by in kinds.items():
+        yield weighed_line(f"at random{kind}", [weighed(table, one, by, args.cut) for one in chance])
+        for answer, version in enumerate(table.variants):
+            yield weighed_line(f"always {version}{kind}", [weighed(table, [answer] * len(equal), by, args.cut)])
+
+
 def line(label: str, of: Sequence[Figures]) -> str:
     def mean(pick: str) -> float:
         return statistics.fmean(getattr(f, pick) for f in of)
@@ -286,6 +399,8 @@ def judged(name: str, args: argparse.Namespace) -> dict[str, Any]:
         record["methods"][method] = {
             "split": [asdict(f) for f in splits], "folds": asdict(ten), "ranges": {n: asdict(f) for n, f in ranges},
         }  # fmt: skip
+    if args.beside:
+        print("\n".join(beside(name, table, args)), flush=True)
     record["wins"], record["variants"], record["features"] = dict(wins), table.variants, table.features
     for text in record["costs"]["lines"] if "costs" in record else ():
         print(f"  {text}")
@@ -302,9 +417,11 @@ def main() -> None:
     add("kernels", nargs="+", metavar="KERNEL", choices=KERNELS)
     add("--out", required=True, type=Path, help="folder of the tuned files")
     add("--time", type=float, default=60.0, help="seconds for each kernel")
-    add("--samples", type=int, default=2000)
-    add("--most", type=float, default=0.0, help="limit of the work of an input (default: of the kernel)")
+    add("--most", type=float, default=0.0, help="limit of the work of an input (default: that of MLCD's)")
     add("--cell", type=float, default=0.003)
+    add("--cut", type=int, default=8)
+    add("--watchdog", type=float, default=20.0)
+    add("--again", type=Path, metavar="FOLDER")
     add("--seed", type=int, default=0)
     add("--target", choices=("cuda", "host"))
     add = commands.add_parser("judge").add_argument
@@ -314,12 +431,18 @@ def main() -> None:
     add("--seeds", type=int, default=20)
     add("--without", type=Path, metavar="TABLE")
     add("--again", type=Path, nargs="+", metavar="TABLE")
+    add("--beside", action="store_true", help="beside each version alone, and weighted as MLCD's inputs")
+    add("--repeats", type=int, default=3, help="of the folds, for --beside")
+    add("--cut", type=int, default=8, help="what a version that was not measured takes, times the fastest")
     add("--no-curves", dest="curves", action="store_false")
     args = parser.parse_args()
     if args.command == "measure":
         args.out.mkdir(parents=True, exist_ok=True)
         for name in args.kernels:
-            measure(name, args)
+            try:
+                measure(name, args)
+            except DagcError as error:  # the other kernels go on
+                print(f"{name}: {error}", flush=True)
         return
     for name in args.kernels or [
         n for n in KERNELS if any((args.folder / f"{n}{e}").exists() for e in (".db", ".csv.xz"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -183,6 +183,12 @@ def _line(x: Any, column: Any, alphas: tuple[float, ...]) -> tuple[float, Any]:
     fitted = RidgeCV(alphas).fit((x - middle) / width, column)
     slope = fitted.coef_ / width
     return float(fitted.intercept_ - slope @ middle), slope
+
+
+def sums_beyond(rows: Any, logs: Any, timed: Any) -> SumTrend:
+    """The sums of features alone, which continue outside of the trained range. Arguments as of `trend_of`."""
+    sums = sums_of(_alone(rows), rows, rows, logs, timed)
+    return replace(sums, most=(LARGEST,) * rows.shape[1])
 
 
 def sums_of(pairs: Sequence[tuple[int, int]], x: Any, rows: Any, logs: Any, timed: Any) -> SumTrend:

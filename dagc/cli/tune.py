@@ -54,7 +54,7 @@ COMMANDS = {
         ),
         Option("--evaluate", "evaluate the tuned file -o at --inputs or --samples that it was not trained on"),
         *options_of(parts.EvaluationOptions, parts.LimitOptions),
-        *named(parts.CellOptions, "cell", "watchdog", "flush"),
+        *named(parts.CellOptions, "cell", "cut", "watchdog", "flush"),
         *options_of(parts.TunedFileOptions),
         *named(parts.MachineOptions, "gpu", "target", "arch"),
         DEFINES,

@@ -468,6 +468,10 @@ class CellOptions(WatchdogOptions):
 
     cell: float = option("--cell S", "maximal time for one setting in seconds", in_seconds, default=0.25)
     flush: bool = option("--warm", "do not flush the L2 cache before each launch", default=True)
+    cut: int | None = option(
+        "--cut FACTOR", "over inputs: do not measure a variant where it is expected to take more than FACTOR times the"
+        " fastest, by the inputs measured before (default: measure all)", positive,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

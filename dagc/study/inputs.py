@@ -25,14 +25,15 @@ from dagc.choice.legal import op_of
 from dagc.choice.types import Case, Cell
 from dagc.ir.choice import Choice
 from dagc.ir.plan import selects_device
-from dagc.lab.launches import AGREE, Timing, agree
+from dagc.lab.launches import AGREE, OVER, Timing, agree
 from dagc.setup.arrays import elements
 from dagc.setup.prefetch import AHEAD, Job, Prefetch
 from dagc.study.build import build_what_compiles, computed_of
 from dagc.study.cases import bytes_of
 from dagc.study.choosers import Asked, features_of
+from dagc.study.expected import Expected
 from dagc.study.files import Session
-from dagc.study.measure import Hangs, Measuring, Recording, Wanted, features_at
+from dagc.study.measure import Hangs, Measuring, Recording, Wanted, answer_in_words, features_at
 from dagc.study.prepare import AtCase, Prepared, fitting, read_case
 from dagc.study.results import OTHER, choosable, failures_before, paid
 from dagc.study.task import TuningTask
@@ -50,6 +51,7 @@ PROCESSES = max(1, min(8, cores() // 2))  # processes that run set-ups during me
 BETWEEN = min(16, cores())  # processes that run set-ups between measurements that use the cores
 EACH = 4  # inputs ahead for each of these processes
 SHARE = 0.25  # of the time limit that the launches of one op at one input may take
+MORE = 1.1  # times the inputs by which the times of answers are expected (--cut): they are learned anew
 FAILED_CHECKS = 3  # failing inputs after which the program counts as failing at all
 MANY = 10_000  # most inputs on disk in incremental tuning; their bytes are limited as well
 # Values of an input by name, its features by op, and seconds to compute each code feature: as in `InputFacts`.
@@ -197,7 +199,11 @@ class Visits(Recording):
     def remarks(self) -> list[str]:
         """Notes on how the answers were measured in this run."""
         repeats = note_on_repeats(self.again, self.done, self.timing.every)
-        return [*repeats, *self.hangs.notes]
+        return [*repeats, *self.hangs.notes, *self._omitted()]
+
+    def _omitted(self) -> list[str]:
+        """Notes on answers that were not measured where they were expected to be slow."""
+        return []
 
     def priced(self, cell: Cell, sample: Sample) -> Sample:
         """A sample in values of the objective, including the share of its conversion."""
@@ -338,6 +344,8 @@ class Inputs(Visits):
         task = session.task
         # The case whose data include references, which changes with the input of the checks.
         self.references = [task.check_at] if asked else []
+        self.cut: dict[tuple[str, Choice], int] = {}  # inputs at which an answer was not measured
+        self.expectations: dict[str, tuple[int, Expected | None]] = {}  # by op: of so many inputs
         super().__init__(session, asked, partial(job, task, self.references))
 
     def begin(self) -> None:
@@ -368,6 +376,10 @@ class Inputs(Visits):
     def names(self, asked: Mapping[str, Asked], op: str, cases: Collection[Case]) -> tuple[str, ...]:
         site = next(site for site in self.task.sites if site.name == op)
         return asked[op].data or features_of(self.ready, site, list(cases))
+
+    def _omitted(self) -> list[str]:
+        what = f"not measured, expected to take more than {self.options.cut} times the fastest"
+        return [f"{answer_in_words(*key)}: at {counted(n, 'input')} {what}" for key, n in sorted(self.cut.items())]
 
     def take(self, task: TuningTask) -> None:
         self.task, self.run.ready = task, replace(self.ready, task=task)
@@ -476,10 +488,39 @@ class Inputs(Visits):
         for site in self.task.sites:
             known = [s for s in at.fits[site.name] if (site.name, at.case, s) in self.measured.samples]
             new = [s for s in at.fits[site.name] if s not in known][: max(0, left)]
+            new = new if self.options.cut is None else self._hopeful(site.name, at.case, new)
             left -= len(new)
             if new:
                 out.append(Wanted(site.name, at.case, (*known, *new), seconds=seconds))
         return out
+
+    def _hopeful(self, op: str, case: Case, new: Sequence[Choice]) -> list[Choice]:
+        """The answers that earlier inputs do not expect to be far slower than the fastest; the others count as tried.
+        The one that is expected to be the fastest runs first, as what the others are compared with."""
+        expected = self._expected(op)
+        if expected is None:
+            return list(new)
+        answers, wrong = self.answers[op], {s for site, s in self.wrong if site == op}
+        fits = {i for i, s in enumerate(answers) if s in self.fits(case)[op] and s not in wrong}
+        seconds = {a: t for a, t in expected.seconds(self.measured.inputs[case].features[op]).items() if a in fits}
+        slow = expected.slow(seconds, self.options.cut or 1, OVER * self.timing.seconds) if seconds else frozenset()
+        for choice in (s for s in new if answers.index(s) in slow):
+            self.keep(Cell(op, case, choice), Sample())
+            self.cut[op, choice] = self.cut.get((op, choice), 0) + 1
+        if seconds:
+            self.run.base[op] = answers[min(seconds, key=lambda a: (seconds[a], a))]
+        return [s for s in new if answers.index(s) not in slow]
+
+    def _expected(self, op: str) -> Expected | None:
+        """What is expected by the inputs measured so far; learned anew when there are MORE times as many."""
+        rows, expected = self.expectations.get(op, (0, None))
+        tried = {cell.case for cell in self.measured.samples if cell.site == op}
+        if len(tried) > MORE * rows:
+            cases = [case for case in tried if case in self.ready.at]
+            table = self.table(op, self.names(self.asked, op, cases), cases, priced=False)
+            expected = Expected.of(table)
+            self.expectations[op] = len(tried), expected
+        return expected
 
     def _load(self, case: Case, place: Path) -> Loaded:
         self.run.programs.pop(case, None)  # its arrays were at another address
