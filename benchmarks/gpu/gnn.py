@@ -16,6 +16,11 @@ Networks are timed from features on the host to the result there. FOLDER has pub
    of each layer on each device. The best of these are timed again beside the others, by measurements that did not
    choose them.
 
+--deep: networks as MLCD drew them (section V-E): 3000 to 24 000 nodes, 1 to 8 edges a node, 1000 to 5000 features,
+hidden widths of 4 to 128, and DEPTHS layers. --summary then also prints after which layers the plans change the device,
+as its figure 7 (there of DEEPEST layers with 3000 nodes and a width of 4, planned only), and how many transfers that
+saves against the faster device of each layer alone.
+
 What is in FOLDER/gnn.json is not measured again. Results under the plan and on each device are compared with NumPy's.
 --target host --first 2 rehearses it without a GPU, with small graphs instead.
 """
@@ -28,6 +33,7 @@ import os
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -88,6 +94,27 @@ TEST = [  # (graph, layers, hidden)
     ("powerlaw(nodes = 1_000_000, edges = 4, features = 16)", 2, 16),
     ("uniform(nodes = 1_000_000, edges = 2, features = 16)", 3, 8),
 ]
+
+DEPTHS = (2, 3, 4, 6, 9)  # layers of deep networks; each is a program of its own, MLCD has 4 to 9
+DEEPEST, NARROW = max(DEPTHS), 4
+DEEP_TRAINING, DEEP_TEST = 14, 12  # networks of each model; and Cora and CiteSeer at each depth
+
+
+def deep(count: int, seed: int) -> list[tuple[str, int, int]]:
+    """Networks by the distribution of MLCD, small ones first."""
+    draw, out = Random(seed), []
+    for _ in range(count):
+        nodes, features = 3000 * draw.randint(1, 8), 1000 * draw.randint(1, 5)
+        family, zeros = draw.choice(("uniform", "powerlaw")), draw.choice((0.0, 0.5, 0.9, 0.99))
+        text = f"{family}(nodes = {nodes}, edges = {draw.randint(1, 8)}, features = {features}, zeros = {zeros}"
+        out.append((nodes * features, f"{text}, seed = {seed})", draw.choice(DEPTHS), 2 ** draw.randint(2, 7)))
+    return [one[1:] for one in sorted(out)]
+
+
+def deep_tests(seed: int = 11) -> list[tuple[str, int, int]]:
+    draw = Random(seed)
+    real = [(f"data/{name}.npz", depth, 2 ** draw.randint(2, 7)) for name in ("cora", "citeseer") for depth in DEPTHS]
+    return [*real, *deep(DEEP_TEST, seed)]
 
 
 def drawn(count: int, seed: int = 9) -> list[tuple[str, int, int]]:
@@ -294,7 +321,9 @@ def trained(records: Sequence[Mapping[str, Any]], model: str, exist: Sequence[st
     return train("cost", TrainingTable.of(names, list(found), times))
 
 
-def measured(network: Network, selector: Selector, transfers: Transfers, random: Random) -> dict[str, Any]:
+def measured(
+    network: Network, selector: Selector, transfers: Transfers, random: Random, patience: float
+) -> dict[str, Any]:
     """A test graph: the plan, one device only, and all placements."""
     case, exist = network.case, network.program.exist
     began = time.perf_counter()
@@ -313,7 +342,7 @@ def measured(network: Network, selector: Selector, transfers: Transfers, random:
     }
     wrong = {name: said for name in ("plan", "gpu_only", "cpu_only") if (said := network.check(named[name]))}
     slowest = max(network.time_whole(versions) for versions in named.values())
-    all_of = 2**case.layers * 3 * max(BATCH, 2 * slowest) < PATIENCE
+    all_of = 2**case.layers * 3 * max(BATCH, 2 * slowest) < patience
     every = {chosen_by(best, one): [] for one in placements(case.layers, all_of)}  # type: dict[tuple[str, ...], list[float]]
     for _round in range(3):
         for versions in random.sample(list(every), len(every)):
@@ -394,6 +423,70 @@ def planned_again(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"{model}: the GPU alone is within 2 % of the best placement at {best} of {len(of)}"
 
 
+def side_changes(placement: Sequence[int]) -> list[int]:
+    """After how many layers data change the device; they begin and end on the host."""
+    path = (HOST, *placement, HOST)
+    return [number for number, (a, b) in enumerate(pairwise(path)) if a != b]
+
+
+def histogram(label: str, placements: Sequence[Sequence[int]], alone: Sequence[Sequence[int]]) -> str:
+    """At which share of the networks data change the device after each layer, and the transfers in all: of the plans,
+    and of the faster device of each layer `alone`."""
+    if not placements:
+        return f"{label}: no networks"
+    at = Counter(place for one in placements for place in side_changes(one))
+    shares = ", ".join(f"{place}: {100 * at[place] / len(placements):.0f} %" for place in sorted(at))
+    mixed = sum(len(set(one)) > 1 for one in placements)
+    planned, greedy = (sum(len(side_changes(one)) for one in of) for of in (placements, alone))
+    return (
+        f"{label}, {len(placements)} networks, {mixed} on both devices: transfers after layer {shares or 'none'};"
+        f" {planned} transfers, {greedy} by the faster device of each layer alone"
+    )
+
+
+def transfers_planned(found: Mapping[str, Any]) -> Iterator[str]:
+    """Figure 7 of MLCD: of the networks that were measured (the plan, the best placement), and of the grid of its
+    figure, planned by what was learned."""
+    transfers = Transfers(*(Transfer(**found["transfers"][way]) for way in ("to_device", "to_host")))
+    exist = sorted({version for one in found["train"] for at in one["seconds"] for version in at})
+    number, count = {"c": HOST, "g": DEVICE}, len(found["train"][0]["features"][0])
+    for model in MODELS:
+        of = [one for one in found["test"] if one["model"] == model]
+        alone = [faster_alone(one["predicted"]) for one in of]
+        plans = [[number[v[0]] for v in one["named"]["plan"]["versions"]] for one in of]
+        yield histogram(f"{model}, measured, planned", plans, alone)
+        best = [[number[v[0]] for v in one["exhaustive"]] for one in of]
+        yield histogram(f"{model}, measured, best", best, [faster_alone(one["seconds"]) for one in of])
+        grid = [grid_layers(model, 3000, e, f) for f, e in product(range(1000, 5001, 1000), range(1, 9))]
+        if count != len(grid[0][0]):
+            continue  # a record of a sample with other features
+        selector = trained(found["train"], model, exist, [f"feature {i}" for i in range(count)])
+        plans, alone = [], []
+        for layers in grid:
+            times = [{exist[i]: s for i, s in selector.seconds(x).items()} for x in layers]
+            handed_on = [4 * x[0] * x[2] for x in layers] + [4 * layers[-1][0] * layers[-1][3]]
+            plans.append([*planned(times, handed_on, transfers).placement])
+            alone.append(faster_alone(times))
+        yield histogram(f"{model}, {DEEPEST} layers of {NARROW}, 3000 nodes, planned", plans, alone)
+
+
+def faster_alone(times: Sequence[Mapping[str, float]]) -> list[int]:
+    return [min((HOST, DEVICE), key=lambda side: at[best_of(at)[side]]) for at in times]
+
+
+def grid_layers(model: str, nodes: int, edges: int, features: int) -> list[tuple[float, ...]]:
+    """The features of the layers of a random graph, in the order of the kernel's `select`, without zeros in the first.
+    GCN adds an edge from each node to itself."""
+    own, nnz = int(model == "sage"), nodes * (edges + (model == "gcn"))
+    widths = [features, *[NARROW] * (DEEPEST - 1), 8]
+    out = []
+    for layer, (K, F) in enumerate(pairwise(widths)):
+        zeros, transform = 0.5 * (layer > 0), nodes * K * (1 + own) * F
+        of = (nodes, nnz, K, F, zeros, transform, (1 - zeros) * transform, nnz * F, nnz * K, nodes * K, nodes * F)
+        out.append((*map(float, of), float(layer < DEEPEST - 1)))
+    return out
+
+
 def replanned(one: Mapping[str, Any], times: Sequence[Mapping[str, float]], transfers: Transfers) -> tuple[float, ...]:
     """Microseconds on the GPU only, on the CPU only, under the plan by these times, and of the best placement."""
     features = one["features"]  # of each layer: nodes, edges, inputs, outputs, ...
@@ -454,9 +547,11 @@ def run(args: argparse.Namespace) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     found, chosen = kept(file), choose_target(args.target, args.arch)
     done = {one["name"] for kind in ("train", "test") for one in found[kind]}
+    train_graphs = deep(DEEP_TRAINING, 10) if args.deep else drawn(TRAINING)
+    test_graphs = deep_tests() if args.deep else TEST
     left = [
         [c for c in cases(of, first) if c.name not in done and not (args.skip and args.skip in c.name)]
-        for of, first in ((drawn(TRAINING), args.first and 6), (TEST, args.first))
+        for of, first in ((train_graphs, args.first and 6), (test_graphs, args.first))
     ]
     train_on, test_at = left
     work = args.out / "work"
@@ -491,7 +586,7 @@ def run(args: argparse.Namespace) -> int:
                 context = FeatureContext(program.graph.program, program.ops[0][1])
                 names = [a.name if isinstance(a, Var) else show(a) for a in context.asked]
                 selectors[case.model] = trained(found["train"], case.model, program.exist, names)
-            found["test"].append(measured(network, selectors[case.model], transfers, random))
+            found["test"].append(measured(network, selectors[case.model], transfers, random, args.patience))
         network.close()
         shutil.rmtree(folder)
         keep(file, found)
@@ -515,12 +610,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0)) // 2))
     parser.add_argument("--compile", action="store_true", help="only fill the build cache")
     parser.add_argument("--first", type=int, default=0, help="only so many test graphs (0: all)")
+    parser.add_argument("--deep", action="store_true", help="networks as MLCD drew them")
+    parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds for all placements of a network")
     parser.add_argument("--skip", help="leave out the graphs whose line has this text")
     parser.add_argument("--summary", type=Path, help="only print what FOLDER/gnn.json says, and plan again")
     args = parser.parse_args()
     if args.summary is not None:
         found = kept(args.summary / "gnn.json")
-        print("\n".join((summary(found), "", *planned_again(found))))
+        print("\n".join((summary(found), "", *planned_again(found), *transfers_planned(found))))
         return 0
     if args.out is None:
         parser.error("--out is missing")
