@@ -3,7 +3,7 @@ that take long, in strata by their work.
 
 MLCD measured every combination of values that grow geometrically; here each value is log-uniform in the same range, so
 that a draw has the same distribution. Of each stratum so many inputs are drawn that the error of a weighted mean is
-least for the time (Neyman's allocation): share / sqrt(seconds of an input), and at least LEAST. An input of a stratum
+least for the time (Neyman's allocation): share / sqrt(seconds of an input), and a few at least. An input of a stratum
 then stands for share / number of what all of MLCD's inputs would give.
 """
 
@@ -23,7 +23,7 @@ from dagc.study.cases import Draws
 
 ROOT = Path(__file__).resolve().parents[2]
 POOL = 20_000  # draws from which the shares of the strata are known
-LEAST = 3  # inputs of a stratum
+LEAST, PART = 8, 0.08  # inputs of a stratum, if they take no more than this part of the time; else fewer, but one
 STEPS = range(50, 31_351, 100)  # sizes of GEMM*
 SHARES = (0.60, 0.70, 0.80, 0.90, 0.91, 0.93, 0.95, 0.97, 0.99, 0.995)  # of zeros
 
@@ -99,17 +99,17 @@ def strata(of: Range, drawn: Sequence[Case]) -> list[list[Case]]:
 
 
 def allotted(of: Range, drawn: Sequence[Case], seconds: float, known: Collection[Case] = ()) -> list[Case]:
-    """Inputs that take about `seconds` together, `known` ones not again, small strata first; at most all that there
-    are."""
+    """Inputs that take about `seconds` together, `known` ones not again."""
     parts = [part for part in strata(of, drawn) if part]
     cost = [sum(of.seconds(dict(case.params)) for case in part) / len(part) for part in parts]
     wanted = [len(part) / len(drawn) / math.sqrt(each) for part, each in zip(parts, cost, strict=True)]
     scale = seconds / sum(n * each for n, each in zip(wanted, cost, strict=True))
     had = [sum(case in known for case in part) for part in parts]
     out = []
-    for part, share, before in zip(parts, wanted, had, strict=True):
+    for part, share, before, each in zip(parts, wanted, had, cost, strict=True):
         fresh = [case for case in part if case not in known]
-        out += fresh[: max(LEAST - before, round(scale * share))]
+        least = max(1, min(LEAST, int(PART * seconds / each)))
+        out += fresh[: max(least - before, round(scale * share))]
     return out
 
 
