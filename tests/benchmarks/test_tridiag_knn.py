@@ -50,12 +50,24 @@ def test_constants_beside_what_is_learned(measured: tridiag_knn.Measured) -> Non
     assert [line.split(" | ")[1] for line in lines] == [
         "trained on observed labels", "trained on corrected labels",
         "always 16, 2: the best constant, in hindsight", "the best constant of the other sizes",
-        "always 4, 1: the most frequent label",
+        "always 4, 1: the most frequent label", "the published heuristic of an RTX 2080 Ti",
     ]  # fmt: skip
     assert (
         lines[2] == "| f64 | always 16, 2: the best constant, in hindsight | 0 of 8 | 0 of 8 | 0 of 8 | 2.00% | 2.00% |"
     )
     assert lines[4].endswith("| 4 of 8 | 4 of 8 | 4 of 8 | 25.00% | 50.00% |")
+    assert lines[5].endswith("| 6 of 8 | 6 of 8 | 6 of 8 | 12.50% | 50.00% |"), "m = 4 below 5000, then 8"
+
+
+def test_what_varies_beside_m_and_chunks_is_part_of_the_choice(tmp_path: Path) -> None:
+    rows = [f"f64,{size},4,1,{block},{depth},{time},1,1,True" for size in SIZES
+            for block, depth, time in ((32, 0, 3.0), (32, 1, 1.5), (64, 0, 2.0), (64, 1, 2.5))]  # fmt: skip
+    with lzma.open(tmp_path / "all.csv.xz", "wt") as file:
+        file.write("\n".join(["real,size,m,chunks,block,depth,median_us,low_us,high_us,verified", *rows]) + "\n")
+    found = tridiag_knn.read([tmp_path / "all.csv.xz"])["f64"]
+    assert found.names == ("m", "chunks", "block", "depth")
+    assert tridiag_knn.rule("f64", found, 0.01) == ["| f64 | 100 to 12800 | 4 | 1 | 32 | 1 |"]
+    assert "1.00 over always 4, 1, 32, 1" in tridiag_knn.gains(found)
 
 
 def test_splits_hold_a_quarter_back(measured: tridiag_knn.Measured) -> None:
