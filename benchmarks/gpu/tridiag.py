@@ -10,7 +10,7 @@ when kernels are compiled. Every cell is checked against LAPACK once and then ti
 The programs of one size are loaded together, as many as fit into `--memory`, and timed in turn, in a new random order
 each round, so that whatever drifts meets them all alike. A timing is that of as many solves as fill `BATCH` seconds.
 
-One line a cell: real,size,m,chunks,block,median_us,low_us,high_us,repeats,verified; low and high bound the median with
+One line a cell: real,size,m,chunks,block,depth,median_us,low_us,high_us,repeats,verified; low and high bound the median with
 95 %.
 What the file holds already is not measured again. `--again` gives more timings, into a file of their own, to those
 cells of another file that are near the fastest of their size: only they decide what is best. A cell with wrong results
@@ -58,14 +58,14 @@ CHUNKS = (1, 2, 4, 8, 16, 32)
 BLOCK = 256  # threads, where nothing else is asked; records without the column have it
 SIZES = tuple(sorted([d * 10**i for i in range(2, 8) for d in (1, 2, 4, 5, 8)]
                      + [4_500, 25_000, 30_000, 60_000, 70_000, 75_000, 10**8]))  # fmt: skip
-COLUMNS = ("real", "size", "m", "chunks", "block", "median_us", "low_us", "high_us", "repeats", "verified")
+COLUMNS = ("real", "size", "m", "chunks", "block", "depth", "median_us", "low_us", "high_us", "repeats", "verified")
 BATCH = 0.002  # seconds: long beside what calling the program costs
 TIMINGS = (7, 25)  # of a cell, at least and at most
 NEAR = 0.15  # of the fastest of a size: what is within it is worth measuring again
 SMALL = 10**7  # data up to this size are made beforehand and kept
 
 
-ProgramKey = tuple[str, int, int, int]
+ProgramKey = tuple[str, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +75,18 @@ class Cell:
     m: int
     chunks: int
     block: int = BLOCK
+    depth: int = 0
 
     @classmethod
     def of(cls, row: Mapping[str, str]) -> Cell:
         """That of a line of a file."""
-        return cls(row["real"], *(int(row[name]) for name in ("size", "m", "chunks")), int(row.get("block", BLOCK)))
+        sizes = (int(row[name]) for name in ("size", "m", "chunks"))
+        return cls(row["real"], *sizes, int(row.get("block", BLOCK)), int(row.get("depth", 0)))
 
     @property
     def program(self) -> ProgramKey:
         """What the compiler knows."""
-        return self.real, self.m, self.chunks, self.block
+        return self.real, self.m, self.chunks, self.block, self.depth
 
     @property
     def memory(self) -> int:
@@ -106,11 +108,12 @@ Programs = dict[ProgramKey, Built]
 # ---- made ready -----------------------------------------------------------------------------
 
 
-def make(real: str, m: int, chunks: int, block: int, chosen: TargetChoice, work: Path) -> Built:
+def make(real: str, m: int, chunks: int, block: int, depth: int, chosen: TargetChoice, work: Path) -> Built:
     """Emit one program and build its library."""
-    graph = api.load_graph(TRIDIAG, {"real": real, "m": m, "chunks": chunks, "streams": chunks, "block": block})
+    defines = {"real": real, "m": m, "chunks": chunks, "streams": chunks, "block": block, "depth": depth}
+    graph = api.load_graph(TRIDIAG, defines)
     first = Space(graph).first()
-    folder = work / "programs" / f"{real}-{m}-{chunks}-{block}"
+    folder = work / "programs" / f"{real}-{m}-{chunks}-{block}-{depth}"
     compile_traversal(graph, first, chosen, folder, CompileOptions(build=False, force=True))
     source = folder / f"runner.{'cu' if chosen.target.value == 'cuda' else 'cpp'}"
     order = Build(
@@ -238,12 +241,13 @@ def wanted(args: argparse.Namespace) -> list[Cell]:
     sizes = [int(float(s)) for s in args.sizes.split(",")] if args.sizes else [s for s in SIZES if s <= args.largest]
     near = near_best(args.again, args.near) if args.again is not None else None
     return [
-        Cell(real, size, m, chunks, block)
+        Cell(real, size, m, chunks, block, depth)
         for size in sizes
         for real in args.reals.split(",")
         for m in args.subsystems
         for chunks in args.chunks
         for block in args.blocks
+        for depth in args.depths
         if near is None or (real, size, m, chunks) in near
     ]
 
@@ -320,6 +324,7 @@ def main() -> int:
     add("--subsystems", type=numbers, default=SUBSYSTEMS, metavar="M,M", help="rows of a sub-system")
     add("--chunks", type=numbers, default=CHUNKS, metavar="N,N")
     add("--blocks", type=numbers, default=(BLOCK,), metavar="N,N", help=f"threads of a block (default: {BLOCK})")
+    add("--depths", type=numbers, default=(0,), metavar="N,N", help="levels reduced on the GPU again (default: 0)")
     add("--again", type=Path, metavar="FILE", help="only m and chunks that are near the fastest of their size there")
     add("--near", type=float, default=NEAR, metavar="X", help=f"with --again: within this share (default: {NEAR:g})")
     add("--cell", type=float, default=0.15, metavar="S", help="time of a cell, or the fewest timings (default: 0.15)")

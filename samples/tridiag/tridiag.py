@@ -27,14 +27,14 @@ def dominant(rank: int, size: int, seed: int, unknowns: int, bytes: int) -> dict
     for first in range(0, unknowns, PIECE):
         piece = lines[first : first + PIECE]
         piece[:, 1] = np.abs(piece[:, 0]) + np.abs(piece[:, 2]) + SURPLUS
-    return {"n": unknowns, "lines": lines.reshape(-1)}
+    return {"n": unknowns, "lines": lines}
 
 
 def solution(data: dict[str, Any], **_: Any) -> dict[str, NDArray[Any]]:
     """`x`, by LAPACK's gtsv (elimination with pivoting) in double precision."""
     from scipy.linalg.lapack import dgtsv
 
-    lines = data["lines"].reshape(-1, 4)
+    lines = data["lines"]
     lower, diagonal, upper, right = (lines[rows, column].astype(np.float64) for rows, column in _BANDS)
     if len(right) == 1:
         return {"x": (right / diagonal).astype(lines.dtype)}

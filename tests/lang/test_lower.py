@@ -233,8 +233,8 @@ def test_tridiag_picks_choices_that_satisfy_its_require() -> None:
     assert up.stream == 3
     assert up.src.start is not None
     assert up.src.stop is not None
-    assert evaluate(up.src.start, {"n": 100}) == 4 * 4 * 18
-    assert evaluate(up.src.stop, {"n": 100}) == 4 * 4 * 25
+    assert evaluate(up.src.start, {"n": 100}) == 4 * 18
+    assert evaluate(up.src.stop, {"n": 100}) == 4 * 25
     assert decision(p, "chunks").structural
     assert not decision(p, "m").structural
 

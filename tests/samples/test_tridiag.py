@@ -70,30 +70,33 @@ def test_it_is_set_up(ranks: int, tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").glob("rank-*/expected/x.npy"))) == ranks
 
 
-# Every m, both types, one stream and several, chunks that divide nothing; sizes in which the last sub-system is whole,
-# short or a single row, and in which chunks are empty.
+# Every m, both types, one stream and several, chunks that divide nothing, levels of reduction; sizes in which the last
+# sub-system is whole, short or a single row, and in which chunks are empty.
 CHOICES = [
-    ("f64", 4, 1, 1, (1, 2, 5, 100, 1003)),
-    ("f64", 8, 4, 2, (9, 1003)),
-    ("f32", 16, 8, 8, (100, 1003)),
-    ("f64", 20, 2, 2, (19, 1001)),
-    ("f32", 32, 4, 4, (100, 1025)),
-    ("f64", 64, 32, 4, (100, 2049)),
+    ("f64", 4, 1, 1, 0, (1, 2, 5, 100, 1003)),
+    ("f64", 8, 4, 2, 0, (9, 1003)),
+    ("f32", 16, 8, 8, 0, (100, 1003)),
+    ("f64", 20, 2, 2, 0, (19, 1001)),
+    ("f32", 32, 4, 4, 0, (100, 1025)),
+    ("f64", 64, 32, 4, 0, (100, 2049)),
+    ("f64", 12, 4, 2, 3, (1, 13, 25, 10_007)),
+    ("f32", 35, 1, 1, 1, (36, 71, 2452)),
 ]
-SIZES = [(real, m, sizes) for real, m, _, _, sizes in CHOICES]
+NAMES = ("m", "chunks", "streams", "depth")
+SIZES = [(real, m, sizes) for real, m, *_, sizes in CHOICES]
 
 
 @pytest.fixture(scope="module")
 def benches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """By m."""
     plans = {
-        str(m): plan(TRIDIAG, Target.HOST, real=real, m=str(m), chunks=str(chunks), streams=str(streams))
-        for real, m, chunks, streams, _ in CHOICES
+        str(values[0]): plan(TRIDIAG, Target.HOST, real=real, **dict(zip(NAMES, map(str, values), strict=True)))
+        for real, *values, _ in CHOICES
     }
     return build_together(plans, tmp_path_factory.mktemp("tridiag"))
 
 
-@pytest.mark.parametrize(("real", "m", "sizes"), representatives(SIZES, SIZES[0], SIZES[2], SIZES[5]))
+@pytest.mark.parametrize(("real", "m", "sizes"), representatives(SIZES, SIZES[0], SIZES[2], SIZES[6]))
 @pytest.mark.mpi
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 def test_results(real: str, m: int, sizes: tuple[int, ...], benches: dict[str, Path], tmp_path: Path) -> None:
@@ -117,24 +120,25 @@ PIVOTS = [
 @pytest.mark.mpi
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 def test_zero_pivots_end_the_program_and_name_the_rows(benches: dict[str, Path], tmp_path: Path) -> None:
-    binary = benches["4"]
-    for number, (rows, named) in enumerate(PIVOTS):
+    deep = [(rows, "rows 0 to 2591") for rows, _ in PIVOTS[2:]]  # 12 rows, 6 times as many a level
+    cases = [("4", *case) for case in PIVOTS] + [("12", *case) for case in deep]
+    for number, (m, rows, named) in enumerate(cases):
         data = _with_rows(rows, tmp_path / f"data{number}")
         with pytest.raises(WrongResult, match=f"thomas: a pivot in {named} is zero or not finite"):
-            run_bench(binary, data, ranks=1, seconds=1e-4, repeats=2)
+            run_bench(benches[m], data, ranks=1, seconds=1e-4, repeats=2)
     # In doubles 15 - (5 * (1 / 3)) * 9 is not zero and 15 - 5 * (9 * (1 / 3)) is one: all stages have to take the same.
     near = _with_rows({5: (0.0, 3.0, 9.0), 6: (5.0, 15.0, 1.0)}, tmp_path / "near")
     with pytest.raises(WrongResult, match=r"x is wrong: element \d+ is -?\d"):  # inexact, not NaN
-        run_bench(binary, near, ranks=1, seconds=1e-4, repeats=2)
+        run_bench(benches["4"], near, ranks=1, seconds=1e-4, repeats=2)
 
 
 def _with_rows(rows: dict[int, tuple[float, float, float]], data: Path) -> Path:
     """A system of 12 rows whose reference is far off whatever is computed."""
     api.run_setup(TRIDIAG, 1, data, seed=1, defines={"size": 12})
-    lines = np.load(data / "rank-0000/lines.npy").reshape(-1, 4)
+    lines = np.load(data / "rank-0000/lines.npy")
     for row, values in rows.items():
         lines[row, :3] = values
-    np.save(data / "rank-0000/lines.npy", lines.reshape(-1))
+    np.save(data / "rank-0000/lines.npy", lines)
     return data
 
 
@@ -178,9 +182,9 @@ def test_benchmark_has_the_published_sizes_and_goes_on_where_it_ended(bench: Mod
     file = tmp_path / "t.csv"
     assert bench.known(file) == set()
     file.write_text(
-        ",".join(bench.COLUMNS) + "\nf64,100,4,1,256,9.0,8.0,10.0,25,True\nf64,100,8,1,256,9.", encoding="utf-8"
+        ",".join(bench.COLUMNS) + "\nf64,100,4,1,256,1,9.0,8.0,10.0,25,True\nf64,100,8,1,256,0,9.", encoding="utf-8"
     )
-    assert bench.known(file) == {bench.Cell("f64", 100, 4, 1)}
+    assert bench.known(file) == {bench.Cell("f64", 100, 4, 1, 256, 1)}
     assert file.read_text(encoding="utf-8").endswith("True\n")
 
 
@@ -193,9 +197,9 @@ def test_benchmark_loads_together_what_fits(bench: ModuleType) -> None:
 
 def test_benchmark_measures_again_what_is_near_the_best_of_its_size(bench: ModuleType, tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
-    lines = ["f32,100,4,1,32,10.0", "f32,100,8,1,32,11.4", "f32,100,16,1,32,11.6", "f32,200,4,1,32,20.0",
-             "f64,100,4,1,32,5.0"]  # fmt: skip
-    text = [*(f"{line},8.0,10.0,25,True" for line in lines), "f32,100,64,1,32,1.0,1.0,1.0,25,False"]
+    lines = ["f32,100,4,1,32,0,10.0", "f32,100,8,1,32,0,11.4", "f32,100,16,1,32,0,11.6", "f32,200,4,1,32,0,20.0",
+             "f64,100,4,1,32,0,5.0"]  # fmt: skip
+    text = [*(f"{line},8.0,10.0,25,True" for line in lines), "f32,100,64,1,32,0,1.0,1.0,1.0,25,False"]
     file.write_text("\n".join([",".join(bench.COLUMNS), *text]) + "\n", encoding="utf-8")
     near = {("f32", 100, 4, 1), ("f32", 100, 8, 1), ("f32", 200, 4, 1), ("f64", 100, 4, 1)}
     assert bench.near_best(file, 0.15) == near

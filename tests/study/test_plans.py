@@ -39,7 +39,7 @@ from tests.study.oracle import ROOT
 
 TRIDIAG = ROOT / "samples" / "tridiag" / "tridiag.dag"
 SIZES = "size=100,400,1600,6400"
-FOUR = {"m": "4,64", "chunks": "1,2", "streams": "1"}
+FOUR = {"m": "4,64", "chunks": "1,2", "streams": "1", "block": "128", "depth": "0"}
 runs = pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
@@ -86,7 +86,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert [line.case.text for line in done.lines] == ["size=100", "size=400", "size=1600", "size=6400"]
     for line in done.lines:
         assert line.op == PROGRAM
-        assert line.default == Choice.at(PROGRAM, [("m", 4), ("chunks", 1), ("streams", 1)])
+        assert line.default == Choice.at(PROGRAM, [("m", 4), ("chunks", 1), ("streams", 1), ("block", 128), ("depth", 0)])
         assert line.best_value <= line.chosen_value
         assert line.why.startswith("knn, k = ")
         assert line.trained
@@ -154,10 +154,10 @@ def compiled(tuned: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
     assert done.result is not None
     assert done.launcher is not None
-    assert done.launcher.plans == ("m4-chunks1-streams1", "m64-chunks1-streams1")
-    assert done.launcher.chosen == "m64-chunks1-streams1 for n = 900"
+    assert done.launcher.plans == ("m4-chunks1-streams1-block128-depth0", "m64-chunks1-streams1-block128-depth0")
+    assert done.launcher.chosen == "m64-chunks1-streams1-block128-depth0 for n = 900"
     assert sorted(p.name for p in (folder / "out" / "plans").iterdir()) == sorted(done.launcher.plans)
-    assert "m64-chunks1-streams1 for n = 900" in done.render()
+    assert "m64-chunks1-streams1-block128-depth0 for n = 900" in done.render()
     return folder / "out"
 
 
@@ -180,10 +180,10 @@ def taken(out: Path, n: int, data: Path) -> str:
 @runs
 def test_every_cell_is_kept(tuned: Path) -> None:
     found = load_tuned(tuned)
-    assert {(c.site, len(c.choice)) for c, _ in found.samples} == {(PROGRAM, 3)}
+    assert {(c.site, len(c.choice)) for c, _ in found.samples} == {(PROGRAM, 5)}
     assert all(sample.times and not sample.failure for c, sample in found.samples)
     assert found.program_chooser is not None
-    assert found.program_chooser.names == ("m", "chunks", "streams")
+    assert found.program_chooser.names == ("m", "chunks", "streams", "block", "depth")
     assert found.facts.program is not None
     assert found.facts.program["params"] == {"real": "f64"}
 
@@ -239,7 +239,7 @@ def test_the_plan_gets_the_arguments(compiled: Path) -> None:
     data = str(compiled / "data-1")
     done = bench(compiled, f"--data={data}", "--repeats", "3", "--seconds", "0.0001", "--json", "-", "--verbose")
     assert done.returncode == 0
-    assert done.stderr.startswith("plan m64-chunks1-streams1 (knn, k = 1, from n, 100 % sure) for n = 900")
+    assert done.stderr.startswith("plan m64-chunks1-streams1-block128-depth0 (knn, k = 1, from n, 100 % sure) for n = 900")
     assert '"program": "tridiag"' in done.stdout
     assert "--verbose" in bench(compiled, "--help").stdout
     assert bench(compiled).returncode == bench(compiled, "--data", data, "--repeats", "no").returncode == 2
@@ -255,7 +255,7 @@ def test_two_ranks(compiled: Path, tmp_path: Path) -> None:
     assert run_bench(compiled / "bench", tmp_path / "data", 2, 1e-4, 2).ranks == 2
     said = launch([compiled / "bench", "--data", tmp_path / "data", "--check-only", "--verbose"], 2)
     assert said.returncode == 0
-    assert said.stderr.count("plan m4-chunks1-streams1") == 1, "the first rank speaks"
+    assert said.stderr.count("plan m4-chunks1-streams1-block128-depth0") == 1, "the first rank speaks"
 
 
 @pytest.mark.mpi
@@ -274,10 +274,10 @@ def test_what_the_program_refuses(compiled: Path, tmp_path: Path) -> None:
         assert done.returncode == 2
         assert "not a single number of type <i8" in done.stderr
     moved = shutil.copytree(compiled, tmp_path / "moved")
-    shutil.rmtree(moved / "plans" / "m64-chunks1-streams1")
+    shutil.rmtree(moved / "plans" / "m64-chunks1-streams1-block128-depth0")
     done = bench(moved, "--data", str(compiled / "data-1"))
     assert done.returncode == 2
-    assert "plans/m64-chunks1-streams1/bench: the plan's program cannot be started" in done.stderr
+    assert "plans/m64-chunks1-streams1-block128-depth0/bench: the plan's program cannot be started" in done.stderr
 
 
 @pytest.mark.mpi
@@ -289,7 +289,7 @@ def test_what_compiling_refuses(tuned: Path, tmp_path: Path) -> None:
 
     refused("chooses m when the program starts", defines={"m": "8"})
     refused("tuned with real=f64, this is real=f32", defines={"real": "f32"})
-    refused("tuned with block=128, this is block=64", defines={"block": "64"})
+    refused("tuned with host_memory=pinned, this is host_memory=pageable", defines={"host_memory": "pageable"})
     refused("every plan .* has its own orders", traversal="3")
     refused("a library of several plans reports what they chose", form="library", features="async")
     other = tmp_path / "tridiag.dag"
@@ -380,7 +380,7 @@ def test_a_library_of_plans(compiled: Path, tmp_path: Path) -> None:
     said = launch(
         [sys.executable, str(tmp_path / "application.py")], 2, env={"PYTHONPATH": str(site)}, timeout=300
     ).check().stdout  # fmt: skip
-    small, large = "plan: m4-chunks1-streams1", "plan: m64-chunks1-streams1"
+    small, large = "plan: m4-chunks1-streams1-block128-depth0", "plan: m64-chunks1-streams1-block128-depth0"
     wanted = [f"True {small} (chosen 1)", f"True {large} (chosen 2)", f"True {small} (chosen 3)"]
     wanted += [f"True {small} (chosen 4)", "2 rank 1: array `x` has 3 elements, needs 300"]
     wanted.append("2 the instance has no arrays, since tri_rebind failed")
@@ -576,7 +576,7 @@ def test_what_tuning_refuses(faulty: Path, tmp_path: Path, capsys: pytest.Captur
 def test_program_select() -> None:
     found = program_select(api.load(TRIDIAG))
     assert found is not None
-    assert (found.names, found.method, found.args) == (("m", "chunks", "streams"), "knn", (Var("n"),))
+    assert (found.names, found.method, found.args) == (("m", "chunks", "streams", "block", "depth"), "knn", (Var("n"),))
     assert program_select(api.load(ROOT / "samples" / "polybench" / "syrk.dag")) is None
 
 
