@@ -39,6 +39,7 @@ from tests.study.oracle import ROOT
 
 TRIDIAG = ROOT / "samples" / "tridiag" / "tridiag.dag"
 SIZES = "size=100,400,1600,6400"
+SMALL, LARGE = (f"m{m}-chunks1-streams1-block128-depth0" for m in (4, 64))  # plans
 FOUR = {"m": "4,64", "chunks": "1,2", "streams": "1", "block": "128", "depth": "0"}
 runs = pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 pytestmark = pytest.mark.usefixtures("unoptimised")
@@ -86,7 +87,9 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert [line.case.text for line in done.lines] == ["size=100", "size=400", "size=1600", "size=6400"]
     for line in done.lines:
         assert line.op == PROGRAM
-        assert line.default == Choice.at(PROGRAM, [("m", 4), ("chunks", 1), ("streams", 1), ("block", 128), ("depth", 0)])
+        assert line.default == Choice.at(
+            PROGRAM, [("m", 4), ("chunks", 1), ("streams", 1), ("block", 128), ("depth", 0)]
+        )
         assert line.best_value <= line.chosen_value
         assert line.why.startswith("knn, k = ")
         assert line.trained
@@ -154,10 +157,10 @@ def compiled(tuned: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
     assert done.result is not None
     assert done.launcher is not None
-    assert done.launcher.plans == ("m4-chunks1-streams1-block128-depth0", "m64-chunks1-streams1-block128-depth0")
-    assert done.launcher.chosen == "m64-chunks1-streams1-block128-depth0 for n = 900"
+    assert done.launcher.plans == (SMALL, LARGE)
+    assert done.launcher.chosen == f"{LARGE} for n = 900"
     assert sorted(p.name for p in (folder / "out" / "plans").iterdir()) == sorted(done.launcher.plans)
-    assert "m64-chunks1-streams1-block128-depth0 for n = 900" in done.render()
+    assert f"{LARGE} for n = 900" in done.render()
     return folder / "out"
 
 
@@ -239,7 +242,7 @@ def test_the_plan_gets_the_arguments(compiled: Path) -> None:
     data = str(compiled / "data-1")
     done = bench(compiled, f"--data={data}", "--repeats", "3", "--seconds", "0.0001", "--json", "-", "--verbose")
     assert done.returncode == 0
-    assert done.stderr.startswith("plan m64-chunks1-streams1-block128-depth0 (knn, k = 1, from n, 100 % sure) for n = 900")
+    assert done.stderr.startswith(f"plan {LARGE} (knn, k = 1, from n, 100 % sure) for n = 900")
     assert '"program": "tridiag"' in done.stdout
     assert "--verbose" in bench(compiled, "--help").stdout
     assert bench(compiled).returncode == bench(compiled, "--data", data, "--repeats", "no").returncode == 2
@@ -255,7 +258,7 @@ def test_two_ranks(compiled: Path, tmp_path: Path) -> None:
     assert run_bench(compiled / "bench", tmp_path / "data", 2, 1e-4, 2).ranks == 2
     said = launch([compiled / "bench", "--data", tmp_path / "data", "--check-only", "--verbose"], 2)
     assert said.returncode == 0
-    assert said.stderr.count("plan m4-chunks1-streams1-block128-depth0") == 1, "the first rank speaks"
+    assert said.stderr.count(f"plan {SMALL}") == 1, "the first rank speaks"
 
 
 @pytest.mark.mpi
@@ -274,10 +277,10 @@ def test_what_the_program_refuses(compiled: Path, tmp_path: Path) -> None:
         assert done.returncode == 2
         assert "not a single number of type <i8" in done.stderr
     moved = shutil.copytree(compiled, tmp_path / "moved")
-    shutil.rmtree(moved / "plans" / "m64-chunks1-streams1-block128-depth0")
+    shutil.rmtree(moved / "plans" / LARGE)
     done = bench(moved, "--data", str(compiled / "data-1"))
     assert done.returncode == 2
-    assert "plans/m64-chunks1-streams1-block128-depth0/bench: the plan's program cannot be started" in done.stderr
+    assert f"plans/{LARGE}/bench: the plan's program cannot be started" in done.stderr
 
 
 @pytest.mark.mpi
@@ -380,7 +383,7 @@ def test_a_library_of_plans(compiled: Path, tmp_path: Path) -> None:
     said = launch(
         [sys.executable, str(tmp_path / "application.py")], 2, env={"PYTHONPATH": str(site)}, timeout=300
     ).check().stdout  # fmt: skip
-    small, large = "plan: m4-chunks1-streams1-block128-depth0", "plan: m64-chunks1-streams1-block128-depth0"
+    small, large = f"plan: {SMALL}", f"plan: {LARGE}"
     wanted = [f"True {small} (chosen 1)", f"True {large} (chosen 2)", f"True {small} (chosen 3)"]
     wanted += [f"True {small} (chosen 4)", "2 rank 1: array `x` has 3 elements, needs 300"]
     wanted.append("2 the instance has no arrays, since tri_rebind failed")
