@@ -10,8 +10,8 @@ when kernels are compiled. Every cell is checked against LAPACK once and then ti
 The programs of one size are loaded together, as many as fit into `--memory`, and timed in turn, in a new random order
 each round, so that whatever drifts meets them all alike. A timing is that of as many solves as fill `BATCH` seconds.
 
-One line a cell: real,size,m,chunks,block,depth,median_us,low_us,high_us,repeats,verified; low and high bound the median with
-95 %.
+One line a cell: real,size,m,chunks,block,depth,median_us,low_us,high_us,repeats,verified; low and high bound the median
+with 95 %.
 What the file holds already is not measured again. `--again` gives more timings, into a file of their own, to those
 cells of another file that are near the fastest of their size: only they decide what is best. A cell with wrong results
 is written without times. What machine it was stands in a `.json` beside it.

@@ -3,8 +3,9 @@
     python -m benchmarks.tune.tridiag_knn TRIDIAG.csv.xz [AGAIN.csv.xz] [--tolerance 0.02]
 
 A cell that stands in several files is that of the last.
-A choice is (m, chunks), with the block and the depth where the files have several. For each size left out, the tolerance, the labels and the model come from the others
-only; regret is t_chosen / t_best - 1 on raw times. Accuracy: the predicted pair, or its m, is the one that the rule
+A choice is (m, chunks), with the block and the depth where the files have several. For each size left out, the
+tolerance, the labels and the model come from the others only; regret is t_chosen / t_best - 1 on raw times. Accuracy:
+the predicted choice, or its m, is the one that the rule
 gives when all sizes are seen (corrected) or the fastest (observed), or its time is within the tolerance of the best.
 Beside it constant answers, the heuristic that the paper on this method gives for its GPU (m, with the best of the rest
 here), and its protocol: shuffled, three quarters of the sizes train.
@@ -17,7 +18,7 @@ import csv
 import lzma
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,7 +120,9 @@ def evaluate(real: str, measured: Measured, tolerance: float | None) -> list[str
     if real in PUBLISHED:
         wanted = [PUBLISHED[real][max(s for s in PUBLISHED[real] if s <= size)] for size in sizes]
         if all(any(m == p[0] for p in times[size]) for size, m in zip(sizes, wanted, strict=True)):
-            best = [min((t, p) for p, t in times[s].items() if p[0] == m)[1] for s, m in zip(sizes, wanted, strict=True)]
+            best = [
+                min((t, p) for p, t in times[s].items() if p[0] == m)[1] for s, m in zip(sizes, wanted, strict=True)
+            ]
             lines.append(_row(real, "the published heuristic of an RTX 2080 Ti", measured, best, whole, judge))
     return lines
 
@@ -179,13 +182,14 @@ def gains(measured: Measured) -> str:
     times, constant = measured.times, best_constant(list(measured.times.values()))
     least = min(pair[0] for at in times.values() for pair in at)
     words = []
+    of: Callable[[Mapping[Pair, float]], float]
     for name, of in (
         (f"m = {least}", lambda at: min(t for p, t in at.items() if p[0] == least)),
         (f"always {', '.join(map(str, constant))}", lambda at: at[constant]),
     ):
         found = {size: of(at) / min(at.values()) for size, at in times.items()}
-        size = max(found, key=lambda s: found[s])
-        words.append(f"{statistics.geometric_mean(found.values()):.2f} over {name}, up to {found[size]:.2f} (at {size:g})")
+        size, mean = max(found, key=lambda s: found[s]), statistics.geometric_mean(found.values())
+        words.append(f"{mean:.2f} over {name}, up to {found[size]:.2f} (at {size:g})")
     return f"the best setting gains {'; '.join(words)}."
 
 
