@@ -1,23 +1,10 @@
 // Direct sums on the CPU, in tiles that stay in the first cache. Coordinates: x of all bodies, then y, then z.
+#include "vectors.hpp"
+
 #include <algorithm>
 #include <cstring>
 
-// Compiled for several processors; the program takes what its own has. No -march is needed.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2,fma", "default")))
-#else
-#define EACH_PROCESSOR
-#endif
-
-static constexpr int kWidth = 16, kTile = 1024;           // bodies in a vector, and in a tile
-typedef float Vector __attribute__((vector_size(kWidth * sizeof(float))));
-typedef int Bits __attribute__((vector_size(kWidth * sizeof(float))));
-
-// 1 / sqrt(x) by three steps of Newton's method: a relative error of about 1e-7.
-static inline __attribute__((always_inline)) void inverse_root(Vector& root, const Vector& x) {
-  root = reinterpret_cast<Vector>(0x5f375a86 - (reinterpret_cast<Bits>(x) >> 1));
-  for (int i = 0; i < 3; ++i) root *= 1.5f - 0.5f * x * root * root;
-}
+static constexpr int kTile = 1024;                        // bodies
 
 // Accelerations, over G, of the bodies begin .. begin + count - 1, at most kWidth, by those of all tiles.
 EACH_PROCESSOR
@@ -28,15 +15,7 @@ static void attract(float* a, const float* x, const float* m, int n, int begin, 
       const int count = std::min(kWidth, end - i);
       Vector at[3] = {}, sum[3] = {};
       for (int c = 0; c < 3; ++c) std::memcpy(&at[c], x + static_cast<long>(c) * n + i, count * sizeof(float));
-      for (int j = tile; j < last; ++j) {
-        const Vector dx = x[j] - at[0], dy = x[n + j] - at[1], dz = x[2L * n + j] - at[2];
-        Vector root;
-        inverse_root(root, dx * dx + dy * dy + dz * dz + soft * soft);
-        const Vector pull = m[j] * root * root * root;
-        sum[0] += pull * dx;
-        sum[1] += pull * dy;
-        sum[2] += pull * dz;
-      }
+      for (int j = tile; j < last; ++j) attract_by(sum, at, x[j], x[n + j], x[2L * n + j], m[j], soft);
       for (int c = 0; c < 3; ++c)
         for (int k = 0; k < count; ++k) {
           float& to = a[static_cast<long>(c) * n + i + k];

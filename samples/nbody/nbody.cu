@@ -8,7 +8,7 @@ constexpr int kBodies = 32, kSlices = 8, kThreads = kBodies * kSlices;  // of a 
 
 __global__ void __launch_bounds__(kThreads)
 attract(float* a, const float* x, const float* m, int n, float soft, float G) {
-  __shared__ float tile[4][kThreads];
+  __shared__ float4 tile[kThreads];
   __shared__ float part[3][kThreads];
   const int thread = threadIdx.x, lane = thread % kBodies, slice = thread / kBodies;
   const int i = blockIdx.x * kBodies + lane, own = i < n ? i : n - 1;
@@ -16,12 +16,12 @@ attract(float* a, const float* x, const float* m, int n, float soft, float G) {
   float sum_x = 0, sum_y = 0, sum_z = 0;
   for (int begin = 0; begin < n; begin += kThreads) {
     const int j = begin + thread;
-    for (int c = 0; c < 3; ++c) tile[c][thread] = j < n ? x[c * n + j] : 0;
-    tile[3][thread] = j < n ? m[j] : 0;
+    tile[thread] = j < n ? make_float4(x[j], x[n + j], x[2 * n + j], m[j]) : make_float4(0, 0, 0, 0);
     __syncthreads();
     for (int k = slice * kBodies; k < (slice + 1) * kBodies; ++k) {
-      const float dx = tile[0][k] - at_x, dy = tile[1][k] - at_y, dz = tile[2][k] - at_z;
-      const float root = rsqrtf(dx * dx + dy * dy + dz * dz + soft * soft), pull = tile[3][k] * root * root * root;
+      const float4 from = tile[k];
+      const float dx = from.x - at_x, dy = from.y - at_y, dz = from.z - at_z;
+      const float root = rsqrtf(dx * dx + dy * dy + dz * dz + soft * soft), pull = from.w * root * root * root;
       sum_x += pull * dx;
       sum_y += pull * dy;
       sum_z += pull * dz;
