@@ -69,9 +69,17 @@ class Mistake:
 
 
 @dataclass(frozen=True, slots=True)
+class LearningCurve:
+    """`steps`: labelled inputs, share of exhaustive, other figures as text. `name`: of the order of the inputs."""
+
+    name: str
+    steps: tuple[tuple[int, float, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class VariantView:
-    """One op. `tiles`: name, value, note. `legend`: look, variant, inputs that it wins. `curve`: labelled inputs, share
-    of exhaustive. `weights`: features and what is lost without them, the largest first. `figures`: rows of a table."""
+    """One op. `tiles`: name, value, note. `legend`: look, variant, inputs that it wins. `weights`: features and what is
+    lost without them, the largest first. `figures`: rows of a table."""
 
     op: str
     learned: str
@@ -82,7 +90,7 @@ class VariantView:
     legend: tuple[tuple[int, str, int], ...]
     weights: tuple[tuple[str, float], ...]
     bars: tuple[ShareBar, ...]
-    curve: tuple[tuple[int, float], ...]
+    curves: tuple[LearningCurve, ...]
     figures: tuple[tuple[str, ...], ...]
     mistakes: tuple[Mistake, ...]
     notes: tuple[str, ...] = ()
@@ -136,17 +144,19 @@ def bars(view: VariantView) -> str:
 
 
 def learning(view: VariantView) -> str:
-    """Share of exhaustive by the number of labelled inputs, in the order in which they were measured."""
+    """Share of exhaustive by the number of labelled inputs, for each order of them."""
     plot = Plot(WIDTH, 300, left=76)
-    x = spanning(view.curve[0][0], view.curve[-1][0], *plot.x_range, room=0.02)
-    y = spanning(100 * min(s for _, s in view.curve), 100 * max(s for _, s in view.curve), *plot.y_range, room=0.15)
+    every = [step for curve in view.curves for step in curve.steps]
+    x = spanning(min(k for k, _, _ in every), max(k for k, _, _ in every), *plot.x_range, room=0.02)
+    y = spanning(100 * min(s for _, s, _ in every), 100 * max(s for _, s, _ in every), *plot.y_range, room=0.15)
     plot.y_axis(y, "% of exhaustive")
     plot.x_axis(x, "labelled inputs")
-    points = [(x(k), y(100 * s)) for k, s in view.curve]
-    plot.add(polyline(points, "choice k0"))
-    for (k, share), (cx, cy) in zip(view.curve, points, strict=True):
-        tip = f"{si.ordinary(k, 'labelled input')}: {_of(share)}"
-        plot.add(tag("circle", cx=cx, cy=cy, r=5.0, class_="point k0", data_tip=tip, tabindex=0))
+    for look, curve in enumerate(view.curves):
+        points = [(x(k), y(100 * share)) for k, share, _ in curve.steps]
+        plot.add(polyline(points, f"choice k{look}"))
+        for (k, share, more), (cx, cy) in zip(curve.steps, points, strict=True):
+            tip = f"{si.ordinary(k, 'labelled input')}, {curve.name}: {_of(share)}; {more}"
+            plot.add(tag("circle", cx=cx, cy=cy, r=5.0, class_=f"point k{look}", data_tip=tip, tabindex=0))
     return plot.svg("Learning curve")
 
 
@@ -164,7 +174,8 @@ def _drawn(op: VariantView) -> dict[str, object]:
         "view": op,
         "scatter": scatter(op) if op.marks else "",
         "bars": bars(op) if op.bars else "",
-        "curve": learning(op) if len(op.curve) > 1 else "",
+        "curve": learning(op) if any(len(curve.steps) > 1 for curve in op.curves) else "",
+        "orders": [(key(look), curve.name) for look, curve in enumerate(op.curves)],
         "keys": [(key(look), name, count) for look, name, count in op.legend],
     }
 

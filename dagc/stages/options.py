@@ -364,15 +364,18 @@ class LabelOptions:
         "--active", "with --samples: draw inputs where a random forest is unsure which variant is best"
     )
     initial: int | None = option(
-        "--initial N", "with --active: random inputs before the first batch (default: a fifth of the samples, 20 or"
-        " more)", positive, only="--active",
+        "--initial N", "with --active or --replay: random inputs before the first batch (default: a fifth of the"
+        " samples, 20 or more)", positive, only="--active or --replay",
     )  # fmt: skip
     batch: int | None = option(
-        "--batch N", "with --active: inputs per batch (default: a twentieth of the samples)", positive, only="--active"
+        "--batch N",
+        "with --active or --replay: inputs per batch (default: a twentieth of the samples)",
+        positive,
+        only="--active or --replay",
     )
     margin: float = option(
-        "--margin U", "with --active: difference of the two largest probabilities below which the forest is unsure",
-        share, default=MARGIN, only="--active",
+        "--margin U", "with --active or --replay: difference of the two largest probabilities below which the forest is"
+        " unsure", share, default=MARGIN, only="--active or --replay",
     )  # fmt: skip
     incremental: bool = option("--incremental", "measure only the most informative inputs")
     iterations: int | None = option(
@@ -424,6 +427,11 @@ class EvaluationOptions:
     hold_out: float | None = option(
         "--hold-out S", "with --evaluate: hold out this fraction of the inputs, such as 10%, drawn by --seed; train on"
         " the others", share, only="--evaluate",
+    )  # fmt: skip
+    replay: int | None = option(
+        "--replay N", "with --evaluate: replay active learning N times on the inputs of the file, a tenth held out, up"
+        " to --samples labelled ones; print quality by samples and the reduction factor, beside random inputs",
+        positive, only="--evaluate",
     )  # fmt: skip
 
 

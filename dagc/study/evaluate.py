@@ -13,16 +13,18 @@ from dagc.choice.types import Case
 from dagc.ir.choice import PROGRAM
 from dagc.ir.plan import places_together
 from dagc.stages.options import COSTS, Progress, TuneOptions
+from dagc.study.cases import Sampling
 from dagc.study.choosers import grade, grade_of_plans
 from dagc.study.costs import costs
 from dagc.study.gpu import NOT_COUNTED, require_runs
-from dagc.study.held_out import held_out, sites_in
+from dagc.study.held_out import LearnedSite, held_out, sites_in
 from dagc.study.inputs import Inputs, Visits, to_visit
 from dagc.study.judge import Evaluated, Evaluation, judged_at
 from dagc.study.move import home_of, lost_by_move
 from dagc.study.placed import TOGETHER, PlacedPrograms
 from dagc.study.plans import plan_chooser
 from dagc.study.prepare import AtCase
+from dagc.study.replay import replayed
 from dagc.study.task import TuningTask, program_task, tuning_task
 from dagc.study.tuned import check_tuned, choosers_of
 from dagc.study.tuning import visiting
@@ -42,7 +44,7 @@ def evaluate_tuned(
     The measurements are stored in the file, marked as test data, and not used for training. Inputs that the file was
     trained on are reported and skipped. Raises UsageError if the file has no chooser, or belongs to another program.
     """
-    if options.folds is not None or options.hold_out is not None:
+    if options.folds is not None or options.hold_out is not None or options.replay is not None:
         return _left_out(text, tuned, options)
     if tuned.program_chooser is not None:
         return _programs(text, tuned, options, progress)
@@ -56,13 +58,23 @@ def _left_out(text: ProgramText, tuned: Tuned, options: TuneOptions) -> Evaluati
     for site in sites_in(tuned, options.kernels):
         result = held_out(tuned, site, options.seed, folds, share)
         trained = max(trained, result.trained)
-        ops.append(Evaluated(site.name, result.judged, site.choices, result.lines))
+        again = _replayed(site, options) if options.replay is not None else ()
+        ops.append(Evaluated(site.name, result.judged, site.choices, (*result.lines, *again)))
     if not ops:
         raise UsageError(f"{tuned.path}: no chooser in it", "tune with --inputs or --samples first")
     how = f"{folds}-fold cross-validation" if folds else f"{share:.0%} held out"
     what = f"{how} of the inputs that {tuned.path.name} was trained on"
     count = max(len(one.judged.verdicts) for one in ops)
     return Evaluation(tuple(ops), what, count, (), (), time.monotonic() - began, trained)
+
+
+def _replayed(site: LearnedSite, options: TuneOptions) -> tuple[str, ...]:
+    """Active learning on the inputs of a site, up to `options.samples` labelled ones."""
+    table, seeds = site.table.part(False), options.replay or 1
+    most = options.samples or len(table.rows)
+    sampling = Sampling.of(most, options.initial, options.batch, options.margin)
+    done = replayed(table, site.method, seeds, sampling, most, options.seed)
+    return (f"{counted(seeds, 'replay')} of active learning, another tenth held out in each:", *done.lines())
 
 
 # ---- at test inputs -----------------------------------------------------------------------------

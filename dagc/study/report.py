@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import Objective
-from dagc.choice.selector import FEWEST, Selector, scales_of
+from dagc.choice.selector import Selector, scales_of
 from dagc.report import si
-from dagc.report.variants import LOOKS, Axis, Mark, Mistake, ShareBar, VariantView, as_page
+from dagc.report.variants import LOOKS, Axis, LearningCurve, Mark, Mistake, ShareBar, VariantView, as_page
 from dagc.study.held_out import LearnedSite, choice_at, extent_of, sites_in, taken
 from dagc.study.judge import Figures, Judged, JudgedCase, importance, judged_at
+from dagc.study.replay import QualityCurve, in_order
 from dagc.study.results import minimised
-from dagc.study.train import TrainingTable, answers_left_out, trained_each
+from dagc.study.train import TrainingTable, answers_left_out
 
 if TYPE_CHECKING:
     from dagc.store.tuned import Tuned
 
 
-MOST_STEPS = 12  # cases of a learning curve
+MOST_STEPS = 12  # of a learning curve
 MOST_MISTAKES = 10
-LEFT_AFTER = 5  # least test inputs of a learning curve
 
 
 def variants_in(path: str | Path) -> Tuned | None:
@@ -88,25 +88,6 @@ def chosen_at(site: LearnedSite, selector: Selector) -> AnswersAtInputs:
     return AnswersAtInputs(kept, tuple(a for a, _ in reasoned), tuple(r for _, r in reasoned), how)
 
 
-def learning_curve(method: str, inputs: TrainingTable) -> tuple[tuple[int, float], ...]:
-    """Fraction of exhaustive by the number of labelled inputs, in their order: at the test inputs, or without any at
-    the inputs labelled later."""
-    tests, kept = inputs.part(True), inputs.part(False)
-    last = len(kept.rows) - (0 if tests.rows else LEFT_AFTER)
-    if last <= FEWEST:
-        return ()
-    steps = sorted({round(FEWEST + (last - FEWEST) * k / (MOST_STEPS - 1)) for k in range(MOST_STEPS)})
-    selectors = trained_each((kept.only(range(count)) for count in steps), method)
-    out = []
-    for count, selector in zip(steps, selectors, strict=True):
-        if selector is None:
-            continue
-        asked = tests if tests.rows else kept.without(range(count))
-        share = judged_at(asked, [selector.order(x) for x in asked.features]).all.percent
-        out += [(count, share)] if not math.isnan(share) else []
-    return tuple(out)
-
-
 # ---- views ----
 
 
@@ -123,13 +104,18 @@ def site_view(site: LearnedSite, objective: Objective) -> VariantView:
     learned = f"{selector.text}, by {', '.join(inputs.names)}"
     judged = judged_at(chosen.inputs, chosen.answers, 0, inputs.tolerance, chosen.reasons) if chosen.answers else None
     view = _view(site.name, drawn, learned[0].upper() + learned[1:], chosen.how, lost, judged)
-    view = replace(view, curve=learning_curve(site.method, inputs))
+    view = replace(view, curves=tuple(map(_drawn_curve, in_order(inputs, site.method, MOST_STEPS))))
     if judged is None:
         return view
     return replace(
         view, tiles=_tiles(judged, texts), bars=_bars(judged, texts, drawn.looks), figures=_figures(judged),
         mistakes=_mistakes(judged, inputs, texts),
     )  # fmt: skip
+
+
+def _drawn_curve(curve: QualityCurve) -> LearningCurve:
+    steps = ((s.samples, s.share, f"PPP, PoIS, accuracy {s.text}") for s in curve.steps)
+    return LearningCurve(curve.strategy, tuple(steps))
 
 
 def _view(

@@ -52,10 +52,13 @@ from dagc.study.move import borrowed, cases_of_file
 from dagc.study.placed import transfers_here
 from dagc.study.priors import guesses, sureness
 from dagc.study.programs import PlanCases, require_enough
+from dagc.study.replay import in_order, quality
 from dagc.study.results import KernelResult, Tuning, choosable, doubtful
 from dagc.study.sampling import label
 from dagc.study.sizes import Sizes, at_sizes
 from dagc.study.task import TuningTask, another_program, program_task, tuning_task
+
+ACTIVE_STEPS = 6  # of the quality by samples that an active run prints; each trains twice
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
@@ -304,7 +307,17 @@ def _of_inputs(inputs: Inputs) -> Chosen:
     out, choosers = _of_kernels(inputs, known, samples, training, labelled, notes)
     more = [f"{p.text}: a test input of the file: not trained on" for p in inputs.task.cases if p in tests]
     more += [*costs(inputs, task, choosers), *risky_defaults(inputs, task)]
+    more += [line for op in choosers for line in _by_samples(inputs, asked[op], op)] if options.active else []
     return replace(out, notes=[*out.notes, *more], facts={**out.facts, **facts})
+
+
+def _by_samples(inputs: Inputs, asked: Asked, op: str) -> list[str]:
+    """Quality against labelled inputs in an active run."""
+    cases = [*inputs.task.cases, *inputs.tests]
+    table = inputs.table(op, inputs.names({op: asked}, op, cases), cases).usable
+    rows = tuple(replace(row, test=row.case in inputs.tests) for row in table.rows)
+    curves = in_order(replace(table, rows=rows), asked.method, ACTIVE_STEPS) if asked.method in LEARNED else ()
+    return [f"{op}: quality by samples, beside a random order of them", *quality(curves, len(rows))] if curves else []
 
 
 def _of_kernels(

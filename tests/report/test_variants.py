@@ -50,8 +50,9 @@ def test_test_inputs_judge(tuned: Tuned) -> None:
     assert sum(mark.wrong for mark in view.marks) == len(expected.wrong)
     assert {axis.name for axis in view.axes} == set(NAMES)
     assert view.weights[0][1] >= view.weights[1][1]
-    assert view.curve[0][0] == 3
-    assert view.curve[-1][0] == 50
+    assert [curve.name for curve in view.curves] == ["as measured", "at random"]
+    assert all((curve.steps[0][0], curve.steps[-1][0]) == (3, 50) for curve in view.curves)
+    assert view.curves[0].steps[-1][1:] == view.curves[1].steps[-1][1:], "the same inputs in the end"
 
 
 def test_without_test_inputs_by_cross_validation() -> None:
@@ -59,13 +60,13 @@ def test_without_test_inputs_by_cross_validation() -> None:
     view = site_view(site_of(tuned, "y"), minimised(tuned))
     assert view.judged.startswith("Evaluated by cross-validation")
     assert 0.8 < view.bars[0].share < 1
-    assert view.curve[-1][0] == 45, "the last five judge"
+    assert view.curves[0].steps[-1][0] == 40, "every fifth judges"
 
 
 def test_without_a_selector(tuned: Tuned) -> None:
     unlearned = replace(tuned, choosers={"y": replace(tuned.kernel_choosers["y"], selector=None)})
     view = site_view(site_of(unlearned, "y"), minimised(unlearned))
-    assert (view.tiles, view.bars, view.mistakes, view.weights, view.curve) == ((), (), (), (), ())
+    assert (view.tiles, view.bars, view.mistakes, view.weights, view.curves) == ((), (), (), (), ())
     assert len(view.marks) == 79
     page = variants_page(unlearned, "0")
     assert "No selector was learned" in page

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
+from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
@@ -94,10 +94,14 @@ mpi = find_mpi()
 
 @pytest.mark.mpi
 @pytest.mark.skipif(mpi is None or mpi.mpiexec is None or find_cxx() is None, reason="needs an MPI and a compiler")
-def test_what_is_slow_is_not_measured_at_large_inputs(tmp_path: Path, unoptimised: None) -> None:
+def test_what_is_slow_is_not_measured_at_large_inputs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], unoptimised: None
+) -> None:
+    """And an active run says its quality by samples, which its file replays."""
     (tmp_path / "summed.dag").write_text(PROGRAM)
     (tmp_path / "summed.py").write_text(SETUP)
-    options = TuneOptions(target="host", samples=30, cell=0.0003, cut=8)
+    active = {"active": True, "initial": 30, "batch": 9, "margin": 0.999}
+    options = TuneOptions(target="host", samples=48, cell=0.0003, cut=8, **active)
     tuned = tmp_path / "summed.db"
     done = tune_recipe.tune(tmp_path / "summed.dag", tuned, options)
     note = "work cpu.pairwise: at {} not measured, expected to take more than 8 times the fastest"
@@ -108,5 +112,9 @@ def test_what_is_slow_is_not_measured_at_large_inputs(tmp_path: Path, unoptimise
     assert not done.failures
     sizes = {cell.case: dict(cell.case.params)["N"] for cell, _ in load_tuned(tuned).samples}
     assert min(sizes[cell.case] for cell in omitted) > 100, "it is measured where it takes no time"
-    tune_recipe.tune(tmp_path / "summed.dag", tuned, replace(options, cut=None, resume=True))
-    assert [c for c, sample in load_tuned(tuned).samples if not sample.times] == omitted, "they count as tried"
+    assert "work: quality by samples, beside a random order of them" in done.notes
+    words = ["tune", str(tmp_path / "summed.dag"), "--evaluate", "-o", str(tuned)]
+    assert main([*words, "--replay", "1", "--samples", "30", "--initial", "20"]) == 0
+    shown = capsys.readouterr().out
+    assert "1 replay of active learning, another tenth held out in each:" in shown
+    assert "| PPP at most | active: samples (reduction factor) | bvsb: samples" in shown

@@ -9,9 +9,7 @@ from typing import get_args
 
 import pytest
 
-from benchmarks.tune import active as replays
 from benchmarks.tune.curve import curve
-from benchmarks.tune.variants import Table
 from dagc.base.errors import UsageError
 from dagc.choice.learners.forest import Forest
 from dagc.choice.learners.knn import Knn
@@ -194,21 +192,6 @@ def test_the_defaults_of_a_sampling_follow_the_number_of_samples() -> None:
     assert Sampling.of(1000, None, None, 0.5) == Sampling(200, 50, 0.5)
     assert Sampling.of(10, None, None, 0.5) == Sampling(10, 1, 0.5), "no more at random than are asked for"
     assert Sampling.of(1000, 300, 7, 0.4) == Sampling(300, 7, 0.4)
-
-
-@pytest.mark.thorough
-def test_fewer_samples_reach_the_same_penalty() -> None:
-    """A replay on a full table, judged at inputs that were kept."""
-    vectors, times = _border(400, 7)
-    names = tuple(map(str, range(400)))
-    table = Table("border", names, names, (0.0,) * 400, ("x", "y"), tuple(vectors), ("low", "high"), tuple(times))
-    split = replays.Split.of(400, 0, 0.4)
-    found = {s: replays.replay(table, split, Sampling(20, 20), s, "tree", 0, 80) for s in ("active", "random")}
-    active, at_random = found["active"].steps, found["random"].steps
-    assert active[0] == at_random[0], "from the same inputs on"
-    assert active[-1].penalty < 0.7 * at_random[-1].penalty
-    assert active[-1].ideal > at_random[-1].ideal
-    assert found["active"].looked > 0
 
 
 def test_fewer_samples_than_answers() -> None:
