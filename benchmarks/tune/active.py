@@ -2,8 +2,8 @@
 
     python -m benchmarks.tune.active TABLE.csv[.xz]|TUNED.db... [--synthetic 2000] [--method tree] [--seeds 20]
 
-As `dagc tune --evaluate --replay` does with a tuned file (`dagc.study.replay`). `--synthetic` makes a table by a formula,
-of a product of matrices on two devices: it compares strategies, and says nothing about a machine.
+As `dagc tune --evaluate --replay` does with a tuned file (`dagc.study.replay`). `--synthetic` makes a table by a
+formula, of a product of matrices on two devices: it compares strategies, and says nothing about a machine.
 """
 
 from __future__ import annotations
