@@ -449,6 +449,61 @@ def box(width: int, length: int, seed: int = 0) -> Edges:
     return Edges(cells.size, first, last)
 
 
+def triangles(rows: int, columns: int, seed: int = 0) -> Edges:
+    """A grid with one diagonal of each cell."""
+    plane, place = grid(rows, columns), np.arange(rows * columns, dtype=np.int32).reshape(rows, columns)
+    return Edges(
+        plane.n, np.concatenate([plane.first, place[:-1, :-1].ravel()]),
+        np.concatenate([plane.last, place[1:, 1:].ravel()]),
+    )  # fmt: skip
+
+
+def pairing(n: int, mean: float, seed: int = 0) -> Edges:
+    """The configuration model: degrees are drawn from a geometric distribution, and their ends are paired at random."""
+    draw = np.random.default_rng(seed)
+    ends = np.repeat(np.arange(n, dtype=np.int32), draw.geometric(1 / mean, n))
+    ends = draw.permutation(ends[: ends.size // 2 * 2])
+    return Edges(n, ends[::2], ends[1::2])
+
+
+def celebrities(n: int, degree: int, number: int, share: float, seed: int = 0) -> Edges:
+    """A random graph, `number` vertices of which are joined to a share of all."""
+    draw = np.random.default_rng(seed)
+    crowd, followers = uniform(n, degree, seed), int(share * n)
+    last = np.concatenate([crowd.last, np.repeat(np.arange(number, dtype=np.int32), followers)])
+    return Edges(n, np.concatenate([crowd.first, draw.integers(0, n, number * followers, np.int32)]), last)
+
+
+def onion(rings: int, first: int, seed: int = 0) -> Edges:
+    """Rings around each other, each of `first` vertices more than the one inside; a vertex is joined to its neighbours
+    on the ring and to one on the next."""
+    sizes = first * np.arange(1, rings + 1, dtype=np.int64)
+    begins = np.cumsum(sizes) - sizes
+    ring = np.repeat(np.arange(rings), sizes)
+    at = np.arange(int(sizes.sum())) - begins[ring]
+    around = begins[ring] + (at + 1) % sizes[ring]
+    inner = ring < rings - 1
+    outside = begins[ring[inner] + 1] + at[inner] * sizes[ring[inner] + 1] // sizes[ring[inner]]
+    every = np.arange(at.size)
+    ends = np.concatenate([every, every[inner]]), np.concatenate([around, outside])
+    return Edges(at.size, ends[0].astype(np.int32), ends[1].astype(np.int32))
+
+
+def broom(n: int, length: int, seed: int = 0) -> Edges:
+    """A path of `length` vertices, and `n` leaves at its end."""
+    row, leaves = np.arange(length, dtype=np.int32), length + np.arange(n, dtype=np.int32)
+    return Edges(
+        length + n, np.concatenate([row[:-1], np.full_like(leaves, length - 1)]), np.concatenate([row[1:], leaves])
+    )
+
+
+def petals(number: int, length: int, seed: int = 0) -> Edges:
+    """Cycles of `length` vertices that have one vertex in common."""
+    ways = np.arange(number * (length - 1), dtype=np.int32).reshape(number, length - 1) + 1
+    closed = np.column_stack([np.zeros(number, np.int32), ways, np.zeros(number, np.int32)])
+    return Edges(1 + ways.size, closed[:, :-1].ravel(), closed[:, 1:].ravel())
+
+
 def empty(n: int, seed: int = 0) -> Edges:
     """Vertices without edges."""
     none = np.zeros(0, np.int32)
@@ -469,6 +524,7 @@ FAMILIES: dict[str, Callable[..., Edges]] = {
         layers, wheel, comb, lollipop, necklace, recursive, windmill, circulant,
         debruijn, hanoi, window, butterfly, visits, shortcuts,
         delaunay, nearest, citations, sierpinski, stars, box,
+        triangles, pairing, celebrities, onion, broom, petals,
     )
 }  # fmt: skip
 

@@ -111,8 +111,29 @@ def tiled(n: int, image: str, bins: int, seed: int = 0) -> Values:
     return np.resize(_read(image), n)
 
 
+def window(image: str, bins: int, seed: int = 0, channel: int = 0, part: float = 1.0) -> Values:
+    """A rectangle at a random place of an image, each side `part` of the image's. `channel` 1 to 3: red, green or blue
+    of an image that has them; 0: grey.
+
+    Raises ValueError for other channels and parts.
+    """
+    pixels = _file(image, "RGB")
+    if pixels.ndim == 3 and channel == 0:
+        pixels = (pixels @ np.array([0.299, 0.587, 0.114]) + 0.5).astype(_small(bins))
+    elif pixels.ndim == 3 and 1 <= channel <= 3:
+        pixels = pixels[:, :, channel - 1]
+    if pixels.ndim != 2 or not 0 < part <= 1:
+        raise ValueError(f"{image}, channel {channel}: channels are 0 to 3 of an image in colours, and part is up to 1")
+    rng = np.random.default_rng(seed)
+    for axis, length in enumerate(pixels.shape):
+        kept = max(1, int(part * length))
+        first = int(rng.integers(length - kept + 1))
+        pixels = pixels.take(range(first, first + kept), axis)
+    return np.ascontiguousarray(pixels).ravel()
+
+
 FAMILIES: dict[str, Callable[..., Values]] = {
-    f.__name__: f for f in (uniform, normal, zipf, constant, two, ascending, blocks, walk, mixture, tiled)
+    f.__name__: f for f in (uniform, normal, zipf, constant, two, ascending, blocks, walk, mixture, tiled, window)
 }
 
 
@@ -133,18 +154,18 @@ def _array(file: BinaryIO, path: str) -> Values:
         raise ValueError(f"{path}: its numbers are {numbers.dtype}; values are whole numbers from 0")
     if numbers.min(initial=0) < 0:
         raise ValueError(f"{path}: it has the value {numbers.min()}; values are whole numbers from 0")
-    return numbers.ravel()
+    return numbers
 
 
-def _image(file: BinaryIO, path: str) -> Values:
-    """The pixels of an image as grey. Raises ValueError."""
+def _image(file: BinaryIO, path: str, mode: str) -> Values:
+    """The pixels of an image, in a mode of Pillow. Raises ValueError."""
     try:
         from PIL import Image
     except ImportError:
         raise ValueError(f"{path}: reading images needs Pillow: pip install pillow") from None
     try:
         with Image.open(file) as image:
-            return np.asarray(image.convert("L")).ravel()
+            return np.asarray(image.convert(mode))
     except Image.UnidentifiedImageError:
         raise ValueError(f"{path} is not an image that Pillow can read") from None
     except (EOFError, OverflowError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError) as error:
@@ -152,12 +173,17 @@ def _image(file: BinaryIO, path: str) -> Values:
 
 
 def _read(path: str) -> Values:
-    """Values of a file: an array of NumPy, or an image as grey. A relative path begins at this directory."""
+    """Values of a file: an array of NumPy, or an image as grey."""
+    return _file(path, "L").ravel()
+
+
+def _file(path: str, mode: str) -> Values:
+    """An array of NumPy, or the pixels of an image. A relative path begins at this directory. Raises ValueError."""
     try:
         with open(HERE / path, "rb", opener=_open) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ValueError(f"{path} is not a regular file")
-            return _array(file, path) if path.endswith(".npy") else _image(file, path)
+            return _array(file, path) if path.endswith(".npy") else _image(file, path, mode)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
     except MemoryError:

@@ -282,6 +282,49 @@ def golden(n: int, bits: int = 32, seed: int = 0) -> Keys:
     return np.asarray((seed + np.arange(n)) * ((np.sqrt(5) - 1) / 2) % 1, _type(bits))
 
 
+def sensors(n: int, bits: int = 32, seed: int = 0, number: int = 16) -> Keys:
+    """Ascending clocks that run at speeds of their own; the next key is that of a random one."""
+    draw = np.random.default_rng(seed)
+    source = draw.integers(0, number, n)
+    made = np.zeros(n)
+    for clock in range(number):
+        mine = source == clock
+        made[mine] = np.cumsum(draw.standard_exponential(int(mine.sum()))) * (0.5 + draw.random())
+    return made.astype(_type(bits))
+
+
+def patched(n: int, bits: int = 32, seed: int = 0, share: float = 0.1) -> Keys:
+    """Sorted, but for a share of the keys in the middle, which are random."""
+    made, length = ascending(n, bits, seed), int(share * n)
+    first = (n - length) // 2
+    made[first : first + length] = np.random.default_rng(seed + 1).random(length, _type(bits))
+    return made
+
+
+def mirrored(n: int, bits: int = 32, seed: int = 0, share: float = 0.1) -> Keys:
+    """Sorted; then a share of the keys changes places with those as far from the other end."""
+    made = ascending(n, bits, seed)
+    moved = np.flatnonzero(np.random.default_rng(seed + 1).random(n // 2) < share)
+    made[moved], made[n - 1 - moved] = made[n - 1 - moved], made[moved]
+    return made
+
+
+def plateaus(n: int, bits: int = 32, seed: int = 0, length: int = 100) -> Keys:
+    """Descending; each key is there `length` times."""
+    return (np.arange(n)[::-1] // length).astype(_type(bits))
+
+
+def gray(n: int, bits: int = 32, seed: int = 0) -> Keys:
+    """Gray codes: neighbours differ in one bit."""
+    place = np.arange(n)
+    return (place ^ place >> 1).astype(_type(bits))
+
+
+def drifting(n: int, bits: int = 32, seed: int = 0, noise: float = 1000) -> Keys:
+    """A line with so much noise, in places that a key may be from where it belongs."""
+    return (np.arange(n) + noise * normal(n, 64, seed)).astype(_type(bits))
+
+
 def signed_zeros(n: int, bits: int = 32, seed: int = 0) -> Keys:
     """0 and -0, infinities, NaN of both signs, numbers too small to be normal, and others, in random order."""
     tiny = np.finfo(_type(bits)).smallest_subnormal
@@ -296,6 +339,7 @@ FAMILIES: dict[str, Callable[..., Keys]] = {
         signed_zeros, sawtooth, organ, shuffled, lognormal, zipf, inserted, rotated, interleaved,
         turned, walk, rounded, delayed, descents, transposed, partly, clusters,
         heaped, bitreversed, leveled, tides, sparse, golden,
+        sensors, patched, mirrored, plateaus, gray, drifting,
     )
 }  # fmt: skip
 

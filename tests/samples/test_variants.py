@@ -26,23 +26,26 @@ from tests.tiers import representatives
 NAMES = ("histogram", "sort", "bfs")
 LISTS = {
     "histogram": ("train", "test"),
-    "sort": ("train", "test", "unseen", "families", "families2", "families3"),
-    "bfs": ("train", "test", "unseen", "families", "families2", "families3", "families4"),
+    "sort": ("train", "test", "unseen", "families", "families2", "families3", "families4"),
+    "bfs": ("train", "test", "unseen", "families", "families2", "families3", "families4", "families5"),
 }
 ONLY_TESTED = {
     "histogram": {"walk", "mixture"},
     "sort": {"appended", "waves", "sawtooth", "shuffled", "lognormal", "zipf", "inserted",
              "rotated", "interleaved", "turned", "walk", "rounded",
              "delayed", "descents", "transposed", "partly", "clusters",
-             "heaped", "bitreversed", "leveled", "tides", "sparse", "golden"},
+             "heaped", "bitreversed", "leveled", "tides", "sparse", "golden",
+             "sensors", "patched", "mirrored", "plateaus", "gray", "drifting"},
     "bfs": {"smallworld", "loops", "hypercube", "barbell", "bipartite", "attached",
             "torus", "communities", "layers", "wheel", "comb",
             "lollipop", "necklace", "recursive", "windmill", "circulant",
             "debruijn", "hanoi", "window", "butterfly", "visits", "shortcuts",
-            "delaunay", "nearest", "citations", "sierpinski", "stars", "box"},
+            "delaunay", "nearest", "citations", "sierpinski", "stars", "box",
+            "triangles", "pairing", "celebrities", "onion", "broom", "petals"},
 }  # fmt: skip
 SIZES = {"n": 60, "rows": 6, "columns": 6, "depth": 3, "scale": 5, "number": 3, "size": 9, "left": 20, "right": 9,
-         "length": 3, "width": 4, "disks": 3, "letters": 3, "dimensions": 5, "users": 30, "items": 12}  # fmt: skip
+         "length": 3, "width": 4, "disks": 3, "letters": 3, "dimensions": 5, "users": 30, "items": 12,
+         "rings": 4}  # fmt: skip
 
 
 def inputs_of(name: str, which: str) -> list[str]:
@@ -86,6 +89,8 @@ def test_values_of_a_histogram() -> None:
             int((data["values"] == bin).sum()) for bin in range(256)
         ]
     assert np.abs(np.diff(histogram.walk(5000, 256).astype(int))).max() <= 2
+    whole = histogram.window("images/camera.npy", 256)
+    assert whole.size == np.load(SAMPLES / "histogram/images/camera.npy").size
     with pytest.raises(ValueError, match="has the value 255, and there are 16 bins"):
         histogram.values(0, 1, 0, "images/camera.npy", 16, 1)
     with pytest.raises(ValueError, match="-D element=u16"):
@@ -125,6 +130,9 @@ def test_keys_in_order(bits: int) -> None:
         "circulant(n = 11, degree = 4, stride = 3)",
         "delaunay(n = 30)", "nearest(n = 30, neighbours = 3)", "citations(n = 30, degree = 2, recent = 0.1)",
         "sierpinski(depth = 2)", "stars(number = 5, size = 3, degree = 2)", "box(width = 3, length = 4)",
+        "triangles(rows = 4, columns = 5)", "pairing(n = 30, mean = 2.0)", "onion(rings = 3, first = 4)",
+        "celebrities(n = 30, degree = 2, number = 2, share = 0.3)", "broom(n = 5, length = 4)",
+        "petals(number = 3, length = 5)",
     ],
 )  # fmt: skip
 def test_levels_are_shortest_paths(text: str) -> None:
