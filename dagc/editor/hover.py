@@ -122,7 +122,7 @@ class Described:
         origins = list(dict.fromkeys(op.op.name for op in lowered if op.op is not None))
         shown = origins if len(origins) <= _MOST_INSTANCES else origins[:1]
         streams = counted(graph.streams, "stream")
-        parts = [f"with transport `{graph.transport.value}`, {streams}:"]
+        parts = [f"with `{graph.transports}`, {streams}:"]
         for origin in shown:
             primitive = [op for op in lowered if op.op is not None and op.op.name == origin]
             parts += [self._op(op, self._edges) for op in primitive[:_MOST_PRIMITIVE]]

@@ -16,10 +16,10 @@ from dagc.emit.kernels import CODE, Functions
 from dagc.emit.layout import Layout
 from dagc.emit.program import ProgramView, program_view
 from dagc.emit.render import cxx_string, macro, number_lines, render, tidy
-from dagc.ir.enums import Place, Role, Transport
+from dagc.ir.enums import Role, Transport
 from dagc.ir.plan import Plan, Target, plan_to_json, program_hash
 from dagc.ir.program import Action, Graph
-from dagc.ir.regions import conditional_regions
+from dagc.ir.regions import between_devices
 from dagc.ir.traversal import traversal_text
 
 
@@ -157,7 +157,7 @@ def records_of(plan: Plan) -> dict[str, str]:
 def _common(
     plan: Plan, layout: Layout, functions: Functions, program: ProgramView, captured: bool
 ) -> dict[str, object]:
-    host, transport, repeat = plan.target is Target.HOST, plan.graph.transport.value, plan.program.repeat
+    host, repeat = plan.target is Target.HOST, plan.program.repeat
     others = _linked(plan, functions)
     return {
         "program": plan.program.name,
@@ -179,8 +179,7 @@ def _common(
         "repeat": "" if repeat is None else layout.text(repeat),
         "until": layout.until(),
         "nccl": uses_nccl(plan),
-        "group_kind": transport.capitalize(),
-        "group_header": "group_host" if host else f"group_{transport}",
+        "group_headers": ["group_host"] if host else [f"group_{kind.value}" for kind in layout.kinds],
         "view": program,
         "captured": captured,
         "threads": bool(program.groups) and host,  # whether streams call MPI
@@ -196,8 +195,8 @@ def _period(plan: Plan) -> str:
 
 def uses_nccl(plan: Plan) -> bool:
     """Whether the program must be linked with NCCL."""
-    grouped = any(op.action is Action.GROUP for op in plan.graph.ops)
-    return plan.target is Target.CUDA and plan.graph.transport is Transport.NCCL and grouped
+    grouped = (op.transport for op in plan.graph.ops if op.action is Action.GROUP)
+    return plan.target is Target.CUDA and Transport.NCCL in grouped
 
 
 def runtime_headers() -> dict[str, Path]:
@@ -208,11 +207,7 @@ def runtime_headers() -> dict[str, Path]:
 
 def _device_messages(plan: Plan) -> bool:
     """Whether device pointers are passed to MPI."""
-    if plan.graph.transport is not Transport.MPI_CUDA:
-        return False
-    touched = (region for op in plan.program.comm_ops for region, _ in conditional_regions(op))
-    places = (plan.program.array(region.array).place for region in touched)
-    return any(place in (Place.DEVICE, Place.ANY) for place in places)
+    return any(op.transport is Transport.MPI_CUDA for op in between_devices(plan.program.ops, plan.program.arrays))
 
 
 def headers_for(texts: Iterable[str], target: Target) -> dict[str, Path]:

@@ -419,9 +419,9 @@ class _Driver:
         self.setup[f"{name}: list[MPI.Request] = []"] = None
         return name
 
-    def _part(self, region: ir.Region, count: str, at: str = "") -> str:
+    def _part(self, op: ir.ExchangeOp | ir.CollectiveOp, region: ir.Region, count: str, at: str = "") -> str:
         """`count` elements of the region of a message, from element `at`."""
-        staging = self.layout.staging.get(region)
+        staging = self.layout.staged(region, op.transport)
         name = f"p.{staging.member}" if staging is not None else self._name(region.array)
         begin = "0" if staging is not None else self._span(region)[0]
         start = " + ".join(text for text in (begin, at) if text not in ("", "0")) or "0"
@@ -434,12 +434,13 @@ class _Driver:
         ends = self._local(op.name, "to" if send else "from")
         if isinstance(peer, str):
             assert counts is not None
-            part = self._part(region, "count", "at")
+            part = self._part(exchange, region, "count", "at")
             here = "" if message.when is None else f" if {self._text(message.when)} else []"
             peers = f"p.peers({self._name(peer)}, {self._name(counts)}, lambda at, count: {part})"
             self.setup[f"{ends} = {peers}{here}"] = None
         else:
-            self.setup[f"{ends} = p.peer({self._text(peer)}, {self._part(region, self._span(region)[1])})"] = None
+            part = self._part(exchange, region, self._span(region)[1])
+            self.setup[f"{ends} = p.peer({self._text(peer)}, {part})"] = None
         tag = self.steps.tag(exchange.name, op.message)
         on = f", on={self.layout.on(exchange.comm)}" if exchange.comm else ""
         return [f"p.{'send' if send else 'receive'}({self._requests(op)}, {ends}, tag={tag}{on})"]
@@ -448,7 +449,7 @@ class _Driver:
         regions = collective.regions
         buffers = [self._local(op.name, str(k)) for k in range(len(regions))]
         for name, region in zip(buffers, regions, strict=True):
-            self.setup[f"{name} = {self._part(region, self._span(region)[1])}"] = None
+            self.setup[f"{name} = {self._part(collective, region, self._span(region)[1])}"] = None
         requests, comm = self._requests(op), f"{self.layout.on(collective.comm)}.comm"
         match collective.collective:
             case ir.CollectiveKind.BARRIER:

@@ -380,7 +380,7 @@ class StepBuilder:
         message, send = exchange.messages[op.message], op.action is ir.Action.POST_SEND
         region = message.send if send else message.recv
         what, args = self._ends(message, send)
-        buffer = self.layout.message_pointer(region)
+        buffer = self.layout.message_pointer(region, exchange.transport)
         tag, comm = self.tag(exchange.name, op.message), f"{self.layout.on(exchange.comm)}.comm"
         return CallStep(f"dagc::post_{what}", f"{self.layout.requests(op)}, {buffer}, {args}, {tag}, {comm}")
 
@@ -435,7 +435,8 @@ class StepBuilder:
 
     def _collective(self, op: ir.GraphOp, collective: ir.CollectiveOp) -> CallStep:
         layout, requests = self.layout, self.layout.requests(op)
-        buffers, on = [layout.message_pointer(r) for r in collective.regions], layout.on(collective.comm)
+        buffers = [layout.message_pointer(r, collective.transport) for r in collective.regions]
+        on = layout.on(collective.comm)
         kind = collective.collective
         if kind is ir.CollectiveKind.BARRIER:
             args = f"{requests}, {on}.comm"

@@ -18,7 +18,7 @@ from dagc.emit.render import Names
 from dagc.forms import kernel_of
 from dagc.ir import program as ir
 from dagc.ir.choice import VARIANT, qualified
-from dagc.ir.enums import ElementType, Mode, Place
+from dagc.ir.enums import ElementType, Mode, Place, Transport
 from dagc.ir.plan import MEASURED, CodeFeature, Opened, conversion_of, feature_variable, first_equal, variant_number
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, free, is_real, show, specialised, substitute
 
@@ -26,7 +26,8 @@ from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, free, is_real, s
 _MEMBERS = (
     *"comm rank ranks stream event store hardware load grow read check reset verify Program".split(),
     *"want before_run arrays changed send receive wait_all".split(),
-    *"connect graph group_comm folder scalar make compare reload peers peer start choose feature features".split(),
+    *(f"{transport.value}_comm" for transport in Transport if transport.grouped),
+    *"connect graph folder scalar make compare reload peers peer start choose feature features".split(),
     *"sites chosen_sites warn settle started at_once".split(),
     *"prepare prepared prepare_seconds preparations make_scratch compute_features check_features".split(),
     *"once compute_together computed known".split(),
@@ -111,9 +112,15 @@ class Layout:
             if op.action in (ir.Action.WAIT_SEND, ir.Action.WAIT_RECV, ir.Action.WAIT_COLLECTIVE)
         }
         self._groups = {op.name: names.new(op.name, "group") for op in graph.ops if op.action is ir.Action.GROUP}
-        grouped = {op.comm for op in graph.ops if op.action is ir.Action.GROUP}
-        # Connections of the ranks of groups, for communicators that have groups.
-        self.group_comms = {name: names.new(name, "group_comm") for name in self.comms if name in grouped}
+        # Connections of the ranks of groups, by transport and communicator; those of all ranks first.
+        grouped = dict.fromkeys((op.transport, op.comm) for op in graph.ops if op.action is ir.Action.GROUP)
+        self.kinds = tuple(transport for transport in Transport if transport in {kind for kind, _ in grouped})
+        self.connections: dict[tuple[Transport | None, str], str] = {
+            (kind, comm): names.new(comm, f"{kind.value}_comm") if comm else f"{kind.value}_comm"
+            for kind in self.kinds
+            for comm in ("", *self.comms)
+            if not comm or (kind, comm) in grouped
+        }
         self.kernel_ops = self.opened.every_op(self.program)
         self._converting: dict[Hashable, list[ir.KernelOp]] = {}
         for one in self.kernel_ops:
@@ -256,9 +263,13 @@ class Layout:
         on_host = self.arrays[region.array].place is Place.ANY and device is ir.Device.CPU
         return "mirror" if on_host else "data"
 
-    def message_pointer(self, region: ir.Region) -> str:
-        """The pointer for messages: the start of the region, or of its staging buffer if it has one."""
-        buffer = self.staging.get(region)
+    def staged(self, region: ir.Region, transport: Transport) -> StagingBuffer | None:
+        """The staging buffer of a region, for messages that use one."""
+        return self.staging.get(region) if transport is Transport.MPI_HOST else None
+
+    def message_pointer(self, region: ir.Region, transport: Transport = Transport.MPI_HOST) -> str:
+        """The pointer for messages: the start of the region, or of its staging buffer if they use one."""
+        buffer = self.staged(region, transport)
         return f"p.{buffer.member}.data" if buffer is not None else self.pointer(region)
 
     def _product(self, dims: Iterable[Sym | None], array: ir.Array) -> Sym:

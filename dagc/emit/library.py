@@ -347,7 +347,7 @@ def _library_view(plan: Plan, name: str, views: Emission, enqueued: Enqueued | s
     comms = tuple(_communicators(layout, names))
     own = tuple(declared[n] for n, a in arrays.items() if a.role is None)
     elements = dict.fromkeys(arrays[n].type for n in given)
-    takes_nccl = plan.graph.transport is Transport.NCCL and bool(program.groups)
+    takes_nccl = Transport.NCCL in layout.kinds
     return LibraryView(
         name=name,
         space=f"{name}_library",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,7 +18,7 @@ from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.choice import VARIANT, own_name, qualified, site_of
 from dagc.ir.constraints import alike, may_not_hold
-from dagc.ir.enums import Place, Role
+from dagc.ir.enums import Place, Role, Transport
 from dagc.ir.names import data_file
 from dagc.ir.plan import (
     FAR,
@@ -75,8 +76,10 @@ class RequestView:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """An exchange on the GPU, the calls that name the ends of its messages, and the member that connects its ranks."""
+    """An exchange on the GPU, the calls that name the ends of its messages, and the member that connects its ranks.
+    `kind` begins the name of its class: `Peer`."""
 
+    kind: str
     member: str
     ends: tuple[CallStep, ...]
     comm: str
@@ -84,15 +87,22 @@ class GroupView:
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectionView:
+    """What connects the ranks of groups of one transport and communicator. `opens`: the call, "" if none needs it."""
+
+    kind: str
+    member: str
+    opens: str
+
+
+@dataclass(frozen=True, slots=True)
 class CommView:
-    """A communicator: its member, its name as a C++ string, and the C++ texts of colour and key. `group`: the member
-    that connects the ranks of its groups, "" if it has none."""
+    """A communicator: its member, its name as a C++ string, and the C++ texts of colour and key."""
 
     member: str
     name: str
     colour: str
     key: str
-    group: str
     comment: str
 
 
@@ -242,6 +252,7 @@ class ProgramView:
     staging: tuple[ArrayView, ...]
     requests: tuple[RequestView, ...]
     comms: tuple[CommView, ...]
+    connections: tuple[ConnectionView, ...]
     groups: tuple[GroupView, ...]
     checks: tuple[CallStep, ...]
     alike: tuple[CallStep, ...]  # what the ranks of a collective must have alike
@@ -339,6 +350,7 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
         staging=tuple(_staging(layout)),
         requests=tuple(_requests(layout)),
         comms=tuple(_comms(layout)),
+        connections=tuple(_connections(layout)),
         groups=tuple(_groups(layout, steps)),
         checks=tuple(c for c in checks if not _measured(c.args)),
         alike=tuple(_alike(layout)),
@@ -377,16 +389,27 @@ def _requests(layout: Layout) -> Iterator[RequestView]:
 
 def _groups(layout: Layout, steps: StepBuilder) -> Iterator[GroupView]:
     for member, op in layout.group_members():
-        comm = layout.group_comms.get(op.comm, "group_comm")
         assert isinstance(op.op, ir.ExchangeOp | ir.CollectiveOp)
-        yield GroupView(member, steps.ends(op.op), comm, op.name)
+        comm = layout.connections[op.transport, op.comm]
+        yield GroupView(op.op.transport.value.capitalize(), member, steps.ends(op.op), comm, op.name)
+
+
+def _connections(layout: Layout) -> Iterator[ConnectionView]:
+    of = Counter(op.transport for _, op in layout.group_members())
+    whole = {op.transport for _, op in layout.group_members() if not op.comm}
+    for (kind, comm), member in layout.connections.items():
+        assert kind is not None
+        counts = f"{of[kind]}, {of.total() - of[kind]}"
+        opens = f"{member}.open(comm, {counts})" if kind in whole or kind is Transport.NCCL else ""
+        if comm:
+            opens = f"{member}.split({layout.connections[kind, '']}, comm, {layout.comms[comm]}, {counts})"
+        yield ConnectionView(kind.value.capitalize(), member, opens)
 
 
 def _comms(layout: Layout) -> Iterator[CommView]:
     for comm in layout.program.comms:
         colour, key = (layout.text(e) for e in (comm.colour, comm.key))
-        group = layout.group_comms.get(comm.name, "")
-        yield CommView(layout.comms[comm.name], cxx_string(comm.name), colour, key, group, comm.text)
+        yield CommView(layout.comms[comm.name], cxx_string(comm.name), colour, key, comm.text)
 
 
 def _tunables(layout: Layout) -> Iterator[TunableView]:

@@ -2,7 +2,7 @@
 
 Program:  one value for every structural choice; loops, branches and compounds expanded; names resolved;
           messages still abstract.
-Graph:    messages lowered by a transport; every op is issued by the CPU, on a stream or synchronously.
+Graph:    messages lowered by their transports; every op is issued by the CPU, on a stream or synchronously.
                     The input of space, proof and emit.
 Sizes and by-value arguments are symbolic (`dagc.ir.sym`) in per-rank scalars.
 """
@@ -22,6 +22,9 @@ from dagc.ir.sym import Apply, Const, Fn, Sym, Var, show
 
 OpId = NewType("OpId", int)  # index into Graph.ops
 Value: TypeAlias = int | float | bool | str
+TRANSPORT = "transport"  # the decision for all messages; `OP.transport` is that of one exchange or collective
+COLLECTIVES = "collectives"  # the transport of collectives, where a program has exchanges too
+SAME = "same"  # its value for that of the exchanges
 
 
 def shown(value: Value) -> str:
@@ -470,12 +473,14 @@ class Message(Spanned):
 
 @dataclass(frozen=True, slots=True)
 class ExchangeOp(Spanned):
-    """`comm`: the name of the communicator whose ranks the peers are; "" for all ranks of the program."""
+    """`comm`: the name of the communicator whose ranks the peers are; "" for all ranks of the program. `transport`: of
+    its arrays on the device, if it has any."""
 
     name: str
     base: str
     messages: tuple[Message, ...]
     comm: str = ""
+    transport: Transport = Transport.MPI_HOST
 
     @property
     def accesses(self) -> tuple[Access, ...]:
@@ -494,7 +499,7 @@ class CollectiveKind(Enum):
 class CollectiveOp(Spanned):
     """`args`: regions (dst, src, count and displacement arrays), and the root as a Sym. `reduce` is the operator.
 
-    `when` is the same on all ranks of the communicator; `comm` as in `ExchangeOp`.
+    `when` is the same on all ranks of the communicator; `comm` and `transport` as in `ExchangeOp`.
     """
 
     name: str
@@ -505,6 +510,7 @@ class CollectiveOp(Spanned):
     reduce: str | None = None
     when: Sym | None = None
     comm: str = ""
+    transport: Transport = Transport.MPI_HOST
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -688,7 +694,7 @@ class Program:
 
 
 # ---- graph ----
-# `Graph`: primitive ops of one program under one transport. Everything the CPU issues is a `GraphOp`.
+# `Graph`: primitive ops of one program, its messages by their transports. Everything the CPU issues is a `GraphOp`.
 #
 # Edges are as written, without transitive reduction, since the space counts them; `start` is implied, `end` is last.
 
@@ -792,6 +798,11 @@ class GraphOp:
         return self.op.comm if isinstance(self.op, ExchangeOp | CollectiveOp) else ""
 
     @property
+    def transport(self) -> Transport | None:
+        """That of an exchange or a collective."""
+        return self.op.transport if isinstance(self.op, ExchangeOp | CollectiveOp) else None
+
+    @property
     def in_worker(self) -> bool:
         """Whether it is an op of the CPU that a worker thread runs."""
         kernel = self.kernel
@@ -817,6 +828,7 @@ class Touch:
 class Graph:
     """`completion` and `order` are pairs (u, v) with u != v; `order` is issue order only.
 
+    transport  of the messages that have none of their own
     streams    how many streams a traversal may use
     staged     regions of device arrays that messages use, each with a staging buffer of its own (mpi_host)
     touches    every access of every op, for hazards
@@ -838,6 +850,13 @@ class Graph:
     hazards: tuple[tuple[int, int], ...]
     matches: tuple[tuple[OpId, OpId], ...]
     folding: Folding | None = None
+
+    @property
+    def transports(self) -> str:
+        """`transport=peer collectives=nccl`: that of all messages, and what differs from it."""
+        others = [d for d in self.program.decisions if d.name == COLLECTIVES or d.name.endswith(f".{TRANSPORT}")]
+        words = [f"{d.name}={d.chosen}" for d in others if d.chosen != SAME]
+        return " ".join([f"{TRANSPORT}={self.transport.value}", *words])
 
     @property
     def unrolled(self) -> Graph:

@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from dagc.ir.enums import Place
 from dagc.ir.linear import Facts, Linear
-from dagc.ir.program import CollectiveOp, Communicator, CopyOp, KernelOp, Op, Program, Region, Require, Scalar
+from dagc.ir.program import (
+    Array,
+    CollectiveOp,
+    Communicator,
+    CopyOp,
+    ExchangeOp,
+    KernelOp,
+    Op,
+    Program,
+    Region,
+    Require,
+    Scalar,
+)
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free
 
 
@@ -45,6 +58,13 @@ def conditional_regions(op: Op) -> Iterator[tuple[Region, Sym | None]]:
     else:
         for message in op.messages:
             yield from ((message.send, message.when), (message.recv, message.when))
+
+
+def between_devices(ops: Iterable[Op], arrays: Iterable[Array]) -> list[ExchangeOp | CollectiveOp]:
+    """The exchanges and collectives with arrays on the device: those that a transport moves."""
+    there = {array.name for array in arrays if array.place is Place.DEVICE}
+    messages = [op for op in ops if isinstance(op, ExchangeOp | CollectiveOp)]
+    return [op for op in messages if any(region.array in there for region, _ in conditional_regions(op))]
 
 
 def certain_regions(program: Program) -> Iterator[Region]:

@@ -13,8 +13,10 @@ from itertools import product
 
 from dagc.base.errors import ProgramError, Severity, UsageError
 from dagc.base.source import Span
-from dagc.ir.choice import Choice, own_name, site_of
-from dagc.ir.program import AT_RUN_TIME, DEVICE, Graph, Program, Value
+from dagc.ir.choice import Choice, own_name, qualified, site_of
+from dagc.ir.enums import Transport
+from dagc.ir.program import AT_RUN_TIME, COLLECTIVES, DEVICE, SAME, TRANSPORT, Graph, Program, Value
+from dagc.ir.regions import between_devices
 
 MOST = 64  # default limit on the number of configurations: each is compiled before a search
 
@@ -38,13 +40,28 @@ class Rejected:
 
 
 def configuration_of(graph: Graph) -> Choice:
-    """All decisions of the program of a graph: `staging` only if the transport stages, `capture` always."""
+    """All decisions of the program of a graph that have an effect, `capture` always."""
     values: dict[str, Value] = {d.name: d.chosen for d in graph.program.decisions}
     values.setdefault("capture", False)
     values["streams"] = graph.streams
-    if values.get("transport") != "mpi_host":
+    return Choice.of(effective(values))
+
+
+def transports_of(choices: Mapping[str, Value]) -> set[Value]:
+    """The transports of some messages."""
+    named = {v for n, v in choices.items() if n == COLLECTIVES or own_name(n) == TRANSPORT}
+    return {*named, choices.get(TRANSPORT, Transport.MPI_HOST.value)} - {SAME}
+
+
+def effective(choices: Mapping[str, Value]) -> dict[str, Value]:
+    """The choices that have an effect: those of `in_use`, `staging` only if a transport stages, and the transport of
+    collectives only if it is another."""
+    values = in_use(choices)
+    if Transport.MPI_HOST.value not in transports_of(values):
         values.pop("staging", None)
-    return Choice.of(in_use(values))
+    if values.get(COLLECTIVES, SAME) in (SAME, values.get(TRANSPORT)):
+        values.pop(COLLECTIVES, None)
+    return values
 
 
 _INDEX = re.compile(r"\[[^\]]*\]")
@@ -69,18 +86,18 @@ def in_use(choices: Mapping[str, Value]) -> dict[str, Value]:
 def open_decisions(program: Program, opened: Iterable[str], fixed: Iterable[str]) -> dict[str, tuple[Value, ...]]:
     """Name -> values of the decisions to search, in program order. `fixed`: names of decisions that -D fixes.
 
-    `opened` holds names. `all` stands for every decision that is not fixed and has several values, except `capture`,
-    which any program can open. `NAME=V1,V2` opens only these values.
+    `opened` holds names. `all` stands for every decision that is not fixed and has several values, except those that
+    are opened by name only (`by_name`). `NAME=V1,V2` opens only these values.
     Raises UsageError for a name that is not a decision, or a value that the decision does not have.
     """
-    values = {d.name: d.values for d in program.decisions}
-    values.setdefault("capture", (False, True))
+    values = by_name(program) | {d.name: d.values for d in program.decisions}
     chosen: dict[str, tuple[Value, ...]] = {}
     closed = set(fixed)
     for text in opened:
         name, equals, some = text.partition("=")
         if name == "all":
-            chosen |= {n: v for n, v in values.items() if n not in closed and n != "capture" and len(v) > 1}
+            more = [d for d in program.decisions if d.name not in closed and d.name != "capture"]
+            chosen |= {d.name: d.values for d in more if len(d.values) > 1}
             continue
         if name not in values:
             raise UsageError(f"unknown decision `{name}`", f"one of: {', '.join(sorted(values))}, all")
@@ -88,6 +105,14 @@ def open_decisions(program: Program, opened: Iterable[str], fixed: Iterable[str]
             raise UsageError(f"`{name}` is both opened and fixed", f"drop -D {name}=... or --open {name}")
         chosen[name] = _some(name, values[name], some) if equals else values[name]
     return {n: chosen[n] for n in values if n in chosen}
+
+
+def by_name(program: Program) -> dict[str, tuple[Value, ...]]:
+    """The decisions that a program has if they are asked for: `capture`, and the transport of each exchange and
+    collective with arrays on the device."""
+    ops = between_devices(program.ops, program.arrays)
+    transports = tuple(transport.value for transport in Transport)
+    return {"capture": (False, True), **{qualified(op.base, TRANSPORT): transports for op in ops}}
 
 
 def _some(name: str, values: Sequence[Value], text: str) -> tuple[Value, ...]:
@@ -135,12 +160,4 @@ def combinations(opened: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]
     """All combinations of the opened decisions, each configuration once."""
     names = list(opened)
     every = [dict(zip(names, values, strict=True)) for values in product(*opened.values())]
-    return list({_key(c): c for c in reversed(every)}.values())[::-1]
-
-
-def _key(choices: Mapping[str, Value]) -> frozenset[tuple[str, Value]]:
-    """A key that ignores staging if the transport does not stage, and the choices of devices that are not chosen."""
-    choices = in_use(choices)
-    if choices.get("transport", "mpi_host") != "mpi_host":
-        return frozenset((n, v) for n, v in choices.items() if n != "staging")
-    return frozenset(choices.items())
+    return list({frozenset(effective(c).items()): c for c in reversed(every)}.values())[::-1]

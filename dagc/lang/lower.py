@@ -57,6 +57,7 @@ from dagc.lang.scope import (
     refuse_reserved,
     spelled,
 )
+from dagc.lang.transports import choose_transports, with_transports
 
 if TYPE_CHECKING:
     from dagc.forms.types import Surroundings
@@ -229,6 +230,7 @@ class Lowering:
             return None
         ops = insert_copies(out.ops, self.declared.arrays)
         d, decisions = self.declared, self._decisions(out, ops)
+        ops = with_transports(self.ctx, ops)
         program = ir.Program(
             name=self.module.program or "",
             path=self.source.path,
@@ -457,22 +459,23 @@ class Lowering:
         check_carried(report, out.ops, self.declared.arrays)
 
     def _decisions(self, out: GraphOut, ops: Sequence[ir.Op]) -> tuple[ir.Decision, ...]:
-        """transport, staging and streams always, those of transfers where there are any, then the others as they came
-        up."""
+        """transport, staging and streams always, those of transports and transfers where there are any, then the others
+        as they came up."""
         ctx = self.ctx
         messages = any(isinstance(op, (ir.ExchangeOp, ir.CollectiveOp)) for op in out.ops)
         at_run_time = bool(ir.two_sided(ops, self.declared.arrays))
         copied = at_run_time or any(isinstance(op, ir.CopyOp) and op.inserted for op in ops)
-        for name in ("transport", "staging"):
+        for name in (ir.TRANSPORT, "staging"):
             if name not in ctx.choices:
                 ctx.choose(name, WORDS[name], self.module.span, fixed=not messages)
+        choose_transports(ctx, ops, self.declared.arrays, self.module.span)
         for name, offered in (("host_memory", copied), ("transfers", at_run_time)):
             if name not in ctx.choices and (offered or name in ctx.defines):
                 ctx.choose(name, WORDS[name], self.module.span, fixed=not offered)
         stream_choice(ctx, self.module.span)
         if "capture" not in ctx.choices and "capture" in ctx.defines:
             ctx.choose("capture", PREDEFINED["capture"], self.module.span, fixed=True)
-        for name in ("transport", "staging"):
+        for name in (ir.TRANSPORT, "staging"):
             ctx.choices[name].structural = True
         self._refuse_unknown_defines(out)
         first = [n for n in PREDEFINED if n in ctx.choices]

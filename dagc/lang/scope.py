@@ -489,10 +489,11 @@ Defines: TypeAlias = Mapping[str, "str | int | float | bool"]
 WORDS: Mapping[str, tuple[ir.Value, ...]] = {
     name: tuple(one.value for one in enum)
     for name, enum in {
-        "transport": Transport, "staging": ir.Staging, "host_memory": ir.HostMemory,
+        ir.TRANSPORT: Transport, "staging": ir.Staging, "host_memory": ir.HostMemory,
         "transfers": ir.TransferTiming,
     }.items()
 }  # fmt: skip
+WORDS = {**WORDS, ir.COLLECTIVES: (ir.SAME, *WORDS[ir.TRANSPORT])}
 PREDEFINED: Mapping[str, tuple[ir.Value, ...]] = {**WORDS, "streams": (2,), "capture": (False, True)}
 MAX_STREAMS = 64
 HARDWARE = frozenset(

@@ -16,7 +16,7 @@ from itertools import combinations
 from dagc.base.python import np
 from dagc.ir.choice import Choice, qualified
 from dagc.ir.plan import kernel_as_written
-from dagc.ir.program import Graph, KernelOp, OpId, Value, shown
+from dagc.ir.program import COLLECTIVES, TRANSPORT, Graph, KernelOp, OpId, Value, shown
 from dagc.ir.sym import Var
 from dagc.ir.traversal import Traversal
 from dagc.learn.types import Bools, Example, FeatureKind, Ints, Rule, RuleFeature
@@ -323,7 +323,10 @@ def blocks_of(graphs: Iterable[Graph]) -> tuple[str, ...]:
 
 
 def value_of(configuration: Choice, name: str) -> Value | None:
-    """The value of a decision, `32 x 8` of a block (`blocks_of`); None if the configuration lacks it."""
+    """The value of a decision, `32 x 8` of a block (`blocks_of`); None if the configuration lacks it. Collectives have
+    the transport of the other messages unless it is named."""
+    if name == COLLECTIVES:
+        return configuration.get(name, configuration.get(TRANSPORT))
     if TIMES not in name:
         return configuration.get(name)
     values = [configuration.get(part) for part in name.split(TIMES)]
@@ -346,9 +349,11 @@ def _choices(configurations: Sequence[Choice], blocks: Sequence[str] = ()) -> It
             block = value_of(configuration, name) if len(several) > 1 else None
             if block is not None:
                 decisions.setdefault(name, []).append(block)
+    if COLLECTIVES in decisions:
+        decisions[COLLECTIVES] = [v for c in distinct if (v := value_of(c, COLLECTIVES)) is not None]
 
     def order(name: str) -> tuple[bool, bool, str]:
-        return name != "transport", len(decisions[name]) < len(distinct), name
+        return name != TRANSPORT, len(decisions[name]) < len(distinct), name
 
     for name in sorted(decisions, key=order):
         values, total = set(decisions[name]), len(decisions[name]) == len(distinct)

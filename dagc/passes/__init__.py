@@ -11,7 +11,7 @@ from dagc.base.errors import Diagnostic, ProgramError, Severity, report_notes
 from dagc.base.python import uncollected
 from dagc.base.source import Source
 from dagc.ir.enums import Transport
-from dagc.ir.program import Graph, Program, Staging
+from dagc.ir.program import TRANSPORT, Graph, Program, Staging
 from dagc.lang.lower import Parsed, parse_with_includes
 from dagc.passes.cases import examine
 from dagc.passes.edges import connect, written
@@ -19,10 +19,10 @@ from dagc.passes.messages import lower_messages, too_many_edges
 
 
 def build_graph(program: Program) -> Graph:
-    """The graph of a program under its chosen transport, staging and number of streams.
+    """The graph of a program under its chosen transports, staging and number of streams.
 
     Its notes go to `errors.notes_to`. Raises ProgramError with all findings: cycles, unordered hazards, and messages
-    that the transport does not support.
+    that their transports do not support.
     """
     graph, findings = graph_with_diagnostics(program)
     errors = [d for d in findings if d.severity is Severity.ERROR]
@@ -51,22 +51,21 @@ def graph_with_diagnostics(program: Program) -> tuple[Graph | None, tuple[Diagno
 
 
 def _graph(program: Program) -> tuple[Graph | None, tuple[Diagnostic, ...]]:
-    transport = Transport(str(program.decision("transport")))
     staging = Staging(str(program.decision("staging")))
     refused = too_many_edges(program)
     if refused is not None:
         return None, (refused,)
-    lowered = lower_messages(program, transport, staging)  # ops, their accesses, edges inside exchanges
+    lowered = lower_messages(program, staging)  # ops, their accesses, edges inside exchanges
     findings = list(lowered.findings)
     edges = written(program, lowered, findings)
     if edges is None:
         return None, tuple(findings)
-    hazards = connect(program, lowered, edges, findings, transport)  # every conflict is ordered, or an error
+    hazards = connect(program, lowered, edges, findings)  # every conflict is ordered, or an error
     if any(d.severity is Severity.ERROR for d in findings):
         return None, tuple(findings)
     graph = Graph(
         program=program,
-        transport=transport,
+        transport=Transport(str(program.decision(TRANSPORT))),
         staging=staging,
         streams=int(program.decision("streams")),
         ops=lowered.ops,

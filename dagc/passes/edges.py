@@ -406,7 +406,7 @@ def written(program: ir.Program, lowered: LoweredMessages, findings: list[Diagno
 
 
 def connect(
-    program: ir.Program, lowered: LoweredMessages, edges: Edges, findings: list[Diagnostic], transport: Transport
+    program: ir.Program, lowered: LoweredMessages, edges: Edges, findings: list[Diagnostic]
 ) -> tuple[tuple[int, int], ...]:
     """Order all hazards, by edges inferred unless `edges explicit`, then groups of several NCCL communicators, and add
     the edges into `end`.
@@ -426,7 +426,7 @@ def connect(
         undecided(lowered, analysis, findings)
         shared_states(lowered, analysis, findings)
         against_text(program, lowered, hazards, findings)
-        if not _has_cycle(program, lowered, edges, findings) and transport is Transport.NCCL:
+        if not _has_cycle(program, lowered, edges, findings):
             _one_by_one(lowered, edges)
     end = ir.OpId(len(lowered.ops) - 1)
     followed = {u for u, _ in edges.completion}
@@ -437,13 +437,14 @@ def connect(
 
 
 def _one_by_one(lowered: LoweredMessages, edges: Edges) -> None:
-    """Order all groups if they belong to several communicators.
+    """Order all groups of NCCL if they belong to several communicators.
 
     NCCL orders the groups of one communicator. Those of several must run in one order on all GPUs: two that wait for
     each other's rank, each on a GPU that the other occupies, would never end (NCCL User Guide, "Using multiple NCCL
     communicators concurrently").
     """
-    groups = {op.id: op.comm for op in lowered.ops if op.action is ir.Action.GROUP}
+    all_groups = (op for op in lowered.ops if op.action is ir.Action.GROUP)
+    groups = {op.id: op.comm for op in all_groups if op.transport is Transport.NCCL}
     if len({*groups.values()}) < 2:
         return
     for u, v in pairwise(op for op in edges.sorted(issued=True) if op in groups):
@@ -572,7 +573,7 @@ def _unfolded(graph: ir.Graph) -> dict[Pair, tuple[EdgeReason, ...]]:
 
 def _written(graph: ir.Graph) -> Iterator[tuple[Pair, EdgeReason]]:
     """The reasons of edges of the text. One edge between exchanges stands for several."""
-    ends = lower_messages(graph.program, graph.transport, graph.staging).ends if graph.program.edges else {}
+    ends = lower_messages(graph.program, graph.staging).ends if graph.program.edges else {}
     for edge in graph.program.edges:
         source = graph.program.sources[edge.span.file]
         words = " ".join(source.text[edge.span.start : edge.span.end].split())

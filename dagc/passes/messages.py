@@ -1,4 +1,4 @@
-"""Lowers messages by the transport: posts, waits, staging copies, and their order inside an exchange.
+"""Lowers messages by their transports: posts, waits, staging copies, and their order inside an exchange.
 
 mpi_host  through pinned memory on the host. A region of a device array that a message sends or receives has its own
           staging buffer, and a copy: either fused into the op that produces or consumes the data, or an op of
@@ -7,7 +7,7 @@ mpi_cuda  device pointers; no copies.
 nccl      one exchange, or collective, is one grouped GPU op on a stream.
 peer      one exchange is one GPU op that writes into the other GPUs' memory. Of collectives it has alltoallv only.
 
-Messages of host arrays use MPI under every transport.
+Messages of host arrays use MPI under every transport. Each exchange and collective has a transport of its own.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 from dagc.base.errors import Diagnostic
 from dagc.ir import program as ir
+from dagc.ir.choice import qualified
 from dagc.ir.enums import ElementType, Mode, Place, Transport
 from dagc.ir.regions import Regions, TooManyRegions
 from dagc.ir.sym import Apply, Const, Fn, Sym
@@ -51,9 +52,9 @@ class LoweredMessages:
     findings: tuple[Diagnostic, ...]
 
 
-def lower_messages(program: ir.Program, transport: Transport, staging: ir.Staging) -> LoweredMessages:
+def lower_messages(program: ir.Program, staging: ir.Staging) -> LoweredMessages:
     """Lower every op of the program, in text order, and append `end`."""
-    return _Lowering(program, transport, staging).run()
+    return _Lowering(program, staging).run()
 
 
 def too_many_edges(program: ir.Program) -> Diagnostic | None:
@@ -70,8 +71,8 @@ def too_many_edges(program: ir.Program) -> Diagnostic | None:
 
 
 class _Lowering:
-    def __init__(self, program: ir.Program, transport: Transport, staging: ir.Staging) -> None:
-        self.program, self.transport, self.staging = program, transport, staging
+    def __init__(self, program: ir.Program, staging: ir.Staging) -> None:
+        self.program, self.staging = program, staging
         self.places = {array.name: array.place for array in program.arrays}
         self.two_sided = ir.two_sided(program.ops, program.arrays)
         self._reads, self._writes = _by_array(program)
@@ -95,7 +96,7 @@ class _Lowering:
             match op:
                 case ir.KernelOp() | ir.CopyOp():
                     self._work(op)
-                case ir.ExchangeOp() | ir.CollectiveOp() if self.transport.grouped and self._on_device(op):
+                case ir.ExchangeOp() | ir.CollectiveOp() if op.transport.grouped and self._on_device(op):
                     self._group(op)
                 case ir.ExchangeOp():
                     self._exchange(op, plan[op.name])
@@ -122,7 +123,7 @@ class _Lowering:
         """
         op = self.program.ops[index]
         out: dict[tuple[ir.Region, bool], bool] = {}
-        if self.transport is not Transport.MPI_HOST:
+        if not isinstance(op, ir.ExchangeOp | ir.CollectiveOp) or op.transport is not Transport.MPI_HOST:
             return out
         for region, mode in _message_accesses(op):
             if self.places[region.array] is not Place.DEVICE:
@@ -237,17 +238,18 @@ class _Lowering:
         transfer it alone."""
         places = {self.places[region.array] is Place.DEVICE for region, _ in _message_accesses(op)}
         if len(places) > 1:
-            help = "use arrays of one place, or choose -D transport=mpi_host"
+            help = f"use arrays of one place, or choose -D {qualified(op.base, ir.TRANSPORT)}=mpi_host"
             self._refuse(op, "has arrays on the host and on the device", help)
         return places == {True}
 
     def _group(self, op: ir.ExchangeOp | ir.CollectiveOp) -> None:
         if isinstance(op, ir.CollectiveOp) and op.collective is not ir.CollectiveKind.ALLTOALLV:
-            if not self.transport.collective:
-                why = f"is a collective, which `{self.transport.value}` cannot move"
-                self._refuse(op, why, "choose -D transport=nccl or mpi_cuda")
+            own = f"choose -D {qualified(op.base, ir.TRANSPORT)}"
+            if not op.transport.collective:
+                why = f"is a collective, which `{op.transport.value}` cannot move"
+                self._refuse(op, why, f"{own}=nccl or mpi_cuda")
             elif not self._nccl_has(op):
-                self._refuse(op, "is a collective that NCCL does not have", "choose -D transport=mpi_cuda or mpi_host")
+                self._refuse(op, "is a collective that NCCL does not have", f"{own}=mpi_cuda or mpi_host")
         number = self._add(op.name, ir.Action.GROUP, op, gpu=True)
         for region, mode in _message_accesses(op):
             self._touch(number, number, region, mode)
@@ -287,8 +289,8 @@ class _Lowering:
         for k, message in enumerate(op.messages):
             wait = self._add(names.of("wait_recv", k), ir.Action.WAIT_RECV, op, message=k, span=message.span)
             waits.append(wait)
-            self._touch(sends[message.label], all_sent, message.send, Mode.IN, staged=message.send in self.staged)
-            self._touch(recvs[message.label], wait, message.recv, Mode.OUT, staged=message.recv in self.staged)
+            self._touch(sends[message.label], all_sent, message.send, Mode.IN, staged=self._staged(op, message.send))
+            self._touch(recvs[message.label], wait, message.recv, Mode.OUT, staged=self._staged(op, message.recv))
             last_recv[message.label] = wait
         # Every post precedes every wait: as all ranks run the same traversal, this excludes deadlock.
         self.inner += [(post, wait) for post in posts for wait in waits]
@@ -322,9 +324,13 @@ class _Lowering:
             last = self._stage(op, None, region, f"{op.name}.stage_in", outwards=False)
             self.inner.append((wait, last))
         for access in op.accesses:
-            self._touch(post, wait, access.region, access.mode, staged=access.region in self.staged)
+            self._touch(post, wait, access.region, access.mode, staged=self._staged(op, access.region))
         first = {"": chain[0] if chain else post}
         self.ends[op.name] = Ends(first, {"": last}, first, {"": last})
+
+    def _staged(self, op: ir.ExchangeOp | ir.CollectiveOp, region: ir.Region) -> bool:
+        """Whether the op accesses the region's staging buffer: other messages of the region may use the array."""
+        return op.transport is Transport.MPI_HOST and region in self.staged
 
     def _names_are_unique(self) -> None:
         seen: dict[str, ir.GraphOp] = {}

@@ -12,9 +12,21 @@ from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import ProgramError, Severity
 from dagc.ir.choice import own_name, qualified, site_of
 from dagc.ir.constraints import TooManyAssignments, assignments, condition, may_hold, of_launch
-from dagc.ir.program import Decision, Graph, Kernel, KernelOp, OpId, Program, Segment, Value, shown
+from dagc.ir.program import (
+    COLLECTIVES,
+    TRANSPORT,
+    Decision,
+    Graph,
+    Kernel,
+    KernelOp,
+    OpId,
+    Program,
+    Segment,
+    Value,
+    shown,
+)
 from dagc.ir.sym import Sym
-from dagc.lab.configurations import in_use
+from dagc.lab.configurations import effective, in_use
 from dagc.passes.loops import Unfolded, unfolded
 from dagc.report import si
 from dagc.report.display import SILENT, Display, Phase
@@ -25,7 +37,7 @@ from dagc.space.moves import Moves
 # that was requested has no limit.
 VARIATION_WORK = 400_000
 # The whole space is summed over at most this many structural combinations.
-WHOLE_COMBINATIONS = 64
+WHOLE_COMBINATIONS = 128
 
 Build = Callable[[dict[str, Value]], Graph]
 
@@ -138,7 +150,7 @@ def count_report(build: Build, display: Display = SILENT, end: Deadline = ENDLES
         tally = _Tally(build, current, moves, count, phase, combinations, end, building, reslices)
         lines = tuple(_variations(structural, current, tally))
         whole, note = _whole(structural, program.constraints, tally)
-    chosen = tuple(_sensible(current).items())
+    chosen = tuple(effective(current).items())
     loops = loop_notes(graph) if folds else ()
     return CountReport(program.name, count, states, chosen, lines, per_op, combinations, whole, note, more, loops)
 
@@ -164,21 +176,12 @@ def _watch(show: Callable[[int], None], end: Deadline) -> Callable[[int], None]:
 
 
 def _matters(decision: Decision, graph: Graph) -> bool:
-    """Transport and staging have no effect in a program without messages."""
+    """Transports and staging have no effect in a program without messages."""
     messages = len(graph.matches) > 0 or any(op.action.value == "group" for op in graph.ops)
-    return messages or decision.name not in _LOWERING
+    return messages or decision.name not in (*_LOWERING, COLLECTIVES)
 
 
-_LOWERING = ("transport", "staging")
-
-
-def _sensible(choices: dict[str, Value]) -> dict[str, Value]:
-    """The choices without those that have no effect: staging, if the transport stages nothing, and choices of a device
-    that is not chosen."""
-    choices = in_use(choices)
-    if choices.get("transport", "mpi_host") != "mpi_host":
-        return {name: value for name, value in choices.items() if name != "staging"}
-    return choices
+_LOWERING = (TRANSPORT, "staging")
 
 
 class _Tally:
@@ -210,7 +213,7 @@ class _Tally:
         """The count, or the reason why there is none."""
         key = _key(choices)
         if key not in self._known:
-            self._known[key] = self._count(key, _sensible(choices))
+            self._known[key] = self._count(key, effective(choices))
             self._phase.advance()
         return self._known[key]
 
@@ -243,14 +246,14 @@ _STOPPED = "not counted: stopped by --time"
 
 
 def _key(choices: dict[str, Value]) -> frozenset[tuple[str, Value]]:
-    return frozenset(_sensible(choices).items())
+    return frozenset(effective(choices).items())
 
 
 def _combinations(structural: list[Decision]) -> Iterator[dict[str, Value]]:
-    """Structural choices, each once; staging only if the transport stages."""
+    """Structural choices, each once, of those that have an effect."""
     seen = set()
     for values in product(*(d.values for d in structural)):
-        chosen = _sensible(dict(zip((d.name for d in structural), values, strict=True)))
+        chosen = effective(dict(zip((d.name for d in structural), values, strict=True)))
         if _key(chosen) not in seen:
             seen.add(_key(chosen))
             yield chosen

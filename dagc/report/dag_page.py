@@ -181,7 +181,7 @@ def as_page(program: ir.Program, graphs: Sequence[GraphView], sources: Sequence[
 
 
 def _summary(graph: ir.Graph, lines: Mapping[tuple[int, int, EdgeStyle], str]) -> str:
-    words = [counted(len(graph.ops), "op"), counted(len(lines), "edge"), f"transport {graph.transport.value}"]
+    words = [counted(len(graph.ops), "op"), counted(len(lines), "edge"), graph.transports.replace("=", " ")]
     if graph.staged:
         words.append(f"staging {graph.staging.value}")
     return ", ".join([*words, counted(graph.streams, "stream")])

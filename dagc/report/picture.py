@@ -92,7 +92,7 @@ def as_text(graph: Graph) -> str:
     count = sum(line is not EdgeStyle.ORDER for _, _, line in edges) + len(graph.ops) - len(entered)
     lines = [
         f"{graph.program.name}: {len(graph.ops) + 1} vertices with start and end, "
-        f"{counted(count, 'edge')}; transport={graph.transport.value}"
+        f"{counted(count, 'edge')}; {graph.transports}"
         + (f" staging={graph.staging.value}" if graph.staged else "")
         + f" streams={graph.streams}"
         + (", one round of each loop" if graph.folding is not None else "")

@@ -46,7 +46,7 @@ class Stage(Enum):
 
 CONTRACTS = {
     Stage.LOWER: "names resolved, loops expanded, every structural choice made; messages as written",
-    Stage.MESSAGES: "messages as posts, waits, copies or groups of the transport, and what each op accesses, how long",
+    Stage.MESSAGES: "messages as posts, waits, copies or groups, and what each op accesses, how long",
     Stage.EDGES: "edges as written and inferred, every pair of conflicting accesses ordered",
     Stage.TRAVERSAL: "one implementation: the issue order with streams, event records and waits, before the proof",
     Stage.PLAN: "the proved implementation with every other choice: all that emission reads",
@@ -77,9 +77,7 @@ class Printer:
     def after_edges(self, graph: Graph) -> None:
         """The graph, and what it was made from."""
         whole = graph.unrolled
-        self._print(
-            Stage.MESSAGES, lambda: message_lines(lower_messages(whole.program, whole.transport, whole.staging))
-        )
+        self._print(Stage.MESSAGES, lambda: message_lines(lower_messages(whole.program, whole.staging)))
         self._print(Stage.EDGES, lambda: edge_lines(graph))
 
     def after_choosing(self, graph: Graph, traversal: Traversal) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 # Decisions that no kernel depends on; each search handles them itself.
-OF_SEARCH = ("transport", "staging", "streams", "capture", "host_memory", "transfers")
+OF_SEARCH = ("transport", "collectives", "staging", "streams", "capture", "host_memory", "transfers")
 OPTION = "fixed"  # option of a run in a results file: origins of the values that were not searched
 
 
@@ -150,7 +150,7 @@ FACT = "kernels"
 
 
 # Predefined decisions that no kernel depends on.
-SEARCHED = ("transport", "staging", "streams", "capture", "transfers")
+SEARCHED = ("transport", "collectives", "staging", "streams", "capture", "transfers")
 
 
 def values_fixed(program: Program) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dagc.build.toolchain import TargetChoice
 from dagc.choice.types import Site
 from dagc.ir.choice import VARIANT, Choice, own_name, qualified
 from dagc.ir.plan import Target, stays_fixed
-from dagc.ir.program import DEVICE, KernelOp, Program, Value, shown
+from dagc.ir.program import COLLECTIVES, DEVICE, SAME, TRANSPORT, KernelOp, Program, Value, shown
 from dagc.lab.configurations import Configured, combinations, configurations, open_decisions
 from dagc.lab.orders import COUNTING_WORK, Orders
 from dagc.lab.orders import domain_of as domain
@@ -123,15 +123,18 @@ def with_automatic(
 ) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
     """The decisions to search, including those that a search opens automatically, and a note on the others.
 
-    These are devices, the variants of kernels, staging, and choices that change no edge and cannot be made at run time,
-    in this order, up to MOST_PROGRAMS programs to compile, and PROGRAMS_A_CORE per core. `closed`: names that the user
-    has fixed or opened.
+    These are devices, the variants of kernels, the transport of collectives (of the transports that are searched),
+    staging, and choices that change no edge and cannot be made at run time, in this order, up to MOST_PROGRAMS programs
+    to compile, and PROGRAMS_A_CORE per core. `closed`: names that the user has fixed or opened.
     """
     out = dict(values)
     left: list[str] = []
     most = min(MOST_PROGRAMS, PROGRAMS_A_CORE * compilers())
+    transports = values.get(TRANSPORT, ())
     for names in _automatic(program, closed):
         more = {d.name: d.values for d in program.decisions if d.name in names}
+        if COLLECTIVES in more:
+            more[COLLECTIVES] = tuple(v for v in more[COLLECTIVES] if v in (SAME, *transports))
         compiled = {n: v for n, v in (out | more).items() if n != "capture"}
         if len(combinations(compiled)) > most:
             left += more
@@ -155,7 +158,8 @@ def _automatic(program: Program, closed: Collection[str]) -> list[list[str]]:
     for d in several:
         if d.name in at_compile_time or (not d.structural and "." not in d.name and d.name not in OF_SEARCH):
             others.setdefault(d.name.partition("[")[0], []).append(d.name)
-    return [*devices, *variants, *staging, *others.values()]
+    collectives = [[d.name] for d in several if d.name == COLLECTIVES]
+    return [*devices, *variants, *collectives, *staging, *others.values()]
 
 
 def program_has_messages(program: Program) -> bool:

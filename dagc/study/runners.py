@@ -29,7 +29,7 @@ from dagc.ir.enums import Transport
 from dagc.ir.plan import Plan, Target, open_tunables
 from dagc.ir.program import Program
 from dagc.ir.traversal import Traversal, traversal_text
-from dagc.lab.configurations import Configured
+from dagc.lab.configurations import Configured, transports_of
 from dagc.lab.live import LiveMachine, Loadable
 from dagc.lab.orders import Orders
 from dagc.lang.code import where_to_look
@@ -129,9 +129,11 @@ def compiling(
         pool.stop()
 
 
-def _promise(configured: Configured) -> tuple[int, bool]:
+def _promise(configured: Configured) -> tuple[float, bool]:
     """Sorts configurations by what is usually fastest, for a search that has no time for all."""
-    return -list(Transport).index(configured.graph.transport), configured.configuration.get("capture") is not True
+    rank = {transport.value: number for number, transport in enumerate(Transport)}
+    transports = transports_of(configured.configuration)
+    return -sum(rank[str(t)] for t in transports) / len(transports), configured.configuration.get("capture") is not True
 
 
 def build_runners(
@@ -176,7 +178,7 @@ def require_device_pointers(configurations: Iterable[Configured], chosen: Target
 
 
 def _lacks_device_pointers(configured: Configured, chosen: TargetChoice, vouched: bool) -> bool:
-    device = chosen.target is Target.CUDA and configured.configuration.get("transport") == "mpi_cuda"
+    device = chosen.target is Target.CUDA and Transport.MPI_CUDA.value in transports_of(configured.configuration)
     return device and not vouched and not takes_device_pointers(require_mpi())
 
 

@@ -143,7 +143,6 @@ class Simulator:
         self._sites = {site.name: site for site in sites}
         self.levels: dict[str, int] = {}  # of these ops, by base name: the number of the cost
         self.captured = configuration.get("capture") is True
-        transport = graph.transport.value
         self.costs = costs
         self._iteration = costs.number("iteration", configuration.text)
         self._launch, self._latency = costs.number("launch"), costs.number("latency")
@@ -154,7 +153,7 @@ class Simulator:
         self._alike = {base for base, number in bases.items() if number > 1}
         copies = ((i, op.op) for i, op in enumerate(graph.ops) if isinstance(op.op, CopyOp))
         self._blocking = frozenset(i for i, op in copies if blocks(graph.program, op))  # never captured
-        self._ops = [self._cost_of(op, transport, configuration) for op in graph.ops]
+        self._ops = [self._cost_of(op, configuration) for op in graph.ops]
         self._start = costs.instruction(_NOW, _BEGIN, _BEGIN, self._iteration)
         self._capture = costs.instruction(_NOW, _NOW, _NOW, self._graph)
         first = _STREAMS + costs.streams
@@ -164,9 +163,9 @@ class Simulator:
         self._moved = {came: costs[1:] for op, came, costs in sends if op.action is Action.POST_SEND and came}
         self._known: dict[Entry, tuple[int, ...]] = {}
 
-    def _cost_of(self, op: object, transport: str, configuration: Choice) -> tuple[int, ...]:
+    def _cost_of(self, op: GraphOp, configuration: Choice) -> tuple[int, ...]:
         """Costs of an op: the duration of a GPU op; the call of a wait, and the duration of the message."""
-        assert isinstance(op, GraphOp)
+        transport = "" if op.transport is None else op.transport.value
         base = _base(op)
         site = self._sites.get(base)
         open_ = site.decisions if site is not None else ()

@@ -15,12 +15,12 @@ class HostGroup;
 
 class HostComm {
  public:
-  void open(MPI_Comm comm, int /*groups*/) {
+  void open(MPI_Comm comm, int /*groups*/, int /*others*/) {
     comm_ = comm;
     need_threads(comm);
   }
   // Instead of `open`: of the ranks of a part. Collective over `all`.
-  void split(const HostComm& /*parent*/, MPI_Comm all, const Communicator& part, int /*groups*/) {
+  void split(const HostComm& /*parent*/, MPI_Comm all, const Communicator& part, int /*groups*/, int /*others*/) {
     comm_ = part.comm;
     need_threads(all);
   }

@@ -43,7 +43,7 @@ class NcclComm {
   const Shared& shared() const { return comm_; }
 
   // Collective. Ranks that share a GPU are refused: NCCL does not support it.
-  void open(MPI_Comm mpi, int /*groups*/) {
+  void open(MPI_Comm mpi, int /*groups*/, int /*others*/) {
     if (given(mpi)) return;
     int rank = 0, ranks = 1, device = 0;
     DAGC_MPI(MPI_Comm_rank(mpi, &rank));
@@ -67,7 +67,7 @@ class NcclComm {
   ncclComm_t get() const { return comm_.get(); }
 
   // Instead of `open`, collective over the ranks of `parent`: of the ranks of a part (NCCL 2.18 and newer).
-  void split(const NcclComm& parent, MPI_Comm /*all*/, const Communicator& part, int /*groups*/) {
+  void split(const NcclComm& parent, MPI_Comm /*all*/, const Communicator& part, int /*groups*/, int /*others*/) {
     ncclComm_t made = nullptr;
     DAGC_NCCL(ncclCommSplit(parent.get(), part.colour < 0 ? NCCL_SPLIT_NOCOLOR : part.colour, part.key, &made, nullptr));
     if (made != nullptr) comm_ = Shared(made, [](ncclComm_t comm) { ncclCommDestroy(comm); });

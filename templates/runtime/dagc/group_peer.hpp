@@ -10,7 +10,8 @@
 //
 // No deadlock: block 0, which the GPU starts first, sets "ready" before any wait, and all other waits are for
 // other GPUs. All groups of a program fit on the GPU together, so that a waiting one cannot block another;
-// other kernels end by themselves.
+// other kernels end by themselves. Groups of other transports (NCCL) wait on the GPU too: beside them, groups have fewer
+// blocks than there are multiprocessors, of which the others find enough without any.
 //
 // Memory model: flags are stored with release and loaded with acquire semantics at system scope. Copies by the threads of a
 // block are ordered before its flag by the block's barrier, a fence at system scope after it,
@@ -143,31 +144,34 @@ static __global__ void __launch_bounds__(peer_threads) peer_exchange(PeerTable t
 
 class PeerComm {
  public:
-  // Collective. All ranks must be on one host. `groups`: the number of groups that will connect.
-  void open(MPI_Comm comm, int groups) {
+  // Collective. All ranks must be on one host. `groups`: the number of groups that will connect; `others`: of groups
+  // by other transports.
+  void open(MPI_Comm comm, int groups, int others) {
     const LocalRank local = local_rank(comm);
     int ranks = 1;
     DAGC_MPI(MPI_Comm_size(comm, &ranks));
     if (local.ranks != ranks)  // on some rank of any host, and so on all of one
       fail(exit_missing, "transport peer needs all ranks on one host; choose another --transport");
-    take(comm, local.ranks, groups);
+    take(comm, local.ranks, groups, others);
   }
   // Instead of `open`: of the ranks of a part, which must be on one host. Collective over `all`. `groups`: of all parts.
-  void split(const PeerComm& /*parent*/, MPI_Comm all, const Communicator& part, int groups) {
+  void split(const PeerComm& /*parent*/, MPI_Comm all, const Communicator& part, int groups, int others) {
     const LocalRank local = local_rank(all), here = part.ranks > 0 ? local_rank(part.comm) : LocalRank{0, 0};
     together(all, [&] {
       if (here.ranks != part.ranks)
         fail(exit_missing, "transport peer needs all ranks of a communicator on one host; choose another --transport");
     });
-    if (part.ranks > 0) take(part.comm, local.ranks, groups);
+    if (part.ranks > 0) take(part.comm, local.ranks, groups, others);
   }
   MPI_Comm comm() const { return comm_; }
   int rank() const { return rank_; }
   unsigned int blocks() const { return blocks_; }  // available to one group
 
  private:
+  static constexpr int kOthers = 64;  // blocks of a kernel of NCCL, each of which may need a multiprocessor of its own
+
   // `local`: the number of ranks of this host.
-  void take(MPI_Comm comm, int local, int groups) {
+  void take(MPI_Comm comm, int local, int groups, int others) {
     comm_ = comm;
     DAGC_MPI(MPI_Comm_rank(comm, &rank_));
     int device = 0, devices = 1, processors = 1, blocks = 1;
@@ -176,7 +180,8 @@ class PeerComm {
     DAGC_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
     DAGC_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, peer_exchange, peer_threads, 0));
     const int sharing = (local + devices - 1) / devices;  // ranks of one GPU, under MPS at the same time
-    blocks_ = static_cast<unsigned int>(std::max(1, processors * blocks / sharing / std::max(1, groups)));
+    const int most = others > 0 ? processors - std::min(kOthers, processors / 2) : processors * blocks;
+    blocks_ = static_cast<unsigned int>(std::max(1, most / sharing / std::max(1, groups)));
   }
 
   MPI_Comm comm_ = MPI_COMM_NULL;

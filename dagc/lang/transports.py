@@ -1,0 +1,56 @@
+"""The transport of each exchange and collective: one for all, another for collectives, or one of its own.
+
+`transport` holds for all messages of device arrays. A program with exchanges and collectives of them also has
+`collectives`, and each of these ops a decision of its own, `OP.transport`, which exists only where -D or `--open` gives
+it: a space with all of them would be large, and one with two is what most programs need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dagc.base.source import Span
+from dagc.ir import program as ir
+from dagc.ir.choice import qualified
+from dagc.ir.enums import Transport
+from dagc.ir.regions import between_devices
+from dagc.lang.scope import WORDS, Context
+
+
+def choose_transports(ctx: Context, ops: Sequence[ir.Op], arrays: Sequence[ir.Array], span: Span) -> None:
+    """Enter `collectives`, and `OP.transport` where -D gives it. One that no op follows is fixed."""
+    messages = between_devices(ops, arrays)
+    own = {op.base: qualified(op.base, ir.TRANSPORT) for op in messages}
+    for op in messages:
+        if (name := own[op.base]) in ctx.defines and name not in ctx.choices:
+            ctx.choose(name, WORDS[ir.TRANSPORT], op.span, fixed=True).structural = True
+    left = [op for op in messages if own[op.base] not in ctx.choices]
+    both = len({isinstance(op, ir.CollectiveOp) for op in messages}) == 2
+    whole = ctx.choices[ir.TRANSPORT]
+    if ir.COLLECTIVES not in ctx.choices and (both or ir.COLLECTIVES in ctx.defines):
+        searched = whole.decision().values
+        values = (ir.SAME, *searched) if len(searched) > 1 else (ir.SAME,)
+        given = ir.COLLECTIVES in ctx.defines
+        ctx.choose(ir.COLLECTIVES, WORDS[ir.COLLECTIVES] if given else values, span, fixed=not both)
+    others = ctx.choices.get(ir.COLLECTIVES)
+    if others is not None:
+        others.structural = True
+        if not any(isinstance(op, ir.CollectiveOp) for op in left):
+            others.chosen, others.fixed = ir.SAME, True
+    follow = [op for op in left if isinstance(op, ir.ExchangeOp) or others is None or others.chosen == ir.SAME]
+    if messages and not follow:
+        whole.chosen, whole.fixed = _transport(ctx, messages[0]).value, True
+
+
+def with_transports(ctx: Context, ops: Sequence[ir.Op]) -> tuple[ir.Op, ...]:
+    """The ops, each exchange and collective with its transport."""
+    kinds = ir.ExchangeOp | ir.CollectiveOp
+    return tuple(replace(op, transport=_transport(ctx, op)) if isinstance(op, kinds) else op for op in ops)
+
+
+def _transport(ctx: Context, op: ir.ExchangeOp | ir.CollectiveOp) -> Transport:
+    """From the decision of the op, else that of collectives, else that of all."""
+    names = [qualified(op.base, ir.TRANSPORT), *([ir.COLLECTIVES] if isinstance(op, ir.CollectiveOp) else [])]
+    chosen = (ctx.choices[name].chosen for name in (*names, ir.TRANSPORT) if name in ctx.choices)
+    return Transport(next(value for value in chosen if value != ir.SAME))

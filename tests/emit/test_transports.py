@@ -1,0 +1,128 @@
+"""Messages of one program by different transports: its choices, its space, and its results beside NumPy's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from dagc.base.errors import UsageError
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import find_cxx
+from dagc.emit import table_line
+from dagc.ir.enums import Transport
+from dagc.ir.plan import Target
+from dagc.lab.configurations import combinations, configuration_of, open_decisions
+from dagc.learn.features import FeatureKind, RuleFeature, chosen, value_of
+from dagc.measure.launch import launch
+from dagc.setup import run_setup
+from tests.emit.build import graph, graph_of, plan
+from tests.emit.test_ranks import drawn
+from tests.emit.together import build_together
+from tests.tiers import representatives
+
+DATA = Path(__file__).parent / "data"
+TRANSPORTS = DATA / "transports.dag"
+OPS = ("halo", "again", "all", "most", "cast")
+
+mpi = find_mpi()
+can_run = pytest.mark.skipif(
+    mpi is None or mpi.mpiexec is None or find_cxx() is None, reason="needs an MPI and a C++ compiler"
+)
+# 16 rows, in which any two ops have each pair of transports once: i, j, and i + k j over the field of four elements,
+# whose addition is XOR and whose multiplication by the third element is a rotation of 1, 2, 3.
+TIMES = ((0, 0, 0, 0), (0, 1, 2, 3), (0, 2, 3, 1), (0, 3, 1, 2))
+MIXED = [(i, *(i ^ TIMES[k][j] for k in (1, 2, 3)), j) for i in range(4) for j in range(4)]
+
+FEW = [MIXED[row] for row in (0, 1, 6, 11, 13)]  # with each transport of almost each op
+
+
+def mixed(row: tuple[int, ...]) -> dict[str, str]:
+    chosen = [list(Transport)[number if k < 2 else min(number, 2)].value for k, number in enumerate(row)]
+    return {f"{op}.transport": value for op, value in zip(OPS, chosen, strict=True)}
+
+
+def test_any_two_ops_have_each_pair_of_transports() -> None:
+    for a in range(len(OPS)):
+        for b in range(a):
+            assert len({(row[a], row[b]) for row in MIXED}) == 16
+
+
+# ---- choices ----------------------------------------------------------------------------------------
+
+
+def transports(**defines: str) -> dict[str, str]:
+    return {op.name: op.transport.value for op in graph(TRANSPORTS, **defines).program.comm_ops}
+
+
+def test_a_name_stands_for_all_messages_for_collectives_or_for_one() -> None:
+    assert set(transports().values()) == {"mpi_host"}
+    halo_by_peer = {"halo": "peer", "again": "peer", "all": "nccl", "most": "nccl", "cast": "nccl"}
+    assert transports(transport="peer", collectives="nccl") == halo_by_peer
+    own = {"transport": "peer", "collectives": "nccl", "cast.transport": "mpi_cuda", "again.transport": "mpi_host"}
+    assert transports(**own) == {**halo_by_peer, "cast": "mpi_cuda", "again": "mpi_host"}
+
+
+def test_only_messages_of_device_arrays_have_a_transport() -> None:
+    groups = Path(__file__).parents[1] / "measure/data/groups.dag"
+    for op in ("host", "sums", "meet", "y"):
+        with pytest.raises(UsageError, match=f"-D {op}.transport: the program has no param or decision of this name"):
+            graph(groups, **{f"{op}.transport": "peer"})
+
+
+def test_a_choice_without_effect_is_no_further_configuration() -> None:
+    program = graph(TRANSPORTS).program
+    opened = open_decisions(program, ["transport", "collectives", "staging"], ())
+    assert len(combinations(opened)) == 16 + 7  # pairs of transports, seven of which stage
+    same = configuration_of(graph(TRANSPORTS, transport="nccl", collectives="nccl"))
+    assert same == configuration_of(graph(TRANSPORTS, transport="nccl"))  # as files of before have it
+    assert "collectives" not in same
+    every = {f"{op}.transport": "peer" if op in OPS[:2] else "nccl" for op in OPS}
+    ignored = [configuration_of(graph(TRANSPORTS, **every, transport=t)) for t in ("mpi_host", "nccl")]
+    assert ignored[0] == ignored[1]
+
+
+def test_the_transport_of_an_op_is_opened_by_its_name_alone() -> None:
+    program = graph(TRANSPORTS).program
+    assert "halo.transport" not in open_decisions(program, ["all"], ())
+    assert open_decisions(program, ["halo.transport=peer,nccl"], ()) == {"halo.transport": ("peer", "nccl")}
+
+
+def test_rules_know_the_transport_of_collectives_that_follow_the_others() -> None:
+    known = [
+        configuration_of(graph(TRANSPORTS, transport="nccl", **more)) for more in ({}, {"collectives": "mpi_host"})
+    ]
+    assert [value_of(one, "collectives") for one in known] == ["nccl", "mpi_host"]
+    feature = RuleFeature(FeatureKind.CHOICE, "collectives", "nccl", True)
+    assert [chosen(feature, one) for one in known] == [True, False]
+
+
+def test_a_text_declares_the_transport_of_collectives() -> None:
+    text = TRANSPORTS.read_text().replace(
+        "param n", "tune collectives in {nccl, mpi_cuda}\nlet transport = peer\nparam n"
+    )
+    ops = graph_of(text).program.comm_ops
+    assert [op.transport.value for op in ops] == ["peer", "peer", "nccl", "nccl", "nccl"]
+
+
+# ---- results ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.mpi
+@can_run
+@pytest.mark.parametrize("rows", representatives([FEW, MIXED], FEW), ids=len)
+def test_every_transport_beside_every_other(rows: list[tuple[int, ...]], tmp_path: Path) -> None:
+    """On four ranks, in orders drawn at random."""
+    random, plans = Random(1), {}
+    for number, row in enumerate(rows):
+        more = {"capture": "true"} if number % 2 else {"staging": "ops"}
+        plans[f"mixed{number}"] = plan(TRANSPORTS, Target.HOST, **mixed(row), **more)
+    built = build_together(plans, tmp_path, "runner", flags=("-O0", "-Werror"))
+    run_setup(graph(TRANSPORTS).program, DATA, 4, 1, tmp_path / "data")
+    for name, made in plans.items():
+        lines = [table_line(drawn(made, random), made.capture) for _ in range(4)]
+        (tmp_path / "tables").write_text("".join(f"{line}\n" for line in lines))
+        done = launch([built[name], "--data", tmp_path / "data", "--tables", tmp_path / "tables"], 4, timeout=300)
+        assert done.returncode == 0, (name, done.stderr)
+        assert [line.split(": ")[1] for line in done.stdout.splitlines()] == ["good"] * len(lines), name
