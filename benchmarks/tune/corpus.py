@@ -95,7 +95,7 @@ def op_times(kernel: Measured, learner: Learner) -> OpTimes:
     cases = [i for i in range(len(kernel.cases)) if np.isfinite(kernel.logs[i]).any()]
     random.Random("0 order").shuffle(cases)
     for number, i in enumerate(cases):
-        mean, deviation = learner.predict(kernel.terms[i])
+        mean, deviation = learner.predict(kernel.terms[i], kernel.choices)
         fits = np.flatnonzero(np.isfinite(kernel.logs[i]))
         most = max(2, MOST_ROWS // len(cases))
         fits = np.sort(sorted(fits, key=lambda s: (s != 0, mean[s]))[:most])

@@ -148,7 +148,8 @@ def missed(found: Sequence[Measured], trees: Sequence[Trees | None]) -> list[Mis
         if len(cells) < 10:
             continue
         chosen = cells[np.sort(draw.choice(len(cells), min(MOST_CELLS, len(cells)), replace=False))]
-        predicted = np.array([replace(UNTRAINED, trees=own).predict(terms)[0] for terms in kernel.terms])
+        plain = replace(UNTRAINED, trees=own)
+        predicted = np.array([plain.predict(terms, kernel.choices)[0] for terms in kernel.terms])
         at, setting = chosen.T
         answers = np.array([responses(terms) for terms in kernel.terms])[at, setting]
         kept, size_of = np.unique(at, return_inverse=True)

@@ -96,6 +96,17 @@ def coordinates(site: Site, choices: Sequence[Choice]) -> Array:
     return out
 
 
+# The logarithm that the predicted gain of a form is too large by, with one block: `coarsen` by 0.04 to 0.11, `wide` by
+# 0 to 0.03, of 29 kernels of benchmarks/results/2026-11-28-h200-forms. Of a form without an entry nothing is known.
+FORM_BIAS = {"form.wide": 0.0}
+UNKNOWN_BIAS = 0.1
+
+
+def form_bias(choices: Sequence[Choice]) -> Array:
+    """What to add to the predicted log(seconds) of settings for their forms, shape (settings,)."""
+    return np.array([sum(FORM_BIAS.get(own_name(n), UNKNOWN_BIAS) for n in choice.formed) for choice in choices])
+
+
 def size_coordinates(cases: Sequence[Case]) -> Array:
     """Coordinates of the sizes in doublings, shape (sizes, parameters). Named inputs are 3 doublings apart."""
     names = list(dict.fromkeys(n for case in cases for n, _ in case.params))
@@ -148,9 +159,9 @@ class Learner:
     archs: tuple[str, ...]
     source: str
 
-    def predict(self, terms: Array) -> tuple[Array, Array]:
+    def predict(self, terms: Array, choices: Sequence[Choice]) -> tuple[Array, Array]:
         """(mean, standard deviation) of log(seconds) of the settings at a size, up to a factor of the size."""
-        base = modelled(terms)
+        base = modelled(terms) + form_bias(choices)
         if self.trees is not None and len(terms):
             missed = self.trees.predict(features(terms))
             base = base + missed - missed.mean()

@@ -73,6 +73,11 @@ class Choice(Mapping[str, Value]):
     def __len__(self) -> int:
         return len(self.decisions)
 
+    @property
+    def formed(self) -> tuple[str, ...]:
+        """The decisions by which kernels are not as written."""
+        return tuple(n for n, value in self.decisions if names_form((n,)) and value != AS_WRITTEN)
+
     def __lt__(self, other: Choice) -> bool:
         return self._key < other._key
 

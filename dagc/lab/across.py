@@ -5,7 +5,7 @@ Each op has a surface of expected times over its settings and sizes (`dagc.choic
 updates at all sizes. The default is measured first at each size. Then follows the cell with the largest knowledge
 gradient: the expected gain over all sizes, not only at its own. The last measurements are reserved for settings that
 would be chosen and were not measured, so that every setting chosen at a measured size has been compared with the
-default there.
+default there, and one with a form of the kernel with the best that is expected of the kernel as written.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dagc.choice.surface import TimeSurface
 
 RISK = 0.3  # largest probability of being slower than the default for a setting chosen without measurements
+FORM_RISK = 0.35  # the same, for a form of a kernel than the best that is expected of the kernel as written
 MOST_COMPARED = 150  # most cells of an op whose gain is computed before a measurement
 DOUBT = 0.05  # probability of a faster setting: with `until`, the search ends when it is at most this
 FLOOR = 0.001  # least expected gain that is worth a measurement, if the noise is less than that
@@ -81,10 +82,11 @@ class OpTimes:
             return default
         return self.expected(case)
 
-    def expected(self, case: Case) -> int | None:
-        """The row that is expected to be the fastest, measured or not."""
+    def expected(self, case: Case, written: bool = False) -> int | None:
+        """The row that is expected to be the fastest, measured or not. `written`: of the kernels as written."""
         mean = self.surface.mean
-        return min(self.usable(case), key=lambda i: float(mean[i]), default=None)
+        rows = (i for i in self.usable(case) if not (written and self.rows[i][1].formed))
+        return min(rows, key=lambda i: float(mean[i]), default=None)
 
 
 class AcrossSizes:
@@ -202,7 +204,7 @@ class AcrossSizes:
             return self._end(f"{self.budget} settings were measured")
         pairs = [(o, p) for o in self.ops.values() for p in o.cases if o.usable(p)]
         unsure = self._unsure(pairs)
-        if self.out_of_time or (left is not None and left <= len(unsure)):
+        if self.out_of_time or (left is not None and left <= sum(len(self._asked(*pair)) for pair in unsure)):
             return self._confirming(unsure)
         new = [(o, p) for o, p in pairs if (o.op, p) not in self._started]
         if new and (not self.guided or self.budget is None or 2 * (len(self._started) + 1) <= max(2, self.budget)):
@@ -217,7 +219,8 @@ class AcrossSizes:
     @property
     def to_confirm(self) -> int:
         """The number of settings that would be chosen at measured sizes and are not measured."""
-        return len(self._unsure([(o, p) for o in self.ops.values() for p in o.cases if o.usable(p)]))
+        pairs = [(o, p) for o in self.ops.values() for p in o.cases if o.usable(p)]
+        return sum(len(self._asked(o, p)) for o, p in self._unsure(pairs))
 
     @property
     def to_repeat(self) -> int:
@@ -227,7 +230,21 @@ class AcrossSizes:
         return sum(min(CONFIRMED, number) for number in rivals if number > 1)
 
     def _unsure(self, pairs: Sequence[tuple[OpTimes, Case]]) -> list[tuple[OpTimes, Case]]:
-        return [(o, p) for o, p in pairs if (o.op, p) in self._started and self._loss(o, p) > FLOOR]
+        return [(o, p) for o, p in pairs if self._asked(o, p)]
+
+    def _asked(self, times: OpTimes, case: Case) -> list[int]:
+        """The rows that are measured before a choice at a size where one was: the one that would be chosen; and, if it
+        has a form, what is expected to be the fastest of the kernel as written, unless that is surely slower."""
+        if not self.guided or (times.op, case) not in self._started or not times.measured(case):
+            return []
+        best, written = times.expected(case), times.expected(case, written=True)
+        rows = [best] if best is not None and self._loss(times, case) > FLOOR else []
+        known = min(times.measured(case), key=lambda i: times.seconds[i])
+        chosen = (rows or [known])[0]
+        rival = times.rows[chosen][1].formed and written is not None and written not in times.seconds
+        if written is not None and rival and _slower(times.surface.against(chosen, written)) > DOUBT:
+            rows.append(written)
+        return rows
 
     def _end(self, why: str) -> Cell | None:
         self.ended = why
@@ -254,8 +271,7 @@ class AcrossSizes:
                 else f"none is expected to be faster by more than {self.until:.3g}"
             )  # fmt: skip
         times, case = max(unsure, key=lambda pair: self._loss(*pair))
-        row = times.expected(case)
-        return None if row is None else Cell(times.op, *times.rows[row])
+        return Cell(times.op, *times.rows[self._asked(times, case)[0]])
 
     def _most_telling(
         self, pairs: Sequence[tuple[OpTimes, Case]], unsure: Sequence[tuple[OpTimes, Case]]
@@ -290,8 +306,9 @@ class AcrossSizes:
     # ---- choices -------------------------------------------------------------------
 
     def choice(self, op: str, case: Case) -> Choice:
-        """The fastest measured setting, if any was measured at the size. Otherwise the setting with the least expected
-        time among those that are slower than the default with a probability of at most RISK."""
+        """The fastest measured setting, if any was measured at the size. Otherwise that of the kernel as written with
+        the least expected time among those that are slower than the default with a probability of at most RISK; or one
+        with a form that is slower than this with a probability of at most FORM_RISK."""
         times = self.ops[op]
         known = times.measured(case)
         if known:
@@ -302,8 +319,12 @@ class AcrossSizes:
         if not self.guided:
             return times.rows[start][1]
         mean = times.surface.mean
-        good = [i for i in times.usable(case) if i == start or _slower(times.surface.against(i, start)) <= RISK]
-        return times.rows[min(good, key=lambda i: float(mean[i]))][1]
+        written = [i for i in times.usable(case) if not times.rows[i][1].formed]
+        good = [i for i in written if i == start or _slower(times.surface.against(i, start)) <= RISK]
+        plain = min(good, key=lambda i: float(mean[i]), default=start)
+        formed = set(times.usable(case)) - set(written)
+        good = [i for i in formed if _slower(times.surface.against(i, plain)) <= FORM_RISK]
+        return times.rows[min((plain, *good), key=lambda i: float(mean[i]))][1]
 
     def hopeful(self, op: str, number: int) -> list[Choice]:
         """The settings that are expected to be nearest to the best at some size."""

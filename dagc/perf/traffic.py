@@ -144,8 +144,8 @@ class Traffic:
         for number in trips:
             times = times * number
         reach = self._in_lanes(self._reach(access.guards), access.loops)
-        times = times * reach.warps
         exact = self._in_iterations(access)
+        times = times * reach.warps * self._distinct(access, exact)
         loaded = {s for s in exact.free_symbols if s.name.startswith("unknown_")}
         of = {value: self._reached(indices_of(value), access.loops) for value in loaded}
         depends = set().union(*of.values())
@@ -167,6 +167,29 @@ class Traffic:
         rows = self._rows_of([lo for lo, row in zip(access.loops, continues, strict=True) if row])
         others = tuple(one for one, row in zip(loops, continues, strict=True) if not row)
         return StridedAccess(access, steps, apart[2], loops, rest, times, reach, blocks[:2], rows, others)  # type: ignore[arg-type]
+
+    def _distinct(self, access: MemoryAccess, exact: sp.Expr) -> sp.Expr:
+        """The share of the loads in unrolled loops that nvcc keeps: one of each element, if nothing stores between."""
+        loops = self._unrolled(access.loops)
+        steps = [exact.coeff(loop.counter, 1) for loop in loops]
+        apart = exact.subs(dict.fromkeys((loop.counter for loop in loops), ZERO))
+        linear_ = sp.expand(exact - apart - sum((s * lo.counter for s, lo in zip(steps, loops, strict=True)), ZERO))
+        all_ = math.prod(int(loop.trips) for loop in loops)
+        stores = any(a.store and a.loops[: len(access.loops)] == access.loops for a in self.accesses.accesses)
+        if access.store or stores or linear_ != 0 or not all(s.is_Integer for s in steps) or all_ > MOST_UNROLLED:
+            return ONE
+        places = {0}
+        for step, loop in zip(steps, loops, strict=True):
+            places = {place + int(step) * k for place in places for k in range(int(loop.trips))}
+        return sp.Rational(len(places), all_)
+
+    @staticmethod
+    def _unrolled(loops: Sequence[CountedLoop]) -> Sequence[CountedLoop]:
+        """The innermost of nested loops, as far as the compiler unrolls them completely."""
+        first = len(loops)
+        while first and loops[first - 1].trips.is_Integer and _is_constant(loops[first - 1].trips):
+            first -= 1
+        return loops[first:]
 
     def _in_lanes(self, reach: Reach, loops: Sequence[CountedLoop]) -> Reach:
         """The part of the launch that runs an access in loops: of a loop of less than an iteration, the lanes of a warp
@@ -592,9 +615,13 @@ class Traffic:
         """The number of times that a thread waits in nested loops. The loads of loops whose number of iterations is a
         constant of the code, and of UNROLLED iterations of an innermost loop, are in flight together, unless the loop
         stores: nvcc moves no load across a store that might be to the same place, nor across a barrier."""
-        stores = any(p.access.store and p.access.loops[: len(loops)] == tuple(loops) for p in self.placed)
+        turning = loops[: len(loops) - len(self._unrolled(loops))]
+        within, stores = (
+            any(p.access.store and p.access.loops[: len(some)] == tuple(some) for p in self.placed)
+            for some in (loops, turning)
+        )
         trips = self.trips_of(loops)
-        turns = [n for loop, n in zip(loops, trips, strict=True) if stores or not _is_constant(loop.trips)]
+        turns = [n for loop, n in zip(loops, trips, strict=True) if within or not _is_constant(loop.trips)]
         waits = any(around and around == tuple(loops[: len(around)]) for around in self.accesses.barriers)
         if turns and not stores and not waits:
             turns[-1] = maximum(sp.Float(1), turns[-1] / UNROLLED)

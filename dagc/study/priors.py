@@ -110,7 +110,7 @@ def expected_times(inputs: ChooserInputs, site: Site, learner: Learner) -> tuple
     rows, most = _Rows([], [], [], [], [], []), max(2, MOST_ROWS // len(cases))
     for number, case in enumerate(cases):
         table = tables.at(case)
-        mean, deviation = learner.predict(table)
+        mean, deviation = learner.predict(table, choices)
         deviation = doubt * deviation
         answers = responses(table)
         index = {s: i for i, s in enumerate(choices)}

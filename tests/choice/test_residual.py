@@ -12,6 +12,7 @@ import pytest
 
 from dagc.choice.residual import FEATURES, FILE, UNTRAINED, features, load_learner
 from dagc.choice.terms import TERMS
+from dagc.ir.choice import Choice
 
 
 def changed(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
@@ -34,7 +35,7 @@ def test_the_file_of_the_package() -> None:
 def test_a_kernel_of_which_nothing_is_known_has_equal_settings_and_more_doubt() -> None:
     table = np.full((7, len(TERMS)), np.nan)
     for learner in (UNTRAINED, load_learner(FILE)):
-        mean, deviation = learner.predict(table)
+        mean, deviation = learner.predict(table, [Choice()] * len(table))
         assert np.ptp(mean) < 1e-12
         assert (deviation == learner.blind).all()
         assert learner.blind > learner.deviation
@@ -43,7 +44,7 @@ def test_a_kernel_of_which_nothing_is_known_has_equal_settings_and_more_doubt() 
 def test_settings_that_the_model_does_not_know_are_as_the_slowest() -> None:
     table = np.full((3, len(TERMS)), np.nan)
     table[:, 0] = [1e-3, 2e-3, np.inf]
-    mean, _ = UNTRAINED.predict(table)
+    mean, _ = UNTRAINED.predict(table, [Choice()] * len(table))
     assert np.isfinite(mean).all()
     assert mean[2] == mean[1] > mean[0]
 
@@ -93,3 +94,11 @@ def test_a_file_that_is_no_json_or_too_large_is_refused(tmp_path: Path) -> None:
     other.write_bytes(b" " * ((1 << 20) + 1))
     with pytest.raises(ValueError, match="larger than 1024 KiB"):
         load_learner(other)
+
+
+def test_predicted_gains_of_forms_are_trusted_as_far_as_they_were_right() -> None:
+    """A form that was never measured, too: by its bias alone it is not ahead."""
+    table = np.full((3, len(TERMS)), 1e-4)
+    named = [Choice.at("k", [("bx", 32), *forms]) for forms in ([], [("form.wide", 4)], [("form.new", 2)])]
+    mean, _ = UNTRAINED.predict(table, named)
+    assert mean[0] == mean[1] < mean[2]

@@ -107,6 +107,35 @@ def test_a_wrong_model_chooses_nothing_slower_than_what_was_measured(
         assert seen[case, search.choice("k", case)] == min(t for (p, _), t in seen.items() if p == case)
 
 
+def with_form(gain: float, deviation: float) -> OpTimes:
+    """Four blocks, each as written and with a form whose predicted gain is `gain` (a logarithm)."""
+    named = [Choice.at("k", [("bx", bx), ("form.wide", v)]) for v in (1, 4) for bx in (32, 64, 128, 256)]
+    cells = [(POINTS[0], s) for s in named]
+    mean = np.array([-gain * bool(s.formed) - 0.05 * (s["k.bx"] == 128) for s in named])
+    places = np.array([[math.log2(s["k.bx"]), 0, 0, math.log2(1 + s["k.form.wide"])] for s in named])  # type: ignore[arg-type, operator]
+    rows = Rows(
+        mean - mean.mean(), np.full(len(cells), deviation), np.zeros((len(cells), 0)), places,
+        size_coordinates(POINTS[:1]), np.zeros(len(cells), int),
+    )  # fmt: skip
+    return OpTimes("k", named[0], POINTS[:1], tuple(cells), TimeSurface(UNTRAINED.kernel, rows))
+
+
+@pytest.mark.parametrize(("gain", "deviation", "formed"), [(0.5, 0.1, True), (0.02, 0.3, False)])
+def test_a_form_is_chosen_unmeasured_where_its_gain_exceeds_the_error_of_the_model(
+    gain: float, deviation: float, formed: bool
+) -> None:
+    chosen = AcrossSizes([with_form(gain, deviation)]).choice("k", POINTS[0])
+    assert bool(chosen.formed) == formed
+
+
+@pytest.mark.parametrize("budget", [3, 4, 6])
+def test_a_form_is_compared_with_the_best_block_of_the_kernel_as_written(budget: int) -> None:
+    """Not only with the default: forms take as long as it here, and one block of the kernel as written half of it."""
+    search = AcrossSizes([with_form(0.1, 0.3)], budget)
+    run(search, lambda case, s: 1e-6 * (1 if s.formed else 0.5 if s["k.bx"] == 128 else 1.05))
+    assert not search.choice("k", POINTS[0]).formed
+
+
 class Lying:
     """A surface that is sure that the slowest are the fastest, whatever is measured; or, if it hopes, that what was not
     measured takes half as long."""

@@ -304,3 +304,23 @@ def test_sectors_of_a_warp_and_of_a_block(name: str, tmp_path: Path) -> None:
         assert found["stored_sectors"] == pytest.approx(stores, rel=0.25), (bx, by)
         assert found["sectors"] == pytest.approx(loads, rel=0.2), (bx, by)
         assert found["block_sectors"] == pytest.approx(len(of_block), rel=0.25), (bx, by)
+
+
+def test_elements_that_unrolled_loops_load_again_count_once(tmp_path: Path) -> None:
+    """Of 4 neighbours with 3 points each, 6 loads are left; where something is stored between them, 12 are."""
+    loop = "for (int k = 0; k < 4; ++k) for (int r = 0; r < 3; ++r) {{ {store} s += a[i * nj + j + k + r]; }}"
+    loads = {}
+    for store in ("", "y[i * nj + j] = s;"):
+        at = _model(tmp_path, f"float s = 0; {loop.format(store=store)} y[i * nj + j] += s;")
+        loads[store] = at(NJ, 32, 8)["requests"]
+    assert loads[""] == 6 + 2
+    assert loads["y[i * nj + j] = s;"] > 12
+
+
+def test_a_store_in_a_loop_around_an_unrolled_one_ends_an_iteration(tmp_path: Path) -> None:
+    """nvcc moves no load of the next iteration before it."""
+    inner = "for (int k = 0; k < 2; ++k) s += a[(i + k) * nj + m];"
+    loop = "float s = 0; for (int m = 0; m < nj; ++m) {{ {} {} }} y[j] = s;"
+    texts = [loop.format(inner, store) for store in ("", "y[i * nj + j] = s;")]
+    stages = [_model(tmp_path, text)(NJ, 32, 8)["stages"] for text in texts]
+    assert stages[1] == 4 * stages[0] == NJ
