@@ -107,28 +107,30 @@ __global__ void __launch_bounds__(kThreads) count_out(int* out_ptr, std::uint64_
   add_over_warp(sums + kStars, stars);
 }
 
-// Counts into what is before them; one more is the sum. One block.
+// Counts into what is before them; one more is the sum. One block, coalesced: kScanners counts at a time.
 __global__ void __launch_bounds__(kScanners) scan(int* counts, int size) {
-  __shared__ int before[kScanners];
-  const int thread = threadIdx.x, each = (size + kScanners - 1) / kScanners;
-  const int begin = thread * each < size ? thread * each : size, end = begin + each < size ? begin + each : size;
-  int sum = 0;
-  for (int i = begin; i < end; ++i) sum += counts[i];
-  before[thread] = sum;
-  __syncthreads();
-  for (int step = 1; step < kScanners; step *= 2) {
-    const int other = thread >= step ? before[thread - step] : 0;
+  __shared__ int of_warp[kScanners / 32];
+  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+  int before = 0;
+  for (int begin = 0; begin < size; begin += kScanners) {
+    const int i = begin + thread, own = i < size ? counts[i] : 0;
+    int upto = own;
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(~0u, upto, step);
+      upto += lane >= step ? other : 0;
+    }
+    if (lane == 31) of_warp[warp] = upto;
     __syncthreads();
-    before[thread] += other;
+    int all = 0;
+    for (int w = 0; w < kScanners / 32; ++w) {
+      upto += w < warp ? of_warp[w] : 0;
+      all += of_warp[w];
+    }
+    if (i < size) counts[i] = before + upto - own;
+    before += all;
     __syncthreads();
   }
-  int upto = before[thread] - sum;
-  for (int i = begin; i < end; ++i) {
-    const int own = counts[i];
-    counts[i] = upto;
-    upto += own;
-  }
-  if (thread == kScanners - 1) counts[size] = before[thread];
+  if (thread == 0) counts[size] = before;
 }
 
 // The edges of each vertex in their order, with their triangles, still none. A warp for each vertex.
@@ -154,15 +156,21 @@ write_out(int* out, int* source, int* triangles, std::uint64_t* sums, const int*
   add_over_warp(sums + kPaths, paths);
 }
 
-// Triangles (v, u, w), and cliques with a fourth vertex. A warp for each edge (v, u), a lane for each w.
+// Triangles (v, u, w), and cliques with a fourth vertex. A warp for each edge (v, u), a lane for each w: those of the
+// shorter list are looked up in the longer one.
 __global__ void __launch_bounds__(kThreads)
 find_triangles(int* triangles, std::uint64_t* sums, const int* out_ptr, const int* out, const int* source, int half,
                Graph graph, int k) {
   const int lane = threadIdx.x % 32;
   Count found = 0, paws = 0, cliques = 0;
   for (int e = warp(); e < half; e += warps()) {
-    const int v = source[e], u = out[e], begin = out_ptr[v], end = out_ptr[v + 1];
-    int mine = 0;
+    int v = source[e], u = out[e], mine = 0;
+    if (out_ptr[v + 1] - out_ptr[v] < out_ptr[u + 1] - out_ptr[u]) {
+      const int longer = u;
+      u = v;
+      v = longer;
+    }
+    const int begin = out_ptr[v], end = out_ptr[v + 1];
     for (int f = out_ptr[u] + lane; f < out_ptr[u + 1]; f += 32) {
       const int w = out[f], g = place_of(out, begin, end, w);
       if (g < 0) continue;

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array, triu
+from scipy.sparse import csr_array, triu
+
+PART = 1 << 20  # edges drawn at a time
 
 
 def graph(rank: int, size: int, seed: int, nodes: int, ratio: float, skew: float, **motif: int) -> dict[str, Any]:
@@ -19,21 +21,38 @@ def graph(rank: int, size: int, seed: int, nodes: int, ratio: float, skew: float
     if nodes < 1 or not 0 <= ratio <= nodes or not 0 <= skew <= 0.62:
         raise ValueError(f"nodes = {nodes}, ratio = {ratio}, skew = {skew}: ratio <= nodes, skew <= 0.62")
     rng = np.random.default_rng([seed, nodes, round(1000 * ratio)])
-    edges, levels = round(ratio * nodes), max(1, int(nodes - 1).bit_length())
-    a, b, c = (round(256 * (skew + share)) for share in (0, 0.19, 0.38))  # probabilities are multiples of 1/256
+    edges, parts = round(ratio * nodes), []
+    for begin in range(0, edges, PART):
+        first, last = _kronecker(rng, nodes, min(PART, edges - begin), skew)
+        first, last = np.minimum(first, last), np.maximum(first, last)
+        parts.append((first * nodes + last)[first != last])
+    return {"k": motif["motif"], **_both_ways(np.concatenate([np.empty(0, np.int64), *parts]), nodes)}
+
+
+def _kronecker(
+    rng: np.random.Generator, nodes: int, edges: int, skew: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Ends of random edges. Probabilities are multiples of 1/256; vertices of the power of two above are scaled."""
+    levels = max(1, int(nodes - 1).bit_length())
+    a, b, c = (round(256 * (skew + share)) for share in (0, 0.19, 0.38))
     first, last = np.zeros(edges, np.int32), np.zeros(edges, np.int32)
     for drawn in rng.integers(0, 256, (levels, edges), np.uint8):
         lower = drawn >= b
         first += first + lower
         last += last + (((drawn >= a) & ~lower) | (drawn >= c))
-    first, last = (((end.astype(np.int64) * nodes) >> levels).astype(np.int32) for end in (first, last))
-    first, last = first[first != last], last[first != last]
-    both = np.concatenate([first, last]), np.concatenate([last, first])
-    matrix = coo_array((np.ones(2 * len(first), np.int8), both), (nodes, nodes)).tocsr()
-    matrix.sort_indices()
+    return first.astype(np.int64) * nodes >> levels, last.astype(np.int64) * nodes >> levels
+
+
+def _both_ways(edges: NDArray[np.int64], nodes: int) -> dict[str, Any]:
+    """The graph of these edges, u * nodes + v with u < v, each once, in compressed sparse row form."""
+    edges.sort()  # np.unique takes ten times as long
+    edges = edges[np.diff(edges, prepend=-1) != 0]
+    every = np.concatenate([edges, edges % nodes * nodes + edges // nodes])
+    every.sort()
+    rows = np.bincount(every // nodes, minlength=nodes)
     return {
-        "k": motif["motif"], "n": nodes, "m": matrix.nnz,
-        "ptr": matrix.indptr.astype(np.int32), "neighbours": matrix.indices.astype(np.int32),
+        "n": nodes, "m": len(every), "ptr": np.concatenate([[0], rows.cumsum()]).astype(np.int32),
+        "neighbours": (every % nodes).astype(np.int32),
     }  # fmt: skip
 
 
