@@ -361,6 +361,7 @@ class _Driver:
         scratch = self.layout.scratch(op)
         letters = "".join(_LETTERS[f.type] if f.mode is None else "P" for f in kernel.formals) + "P" * len(scratch)
         assert impl.launch is not None
+        letters += _LETTERS[ElementType.U32] * len(impl.launch.numbers)
         function = "function" if impl.launch.shared is None else "function_with_shared"
         launch = self._local(f"launch_{name}")
         self.kernels.setdefault(name, f"{launch} = dagc.{function}(module, {name!r}, {letters!r})")
@@ -370,6 +371,7 @@ class _Driver:
         where = self._local(op.name, "grid")
         self.setup[f"{where} = dagc.grid({', '.join(size)})"] = None
         args = [self._arg(a) for a in op.args] + [f"p.{s.member}.address" for s in scratch]
+        args += [self._text(substitute(value, env)) for _, value in impl.launch.numbers]
         shape = ", ".join(block + ["1"] * (3 - len(block)))
         shared = (
             "" if impl.launch.shared is None else f", shared_size={self._text(substitute(impl.launch.shared, env))}"

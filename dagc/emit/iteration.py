@@ -251,6 +251,7 @@ class StepBuilder:
         env = self.layout.formals(op)
         grid, block = (", ".join(self._size(e, env) for e in sizes) for sizes in (impl.launch.grid, impl.launch.block))
         shared = self._size(impl.launch.shared, env) if impl.launch.shared is not None else "0"
+        args += [f"static_cast<unsigned>({self._size(value, env)})" for _, value in impl.launch.numbers]
         entry = self.functions.is_entry(op)
         return KernelLaunch(function, grid, block, shared, stream, ", ".join(args), cxx_string(op.name), entry)
 

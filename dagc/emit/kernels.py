@@ -360,6 +360,7 @@ class Functions:
         for s in impl.scratch:
             out.append((f"{unused(s.name)}{'const ' if s.name in kept else ''}{cxx_type(s.type)}*{only}", s.name))
         out += [("const double", f.name) for f in named_features(kernel, impl, code)]
+        out += [("const unsigned", name) for name, _ in impl.launch.numbers] if impl.launch is not None else []
         if impl.device is ir.Device.GPU and code.lang is CodeLang.CPP:
             out.append((f"{unused('stream')}cudaStream_t", "stream"))
         return out

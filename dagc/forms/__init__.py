@@ -15,6 +15,7 @@ from math import prod
 from dagc.base.source import Source
 from dagc.forms.coarsen import COARSEN
 from dagc.forms.freedom import FREEDOM
+from dagc.forms.fuse import fused_impl
 from dagc.forms.types import Form, Refusal, Surroundings
 from dagc.forms.wide import WIDE
 from dagc.ir.choice import AS_WRITTEN, FORM
@@ -30,7 +31,10 @@ FORMS: tuple[Form, ...] = (WIDE, COARSEN, FREEDOM)  # in the order in which they
 
 
 def forms_of(kernel: Kernel, impl: Impl, around: Surroundings) -> Iterator[tuple[Form, tuple[int, ...] | Refusal]]:
-    """Each form with the values that an implementation allows, or the reason why it allows none."""
+    """Each form with the values that an implementation allows, or the reason why it allows none. A fused kernel has the
+    forms of its calls."""
+    if kernel.fused:
+        kernel, impl = kernel.fused[0].kernel, kernel.fused[0].impl
     for form in FORMS:
         yield form, _legal(form, kernel, impl, around)
 
@@ -140,6 +144,9 @@ def includes_of(op: KernelOp) -> Iterator[str]:
 @lru_cache(maxsize=1024)
 def _formed(kernel: Kernel, impl: Impl, around: Surroundings, chosen: tuple[tuple[str, Value], ...]) -> Impl:
     values, settled, symbolic = dict(chosen), impl, impl.launch
+    if kernel.fused:
+        formed = _formed(kernel.fused[0].kernel, kernel.fused[0].impl, around, chosen)
+        return fused_impl(kernel, impl, formed, {name: Const(value) for name, value in chosen})
     for form in FORMS:
         value = values.get(form.tunable)
         if value is None or settled.launch is None or symbolic is None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from dagc.cuda.lexer import names_in, words_of
 from dagc.cuda.syntax import Declarator, below, changes_below, declarators, field_of, names_below, text_of
-from dagc.forms.text import KernelReading, NotInKernel, expression, fresh, hidden_by_macros, reading_of
+from dagc.forms.text import PLACES, KernelReading, NotInKernel, blank, expression, fresh, moved_refused, reading_of
 from dagc.forms.types import Form, Refusal, Surroundings
 from dagc.ir.choice import AS_WRITTEN
 from dagc.ir.program import CodeText, Impl, Kernel, Launch
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 AXES = "xyz"
-_PLACES = ("blockIdx", "gridDim")
 _LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
 _LAMBDA = ("lambda_expression",)  # whose `return`s are its own
 _MEMBER = re.compile(r"\s*\.\s*([xyz])\b")
@@ -55,17 +54,9 @@ def legal(kernel: Kernel, impl: Impl, around: Surroundings) -> tuple[int, ...] |
 
 
 def _refused(reading: KernelReading) -> Refusal | None:
-    hidden = hidden_by_macros(reading, (*_PLACES, "return"))
-    if hidden is not None:
-        return Refusal(f"a macro contains `{hidden}`")
-    for name in reading.names():
-        place = next((w for w in _PLACES if w in reading.reached.get(text_of(name), ())), None)
-        if place is not None:
-            return Refusal(f"`{text_of(name)}` uses `{place}`", reading.line(name))
-        if text_of(name) in _PLACES and not _is_member(name):
-            return Refusal(f"`{text_of(name)}` is used as a whole", reading.line(name))
-        if text_of(name) in _PLACES and not _captured(name):
-            return Refusal(f"`{text_of(name)}` is used in a lambda that names what it captures", reading.line(name))
+    refused = moved_refused(reading, ("return",))
+    if refused is not None:
+        return refused
     meeting = list(reading.together())
     leaving = next((at for at in _returns(reading.body) if not _inside(at, _LAMBDA)), None)
     if meeting and leaving is not None and leaving.start_byte < meeting[-1].start_byte:
@@ -75,22 +66,6 @@ def _refused(reading: KernelReading) -> Refusal | None:
             reading.line(leaving),
         )
     return None
-
-
-def _captured(name: Node) -> bool:
-    """Whether the lambdas around a name capture what they use without naming it."""
-    at = name.parent
-    while at is not None:
-        if at.type in _LAMBDA and text_of(field_of(at, "captures")).replace(" ", "")[1:2] not in ("&", "="):
-            return False
-        at = at.parent
-    return True
-
-
-def _is_member(name: Node) -> bool:
-    """Whether only a member of a variable is used: `blockIdx.x`."""
-    above = name.parent
-    return above is not None and above.type == "field_expression" and above.child_by_field_name("argument") == name
 
 
 def _returns(body: Node) -> Iterator[Node]:
@@ -144,7 +119,7 @@ def rewritten(kernel: Kernel, impl: Impl, around: Surroundings, parts: int) -> C
         lines, before = [*head, *body, "};", *loop], len(head)
     else:
         lines, before = [*head, *loop, *body, "}"], len(head) + len(loop)
-    return replace(impl.code, text="\n".join(lines), header=before - _blank(reading.text))
+    return replace(impl.code, text="\n".join(lines), header=before - blank(reading.text))
 
 
 def _changed(reading: KernelReading, kernel: Kernel, impl: Impl) -> list[str]:
@@ -166,7 +141,7 @@ def _changed(reading: KernelReading, kernel: Kernel, impl: Impl) -> list[str]:
 def _placed(text: str, letter: str, names: tuple[str, str], leaves: Iterable[str]) -> tuple[list[str], bool]:
     """The lines of the body with `names` in the place of `blockIdx` and `gridDim` along an axis, and `leaves` in that
     of its `return`s; and whether it asks for the size of the grid."""
-    new, returns, sized, done, out = dict(zip(_PLACES, names, strict=True)), iter(leaves), False, 0, list[str]()
+    new, returns, sized, done, out = dict(zip(PLACES, names, strict=True)), iter(leaves), False, 0, list[str]()
     for name in names_in(text):
         end = name.start + len(name.text)
         member = _MEMBER.match(text, end)
@@ -179,14 +154,8 @@ def _placed(text: str, letter: str, names: tuple[str, str], leaves: Iterable[str
         out += [text[done : name.start], word]
         done = end
     whole = "".join([*out, text[done:]])
-    lines = textwrap.dedent("\n".join(whole.split("\n")[_blank(text) :])).rstrip().split("\n")
+    lines = textwrap.dedent("\n".join(whole.split("\n")[blank(text) :])).rstrip().split("\n")
     return [f"  {line}" if line.strip() else "" for line in lines], sized
-
-
-def _blank(text: str) -> int:
-    """The number of lines before the first that is not blank."""
-    lines = text.split("\n")
-    return next((i for i, line in enumerate(lines) if line.strip()), 0)
 
 
 def _beyond(block: str, size: Sym, kernel: Kernel, impl: Impl) -> str:

@@ -126,6 +126,42 @@ def hidden_by_macros(reading: KernelReading, words: Collection[str]) -> str | No
     return next((word for word in words if full.count(word) != plain.count(word)), None)
 
 
+PLACES = ("blockIdx", "gridDim")
+_LAMBDA = "lambda_expression"
+
+
+def moved_refused(reading: KernelReading, others: Collection[str] = ()) -> Refusal | None:
+    """Why other words cannot replace the block of a thread, and the size of the grid, in the text; nor `others`."""
+    hidden = hidden_by_macros(reading, (*PLACES, *others))
+    if hidden is not None:
+        return Refusal(f"a macro contains `{hidden}`")
+    for name in reading.names():
+        place = next((w for w in PLACES if w in reading.reached.get(text_of(name), ())), None)
+        if place is not None:
+            return Refusal(f"`{text_of(name)}` uses `{place}`", reading.line(name))
+        if text_of(name) in PLACES and not _is_member(name):
+            return Refusal(f"`{text_of(name)}` is used as a whole", reading.line(name))
+        if text_of(name) in PLACES and not _captured(name):
+            return Refusal(f"`{text_of(name)}` is used in a lambda that names what it captures", reading.line(name))
+    return None
+
+
+def _captured(name: Node) -> bool:
+    """Whether the lambdas around a name capture what they use without naming it."""
+    at = name.parent
+    while at is not None:
+        if at.type == _LAMBDA and text_of(field_of(at, "captures")).replace(" ", "")[1:2] not in ("&", "="):
+            return False
+        at = at.parent
+    return True
+
+
+def _is_member(name: Node) -> bool:
+    """Whether only a member of a variable is used: `blockIdx.x`."""
+    above = name.parent
+    return above is not None and above.type == "field_expression" and above.child_by_field_name("argument") == name
+
+
 # ---- writing ------------------------------------------------------------------------------------
 
 
@@ -137,6 +173,12 @@ def fresh(name: str, kernel: Kernel, impl: Impl) -> str:
     while name in taken:
         name += "_"
     return name
+
+
+def blank(text: str) -> int:
+    """The number of lines before the first that is not blank."""
+    lines = text.split("\n")
+    return next((i for i, line in enumerate(lines) if line.strip()), 0)
 
 
 class NotInKernel(Exception):

@@ -10,6 +10,7 @@ from dagc.ir.program import DEVICE, Value, shown
 PROGRAM = "program"  # stands for an op's name where decisions of the whole program are open: a keyword, so no op has it
 VARIANT = "variant"  # the name of the choice among implementations; no tunable can have it
 FORM = "form."  # begins the names of the tunables that the compiler adds (`dagc.forms`): no op is called `form`
+FUSE = "fuse."  # begins the names of the decisions that fuse launches (`dagc.forms.groups`): no op is called `fuse`
 AS_WRITTEN = 1  # the value of a form that leaves the kernel as it is
 _BLOCKS = (["bx"], ["bx", "by"], ["bx", "by", "bz"])
 
@@ -30,8 +31,8 @@ def site_of(decision: str) -> str:
 
 
 def names_form(decisions: Iterable[str]) -> bool:
-    """Whether any of the decisions is a form of a kernel."""
-    return any(own_name(decision).startswith(FORM) for decision in decisions)
+    """Whether any of the decisions is a form of a kernel, or fuses launches."""
+    return any(own_name(decision).startswith(FORM) or decision.startswith(FUSE) for decision in decisions)
 
 
 def of_implementations(decision: str) -> bool:

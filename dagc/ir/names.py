@@ -8,7 +8,7 @@ have a word for themselves (`dagc.emit.render.Names`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import dropwhile
 
 # A name as the language writes it, indices resolved.
@@ -47,6 +47,21 @@ def _letters(gap: str, known: bool) -> Iterator[str]:
     for k, c in enumerate(gap):
         letter = _LETTERS[c] if c == "_" or (known and c in _LETTERS) else f"x{ord(c)}"
         yield letter if k == 0 else letter.upper()
+
+
+def last_name(display: str) -> str:
+    """`pack[x,lo]` of `mv[0].pack[x,lo]`."""
+    return re.split(r"\.(?![^\[]*\])", display)[-1]
+
+
+def common_name(displays: Sequence[str], base: str) -> str:
+    """A name for what belongs to several names, of which only the last parts differ: that of all but the last parts,
+    `base`, and the indices that all have in one place. `pack[x]` for `pack[x,lo]` and `pack[x,hi]`."""
+    first = last_name(displays[0])
+    indices = [last_name(each).partition("[")[2].removesuffix("]").split(",") for each in displays]
+    common = [same[0] for same in zip(*indices, strict=False) if same[0] and len(set(same)) == 1]
+    outer = displays[0][: len(displays[0]) - len(first)]
+    return f"{outer}{base}" + (f"[{','.join(common)}]" if common else "")
 
 
 def set_apart(name: str) -> str:

@@ -236,11 +236,13 @@ LARGEST_GRID_X = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Launch(Spanned):
-    """Grid, block and dynamic shared bytes, in formals, compile-time names and tunables (as `Var`)."""
+    """Grid, block and dynamic shared bytes, in formals, compile-time names and tunables (as `Var`). `numbers`: further
+    parameters of the kernel, unsigned, with their values."""
 
     grid: tuple[Sym, ...]
     block: tuple[Sym, ...]
     shared: Sym | None
+    numbers: tuple[tuple[str, Sym], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +305,8 @@ class Select(Spanned):
 
 @dataclass(frozen=True, slots=True)
 class Kernel(Spanned):
+    """`fused`: the calls that it joins, in order (`dagc.forms.fuse`); none of one that the program declares."""
+
     name: str
     formals: tuple[Formal, ...]
     impls: tuple[Impl, ...]
@@ -311,6 +315,21 @@ class Kernel(Spanned):
     lets: tuple[tuple[str, Sym], ...]
     features: tuple[Feature, ...]
     selects: tuple[Select, ...]
+    fused: tuple[FusedCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FusedCall:
+    """One of the calls that a fused kernel joins. `names`: of formals and tunables of its kernel, with the names that
+    they have in the fused kernel; others keep theirs."""
+
+    kernel: Kernel
+    variant: str
+    names: tuple[tuple[str, str], ...]
+
+    @property
+    def impl(self) -> Impl:
+        return next(i for i in self.kernel.impls if i.name == self.variant and i.device is Device.GPU)
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +404,7 @@ class KernelOp(Spanned):
     device is chosen when the program runs. Such an op has a stream and is ordered as a GPU op, whatever `device` is;
     on the CPU it runs once all before it on its stream has completed, and the host waits for it. `worker`: on the CPU
     it is enqueued on its stream, and runs in a worker thread; the host does not wait. `states`: what the code uses
-    beside the arguments.
+    beside the arguments. `pinned`: the tunables that the call gives.
     """
 
     name: str  # display name, indices resolved: `pack[x,lo]`
@@ -402,6 +421,7 @@ class KernelOp(Spanned):
     placed: bool = False
     worker: bool = False
     states: tuple[HiddenState, ...] = ()
+    pinned: tuple[str, ...] = ()
 
     @property
     def on_stream(self) -> bool:

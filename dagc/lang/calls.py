@@ -78,7 +78,7 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
     regions = tuple(a.storage.region if isinstance(a, Argument) else a for a in args)
     return ir.KernelOp(
         name, base, kernel.name, impl.device, impl.name, tuple(chosen.items()), regions, accesses, stream,
-        frame.condition, others, placed, worker, span=item.span,
+        frame.condition, others, placed, worker, pinned=tuple(call.pins), span=item.span,
     )  # fmt: skip
 
 
@@ -224,7 +224,7 @@ class _Call:
             candidates = self._candidates(impl, base, {})
         except UsageError:  # -D of a value that it does not have, which is reported if it is the default
             return True
-        return _first_legal(ctx, self.kernel, impl, candidates) is not None or ctx.trials.cut
+        return first_legal(ctx, self.kernel, impl, candidates) is not None or ctx.trials.cut
 
     def tunables(self, impl: ir.Impl, base: str) -> dict[str, ir.Value]:
         """Values of all tunables: pinned in the call, or chosen once per base name."""
@@ -238,7 +238,7 @@ class _Call:
                 self._fail("unknown-name", f"kernel `{self.kernel.name}` has no tunable `{pin.name}`", pin.span, help)
         decided = {t.name: ctx.choices[n].chosen for t in tunables if (n := qualified(base, t.name)) in ctx.choices}
         candidates = self._candidates(impl, base, decided)
-        values = _first_legal(ctx, self.kernel, impl, candidates)
+        values = first_legal(ctx, self.kernel, impl, candidates)
         if values is None:
             _no_legal(ctx, self.item, self.kernel, impl, candidates)
         for tunable in tunables:
@@ -262,7 +262,7 @@ class _Call:
 
     def _other(self, impl: ir.Impl, base: str) -> Iterator[ir.OtherVariant]:
         ctx, candidates = self.frame.ctx, self._candidates(impl, base, {})
-        values = _first_legal(ctx, self.kernel, impl, candidates)
+        values = first_legal(ctx, self.kernel, impl, candidates)
         if values is not None:
             ctx.defined |= {qualified(base, name) for name in values} & set(ctx.defines)
             choices = (
@@ -311,7 +311,7 @@ def _calls_outside(ctx: Context, impl: ir.Impl) -> Iterator[str]:
         yield from sorted(n for n in names_read(text) if _NOT_IN_WORKER.fullmatch(n))
 
 
-def _first_legal(
+def first_legal(
     ctx: Context, kernel: ir.Kernel, impl: ir.Impl, candidates: Mapping[str, tuple[ir.Value, ...]]
 ) -> dict[str, ir.Value] | None:
     """The first combination that violates no `require` and gives blocks that a GPU accepts, None if there is none."""

@@ -10,7 +10,7 @@ from functools import reduce
 from dagc.base.errors import counted
 from dagc.base.source import Span
 from dagc.ir import program as ir
-from dagc.ir.choice import FORM
+from dagc.ir.choice import FORM, FUSE
 from dagc.ir.enums import Mode, Place, Role
 from dagc.ir.linear import Facts
 from dagc.ir.regions import facts
@@ -105,8 +105,8 @@ class Frame:
             report.fail(
                 "reserved-name", "`end` is reserved for the op after all others", ref.span, "choose another name"
             )
-        if f"{ref.name}." == FORM:
-            message = f"`{ref.name}` is reserved for the forms of kernels, `OP.{FORM}NAME`"
+        if f"{ref.name}." in (FORM, FUSE):
+            message = f"`{ref.name}` is reserved for the forms of kernels, `OP.{FORM}NAME` and `{FUSE}NAME`"
             report.fail("reserved-name", message, ref.span, "choose another name")
         refuse_reserved(report, ref.name, ref.span)
         display = self.prefix + text

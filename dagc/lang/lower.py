@@ -14,7 +14,7 @@ from dagc.base.python import uncollected
 from dagc.base.source import Source, Span
 from dagc.ir import program as ir
 from dagc.ir import sym
-from dagc.ir.choice import FORM, own_name, qualified, site_of
+from dagc.ir.choice import FORM, FUSE, own_name, qualified, site_of
 from dagc.ir.constraints import condition, may_hold
 from dagc.ir.enums import ElementType, Mode, OpKind, Place, Role
 from dagc.ir.program import Device
@@ -229,8 +229,7 @@ class Lowering:
         if self.ctx.report.failed:
             return None
         ops = insert_copies(out.ops, self.declared.arrays)
-        d, decisions = self.declared, self._decisions(out, ops)
-        ops = with_transports(self.ctx, ops)
+        d = self.declared
         program = ir.Program(
             name=self.module.program or "",
             path=self.source.path,
@@ -245,7 +244,7 @@ class Lowering:
             features=tuple(self.collected.features),
             selects=(*selects, *out.selects),
             requires=(*requires, *self._runs_once(main, repeat)),
-            decisions=decisions,
+            decisions=(),
             ops=ops,
             edges=edges,
             explicit=out.explicit is not None,
@@ -261,6 +260,9 @@ class Lowering:
             domain=d.drawn.conditions,
             constraints=tuple(c for c, _ in d.requires if not sym.free(c).isdisjoint(self.ctx.choices)),
         )
+        program = self._fused(program)
+        decisions = self._decisions(out, ops)
+        program = replace(program, decisions=decisions, ops=with_transports(self.ctx, program.ops))
         warn_of_races(self.ctx.report, program)
         return program
 
@@ -275,6 +277,14 @@ class Lowering:
         wanted = {form.name for form in FORMS} if self.ctx.forms else given
         opened = wanted - given if self.ctx.forms else set[str]()
         return {name: with_forms(kernel, around, wanted, opened) for name, kernel in kernels.items()}
+
+    def _fused(self, program: ir.Program) -> ir.Program:
+        """The program with the launches fused that a search or -D chooses."""
+        if not (self.ctx.forms or any(name.startswith(FUSE) for name in self.ctx.defines)):
+            return program
+        from dagc.lang.fusion import with_fusion  # only with forms
+
+        return with_fusion(self.ctx, program)
 
     def _around(self) -> Surroundings:
         """What the texts of kernels may name beside what they declare."""
@@ -485,9 +495,18 @@ class Lowering:
         for name in self.ctx.defines:
             if name not in self.ctx.defined:
                 self._refuse_form(name, out)
+                self._refuse_fusion(name)
                 known = [p.name for p in self.declared.params] + list(self.ctx.choices)
                 help = self.ctx.report.did_you_mean(name, known, f"choose from {listing(known, 30)}")
                 raise UsageError(f"-D {name}: the program has no param or decision of this name", help)
+
+    def _refuse_fusion(self, name: str) -> None:
+        """Raises UsageError if -D fuses launches that are no group."""
+        if name.startswith(FUSE):
+            known = [n for n in self.ctx.choices if n.startswith(FUSE)]
+            why = "`dagc show --forms KERNEL` says which launches can be one"
+            help = f"choose from {listing(known)}" if known else why
+            raise UsageError(f"-D {name}: there are no launches of this name to fuse", help)
 
     def _refuse_form(self, name: str, out: GraphOut) -> None:
         """Raises UsageError if -D gives a form that the kernel of an op does not allow."""

@@ -21,6 +21,7 @@ from dagc.cuda.accesses import Accesses
 from dagc.cuda.expressions import MemoryAccess, symbol
 from dagc.cuda.syntax import NotUnderstood
 from dagc.forms import kernel_of
+from dagc.forms.fuse import calls_of
 from dagc.forms.wide import WIDE
 from dagc.ir.choice import AS_WRITTEN, FORM
 from dagc.ir.enums import Mode
@@ -198,8 +199,21 @@ def seconds_of(moved: Iterable[Moved], ceilings: Ceilings) -> tuple[float, bool]
 
 
 def footprint_of(program: Program, op: KernelOp, values: Mapping[str, Any]) -> Footprint:
-    """Of the kernel as it is written, since its forms must move the same; `threads` are those of the form. Raises
-    NotUnderstood, Uncounted (a size that is not known)."""
+    """Of the kernel as it is written, since its forms must move the same; `threads` are those of the form. Of an op
+    that joins calls, that of all: of an array that several access, what one of them moves, since others may access the
+    same elements. Raises NotUnderstood, Uncounted (a size that is not known)."""
+    every = [_footprint_of(program, call, values) for call in calls_of(program, op)]
+    moved: dict[str, Moved] = {}
+    for one in (m for each in every for m in each.moved):
+        moved[one.array] = max(one, moved.get(one.array, one), key=lambda m: m.bytes)
+    return Footprint(
+        tuple(moved.values()), tuple(dict.fromkeys(u for each in every for u in each.uncounted)),
+        max(each.widest for each in every), sum(each.threads for each in every), sum(each.elements for each in every),
+        max((each.apart for each in every), key=lambda apart: apart[1]), sum(each.operations for each in every),
+    )  # fmt: skip
+
+
+def _footprint_of(program: Program, op: KernelOp, values: Mapping[str, Any]) -> Footprint:
     written_as = replace(op, tunables=tuple((n, v) for n, v in op.tunables if not n.startswith(FORM)))
     accesses = read_accesses(program, written_as, {n: v for n, v in written_as.tunables if isinstance(v, int)})
     numbers, shape = _numbers(program, written_as, values)

@@ -15,6 +15,7 @@ from dagc.cuda.accesses import Accesses, accesses_of
 from dagc.cuda.expressions import Guard, real, symbol
 from dagc.cuda.syntax import NotUnderstood
 from dagc.forms import kernel_of
+from dagc.forms.fuse import largest_call
 from dagc.ir.choice import FORM
 from dagc.ir.enums import ElementType, Mode
 from dagc.ir.plan import AXES
@@ -39,7 +40,8 @@ from dagc.perf.program import (
 def read_accesses(program: Program, op: KernelOp, known: Mapping[str, int] | None = None) -> Accesses:
     """Raises NotUnderstood, whose message begins with the place. Tunables that are block dimensions become
     `blockDim_x`, others `tunable` symbols, except those whose values are `known`: these are numbers, so branches on
-    them are decided."""
+    them are decided. Of an op that joins calls, those of its largest one."""
+    op = largest_call(program, op)
     kernel, impl = kernel_of(program, op)
     if impl.code is None or impl.code.text is None or impl.launch is None:
         raise NotUnderstood(f"{_place(program, impl)}kernel `{kernel.name}` has no CUDA text")
@@ -179,6 +181,7 @@ class Builder:
 
 def sizes_of(program: Program, op: KernelOp) -> dict[sp.Symbol, sp.Expr]:
     """By-value formals -> expressions in per-rank scalars."""
+    op = largest_call(program, op)
     kernel, _ = kernel_of(program, op)
     out: dict[sp.Symbol, sp.Expr] = {}
     for formal, arg in zip(kernel.formals, op.args, strict=True):
@@ -216,6 +219,7 @@ class Geometry:
         """`one_thread`: one thread of each block works. `shared`: bytes of shared memory of a block that the kernel's
         text declares, without those that the launch requests. `guards`: conditions that hold for all threads with
         work."""
+        op = largest_call(program, op)
         self.b = Builder()
         self.one_thread = one_thread
         self.kernel, self.impl = kernel_of(program, op)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.errors import UsageError
 from dagc.choice.types import Case
-from dagc.ir.choice import PROGRAM, VARIANT, Choice, of_implementations, qualified
+from dagc.ir.choice import FUSE, PROGRAM, VARIANT, Choice, of_implementations, qualified
 from dagc.ir.enums import ElementType
 from dagc.ir.plan import is_open
 from dagc.ir.program import KernelOp, Program, Value
@@ -43,10 +43,10 @@ Origins: TypeAlias = dict[tuple[str, Value], Origin]  # of values of decisions t
 
 
 def kernels_of(configuration: Choice) -> Choice:
-    """The decisions that select kernels: variants, devices, and those of the whole program. Configurations with equal
-    values of these are tuned together."""
-    kept = (n for n in configuration if n not in OF_SEARCH and ("." not in n or of_implementations(n)))
-    return Choice.of({name: configuration[name] for name in kept})
+    """The decisions that select kernels: variants, devices, fusion, and those of the whole program. Configurations with
+    equal values of these are tuned together."""
+    whole = (n for n in configuration if "." not in n or n.startswith(FUSE) or of_implementations(n))
+    return Choice.of({name: configuration[name] for name in whole if name not in OF_SEARCH})
 
 
 def open_settings(program: Program) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from dagc.base.objective import TIME, Objective
 from dagc.build.mpi import cores as compilers
 from dagc.build.toolchain import TargetChoice
 from dagc.choice.types import Site
-from dagc.ir.choice import VARIANT, Choice, own_name, qualified
+from dagc.ir.choice import FUSE, VARIANT, Choice, own_name, qualified
 from dagc.ir.plan import Target, stays_fixed
 from dagc.ir.program import COLLECTIVES, DEVICE, SAME, TRANSPORT, KernelOp, Program, Value, shown
 from dagc.lab.configurations import Configured, combinations, configurations, open_decisions
@@ -123,9 +123,10 @@ def with_automatic(
 ) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
     """The decisions to search, including those that a search opens automatically, and a note on the others.
 
-    These are devices, the variants of kernels, the transport of collectives (of the transports that are searched),
-    staging, and choices that change no edge and cannot be made at run time, in this order, up to MOST_PROGRAMS programs
-    to compile, and PROGRAMS_A_CORE per core. `closed`: names that the user has fixed or opened.
+    These are devices, the variants of kernels, launches that may be fused, the transport of collectives (of the
+    transports that are searched), staging, and choices that change no edge and cannot be made at run time, in this
+    order, up to MOST_PROGRAMS programs to compile, and PROGRAMS_A_CORE per core. `closed`: names that the user has
+    fixed or opened.
     """
     out = dict(values)
     left: list[str] = []
@@ -158,8 +159,9 @@ def _automatic(program: Program, closed: Collection[str]) -> list[list[str]]:
     for d in several:
         if d.name in at_compile_time or (not d.structural and "." not in d.name and d.name not in OF_SEARCH):
             others.setdefault(d.name.partition("[")[0], []).append(d.name)
+    fusions = [[d.name] for d in several if d.name.startswith(FUSE)]
     collectives = [[d.name] for d in several if d.name == COLLECTIVES]
-    return [*devices, *variants, *collectives, *staging, *others.values()]
+    return [*devices, *variants, *fusions, *collectives, *staging, *others.values()]
 
 
 def program_has_messages(program: Program) -> bool:

@@ -325,21 +325,25 @@ def timed_sites(machine: LiveMachine, data: Path, request: SearchRequest) -> Ord
         for index, configured in enumerate(spaces):
             program = configured.graph.program
             for site in configured.sites:
-                key = site, configured.configuration.get(qualified(site.name, VARIANT))
+                key, op = _timed_as(configured, site)
                 if key not in ops:
                     repeats = repeats_of(program, read_scalars(program, data, options.ranks))
-                    op = next(op for op in program.ops if isinstance(op, KernelOp) and op.base == site.name)
                     measure = machine.alone(index, site, repeats, timing, tolerance_between(program, op))
                     ops[key] = site, measure
         timed = timed_alone(list(ops.values()), ALONE, options.seed, late=lambda: time.monotonic() > end)
     known = dict(zip(ops, timed, strict=True))
     out = []
     for configured in spaces:
-        variants = [configured.configuration.get(qualified(site.name, VARIANT)) for site in configured.sites]
-        sites = tuple(known.get((s, v), s) for s, v in zip(configured.sites, variants, strict=True))
+        sites = tuple(known.get(_timed_as(configured, site)[0], site) for site in configured.sites)
         out.append(replace(configured, sites=sites))
     machine.domain = Orders(out, machine.domain.earlier)
     return machine.domain
+
+
+def _timed_as(space: ConfiguredSpace, site: Site) -> tuple[tuple[object, ...], KernelOp]:
+    """A key that is equal for sites that one timing serves, and the first op of the site."""
+    op = next(op for op in space.graph.program.kernel_ops if op.base == site.name)
+    return (site, op.kernel, space.configuration.get(qualified(site.name, VARIANT))), op
 
 
 def _that_fit(task: TuningTask, data: Path | None) -> tuple[Site, ...]:

@@ -1,0 +1,290 @@
+"""Which launches may be fused: groups of calls of one kernel that depend on each other in nothing.
+
+A group is a decision of the program, `fuse.NAME`. With 0 its launches are as written. With 1, those are one launch that
+follow the same ops and are followed by the same; with the largest value all are. Ops of the text between them that need
+a result of one come after the launch, all others before it, so every pair of ops that conflict keeps its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dagc.forms import surroundings_of
+from dagc.forms.fuse import fused_op, refused
+from dagc.forms.types import Refusal, Surroundings
+from dagc.ir.enums import Mode
+from dagc.ir.names import common_name, last_name
+from dagc.ir.program import Access, Device, Edge, KernelOp, Loop, Op, Program, Region, Turn
+from dagc.ir.regions import Regions
+
+MOST_CALLS = 16  # of a launch: their arguments are those of one kernel
+MOST_OPS = 256  # of a part of the text in which groups are looked for, whose ops are compared with each other
+
+
+@dataclass(frozen=True, slots=True)
+class FusionGroup:
+    """`name`: the base names of its ops, joined. `ways`: for each value of its decision from 1, the launches: the names
+    of the ops that each joins. In a loop it has the launches of all turns."""
+
+    name: str
+    ways: tuple[tuple[tuple[str, ...], ...], ...]
+
+    @property
+    def ops(self) -> int:
+        """The number of ops that at most become one launch."""
+        return max(len(launch) for launch in self.ways[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Ops that could be one launch otherwise, and why they are not; `kernel`: that they call."""
+
+    kernel: str
+    ops: tuple[str, ...]
+    why: Refusal
+
+
+def groups(program: Program, regions: Regions) -> tuple[tuple[FusionGroup, ...], tuple[LeftOut, ...]]:
+    """The groups of a program, in text order, and what is left out."""
+    several: dict[tuple[object, ...], list[KernelOp]] = {}
+    for op in program.ops:
+        if isinstance(op, KernelOp) and op.device is Device.GPU:
+            several.setdefault(_alike(op), []).append(op)
+    several = {key: ops for key, ops in several.items() if len(ops) > 1}
+    allowed: set[str] = set()
+    out: list[LeftOut] = []
+    ordered, around = _ordered_otherwise(program), surroundings_of(program)
+    known: dict[tuple[str, str, tuple[str, ...]], Refusal | None] = {}
+    for ops in several.values():
+        key = ops[0].kernel, ops[0].variant, ops[0].pinned
+        if key not in known:
+            known[key] = ordered or _refused(program, ops[0], around)
+        why = known[key]
+        if why is None:
+            allowed |= {op.name for op in ops}
+        else:
+            out.append(LeftOut(ops[0].kernel, tuple(op.name for op in ops), why))
+    found: dict[str, list[list[tuple[tuple[str, ...], ...]]]] = {}
+    for scope in _scopes(program, regions) if allowed else ():
+        if len(scope) > MOST_OPS:
+            out += _too_many(scope, allowed)
+            continue
+        for name, ways in _Scope(scope, program.edges, regions).groups(allowed, out):
+            found.setdefault(name, []).append(ways)
+    return tuple(FusionGroup(name, _all_turns(turns)) for name, turns in found.items()), tuple(out)
+
+
+def _all_turns(turns: Sequence[Sequence[tuple[tuple[str, ...], ...]]]) -> tuple[tuple[tuple[str, ...], ...], ...]:
+    """The launches of all turns of a loop, for each value; one with fewer ways has its last for the values above."""
+    most = max(map(len, turns))
+    return tuple(tuple(launch for ways in turns for launch in ways[min(k, len(ways) - 1)]) for k in range(most))
+
+
+def _alike(op: KernelOp) -> tuple[object, ...]:
+    """Equal for calls of which one launch can be made."""
+    prefix = op.name[: len(op.name) - len(last_name(op.name))]
+    outer = op.base.rpartition(".")[0]
+    return op.kernel, op.variant, op.when, op.stream, prefix, outer, op.pinned
+
+
+def _ordered_otherwise(program: Program) -> Refusal | None:
+    """Why the order of the text does not say what follows what."""
+    if program.explicit:
+        return Refusal("`edges explicit` orders the ops")
+    place = {op.name: k for k, op in enumerate(program.ops)}
+    turned = next((e for e in program.edges if place.get(e.u.op, 0) > place.get(e.v.op, 0)), None)
+    if turned is None:
+        return None
+    return Refusal(f"an edge orders `{turned.u.op}` before `{turned.v.op}`, against the order of the text")
+
+
+def _refused(program: Program, op: KernelOp, around: Surroundings) -> Refusal | None:
+    if op.placed or op.others:
+        return Refusal("its device or variant is open")
+    kernel = program.kernel(op.kernel)
+    impl = next(i for i in kernel.impls if (i.device, i.name) == (op.device, op.variant))
+    return refused(kernel, impl, around, op.pinned)
+
+
+def _too_many(scope: Sequence[Op], allowed: set[str]) -> Iterator[LeftOut]:
+    calls: dict[str, list[str]] = {}
+    for op in scope:
+        if isinstance(op, KernelOp) and op.name in allowed:
+            calls.setdefault(op.kernel, []).append(op.name)
+    why = Refusal(f"they are among {len(scope)} ops, and at most {MOST_OPS} are compared with each other")
+    yield from (LeftOut(kernel, tuple(names), why) for kernel, names in calls.items())
+
+
+# ---- parts of the text --------------------------------------------------------------------------
+
+
+def _scopes(program: Program, regions: Regions) -> Iterator[list[Op]]:
+    """The ops in parts in which groups are looked for: each turn of a loop whose turns depend on one another, and what
+    stands between such loops."""
+    turn_of: dict[str, tuple[int, int]] = {}
+    by_name = {op.name: op for op in program.ops}
+    for number, loop in enumerate(program.loops):
+        if _turns_depend(loop, by_name, regions):
+            turn_of |= {name: (number, k) for k, turn in enumerate(loop.turns) for name in turn.ops}
+    scope: list[Op] = []
+    at: tuple[int, int] | None = None
+    for op in program.ops:
+        if turn_of.get(op.name) != at and scope:
+            yield scope
+            scope = []
+        at = turn_of.get(op.name)
+        scope.append(op)
+    if scope:
+        yield scope
+
+
+def _turns_depend(loop: Loop, ops: Mapping[str, Op], regions: Regions) -> bool:
+    """Whether an op of the second turn depends on one of the first."""
+    first, second = ([ops[name] for name in turn.ops if name in ops] for turn in (*loop.turns, *loop.turns)[:2])
+    return len(loop.turns) > 1 and any(conflict(a, b, regions) for a in first for b in second)
+
+
+def conflict(a: Op, b: Op, regions: Regions) -> bool:
+    """Whether two ops use the same elements, or the same variable beside the arguments, and one changes them."""
+    return any(
+        (one.mode, other.mode) != (Mode.IN, Mode.IN) and regions.overlap(one.region, other.region)
+        for one in _accesses(a)
+        for other in _accesses(b)
+    )
+
+
+def _accesses(op: Op) -> Iterator[Access]:
+    yield from op.accesses
+    for state in op.states if isinstance(op, KernelOp) else ():
+        yield Access(Region(state.name), state.mode)
+
+
+class _Scope:
+    """The ops of a part, with those that each depends on."""
+
+    def __init__(self, ops: Sequence[Op], edges: Sequence[Edge], regions: Regions) -> None:
+        self.ops = ops
+        place = {op.name: k for k, op in enumerate(ops)}
+        self.direct: list[set[int]] = [set() for _ in ops]
+        self.linked = {name for edge in edges for name in (edge.u.op, edge.v.op)}
+        users: dict[str, list[int]] = {}
+        for j, op in enumerate(ops):
+            arrays = {access.region.array for access in _accesses(op)}
+            for i in {i for array in arrays for i in users.get(array, ())}:
+                if conflict(ops[i], op, regions):
+                    self.direct[j].add(i)
+            for array in arrays:
+                users.setdefault(array, []).append(j)
+        for edge in edges:
+            if edge.u.op in place and edge.v.op in place:
+                self.direct[place[edge.v.op]].add(place[edge.u.op])
+        self.above: list[set[int]] = []
+        for j in range(len(ops)):
+            self.above.append(set().union(self.direct[j], *(self.above[i] for i in self.direct[j] if i < j)))
+
+    def groups(self, allowed: set[str], out: list[LeftOut]) -> Iterator[tuple[str, list[tuple[tuple[str, ...], ...]]]]:
+        """The name of each group with its ways; those that stand between the ops of another are left out."""
+        taken: list[tuple[int, int]] = []
+        chosen: list[list[int]] = []
+        for ops in sorted(self._independent(allowed), key=lambda ops: (-len(ops), ops[0])):
+            if any(ops[0] <= last and first <= ops[-1] for first, last in taken):
+                kernel = self.ops[ops[0]]
+                assert isinstance(kernel, KernelOp)
+                why = Refusal("they stand between the ops of a larger group")
+                out.append(LeftOut(kernel.kernel, tuple(self.ops[k].name for k in ops), why))
+                continue
+            taken.append((ops[0], ops[-1]))
+            chosen.append(ops)
+        for ops in sorted(chosen):
+            yield "_".join(dict.fromkeys(self.ops[k].base.replace(".", "_") for k in ops)), self._ways(ops)
+
+    def _independent(self, allowed: set[str]) -> Iterator[list[int]]:
+        """The largest groups from the first op of the text on. Ops that written edges name are in none."""
+        growing: dict[tuple[object, ...], list[int]] = {}
+        for j, op in enumerate(self.ops):
+            if not isinstance(op, KernelOp) or op.name not in allowed or op.name in self.linked:
+                continue
+            group = growing.setdefault(_alike(op), [])
+            if self.above[j].isdisjoint(group) and len(group) < MOST_CALLS:
+                group.append(j)
+                continue
+            yield from [group] if len(group) > 1 else ()
+            growing[_alike(op)] = [j]
+        yield from (group for group in growing.values() if len(group) > 1)
+
+    def _ways(self, ops: Sequence[int]) -> list[tuple[tuple[str, ...], ...]]:
+        beside: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
+        for k in ops:
+            after = frozenset(j for j in range(len(self.ops)) if k in self.direct[j])
+            beside.setdefault((frozenset(self.direct[k]), after), []).append(k)
+        alike = [group for group in beside.values() if len(group) > 1]
+        ways = [alike, [list(ops)]] if alike and len(beside) > 1 else [[list(ops)]]
+        return [tuple(tuple(self.ops[k].name for k in launch) for launch in way) for way in ways]
+
+
+# ---- a program with launches fused --------------------------------------------------------------
+
+
+def fused(program: Program, launches: Iterable[tuple[str, ...]], regions: Regions) -> tuple[Program, dict[str, str]]:
+    """The program in which each of the launches, ops of one group, is one op; and for each of these ops that one."""
+    out = _Fusing(program, regions)
+    for names in launches:
+        out.launch(names)
+    loops = (_renamed(loop, out.instead, out.ops) for loop in program.loops)
+    kept = tuple(loop for loop in loops if loop is not None)
+    return replace(program, ops=tuple(out.ops), kernels=tuple(out.kernels.values()), loops=kept), out.instead
+
+
+class _Fusing:
+    """`instead`: of each op that is fused, the op in its place."""
+
+    def __init__(self, program: Program, regions: Regions) -> None:
+        self.ops, self.kernels, self.regions = list(program.ops), {k.name: k for k in program.kernels}, regions
+        self.linked = {(edge.u.op, edge.v.op) for edge in program.edges}
+        self.instead: dict[str, str] = {}
+        self._names = {op.name for op in program.ops}
+        self._bases = {op.base for op in program.ops}
+
+    def launch(self, names: Sequence[str]) -> None:
+        wanted = set(names)
+        places = [k for k, op in enumerate(self.ops) if op.name in wanted]
+        between = self.ops[places[0] : places[-1] + 1]
+        calls = [op for op in between if isinstance(op, KernelOp) and op.name in wanted]
+        one = self._op(calls)
+        before: list[Op] = []
+        after: list[Op] = []
+        started: list[Op] = []  # the calls so far, and what has to follow them
+        for op in between:
+            follows = any((o.name, op.name) in self.linked or conflict(o, op, self.regions) for o in started)
+            if op.name in wanted or follows:
+                started.append(op)
+            if op.name not in wanted:
+                (after if follows else before).append(op)
+        self.ops[places[0] : places[-1] + 1] = [*before, one, *after]
+        self.instead |= dict.fromkeys(names, one.name)
+
+    def _op(self, calls: Sequence[KernelOp]) -> KernelOp:
+        kernel, own = self.kernels[calls[0].kernel], {call.base for call in calls}
+        names = [call.name for call in calls]
+        outer = calls[0].base[: len(calls[0].base) - len(last_name(calls[0].base))]
+        base = "_".join(dict.fromkeys(last_name(call.base) for call in calls))
+        while (name := common_name(names, base)) in self._names - set(names) or outer + base in self._bases - own:
+            base += "_"
+        self._names.add(name)
+        known = f"{kernel.name}_{len(calls)}"
+        while True:
+            op, made = fused_op(calls, kernel, name, outer + base, known)
+            if self.kernels.setdefault(known, made) == made:
+                return op
+            known += "_"
+
+
+def _renamed(loop: Loop, instead: Mapping[str, str], ops: Sequence[Op]) -> Loop | None:
+    """The loop with the ops of a dag; None if some are launched together with those of another turn."""
+    place = {op.name: k for k, op in enumerate(ops)}
+    turns = [{instead.get(name, name) for name in turn.ops} for turn in loop.turns]
+    if sum(map(len, turns)) > len(set().union(*turns)):
+        return None
+    ordered = (tuple(sorted(names, key=place.__getitem__)) for names in turns)
+    return replace(loop, turns=tuple(Turn(t.value, ops) for t, ops in zip(loop.turns, ordered, strict=True)))

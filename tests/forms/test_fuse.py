@@ -1,0 +1,336 @@
+"""Launches fused: results as those of separate launches, the count, races, what is refused and what is emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagc.base.errors import ProgramError, UsageError
+from dagc.base.source import Source
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import find_cxx
+from dagc.forms import kernel_of
+from dagc.forms.groups import conflict, fused, groups
+from dagc.ir.plan import Plan, Target
+from dagc.ir.program import Graph, KernelOp, Program, Value
+from dagc.ir.regions import Regions
+from dagc.ir.traversal import Traversal, traversal_text
+from dagc.lang.lower import lower, parse_with_includes
+from dagc.measure.launch import launch
+from dagc.passes import build_graph
+from dagc.recipes.forms import show_forms
+from dagc.setup import run_setup
+from dagc.space import Space
+from dagc.space.proof import Prover
+from dagc.stages.program import count, read
+from tests.emit.build import graph_of
+from tests.emit.together import build_together
+from tests.tiers import examples
+
+ROOT = Path(__file__).parents[2]
+HALO = ROOT / "samples/halo3d/halo3d.dag"
+JACOBI = ROOT / "samples/jacobi/jacobi.dag"
+DATA = Path(__file__).parent / "data"
+COARSE = DATA / "coarse.dag"
+KERNELS = ("guarded", "search", "strides", "sum", "moved", "box", "plane")
+PLANE = '''
+// Grids whose sizes differ in two dimensions, with two of them in use.
+kernel plane(y: out f32[n * n], x: in f32[(n + 2) * (n + 2)], n: i64) {
+  gpu {
+    launch grid(ceil(n / 4), n, 2) block(4)
+    cuda """
+      const long j = blockIdx.x * 4 + threadIdx.x;
+      if (j < n && blockIdx.z == 1) y[blockIdx.y * n + j] = x[j] + 10 * blockIdx.y + 100 * gridDim.x + gridDim.z;
+    """
+  }
+}
+kernel given(y: out f32[n * n], x: in f32[(n + 2) * (n + 2)], n: i64) {
+  tune block in {32, 64, 96}
+  gpu {
+    launch grid(ceil(n * n / block)) block(block)
+    cuda """
+      const long i = blockIdx.x * block + threadIdx.x;
+      if (i < n * n) y[i] = 2 * x[i];
+    """
+  }
+}
+'''
+
+
+def separate_and_fused(**params: str) -> Graph:
+    """Each kernel called three times, on two sizes, as one launch; and separately, on a stream of their own."""
+    arrays, ops, defines = ["let h = floor(n / 2)"], [], dict[str, str]()
+    half = "x[0 .. (h + 2) * (h + 2)]"
+    for number, kernel in enumerate((*KERNELS, "given")):
+        arrays.append(f"array {', '.join(f'{kernel}_{k}_out' for k in 'acr')} : f32[n * n] on pinned")
+        arrays.append(f"array {', '.join(f'{kernel}_{k}_out' for k in 'bs')} : f32[h * h] on pinned")
+        pins = {"a": ", block = 32", "b": ", block = 96", "c": ", block = 64"} if kernel == "given" else {}
+        for k in "abc":
+            ops.append(
+                f"{kernel}_{k} : gpu {kernel}({kernel}_{k}_out, {half if k == 'b' else 'x'}, {'h' if k == 'b' else 'n'}"
+                f"{pins.get(k, '')})"
+            )
+        defines[f"fuse.{'_'.join(f'{kernel}_{k}' for k in 'abc')}"] = "2"
+        ops.append(f"{kernel}_r : gpu {kernel}({kernel}_r_out, x, n) stream 1")
+        ops.append(f"{kernel}_s : gpu {kernel}({kernel}_s_out, {half}, h) stream 1")
+        whole, part = (f"apart[{2 * number + k} .. {2 * number + k + 1}]" for k in range(2))
+        o = [f"{kernel}_{k}_out" for k in "abcrs"]
+        ops.append(f"{kernel}_same : cpu same({whole}, {o[0]}, {o[2]}, {o[3]}, {o[3]}, n * n)")
+        ops.append(f"{kernel}_same_h : cpu same({part}, {o[1]}, {o[4]}, {o[1]}, {o[4]}, h * h)")
+    defines |= {"guarded_a_guarded_b_guarded_c.by": "3", "strides_a_strides_b_strides_c.form.coarsen": "4"}
+    defines |= {"plane_a_plane_b_plane_c.form.coarsen": "2", "many": str(2 * len(KERNELS) + 2)}
+    text = "\n".join([COARSE.read_text(), PLANE, *arrays, "dag {", *ops, "}"])
+    return graph_of(text, **defines, **params)
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
+def test_results_are_those_of_separate_launches(tmp_path: Path) -> None:
+    graph = separate_and_fused()
+    assert sum(bool(kernel.fused) for kernel in graph.program.kernels) == len(KERNELS) + 1
+    made = Plan(graph, next(iter(Space(graph))), Target.HOST)
+    program = build_together({"fused": made}, tmp_path / "bench", flags=("-O0", "-Wall", "-Wextra", "-Werror"))["fused"]
+    for side in (*range(1, 6), 9, 17, 33):
+        data = tmp_path / str(side)
+        run_setup(separate_and_fused(side=str(side)).program, DATA, 1, 0, data)
+        done = launch([program, "--data", data, "--seconds", "0.001", "--repeats", "1"], 1, timeout=300)
+        assert done.returncode == 0, (side, done.stdout, done.stderr)
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
+def test_samples_agree_with_numpy_on_four_ranks(tmp_path: Path) -> None:
+    """Faces of unequal sizes and blocks; boundary rows alone, and with the inner rows, under forms."""
+    cases = {
+        "halo": (
+            HALO,
+            {"nx": 5, "ny": 6, "nz": 7, "nq": 2, "g": 2, "fuse.pack": 1, "fuse.unpack": 1, "threads[x]": 256},
+        ),
+        "axes": (HALO, {"nx": 5, "ny": 6, "nz": 7, "per_axis": "true", "fuse.pack": 1, "fuse.unpack": 1}),
+        "rows": (JACOBI, {"nx": 37, "rows": 9, "steps": 2, "fuse.first_last_inner": 1, "first_last.form.wide": 4}),
+        "whole": (
+            JACOBI,
+            {"nx": 64, "rows": 9, "steps": 2, "fuse.first_last_inner": 2, "first_last_inner.form.wide": 2},
+        ),
+    }
+    graphs = {name: read(path, defines).graph() for name, (path, defines) in cases.items()}
+    made = {name: Plan(graph, next(iter(Space(graph))), Target.HOST) for name, graph in graphs.items()}
+    programs = build_together(made, tmp_path / "bench", flags=("-O0",))
+    for name, (path, _) in cases.items():
+        run_setup(graphs[name].program, path.parent, 4, 0, tmp_path / name)
+        done = launch(
+            [programs[name], "--data", tmp_path / name, "--seconds", "0.001", "--repeats", "1"], 4, timeout=300
+        )
+        assert done.returncode == 0, (name, done.stdout, done.stderr)
+
+
+# ---- the count ----------------------------------------------------------------------------------
+
+
+def test_the_count_has_the_fused_programs(tmp_path: Path) -> None:
+    """The sum over all values of what the orders of each program are, listed one by one; none without forms."""
+    path = tmp_path / "two.dag"
+    text = TWO.replace("BODY", BODY).replace("ARRAY", "").replace("AROUND", "tune streams in {2}")
+    path.write_text(text.replace("DAG", f"{CALLS}\n d : gpu copy(u, y)\n c : gpu k(w, x, n)"))
+    values: list[dict[str, Value]] = [{"fuse.a_b_c": k} for k in range(3)]
+    graphs = [read(path, defines).graph() for defines in values]
+    assert [[op.name for op in graph.program.ops] for graph in graphs] == [
+        ["a", "b", "d", "c"], ["a", "d", "b_c"], ["a_b_c", "d"],
+    ]  # fmt: skip
+    orders = [len({traversal_text(t, graph) for t in Space(graph)}) for graph in graphs]
+    assert len(set(orders)) == 3
+    report = count(path, forms=True)
+    forms = 3 * 4  # of an op
+    assert report.whole == sum(n * forms**ops for n, ops in zip(orders, (3, 2, 1), strict=True))
+    assert [line.count for line in report.lines if line.label.startswith("fuse")] == orders
+    plain = count(path)
+    assert plain.whole == orders[0]
+    assert not any(line.label.startswith("fuse") for line in plain.lines)
+
+
+def test_a_loop_stays_folded() -> None:
+    graph = read(JACOBI, {"fuse.first_last_inner": 1}, folds=True).graph()
+    assert graph.folding is not None
+    assert len(next(s for s in graph.folding.segments if s.loop).rounds) == 20
+
+
+# ---- any dag ------------------------------------------------------------------------------------
+
+PIECES = 4  # of the array
+SMALL = '''
+program small
+setup "none.py" none()
+array a : f32[PIECES * 8] inout
+kernel k(y: inout f32[8], x: in f32[8]) {
+  gpu { launch grid(1) block(8) cuda """ y[threadIdx.x] += x[threadIdx.x]; """ }
+}
+kernel one(y: inout f32[8]) {
+  gpu { launch grid(1) block(8) cuda """ y[threadIdx.x] *= 2; """ }
+}
+dag {
+OPS
+}
+'''
+
+
+@st.composite
+def dags(draw: st.DrawFn) -> str:
+    """Up to seven calls of two kernels on pieces of an array."""
+    lines = []
+    for number in range(draw(st.integers(2, 7))):
+        y, x = draw(st.permutations(range(PIECES)))[:2]
+        piece = [f"a[{8 * p} .. {8 * p + 8}]" for p in (y, x)]
+        call = f"k({piece[0]}, {piece[1]})" if draw(st.booleans()) else f"one({piece[0]})"
+        lines.append(f"  o{number} : gpu {call}")
+    return SMALL.replace("PIECES", str(PIECES)).replace("OPS", "\n".join(lines))
+
+
+@given(dags())
+@settings(max_examples=examples(60))
+def test_fused_programs_keep_the_order_of_what_conflicts(text: str) -> None:
+    """Of any dag: ops of a launch do not conflict, every other pair that does keeps its order, and no order of the
+    fused program has a race."""
+    program = lower(parse_with_includes(Source("small.dag", text)))
+    regions = Regions.of(program)
+    found, _ = groups(program, regions)
+    place = {op.name: k for k, op in enumerate(program.ops)}
+    for group in found:
+        for way in group.ways:
+            made, instead = fused(program, way, regions)
+            after = {op.name: k for k, op in enumerate(made.ops)}
+            for a, b in combinations(program.ops, 2):
+                if conflict(a, b, regions):
+                    first, second = (after[instead.get(op.name, op.name)] for op in (a, b))
+                    assert (first < second) == (place[a.name] < place[b.name])
+            graph = build_graph(made)
+            prover = Prover(graph)
+            assert all(map(prover.proved, first_of(Space(graph), 20)))
+
+
+def first_of(space: Space, number: int) -> Iterator[Traversal]:
+    return (traversal for traversal, _ in zip(space, range(number), strict=False))
+
+
+# ---- what is refused ----------------------------------------------------------------------------
+
+TWO = '''
+program two
+setup "none.py" none()
+scalar n, m : i64
+array x : f32[n] in
+array y, z, u, w : f32[n] inout
+AROUND
+kernel k(y: out f32[n], x: in f32[*], n: i64) {
+  gpu { ARRAY launch grid(ceil(n / 32)) block(32) cuda """ BODY """ }
+}
+dag {
+  DAG
+}
+'''
+BODY = "const long i = blockIdx.x * 32 + threadIdx.x; if (i < n) y[i] = x[i];"
+HERE = 'cuda """ __device__ int here() { return blockIdx.x; } """'
+CALLS = "a : gpu k(y, x, n)\n b : gpu k(z, x, n)"
+
+
+def two(dag: str = CALLS, body: str = BODY, array: str = "", around: str = "") -> Program:
+    text = TWO.replace("DAG", dag).replace("BODY", body).replace("ARRAY", array).replace("AROUND", around)
+    return lower(parse_with_includes(Source("two.dag", text)))
+
+
+def reasons(program: Program) -> list[str]:
+    found, left = groups(program, Regions.of(program))
+    assert not found
+    return [out.why.reason for out in left]
+
+
+def test_independent_launches_are_a_group() -> None:
+    found, left = groups(two(), Regions.of(two()))
+    assert [(group.name, group.ways) for group in found] == [("a_b", ((("a", "b"),),))]
+    assert not left
+
+
+@pytest.mark.parametrize(
+    "dag",
+    [
+        "a : gpu k(y, x, n)\n b : gpu k(y, x, n)",  # both write all of it
+        "a : gpu k(y[0 .. m], x, m)\n b : gpu k(y[0 .. m], x, m)",
+        "require 2 <= m\n a : gpu k(y[0 .. m], x, m)\n b : gpu k(y[m - 1 .. n], x, n - m + 1)",  # one element
+        "a : gpu k(y[0 .. m], x, m)\n b : gpu k(y[n - m .. n], x, m)",  # which may overlap
+        "a : gpu k(y, x, n)\n b : gpu k(z, y, n)",  # b reads what a writes
+        "a : gpu k(y, z, n)\n b : gpu k(z, x, n)",  # b writes what a reads
+        "a : gpu k(y, x, n)\n c : gpu copy(z, y)\n b : gpu k(y, z, n)",  # by way of a copy
+    ],
+)
+def test_launches_that_depend_on_each_other_are_no_group(dag: str) -> None:
+    require, _, ops = dag.rpartition("\n a") if dag.startswith("require") else ("", "", dag)
+    program = two(f"a{ops}" if require else ops, around=require)
+    assert groups(program, Regions.of(program)) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"dag": f"edges explicit\n {CALLS}"}, "`edges explicit` orders the ops"),
+        ({"dag": f"{CALLS}\n b -> a"}, "an edge orders `b` before `a`, against the order of the text"),
+        ({"body": "y[here()] = x[0];", "around": HERE}, "`here` uses `blockIdx`"),
+        ({"body": 'asm("" : : "f"(x[0])); y[0] = 1;'}, "inline PTX is not read"),
+        ({"body": "cooperative_groups::this_grid().sync(); y[0] = x[0];"}, "it synchronises blocks (`this_grid`)"),
+        ({"array": "array s : f32[32]", "body": "s[threadIdx.x] = x[0]; y[0] = s[0];"}, "has scratch arrays"),
+        ({"array": "forms none"}, "`forms none` of the kernel"),
+    ],
+)
+def test_other_launches_are_left_out_with_the_reason(change: dict[str, str], reason: str) -> None:
+    assert [reason in found for found in reasons(two(**change))] == [True]
+
+
+def test_counters_beside_the_arguments_are_seen() -> None:
+    """Two launches that change a variable of the device depend on each other."""
+    around = 'cuda """ __device__ int hits; """'
+    body = f"{BODY} atomicAdd(&hits, 1);"
+    program = two(body=body, around=around)
+    assert groups(program, Regions.of(program)) == ((), ())
+
+
+def test_what_is_given_must_be_possible() -> None:
+    with pytest.raises(UsageError, match=r"-D fuse\.inner: there are no launches of this name to fuse") as refused:
+        read(JACOBI, {"fuse.inner": 1}).program()
+    assert refused.value.help == "`dagc show --forms KERNEL` says which launches can be one"
+    apart = {"fuse.first_last_inner": 1, "first.bx": 32, "last.bx": 64}
+    with pytest.raises(ProgramError, match="is one launch, and -D gives its parts values that differ: first.bx=32, "):
+        read(JACOBI, apart).program()
+    same = read(JACOBI, {"fuse.first_last_inner": 1, "first.bx": 64}).program()
+    assert same.decision("first_last.bx") == 64
+    with pytest.raises(KeyError):
+        same.decision("first.bx")
+
+
+# ---- what is emitted ----------------------------------------------------------------------------
+
+
+def test_the_text_is_that_of_the_kernel_after_its_arguments() -> None:
+    program = read(HALO, {"fuse.pack": 1}).program()
+    (op,) = (op for op in program.kernel_ops if op.name == "pack")
+    kernel, impl = kernel_of(program, op)
+    assert isinstance(op, KernelOp)
+    assert impl.code is not None
+    assert impl.launch is not None
+    lines = (impl.code.text or "").split("\n")
+    assert lines[0] == "// fuse: the blocks of 6 launches of pack, one after the other."
+    assert lines[-2:] == [
+        "long i = (long)tile.x * block + threadIdx.x;",
+        "if (i < count) buffer[i] = u[slab(i, d, s, false)];",
+    ]
+    assert [name for name, _ in impl.launch.numbers] == [f"end_{k}" for k in range(5)]
+    assert len(kernel.formals) == 6 + 1 + 3 + 2 + 1  # buffers, the array, axes, sides, the size of all faces
+
+
+def test_launches_that_can_be_one_are_shown() -> None:
+    text = show_forms(JACOBI, "first")
+    assert "  fuse.first_last_inner  0, 1, 2  at most 3 launches as one, 20 times in a run\n" in text
+    under = show_forms(JACOBI, "stencil", {"fuse.first_last_inner": 1, "steps": 2})
+    assert "stencil_2:\n  // fuse: the blocks of 2 launches of stencil" in under
