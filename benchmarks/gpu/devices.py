@@ -3,12 +3,13 @@
     python -m benchmarks.gpu.devices measure KERNEL... --out "$OUT" --time 60 [--cut 8] [--seed 1] [--again FOLDER]
     python -m benchmarks.gpu.devices judge FOLDER [KERNEL...]
 
-KERNEL is gemm, gemm-relu, gemm-steps, pagerank, nbody or kmotif. `measure` draws inputs over the ranges of MLCD
-(`benchmarks.gpu.ranges`), in strata by their work, and times the versions at each, from host data to host data, for so
-many seconds. First come PILOT cheap inputs, by which `--cut` knows the versions that are far slower than the fastest at
-others. What is measured stays in FOLDER/KERNEL.db; the same command with another --seed continues it. `--again FOLDER`:
-inputs of FOLDER/KERNEL.db in place of new ones, for the noise. `--cell`: seconds for one version at one input, at most.
-The file itself gets trees, which take seconds to learn. `--most`: no input has more work.
+KERNEL is gemm, gemm-relu, pagerank, nbody or kmotif; of judge also gemm-steps, which is GEMM*: all inputs of gemm, with
+the squares in steps of 100 that `measure gemm` draws too, and that gemm alone leaves out. `measure` draws inputs over
+the ranges of MLCD (`benchmarks.gpu.ranges`), in strata by their work, and times the versions at each, from host data to
+host data, for so many seconds. `--cut`: as of `dagc tune`. What is measured stays in FOLDER/KERNEL.db; the same command
+with another --seed continues it. `--again FOLDER`: inputs of FOLDER/KERNEL.db in place of new ones, for the noise.
+`--cell`: seconds for one version at one input, at most. `--most`: no input has more work. The file has no chooser:
+nothing is learned there.
 
 `judge` needs no GPU. From the tuned files of FOLDER, by the methods of `--methods`: 90 % of the inputs to learn from
 and 10 % to judge at, `--seeds` times, and 10 folds; PPP, PoIS, accuracy, speed over the best single version, as MLCD
@@ -43,10 +44,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.ranges import RANGES, allotted, params_of, pilot, pool, weights
+from benchmarks.gpu.ranges import (
+    RANGES,
+    SQUARES,
+    Range,
+    allotted,
+    is_square,
+    params_of,
+    pool,
+    strata,
+    weights,
+    weights_with_squares,
+)
 from benchmarks.gpu.variants import costs, tables
 from benchmarks.tune.active import compare
-from benchmarks.tune.variants import NOISE, Table, read_table, tuned_tables
+from benchmarks.tune.variants import NOISE, Table, read_table
 from dagc.base.deadline import Deadline
 from dagc.base.errors import DagcError
 from dagc.choice.types import Case
@@ -56,8 +68,8 @@ from dagc.store.tuned import Tuned, load_tuned
 from dagc.study.cases import Sampling
 from dagc.study.judge import Figures, judge
 from dagc.study.task import tuning_task
-from dagc.study.train import trained
-from dagc.study.tuning import tune_task
+from dagc.study.train import tabulated, trained
+from dagc.study.tuning import WAYS, way_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -79,6 +91,8 @@ def pieces(height: int, width: int) -> Callable[[Mapping[str, float]], float]:
 
 GEMM = (("piece", pieces(128, 512)), ("tile", pieces(48, 64)), ("row", lambda f: f["N"] * f["K"]))
 
+TRIED = 10.0  # times the seconds of a kernel: a large input is measured even if it takes a good part of them
+MORE = 1.5  # times the inputs that are expected to fit; the time limit leaves out a random part
 KERNELS = {
     "gemm": Kernel("gemm", (3.12, 99.85), later=GEMM),
     "gemm-relu": Kernel("gemm", (1.5, 99.0), (("relu", "true"),), GEMM),
@@ -87,33 +101,32 @@ KERNELS = {
     "nbody": Kernel("nbody", (3.30, 99.9)),
     "kmotif": Kernel("kmotif", (3.26, 98.71)),
 }
-PILOT = 24  # cheap inputs that are measured first
 
 
 # ---- measured ---------------------------------------------------------------------------------
 
 
 def measure(name: str, args: argparse.Namespace) -> None:
-    tuned, of = args.out / f"{name}.db", RANGES[name]
-    end, defines = Deadline.after(args.time), defines_of(name, args.most)
+    tuned, end = args.out / f"{name}.db", Deadline.after(args.time)
     known = known_in(tuned)
     if args.again:
-        cases = list(known_in(args.again / f"{name}.db"))
-        random.Random(f"{args.seed} again").shuffle(cases)
-        parts = [[case for case in cases if case not in known]]
+        cases = [case for case in known_in(args.again / f"{name}.db") if case not in known]
     else:
-        drawn = [
-            c for c in pool(of, program_of(name), defines, 0) if of.work(dict(c.params)) <= (args.most or math.inf)
-        ]
-        order = allotted(of, drawn, args.time, known)
-        random.Random(args.seed).shuffle(order)
-        parts = [[] if known else pilot(of, drawn, PILOT), order]
-    for part in filter(None, parts):
-        if not end.over:
-            tuned_at(name, tuned, part, replace(options_of(name, args, tuned), deadline=end, seconds=end.left))
-    began = args.time - end.left
+        cases = [case for part in parts_of(name, args.most) for case in allotted(*part, MORE * args.time, known)]
+    random.Random(args.seed).shuffle(cases)
+    measured_at(name, tuned, cases, replace(options_of(name, args, tuned), deadline=end, seconds=TRIED * args.time))
+    if tuned.exists():
+        write_table(table_of(load_tuned(tuned)), args.out / f"{name}.csv.xz")
     inputs = len(known_in(tuned)) - len(known)
-    print(f"{name}: {inputs} more inputs, {began:.1f} s, {began / max(1, inputs):.3f} s an input", flush=True)
+    print(f"{name}: {inputs} more inputs, {end.passed:.1f} s, {end.passed / max(1, inputs):.3f} s an input", flush=True)
+
+
+def parts_of(name: str, most: float) -> list[tuple[Range, list[Case], float]]:
+    """The ranges of a kernel, with the inputs that are drawn from each, and its share of the time."""
+    ranges = [(RANGES[name], 1.0)] if name != "gemm" else [(RANGES["gemm"], 0.75), (RANGES[SQUARES], 0.25)]
+    drawn = ((of, pool(of, program_of(name), defines_of(name, most), 0), share) for of, share in ranges)
+    limit = most or math.inf
+    return [(of, [c for c in cases if of.work(dict(c.params)) <= limit], share) for of, cases, share in drawn]
 
 
 def program_of(name: str) -> Path:
@@ -135,8 +148,8 @@ def options_of(name: str, args: argparse.Namespace, tuned: Path) -> TuneOptions:
     )  # fmt: skip
 
 
-def tuned_at(name: str, tuned: Path, cases: Sequence[Case], options: TuneOptions) -> None:
-    """As `dagc tune`, at these inputs."""
+def measured_at(name: str, tuned: Path, cases: Sequence[Case], options: TuneOptions) -> None:
+    """As `dagc tune`, at these inputs, without learning from them."""
     said, began = [time.monotonic()], time.monotonic()
 
     def progress(done: int, total: int, what: str) -> None:
@@ -146,12 +159,30 @@ def tuned_at(name: str, tuned: Path, cases: Sequence[Case], options: TuneOptions
 
     earlier = [cell.case for cell, sample in load_tuned(tuned).samples if sample.times] if options.resume else []
     task = tuning_task(read(program_of(name), options.defines), options, earlier=earlier, cases=tuple(cases))
-    done = tune_task(task, tuned, options, progress)
-    for failure in (*done.failures[:20], *(note for note in done.notes if "expected to take" in note)):
-        print(f"  {failure}")
+    way = WAYS[way_of(task, options)]
+    with way.opened(task, tuned, options, progress) as visits:
+        way.measured(visits)
+        for text in (*visits.failures[:20], *(note for note in visits.notes if "expected to take" in note)):
+            print(f"  {text}")
 
 
 # ---- judged -----------------------------------------------------------------------------------
+
+
+def table_of(tuned: Tuned) -> Table:
+    """What was measured at the one op of the file, with all features; also of a file whose run was cut off."""
+    (op,) = {cell.site for cell, _ in tuned.samples}
+    samples = [(cell, sample) for cell, sample in tuned.samples if cell.site == op]
+    choices = sorted({cell.choice for cell, _ in samples}, key=lambda choice: choice.in_words)
+    features = tuned.facts.features_of(op)
+    names = tuple(dict.fromkeys(name for of in features.values() for name in of))
+    rows = tabulated(names, choices, dict.fromkeys(cell.case for cell, _ in samples), samples, features).usable.rows
+    elements = {one.case: float(one.elements) for one in tuned.facts.inputs}
+    return Table(
+        tuned.path.stem, tuple(row.case.text for row in rows), ("",) * len(rows),
+        tuple(elements.get(row.case, 0.0) for row in rows), names, tuple(row.features for row in rows),
+        tuple(choice.in_words for choice in choices), tuple(dict(row.times) for row in rows),
+    )  # fmt: skip
 
 
 def complete(table: Table, tuned: Tuned) -> Table:
@@ -308,9 +339,13 @@ def beside(name: str, table: Table, args: argparse.Namespace) -> Iterator[str]:
     of = RANGES[name]
     largest = max(of.work(params_of(text)) for text in table.inputs)
     equal = [1.0] * len(table.inputs)
-    kinds = {"": equal, ", as MLCD's": weights(of, table.inputs, pool(of, program_of(name), defines_of(name), 0))}
-    yield f"  the largest work: {largest:.3g}; {sum(map(len, table.times))} times, " + ", ".join(
-        f"{v} {sum(a in at for at in table.times)}" for a, v in enumerate(table.variants)
+    kinds = {"": equal, ", as MLCD's": weights_of(name, table.inputs)}
+    places = {of.stratum(params_of(text)) for text in table.inputs}
+    drawn = strata(of, pool(of, program_of(name), defines_of(name), 0))
+    covered = sum(len(part) for place, part in enumerate(drawn) if place in places) / sum(map(len, drawn))
+    yield (
+        f"  strata with inputs have {100 * covered:.1f} % of MLCD's; the largest work: {largest:.3g}; of each version "
+        + ", ".join(f"{v} {sum(a in at for at in table.times)}" for a, v in enumerate(table.variants))
     )
     for method in args.methods.split(","):
         chosen = [folded(table, method, 10, seed)[1] for seed in range(args.repeats)]
@@ -322,6 +357,14 @@ def beside(name: str, table: Table, args: argparse.Namespace) -> Iterator[str]:
         yield weighed_line(f"at random{kind}", [weighed(table, one, by, args.cut) for one in chance])
         for answer, version in enumerate(table.variants):
             yield weighed_line(f"always {version}{kind}", [weighed(table, [answer] * len(equal), by, args.cut)])
+
+
+def weights_of(name: str, texts: Sequence[str]) -> list[float]:
+    """For how much of MLCD's inputs each of these stands."""
+    drawn = {part: pool(RANGES[part], program_of(part), defines_of(part), 0) for part in {name, "gemm"}}
+    if name == SQUARES:
+        return weights_with_squares(texts, drawn["gemm"], drawn[SQUARES])
+    return weights(RANGES[name], texts, drawn[name])
 
 
 def line(label: str, of: Sequence[Figures]) -> str:
@@ -361,17 +404,20 @@ def with_later(table: Table, kernel: Kernel) -> Table:
 
 
 def judged(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    path, kernel = args.folder / f"{name}.db", KERNELS[name]
+    source, kernel = "gemm" if name == SQUARES else name, KERNELS[name]
+    path = args.folder / f"{source}.db"
     record: dict[str, Any] = {"methods": {}}
     if path.exists():
         tuned = load_tuned(path)
-        (table,) = (complete(table, tuned) for table in tuned_tables(path))
-        write_table(table, args.folder / f"{name}.csv.xz")
+        table = complete(table_of(tuned), tuned)
+        write_table(table, args.folder / f"{source}.csv.xz")
         record["machine"], record["gpu"] = tuned.runs[-1].machine.key, tuned.facts.gpu
         record["revision"] = tuned.runs[-1].revision
-        record["costs"] = costs(tables(tuned, ROOT / f"samples/{kernel.sample}/{kernel.sample}.dag")[0])
+        record["costs"] = costs(tables(tuned, program_of(name))[0]) if tuned.kernel_choosers else {"lines": ()}
     else:
-        table = read_table(args.folder / f"{name}.csv.xz")
+        table = read_table(args.folder / f"{source}.csv.xz")
+    if name == "gemm":
+        table = only(table, [i for i, text in enumerate(table.inputs) if not is_square(text)])
     table = with_later(table, kernel)
     if args.without:
         table = without(table, name, args.without)
@@ -414,7 +460,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     add = commands.add_parser("measure").add_argument
-    add("kernels", nargs="+", metavar="KERNEL", choices=KERNELS)
+    add("kernels", nargs="+", metavar="KERNEL", choices=[name for name in KERNELS if name != SQUARES])
     add("--out", required=True, type=Path, help="folder of the tuned files")
     add("--time", type=float, default=60.0, help="seconds for each kernel")
     add("--most", type=float, default=0.0, help="limit of the work of an input (default: that of MLCD's)")

@@ -22,8 +22,11 @@ from dagc.stages.program import read
 from dagc.study.cases import Draws
 
 ROOT = Path(__file__).resolve().parents[2]
+OF_GEMM, OF_SQUARES = 160_380, 3_140  # inputs of MLCD
 POOL = 20_000  # draws from which the shares of the strata are known
+MOST = 0.3  # of the time: a stratum whose inputs take longer, each, is left out
 LEAST, PART = 8, 0.08  # inputs of a stratum, if they take no more than this part of the time; else fewer, but one
+SQUARES = "gemm-steps"  # the range of the inputs that MLCD adds for GEMM*
 STEPS = range(50, 31_351, 100)  # sizes of GEMM*
 SHARES = (0.60, 0.70, 0.80, 0.90, 0.91, 0.93, 0.95, 0.97, 0.99, 0.995)  # of zeros
 
@@ -70,9 +73,9 @@ _OF_GEMM = Range(4e13, _gemm, (1e4, 1e6, 1e8, 1e9, 1e10, 1e11, 1e12), _gemm_seco
 RANGES = {
     "gemm": _OF_GEMM,
     "gemm-relu": _OF_GEMM,
-    "gemm-steps": Range(4e13, _gemm, (1e8, 1e9, 1e10, 1e11, 1e12, 1e13), _gemm_seconds, STEPS),
+    SQUARES: Range(4e13, _gemm, (1e8, 1e9, 1e10, 1e11, 1e12, 1e13), _gemm_seconds, STEPS),
     "pagerank": Range(1e7, _edges, (1e4, 3e4, 1e5, 3e5, 1e6), lambda p: 0.2 + 2e-7 * _edges(p)),
-    "nbody": Range(6e12, _pairs, (1e4, 1e6, 1e8, 1e9, 1e10, 1e11, 1e12), lambda p: 0.15 + _pairs(p) / 1e11),
+    "nbody": Range(6e12, _pairs, (1e4, 1e6, 1e8, 1e9, 1e10, 1e11, 1e12), lambda p: 0.15 + _pairs(p) / 2.5e11),
     "kmotif": Range(1e8, _edges, (1e4, 1e5, 1e6, 4e6, 1.6e7, 4e7), lambda p: 0.15 + 1e-6 * _edges(p)),
 }
 
@@ -98,26 +101,23 @@ def strata(of: Range, drawn: Sequence[Case]) -> list[list[Case]]:
     return out
 
 
-def allotted(of: Range, drawn: Sequence[Case], seconds: float, known: Collection[Case] = ()) -> list[Case]:
-    """Inputs that take about `seconds` together, `known` ones not again."""
+def allotted(
+    of: Range, drawn: Sequence[Case], share: float, seconds: float, known: Collection[Case] = ()
+) -> list[Case]:
+    """Inputs that take about this `share` of `seconds` together, `known` ones not again."""
+    drawn = [case for case in drawn if of.seconds(dict(case.params)) <= MOST * seconds]
+    seconds *= share
     parts = [part for part in strata(of, drawn) if part]
     cost = [sum(of.seconds(dict(case.params)) for case in part) / len(part) for part in parts]
     wanted = [len(part) / len(drawn) / math.sqrt(each) for part, each in zip(parts, cost, strict=True)]
     scale = seconds / sum(n * each for n, each in zip(wanted, cost, strict=True))
     had = [sum(case in known for case in part) for part in parts]
     out = []
-    for part, share, before, each in zip(parts, wanted, had, cost, strict=True):
+    for part, number, before, each in zip(parts, wanted, had, cost, strict=True):
         fresh = [case for case in part if case not in known]
         least = max(1, min(LEAST, int(PART * seconds / each)))
-        out += fresh[: max(least - before, round(scale * share))]
+        out += fresh[: max(least - before, round(scale * number))]
     return out
-
-
-def pilot(of: Range, drawn: Sequence[Case], number: int) -> list[Case]:
-    """So many cheap inputs, of the sizes that cost little more than the least: what is slow at large ones is known by
-    these."""
-    cheap = [case for case in drawn if of.seconds(dict(case.params)) < 0.25]
-    return cheap[:number]
 
 
 def weights(of: Range, texts: Sequence[str], drawn: Sequence[Case]) -> list[float]:
@@ -127,3 +127,17 @@ def weights(of: Range, texts: Sequence[str], drawn: Sequence[Case]) -> list[floa
     number = Counter(places)
     out = [shares[place] / number[place] for place in places]
     return [weight / sum(out) for weight in out]
+
+
+def is_square(text: str) -> bool:
+    """Whether an input is one of GEMM*'s."""
+    p = params_of(text)
+    return p.get("m") == p.get("n") == p.get("k") and p.get("m") in STEPS
+
+
+def weights_with_squares(texts: Sequence[str], drawn: Sequence[Case], squares: Sequence[Case]) -> list[float]:
+    """The same for GEMM*: all inputs of GEMM, and the squares."""
+    own = [text for text in texts if not is_square(text)], [text for text in texts if is_square(text)]
+    parts = zip((OF_GEMM, OF_SQUARES), (RANGES["gemm"], RANGES[SQUARES]), own, (drawn, squares), strict=True)
+    by = {t: n * w for n, of, some, pool in parts for t, w in zip(some, weights(of, some, pool), strict=True)}
+    return [by[text] / sum(by.values()) for text in texts]

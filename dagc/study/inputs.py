@@ -29,9 +29,9 @@ from dagc.lab.launches import AGREE, OVER, Timing, agree
 from dagc.setup.arrays import elements
 from dagc.setup.prefetch import AHEAD, Job, Prefetch
 from dagc.study.build import build_what_compiles, computed_of
-from dagc.study.cases import bytes_of
+from dagc.study.cases import bytes_of, volume
 from dagc.study.choosers import Asked, features_of
-from dagc.study.expected import Expected
+from dagc.study.expected import LEAST, Expected
 from dagc.study.files import Session
 from dagc.study.measure import Hangs, Measuring, Recording, Wanted, answer_in_words, features_at
 from dagc.study.prepare import AtCase, Prepared, fitting, read_case
@@ -51,6 +51,7 @@ PROCESSES = max(1, min(8, cores() // 2))  # processes that run set-ups during me
 BETWEEN = min(16, cores())  # processes that run set-ups between measurements that use the cores
 EACH = 4  # inputs ahead for each of these processes
 SHARE = 0.25  # of the time limit that the launches of one op at one input may take
+PILOT = 2 * LEAST  # small inputs that come first with --cut
 MORE = 1.1  # times the inputs by which the times of answers are expected (--cut): they are learned anew
 FAILED_CHECKS = 3  # failing inputs after which the program counts as failing at all
 MANY = 10_000  # most inputs on disk in incremental tuning; their bytes are limited as well
@@ -127,6 +128,8 @@ class Visits(Recording):
         self.wrong = {key for key, failure in self.measured.checks.items() if failure}
         self.end = ENDLESS
         self.hangs = Hangs(self.options.watchdog)
+        unknown = self.options.cut is not None and len(self.measured.inputs) < PILOT
+        self.pilot = PILOT if unknown else 0  # inputs that tell what is slow at large ones
         self.service.on_death = self.say  # hanging answers are tried again, so report progress
         cores_used = not self.task.of_programs and uses_cores(self.task)
         self.timing = Timing(
@@ -350,7 +353,7 @@ class Inputs(Visits):
 
     def begin(self) -> None:
         self.limit_time()
-        self.expect([p for p in order_of(self.task) if p not in self.measured.inputs])
+        self.expect([p for p in order_of(self.task, self.pilot) if p not in self.measured.inputs])
         self.say("setting up the first inputs, compiling")
         library, task, failures = build_what_compiles(self.task, self.folder)
         self.failures += failures
@@ -598,14 +601,18 @@ def job(task: TuningTask, references: Collection[Case], arrays: Arrays) -> Job:
     return Job(task.program_at(case, plan), task.text.path.parent, task.ranks, task.seed, compared)
 
 
-def order_of(task: TuningTask) -> list[Case]:
-    """The input of the checks first, the others in random order, so that a time limit omits a random part of them."""
+def order_of(task: TuningTask, pilot: int = 0) -> list[Case]:
+    """The input of the checks first, the others in random order, so that a time limit omits a random part of them; but
+    so many of the smaller half come before all others."""
     others = [p for p in task.cases if p != task.check_at]
     random.Random(f"{task.seed} order").shuffle(others)
-    return [task.check_at, *others]
+    half = sorted(others, key=volume)[: len(others) // 2]
+    first = half[:: max(1, len(half) // pilot)][:pilot] if pilot else []
+    known = set(first)
+    return [task.check_at, *first, *(p for p in others if p not in known)]
 
 
-def to_visit(task: TuningTask) -> list[Case]:
+def to_visit(task: TuningTask, pilot: int = 0) -> list[Case]:
     """`order_of`, without an input of the checks that is not one of the task."""
-    order = order_of(task)
+    order = order_of(task, pilot)
     return order[len(order) - len(task.cases) :]

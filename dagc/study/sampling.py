@@ -222,10 +222,10 @@ def label(visits: Visits, asked: Mapping[str, Asked], options: TuneOptions) -> l
 
 
 class Everything:
-    """Every input of the task, that of the checks first, the others in random order."""
+    """Every input of the task, in the order of `to_visit`."""
 
     def __init__(self, visits: Visits, asked: Mapping[str, Asked], options: CaseOptions) -> None:
-        self._left, self._notes = to_visit(visits.task), drawn_less(visits.task, options)
+        self._left, self._notes = to_visit(visits.task, visits.pilot), drawn_less(visits.task, options)
         visits.total = len(self._left) * visits.number_of_answers
 
     def propose(self) -> Case | None:
@@ -266,7 +266,7 @@ class Actively:
         visits, options = self._visits, self._options
         draws = draws_of(visits.task.text, visits.task.program, options)
         sampling = Sampling.of(self._samples, options.initial, options.batch, options.margin)
-        first = to_visit(visits.task)
+        first = to_visit(visits.task, visits.pilot)
         visits.total = len(first) * visits.number_of_answers
         yield from first
         self._labelled = labelled(visits)
