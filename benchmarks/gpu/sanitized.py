@@ -68,6 +68,8 @@ def ran(case: Case, args: argparse.Namespace, end: float) -> list[str]:
     name = f"{case.entry.family}.{case.entry.name} {case.words}"
     folder = args.output / name.replace(" ", ".")
     build = [*DAGC, "compile", str(case.entry.path), *_given(case.defines), "--target", args.target, "-o", str(folder)]
+    if time.monotonic() > end:
+        return [f"{name}: left out"]
     done = _run(build)
     if done.returncode:
         return [f"{name}: {' '.join(done.stderr.split())[:300]}"]
@@ -116,6 +118,7 @@ def main() -> int:
     end = time.monotonic() + args.time
     args.output.mkdir(parents=True, exist_ok=True)
     cases = [case for entry in entries(only=filter(None, args.only.split(","))) for case in cases_of(entry)]
+    cases.sort(key=lambda case: -case.words.count("+"))  # where the time ends first, all forms together were tried
     bad = 0
     with ThreadPoolExecutor(args.jobs) as pool:
         for lines in pool.map(lambda case: ran(case, args, end), cases):
