@@ -383,6 +383,7 @@ class _Indexer:
     def _exchange(self, node: ast.Exchange, scope: NameScope) -> None:
         self._ref(node.name, (), scope)
         self.walk(node.comm, scope)
+        self.walk(node.split, scope)
         inner = scope.child(node.span)
         self.spaces.setdefault((node.name.name, Kind.OP, scope.owner), inner)
         self.declare(node.items, inner)

@@ -430,10 +430,12 @@ class _Driver:
         return f"{name}.buffer({start}, {count})"
 
     def _post(self, op: ir.GraphOp, exchange: ir.ExchangeOp) -> list[str]:
-        assert op.message is not None
-        message, send = exchange.messages[op.message], op.action is ir.Action.POST_SEND
+        return [line for k, message in op.messages for line in self._message(op, exchange, k, message)]
+
+    def _message(self, op: ir.GraphOp, exchange: ir.ExchangeOp, number: int, message: ir.Message) -> list[str]:
+        send = op.action is ir.Action.POST_SEND
         region, peer, counts = message.end(send)
-        ends = self._local(op.name, "to" if send else "from")
+        ends = self._local(op.name, ("to" if send else "from") + (f"_{number}" if op.message is None else ""))
         if isinstance(peer, str):
             assert counts is not None
             part = self._part(exchange, region, "count", "at")
@@ -443,7 +445,7 @@ class _Driver:
         else:
             part = self._part(exchange, region, self._span(region)[1])
             self.setup[f"{ends} = p.peer({self._text(peer)}, {part})"] = None
-        tag = self.steps.tag(exchange.name, op.message)
+        tag = self.steps.tag(exchange.name, number)
         on = f", on={self.layout.on(exchange.comm)}" if exchange.comm else ""
         return [f"p.{'send' if send else 'receive'}({self._requests(op)}, {ends}, tag={tag}{on})"]
 

@@ -139,7 +139,7 @@ class StepBuilder:
                 assert op.staged is not None
                 return (self._stage(op.staged, op.action is ir.Action.STAGE_OUT, stream),)
             case ir.Action.POST_SEND | ir.Action.POST_RECV:
-                return (self._post(op),)
+                return self._post(op)
             case ir.Action.WAIT_SEND | ir.Action.WAIT_RECV | ir.Action.WAIT_COLLECTIVE:
                 return (CallStep("dagc::wait_all", self.layout.requests(op)),)
             case ir.Action.POST_COLLECTIVE if isinstance(op.op, ir.CollectiveOp):
@@ -374,16 +374,17 @@ class StepBuilder:
     def tag(self, exchange: str, message: int) -> int:
         return self._tags[exchange, message]
 
-    def _post(self, op: ir.GraphOp) -> CallStep:
-        exchange = op.op
+    def _post(self, op: ir.GraphOp) -> tuple[CallStep, ...]:
+        exchange, send, calls = op.op, op.action is ir.Action.POST_SEND, []
         assert isinstance(exchange, ir.ExchangeOp)
-        assert op.message is not None
-        message, send = exchange.messages[op.message], op.action is ir.Action.POST_SEND
-        region = message.send if send else message.recv
-        what, args = self._ends(message, send)
-        buffer = self.layout.message_pointer(region, exchange.transport)
-        tag, comm = self.tag(exchange.name, op.message), f"{self.layout.on(exchange.comm)}.comm"
-        return CallStep(f"dagc::post_{what}", f"{self.layout.requests(op)}, {buffer}, {args}, {tag}, {comm}")
+        for number, message in op.messages:
+            region = message.send if send else message.recv
+            what, args = self._ends(message, send)
+            buffer = self.layout.message_pointer(region, exchange.transport)
+            tag, comm = self.tag(exchange.name, number), f"{self.layout.on(exchange.comm)}.comm"
+            text = f"{self.layout.requests(op)}, {buffer}, {args}, {tag}, {comm}"
+            calls.append(CallStep(f"dagc::post_{what}", text))
+        return tuple(calls)
 
     def _ends(self, message: ir.Message, send: bool) -> tuple[str, str]:
         """Function name and the arguments that name the peers."""
@@ -743,7 +744,9 @@ def _what(op: ir.GraphOp) -> str:
         case ir.ExchangeOp() as x if op.message is not None:
             return _message(op, x)
         case ir.ExchangeOp():
-            return "all messages" if op.action is ir.Action.GROUP else f"all sends of {op.op.name}"
+            whole = {ir.Action.GROUP: "all messages", ir.Action.POST_RECV: f"all receives of {op.op.name}"}
+            whole[ir.Action.WAIT_RECV] = whole[ir.Action.POST_RECV]
+            return whole.get(op.action, f"all sends of {op.op.name}")
         case ir.CollectiveOp() as c:
             return f"{c.collective.value}({', '.join([*(_arg(a) for a in c.args), *([c.reduce] if c.reduce else [])])})"
         case _:

@@ -494,13 +494,15 @@ class Message(Spanned):
 @dataclass(frozen=True, slots=True)
 class ExchangeOp(Spanned):
     """`comm`: the name of the communicator whose ranks the peers are; "" for all ranks of the program. `transport`: of
-    its arrays on the device, if it has any."""
+    its arrays on the device, if it has any. `split`: each message has a post and a wait of its own; else all are
+    posted, and received, by one op."""
 
     name: str
     base: str
     messages: tuple[Message, ...]
     comm: str = ""
     transport: Transport = Transport.MPI_HOST
+    split: bool = True
 
     @property
     def accesses(self) -> tuple[Access, ...]:
@@ -782,7 +784,8 @@ class GraphOp:
     """One vertex.
 
     op       its origin in the Program (None for `end`)
-    message  the message it serves: index into op.messages (POST_*, WAIT_RECV, STAGE_* of an exchange), else None
+    message  the message it serves: index into op.messages (POST_*, WAIT_RECV, STAGE_* of an exchange), else None; a
+             post or wait with None serves all messages
     gpu      whether it is issued on a stream: ops of the GPU, and those of the CPU that a worker thread runs
     staged   what a STAGE_* op copies
     copy_in  regions copied from their staging buffers before the op's own work (fused staging)
@@ -821,6 +824,12 @@ class GraphOp:
     def transport(self) -> Transport | None:
         """That of an exchange or a collective."""
         return self.op.transport if isinstance(self.op, ExchangeOp | CollectiveOp) else None
+
+    @property
+    def messages(self) -> tuple[tuple[int, Message], ...]:
+        """The messages of an exchange that it serves, with their numbers: one, or all."""
+        every = tuple(enumerate(self.op.messages)) if isinstance(self.op, ExchangeOp) else ()
+        return every if self.message is None else (every[self.message],)
 
     @property
     def in_worker(self) -> bool:

@@ -315,10 +315,11 @@ class Collective(Spanned):
 
 @dataclass(frozen=True, slots=True)
 class Exchange(Spanned):
-    """`comm`: the communicator after `on`."""
+    """`comm`: the communicator after `on`; `split`: whether each message has ops of its own."""
 
     name: Ref
     comm: Ref | None
+    split: Expr | None
     items: tuple[Item, ...]
 
 

@@ -60,7 +60,12 @@ def exchange(out: GraphOut, frame: Frame, item: ast.Exchange, entry: OpEntry) ->
                 report.error("unnamed-message", "each of several messages needs a name", node.span, help)
     _check_disjoint(frame, messages)
     name = comm.name if comm is not None else ""
-    return ir.ExchangeOp(entry.display, entry.base, tuple(m for m, _ in messages), name, span=item.span)
+    split = item.split is None or frame.ev.constant(
+        item.split, "whether messages have ops of their own", (ScalarKind.BOOL,), structural=True
+    )
+    return ir.ExchangeOp(
+        entry.display, entry.base, tuple(m for m, _ in messages), name, split=bool(split), span=item.span
+    )
 
 
 def _items(

@@ -62,7 +62,8 @@ def too_many_edges(program: ir.Program) -> Diagnostic | None:
     edges = 0
     for op in program.ops:
         if isinstance(op, ir.ExchangeOp):
-            edges += 2 * len(op.messages) * (len(op.messages) + 1)
+            number = len(_served(op))
+            edges += 2 * number * (number + 1)
             if edges > EDGES_LIMIT:
                 message = f"the posts and waits of all exchanges need more than {EDGES_LIMIT} edges"
                 help = "use fewer messages, or ranks and counts in arrays: one message to many ranks"
@@ -277,21 +278,24 @@ class _Lowering:
             if own.get((message.send, True)):
                 stage = self._stage(op, k, message.send, names.of("stage_out", k), outwards=True)
                 first_send[message.label] = stage
-        for k, message in enumerate(op.messages):
-            one: dict[str, Any] = {"message": k, "span": message.span}
-            recvs[message.label] = self._add(names.of("post_recv", k), ir.Action.POST_RECV, op, **one)
-            sends[message.label] = self._add(names.of("post_send", k), ir.Action.POST_SEND, op, **one)
-            if message.label in first_send:
-                self.inner.append((first_send[message.label], sends[message.label]))
-            posts += [recvs[message.label], sends[message.label]]
+        for number, messages in _served(op):
+            one: dict[str, Any] = {"message": number, "span": op.span if number is None else messages[0].span}
+            posts += [self._add(names.of("post_recv", number), ir.Action.POST_RECV, op, **one)]
+            posts += [self._add(names.of("post_send", number), ir.Action.POST_SEND, op, **one)]
+            for label in (message.label for message in messages):
+                recvs[label], sends[label] = posts[-2:]
+                if label in first_send:
+                    self.inner.append((first_send[label], sends[label]))
         all_sent = self._add(names.of("wait_send", None), ir.Action.WAIT_SEND, op)
         waits = [all_sent]
-        for k, message in enumerate(op.messages):
-            wait = self._add(names.of("wait_recv", k), ir.Action.WAIT_RECV, op, message=k, span=message.span)
-            waits.append(wait)
-            self._touch(sends[message.label], all_sent, message.send, Mode.IN, staged=self._staged(op, message.send))
-            self._touch(recvs[message.label], wait, message.recv, Mode.OUT, staged=self._staged(op, message.recv))
-            last_recv[message.label] = wait
+        for number, messages in _served(op):
+            span = op.span if number is None else messages[0].span
+            waits.append(self._add(names.of("wait_recv", number), ir.Action.WAIT_RECV, op, message=number, span=span))
+            for message in messages:
+                label = message.label
+                self._touch(sends[label], all_sent, message.send, Mode.IN, staged=self._staged(op, message.send))
+                self._touch(recvs[label], waits[-1], message.recv, Mode.OUT, staged=self._staged(op, message.recv))
+                last_recv[label] = waits[-1]
         # Every post precedes every wait: as all ranks run the same traversal, this excludes deadlock.
         self.inner += [(post, wait) for post in posts for wait in waits]
         self.matches += [(wait, post) for wait in waits for post in posts]
@@ -345,6 +349,13 @@ class _Lowering:
                     )
                 )
             seen[op.name] = op
+
+
+def _served(op: ir.ExchangeOp) -> list[tuple[int | None, tuple[ir.Message, ...]]]:
+    """The messages that share a post and a wait, and the number of the message where it is one."""
+    if op.split or len(op.messages) == 1:
+        return [(k, (message,)) for k, message in enumerate(op.messages)]
+    return [(None, op.messages)]
 
 
 class _Names:

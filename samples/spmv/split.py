@@ -26,13 +26,10 @@ def banded(rank: int, size: int, seed: int, rows: int, nnz_per_row: int, bandwid
     place[order] = np.arange(order.size, dtype=np.int32)  # of each value of x_r
     out["col_r"] = place[out["col_r"]]
     _name(out, "origin", "got", [(rank - k) % size for k in range(most)], got)
-    for ranks, counts, apart in (
-        ("send_ranks", "send_counts", (out["send_ranks"] - rank) % size),
-        ("recv_ranks", "recv_counts", (rank - out["recv_ranks"]) % size),
-    ):
-        nearest = np.argsort(apart)
-        out[ranks], out[counts] = out[ranks][nearest], out[counts][nearest]
-    return out
+    return {name: value for name, value in out.items() if name not in _NOT_DECLARED}
+
+
+_NOT_DECLARED = ("n_to", "n_from", "send_ranks", "send_counts", "recv_ranks", "recv_counts")
 
 
 def _by_distance(ranks: Any, counts: Any, apart: Any, most: int) -> tuple[Any, Any]:

@@ -33,6 +33,7 @@ CONTEXTS = {
     "shared": "launch shared(4)",
     "explicit": "edges explicit",
     "equal": "rtol 0 nan equal",
+    "split": "x : mpi exchange split apart {",
     "after": "rtol 0 after 2 runs",
     "runs": "rtol 0 after 2 runs",
 }

@@ -34,9 +34,11 @@ pytestmark = [
         reason="needs an MPI, mpi4py and a C++ compiler",
     ),
 ]
+SPLIT = SPMV.parent / "split.dag"
 FAKE = Path(__file__).parent / "fake_cuda"
 SMALL = {
     SPMV: {"rows": "900"},
+    SPLIT: {"rows": "900"},  # three messages in one post
     HALO: {"nx": "6", "ny": "5", "nz": "7", "nq": "2", "g": "2"},
 }
 RANKS = 3
@@ -66,7 +68,7 @@ def prepare(made: Plan, path: Path, directory: Path) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("path", representatives([SPMV, HALO], HALO), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", representatives([SPMV, SPLIT, HALO], HALO, SPLIT), ids=lambda p: p.stem)
 @pytest.mark.parametrize("lowering", representatives(LOWERINGS, "mpi_host"))
 def test_right_results(path: Path, lowering: str, tmp_path: Path) -> None:
     made = plan(path, Target.CUDA, **SMALL[path], **LOWERINGS[lowering])

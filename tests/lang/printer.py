@@ -117,6 +117,10 @@ def _on(comm: ast.Ref | None) -> str:
     return "" if comm is None else f" on {print_expr(comm)}"
 
 
+def _split(expr: ast.Expr | None) -> str:
+    return "" if expr is None else f" split {print_expr(expr)}"
+
+
 def _formal(formal: ast.Formal) -> str:
     mode = f"{formal.mode.value} " if formal.mode else ""
     dims = "" if formal.dims is None else f"[{_list(formal.dims)}]"
@@ -270,7 +274,9 @@ _ITEMS: dict[type, Callable[[Any, int], str]] = {
     ast.SubDag: _sub_dag,
     ast.Op: _op,
     ast.Collective: lambda i, indent: f"{print_expr(i.name)} : mpi {print_expr(i.call)}{_on(i.comm)}",
-    ast.Exchange: lambda i, indent: f"{print_expr(i.name)} : mpi exchange{_on(i.comm)} {_block(i.items, indent)}",
+    ast.Exchange: lambda i, indent: (
+        f"{print_expr(i.name)} : mpi exchange{_on(i.comm)}{_split(i.split)} {_block(i.items, indent)}"
+    ),
     ast.Message: _message,
     ast.Edge: _edge,
     ast.EdgesExplicit: lambda i, indent: "edges explicit",

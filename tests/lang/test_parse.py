@@ -117,12 +117,14 @@ ITEMS = {
     "a : dag f()": ast.Op(A, OpKind.DAG, Call(Ref("f"))),
     "a : mpi allreduce(b, b, sum)": ast.Collective(A, Call(Ref("allreduce"), (B, B, Ref("sum")))),
     "a : mpi exchange { send a to 1 recv b from 2 }": ast.Exchange(
-        A, None, (ast.Message(None, A, Literal(1), None, B, Literal(2), None),)
+        A, None, None, (ast.Message(None, A, Literal(1), None, B, Literal(2), None),)
     ),
     "a : mpi barrier() on b": ast.Collective(A, Call(Ref("barrier")), B),
-    "a : mpi exchange on b[0] {}": ast.Exchange(A, Ref("b", (Index((Literal(0),)),)), ()),
+    "a : mpi exchange on b[0] {}": ast.Exchange(A, Ref("b", (Index((Literal(0),)),)), None, ()),
+    "a : mpi exchange on b split n {}": ast.Exchange(A, B, N, ()),
+    "split : mpi exchange split split {}": ast.Exchange(Ref("split"), None, Ref("split"), ()),
     "a : mpi exchange { m[d] : send a to n counts b recv b from n counts a }": ast.Exchange(
-        A, None, (ast.Message(Ref("m", (Index((Ref("d"),)),)), A, N, B, B, N, A),)
+        A, None, None, (ast.Message(Ref("m", (Index((Ref("d"),)),)), A, N, B, B, N, A),)
     ),
     "a -> b.send": ast.Edge(((A,), (Ref("b", (Member("send"),)),)), (ast.Arrow.COMPLETION,)),
     "{a, b} -> n before a": ast.Edge(((A, B), (N,), (A,)), (ast.Arrow.COMPLETION, ast.Arrow.BEFORE)),

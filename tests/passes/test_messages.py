@@ -99,6 +99,47 @@ def test_what_is_sent_but_not_computed_here_is_copied_by_an_op() -> None:
     assert "stage_out -> post_send" in edges(graph)
 
 
+SPLIT = """
+  fill : gpu fill(a)
+  x : mpi exchange split apart {
+    up   : send a[0 .. 4] to rank + 1 < ranks ? rank + 1 : -1  recv b[0 .. 4] from rank - 1
+    down : send a[4 .. 8] to rank - 1  recv b[4 .. 8] from rank + 1 < ranks ? rank + 1 : -1
+  }
+  use : gpu twice(c, b, b)
+"""
+TWICE = """
+  kernel twice(y: out f32[8], x, z: in f32[8]) { gpu { launch grid(1) block(8) cuda \"\"\"y[0] = x[0];\"\"\" } }
+  tune apart in {false, true}
+  array a, b : f32[8] inout  array c : f32[8] out
+"""
+
+
+def test_messages_that_are_not_split_share_a_post_and_a_wait() -> None:
+    """The same copies, tags and hazards, but one place in the order for all."""
+    apart, together = (small_graph(SPLIT, TWICE, apart=value) for value in ("true", "false"))
+    posts = ["fill", "post_recv.up", "post_send.up", "post_recv.down", "post_send.down", "wait_send", "wait_recv.up"]
+    assert [op.name for op in apart.ops] == [*posts, "wait_recv.down", "use", "end"]
+    assert [op.name for op in together.ops] == [
+        "fill",
+        "post_recv",
+        "post_send",
+        "wait_send",
+        "wait_recv",
+        "use",
+        "end",
+    ]
+    assert copies(apart) == copies(together)
+    assert len(together.touches) == len(apart.touches)
+    assert {"fill -> post_send", "post_send -> wait_recv", "post_recv -> wait_send", "wait_recv -> use"} <= edges(
+        together
+    )
+    assert [n for n, _ in together.by_name("post_send").messages] == [0, 1]
+    assert [n for n, _ in apart.by_name("post_send.down").messages] == [1]
+    assert Space(together).count() < Space(apart).count()
+    for graph in (apart, together):
+        Prover(graph).prove(Space(graph).first())
+
+
 JACOBI = SAMPLES / "jacobi/jacobi.dag"
 SMALL = {"transport": "mpi_host", "rows": "16", "nx": "64", "steps": "2"}
 
