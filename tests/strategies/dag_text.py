@@ -144,7 +144,7 @@ def _around(inner: st.SearchStrategy[ast.Item]) -> st.SearchStrategy[ast.Item]:
     return st.one_of(
         st.builds(ast.For, _tuples(st.builds(ast.Binding, NAMES, RANGES), 1, 2), block),
         st.builds(ast.If, EXPRS, block, st.none() | block),
-        st.builds(ast.Exchange, REFS, st.none() | REFS, block),
+        st.builds(ast.Exchange, REFS, st.none() | REFS, st.none() | EXPRS, block),
         st.builds(ast.SubDag, NAMES, _tuples(FORMAL), block),
         st.builds(ast.MainDag, block),
         st.builds(ast.MainDag, block, EXPRS, st.none() | UNTILS),
