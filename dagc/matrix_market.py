@@ -99,6 +99,21 @@ def read(path: str, dtype: Any = np.float32) -> Any:
     return out
 
 
+def edges(path: str) -> tuple[Header, NDArray[np.int32], NDArray[np.int32]]:
+    """The entries of a matrix as edges of a graph: header, rows (first vertices) and columns (last ones), from 0, with
+    both directions of a symmetric one. Raises ValueError for a matrix that is not square, complex or skew-symmetric."""
+    header = checked(path)
+    if header.field == "complex" or header.symmetry not in ("general", "symmetric"):
+        kind = f"{header.field} {header.symmetry}"
+        raise ValueError(f"{path} is {kind}; a graph is real, integer or pattern, and general or symmetric")
+    if header.rows != header.columns:
+        shape = f"{header.rows} and {header.columns}"
+        raise ValueError(f"{path}: a graph has as many rows as columns, this matrix has {shape}")
+    matrix = entries(path, header)
+    first, last = (np.asarray(index, np.int32) for index in (matrix.row, matrix.col))
+    return header, first, last
+
+
 def file(path: str, dtype: Any = np.float32) -> Any:
     """A file below the directory that the environment variable DAGC_MATRICES names."""
     directory = os.environ.get(DIRECTORY)

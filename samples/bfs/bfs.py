@@ -17,7 +17,7 @@ import scipy.spatial
 from numpy.typing import NDArray
 
 from dagc.inputs import call
-from dagc.matrix_market import checked, entries
+from dagc.matrix_market import edges
 
 Ints = NDArray[np.int32]
 HERE = Path(__file__).parent
@@ -544,14 +544,5 @@ def _rows(edges: Edges) -> tuple[Ints, Ints]:
 
 def _read(path: str) -> Edges:
     """The edges of a Matrix Market file. A relative path begins at this directory."""
-    name = str(HERE / path)
-    header = checked(name)
-    if header.field == "complex" or header.symmetry not in ("general", "symmetric"):
-        kind = f"{header.field} {header.symmetry}"
-        raise ValueError(f"{name} is {kind}; a graph is real, integer or pattern, and general or symmetric")
-    if header.rows != header.columns:
-        shape = f"{header.rows} and {header.columns}"
-        raise ValueError(f"{name}: a graph has as many rows as columns, this matrix has {shape}")
-    matrix = entries(name, header)  # both halves of a symmetric one
-    first, last = (np.asarray(index, np.int32) for index in (matrix.row, matrix.col))
+    header, first, last = edges(str(HERE / path))
     return Edges(header.rows, first, last, header.symmetry != "general", mirror=False)

@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, triu
 
+from dagc.matrix_market import edges
+
+HERE = Path(__file__).parent
 PART = 1 << 20  # edges drawn at a time
 
 
-def graph(rank: int, size: int, seed: int, nodes: int, ratio: float, skew: float, **motif: int) -> dict[str, Any]:
+def graph(
+    rank: int, size: int, seed: int, nodes: int, ratio: float, skew: float, motif: int, file: str = ""
+) -> dict[str, Any]:  # fmt: skip
     """At most `ratio` * `nodes` edges of a stochastic Kronecker graph (R-MAT: Chakrabarti, Zhan and Faloutsos, 2004),
     without directions, loops and repetitions. `motif`: the number of vertices of a motif. Each rank has the same one.
 
     `skew`: the share of edges in the first quarter of the adjacency matrix, at each level; the two beside it have 0.19.
-    Raises ValueError for parameters outside of their ranges.
+    `file`: a Matrix Market file, from this directory; an entry (u, v) is an edge between u and v; `nodes`, `ratio` and
+    `skew` then mean nothing. Raises ValueError for parameters outside of their ranges, and a file that is not a graph.
     """
+    if file:
+        header, *ends = edges(str(HERE / file))
+        low, high = (end.astype(np.int64) for end in (np.minimum(*ends), np.maximum(*ends)))
+        return {"k": motif, **_both_ways((low * header.rows + high)[low != high], header.rows)}
     if nodes < 1 or not 0 <= ratio <= nodes or not 0 <= skew <= 0.62:
         raise ValueError(f"nodes = {nodes}, ratio = {ratio}, skew = {skew}: ratio <= nodes, skew <= 0.62")
     rng = np.random.default_rng([seed, nodes, round(1000 * ratio)])
-    edges, parts = round(ratio * nodes), []
-    for begin in range(0, edges, PART):
-        first, last = _kronecker(rng, nodes, min(PART, edges - begin), skew)
+    count, parts = round(ratio * nodes), []
+    for begin in range(0, count, PART):
+        first, last = _kronecker(rng, nodes, min(PART, count - begin), skew)
         first, last = np.minimum(first, last), np.maximum(first, last)
         parts.append((first * nodes + last)[first != last])
-    return {"k": motif["motif"], **_both_ways(np.concatenate([np.empty(0, np.int64), *parts]), nodes)}
+    return {"k": motif, **_both_ways(np.concatenate([np.empty(0, np.int64), *parts]), nodes)}
 
 
 def _kronecker(
@@ -43,11 +54,11 @@ def _kronecker(
     return first.astype(np.int64) * nodes >> levels, last.astype(np.int64) * nodes >> levels
 
 
-def _both_ways(edges: NDArray[np.int64], nodes: int) -> dict[str, Any]:
+def _both_ways(links: NDArray[np.int64], nodes: int) -> dict[str, Any]:
     """The graph of these edges, u * nodes + v with u < v, each once, in compressed sparse row form."""
-    edges.sort()  # np.unique takes ten times as long
-    edges = edges[np.diff(edges, prepend=-1) != 0]
-    every = np.concatenate([edges, edges % nodes * nodes + edges // nodes])
+    links.sort()  # np.unique takes ten times as long
+    links = links[np.diff(links, prepend=-1) != 0]
+    every = np.concatenate([links, links % nodes * nodes + links // nodes])
     every.sort()
     rows = np.bincount(every // nodes, minlength=nodes)
     return {

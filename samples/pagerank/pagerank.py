@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
+from dagc.matrix_market import edges
 
-def graph(rank: int, size: int, seed: int, nodes: int, ratio: float, skew: float) -> dict[str, Any]:
+HERE = Path(__file__).parent
+
+
+def graph(
+    rank: int, size: int, seed: int, nodes: int, ratio: float, skew: float, file: str = ""
+) -> dict[str, Any]:  # fmt: skip
     """`n` vertices and about `ratio` * n edges of a stochastic Kronecker graph (R-MAT: Chakrabarti, Zhan and Faloutsos,
     2004), directed, none twice and no loops, in both compressed forms. Each rank has the same one.
 
     `skew`: the share of edges in the first quarter of the adjacency matrix, at each level; the two beside it have 0.19.
-    Raises ValueError for parameters outside of their ranges.
+    `file`: a Matrix Market file, from this directory, whose entry (u, v) is a link from u to v; the other parameters
+    then mean nothing. Raises ValueError for parameters outside of their ranges, and a file that is not a graph.
     """
+    if file:
+        header, first, last = edges(str(HERE / file))
+        return _both_forms(header.rows, first, last)
     if nodes < 1 or not 0 <= ratio <= nodes or not 0 <= skew <= 0.62:
         raise ValueError(f"nodes = {nodes}, ratio = {ratio}, skew = {skew}: ratio <= nodes, skew <= 0.62")
     first, last = kronecker(
         np.random.default_rng([seed, nodes, round(1000 * ratio)]), nodes, round(ratio * nodes), skew
     )
+    return _both_forms(nodes, first, last)
+
+
+def _both_forms(nodes: int, first: NDArray[np.int32], last: NDArray[np.int32]) -> dict[str, Any]:
+    """Each edge once, without loops."""
     first, last = first[first != last], last[first != last]
-    outward = coo_array((np.ones(len(first), np.int8), (first, last)), (nodes, nodes)).tocsr()  # none twice
+    outward = coo_array((np.ones(len(first), bool), (first, last)), (nodes, nodes)).tocsr()  # none twice
     inward = outward.tocsc()
     return {
         "n": nodes, "m": outward.nnz,

@@ -93,6 +93,29 @@ def test_motifs_by_formulas_are_those_of_an_enumeration(motif: int) -> None:
     np.testing.assert_array_equal(kmotif.formulas(data)["found"], expected)
 
 
+def test_matrices_and_graphs_of_files(tmp_path: Path) -> None:
+    file = tmp_path / "a.mtx"
+    file.write_text("%%MatrixMarket matrix coordinate real general\n3 3 4\n1 2 0.5\n2 1 -2\n3 3 1\n3 1 4\n")
+    A = np.array([[0, 0.5, 0], [-2, 0, 0], [4, 0, 1]], np.float32)
+    data = sample("gemm/gemm.py").matrices(0, 1, 0, 9, 2, 9, 0.5, str(file))
+    np.testing.assert_array_equal(data["A"], A)
+    assert (data["M"], data["N"], data["K"], data["B"].shape) == (3, 2, 3, (3, 2))
+    links = sample("pagerank/pagerank.py").graph(0, 1, 0, 9, 1.0, 0.5, str(file))
+    assert (links["n"], links["m"]) == (3, 3), "without the loop"
+    np.testing.assert_array_equal(links["targets"], [1, 0, 0])
+    np.testing.assert_array_equal(links["sources"], [1, 2, 0])
+    motifs = sample("kmotif/kmotif.py").graph(0, 1, 0, 9, 1.0, 0.5, motif=3, file=str(file))
+    np.testing.assert_array_equal(motifs["ptr"], [0, 2, 3, 4])
+    np.testing.assert_array_equal(motifs["neighbours"], [1, 2, 0, 0])
+    file.write_text("%%MatrixMarket matrix coordinate real general\n3 2 1\n1 2 0.5\n")
+    for name, motif in (("pagerank", {}), ("kmotif", {"motif": 3})):
+        with pytest.raises(ValueError, match="as many rows as columns"):
+            sample(f"{name}/{name}.py").graph(0, 1, 0, 9, 1.0, 0.5, **motif, file=str(file))
+    file.write_text("%%MatrixMarket matrix coordinate real general\n60000 60000 9000\n")
+    with pytest.raises(ValueError, match="60000 x 60000: A has 2147483647 elements at most"):
+        sample("gemm/gemm.py").matrices(0, 1, 0, 9, 2, 9, 0.5, str(file))
+
+
 def test_the_features_of_both_graph_samples_are_one_file() -> None:
     """Files of a program lie below its folder."""
     first, second = ((SAMPLES / name / "features.hpp").read_text() for name in ("pagerank", "kmotif"))
