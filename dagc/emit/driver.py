@@ -460,9 +460,16 @@ class _Driver:
                 call = f"{comm}.Ibarrier()"
             case ir.CollectiveKind.BCAST:
                 call = f"{comm}.Ibcast({buffers[0]}, root={self._text(collective.root)})"
-            case _:
+            case ir.CollectiveKind.ALLGATHER | ir.CollectiveKind.ALLTOALL:
+                call = f"{comm}.I{collective.collective.value}({buffers[1]}, {buffers[0]})"
+            case kind:
                 src = "MPI.IN_PLACE" if regions[0] == regions[1] else buffers[1]
-                call = f"{comm}.Iallreduce({src}, {buffers[0]}, op=MPI.{(collective.reduce or 'sum').upper()})"
+                words = f"{buffers[0]}, op=MPI.{(collective.reduce or 'sum').upper()}"
+                if kind.rooted:
+                    root = self._text(collective.root)
+                    src = f"{src} if {comm}.rank == {root} else {buffers[1]}" if src == "MPI.IN_PLACE" else src
+                    words += f", root={root}"
+                call = f"{comm}.I{kind.value}({src}, {words})"
         return [f"{requests}.append({call})"]
 
 

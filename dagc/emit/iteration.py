@@ -409,13 +409,15 @@ class StepBuilder:
         assert isinstance(op.op, ir.ExchangeOp | ir.CollectiveOp)
         if isinstance(op.op, ir.ExchangeOp) or op.op.messages:
             return CallStep(f"{group}.run", stream)
-        buffers = [layout.pointer(r) for r in op.op.regions]
-        count = layout.extent(op.op.regions[0]).count
-        if op.op.collective is ir.CollectiveKind.BCAST:
-            root = f"static_cast<int>({layout.text(op.op.root)})"
-            return CallStep(f"{group}.bcast", f"{buffers[0]}, {count}, {root}, {stream}")
+        kind = op.op.collective
+        if _is_messages(op.op):
+            return CallStep(f"{group}.run", stream)
         # Arguments in MPI's order: from, to. The .dag has the result first.
-        return CallStep(f"{group}.allreduce", f"{buffers[1]}, {buffers[0]}, {count}, {_operator(op.op)}, {stream}")
+        words = [layout.pointer(r) for r in reversed(op.op.regions)]
+        words.append(layout.extent(op.op.given).count)
+        words += [_operator(op.op)] if kind.reduces else []
+        words += [f"static_cast<int>({layout.text(op.op.root)})"] if kind.rooted else []
+        return CallStep(f"{group}.{kind.value}", ", ".join([*words, stream]))
 
     def ends(self, op: ir.ExchangeOp | ir.CollectiveOp, numbers: Iterable[int] | None = None) -> tuple[CallStep, ...]:
         """The calls that name the ends of the messages of an op, which have these numbers, or, in a group, numbers of
@@ -435,6 +437,26 @@ class StepBuilder:
                     out.append(CallStep(what, f"{where}, {extent.count}, {rank}"))
         return tuple(out)
 
+    def parts(self, op: ir.ExchangeOp | ir.CollectiveOp) -> tuple[CallStep, ...]:
+        """The calls that name what a group moves: `ends`, or one for a collective that the transport cannot call."""
+        if isinstance(op, ir.ExchangeOp) or op.messages:
+            return self.ends(op)
+        extents = [self.layout.extent(region) for region in op.regions]
+        count, on = self.layout.extent(op.given).count, self.layout.on(op.comm)
+        words = [f"{self.layout.array(r.array)}.data, {e.start}" for r, e in zip(op.regions, extents, strict=True)]
+        if op.collective.reduces and not op.transport.calls:
+            return (CallStep("reduces", f"{self.layout.pointer(op.regions[-1])}, {count}"),)
+        if not _is_messages(op):
+            return ()
+        if op.collective is ir.CollectiveKind.BCAST:
+            root = f"static_cast<int>({self.layout.text(op.root)})"
+            return (CallStep("broadcasts", f"{words[0]}, {count}, {root}, {on}.rank, {on}.ranks"),)
+        if op.collective is ir.CollectiveKind.ALLTOALL:
+            count, name = f"({count}) / {on}.ranks", "transposes"
+        else:
+            name = "gathers"
+        return (CallStep(name, f"{words[0]}, {words[1]}, {count}, {on}.ranks"),)
+
     def _collective(self, op: ir.GraphOp, collective: ir.CollectiveOp) -> CallStep:
         layout, requests = self.layout, self.layout.requests(op)
         buffers = [layout.message_pointer(r, collective.transport) for r in collective.regions]
@@ -448,13 +470,18 @@ class StepBuilder:
             tag = self.tag(collective.name, 0)
             args = f"{requests}, {buffers[0]}, {source}, {buffers[1]}, {to}, {on}.rank, {tag}, {on}.comm"
         else:
-            count = layout.extent(collective.regions[0]).count
-            if kind is ir.CollectiveKind.ALLREDUCE:
-                args = f"{requests}, {buffers[0]}, {buffers[1]}, {count}, {_operator(collective)}, {on}.comm"
-            else:
-                root = f"static_cast<int>({layout.text(collective.root)})"
-                args = f"{requests}, {buffers[0]}, {count}, {root}, {on}.rank, {on}.comm"
+            count = layout.extent(collective.given).count
+            words = [requests, *buffers, f"({count}) / {on}.ranks" if kind is ir.CollectiveKind.ALLTOALL else count]
+            words += [_operator(collective)] if kind.reduces else []
+            words += [f"static_cast<int>({layout.text(collective.root)})", f"{on}.rank"] if kind.rooted else []
+            words += [f"{on}.ranks"] if kind in (ir.CollectiveKind.ALLGATHER, ir.CollectiveKind.ALLTOALL) else []
+            args = ", ".join([*words, f"{on}.comm"])
         return CallStep(f"dagc::post_{kind.value}", args)
+
+
+def _is_messages(op: ir.CollectiveOp) -> bool:
+    """Whether a collective is a group of messages: where the transport has no call of its own for it."""
+    return op.collective is ir.CollectiveKind.ALLTOALL or not (op.transport.calls or op.collective.reduces)
 
 
 def _operator(op: ir.CollectiveOp) -> str:

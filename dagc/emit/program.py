@@ -391,7 +391,7 @@ def _groups(layout: Layout, steps: StepBuilder) -> Iterator[GroupView]:
     for member, op in layout.group_members():
         assert isinstance(op.op, ir.ExchangeOp | ir.CollectiveOp)
         comm = layout.connections[op.transport, op.comm]
-        yield GroupView(op.op.transport.value.capitalize(), member, steps.ends(op.op), comm, op.name)
+        yield GroupView(op.op.transport.value.capitalize(), member, steps.parts(op.op), comm, op.name)
 
 
 def _connections(layout: Layout) -> Iterator[ConnectionView]:
@@ -704,8 +704,8 @@ def _checks(layout: Layout, steps: StepBuilder) -> Iterator[CallStep]:
             yield from _messages(layout, steps, op)
         elif op.collective is ir.CollectiveKind.ALLTOALLV:
             yield from _under(layout, op.when, _alltoallv(layout, steps, op))
-        elif op.collective is ir.CollectiveKind.BCAST:
-            yield from _under(layout, op.when, _root(layout, op))
+        else:
+            yield from _under(layout, op.when, (*_root(layout, op), *_of_all_ranks(layout, op)))
 
 
 def _under(layout: Layout, when: Sym | None, checks: Iterable[CallStep]) -> Iterator[CallStep]:
@@ -842,9 +842,20 @@ def _by_value(layout: Layout, op: ir.KernelOp) -> Iterator[CallStep]:
 
 
 def _root(layout: Layout, op: ir.CollectiveOp) -> Iterator[CallStep]:
-    if op.root != Const(0):
+    if op.collective.rooted and op.root != Const(0):
         ranks = f"{layout.on(op.comm)}.ranks"
         yield CallStep("dagc::check_root", f"{layout.text(op.root)}, {ranks}, {cxx_string(op.name)}")
+
+
+def _of_all_ranks(layout: Layout, op: ir.CollectiveOp) -> Iterator[CallStep]:
+    """An array with the elements of all ranks has as many of each."""
+    if op.collective in (ir.CollectiveKind.ALLGATHER, ir.CollectiveKind.ALLTOALL):
+        dst, src = (layout.extent(region).count for region in op.regions)
+        ranks, name = f"{layout.on(op.comm)}.ranks", cxx_string(op.name)
+        if op.collective is ir.CollectiveKind.ALLTOALL:
+            yield CallStep("dagc::check_size", f"{dst}, {src}, {name}")
+            src = f"({src}) / {ranks}"
+        yield CallStep("dagc::check_size", f"{dst}, ({src}) * {ranks}, {name}")
 
 
 def _alltoallv(layout: Layout, steps: StepBuilder, op: ir.CollectiveOp) -> Iterator[CallStep]:

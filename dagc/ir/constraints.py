@@ -178,10 +178,10 @@ def alike(program: Program) -> Iterator[tuple[CollectiveOp, str, Sym | Region]]:
     for op in program.comm_ops:
         if not isinstance(op, CollectiveOp):
             continue
-        if op.collective is CollectiveKind.BCAST and _differs(op.root):
+        if op.collective.rooted and _differs(op.root):
             yield op, "root", op.root
-        if op.collective in (CollectiveKind.BCAST, CollectiveKind.ALLREDUCE):
-            region = op.regions[0]
+        if op.collective not in (CollectiveKind.ALLTOALLV, CollectiveKind.BARRIER):
+            region = op.given
             array = program.array(region.array)
             if region.start is not None and region.stop is not None:
                 if _differs(rows := Apply(Fn.SUB, (region.stop, region.start))):

@@ -90,8 +90,8 @@ class Transport(Enum):
         return self in (Transport.NCCL, Transport.PEER)
 
     @property
-    def collective(self) -> bool:
-        """Whether it also has broadcasts and reductions of device arrays."""
+    def calls(self) -> bool:
+        """Whether it has calls for collectives. Else they are messages, and reductions are named when ranks connect."""
         return self is not Transport.PEER
 
 

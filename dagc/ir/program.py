@@ -512,9 +512,20 @@ class ExchangeOp(Spanned):
 
 class CollectiveKind(Enum):
     ALLREDUCE = "allreduce"
+    REDUCE = "reduce"
     BCAST = "bcast"
+    ALLGATHER = "allgather"
+    ALLTOALL = "alltoall"
     ALLTOALLV = "alltoallv"
     BARRIER = "barrier"
+
+    @property
+    def reduces(self) -> bool:
+        return self in (CollectiveKind.ALLREDUCE, CollectiveKind.REDUCE)
+
+    @property
+    def rooted(self) -> bool:
+        return self in (CollectiveKind.BCAST, CollectiveKind.REDUCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -539,6 +550,11 @@ class CollectiveOp(Spanned):
         return tuple(a for a in self.args if isinstance(a, Region))
 
     @property
+    def given(self) -> Region:
+        """What each rank gives, or of a reduction its result: it has as many elements on all ranks."""
+        return self.regions[0 if self.collective.reduces else -1]
+
+    @property
     def messages(self) -> tuple[Message, ...]:
         """Those of an alltoallv: one, whose peers are all ranks in order. MPI or NCCL has the other collectives."""
         if self.collective is not CollectiveKind.ALLTOALLV:
@@ -548,7 +564,7 @@ class CollectiveOp(Spanned):
 
     @property
     def root(self) -> Sym:
-        """The root of a broadcast."""
+        """The root of a broadcast or of a reduction to one rank."""
         return next((a for a in self.args if not isinstance(a, Region)), Const(0))
 
 

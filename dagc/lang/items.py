@@ -31,7 +31,10 @@ Trailers: TypeAlias = tuple[ast.Member | ast.Index, ...]
 REDUCTIONS = ("sum", "prod", "min", "max")
 _FORMS = {
     CollectiveKind.ALLREDUCE: ("dst", "src", "operator"),
+    CollectiveKind.REDUCE: ("dst", "src", "operator", "root"),
     CollectiveKind.BCAST: ("buffer", "root"),
+    CollectiveKind.ALLGATHER: ("dst", "src"),
+    CollectiveKind.ALLTOALL: ("dst", "src"),
     CollectiveKind.ALLTOALLV: ("dst", "src", "send_counts", "recv_counts"),
     CollectiveKind.BARRIER: (),
 }
@@ -341,7 +344,7 @@ def _how_to_separate(a: ir.Region, b: ir.Region, facts: Facts) -> str:
 
 
 def collective(out: GraphOut, frame: Frame, item: ast.Collective, name: str, base: str) -> ir.CollectiveOp:
-    """allreduce, bcast, alltoallv or barrier. May raise Skip."""
+    """One of `CollectiveKind`. May raise Skip."""
     report = frame.ctx.report
     callee = item.call.callee
     known = [k.value for k in CollectiveKind]
@@ -356,7 +359,9 @@ def collective(out: GraphOut, frame: Frame, item: ast.Collective, name: str, bas
         message = f"`{kind.value}` takes {counted(len(form), 'argument')}, not {len(item.call.args)}"
         report.fail("wrong-arity", message, item.call.span, help)
     build = {
-        CollectiveKind.ALLREDUCE: _allreduce, CollectiveKind.BCAST: _bcast, CollectiveKind.ALLTOALLV: _alltoallv,
+        CollectiveKind.ALLREDUCE: _reduction, CollectiveKind.REDUCE: _reduction, CollectiveKind.BCAST: _bcast,
+        CollectiveKind.ALLGATHER: _of_all_ranks, CollectiveKind.ALLTOALL: _of_all_ranks,
+        CollectiveKind.ALLTOALLV: _alltoallv,
     }  # fmt: skip
     comm, members = on(frame, item.comm)
     _check_condition(frame, item, name, comm)
@@ -391,7 +396,8 @@ def _named(frame: Frame, arg: ast.Expr, what: str, help: str = "name an array") 
     return arg
 
 
-def _allreduce(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], _comm: ir.Communicator | None) -> _Built:
+def _reduction(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], comm: ir.Communicator | None) -> _Built:
+    """To all ranks or, with a root, to that: elsewhere the result keeps its elements."""
     report = frame.ctx.report
     (dst, dst_span), (src, src_span) = _array(frame, args[0]), _array(frame, args[1])
     operator = args[2]
@@ -407,22 +413,41 @@ def _allreduce(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], _co
     if dst.array.type is ElementType.BOOL:
         help = "use i32"
         report.fail("type-mismatch", "booleans cannot be reduced", dst_span, help)
+    root = [frame.ev.settled(arg, (ScalarKind.INT,)) for arg in args[3:]]
+    there = frame.under(_is_root(comm, *root)) if root else frame
+    given = out.use(frame, name, src, Mode.IN, src_span)
+    out.use(there, name, dst, Mode.OUT, dst_span)
     if dst.region == src.region:
-        accesses: tuple[ir.Access, ...] = (out.use(frame, name, dst, Mode.INOUT, dst_span),)
+        accesses: tuple[ir.Access, ...] = (ir.Access(dst.region, Mode.INOUT),)
     else:
         _refuse_overlap(frame, dst, src, src_span)
-        accesses = (out.use(frame, name, dst, Mode.OUT, dst_span), out.use(frame, name, src, Mode.IN, src_span))
-    return (dst.region, src.region), accesses, operator.name
+        accesses = (ir.Access(dst.region, Mode.INOUT if root else Mode.OUT), given)
+    return (dst.region, src.region, *root), accesses, operator.name
+
+
+def _is_root(comm: ir.Communicator | None, root: Sym) -> Sym:
+    return apply(Fn.EQ, Var("rank") if comm is None else comm.rank, root)
 
 
 def _bcast(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], comm: ir.Communicator | None) -> _Built:
     """Only the root needs contents before."""
     buffer, span = _array(frame, args[0])
     root = frame.ev.settled(args[1], (ScalarKind.INT,))
-    sends = apply(Fn.EQ, Var("rank") if comm is None else comm.rank, root)
-    out.use(frame.under(sends), name, buffer, Mode.IN, span)
+    out.use(frame.under(_is_root(comm, root)), name, buffer, Mode.IN, span)
     out.use(frame, name, buffer, Mode.OUT, span)
     return (buffer.region, root), (ir.Access(buffer.region, Mode.INOUT),), None
+
+
+def _of_all_ranks(
+    out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], _comm: ir.Communicator | None
+) -> _Built:
+    """The sizes are compared when the program starts, since they depend on the number of ranks."""
+    (dst, dst_span), (src, src_span) = _array(frame, args[0]), _array(frame, args[1])
+    if dst.array.type is not src.array.type:
+        _check_alike(frame, dst, src, src_span)
+    _refuse_overlap(frame, dst, src, src_span)
+    accesses = (out.use(frame, name, dst, Mode.OUT, dst_span), out.use(frame, name, src, Mode.IN, src_span))
+    return (dst.region, src.region), accesses, None
 
 
 def _alltoallv(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], _comm: ir.Communicator | None) -> _Built:

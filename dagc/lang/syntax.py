@@ -411,11 +411,14 @@ def _misspelt(stop: Stop) -> Diagnostic | None:
 _RUNS = ("gpu", "cpu", "any", "mpi", "dag")  # what may stand before the call of an op
 
 
+_OF_MPI = ("exchange", "allreduce", "reduce", "bcast", "allgather", "alltoall", "alltoallv", "barrier")
+
+
 def lacks_device(word: str, accepts: Set[str]) -> str:
     """The kind of op, `mpi` or `gpu`, that is missing before a word in its place; "" if none is missing."""
     if not {"gpu", "cpu", "mpi"} <= accepts:
         return ""
-    return "mpi" if word in ("exchange", "allreduce", "bcast", "barrier", "alltoallv") else "gpu"
+    return "mpi" if word in _OF_MPI else "gpu"
 
 
 def _without_device(stop: Stop) -> Diagnostic | None:

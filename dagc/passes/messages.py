@@ -5,7 +5,7 @@ mpi_host  through pinned memory on the host. A region of a device array that a m
           its own.
 mpi_cuda  device pointers; no copies.
 nccl      one exchange, or collective, is one grouped GPU op on a stream.
-peer      one exchange is one GPU op that writes into the other GPUs' memory. Of collectives it has alltoallv only.
+peer      one exchange, or collective, is one GPU op that writes into the other GPUs' memory.
 
 Messages of host arrays use MPI under every transport. Each exchange and collective has a transport of its own.
 """
@@ -24,9 +24,8 @@ from dagc.ir.enums import ElementType, Mode, Place, Transport
 from dagc.ir.regions import Regions, TooManyRegions
 from dagc.ir.sym import Apply, Const, Fn, Sym
 
-_NCCL_REDUCE = ("sum", "prod", "min", "max")
 EDGES_LIMIT = 1_000_000
-_NOT_NCCL = {ElementType.I16, ElementType.U16, ElementType.BOOL}
+_NOT_NCCL = {ElementType.I16, ElementType.U16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,13 +243,9 @@ class _Lowering:
         return places == {True}
 
     def _group(self, op: ir.ExchangeOp | ir.CollectiveOp) -> None:
-        if isinstance(op, ir.CollectiveOp) and op.collective is not ir.CollectiveKind.ALLTOALLV:
-            own = f"choose -D {qualified(op.base, ir.TRANSPORT)}"
-            if not op.transport.collective:
-                why = f"is a collective, which `{op.transport.value}` cannot move"
-                self._refuse(op, why, f"{own}=nccl or mpi_cuda")
-            elif not self._nccl_has(op):
-                self._refuse(op, "is a collective that NCCL does not have", f"{own}=mpi_cuda or mpi_host")
+        if isinstance(op, ir.CollectiveOp) and op.transport is Transport.NCCL and not self._nccl_has(op):
+            help = f"choose -D {qualified(op.base, ir.TRANSPORT)}=peer or mpi_host"
+            self._refuse(op, "is a reduction of a type that NCCL does not have", help)
         number = self._add(op.name, ir.Action.GROUP, op, gpu=True)
         for region, mode in _message_accesses(op):
             self._touch(number, number, region, mode)
@@ -259,10 +254,8 @@ class _Lowering:
         self.ends[op.name] = Ends(here, here, here, here)
 
     def _nccl_has(self, op: ir.CollectiveOp) -> bool:
-        if op.collective is ir.CollectiveKind.BCAST:
-            return True
         types = {a.type for a in self.program.arrays if any(a.name == x.region.array for x in op.accesses)}
-        return op.collective is ir.CollectiveKind.ALLREDUCE and op.reduce in _NCCL_REDUCE and not types & _NOT_NCCL
+        return not op.collective.reduces or not types & _NOT_NCCL
 
     def _refuse(self, op: ir.ExchangeOp | ir.CollectiveOp, why: str, help: str) -> None:
         self.findings.append(Diagnostic("ungroupable", f"`{op.name}` {why}", op.span, help))
@@ -317,8 +310,10 @@ class _Lowering:
 
     def _collective(self, op: ir.CollectiveOp, own: dict[tuple[ir.Region, bool], bool]) -> None:
         chain: list[ir.OpId] = []
-        for region in [r for (r, outwards), alone in own.items() if outwards and alone]:
-            chain.append(self._stage(op, None, region, f"{op.name}.stage_out", outwards=True))
+        staged_out = [r for (r, outwards), alone in own.items() if outwards and alone]
+        for k, region in enumerate(staged_out):
+            name = f"{op.name}.stage_out{f'[{k}]' if len(staged_out) > 1 else ''}"
+            chain.append(self._stage(op, None, region, name, outwards=True))
         post = self._add(f"{op.name}.post", ir.Action.POST_COLLECTIVE, op)
         wait = self._add(f"{op.name}.wait", ir.Action.WAIT_COLLECTIVE, op)
         self.inner += [(stage, post) for stage in chain] + [(post, wait)]

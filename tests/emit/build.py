@@ -23,6 +23,7 @@ HEAT2D = Path(__file__).parent / "data/heat2d.dag"
 ALLTOALLV = Path(__file__).parent / "data/alltoallv.dag"
 ALIKE = Path(__file__).parent / "data/alike.dag"
 COMMS = Path(__file__).parent / "data/comms.dag"
+COLLECTIVES = Path(__file__).parent / "data/collectives.dag"
 
 
 # Flags of nvcc for what has only to compile: both of its compilers with their warnings, and assembled for the GPU. What

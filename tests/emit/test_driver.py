@@ -22,7 +22,7 @@ from dagc.ir.traversal import Entry, Traversal, Wait
 from dagc.measure.launch import Finished, launch
 from dagc.setup import run_setup
 from dagc.space import Space
-from tests.emit.build import ALIKE, COMMS, HALO, SPMV, graph_of, plan, write
+from tests.emit.build import ALIKE, COLLECTIVES, COMMS, HALO, SPMV, graph_of, plan, write
 from tests.regressions.test_verify import COUNTED, STEPS
 from tests.tiers import representatives
 
@@ -40,6 +40,7 @@ SMALL = {
     SPMV: {"rows": "900"},
     SPLIT: {"rows": "900"},  # three messages in one post
     HALO: {"nx": "6", "ny": "5", "nz": "7", "nq": "2", "g": "2"},
+    COLLECTIVES: {},
 }
 RANKS = 3
 LOWERINGS = {
@@ -68,7 +69,10 @@ def prepare(made: Plan, path: Path, directory: Path) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("path", representatives([SPMV, SPLIT, HALO], HALO, SPLIT), ids=lambda p: p.stem)
+CASES = representatives([SPMV, SPLIT, HALO, COLLECTIVES], HALO, SPLIT, COLLECTIVES)
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda p: p.stem)
 @pytest.mark.parametrize("lowering", representatives(LOWERINGS, "mpi_host"))
 def test_right_results(path: Path, lowering: str, tmp_path: Path) -> None:
     made = plan(path, Target.CUDA, **SMALL[path], **LOWERINGS[lowering])

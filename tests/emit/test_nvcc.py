@@ -22,9 +22,10 @@ from dagc.ir.program import CodeText, Graph, KernelOp
 from dagc.space import Space
 from dagc.space.loops import unroll
 from tests.emit import test_placed, test_variants
-from tests.emit.build import HEAT2D, NVCC_ALONE, plan
+from tests.emit.build import COLLECTIVES, HEAT2D, NVCC_ALONE, plan
 from tests.emit.test_compile import CASES, name
 from tests.emit.test_loops import JACOBI
+from tests.emit.test_transports import TRANSPORTS, TYPES
 from tests.emit.together import write_together
 from tests.forms.test_coarsen import coarse
 from tests.forms.test_wide import wide
@@ -67,6 +68,10 @@ BENCHES: dict[str, Make] = {
     **{f"loop {transport}": partial(loop, JACOBI, transport) for transport in ("mpi_cuda", "peer")},
     **{f"loop of columns {transport}": partial(loop, HEAT2D, transport) for transport in ("mpi_host", "peer")},
     **{f"every {n}": partial(every_variant, SAMPLES / f"{n}/{n}.dag") for n in ("histogram", "sort", "bfs")},
+    "mixed nccl and peer": partial(plan, TRANSPORTS, Target.CUDA, transport="peer", collectives="nccl", capture="true"),
+    "collectives nccl": partial(plan, COLLECTIVES, Target.CUDA, transport="nccl"),
+    "collectives peer": partial(plan, COLLECTIVES, Target.CUDA, transport="peer"),
+    "types": partial(plan, TYPES, Target.CUDA),
     "sums": sums,
     "coarsened": partial(formed, coarse),
     "wide": partial(formed, wide),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 
@@ -12,18 +13,19 @@ from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
 from dagc.emit import table_line
 from dagc.ir.enums import Transport
-from dagc.ir.plan import Target
+from dagc.ir.plan import Plan, Target
 from dagc.lab.configurations import combinations, configuration_of, open_decisions
 from dagc.learn.features import FeatureKind, RuleFeature, chosen, value_of
 from dagc.measure.launch import launch
 from dagc.setup import run_setup
-from tests.emit.build import graph, graph_of, plan
+from tests.emit.build import COLLECTIVES, graph, graph_of, plan
 from tests.emit.test_ranks import drawn
 from tests.emit.together import build_together
 from tests.tiers import representatives
 
 DATA = Path(__file__).parent / "data"
 TRANSPORTS = DATA / "transports.dag"
+TYPES = DATA / "element_types.dag"
 OPS = ("halo", "again", "all", "most", "cast")
 
 mpi = find_mpi()
@@ -39,7 +41,7 @@ FEW = [MIXED[row] for row in (0, 1, 6, 11, 13)]  # with each transport of almost
 
 
 def mixed(row: tuple[int, ...]) -> dict[str, str]:
-    chosen = [list(Transport)[number if k < 2 else min(number, 2)].value for k, number in enumerate(row)]
+    chosen = [list(Transport)[number].value for number in row]
     return {f"{op}.transport": value for op, value in zip(OPS, chosen, strict=True)}
 
 
@@ -114,15 +116,48 @@ def test_a_text_declares_the_transport_of_collectives() -> None:
 @pytest.mark.parametrize("rows", representatives([FEW, MIXED], FEW), ids=len)
 def test_every_transport_beside_every_other(rows: list[tuple[int, ...]], tmp_path: Path) -> None:
     """On four ranks, in orders drawn at random."""
-    random, plans = Random(1), {}
+    plans = {}
     for number, row in enumerate(rows):
         more = {"capture": "true"} if number % 2 else {"staging": "ops"}
         plans[f"mixed{number}"] = plan(TRANSPORTS, Target.HOST, **mixed(row), **more)
-    built = build_together(plans, tmp_path, "runner", flags=("-O0", "-Werror"))
-    run_setup(graph(TRANSPORTS).program, DATA, 4, 1, tmp_path / "data")
+    run(TRANSPORTS, plans, 4, tmp_path)
+
+
+def run(path: Path, plans: Mapping[str, Plan], ranks: int, folder: Path) -> None:
+    """In four orders drawn at random each, beside NumPy's results."""
+    random = Random(1)
+    built = build_together(plans, folder, "runner", flags=("-O0", "-Werror"))
+    run_setup(graph(path).program, path.parent, ranks, 1, folder / "data")
     for name, made in plans.items():
         lines = [table_line(drawn(made, random), made.capture) for _ in range(4)]
-        (tmp_path / "tables").write_text("".join(f"{line}\n" for line in lines))
-        done = launch([built[name], "--data", tmp_path / "data", "--tables", tmp_path / "tables"], 4, timeout=300)
+        (folder / "tables").write_text("".join(f"{line}\n" for line in lines))
+        done = launch([built[name], "--data", folder / "data", "--tables", folder / "tables"], ranks, timeout=300)
         assert done.returncode == 0, (name, done.stderr)
         assert [line.split(": ")[1] for line in done.stdout.splitlines()] == ["good"] * len(lines), name
+
+
+# ---- collectives ------------------------------------------------------------------------------------
+
+LOWERINGS: dict[str, dict[str, str]] = {
+    "mpi_host": {},
+    "staging": {"staging": "ops"},
+    "mpi_cuda": {"transport": "mpi_cuda"},
+    "nccl": {"transport": "nccl", "capture": "true"},
+    "peer": {"transport": "peer", "tol": "0.0"},  # sums in the order of the ranks, to the last bit
+}
+
+
+@pytest.mark.mpi
+@can_run
+@pytest.mark.parametrize(
+    "names", representatives([["staging", "peer"], [*LOWERINGS]], ["staging", "peer"]), ids="-".join
+)
+def test_every_collective_by_every_transport(names: list[str], tmp_path: Path) -> None:
+    """On four ranks, of three communicators, large ones and reductions to one rank too."""
+    run(COLLECTIVES, {name: plan(COLLECTIVES, Target.HOST, **LOWERINGS[name]) for name in names}, 4, tmp_path)
+
+
+@pytest.mark.mpi
+@can_run
+def test_reductions_of_every_type_by_peer(tmp_path: Path) -> None:
+    run(TYPES, {"types": plan(TYPES, Target.HOST)}, 3, tmp_path)

@@ -37,12 +37,13 @@ needs_cxx = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler"
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
 
 Make = Callable[[str, str], tuple[Path, str]]
-PARTS = ("kernels", "api", "wrong", "races")
+PARTS = ("kernels", "api", "wrong", "races", "peers")
 MAIN = """
 int main(int count, char** arguments) {
   const char* part = count < 2 ? "" : arguments[1];
   if (std::strcmp(part, "kernels") == 0) return kernels::main(count - 1, arguments + 1);
   if (std::strcmp(part, "api") == 0) return api::main(count - 1, arguments + 1);
+  if (std::strcmp(part, "peers") == 0) return peers::main(count - 1, arguments + 1);
   if (std::strcmp(part, "wrong") == 0) return wrong::main(count - 1, arguments + 1);
   return std::strcmp(part, "races") == 0 ? races::main(count - 1, arguments + 1) : 64;
 }
@@ -120,6 +121,14 @@ def test_cases(make: Make, name: str, mode: str) -> None:
     for case in listed:
         result = run(program, case)
         assert (case, result.returncode, result.stderr) == (case, 0, "")
+
+
+@needs_cxx
+@pytest.mark.parametrize("mode", representatives(["optimised", "thread", "address"], "thread"))
+def test_reductions_by_peer(make: Make, mode: str) -> None:
+    """Ranks that are streams reduce through one another's memory, in the order of the ranks, whoever is ahead."""
+    result = run(make("peers", mode), "all")
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 @needs_cxx

@@ -14,7 +14,7 @@ syntax keyword dagRepeat for repeat until
 syntax keyword dagStorage in out inout const on
 syntax keyword dagBoolean true false
 syntax keyword dagType i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 bool str type
-syntax match dagFunction "\<\%(floor\|ceil\|min\|max\|abs\|log2\|sqrt\|sizeof\|copy\|allreduce\|bcast\|alltoallv\|barrier\)\ze\s*("
+syntax match dagFunction "\<\%(floor\|ceil\|min\|max\|abs\|log2\|sqrt\|sizeof\|copy\|allreduce\|reduce\|bcast\|allgather\|alltoallv\|alltoall\|barrier\)\ze\s*("
 syntax match dagStatement "\<\%(grid\|block\|shared\)\ze\s*("
 syntax match dagStatement "\%(\<edges\s\+\)\@<=explicit\>"
 syntax match dagStatement "\<after\ze\s[^~{}]*\<runs\>"

@@ -4,7 +4,8 @@
 // stream's thread.
 //
 // A program names the ends of its messages once, then connects (collective); then it may run the group any number
-// of times, also within a CUDA graph. Messages of two ranks match by number.
+// of times, also within a CUDA graph. Messages of two ranks match by number. A collective that is messages alone has them
+// named by `broadcasts`, `gathers` or `transposes`; a reduction is named by `reduces`.
 #pragma once
 
 #include <mpi.h>
@@ -49,6 +50,30 @@ class GroupEnds {
   template <class T>
   void recvs(int message, T* base, std::int64_t start, const Peers& peers) {
     add_all(recvs_, message, base, start, peers);
+  }
+
+  // The root's elements to the other ranks.
+  template <class T>
+  void broadcasts(T* base, std::int64_t start, std::int64_t count, int root, int rank, int ranks) {
+    if (rank != root) return recv(0, base, start, count, root);
+    for (int other = 0; other < ranks; ++other)
+      if (other != root) send(0, base, start, count, other);
+  }
+  // Every rank's elements to all ranks, which have them one after the other, by rank.
+  template <class T>
+  void gathers(T* to, std::int64_t to_start, T* from, std::int64_t start, std::int64_t count, int ranks) {
+    for (int other = 0; other < ranks; ++other) {
+      send(0, from, start, count, other);
+      recv(0, to, to_start + other * count, count, other);
+    }
+  }
+  // `count` elements for each rank, one after the other, to it.
+  template <class T>
+  void transposes(T* to, std::int64_t to_start, T* from, std::int64_t start, std::int64_t count, int ranks) {
+    for (int other = 0; other < ranks; ++other) {
+      send(0, from, start + other * count, count, other);
+      recv(0, to, to_start + other * count, count, other);
+    }
   }
 
  protected:

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "dagc/communicator.hpp"
 #include "dagc/group.hpp"
@@ -55,6 +57,7 @@ class HostGroup : public GroupEnds {
     if (comm.comm() == MPI_COMM_NULL) return;  // of a part that this rank is not in
     DAGC_MPI(MPI_Comm_dup(comm.comm(), &comm_));
     DAGC_MPI(MPI_Comm_rank(comm_, &rank_));
+    DAGC_MPI(MPI_Comm_size(comm_, &ranks_));
   }
 
   void run(cudaStream_t stream) {
@@ -78,12 +81,47 @@ class HostGroup : public GroupEnds {
     enqueue_collective(stream);
   }
   template <class T>
+  void reduce(const T* from, T* to, std::int64_t count, MPI_Op op, int root, cudaStream_t stream) {
+    collective_ = [=] { post_reduce(requests_, to, from, count, op, root, rank_, comm_); };
+    enqueue_collective(stream);
+  }
+  template <class T>
   void bcast(T* data, std::int64_t count, int root, cudaStream_t stream) {
     collective_ = [=] { post_bcast(requests_, data, count, root, rank_, comm_); };
     enqueue_collective(stream);
   }
+  template <class T>
+  void allgather(const T* from, T* to, std::int64_t count, cudaStream_t stream) {
+    collective_ = [=] { post_allgather(requests_, to, from, count, ranks_, comm_); };
+    enqueue_collective(stream);
+  }
+
+ protected:
+  // `to` may be `from`; null on ranks that do not need the result. Adds in the order of the ranks, as on a GPU.
+  template <class T>
+  void reduce_in_order(const T* from, T* to, std::int64_t count, MPI_Op op, cudaStream_t stream) {
+    collective_ = [=] {
+      std::vector<T> all(static_cast<std::size_t>(count * ranks_));
+      post_allgather(requests_, all.data(), from, count, ranks_, comm_);
+      requests_.wait_all();
+      for (std::int64_t i = 0; to != nullptr && i < count; ++i) {
+        T sum = all[static_cast<std::size_t>(i)];
+        for (int r = 1; r < ranks_; ++r) sum = combined(sum, all[static_cast<std::size_t>(r * count + i)], op);
+        to[i] = sum;
+      }
+    };
+    enqueue_collective(stream);
+  }
+
+  int rank_ = 0, ranks_ = 1;
 
  private:
+  template <class T>
+  static T combined(T a, T b, MPI_Op op) {
+    if (op == MPI_SUM) return static_cast<T>(a + b);
+    if (op == MPI_PROD) return static_cast<T>(a * b);
+    return (op == MPI_MIN ? b < a : a < b) ? b : a;
+  }
   void exchange() {
     for (const MessageEnd& r : recvs_) post_recv(requests_, r.data(), r.bytes, r.peer, r.message, comm_);
     for (const MessageEnd& s : sends_) post_send(requests_, s.data(), s.bytes, s.peer, s.message, comm_);
@@ -121,14 +159,28 @@ class HostGroup : public GroupEnds {
   std::atomic<bool> failed_{false};
 #endif
   MPI_Comm comm_ = MPI_COMM_NULL;
-  int rank_ = 0;
   Requests requests_;  // of the current run; used by the stream's thread
   std::function<void()> collective_;
+};
+
+// Collectives without reductions are messages alone.
+class HostPeerGroup : public HostGroup {
+ public:
+  template <class T>
+  void reduces(const T* /*from*/, std::int64_t /*count*/) {}
+  template <class T>
+  void allreduce(const T* from, T* to, std::int64_t count, MPI_Op op, cudaStream_t stream) {
+    reduce_in_order(from, to, count, op, stream);
+  }
+  template <class T>
+  void reduce(const T* from, T* to, std::int64_t count, MPI_Op op, int root, cudaStream_t stream) {
+    reduce_in_order(from, rank_ == root ? to : nullptr, count, op, stream);
+  }
 };
 
 using NcclComm = HostComm;
 using PeerComm = HostComm;
 using NcclGroup = HostGroup;
-using PeerGroup = HostGroup;
+using PeerGroup = HostPeerGroup;
 
 }  // namespace dagc

@@ -157,6 +157,16 @@ class NcclGroup : public GroupEnds {
     DAGC_NCCL(ncclAllReduce(from, to, n, nccl_type<T>(), nccl_op(op), comm_->get(), stream));
   }
   template <class T>
+  void reduce(const T* from, T* to, std::int64_t count, MPI_Op op, int root, cudaStream_t stream) {
+    const std::size_t n = static_cast<std::size_t>(count);
+    DAGC_NCCL(ncclReduce(from, to, n, nccl_type<T>(), nccl_op(op), root, comm_->get(), stream));
+  }
+  template <class T>
+  void allgather(const T* from, T* to, std::int64_t count, cudaStream_t stream) {
+    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+    DAGC_NCCL(ncclAllGather(from, to, bytes, ncclUint8, comm_->get(), stream));
+  }
+  template <class T>
   void bcast(T* data, std::int64_t count, int root, cudaStream_t stream) {
     const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
     DAGC_NCCL(ncclBroadcast(data, data, bytes, ncclUint8, root, comm_->get(), stream));

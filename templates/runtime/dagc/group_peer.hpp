@@ -16,6 +16,8 @@
 // Memory model: flags are stored with release and loaded with acquire semantics at system scope. Copies by the threads of a
 // block are ordered before its flag by the block's barrier, a fence at system scope after it,
 // and, if several blocks share a message, a counter.
+//
+// Reductions are kernels of peer_reduce.hpp; other collectives are messages.
 #pragma once
 
 #include <algorithm>
@@ -28,11 +30,10 @@
 #include "dagc/allocation.hpp"
 #include "dagc/communicator.hpp"
 #include "dagc/group.hpp"
+#include "dagc/peer_reduce.hpp"
 #include "dagc/vote.hpp"
 
 namespace dagc {
-
-using Flag = unsigned long long;
 
 struct PeerSend {
   const char* from;
@@ -90,8 +91,6 @@ __device__ void copy_share(const char* from, char* to, std::int64_t bytes, unsig
 }
 
 }  // namespace detail
-
-constexpr unsigned int peer_threads = 512;
 
 static __global__ void __launch_bounds__(peer_threads) peer_exchange(PeerTable table) {
   __shared__ bool last;
@@ -165,6 +164,7 @@ class PeerComm {
   }
   MPI_Comm comm() const { return comm_; }
   int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
   unsigned int blocks() const { return blocks_; }  // available to one group
 
  private:
@@ -174,6 +174,7 @@ class PeerComm {
   void take(MPI_Comm comm, int local, int groups, int others) {
     comm_ = comm;
     DAGC_MPI(MPI_Comm_rank(comm, &rank_));
+    DAGC_MPI(MPI_Comm_size(comm, &ranks_));
     int device = 0, devices = 1, processors = 1, blocks = 1;
     DAGC_CUDA(cudaGetDevice(&device));
     DAGC_CUDA(cudaGetDeviceCount(&devices));
@@ -185,7 +186,7 @@ class PeerComm {
   }
 
   MPI_Comm comm_ = MPI_COMM_NULL;
-  int rank_ = 0;
+  int rank_ = 0, ranks_ = 1;
   unsigned int blocks_ = 1;
 };
 
@@ -211,9 +212,9 @@ class PeerGroup : public GroupEnds {
     comm_ = comm.comm();
     if (comm_ == MPI_COMM_NULL) return;  // of a part that this rank is not in
     std::vector<Info> mine, theirs;
-    together(comm_, [&] { mine = describe_all(); });
-    theirs = exchange(mine);
-    together(comm_, [&] { make_table(comm, theirs); });
+    together(comm_, [&] { mine = size_ > 0 ? describe_inbox(comm) : describe_all(); });
+    theirs = size_ > 0 ? gather(mine.front(), comm) : exchange(mine);
+    together(comm_, [&] { size_ > 0 ? make_reduction(comm, theirs) : make_table(comm, theirs); });
     connected_ = true;
   }
 
@@ -223,7 +224,34 @@ class PeerGroup : public GroupEnds {
     DAGC_CUDA(cudaPeekAtLastError());
   }
 
+  // Before `connect`: the group is a reduction of so many elements.
+  template <class T>
+  void reduces(const T* /*from*/, std::int64_t count) {
+    count_ = count;
+    size_ = static_cast<std::int64_t>(sizeof(T));
+  }
+
+  template <class T>
+  void allreduce(const T* from, T* to, std::int64_t count, MPI_Op op, cudaStream_t stream) {
+    if (op == MPI_SUM) enqueue(from, to, count, peer::Sum(), stream);
+    else if (op == MPI_PROD) enqueue(from, to, count, peer::Product(), stream);
+    else if (op == MPI_MIN) enqueue(from, to, count, peer::Least(), stream);
+    else enqueue(from, to, count, peer::Largest(), stream);
+  }
+  // The others must know that their memory was read, which the result says: an allreduce, kept by the root alone.
+  template <class T>
+  void reduce(const T* from, T* to, std::int64_t count, MPI_Op op, int root, cudaStream_t stream) {
+    allreduce(from, reduction_.rank == root ? to : static_cast<T*>(nullptr), count, op, stream);
+  }
+
  private:
+  template <class T, class Op>
+  void enqueue(const T* from, T* to, std::int64_t count, Op op, cudaStream_t stream) {
+    if (count == 0) return;
+    peer::reduce<<<blocks_, peer_threads, 0, stream>>>(reduction_, from, to, count, op);
+    DAGC_CUDA(cudaPeekAtLastError());
+  }
+
   // Data that one end sends to the other.
   struct Info {
     cudaIpcMemHandle_t memory, flags;
@@ -231,18 +259,61 @@ class PeerGroup : public GroupEnds {
     std::int64_t offset, bytes, flag;
   };
 
-  // Flags: ready and copied of each send, arrived of each receive, epoch, finished. They have their own allocation,
-  // since IPC shares whole allocations.
+  // Flags: ready and copied of each send, arrived of each receive, epoch, finished.
   std::vector<Info> describe_all() {
     const std::size_t s = sends_.size(), r = recvs_.size();
-    const std::size_t bytes = std::max<std::size_t>(2u << 20, (2 * s + r + 2) * sizeof(Flag));
-    DAGC_CUDA(cudaMalloc(&flags_, bytes));
-    DAGC_CUDA(cudaMemset(flags_, 0, bytes));
-    DAGC_CUDA(cudaDeviceSynchronize());
+    make_flags(2 * s + r + 2);
     std::vector<Info> mine;
     for (std::size_t i = 0; i < s; ++i) mine.push_back(describe(sends_[i], i));
     for (std::size_t i = 0; i < r; ++i) mine.push_back(describe(recvs_[i], 2 * s + i));
     return mine;
+  }
+
+  // Epoch, finished, and the inbox, whose words are aligned in pairs.
+  static constexpr std::size_t kInbox = 2;
+
+  std::vector<Info> describe_inbox(const PeerComm& comm) {
+    if (comm.ranks() > peer_most_ranks)
+      fail(exit_missing, "transport peer reduces over at most " + std::to_string(peer_most_ranks) + " ranks, and there are " +
+                             std::to_string(comm.ranks()) + "; choose another transport for the collective");
+    const std::int64_t words = PeerShape(count_, size_, comm.ranks()).slots * (size_ > 4 ? 2 : 1);
+    make_flags(kInbox + static_cast<std::size_t>(words));
+    Info info{};
+    DAGC_CUDA(cudaIpcGetMemHandle(&info.flags, flags_));
+    info.flags_base = reinterpret_cast<std::uint64_t>(flags_);
+    info.bytes = comm.blocks();
+    return {info};
+  }
+
+  // Collective: what all ranks have.
+  std::vector<Info> gather(const Info& mine, const PeerComm& comm) const {
+    std::vector<Info> all(static_cast<std::size_t>(comm.ranks()));
+    DAGC_MPI(MPI_Allgather(&mine, sizeof(Info), MPI_BYTE, all.data(), sizeof(Info), MPI_BYTE, comm_));
+    return all;
+  }
+
+  // The number of blocks is the same on all ranks, so that threads of a number have the same elements.
+  void make_reduction(const PeerComm& comm, const std::vector<Info>& all) {
+    const PeerShape shape(count_, size_, comm.ranks());
+    reduction_ = {{}, flags_, flags_ + 1, shape.piece, comm.rank(), comm.ranks(), shape.two_shots};
+    std::int64_t blocks = shape.two_shots ? (shape.piece + comm.ranks() - 1) / comm.ranks() : shape.piece;
+    blocks = std::min<std::int64_t>(kReductionBlocks, (blocks + peer_threads - 1) / peer_threads);
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      const int rank = static_cast<int>(r);
+      char* const flags = map(all[r].flags, all[r].flags_base, rank == comm.rank(), rank);
+      reduction_.inbox[r] = reinterpret_cast<Flag*>(flags) + kInbox;
+      blocks = std::min(blocks, all[r].bytes);
+    }
+    blocks_ = static_cast<unsigned int>(std::max<std::int64_t>(1, blocks));
+  }
+  static constexpr std::int64_t kReductionBlocks = 64;
+
+  // Zero. They have their own allocation, since IPC shares whole allocations.
+  void make_flags(std::size_t number) {
+    const std::size_t bytes = std::max<std::size_t>(2u << 20, number * sizeof(Flag));
+    DAGC_CUDA(cudaMalloc(&flags_, bytes));
+    DAGC_CUDA(cudaMemset(flags_, 0, bytes));
+    DAGC_CUDA(cudaDeviceSynchronize());
   }
 
   // Collective: what the other ends of the messages sent, in the order of `mine`.
@@ -348,6 +419,8 @@ class PeerGroup : public GroupEnds {
   void* recvs_device_ = nullptr;
   std::vector<std::pair<cudaIpcMemHandle_t, void*>> opened_;
   PeerTable table_{};
+  PeerReduction reduction_{};
+  std::int64_t count_ = 0, size_ = 0;  // of a reduction: elements, and bytes of one; 0: the group is an exchange
   unsigned int blocks_ = 0;
   bool connected_ = false;  // on all ranks
 };

@@ -309,6 +309,32 @@ void post_allreduce(Requests& requests, T* dst, const T* src, std::int64_t count
                           mpi_type<T>(), op, comm, request));
 }
 
+// As `post_allreduce`, but only `root` has the result; elsewhere `dst` keeps its elements.
+template <class T>
+void post_reduce(Requests& requests, T* dst, const T* src, std::int64_t count, MPI_Op op, int root, int rank, MPI_Comm comm) {
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+  const bool in_place = src == dst && rank == root;
+  MPI_Request* request = requests.add(in_place ? nullptr : src, bytes, rank == root ? dst : nullptr, bytes);
+  DAGC_MPI(MPI_Ireduce(in_place ? MPI_IN_PLACE : static_cast<const void*>(src), rank == root ? dst : nullptr,
+                       int_count(count), mpi_type<T>(), op, root, comm, request));
+}
+
+// `count` elements of every rank, one after the other, by rank, on all of them.
+template <class T>
+void post_allgather(Requests& requests, T* dst, const T* src, std::int64_t count, int ranks, MPI_Comm comm) {
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+  MPI_Request* request = requests.add(src, bytes, dst, bytes * static_cast<std::size_t>(ranks));
+  DAGC_MPI(MPI_Iallgather(src, int_count(count), mpi_type<T>(), dst, int_count(count), mpi_type<T>(), comm, request));
+}
+
+// `count` elements for each rank, one after the other, and as many from each.
+template <class T>
+void post_alltoall(Requests& requests, T* dst, const T* src, std::int64_t count, int ranks, MPI_Comm comm) {
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T) * static_cast<std::size_t>(ranks);
+  MPI_Request* request = requests.add(src, bytes, dst, bytes);
+  DAGC_MPI(MPI_Ialltoall(src, int_count(count), mpi_type<T>(), dst, int_count(count), mpi_type<T>(), comm, request));
+}
+
 // `data` of rank `root` to all.
 template <class T>
 void post_bcast(Requests& requests, T* data, std::int64_t count, int root, int rank, MPI_Comm comm) {

@@ -1,0 +1,103 @@
+// Reductions by peer: ranks are streams of one process, and reduce through one another's memory.
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "dagc/peer_reduce.hpp"
+
+#include "check.hpp"
+
+namespace {
+
+template <class T, class Op>
+struct Ranks {
+  Ranks(int ranks, std::int64_t count, std::int64_t piece, bool two_shots, unsigned int blocks)
+      : ranks_(ranks), count_(count), blocks_(blocks) {
+    const std::int64_t slots = two_shots ? 2 * piece + ranks : 2 * ranks * piece;
+    for (int r = 0; r < ranks; ++r) {
+      memory_.emplace_back(static_cast<std::size_t>(2 + slots * dagc::peer::words<T>));
+      from_.emplace_back(static_cast<std::size_t>(count));
+      to_.emplace_back(static_cast<std::size_t>(count));
+      streams_.emplace_back();
+      cudaStreamCreate(&streams_.back());
+    }
+    for (int r = 0; r < ranks; ++r) {
+      dagc::PeerReduction one{{}, &memory_[r][0], &memory_[r][1], piece, r, ranks, two_shots};
+      for (int other = 0; other < ranks; ++other) one.inbox[other] = &memory_[other][2];
+      all_.push_back(one);
+    }
+  }
+  ~Ranks() {
+    for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
+  }
+
+  // Several runs before anybody waits, so that a rank may be a run ahead. `root`: who has the results; -1: all.
+  void run(int runs, bool in_place, int root) {
+    std::vector<std::vector<T>> start = from_;
+    for (int r = 0; r < ranks_; ++r)
+      for (std::int64_t i = 0; i < count_; ++i) start[r][i] = from_[r][i] = value(r, i);
+    for (int n = 0; n < runs; ++n)
+      for (int k = 0; k < ranks_; ++k) {
+        const int r = (k + n) % ranks_;
+        T* const to = root >= 0 && r != root ? nullptr : in_place ? from_[r].data() : to_[r].data();
+        dagc::launch(dagc::peer::reduce<T, Op>, dim3(blocks_), dim3(kThreads), 0, streams_[r], all_[r], from_[r].data(), to, count_, Op());
+      }
+    for (cudaStream_t stream : streams_) cudaStreamSynchronize(stream);
+    for (int n = 0; n < (in_place ? runs : 1); ++n) {
+      std::vector<T> sums = start[0];
+      for (std::int64_t i = 0; i < count_; ++i)
+        for (int r = 1; r < ranks_; ++r) sums[i] = Op()(sums[i], start[r][i]);
+      for (int r = 0; r < ranks_; ++r)
+        if (root < 0 || r == root) start[r] = sums;
+    }
+    for (int r = 0; r < ranks_; ++r)
+      if (root < 0 || r == root) {
+        const std::vector<T>& result = in_place ? from_[r] : to_[r];
+        EXPECT(std::memcmp(result.data(), start[r].data(), static_cast<std::size_t>(count_) * sizeof(T)) == 0);
+      }
+  }
+
+ private:
+  static constexpr unsigned int kThreads = 32;
+  static T value(int r, std::int64_t i) {
+    if constexpr (std::is_floating_point_v<T>) return static_cast<T>(1) / static_cast<T>(3 + r + i % 7);
+    else return static_cast<T>(1 + (r + 3 * i) % 5);
+  }
+
+  int ranks_;
+  std::int64_t count_;
+  unsigned int blocks_;
+  std::vector<std::vector<dagc::Flag>> memory_;  // epoch, finished, inbox
+  std::vector<std::vector<T>> from_, to_;
+  std::vector<dagc::PeerReduction> all_;
+  std::vector<cudaStream_t> streams_;
+};
+
+template <class T, class Op = dagc::peer::Sum>
+void all_shapes(int ranks) {
+  for (bool in_place : {false, true}) {
+    Ranks<T, Op>(ranks, 1, 1, false, 1).run(4, in_place, -1);
+    Ranks<T, Op>(ranks, 100, 100, false, 2).run(3, in_place, -1);
+    Ranks<T, Op>(ranks, 100, 40, true, 1).run(3, in_place, -1);   // in pieces, the last one smaller
+    Ranks<T, Op>(ranks, 100, 128, true, 2).run(3, in_place, -1);  // fewer than fit
+    Ranks<T, Op>(ranks, 100, 33, true, 2).run(2, in_place, ranks - 1);
+    Ranks<T, Op>(ranks, 3, 3, false, 1).run(3, in_place, 0);
+  }
+}
+
+const Case kCases[] = {
+    {"one", [] { all_shapes<double>(1); }},
+    {"two", [] { all_shapes<double>(2); }},
+    {"three", [] { all_shapes<double>(3); }},
+    {"eight", [] { all_shapes<double>(8); }},
+    {"floats", [] { all_shapes<float>(4); }},
+    {"products", [] { all_shapes<std::int8_t, dagc::peer::Product>(3); }},
+    {"halves", [] { all_shapes<std::uint16_t>(2); }},
+    {"least", [] { all_shapes<std::int32_t, dagc::peer::Least>(3); }},
+    {"largest", [] { all_shapes<std::uint64_t, dagc::peer::Largest>(2); }},
+};
+
+}  // namespace
+
+int main(int count, char** arguments) { return run_cases(kCases, count, arguments); }
