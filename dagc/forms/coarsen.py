@@ -101,7 +101,7 @@ def rewritten(kernel: Kernel, impl: Impl, around: Surroundings, parts: int) -> C
     head = [f"// form.coarsen = {parts}: this block does {parts} neighbours along {letter}, one after the other."]
     if sized:
         head.append(f"const unsigned {blocks} = static_cast<unsigned>({expression(size, kernel, impl)});")
-    given = {name: fresh(f"{name}_given", kernel, impl) for name in _changed(reading, kernel, impl)}
+    given = {name: fresh(f"{name}_given", kernel, impl) for name in changed_parameters(reading, kernel, impl)}
     head += [f"const auto {copy} = {name};" for name, copy in given.items()]
     beyond = f"{block} >= {blocks}" if sized else _beyond(block, size, kernel, impl)
     loop = [
@@ -122,7 +122,7 @@ def rewritten(kernel: Kernel, impl: Impl, around: Surroundings, parts: int) -> C
     return replace(impl.code, text="\n".join(lines), header=before - blank(reading.text))
 
 
-def _changed(reading: KernelReading, kernel: Kernel, impl: Impl) -> list[str]:
+def changed_parameters(reading: KernelReading, kernel: Kernel, impl: Impl) -> list[str]:
     """The parameters that the body changes, or may change through a reference or their address: each block of the
     launch has them as they are given."""
     out = set[str]()

@@ -39,8 +39,8 @@ from dagc.ir.sym import Const, Fn, Number, Sym, Var, apply, evaluate, free, subs
 # ---- which kernels ------------------------------------------------------------------------------
 
 
-def refused(kernel: Kernel, impl: Impl, around: Surroundings, pinned: Sequence[str] = ()) -> Refusal | None:
-    """Why several launches of a kernel cannot be one; None if they can. `pinned`: the tunables that calls give."""
+def refused_together(kernel: Kernel, impl: Impl, around: Surroundings) -> Refusal | None:
+    """Why a kernel cannot be part of one that joins calls; None if it can."""
     launch = impl.launch
     if impl.device is Device.CPU or impl.code is None or impl.code.lang is not CodeLang.CUDA or launch is None:
         return Refusal("it is not a CUDA kernel that is launched")
@@ -55,9 +55,20 @@ def refused(kernel: Kernel, impl: Impl, around: Surroundings, pinned: Sequence[s
     if isinstance(reading, Refusal):
         return reading
     values = {f.name for f in kernel.formals}
-    for name, value in _lets(kernel, impl).items():
+    for name, value in lets_of(kernel, impl).items():
         if free(value) & values and name in words_of(reading.text):
             return Refusal(f"`let {name}` depends on arguments")
+    return None
+
+
+def refused(kernel: Kernel, impl: Impl, around: Surroundings, pinned: Sequence[str] = ()) -> Refusal | None:
+    """Why several launches of a kernel cannot be one; None if they can. `pinned`: the tunables that calls give."""
+    apart = refused_together(kernel, impl, around)
+    reading = reading_of(impl, around) if apart is None else apart
+    if isinstance(reading, Refusal):
+        return reading
+    launch = impl.launch
+    assert launch is not None
     inner = [name for name in pinned if Var(name) not in launch.block]
     if inner:
         return Refusal(f"calls give it `{inner[0]}`, which is not a dimension of its block")
@@ -67,8 +78,8 @@ def refused(kernel: Kernel, impl: Impl, around: Surroundings, pinned: Sequence[s
     return moved_refused(reading)
 
 
-def _lets(kernel: Kernel, impl: Impl) -> dict[str, Sym]:
-    """Its `let`s, in terms of formals and tunables."""
+def lets_of(kernel: Kernel, impl: Impl) -> dict[str, Sym]:
+    """The `let`s of an implementation, in terms of formals and tunables."""
     out: dict[str, Sym] = {}
     for name, value in (*kernel.lets, *impl.lets):
         out[name] = substitute(value, out)
@@ -99,7 +110,7 @@ def fused_op(calls: Sequence[KernelOp], kernel: Kernel, name: str, base: str, kn
     taken |= {t.name for t in (*kernel.tunables, *impl.tunables)} | {n for n, _ in (*kernel.lets, *impl.lets)}
     for slot in slots:
         if counts[slot.formal.name] > 1:
-            new = _unused(f"{slot.formal.name}_{slot.calls[0]}", taken)
+            new = unused(f"{slot.formal.name}_{slot.calls[0]}", taken)
             for call in slot.calls:
                 names[call][slot.formal.name] = new
     tunables = dict(first.tunables)
@@ -108,7 +119,7 @@ def fused_op(calls: Sequence[KernelOp], kernel: Kernel, name: str, base: str, kn
         values = [dict(call.tunables)[tunable] for call in calls]
         if len(set(values)) > 1:
             del tunables[tunable]
-            acall[tunable] = tuple(_unused(f"{tunable}_{k}", taken) for k in range(len(calls)))
+            acall[tunable] = tuple(unused(f"{tunable}_{k}", taken) for k in range(len(calls)))
             for k, new in enumerate(acall[tunable]):
                 tunables[new] = values[k]
                 names[k][tunable] = new
@@ -122,7 +133,8 @@ def fused_op(calls: Sequence[KernelOp], kernel: Kernel, name: str, base: str, kn
     ), fused  # fmt: skip
 
 
-def _unused(name: str, taken: set[str]) -> str:
+def unused(name: str, taken: set[str]) -> str:
+    """A name like this that is not taken; from then on it is."""
     while name in taken:
         name += "_"
     taken.add(name)
@@ -142,7 +154,7 @@ def _kernel(
     kernel: Kernel, impl: Impl, slots: Sequence[_Slot], names: Sequence[tuple[tuple[str, str], ...]],
     acall: Mapping[str, tuple[str, ...]], known: str,
 ) -> Kernel:  # fmt: skip
-    lets = _lets(kernel, impl)
+    lets = lets_of(kernel, impl)
     envs = [lets_in(lets, dict(own)) for own in names]
     formals = []
     for slot in slots:
@@ -209,7 +221,7 @@ def largest_call(program: Program, op: KernelOp) -> KernelOp:
 def _blocks(program: Program, call: KernelOp) -> float:
     kernel, impl = kernel_as_written(program, call)
     env = {f.name: a for f, a in zip(kernel.formals, call.args, strict=True) if not isinstance(a, Region)}
-    lets = {name: substitute(value, env) for name, value in _lets(kernel, impl).items()}
+    lets = {name: substitute(value, env) for name, value in lets_of(kernel, impl).items()}
     total = 1.0
     for size in impl.launch.grid if impl.launch is not None else ():
         known = substitute(size, {**lets, **env, **{name: Const(value) for name, value in call.tunables}})
@@ -234,7 +246,7 @@ class _Writer:
     def _of_each(self, expr: Sym) -> list[Sym]:
         """An expression of a call's launch for each of the calls, in terms of the fused kernel."""
         kernel = self.fused.fused[0].kernel
-        lets = _lets(kernel, self.fused.fused[0].impl)
+        lets = lets_of(kernel, self.fused.fused[0].impl)
         return [substitute(expr, lets_in(lets, dict(call.names))) for call in self.fused.fused]
 
     @property
@@ -297,7 +309,7 @@ class _Writer:
         new = {word: self._fresh(name) for word, name in zip(PLACES, ("tile", "tiles"), strict=True)}
         head += self._places(call, new)
         head += self._arguments(call, names_used(text))
-        lines = textwrap.dedent("\n".join(_renamed(text, new).split("\n")[blank(text) :])).rstrip().split("\n")
+        lines = textwrap.dedent("\n".join(renamed(text, new).split("\n")[blank(text) :])).rstrip().split("\n")
         return replace(code, text="\n".join([*head, *lines]), header=code.header + len(head) - blank(text))
 
     def _fresh(self, name: str) -> str:
@@ -348,7 +360,8 @@ def _select(call: str, values: Sequence[str]) -> str:
     return "".join([*tests, values[-1]])
 
 
-def _renamed(text: str, new: Mapping[str, str]) -> str:
+def renamed(text: str, new: Mapping[str, str]) -> str:
+    """A text with other names; those of members stay."""
     done, out = 0, list[str]()
     for name in names_in(text):
         if name.text in new and not name.member:

@@ -1,21 +1,25 @@
-"""Which launches may be fused: groups of calls of one kernel that depend on each other in nothing.
+"""Which launches may be fused: calls of one kernel that depend on each other in nothing (`fuse.py`), and chains of
+calls of one launch, in which each thread does its own elements of one after the other (`chain.py`).
 
-A group is a decision of the program, `fuse.NAME`. With 0 its launches are as written. With 1, those are one launch that
-follow the same ops and are followed by the same; with the largest value all are. Ops of the text between them that need
-a result of one come after the launch, all others before it, so every pair of ops that conflict keeps its order.
+A group is a decision of the program, `fuse.NAME`. With 0 its launches are as written, with the largest value all are
+one. Of independent calls, with 1 those are one that follow the same ops and are followed by the same. Ops of the text
+between them that need a result of one come after the launch, all others before it, so every pair of ops that conflict
+keeps its order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dagc.forms import surroundings_of
+from dagc.forms.chain import ChainCall, apart, chained_op, elements_of, same_launch
 from dagc.forms.fuse import fused_op, refused
 from dagc.forms.types import Refusal, Surroundings
+from dagc.ir.choice import AS_WRITTEN
 from dagc.ir.enums import Mode
 from dagc.ir.names import common_name, last_name
-from dagc.ir.program import Access, Device, Edge, KernelOp, Loop, Op, Program, Region, Turn
+from dagc.ir.program import Access, Device, Edge, Kernel, KernelOp, Loop, Op, Program, Region, Turn
 from dagc.ir.regions import Regions
 
 MOST_CALLS = 16  # of a launch: their arguments are those of one kernel
@@ -25,10 +29,11 @@ MOST_OPS = 256  # of a part of the text in which groups are looked for, whose op
 @dataclass(frozen=True, slots=True)
 class FusionGroup:
     """`name`: the base names of its ops, joined. `ways`: for each value of its decision from 1, the launches: the names
-    of the ops that each joins. In a loop it has the launches of all turns."""
+    of the ops that each joins. In a loop it has the launches of all turns. `chained`: they depend on each other."""
 
     name: str
     ways: tuple[tuple[tuple[str, ...], ...], ...]
+    chained: bool
 
     @property
     def ops(self) -> int:
@@ -52,6 +57,7 @@ def groups(program: Program, regions: Regions) -> tuple[tuple[FusionGroup, ...],
         if isinstance(op, KernelOp) and op.device is Device.GPU:
             several.setdefault(_alike(op), []).append(op)
     several = {key: ops for key, ops in several.items() if len(ops) > 1}
+    chains = {} if _ordered_otherwise(program) else dict(_in_chains(program, surroundings_of(program)))
     allowed: set[str] = set()
     out: list[LeftOut] = []
     ordered, around = _ordered_otherwise(program), surroundings_of(program)
@@ -65,14 +71,15 @@ def groups(program: Program, regions: Regions) -> tuple[tuple[FusionGroup, ...],
             allowed |= {op.name for op in ops}
         else:
             out.append(LeftOut(ops[0].kernel, tuple(op.name for op in ops), why))
-    found: dict[str, list[list[tuple[tuple[str, ...], ...]]]] = {}
-    for scope in _scopes(program, regions) if allowed else ():
+    found: dict[tuple[str, bool], list[list[tuple[tuple[str, ...], ...]]]] = {}
+    for scope in _scopes(program, regions) if allowed or chains else ():
         if len(scope) > MOST_OPS:
             out += _too_many(scope, allowed)
             continue
-        for name, ways in _Scope(scope, program.edges, regions).groups(allowed, out):
-            found.setdefault(name, []).append(ways)
-    return tuple(FusionGroup(name, _all_turns(turns)) for name, turns in found.items()), tuple(out)
+        for name, chained, ways in _Scope(scope, program.edges, regions, around).groups(allowed, chains, out):
+            found.setdefault((name, chained), []).append(ways)
+    every = (FusionGroup(name, _all_turns(turns), chained) for (name, chained), turns in found.items())
+    return tuple({group.name: group for group in every}.values()), tuple(dict.fromkeys(out))
 
 
 def _all_turns(turns: Sequence[Sequence[tuple[tuple[str, ...], ...]]]) -> tuple[tuple[tuple[str, ...], ...], ...]:
@@ -105,6 +112,16 @@ def _refused(program: Program, op: KernelOp, around: Surroundings) -> Refusal | 
     kernel = program.kernel(op.kernel)
     impl = next(i for i in kernel.impls if (i.device, i.name) == (op.device, op.variant))
     return refused(kernel, impl, around, op.pinned)
+
+
+def _in_chains(program: Program, around: Surroundings) -> Iterator[tuple[str, ChainCall]]:
+    """The ops that a chain may have."""
+    for op in program.kernel_ops:
+        if op.device is Device.GPU and not (op.placed or op.others or op.pinned):
+            kernel = program.kernel(op.kernel)
+            impl = next(i for i in kernel.impls if (i.device, i.name) == (op.device, op.variant))
+            if not isinstance(elements_of(kernel, impl, around), Refusal):
+                yield op.name, ChainCall(op, kernel, impl)
 
 
 def _too_many(scope: Sequence[Op], allowed: set[str]) -> Iterator[LeftOut]:
@@ -147,11 +164,15 @@ def _turns_depend(loop: Loop, ops: Mapping[str, Op], regions: Regions) -> bool:
 
 def conflict(a: Op, b: Op, regions: Regions) -> bool:
     """Whether two ops use the same elements, or the same variable beside the arguments, and one changes them."""
-    return any(
-        (one.mode, other.mode) != (Mode.IN, Mode.IN) and regions.overlap(one.region, other.region)
-        for one in _accesses(a)
-        for other in _accesses(b)
-    )
+    return any(True for _ in conflicts(a, b, regions))
+
+
+def conflicts(a: Op, b: Op, regions: Regions) -> Iterator[tuple[Region, Region]]:
+    """The regions that conflict."""
+    for one in _accesses(a):
+        for other in _accesses(b):
+            if (one.mode, other.mode) != (Mode.IN, Mode.IN) and regions.overlap(one.region, other.region):
+                yield one.region, other.region
 
 
 def _accesses(op: Op) -> Iterator[Access]:
@@ -163,8 +184,8 @@ def _accesses(op: Op) -> Iterator[Access]:
 class _Scope:
     """The ops of a part, with those that each depends on."""
 
-    def __init__(self, ops: Sequence[Op], edges: Sequence[Edge], regions: Regions) -> None:
-        self.ops = ops
+    def __init__(self, ops: Sequence[Op], edges: Sequence[Edge], regions: Regions, around: Surroundings) -> None:
+        self.ops, self.regions, self.around = ops, regions, around
         place = {op.name: k for k, op in enumerate(ops)}
         self.direct: list[set[int]] = [set() for _ in ops]
         self.linked = {name for edge in edges for name in (edge.u.op, edge.v.op)}
@@ -183,21 +204,70 @@ class _Scope:
         for j in range(len(ops)):
             self.above.append(set().union(self.direct[j], *(self.above[i] for i in self.direct[j] if i < j)))
 
-    def groups(self, allowed: set[str], out: list[LeftOut]) -> Iterator[tuple[str, list[tuple[tuple[str, ...], ...]]]]:
-        """The name of each group with its ways; those that stand between the ops of another are left out."""
-        taken: list[tuple[int, int]] = []
-        chosen: list[list[int]] = []
-        for ops in sorted(self._independent(allowed), key=lambda ops: (-len(ops), ops[0])):
-            if any(ops[0] <= last and first <= ops[-1] for first, last in taken):
-                kernel = self.ops[ops[0]]
-                assert isinstance(kernel, KernelOp)
-                why = Refusal("they stand between the ops of a larger group")
-                out.append(LeftOut(kernel.kernel, tuple(self.ops[k].name for k in ops), why))
+    def groups(
+        self, allowed: set[str], chains: Mapping[str, ChainCall], out: list[LeftOut]
+    ) -> Iterator[tuple[str, bool, list[tuple[tuple[str, ...], ...]]]]:
+        """The name of each group, whether it is a chain, and its ways; those that stand between the ops of another are
+        left out."""
+        every = [(ops, False) for ops in self._independent(allowed)]
+        every += [(ops, True) for ops in self._chains(chains, out)]
+        taken: list[tuple[list[int], bool]] = []
+        for ops, chained in sorted(every, key=self._rank):
+            other = next((o for o, _ in taken if ops[0] <= o[-1] and o[0] <= ops[-1]), None)
+            if other is None:
+                taken.append((ops, chained))
                 continue
-            taken.append((ops[0], ops[-1]))
-            chosen.append(ops)
-        for ops in sorted(chosen):
-            yield "_".join(dict.fromkeys(self.ops[k].base.replace(".", "_") for k in ops)), self._ways(ops)
+            kernel = self.ops[ops[0]]
+            assert isinstance(kernel, KernelOp)
+            names = ", ".join(f"`{self.ops[k].name}`" for k in (other[0], other[-1]))
+            why = Refusal(f"they stand among the ops of a larger group, {names}")
+            out.append(LeftOut(kernel.kernel, tuple(self.ops[k].name for k in ops), why))
+        for ops, chained in sorted(taken):
+            name = "_".join(dict.fromkeys(self.ops[k].base.replace(".", "_") for k in ops))
+            whole = tuple(self.ops[k].name for k in ops)
+            yield name, chained, [(whole,)] if chained else self._ways(ops)
+
+    def _rank(self, one: tuple[list[int], bool]) -> tuple[int, ...]:
+        """The larger first; of equal ones chains in which something is passed on, then those of one kernel."""
+        ops, chained = one
+        passes = chained and any(i in self.above[j] for i in ops for j in ops)
+        return -len(ops), 0 if passes else 1 + chained, *ops
+
+    def _chains(self, calls: Mapping[str, ChainCall], out: list[LeftOut]) -> Iterator[list[int]]:
+        """The longest chains from the first op of the text on."""
+        growing: dict[tuple[object, ...], list[int]] = {}
+        for j, op in enumerate(self.ops):
+            if op.name not in calls or op.name in self.linked:
+                continue
+            assert isinstance(op, KernelOp)
+            key = _alike(op)[2:6]
+            chain = growing.setdefault(key, [])
+            if chain and self._continues(chain, j, calls, out):
+                chain.append(j)
+                continue
+            yield from [chain] if len(chain) > 1 else ()
+            growing[key] = [j]
+        yield from (chain for chain in growing.values() if len(chain) > 1)
+
+    def _continues(self, chain: Sequence[int], j: int, calls: Mapping[str, ChainCall], out: list[LeftOut]) -> bool:
+        """Whether an op can be the next of a chain: it needs a result of it or reads what it reads."""
+        call, before = calls[self.ops[j].name], [calls[self.ops[k].name] for k in chain]
+        if len(chain) >= MOST_CALLS or not same_launch(before[0], call):
+            return False
+        if any(not self.above[x].isdisjoint(chain) for x in self.above[j] - set(chain)):
+            return False  # another op has to come between
+        met = [list(conflicts(one.op, call.op, self.regions)) for one in before]
+        mine = {region for _, region in call.arrays}
+        if not any(met) and not any(mine & {region for _, region in one.arrays} for one in before):
+            return False
+        elements = elements_of(before[-1].kernel, before[-1].impl, self.around)
+        assert not isinstance(elements, Refusal)
+        whys = ["threads meet in it, or share memory"] if elements.meets else []
+        whys += [why for one, of in zip(before, met, strict=True) if (why := apart(one, call, of, self.around))]
+        if whys:
+            names = (before[-1].op.name, call.op.name)
+            out.append(LeftOut(before[-1].op.kernel, names, Refusal(f"in a thread, one after the other: {whys[0]}")))
+        return not whys
 
     def _independent(self, allowed: set[str]) -> Iterator[list[int]]:
         """The largest groups from the first op of the text on. Ops that written edges name are in none."""
@@ -226,11 +296,15 @@ class _Scope:
 # ---- a program with launches fused --------------------------------------------------------------
 
 
-def fused(program: Program, launches: Iterable[tuple[str, ...]], regions: Regions) -> tuple[Program, dict[str, str]]:
-    """The program in which each of the launches, ops of one group, is one op; and for each of these ops that one."""
-    out = _Fusing(program, regions)
-    for names in launches:
-        out.launch(names)
+def fused(
+    program: Program, launches: Iterable[tuple[tuple[str, ...], bool]], regions: Regions,
+    formed: Callable[[Kernel], Kernel] = lambda kernel: kernel,
+) -> tuple[Program, dict[str, str]]:  # fmt: skip
+    """The program in which each of the launches, ops of one group, is one op; and for each of these ops that one. With
+    each launch, whether it is a chain, whose kernel gets tunables by `formed`."""
+    out = _Fusing(program, regions, formed)
+    for names, chained in launches:
+        out.launch(names, chained)
     loops = (_renamed(loop, out.instead, out.ops) for loop in program.loops)
     kept = tuple(loop for loop in loops if loop is not None)
     return replace(program, ops=tuple(out.ops), kernels=tuple(out.kernels.values()), loops=kept), out.instead
@@ -239,19 +313,20 @@ def fused(program: Program, launches: Iterable[tuple[str, ...]], regions: Region
 class _Fusing:
     """`instead`: of each op that is fused, the op in its place."""
 
-    def __init__(self, program: Program, regions: Regions) -> None:
+    def __init__(self, program: Program, regions: Regions, formed: Callable[[Kernel], Kernel]) -> None:
+        self.formed = formed
         self.ops, self.kernels, self.regions = list(program.ops), {k.name: k for k in program.kernels}, regions
         self.linked = {(edge.u.op, edge.v.op) for edge in program.edges}
         self.instead: dict[str, str] = {}
         self._names = {op.name for op in program.ops}
         self._bases = {op.base for op in program.ops}
 
-    def launch(self, names: Sequence[str]) -> None:
+    def launch(self, names: Sequence[str], chained: bool) -> None:
         wanted = set(names)
         places = [k for k, op in enumerate(self.ops) if op.name in wanted]
         between = self.ops[places[0] : places[-1] + 1]
         calls = [op for op in between if isinstance(op, KernelOp) and op.name in wanted]
-        one = self._op(calls)
+        one = self._op(calls, chained)
         before: list[Op] = []
         after: list[Op] = []
         started: list[Op] = []  # the calls so far, and what has to follow them
@@ -264,20 +339,36 @@ class _Fusing:
         self.ops[places[0] : places[-1] + 1] = [*before, one, *after]
         self.instead |= dict.fromkeys(names, one.name)
 
-    def _op(self, calls: Sequence[KernelOp]) -> KernelOp:
-        kernel, own = self.kernels[calls[0].kernel], {call.base for call in calls}
+    def _op(self, calls: Sequence[KernelOp], chained: bool) -> KernelOp:
+        own = {call.base for call in calls}
         names = [call.name for call in calls]
         outer = calls[0].base[: len(calls[0].base) - len(last_name(calls[0].base))]
         base = "_".join(dict.fromkeys(last_name(call.base) for call in calls))
         while (name := common_name(names, base)) in self._names - set(names) or outer + base in self._bases - own:
             base += "_"
         self._names.add(name)
-        known = f"{kernel.name}_{len(calls)}"
+        kernels = list(dict.fromkeys(call.kernel for call in calls))
+        known = "_".join(kernels) if chained and len(kernels) > 1 else f"{kernels[0]}_{len(calls)}"
         while True:
-            op, made = fused_op(calls, kernel, name, outer + base, known)
+            op, made = self._joined(calls, chained, name, outer + base, known)
             if self.kernels.setdefault(known, made) == made:
                 return op
             known += "_"
+
+    def _joined(
+        self, calls: Sequence[KernelOp], chained: bool, name: str, base: str, known: str
+    ) -> tuple[KernelOp, Kernel]:
+        if not chained:
+            return fused_op(calls, self.kernels[calls[0].kernel], name, base, known)
+        kernels = [self.kernels[call.kernel] for call in calls]
+        impls = [
+            next(i for i in k.impls if (i.device, i.name) == (c.device, c.variant))
+            for k, c in zip(kernels, calls, strict=True)
+        ]
+        op, kernel = chained_op(list(map(ChainCall, calls, kernels, impls)), name, base, known)
+        kernel = self.formed(kernel)
+        forms = tuple((t.name, AS_WRITTEN) for t in kernel.impls[0].tunables)
+        return replace(op, tunables=(*op.tunables, *forms)), kernel
 
 
 def _renamed(loop: Loop, instead: Mapping[str, str], ops: Sequence[Op]) -> Loop | None:

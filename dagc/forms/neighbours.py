@@ -123,7 +123,7 @@ class Neighbours:
         value = self.numbers.polynomial(node) if node.type.endswith(("expression", "identifier")) else None
         if value is not None and names_of(value) & {X, BLOCK}:
             along = coefficient(value, X)
-            if coefficient(value, BLOCK) != _product(along, self.block) or names_of(along) & {X, BLOCK}:
+            if coefficient(value, BLOCK) != product_of(along, self.block) or names_of(along) & {X, BLOCK}:
                 raise NotAlike(f"`{shown_text(node)}` depends on more than `{BLOCK} * {BLOCK_SIZE} + {X}`", node)
             return
         whole = node.parent is None or node.parent.type != "field_expression"
@@ -438,7 +438,7 @@ def _negative(value: Poly) -> Poly:
     return {m: -c for m, c in value.items()}
 
 
-def _product(one: Poly, other: Poly) -> Poly:
+def product_of(one: Poly, other: Poly) -> Poly:
     out: Poly = {}
     for m, c in one.items():
         for n, d in other.items():

@@ -39,7 +39,8 @@ _CALLS = ("atomic", "__stwb", "__stcg", "__stcs", "__stwt")
 # ---- reading ------------------------------------------------------------------------------------
 
 
-def _numbers(kernel: Kernel, impl: Impl, around: Surroundings, reading: KernelReading) -> Numbers:
+def numbers_of(kernel: Kernel, impl: Impl, around: Surroundings, reading: KernelReading) -> Numbers:
+    """The reader of numbers and addresses of a kernel that is launched."""
     assert impl.launch is not None
     body, functions = reading.body, reading.definitions.functions()
     constants = dict(around.constants)
@@ -62,7 +63,7 @@ def _type_name(type_: ElementType) -> str:
 def _alike(kernel: Kernel, impl: Impl, around: Surroundings, reading: KernelReading, lanes: int) -> Neighbours:
     """The reading of a kernel for groups of lanes. Raises NotAlike."""
     assert impl.launch is not None
-    numbers = _numbers(kernel, impl, around, reading)
+    numbers = numbers_of(kernel, impl, around, reading)
     _refuse_words(reading, numbers)
     unsigned = frozenset(f.name for f in kernel.formals if f.mode is None and f.type.is_unsigned)
     sizes = _sizes(kernel, impl)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from dagc.forms.groups import fused, groups
@@ -15,21 +15,24 @@ from dagc.lang.scope import Context, listing, parse_choice, spelled
 MOST_GROUPS = 3  # that are open: each multiplies the programs that a search compiles
 
 
-def with_fusion(ctx: Context, program: ir.Program) -> ir.Program:
+def with_fusion(ctx: Context, program: ir.Program, formed: Callable[[ir.Kernel], ir.Kernel]) -> ir.Program:
     """The program with those launches fused that -D or a search chooses. Decisions are entered for what -D gives, and
-    where forms are open for the largest groups. May report that -D gives the ops of a launch different values."""
+    where forms are open for the largest groups. `formed`: a new kernel with the tunables of its forms. May report
+    that -D gives the ops of a launch different values."""
     regions = Regions.of(program)
-    found, _ = groups(program, regions)
+    # Launches that all share a tunable of the program have its value.
+    found, _ = groups(replace(program, decisions=tuple(c.decision() for c in ctx.choices.values())), regions)
     open_ = sorted(found, key=lambda group: -group.ops)[:MOST_GROUPS] if ctx.forms else []
-    launches: list[tuple[str, ...]] = []
+    launches: list[tuple[tuple[str, ...], bool]] = []
     spans = {op.name: op.span for op in program.ops}
     for group in found:
         if group in open_ or FUSE + group.name in ctx.defines:
             values = tuple(range(len(group.ways) + 1))
             choice = ctx.choose(FUSE + group.name, values, spans[group.ways[-1][0][0]])
             choice.structural = True
-            launches += group.ways[choice.chosen - 1] if isinstance(choice.chosen, int) and choice.chosen else ()
-    out, instead = fused(program, launches, regions)
+            way = group.ways[choice.chosen - 1] if isinstance(choice.chosen, int) and choice.chosen else ()
+            launches += [(names, group.chained) for names in way]
+    out, instead = fused(program, launches, regions, formed)
     calls: dict[str, list[ir.KernelOp]] = {}
     for op in program.ops:
         if op.name in instead and isinstance(op, ir.KernelOp):

@@ -284,7 +284,7 @@ class Lowering:
             return program
         from dagc.lang.fusion import with_fusion  # only with forms
 
-        return with_fusion(self.ctx, program)
+        return with_fusion(self.ctx, program, lambda kernel: self._with_forms({kernel.name: kernel})[kernel.name])
 
     def _around(self) -> Surroundings:
         """What the texts of kernels may name beside what they declare."""

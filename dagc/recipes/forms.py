@@ -65,10 +65,11 @@ def _fusions(program: Program, kernels: Collection[str]) -> Iterator[str]:
     calls = {op.name: op.kernel for op in program.kernel_ops}
     for group in found:
         launches = group.ways[-1]
-        if calls[launches[0][0]] in kernels:
+        if not set(kernels).isdisjoint(calls[name] for name in launches[0]):
             values = ", ".join(map(str, range(len(group.ways) + 1)))
             several = f", {counted(len(launches), 'time')} in a run" if len(launches) > 1 else ""
-            yield f"  {FUSE}{group.name}  {values}  at most {group.ops} launches as one{several}"
+            how = ", one after the other in each thread" if group.chained else ""
+            yield f"  {FUSE}{group.name}  {values}  at most {group.ops} launches as one{how}{several}"
     for out in left:
         if out.kernel in kernels:
             impl = next(i for i in program.kernel(out.kernel).impls if i.device is Device.GPU)

@@ -16,6 +16,7 @@ from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
 from dagc.forms import kernel_of
 from dagc.forms.groups import conflict, fused, groups
+from dagc.ir.enums import Mode
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Graph, KernelOp, Program, Value
 from dagc.ir.regions import Regions
@@ -145,7 +146,7 @@ def test_the_count_has_the_fused_programs(tmp_path: Path) -> None:
     orders = [len({traversal_text(t, graph) for t in Space(graph)}) for graph in graphs]
     assert len(set(orders)) == 3
     report = count(path, forms=True)
-    forms = 3 * 4  # of an op
+    forms = 4  # of an op: `coarsen`
     assert report.whole == sum(n * forms**ops for n, ops in zip(orders, (3, 2, 1), strict=True))
     assert [line.count for line in report.lines if line.label.startswith("fuse")] == orders
     plain = count(path)
@@ -167,10 +168,10 @@ program small
 setup "none.py" none()
 array a : f32[PIECES * 8] inout
 kernel k(y: inout f32[8], x: in f32[8]) {
-  gpu { launch grid(1) block(8) cuda """ y[threadIdx.x] += x[threadIdx.x]; """ }
+  gpu { launch grid(1) block(8) cuda """ int i = blockIdx.x * 8 + threadIdx.x; y[i] += x[i]; """ }
 }
 kernel one(y: inout f32[8]) {
-  gpu { launch grid(1) block(8) cuda """ y[threadIdx.x] *= 2; """ }
+  gpu { launch grid(1) block(8) cuda """ int i = blockIdx.x * 8 + threadIdx.x; y[i] *= 2; """ }
 }
 dag {
 OPS
@@ -193,20 +194,21 @@ def dags(draw: st.DrawFn) -> str:
 @given(dags())
 @settings(max_examples=examples(60))
 def test_fused_programs_keep_the_order_of_what_conflicts(text: str) -> None:
-    """Of any dag: ops of a launch do not conflict, every other pair that does keeps its order, and no order of the
-    fused program has a race."""
+    """Of any dag: ops of a launch that is no chain do not conflict, every other pair that does keeps its order, and no
+    order of the fused program has a race."""
     program = lower(parse_with_includes(Source("small.dag", text)))
     regions = Regions.of(program)
     found, _ = groups(program, regions)
     place = {op.name: k for k, op in enumerate(program.ops)}
     for group in found:
         for way in group.ways:
-            made, instead = fused(program, way, regions)
+            made, instead = fused(program, [(names, group.chained) for names in way], regions)
             after = {op.name: k for k, op in enumerate(made.ops)}
             for a, b in combinations(program.ops, 2):
                 if conflict(a, b, regions):
                     first, second = (after[instead.get(op.name, op.name)] for op in (a, b))
-                    assert (first < second) == (place[a.name] < place[b.name])
+                    together = first == second and group.chained
+                    assert together or (first < second) == (place[a.name] < place[b.name])
             graph = build_graph(made)
             prover = Prover(graph)
             assert all(map(prover.proved, first_of(Space(graph), 20)))
@@ -226,13 +228,13 @@ array x : f32[n] in
 array y, z, u, w : f32[n] inout
 AROUND
 kernel k(y: out f32[n], x: in f32[*], n: i64) {
-  gpu { ARRAY launch grid(ceil(n / 32)) block(32) cuda """ BODY """ }
+  gpu { ARRAY launch grid(1, ceil(n / 32)) block(32) cuda """ BODY """ }
 }
 dag {
   DAG
 }
 '''
-BODY = "const long i = blockIdx.x * 32 + threadIdx.x; if (i < n) y[i] = x[i];"
+BODY = "const long i = blockIdx.y * 32 + threadIdx.x; if (i < n) y[i] = x[i];"
 HERE = 'cuda """ __device__ int here() { return blockIdx.x; } """'
 CALLS = "a : gpu k(y, x, n)\n b : gpu k(z, x, n)"
 
@@ -334,3 +336,200 @@ def test_launches_that_can_be_one_are_shown() -> None:
     assert "  fuse.first_last_inner  0, 1, 2  at most 3 launches as one, 20 times in a run\n" in text
     under = show_forms(JACOBI, "stencil", {"fuse.first_last_inner": 1, "steps": 2})
     assert "stencil_2:\n  // fuse: the blocks of 2 launches of stencil" in under
+
+
+# ---- chains -------------------------------------------------------------------------------------
+
+VECTORS = '''
+kernel axpy(y: inout f64[n], x: in f64[n], a: f64, n: i64) {
+  tune block in {32, 64}
+  gpu {
+    launch grid(ceil(n / block)) block(block)
+    cuda """
+      const long i = blockIdx.x * block + threadIdx.x;
+      if (i >= n) return;
+      if (y[i] > 100) { return; }
+      y[i] += a * x[i];
+    """
+  }
+}
+kernel scale(z: out f64[n], y: in f64[n], s: in f64[1], n: i64) {
+  tune block in {32, 64, 128}
+  gpu {
+    launch grid(ceil(n / block)) block(block)
+    cuda """
+      int i = threadIdx.x + blockIdx.x * blockDim.x;
+      for (int k = 0; k < 1; ++k)
+        if (i < n) {
+          z[i] = s[0] * y[i];
+          if (z[i] > 2) return;
+        }
+    """
+  }
+}
+kernel sums(sum: out f64[*], z: in f64[n], n: i64) {
+  tune block in {64}
+  gpu {
+    launch grid(ceil(n / block)) block(block)
+    cuda """
+      __shared__ double s[64];
+      const long i = blockIdx.x * 64 + threadIdx.x;
+      s[threadIdx.x] = i < n ? z[i] : 0;
+      for (int d = 32; d > 0; d /= 2) {
+        __syncthreads();
+        if (int(threadIdx.x) < d) s[threadIdx.x] += s[threadIdx.x + d];
+      }
+      if (threadIdx.x == 0) sum[blockIdx.x] = s[0];
+    """
+  }
+}
+'''
+CHAINED = f"""
+program chained
+param side : i64 = 100
+setup "chained.py" vectors(side)
+scalar n : i64
+array r, q : f64[n] inout
+array x : f64[n] in
+array z : f64[n] out
+array s : f64[1] in
+array sum : f64[ceil(n / 64)] out
+{VECTORS}
+dag {{
+  a : gpu axpy(r, x, 0.5, n)
+  b : gpu axpy(q, r, 2.0, n)
+  c : gpu scale(z, q, s, n)
+  d : gpu sums(sum, z, n)
+}}
+verify r ~ after_r() rtol 0
+verify z ~ after_z() rtol 0
+verify sum ~ after_sum() rtol 1e-14
+"""
+CHAINED_SETUP = """
+import numpy as np
+
+
+def vectors(rank, size, seed, side):
+    rng = np.random.default_rng(seed)
+    arrays = {name: rng.uniform(-1, 1, side) for name in ("r", "q", "x")}
+    arrays["r"][::7] = 200
+    return {"n": side, "s": np.array([3.0]), **arrays}
+
+
+def after_r(data, **_):
+    return {"r": np.where(data["r"] > 100, data["r"], data["r"] + 0.5 * data["x"])}
+
+
+def after_z(data, **_):
+    return {"z": 3.0 * (data["q"] + 2.0 * after_r(data)["r"])}
+
+
+def after_sum(data, **_):
+    z = after_z(data)["z"]
+    return {"sum": np.append(z, np.zeros(-len(z) % 64)).reshape(-1, 64).sum(1)}
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
+def test_chains_agree_with_numpy(tmp_path: Path) -> None:
+    """A guard that becomes a condition, a `return` in a loop, one array through three kernels, and a reduction at the
+    end; as written, fused, and fused under forms."""
+    path = tmp_path / "chained.dag"
+    path.write_text(CHAINED)
+    (tmp_path / "chained.py").write_text(CHAINED_SETUP)
+    fuse: dict[str, Value] = {"fuse.a_b_c_d": 1}
+    cases: dict[str, dict[str, Value]] = {
+        "plain": {}, "fused": fuse, "formed": {**fuse, "a_b_c_d.form.coarsen": 4, "a_b_c_d.form.freedom": 2},
+    }  # fmt: skip
+    graphs = {name: read(path, defines).graph() for name, defines in cases.items()}
+    assert [op.name for op in graphs["fused"].program.ops] == ["a_b_c_d"]
+    assert graphs["fused"].program.decision("a_b_c_d.block") == 64  # which all may have
+    made = {name: Plan(graph, next(iter(Space(graph))), Target.HOST) for name, graph in graphs.items()}
+    flags = ("-O0", "-Wall", "-Wextra", "-Werror")
+    programs = build_together(made, tmp_path / "bench", flags=flags)
+    for side in (1, 2, 63, 64, 65, 200):
+        data = tmp_path / str(side)
+        run_setup(read(path, {"side": side}).program(), tmp_path, 1, 0, data)
+        for name, program in programs.items():
+            done = launch([program, "--data", data, "--seconds", "0.001", "--repeats", "1"], 1, timeout=300)
+            assert done.returncode == 0, (side, name, done.stdout, done.stderr)
+
+
+CHAIN = '''
+program chain
+setup "none.py" none()
+scalar n : i64
+array x, y, z, w : f64[n + 2] inout
+array hits : i32[n] const
+kernel first(y: inout f64[*], x: in f64[*], n: i64) {
+  gpu { launch grid(ceil(n / 32)) block(32) cuda """ FIRST """ }
+}
+kernel second(z: inout f64[*], y: in f64[*], at: in i32[*], n: i64) {
+  gpu { launch grid(ceil(n / 32)) block(32) cuda """ SECOND """ }
+}
+dag {
+  a : gpu first(y, x, n)
+  BETWEEN
+  b : gpu second(z, Y, hits, M)
+}
+'''
+FIRST = "int i = blockIdx.x * 32 + threadIdx.x; if (i < n) y[i] = x[i];"
+SECOND = "int i = blockIdx.x * 32 + threadIdx.x; if (i < n) z[i] = y[i];"
+
+
+def chain(first: str = FIRST, second: str = SECOND, between: str = "", y: str = "y", m: str = "n") -> Program:
+    text = CHAIN.replace("FIRST", first).replace("SECOND", second).replace("BETWEEN", between)
+    return lower(parse_with_includes(Source("chain.dag", text.replace("Y", y).replace("M", m))))
+
+
+def test_elements_of_a_thread_are_a_chain() -> None:
+    program = chain()
+    found, left = groups(program, Regions.of(program))
+    assert [(group.name, group.chained, group.ways) for group in found] == [("a_b", True, ((("a", "b"),),))]
+    assert not left
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"second": SECOND.replace("y[i]", "y[i + 1]")}, "`y` is accessed at different places"),
+        ({"second": SECOND.replace("y[i]", "y[n - 1 - i]")}, "is not at a place of its own thread"),
+        ({"second": SECOND.replace("y[i]", "y[2 * i]")}, "is not at a place of its own thread"),
+        ({"second": SECOND.replace("y[i]", "y[at[i]]")}, "where `y[at[i]]` is, is not known"),
+        ({"second": SECOND.replace("y[i]", "y[i] + y[i + 1]")}, "threads access several elements of `y`"),
+        ({"second": SECOND.replace("y[i]", "y[0]")}, "is not at a place of its own thread"),
+        ({"second": SECOND.replace("y[i]", "__ldg(&y[i])")}, "is not at a place of its own thread"),
+        ({"second": SECOND.replace("y[i]", "*(y + i - 1 + 1)"), "first": FIRST.replace("y[i]", "y[i + 1]")},
+         "`y` is accessed at different places"),
+        ({"second": "const double* v = y + 1; " + SECOND.replace("y[i]", "v[i]")}, "`y` is used in another way"),
+        ({"second": "z[0] = y[threadIdx.x];"}, "is not at a place of its own thread"),
+        ({"second": "for (int i = blockIdx.x * 32 + threadIdx.x; i < n; i += 32) z[i] = y[i];"},
+         "is not at a place of its own thread"),
+        ({"second": SECOND.replace("z[i] =", "i += 1; z[i] =")}, "is not at a place of its own thread"),
+        ({"first": FIRST.replace("y[i] =", "n = n; y[i] =")}, None),  # it changes a parameter
+        ({"first": f"__shared__ double t[32]; t[threadIdx.x] = 1; __syncthreads(); {FIRST}"}, "threads meet in it"),
+        ({"y": "y[1 .. n + 2]"}, "`y` and `y[1 .. n + 2]` may overlap"),
+        ({"between": "c : gpu copy(y, w)"}, None),  # which has to come between
+        ({"m": "n - 1"}, None),  # other threads
+    ],
+)  # fmt: skip
+def test_chains_that_would_need_elements_of_other_threads_are_refused(
+    change: dict[str, str], reason: str | None
+) -> None:
+    program = chain(**change)
+    found, left = groups(program, Regions.of(program))
+    assert not found
+    assert [reason in out.why.reason for out in left] == ([True] if reason is not None else [])
+
+
+def test_one_slice_is_one_array_of_a_chain() -> None:
+    """What both calls access through equal slices is at equal places, whatever it is called there."""
+    text = CHAIN.replace("FIRST", FIRST).replace("SECOND", SECOND).replace("BETWEEN", "").replace("M", "n")
+    text = text.replace("first(y, x, n)", "first(y[1 .. n + 1], x, n)").replace("Y", "y[1 .. n + 1]")
+    program = lower(parse_with_includes(Source("chain.dag", text)), {"fuse.a_b": 1})
+    (op,) = program.kernel_ops
+    kernel = program.kernel(op.kernel)
+    assert [(f.name, f.mode) for f in kernel.formals] == [
+        ("y", Mode.INOUT), ("x", Mode.IN), ("n", None), ("z", Mode.INOUT), ("at", Mode.IN),
+    ]  # fmt: skip
