@@ -1,6 +1,7 @@
 """The sub-system size of the tridiagonal partition method, chosen by nearest neighbours: leave one size out.
 
     python -m benchmarks.tune.tridiag_knn TRIDIAG.csv.xz [AGAIN.csv.xz] [--tolerance 0.02]
+    python -m benchmarks.tune.tridiag_knn FILE.csv.xz... --by depth
 
 A cell that stands in several files is that of the last.
 A choice is (m, chunks), with the block and the depth where the files have several. For each size left out, the
@@ -8,7 +9,8 @@ tolerance, the labels and the model come from the others only; regret is t_chose
 the predicted choice, or its m, is the one that the rule
 gives when all sizes are seen (corrected) or the fastest (observed), or its time is within the tolerance of the best.
 Beside it constant answers, the heuristic that the paper on this method gives for its GPU (m, with the best of the rest
-here), and its protocol: shuffled, three quarters of the sizes train.
+here), and its protocol: shuffled, three quarters of the sizes train. `--by`: the fastest choice of each size for each
+value of block or depth, and what the best of them gains over the first; the cells need not be complete.
 """
 
 from __future__ import annotations
@@ -68,9 +70,12 @@ class Measured:
         return self.times[size][pair] / min(self.times[size].values()) - 1
 
 
-def read(paths: Sequence[Path]) -> dict[str, Measured]:
-    """By type; a cell that stands in several files is that of the last."""
-    rows: dict[tuple[str, int, Pair], Interval] = {}
+Cells = dict[tuple[str, int, Pair], Interval]  # type, size, values of NAMES
+
+
+def cells(paths: Sequence[Path]) -> Cells:
+    """All verified cells; one that stands in several files is that of the last."""
+    rows: Cells = {}
     for path in paths:
         with lzma.open(path, "rt") as file:
             for row in csv.DictReader(file):
@@ -78,6 +83,30 @@ def read(paths: Sequence[Path]) -> dict[str, Measured]:
                     low, time, high = (float(row[name]) for name in ("low_us", "median_us", "high_us"))
                     pair = tuple(int((DEFAULTS | row)[name]) for name in NAMES)
                     rows[row["real"], int(row["size"]), pair] = (low, time, high)
+    return rows
+
+
+def fastest(rows: Cells, name: str) -> list[str]:
+    """A line for each type and size that has several values of a name."""
+    at = NAMES.index(name)
+    best: dict[tuple[str, int], dict[int, tuple[float, Pair]]] = {}
+    for (real, size, pair), (_, time, _) in rows.items():
+        of = best.setdefault((real, size), {})
+        of[pair[at]] = min(of.get(pair[at], (time, pair)), (time, pair))
+    values = sorted({value for of in best.values() for value in of})
+    lines = [f"| | rows | {' | '.join(f'us, {name} {v}' for v in values)} | gain |"]
+    lines.append("|" + "---|" * (3 + len(values)))
+    for (real, size), of in sorted(best.items()):
+        if len(of) > 1:
+            words = [f"{of[v][0]:.1f} ({', '.join(map(str, of[v][1]))})" if v in of else "-" for v in values]
+            gain = of[min(of)][0] / min(time for time, _ in of.values())
+            lines.append(f"| {real} | {size:g} | {' | '.join(words)} | {gain:.2f} |")
+    return lines
+
+
+def read(paths: Sequence[Path]) -> dict[str, Measured]:
+    """By type; a cell that stands in several files is that of the last."""
+    rows = cells(paths)
     open_ = [i for i, name in enumerate(NAMES) if name not in DEFAULTS or len({pair[i] for *_, pair in rows}) > 1]
     rows = {(real, size, tuple(pair[i] for i in open_)): interval for (real, size, pair), interval in rows.items()}
     found: dict[str, dict[int, dict[Pair, Interval]]] = {}
@@ -199,7 +228,11 @@ def main() -> int:
     parser.add_argument(
         "--tolerance", type=float, help="relative (default: twice the median half width of the intervals that are seen)"
     )
+    parser.add_argument("--by", choices=tuple(DEFAULTS), help="the fastest for each value, in place of all else")
     args = parser.parse_args()
+    if args.by:
+        print("\n".join(fastest(cells(args.measured), args.by)))
+        return 0
     found = read(args.measured)
     for real, measured in found.items():
         noise = measured.tolerance(measured.times) if args.tolerance is None else args.tolerance

@@ -68,6 +68,9 @@ def test_what_varies_beside_m_and_chunks_is_part_of_the_choice(tmp_path: Path) -
     assert found.names == ("m", "chunks", "block", "depth")
     assert tridiag_knn.rule("f64", found, 0.01) == ["| f64 | 100 to 12800 | 4 | 1 | 32 | 1 |"]
     assert "1.00 over always 4, 1, 32, 1" in tridiag_knn.gains(found)
+    by_depth = tridiag_knn.fastest(tridiag_knn.cells([tmp_path / "all.csv.xz"]), "depth")
+    assert by_depth[2] == "| f64 | 100 | 2.0 (4, 1, 64, 0) | 1.5 (4, 1, 32, 1) | 1.33 |"
+    assert len(by_depth) == 2 + len(SIZES)
 
 
 def test_splits_hold_a_quarter_back(measured: tridiag_knn.Measured) -> None:
