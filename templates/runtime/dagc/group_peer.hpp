@@ -281,7 +281,8 @@ class PeerGroup : public GroupEnds {
     Info info{};
     DAGC_CUDA(cudaIpcGetMemHandle(&info.flags, flags_));
     info.flags_base = reinterpret_cast<std::uint64_t>(flags_);
-    info.bytes = comm.blocks();
+    // Two blocks of a reduction fit on a multiprocessor, and at most four of an exchange, which `blocks` counts.
+    info.bytes = std::max(1u, comm.blocks() / 2);
     return {info};
   }
 

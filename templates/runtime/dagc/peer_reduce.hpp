@@ -172,8 +172,8 @@ struct Largest {
 
 // `to` may be `from`; null on ranks that do not need the result.
 template <class T, class Op>
-static __global__ void __launch_bounds__(peer_threads)
-    reduce(PeerReduction all, const T* from, T* to, std::int64_t count, Op op) {
+static __global__ void __launch_bounds__(peer_threads, 2)
+    reduce(const __grid_constant__ PeerReduction all, const T* from, T* to, std::int64_t count, Op op) {
   Flag epoch = *static_cast<volatile Flag*>(all.epoch);
   for (std::int64_t start = 0; start < count; start += all.piece) {
     const std::int64_t n = count - start < all.piece ? count - start : all.piece;
