@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING
 
 from dagc.cuda.lexer import names_in, words_of
 from dagc.cuda.syntax import Declarator, below, changes_below, declarators, field_of, names_below, text_of
-from dagc.forms.text import PLACES, KernelReading, NotInKernel, blank, expression, fresh, moved_refused, reading_of
+from dagc.forms.text import (
+    CLASS,
+    LAMBDA,
+    PLACES,
+    KernelReading,
+    NotInKernel,
+    blank,
+    expression,
+    fresh,
+    moved_refused,
+    reading_of,
+)
 from dagc.forms.types import Form, Refusal, Surroundings
 from dagc.ir.choice import AS_WRITTEN
 from dagc.ir.program import CodeText, Impl, Kernel, Launch
@@ -27,7 +38,7 @@ if TYPE_CHECKING:
 
 AXES = "xyz"
 _LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
-_LAMBDA = ("lambda_expression",)  # whose `return`s are its own
+_OWN = (LAMBDA, CLASS)  # whose `return`s are their own
 _MEMBER = re.compile(r"\s*\.\s*([xyz])\b")
 
 
@@ -58,7 +69,7 @@ def _refused(reading: KernelReading) -> Refusal | None:
     if refused is not None:
         return refused
     meeting = list(reading.together())
-    leaving = next((at for at in _returns(reading.body) if not _inside(at, _LAMBDA)), None)
+    leaving = next((at for at in _returns(reading.body) if not _inside(at, _OWN)), None)
     if meeting and leaving is not None and leaving.start_byte < meeting[-1].start_byte:
         return Refusal(
             f"a thread may return before the `{text_of(meeting[-1])}` of line {reading.line(meeting[-1]) + 1} of the"
@@ -93,15 +104,17 @@ def rewritten(kernel: Kernel, impl: Impl, around: Surroundings, parts: int) -> C
     if axis is None:  # the forms before leave one block
         return impl.code
     letter, size = AXES[axis], impl.launch.grid[axis]
-    part, block, blocks = (fresh(n, kernel, impl) for n in ("part", f"block_{letter}", f"blocks_{letter}"))
-    leaving = [not _inside(at, _LAMBDA) for at in _returns(reading.body)]
+    beside = reading.beside
+    part, block, blocks = (fresh(n, kernel, impl, beside) for n in ("part", f"block_{letter}", f"blocks_{letter}"))
+    leaving = [not _inside(at, _OWN) for at in _returns(reading.body)]
     wrapped = any(own and _inside(at, _LOOPS) for at, own in zip(_returns(reading.body), leaving, strict=True))
     leave = "return" if wrapped else "continue"
     body, sized = _placed(reading.text, letter, (block, blocks), [leave if own else "return" for own in leaving])
     head = [f"// form.coarsen = {parts}: this block does {parts} neighbours along {letter}, one after the other."]
     if sized:
         head.append(f"const unsigned {blocks} = static_cast<unsigned>({expression(size, kernel, impl)});")
-    given = {name: fresh(f"{name}_given", kernel, impl) for name in changed_parameters(reading, kernel, impl)}
+    changed = changed_parameters(reading, kernel, impl)
+    given = {name: fresh(f"{name}_given", kernel, impl, beside) for name in changed}
     head += [f"const auto {copy} = {name};" for name, copy in given.items()]
     beyond = f"{block} >= {blocks}" if sized else _beyond(block, size, kernel, impl)
     loop = [
@@ -114,7 +127,7 @@ def rewritten(kernel: Kernel, impl: Impl, around: Surroundings, parts: int) -> C
     if _shares(reading):
         loop.append(f"  if ({part} > 0) __syncthreads();  // until its shared memory is free")
     if wrapped:
-        one = fresh("one_block", kernel, impl)
+        one = fresh("one_block", kernel, impl, beside)
         head, loop = [*head, f"const auto {one} = [&](const unsigned {block}) {{"], [*loop, f"  {one}({block});", "}"]
         lines, before = [*head, *body, "};", *loop], len(head)
     else:

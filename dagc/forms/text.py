@@ -55,6 +55,11 @@ class KernelReading:
         """The identifiers of the body, in the order of the text."""
         return (at for at in below(self.body) if at.type in ("identifier", "type_identifier", "namespace_identifier"))
 
+    @property
+    def beside(self) -> frozenset[str]:
+        """The words of all that the text leads to, and the names of all macros."""
+        return frozenset(self.definitions.macros).union(*self.reached.values())
+
     def first(self, words: Collection[str]) -> tuple[str, int] | None:
         """The first of the words that the body names or leads to, and the line."""
         for node in self.names():
@@ -127,7 +132,7 @@ def hidden_by_macros(reading: KernelReading, words: Collection[str]) -> str | No
 
 
 PLACES = ("blockIdx", "gridDim")
-_LAMBDA = "lambda_expression"
+LAMBDA, CLASS = "lambda_expression", "field_declaration_list"
 
 
 def moved_refused(reading: KernelReading, others: Collection[str] = ()) -> Refusal | None:
@@ -142,15 +147,25 @@ def moved_refused(reading: KernelReading, others: Collection[str] = ()) -> Refus
         if text_of(name) in PLACES and not _is_member(name):
             return Refusal(f"`{text_of(name)}` is used as a whole", reading.line(name))
         if text_of(name) in PLACES and not _captured(name):
-            return Refusal(f"`{text_of(name)}` is used in a lambda that names what it captures", reading.line(name))
+            within = "a class" if _within_class(name) else "a lambda that names what it captures"
+            return Refusal(f"`{text_of(name)}` is used in {within}", reading.line(name))
     return None
 
 
+def _within_class(name: Node) -> bool:
+    at = name.parent
+    while at is not None and at.type != CLASS:
+        at = at.parent
+    return at is not None
+
+
 def _captured(name: Node) -> bool:
-    """Whether the lambdas around a name capture what they use without naming it."""
+    """Whether the lambdas around a name capture what they use without naming it, and no class is around it."""
     at = name.parent
     while at is not None:
-        if at.type == _LAMBDA and text_of(field_of(at, "captures")).replace(" ", "")[1:2] not in ("&", "="):
+        if at.type == CLASS:
+            return False
+        if at.type == LAMBDA and text_of(field_of(at, "captures")).replace(" ", "")[1:2] not in ("&", "="):
             return False
         at = at.parent
     return True
@@ -165,9 +180,9 @@ def _is_member(name: Node) -> bool:
 # ---- writing ------------------------------------------------------------------------------------
 
 
-def fresh(name: str, kernel: Kernel, impl: Impl) -> str:
-    """A name that nothing in a kernel has yet."""
-    taken = set(words_of(impl.code.text or "")) if impl.code is not None else set()
+def fresh(name: str, kernel: Kernel, impl: Impl, beside: Collection[str] = ()) -> str:
+    """A name that nothing in a kernel has yet, nor anything `beside` it that its text leads to."""
+    taken = {*beside, *words_of((impl.code.text if impl.code is not None else None) or "")}
     taken |= {f.name for f in kernel.formals} | {s.name for s in impl.scratch}
     taken |= {t.name for t in (*kernel.tunables, *impl.tunables)} | {n for n, _ in (*kernel.lets, *impl.lets)}
     while name in taken:

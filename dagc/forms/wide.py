@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dagc.cuda.lexer import words_of
+from dagc.cuda.lexer import KEYWORDS, is_global, words_of
 from dagc.cuda.syntax import below, body_of, field_of, text_of
 from dagc.forms.affine import LOOPS, NUMBER, Numbers, changes_of, coefficient, names_of, number_of, plus, variables_of
 from dagc.forms.lockstep import LaneNames, Lockstep, edited, multiples_in, place_of, shown_multiples
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _TYPES = {ElementType.F32: "float", ElementType.F64: "double", ElementType.BOOL: "bool"}
+_QUALIFIERS = {"__shared__": "it uses shared memory", "volatile": "`volatile` accesses stay as they are"}
+_LOCAL_TYPES = frozenset(("struct_specifier", "class_specifier", "union_specifier", "enum_specifier"))
 _CALLS = ("atomic", "__stwb", "__stcg", "__stcs", "__stwt")
 
 
@@ -65,6 +67,9 @@ def _alike(kernel: Kernel, impl: Impl, around: Surroundings, reading: KernelRead
     assert impl.launch is not None
     numbers = numbers_of(kernel, impl, around, reading)
     _refuse_words(reading, numbers)
+    _refuse_unknown(
+        reading, {*numbers.variables, *numbers.arrays, *numbers.floats, *dict(around.constants)}, kernel, impl
+    )
     unsigned = frozenset(f.name for f in kernel.formals if f.mode is None and f.type.is_unsigned)
     sizes = _sizes(kernel, impl)
     rows = {f.name: polynomial(f.dims[-1]) for f in kernel.formals if f.dims and f.dims[-1] is not None}
@@ -91,25 +96,44 @@ def _refuse_words(reading: KernelReading, numbers: Numbers) -> None:
         name = text_of(at)
         if at.type == "identifier" and {name, *reading.reached.get(name, ())} & {"__shared__"}:
             raise NotAlike("it uses shared memory", at)
+        if at.type in _LOCAL_TYPES:
+            raise NotAlike("types that a kernel declares are not read", at)
         if at.type in ("lambda_expression", "goto_statement", "labeled_statement", "try_statement"):
             raise NotAlike(f"`{name.splitlines()[0][:40]}` is not read", at)
         if at.type.startswith("preproc_") and at.type not in ("preproc_call", "preproc_directive", "preproc_arg"):
             raise NotAlike("it has directives of the preprocessor", at)
         if at.type == "reference_declarator":
             raise NotAlike(f"the reference `{name}` is not read", at)
-        if at.type == "type_qualifier" and name == "__shared__":
-            raise NotAlike("it uses shared memory", at)
+        if at.type == "type_qualifier" and name in _QUALIFIERS:
+            raise NotAlike(_QUALIFIERS[name], at)
         hidden = sorted({"threadIdx", "blockIdx", "gridDim"} & set(reading.reached.get(name, ())))
         if at.type == "identifier" and hidden:
             raise NotAlike(f"`{name}` uses `{hidden[0]}`", at)
         if at.type == "call_expression":
-            _refuse_call(at, numbers)
+            _refuse_call(at, numbers, reading)
 
 
-def _refuse_call(node: Node, numbers: Numbers) -> None:
-    name = text_of(field_of(node, "function"))
-    if name.startswith(_CALLS):
+def _refuse_unknown(reading: KernelReading, known: set[str], kernel: Kernel, impl: Impl) -> None:
+    """Names whose declaration is not read, such as that of `for (float v : a)`, may have a value for each neighbour."""
+    known |= {f.name for f in kernel.formals} | {f.name for f in kernel.features}
+    known |= {each.name for each in (*kernel.tunables, *impl.tunables)}
+    known |= {name for name, _ in (*kernel.lets, *impl.lets)}
+    known |= reading.definitions.units.keys() | reading.definitions.variables.keys()
+    for at in below(reading.body):
+        name = text_of(at)
+        if at.type == "identifier" and name not in known and name not in KEYWORDS and not is_global(name):
+            raise NotAlike(f"where `{name}` is declared is not read", at)
+
+
+def _refuse_call(node: Node, numbers: Numbers, reading: KernelReading) -> None:
+    function = field_of(node, "function")
+    name = text_of(function)
+    if name.startswith(_CALLS) or (function is not None and function.type == "field_expression"):
         raise NotAlike(f"`{name}` is not read", node)
+    for callee in reading.definitions.functions().get(name.partition("<")[0].rpartition("::")[2], ()):
+        head = text_of(callee.body.parent).partition("{")[0].partition("(")[2]
+        if any("&" in parameter and "const" not in parameter for parameter in head.split(",")):
+            raise NotAlike(f"`{name}` may change what it is given", node)
     arguments = field_of(node, "arguments")
     for each in arguments.named_children if arguments is not None else ():
         value = numbers.polynomial(each)
@@ -175,6 +199,7 @@ class _Writer:
     impl: Impl
     alike: Neighbours
     lanes: int
+    beside: frozenset[str]  # words that names in the text must not have
 
     def text(self) -> str:
         names = LaneNames(self._fresh("first"), self._fresh("lane"), self._fresh)
@@ -214,7 +239,7 @@ class _Writer:
         return out
 
     def _fresh(self, name: str) -> str:
-        return fresh(name, self.kernel, self.impl)
+        return fresh(name, self.kernel, self.impl, self.beside)
 
     def _block(self) -> str:
         assert self.impl.launch is not None
@@ -359,7 +384,7 @@ def _written(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> st
         if "define" not in reading.text and not set(reading.definitions.macros) & set(words_of(reading.text)):
             reading = replace(reading, body=body_of(reading.text))  # which keeps the text as it is, with its pragmas
         alike = _alike(kernel, impl, around, reading, lanes)
-        return _Writer(kernel, impl, alike, lanes).text()
+        return _Writer(kernel, impl, alike, lanes, reading.beside).text()
     except NotAlike as error:
         return Refusal(error.reason, reading.line(error.node) if error.node is not None else None)
     except NotInKernel as error:

@@ -105,6 +105,7 @@ REFUSED = {
     "#define HERE blockIdx.x\ny[HERE] = x[HERE];": ("a macro contains `blockIdx`", None),
     "while (((volatile float*)x)[0] == 0) {}\ny[0] = 1;": ("a loop waits for another thread", None),
     "cooperative_groups::this_grid().sync();": ("it synchronises blocks (`this_grid`)", 0),
+    "struct P { int at() { return blockIdx.x; } } p;\ny[p.at()] = 1;": ("`blockIdx` is used in a class", 0),
     "auto f = [y, n](int i) { y[blockIdx.x * n] = i; };\nf(3);": ("`blockIdx` is used in a lambda that names", 0),
     "__shared__ cub::BlockReduce<float, 32>::TempStorage t;\ny[0] = cub::BlockReduce<float, 32>(t).Sum(x[0]);": (
         "classes of this library are not read (`cub`)",

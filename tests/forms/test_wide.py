@@ -103,6 +103,14 @@ REFUSED = {
     INDEX + "float& a = y[j];\na = 1;": ("the reference `& a` is not read", 2),
     INDEX + "put(y, j);": ("what `put` does with `y` is not read", 2),
     INDEX + "((int*)y)[j] = 1;": ("where `((int*)y)[j]` is stored is not known", 2),
+    INDEX + "volatile float* p = y + j;\n*p = x[j];": ("`volatile` accesses stay as they are", 2),
+    INDEX + "struct P { float a; };\nP p = {x[j]};\ny[j] = p.a;": ("types that a kernel declares are not read", 2),
+    INDEX + "float s = 0;\nbump(s, 1);\ny[j] = s * x[j];": ("`bump` may change what it is given", 3),
+    INDEX + "float a[2] = {x[j], 1}, s = 0;\nfor (float v : a) s += v;\ny[j] = s;": (
+        "where `v` is declared is not read",
+        3,
+    ),
+    INDEX + "float2 v;\nv.x = x[j];\ny[j] = v.dot();": ("`v.dot` is not read", 4),
     INDEX + "#ifdef SOME\ny[j] = 1;\n#endif\ny[j] = 2;": ("it has directives of the preprocessor", 2),
     INDEX + "*(float4*)(y + j) = float4{};": ("where `*(float4*)(y + j)` is stored is not known", 2),
     'asm("mov.u32 %0, %1;" : "=f"(y[0]) : "f"(x[0]));': ("inline PTX is not read", 0),
@@ -113,6 +121,7 @@ REFUSED = {
 }
 AROUND = """cuda \"\"\"
 __device__ inline int where() { return blockIdx.x; }
+__device__ inline void bump(float& s, float by) { s += by; }
 __device__ inline void put(float* y, int j) { y[j] = 1; }
 \"\"\""""
 
