@@ -30,11 +30,13 @@ SAMPLES = Path(__file__).parents[2] / "samples"
 SPMV, HALO = SAMPLES / "spmv/spmv.dag", SAMPLES / "halo3d/halo3d.dag"
 GROUPS = Path(__file__).parent / "data/groups.dag"
 SLABS = Path(__file__).parent / "data/slabs.dag"
+MIXED = Path(__file__).parents[1] / "emit/data/transports.dag"
 SMALL = {
     SPMV: {"rows": "2000"},
     HALO: {"nx": "12", "ny": "10", "nz": "8", "nq": "2", "g": "2"},
     GROUPS: {},
     SLABS: {},
+    MIXED: {},
 }
 LOWERINGS = {
     "mpi_host": {"transport": "mpi_host"},
@@ -49,6 +51,16 @@ LOWERINGS_OF = {
     SPMV: LOWERINGS,
     HALO: LOWERINGS,
     SLABS: {name: LOWERINGS[name] for name in ("mpi_host", "staging_ops")},
+    MIXED: {
+        "each its own": {
+            "halo.transport": "mpi_cuda",
+            "again.transport": "mpi_host",
+            "all.transport": "peer",
+            "most.transport": "nccl",
+            "cast.transport": "mpi_host",
+        },
+        "groups of both kinds": {"transport": "peer", "all.transport": "nccl", "again.transport": "nccl"},
+    },
     GROUPS: {"plain": {"transport": "nccl"}, "captured": {"transport": "nccl", "capture": "true"}},
 }
 RANKS = 4

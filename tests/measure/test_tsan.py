@@ -23,7 +23,7 @@ from dagc.emit.forms import BeginCapture, EndCapture, with_capture_regions
 from dagc.ir.program import Action, GraphOp, KernelOp
 from dagc.ir.traversal import Issue, Record, Traversal
 from dagc.measure.launch import Finished
-from tests.measure.conftest import HALO, LOWERINGS, SPMV, Built, Lowered, Make, needs_mpi, wander
+from tests.measure.conftest import HALO, LOWERINGS, LOWERINGS_OF, MIXED, SPMV, Built, Lowered, Make, needs_mpi, wander
 from tests.tiers import examples, representatives
 
 pytestmark = needs_mpi
@@ -54,6 +54,15 @@ def test_silent_on_proved_traversals(lowered: Lowered, path: Path, lowering: str
     traversals = [wander(built.space, random) for _ in range(examples(8))]
     assert all(built.prover.proved(t) for t in traversals)
     _silent(built.run(traversals, times=2), len(traversals))
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS_OF[MIXED])
+def test_silent_where_messages_have_different_transports(lowered: Lowered, lowering: str) -> None:
+    built = lowered(MIXED, lowering, flags=("-O0",), sanitize="thread")
+    random = Random(21)
+    traversals = [wander(built.space, random) for _ in range(examples(8))]
+    assert all(built.prover.proved(t) for t in traversals)
+    _silent(built.run(traversals), len(traversals))
 
 
 # ---- messages of 1 MiB -----------------------------------------------------------------------

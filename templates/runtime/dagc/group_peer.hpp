@@ -252,11 +252,12 @@ class PeerGroup : public GroupEnds {
     DAGC_CUDA(cudaPeekAtLastError());
   }
 
-  // Data that one end sends to the other.
+  // Data that one end sends to the other, and a rank of a reduction to all.
   struct Info {
     cudaIpcMemHandle_t memory, flags;
     std::uint64_t base, flags_base;  // addresses there, for a rank that sends to itself
     std::int64_t offset, bytes, flag;
+    unsigned int blocks;
   };
 
   // Flags: ready and copied of each send, arrived of each receive, epoch, finished.
@@ -282,7 +283,7 @@ class PeerGroup : public GroupEnds {
     DAGC_CUDA(cudaIpcGetMemHandle(&info.flags, flags_));
     info.flags_base = reinterpret_cast<std::uint64_t>(flags_);
     // Two blocks of a reduction fit on a multiprocessor, and at most four of an exchange, which `blocks` counts.
-    info.bytes = std::max(1u, comm.blocks() / 2);
+    info.blocks = std::max(1u, comm.blocks() / 2);
     return {info};
   }
 
@@ -297,15 +298,14 @@ class PeerGroup : public GroupEnds {
   void make_reduction(const PeerComm& comm, const std::vector<Info>& all) {
     const PeerShape shape(count_, size_, comm.ranks());
     reduction_ = {{}, flags_, flags_ + 1, shape.piece, comm.rank(), comm.ranks(), shape.two_shots};
-    std::int64_t blocks = shape.two_shots ? (shape.piece + comm.ranks() - 1) / comm.ranks() : shape.piece;
-    blocks = std::min<std::int64_t>(kReductionBlocks, (blocks + peer_threads - 1) / peer_threads);
+    const std::int64_t threads = shape.two_shots ? (shape.piece + comm.ranks() - 1) / comm.ranks() : shape.piece;
+    blocks_ = static_cast<unsigned int>(std::min<std::int64_t>(kReductionBlocks, (threads + peer_threads - 1) / peer_threads));
     for (std::size_t r = 0; r < all.size(); ++r) {
       const int rank = static_cast<int>(r);
       char* const flags = map(all[r].flags, all[r].flags_base, rank == comm.rank(), rank);
       reduction_.inbox[r] = reinterpret_cast<Flag*>(flags) + kInbox;
-      blocks = std::min(blocks, all[r].bytes);
+      blocks_ = std::min(blocks_, all[r].blocks);
     }
-    blocks_ = static_cast<unsigned int>(std::max<std::int64_t>(1, blocks));
   }
   static constexpr std::int64_t kReductionBlocks = 64;
 
