@@ -37,7 +37,7 @@ from dagc.space.moves import Moves
 # that was requested has no limit.
 VARIATION_WORK = 400_000
 # The whole space is summed over at most this many structural combinations.
-WHOLE_COMBINATIONS = 128
+WHOLE_COMBINATIONS = 256
 
 Build = Callable[[dict[str, Value]], Graph]
 

@@ -40,7 +40,7 @@ from dagc.stages.options import ExplainOptions
 from dagc.store.results import Implementation, Results, Run, ranking
 from dagc.study.loaded import Loaded, judged, learn
 from dagc.study.record import revision
-from dagc.study.runners import build_runners, clear_incomplete, loadable_of, require_device_pointers
+from dagc.study.runners import build_runners, clear_incomplete, loadable_of, require_transports
 
 MOST_CHANGED = 24  # unmeasured configurations, as edits of launch settings
 
@@ -224,7 +224,7 @@ def _machine(
 ) -> LiveMachine:
     """The runner libraries and the arrays of the domain, on real ranks. The arrays are those of the exploration."""
     configurations = [Configured(a.configuration, a.configuration, a.graph) for a in domain.spaces]
-    require_device_pointers(configurations, chosen, options.mpi_takes_device_pointers)
+    require_transports(configurations, chosen, options.mpi_takes_device_pointers)
     folder = Path(loaded.path).parent / f"{Path(loaded.path).stem}-build"
     data = arrays_of(loaded, options, domain, folder)
     libraries = build_runners(configurations, chosen, folder / "explain", display)

@@ -27,7 +27,7 @@ from dagc.choice.types import Site
 from dagc.ir.choice import Choice
 from dagc.ir.enums import Transport
 from dagc.ir.plan import Plan, Target, open_tunables
-from dagc.ir.program import Program
+from dagc.ir.program import Program, Value
 from dagc.ir.traversal import Traversal, traversal_text
 from dagc.lab.configurations import Configured, transports_of
 from dagc.lab.live import LiveMachine, Loadable
@@ -157,29 +157,36 @@ def that_can_run(
     configurations: Sequence[Configured], chosen: TargetChoice, options: PointerOptions, notes: list[str]
 ) -> list[Configured]:
     """The configurations without those of transports that this machine lacks. Raises MissingTool if none remains."""
-    out = [c for c in configurations if not _lacks_device_pointers(c, chosen, options.mpi_takes_device_pointers)]
+    lacking = _lacking(configurations, chosen, options.mpi_takes_device_pointers)
+    out = [c for c in configurations if lacking.keys().isdisjoint(transports_of(c.configuration))]
     if not out:
-        require_device_pointers(configurations, chosen, options.mpi_takes_device_pointers)
-    if len(out) < len(configurations):
-        notes.append("without transport=mpi_cuda: this MPI does not report that it accepts device pointers")
+        require_transports(configurations, chosen, options.mpi_takes_device_pointers)
+    notes += [f"without transport={transport}: {reason}" for transport, (reason, _) in lacking.items()]
     return out
 
 
-def require_device_pointers(configurations: Iterable[Configured], chosen: TargetChoice, vouched: bool) -> None:
-    """Raises MissingTool if one of them passes device pointers to an MPI that does not report that it accepts them.
+def require_transports(configurations: Iterable[Configured], chosen: TargetChoice, vouched: bool) -> None:
+    """Raises MissingTool if one of them has a transport that this machine lacks.
 
-    `vouched`: the user asserts it, on this command line.
+    `vouched`: the user asserts, on this command line, that the MPI accepts device pointers.
     """
-    if any(_lacks_device_pointers(c, chosen, vouched) for c in configurations):
-        raise MissingTool(
-            "this MPI does not report that it accepts device pointers, which transport mpi_cuda needs",
-            "choose another --transport, or give --mpi-takes-device-pointers if you know that it does",
-        )
+    for transport, (reason, help) in _lacking(configurations, chosen, vouched).items():
+        raise MissingTool(f"{reason}, which transport {transport} needs", help)
 
 
-def _lacks_device_pointers(configured: Configured, chosen: TargetChoice, vouched: bool) -> bool:
-    device = chosen.target is Target.CUDA and Transport.MPI_CUDA.value in transports_of(configured.configuration)
-    return device and not vouched and not takes_device_pointers(require_mpi())
+def _lacking(configurations: Iterable[Configured], chosen: TargetChoice, vouched: bool) -> dict[Value, tuple[str, str]]:
+    """Of the transports of the configurations those that this machine lacks, with the reason and what to do."""
+    wanted = {transport for c in configurations for transport in transports_of(c.configuration)}
+    out: dict[Value, tuple[str, str]] = {}
+    if chosen.target is not Target.CUDA:
+        return out
+    if Transport.MPI_CUDA.value in wanted and not vouched and not takes_device_pointers(require_mpi()):
+        help = "choose another --transport, or give --mpi-takes-device-pointers if you know that it does"
+        out[Transport.MPI_CUDA.value] = "this MPI does not report that it accepts device pointers", help
+    if Transport.NCCL.value in wanted and toolchain.find_nccl() is None:
+        help = f"{toolchain.NO_NCCL_HELP}, or choose another --transport"
+        out[Transport.NCCL.value] = "no NCCL found (nccl.h and libnccl.so)", help
+    return out
 
 
 @dataclass(frozen=True, slots=True)

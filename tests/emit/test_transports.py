@@ -9,13 +9,15 @@ from random import Random
 
 import pytest
 
-from dagc.base.errors import UsageError
+from dagc.base.errors import MissingTool, UsageError
+from dagc.build import toolchain
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
 from dagc.emit import table_line
 from dagc.ir.enums import Transport
 from dagc.ir.plan import Plan, Target
-from dagc.lab.configurations import combinations, configuration_of, open_decisions
+from dagc.ir.program import Value
+from dagc.lab.configurations import Configured, combinations, configuration_of, open_decisions
 from dagc.lang.scope import WORDS
 from dagc.learn.features import FeatureKind, RuleFeature, chosen, value_of
 from dagc.measure.launch import launch
@@ -23,7 +25,9 @@ from dagc.report.counting import count_report
 from dagc.setup import run_setup
 from dagc.space import Counter
 from dagc.space.moves import Moves
+from dagc.stages.options import ExploreOptions
 from dagc.study.decisions import with_automatic
+from dagc.study.runners import that_can_run
 from tests.emit.build import COLLECTIVES, graph, graph_of, plan
 from tests.emit.test_ranks import drawn
 from tests.emit.together import build_together
@@ -123,6 +127,19 @@ def test_a_search_opens_the_transports_of_collectives_that_it_searches_for_the_o
     assert values["collectives"] == ("same", "nccl", "peer")
     values, _ = with_automatic(graph(TRANSPORTS, transport="peer").program, {}, {"transport"})
     assert "collectives" not in values
+
+
+def test_transports_that_a_machine_lacks_are_left_out_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "find_nccl", lambda: None)
+    choices: list[dict[str, Value]] = [{"transport": "peer", "collectives": t} for t in ("nccl", "mpi_cuda", "peer")]
+    graphs = [graph(TRANSPORTS, **{name: str(value) for name, value in one.items()}) for one in choices]
+    every = [Configured(configuration_of(g), one, g) for one, g in zip(choices, graphs, strict=True)]
+    gpu, notes = toolchain.TargetChoice(Target.CUDA, "sm_90", ""), list[str]()
+    left = that_can_run(every, gpu, ExploreOptions(mpi_takes_device_pointers=True), notes)
+    assert (left, notes) == (every[1:], ["without transport=nccl: no NCCL found (nccl.h and libnccl.so)"])
+    assert that_can_run(every, toolchain.TargetChoice(Target.HOST, "sm_90", ""), ExploreOptions(), []) == every
+    with pytest.raises(MissingTool, match="no NCCL found .*, which transport nccl needs"):
+        that_can_run(every[:1], gpu, ExploreOptions(), [])
 
 
 def test_rules_know_the_transport_of_collectives_that_follow_the_others() -> None:
