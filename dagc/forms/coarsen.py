@@ -10,12 +10,21 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagc.cuda.lexer import names_in, words_of
-from dagc.cuda.syntax import Declarator, below, changes_below, declarators, field_of, names_below, text_of
+from dagc.cuda.syntax import (
+    Declarator,
+    below,
+    changes_below,
+    declarators,
+    declared_names,
+    field_of,
+    names_below,
+    text_of,
+)
 from dagc.forms.text import (
     CLASS,
     LAMBDA,
@@ -26,6 +35,7 @@ from dagc.forms.text import (
     expression,
     fresh,
     moved_refused,
+    places,
     reading_of,
 )
 from dagc.forms.types import Form, Refusal, Surroundings
@@ -103,36 +113,119 @@ def rewritten(kernel: Kernel, impl: Impl, around: Surroundings, parts: int) -> C
     assert isinstance(reading, KernelReading)
     if axis is None:  # the forms before leave one block
         return impl.code
-    letter, size = AXES[axis], impl.launch.grid[axis]
-    beside = reading.beside
+    letter, size, beside = AXES[axis], impl.launch.grid[axis], reading.beside
     part, block, blocks = (fresh(n, kernel, impl, beside) for n in ("part", f"block_{letter}", f"blocks_{letter}"))
-    leaving = [not _inside(at, _OWN) for at in _returns(reading.body)]
-    wrapped = any(own and _inside(at, _LOOPS) for at, own in zip(_returns(reading.body), leaving, strict=True))
-    leave = "return" if wrapped else "continue"
-    body, sized = _placed(reading.text, letter, (block, blocks), [leave if own else "return" for own in leaving])
+    sized = any(_is_along(name, "gridDim", letter) for name in reading.names())
+    given = {name: fresh(f"{name}_given", kernel, impl, beside) for name in changed_parameters(reading, kernel, impl)}
     head = [f"// form.coarsen = {parts}: this block does {parts} neighbours along {letter}, one after the other."]
-    if sized:
-        head.append(f"const unsigned {blocks} = static_cast<unsigned>({expression(size, kernel, impl)});")
-    changed = changed_parameters(reading, kernel, impl)
-    given = {name: fresh(f"{name}_given", kernel, impl, beside) for name in changed}
+    head += [f"const unsigned {blocks} = static_cast<unsigned>({expression(size, kernel, impl)});"] if sized else []
     head += [f"const auto {copy} = {name};" for name, copy in given.items()]
     beyond = f"{block} >= {blocks}" if sized else _beyond(block, size, kernel, impl)
-    loop = [
-        "#pragma unroll",
+    start = [
         f"for (unsigned {part} = 0; {part} < {parts}; ++{part}) {{",
         *(f"  {name} = {copy};" for name, copy in given.items()),
         f"  const unsigned {block} = {parts} * blockIdx.{letter} + {part};",
         f"  if ({beyond}) continue;",
     ]
-    if _shares(reading):
-        loop.append(f"  if ({part} > 0) __syncthreads();  // until its shared memory is free")
-    if wrapped:
-        one = fresh("one_block", kernel, impl, beside)
-        head, loop = [*head, f"const auto {one} = [&](const unsigned {block}) {{"], [*loop, f"  {one}({block});", "}"]
-        lines, before = [*head, *body, "};", *loop], len(head)
-    else:
-        lines, before = [*head, *loop, *body, "}"], len(head) + len(loop)
-    return replace(impl.code, text="\n".join(lines), header=before - blank(reading.text))
+    shares = _shares(reading)
+    if shares:
+        start.append(f"  if ({part} > 0) __syncthreads();  // until its shared memory is free")
+    loop = _Loop(start, letter, (block, blocks), fresh("one_block", kernel, impl, beside))
+    apart = None if shares or given or any(True for _ in reading.together()) else _apart(reading, letter)
+    if apart is None:
+        lines, before = loop.over(reading.text, _leaving(reading.body))
+        return replace(impl.code, text="\n".join([*head, *lines]), header=len(head) + before - blank(reading.text))
+    lines = [*head, *apart.alike]
+    for number, (begin, text, leaving) in enumerate(apart.branches):
+        lines += ["}"] if number and begin.startswith("if") else []
+        lines += [begin, *_indented(loop.over(text, leaving)[0])]
+    return replace(impl.code, text="\n".join([*lines, "}"]), header=0)
+
+
+_Leaving = list[tuple[bool, bool]]  # of each `return`: whether it leaves the kernel, whether it stands in a loop
+_SURE = re.compile(r"dagc::|static_cast<|unsigned\(")  # calls that may be made once for all parts
+_RARE = "#pragma unroll 1\n"  # in the text of a branch that few threads take, as `wide` writes it
+
+
+def _leaving(node: Node) -> _Leaving:
+    return [(not _inside(at, _OWN), _inside(at, _LOOPS)) for at in _returns(node)]
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    return [f"  {line}" if line.strip() else "" for line in lines]
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """The loop over the parts of a block. `start`: how it begins; `names`: in the place of `blockIdx` and `gridDim`."""
+
+    start: Sequence[str]
+    letter: str
+    names: tuple[str, str]
+    one_block: str
+
+    def over(self, text: str, leaving: _Leaving) -> tuple[list[str], int]:
+        """The loop around a text, and how many lines precede those of the text."""
+        wrapped = any(own and inner for own, inner in leaving)
+        leave = "return" if wrapped else "continue"
+        body = _placed(text, self.letter, self.names, [leave if own else "return" for own, _ in leaving])
+        loop = ["#pragma unroll 1" if _RARE in text else "#pragma unroll", *self.start]
+        if not wrapped:
+            return [*loop, *body, "}"], len(loop)
+        block, one = self.names[0], self.one_block
+        call = [*loop, f"  {one}({block});", "}"]
+        return [f"const auto {one} = [&](const unsigned {block}) {{", *body, "};", *call], 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Apart:
+    """A text that ends with `if`s on what is the same for all parts: the lines before them, and of each branch the line
+    that begins it, its text, and what its `return`s do."""
+
+    alike: Sequence[str]
+    branches: Sequence[tuple[str, str, _Leaving]]
+
+
+def _apart(reading: KernelReading, letter: str) -> _Apart | None:
+    """The branches of a text that may have a loop over parts each. The compiler then overlaps the loads of parts, and
+    branches that few threads take are not in the loop of the others. None if they may not."""
+    statements = [c for c in reading.body.named_children if c.type != "comment"]
+    count = next((k for k, s in enumerate(reversed(statements)) if s.type != "if_statement"), len(statements))
+    alike, ifs = statements[: len(statements) - count], statements[len(statements) - count :]
+    once = [*alike, *(at for s in ifs if (at := field_of(s, "condition")) is not None)]
+    names = [at for s in once for at in below(s)]
+    own = {n for s in ifs for at in below(s) if at.type == "declaration" for n in declared_names(at)}
+    own -= {n for s in alike if s.type == "declaration" for n in declared_names(s)}
+    changed = {text_of(change.target) for s in ifs for change in changes_below(s) if change.how} - own
+    moves = any(_is_along(at, place, letter) for at in names for place in PLACES)
+    loads = any(at.type in ("subscript_expression", "pointer_expression") for s in alike for at in below(s))
+    calls = any(at.type == "call_expression" and not _SURE.match(text_of(at)) for s in alike for at in below(s))
+    leaves = any(kernel for s in (*alike, *ifs[:-1]) for kernel, _ in _leaving(s))
+    found = places(reading.text, ifs)
+    if not ifs or moves or loads or calls or leaves or found is None or changed & {text_of(at) for at in names}:
+        return None
+    branches = [_branches(reading.text, s) for s in ifs]
+    before = textwrap.dedent(reading.text.encode()[: found[0][0]].decode().rstrip(" ").strip("\n"))
+    whole = [b for bs in branches for b in bs]
+    return _Apart(before.split("\n") if before else (), whole) if all(branches) else None
+
+
+def _branches(text: str, node: Node) -> list[tuple[str, str, _Leaving]]:
+    """The branches of an `if`; none if they are not in braces."""
+    condition, then, other = (field_of(node, part) for part in ("condition", "consequence", "alternative"))
+    inner = [c for c in other.named_children if c.type != "comment"] if other is not None else []
+    blocks = [b for b in (then, *inner) if b is not None and b.type == "compound_statement"]
+    found = places(text, blocks)
+    if len(blocks) != 1 + (other is not None) or found is None:
+        return []
+    begins, source = (f"if {text_of(condition)} {{", "} else {"), text.encode()
+    pieces = (source[a + 1 : b - 1].decode() for a, b in found)
+    return [(begin, p, _leaving(b)) for begin, p, b in zip(begins, pieces, blocks, strict=False)]
+
+
+def _is_along(name: Node, place: str, letter: str) -> bool:
+    """Whether a name is that of a variable whose member along an axis is used: `blockIdx.x`."""
+    return text_of(name) == place and text_of(name.parent).replace(" ", "") == f"{place}.{letter}"
 
 
 def changed_parameters(reading: KernelReading, kernel: Kernel, impl: Impl) -> list[str]:
@@ -151,24 +244,24 @@ def changed_parameters(reading: KernelReading, kernel: Kernel, impl: Impl) -> li
     return [name for name in (*(f.name for f in kernel.formals), *(s.name for s in impl.scratch)) if name in out]
 
 
-def _placed(text: str, letter: str, names: tuple[str, str], leaves: Iterable[str]) -> tuple[list[str], bool]:
-    """The lines of the body with `names` in the place of `blockIdx` and `gridDim` along an axis, and `leaves` in that
-    of its `return`s; and whether it asks for the size of the grid."""
-    new, returns, sized, done, out = dict(zip(PLACES, names, strict=True)), iter(leaves), False, 0, list[str]()
+def _placed(text: str, letter: str, names: tuple[str, str], leaves: Iterable[str]) -> list[str]:
+    """The lines of a text with `names` in the place of `blockIdx` and `gridDim` along an axis, and `leaves` in that of
+    its `return`s."""
+    new, returns, done, out = dict(zip(PLACES, names, strict=True)), iter(leaves), 0, list[str]()
     for name in names_in(text):
         end = name.start + len(name.text)
         member = _MEMBER.match(text, end)
         if name.text == "return":
             word = next(returns)
         elif name.text in new and not name.member and member is not None and member[1] == letter:
-            word, end, sized = new[name.text], member.end(), sized or name.text == "gridDim"
+            word, end = new[name.text], member.end()
         else:
             continue
         out += [text[done : name.start], word]
         done = end
     whole = "".join([*out, text[done:]])
     lines = textwrap.dedent("\n".join(whole.split("\n")[blank(text) :])).rstrip().split("\n")
-    return [f"  {line}" if line.strip() else "" for line in lines], sized
+    return _indented(lines)
 
 
 def _beyond(block: str, size: Sym, kernel: Kernel, impl: Impl) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from dagc.cuda.lexer import KEYWORDS, is_global, names_in, words_of
@@ -175,6 +176,23 @@ def _is_member(name: Node) -> bool:
     """Whether only a member of a variable is used: `blockIdx.x`."""
     above = name.parent
     return above is not None and above.type == "field_expression" and above.child_by_field_name("argument") == name
+
+
+def places(text: str, nodes: Sequence[Node]) -> list[tuple[int, int]] | None:
+    """Where nodes of a reading are in its text, in bytes; None if the lines there are not those of the tree, in which
+    macros are expanded, but for directives."""
+    source = text.encode().split(b"\n")  # the lines of the tree after its first
+    begins = list(accumulate((len(line) + 1 for line in source), initial=0))
+    out = []
+    for node in nodes:
+        (row, column), (last, end) = node.start_point, node.end_point
+        for k, line in enumerate((node.text or b"").split(b"\n")):
+            written = source[row - 1 + k]
+            begun = written[column if k == 0 else 0 : end if row + k == last else None]
+            if line != begun and (line or not written.lstrip().startswith(b"#")):
+                return None
+        out.append((begins[row - 1] + column, begins[last - 1] + end))
+    return out
 
 
 # ---- writing ------------------------------------------------------------------------------------
