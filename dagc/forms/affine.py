@@ -7,6 +7,7 @@ Integers are mathematical, as in `dagc.cuda.accesses`. An address is that of an 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -41,6 +42,7 @@ LOOPS = frozenset(("for_statement", "while_statement", "do_statement"))
 _RING = {"+": Fn.ADD, "-": Fn.SUB, "*": Fn.MUL}
 _WORD = 4  # bytes of the narrowest type whose numbers are taken to be exact
 _PURE = frozenset("min max abs std::min std::max int long unsigned size_t".split())
+MOVED = "'"  # after a variable's name: the sum of what its changes have added to its first value
 NUMBER: tuple[Sym, ...] = ()  # the monomial of a polynomial's number
 
 
@@ -145,6 +147,7 @@ class Numbers:
     known    what constants of the program are
     functions  the definitions of functions at hand
     sizes    what `blockDim` is in each dimension, where the launch says so
+    moves    whether a variable that is `moving` is its first value and the sum of what it was moved by, `i MOVED`
     """
 
     variables: Mapping[str, ThreadVariable]
@@ -155,6 +158,7 @@ class Numbers:
     known: Mapping[str, Sym]
     sizes: Mapping[str, Sym]
     functions: Mapping[str, Sequence[Callee]]
+    moves: bool = False
     _known: dict[int, Sym | None] = field(default_factory=dict)
 
     def polynomial(self, node: Node) -> Poly | None:
@@ -226,6 +230,8 @@ class Numbers:
         declared, value = one.declarator, self.stands_for(name)
         if not declared.simple or declared.sizes or declared.reference:
             return None
+        if self.moves and value is None and (moving := self.moving(name)) is not None:
+            return Apply(Fn.ADD, (moving[0], Var(f"{name}{MOVED}")))
         if declared.pointers or one.type == "auto":
             return value
         return (value if value is not None else Var(name)) if self.is_whole(one.prefix) else None
@@ -238,6 +244,45 @@ class Numbers:
         fits = one.declarator.pointers or one.type == "auto" or self.is_whole(one.prefix)
         value = self.value(one.declarator.value) if fits else None
         return value if value is not None and self._keeps(value, one) else None
+
+    def moving(self, name: str) -> tuple[Sym, list[Poly]] | None:
+        """The first value of a variable that all its changes move by what is known before the kernel begins, and these
+        amounts: an index or a pointer that goes from row to row. None for others."""
+        one = self.variables.get(name)
+        if one is None or one.declarator.value is None or one.count > 1 or not self.changes.get(name):
+            return None
+        whole = one.declarator.pointers or (one.type != "auto" and self.is_whole(one.prefix))
+        value = (
+            self.value(one.declarator.value) if whole and one.declarator.simple and not one.declarator.sizes else None
+        )
+        amounts = [self._amount(at, name) for at in self.changes[name]]
+        known = [amount for amount in amounts if amount is not None]
+        if value is None or len(known) < len(amounts) or not self._keeps(value, one):
+            return None
+        return value, known
+
+    def _amount(self, target: Node, name: str) -> Poly | None:
+        """By how much a statement of its own moves a variable: `i += n`, `i = i + n`, `++i`."""
+        change = change_of(target.parent) if target.parent is not None else None
+        at = target.parent.parent if change is not None and target.parent is not None else None
+        while at is not None and at.type == "comma_expression":
+            at = at.parent
+        if change is None or at is None or at.type not in ("expression_statement", "for_statement"):
+            return None
+        if change.value is None:  # ++i
+            return {NUMBER: Fraction(-1 if text_of(target.parent).count("-") > 1 else 1)}
+        value = self.value(change.value)
+        amount = polynomial(value) if value is not None else None
+        if amount is not None and change.how == "=":
+            amount = plus(amount, {(Var(name),): Fraction(1)}, -1)
+        elif change.how not in ("+=", "-="):
+            return None
+        unknown = {*self.variables, *self.changes, *self.arrays}
+        if amount is None or any(
+            set(re.findall(r"[A-Za-z_]\w*", n)) & unknown or n in BUILT_IN for n in names_of(amount)
+        ):
+            return None
+        return {m: -c for m, c in amount.items()} if change.how == "-=" else amount
 
     def _keeps(self, value: Sym, of: ThreadVariable) -> bool:
         """Whether a value stays the same where its variable is known: what it names changes in the headers of loops

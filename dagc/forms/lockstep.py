@@ -23,7 +23,7 @@ from dagc.cuda.syntax import (
     text_of,
     without_brackets,
 )
-from dagc.forms.affine import LOOPS, NUMBER, coefficient, kind_of, names_of, number_of, prefix_of, without
+from dagc.forms.affine import LOOPS, MOVED, NUMBER, coefficient, kind_of, names_of, number_of, prefix_of, without
 from dagc.forms.neighbours import BLOCK, PLACE, AccessSite, Neighbours, NotAlike, X, operands
 from dagc.ir.sym import Poly, Var
 
@@ -494,6 +494,14 @@ def multiples_in(place: Poly, alike: Neighbours) -> list[Multiple] | None:
     for monomial, number in without(place, X).items():
         names = [a.name for a in monomial if isinstance(a, Var)]
         if monomial == NUMBER or (len(names) == 1 and names[0] in alike.numbers.arrays):
+            continue
+        if len(names) == 1 and names[0].endswith(MOVED):
+            moving = alike.numbers.moving(names[0].removesuffix(MOVED))
+            for amount in moving[1] if moving is not None else ():
+                each = multiples_in(amount, alike)
+                if each is None or int(amount.get(NUMBER, 0)) % alike.lanes:
+                    return None
+                out += each
             continue
         factor = gcd(int(number), alike.lanes) if number.denominator == 1 else 0
         sizes = [name for name in names if name in alike.sizes and name not in alike.numbers.changes]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
-from dagc.cuda.syntax import below, field_of, operator_of, shown_text, text_of, without_brackets
+from dagc.cuda.syntax import below, change_of, field_of, operator_of, shown_text, text_of, without_brackets
 from dagc.forms.affine import (
     LOOPS,
     NUMBER,
@@ -174,8 +174,17 @@ class Neighbours:
             return any(map(self.varies, operands(at)))
         return self._differs(at)
 
+    def is_moved(self, node: Node) -> bool:
+        """Whether an expression moves a variable alike in all lanes."""
+        change = change_of(node)
+        moved = change is not None and bool(change.how) and text_of(change.target) not in self.varying
+        return moved and change is not None and self.numbers.moving(text_of(change.target)) is not None
+
     def _differs(self, node: Node) -> bool:
+        moved = [(at.start_byte, at.end_byte) for at in below(node) if self.is_moved(at)]
         for at in below(node):
+            if any(begin <= at.start_byte < end for begin, end in moved):
+                continue
             if at.type in _NAMES and (text_of(at) in self.varying or text_of(at) in self.indices):
                 return True
             if at.type == "field_expression" and text_of(at) in (X, BLOCK):
@@ -337,7 +346,7 @@ class Neighbours:
     def classify(self) -> None:
         """Find the variables with a value for each lane: a fixed point."""
         for name in self.variables:
-            value = self.numbers.stands_for(name)
+            value = self._value_of(name)
             along = coefficient(polynomial(value), X) if value is not None else {}
             amount = number_of(along)
             if amount is None:
@@ -353,10 +362,16 @@ class Neighbours:
                     self.indices.pop(name, None)
         self.sites = [self._placed(site) for site in self.sites]
 
+    def _value_of(self, name: str) -> Sym | None:
+        """The value that a variable stands for, or that it had first if it is then moved alike in all lanes."""
+        moving = self.numbers.moving(name)
+        return moving[0] if moving is not None else self.numbers.stands_for(name)
+
     def _becomes_varying(self, name: str, one: ThreadVariable) -> bool:
-        value = self.numbers.stands_for(name)
+        value = self._value_of(name)
         if value is not None:
-            return bool(names_of(polynomial(value)) & self.varying)
+            moved = self.numbers.changes.get(name, ())
+            return bool(names_of(polynomial(value)) & self.varying) or any(map(self._apart, moved))
         if any(map(self.varies, one.declarator.uses)):
             return True
         return any(self._apart(at) for at in self.numbers.changes.get(name, ())) or self._apart(one.node)

@@ -65,7 +65,7 @@ def _type_name(type_: ElementType) -> str:
 def _alike(kernel: Kernel, impl: Impl, around: Surroundings, reading: KernelReading, lanes: int) -> Neighbours:
     """The reading of a kernel for groups of lanes. Raises NotAlike."""
     assert impl.launch is not None
-    numbers = numbers_of(kernel, impl, around, reading)
+    numbers = replace(numbers_of(kernel, impl, around, reading), moves=True)
     _refuse_words(reading, numbers)
     _refuse_unknown(
         reading, {*numbers.variables, *numbers.arrays, *numbers.floats, *dict(around.constants)}, kernel, impl

@@ -27,7 +27,7 @@ from tests.emit.together import build_together
 from tests.forms.neighbours_made_up import MadeUp
 
 DATA = Path(__file__).parent / "data"
-KERNELS = ("jacobi", "border", "shifted", "unguarded", "updates", "columns", "data", "window", "rows")
+KERNELS = ("jacobi", "border", "shifted", "unguarded", "updates", "columns", "data", "window", "rows", "down")
 FORMS = ((1, 1), (2, 1), (4, 1), (4, 2))  # wide, coarsen
 
 
@@ -141,7 +141,7 @@ def test_a_kernel_is_refused_with_the_line(body: str) -> None:
 
 
 def test_the_emitted_text(golden: Compare) -> None:
-    graph = wide(("jacobi", "border", "columns", "data"))
+    graph = wide(("jacobi", "border", "columns", "data", "down"))
     text = emit(Plan(graph, next(iter(Space(graph))), Target.CUDA))["kernels.cu"]
     golden(Path(__file__).parents[1] / "golden/forms/wide.cu.golden", text)
 
