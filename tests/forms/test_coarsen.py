@@ -27,7 +27,7 @@ from tests.tiers import representatives
 
 DATA = Path(__file__).parent / "data"
 COARSE = DATA / "coarse.dag"
-KERNELS = ("guarded", "search", "strides", "sum", "moved", "box")
+KERNELS = ("guarded", "search", "strides", "sum", "moved", "box", "apart", "handed_on")
 PARTS = (1, 2, 4, 8)
 
 
