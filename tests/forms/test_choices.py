@@ -145,7 +145,7 @@ dag {
 def test_from_tuning_to_the_program(tmp_path: Path) -> None:
     """Every form is measured, the file has them as tunables, and the program that it makes chooses one."""
     path = tmp_path / "one.dag"
-    path.write_text(COARSE.read_text().replace("many : i64 = 6", "many : i64 = 1") + PROGRAM)
+    path.write_text(COARSE.read_text().replace("many : i64 = 8", "many : i64 = 1") + PROGRAM)
     (tmp_path / "coarse.py").write_text(COARSE.with_suffix(".py").read_text())
     tuned = tmp_path / "tuned.db"
     options = TuneOptions(
