@@ -23,7 +23,7 @@ from dagc.lab.model.estimate import Model
 from dagc.lab.model.fit import fit_costs
 from dagc.lab.model.pool import Pool
 from dagc.lab.model.process import Process
-from dagc.lab.model.simulate import USUAL, Assumptions, Batch, Costs, Simulator, Transmission
+from dagc.lab.model.simulate import USUAL, Assumptions, Batch, Costs, Simulator, Transmission, messages_of
 from dagc.lab.orders import Orders
 from dagc.lab.strategy import RankingStrategy, find
 from dagc.space import Space
@@ -374,3 +374,30 @@ def test_a_copy_of_pageable_memory_keeps_the_issuing_thread_busy(tmp_path: Path,
     # In graphs: `beside` and `copied`, and the records behind the copy.
     expected = {"false": {"pinned": 500, "pageable": 600}, "true": {"pinned": 1500, "pageable": 2137}}
     assert batch.times(prior).tolist() == [expected[capture][memory]]
+
+
+POSTED = """
+program posted
+tune apart in {false, true}
+array a : f32[8] on host in
+array b : f32[8] on host out
+dag {
+  x : mpi exchange split apart {
+    up   : send a[0 .. 4] to rank  recv b[0 .. 4] from rank
+    down : send a[4 .. 8] to rank  recv b[4 .. 8] from rank
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(("apart", "expected"), [("true", 70), ("false", 35)])
+def test_messages_posted_together_are_on_the_wire_once(tmp_path: Path, apart: str, expected: float) -> None:
+    """Two on one wire after each other, or one that has both; either way the last wait ends when all have arrived."""
+    (tmp_path / "posted.dag").write_text(POSTED)
+    graph = load_graph(tmp_path / "posted.dag", {"apart": apart})
+    costs = Costs(1, len(messages_of(graph)))
+    simulator, batch = Simulator(graph, configuration_of(graph), costs), Batch(costs)
+    batch.extend([simulator.program(Space(graph).first())])
+    prior = np.zeros(len(costs.prior))
+    prior[[number for name, number in costs.numbers.items() if name.startswith("wire")]] = 35
+    assert batch.times(prior).tolist() == [expected]
