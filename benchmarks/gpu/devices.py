@@ -2,6 +2,7 @@
 
     python -m benchmarks.gpu.devices measure KERNEL... --out "$OUT" --time 60 [--cut 8] [--seed 1] [--again FOLDER]
     python -m benchmarks.gpu.devices judge FOLDER [KERNEL...]
+    python -m benchmarks.gpu.devices build KERNEL...                 # side by side, so that `measure` finds them built
 
 KERNEL is gemm, gemm-relu, pagerank, nbody or kmotif; of judge also gemm-steps, which is GEMM*: all inputs of gemm, with
 the squares in steps of 100 that `measure gemm` draws too, and that gemm alone leaves out. `measure` draws inputs over
@@ -39,6 +40,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -61,11 +63,14 @@ from benchmarks.tune.active import compare
 from benchmarks.tune.variants import NOISE, Table, read_table
 from dagc.base.deadline import Deadline
 from dagc.base.errors import DagcError
+from dagc.base.files import scratch_directory
 from dagc.choice.types import Case
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import read
 from dagc.store.tuned import Tuned, load_tuned
+from dagc.study.build import build_what_compiles
 from dagc.study.cases import Sampling
+from dagc.study.choosers import asked_of
 from dagc.study.judge import Figures, judge
 from dagc.study.task import tuning_task
 from dagc.study.train import tabulated, trained
@@ -146,6 +151,16 @@ def options_of(name: str, args: argparse.Namespace, tuned: Path) -> TuneOptions:
         target=args.target, variants=True, method="tree", samples=1, seed=args.seed, resume=tuned.exists(),
         cell=args.cell, cut=args.cut, watchdog=args.watchdog, defines=defines_of(name, args.most),
     )  # fmt: skip
+
+
+def build(name: str, args: argparse.Namespace) -> str:
+    """Fill the build cache with the program of a kernel; returns what did not compile."""
+    options = options_of(name, args, Path("none"))
+    cases = tuple(parts_of(name, args.most)[0][1][:2])
+    task = tuning_task(read(program_of(name), options.defines), options, cases=cases)
+    task = replace(task, features={op: one.data for op, one in asked_of(task, options.method, True).items()})
+    with scratch_directory("devices-") as folder:
+        return "; ".join(build_what_compiles(task, folder)[2])
 
 
 def measured_at(name: str, tuned: Path, cases: Sequence[Case], options: TuneOptions) -> None:
@@ -470,6 +485,10 @@ def main() -> None:
     add("--again", type=Path, metavar="FOLDER")
     add("--seed", type=int, default=0)
     add("--target", choices=("cuda", "host"))
+    built = commands.add_parser("build")
+    built.add_argument("kernels", nargs="+", metavar="KERNEL", choices=[name for name in KERNELS if name != SQUARES])
+    built.add_argument("--target", choices=("cuda", "host"))
+    built.set_defaults(most=0.0, seed=0, cell=0.003, cut=8, watchdog=20.0)
     add = commands.add_parser("judge").add_argument
     add("folder", type=Path)
     add("kernels", nargs="*", metavar="KERNEL")
@@ -482,6 +501,11 @@ def main() -> None:
     add("--cut", type=int, default=8, help="what a version that was not measured takes, times the fastest")
     add("--no-curves", dest="curves", action="store_false")
     args = parser.parse_args()
+    if args.command == "build":
+        with ProcessPoolExecutor(len(args.kernels)) as processes:
+            for name, wrong in zip(args.kernels, processes.map(partial(build, args=args), args.kernels), strict=True):
+                print(f"{name}: built {wrong}", flush=True)
+        return
     if args.command == "measure":
         args.out.mkdir(parents=True, exist_ok=True)
         for name in args.kernels:
