@@ -339,7 +339,7 @@ void kmotif(int k, int levels, double ratio, double skew, bool cpu) {
   const Both<int> ptr(rows.begins), ends(rows.ends);
   const Both<Count> found(6);
   const Scratch<int> out_ptr(n + 1), links(m / 2), source(m / 2), triangles(m / 2);
-  const Scratch<Count> sums(8);
+  const Scratch<Count> sums(9);
   const Scratch<unsigned> table(static_cast<std::size_t>(128) * n);
   std::vector<Count> counts;
   const Row row{named(("kmotif " + std::to_string(k) + ",").c_str(), levels, edges.size(), skew), [&] {
