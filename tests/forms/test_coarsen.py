@@ -54,7 +54,7 @@ def test_results_are_equal_at_every_remainder(tmp_path: Path) -> None:
     program = build_together({"coarse": made}, tmp_path / "bench", flags=("-O0", "-Wall", "-Wextra", "-Werror"))[
         "coarse"
     ]
-    for side in (*range(1, 10), 16, 17, 33, 65):
+    for side in (*range(10), 16, 17, 33, 65):
         data = tmp_path / str(side)
         run_setup(coarse(side=str(side)).program, DATA, 1, 0, data)
         done = launch([program, "--data", data, "--seconds", "0.001", "--repeats", "1"], 1, timeout=300)
