@@ -4,8 +4,9 @@
                                       [--json F] [--markdown F]
 
 A trial draws implementations of the SpMV's 2036, gives each measurement the time 1 plus noise, in the order in which a
-design takes the measurements, and learns as `dagc rules` does. Two or more classes are an error: the table has its
-share, with its 95 % interval (Wilson), and that of the labels without the test of chance. Noise has a scale of 3 %:
+design takes the measurements, and learns as `dagc rules` does. Two or more classes are an error, and so are rules for
+the fast end: the table has their shares, with the 95 % interval (Wilson) of the former, and that of the labels without
+the test of chance. Noise has a scale of 3 %:
 
 normal   Gaussian
 t3       Student's t with three degrees of freedom
@@ -43,6 +44,7 @@ from dagc.base.statistics import noise_floor
 from dagc.ir.choice import Choice
 from dagc.ir.traversal import Traversal
 from dagc.learn.classes import Outliers, Repeats, classify_times
+from dagc.learn.fast import fast_end
 from dagc.learn.tree import classes_of
 from dagc.learn.types import Example
 from dagc.space import Space
@@ -113,8 +115,8 @@ def samples_of(noise: str, design: str, count: int, random: np.random.Generator)
     ]  # fmt: skip
 
 
-def trial(noise: str, design: str, count: int, seed: int) -> tuple[bool, bool]:
-    """Two or more classes: as learned; and without the test of chance."""
+def trial(noise: str, design: str, count: int, seed: int) -> tuple[bool, bool, bool]:
+    """Two or more classes: as learned; and without the test of chance. Rules for the fast end."""
     random = np.random.default_rng([seed, count, NOISES.index(noise), DESIGNS.index(design)])
     samples = samples_of(noise, design, count, random)
     floor = noise_floor(s.times for s in samples)
@@ -123,7 +125,8 @@ def trial(noise: str, design: str, count: int, seed: int) -> tuple[bool, bool]:
     learned = classes_of(samples, floor, outliers)
     repeats = Repeats(tuple(s.measurements for s in sorted(samples, key=lambda s: s.value)), outliers)
     untested = classify_times([s.value for s in samples], learned.noise, repeats=repeats)
-    return len(learned.classes) > 1, len(untested.classes) > 1
+    fast = fast_end(samples)
+    return len(learned.classes) > 1, len(untested.classes) > 1, fast is not None and bool(fast.rules)
 
 
 def wilson(hits: int, trials: int) -> tuple[float, float]:
@@ -133,46 +136,49 @@ def wilson(hits: int, trials: int) -> tuple[float, float]:
     return max(middle - half, 0.0) / (1 + z * z / trials), (middle + half) / (1 + z * z / trials)
 
 
-def case(job: tuple[str, str, int, range]) -> tuple[int, int]:
-    """How many trials have two or more classes: as learned; and without the test of chance."""
+def case(job: tuple[str, str, int, range]) -> tuple[int, int, int]:
+    """How many trials have what `trial` returns."""
     noise, design, count, seeds = job
     found = [trial(noise, design, count, seed) for seed in seeds]
-    return sum(tested for tested, _ in found), sum(untested for _, untested in found)
+    tested, untested, ruled = (sum(column) for column in zip(*found, strict=True))
+    return tested, untested, ruled
 
 
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
     cases = [(n, d, s) for s in sorted(args.sizes, reverse=True) for d in args.designs for n in args.noises]
     jobs = [(*c, range(k, min(k + STEP, args.trials))) for c in cases for k in range(0, args.trials, STEP)]
-    hits: dict[tuple[str, str, int], list[int]] = {c: [0, 0] for c in cases}
+    hits: dict[tuple[str, str, int], list[int]] = {c: [0, 0, 0] for c in cases}
     with ProcessPoolExecutor(args.jobs) as pool:
-        for job, (tested, untested) in zip(jobs, pool.map(case, jobs), strict=True):
-            hits[job[:3]][0] += tested
-            hits[job[:3]][1] += untested
+        for job, found in zip(jobs, pool.map(case, jobs), strict=True):
+            hits[job[:3]] = [a + b for a, b in zip(hits[job[:3]], found, strict=True)]
     rows = []
-    for (noise, design, count), (tested, untested) in hits.items():
+    for (noise, design, count), (tested, untested, ruled) in hits.items():
         low, high = wilson(tested, args.trials)
         rows.append({
             "noise": noise, "design": design, "implementations": count, "trials": args.trials,
             "share": tested / args.trials, "low": low, "high": high, "untested": untested / args.trials,
+            "fast_end": ruled / args.trials,
         })  # fmt: skip
     return rows
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     out = [
-        "Two or more classes where all implementations are equally fast, in % (95 % interval). The last column has the",
-        "share that the labels alone would draw.\n",
-        "| implementations | measured | noise | trials | two or more classes | without the test |",
-        "|---|---|---|---|---|---|",
+        "Two or more classes where all implementations are equally fast, in % (95 % interval); the share that the",
+        "labels alone would draw; rules for the fast end.\n",
+        "| implementations | measured | noise | trials | two or more classes | without the test | fast end |",
+        "|---|---|---|---|---|---|---|",
     ]
     out += [
         f"| {r['implementations']} | {r['design']} | {r['noise']} | {r['trials']} | {100 * r['share']:.1f} "
-        f"({100 * r['low']:.1f} to {100 * r['high']:.1f}) | {100 * r['untested']:.0f} |"
+        f"({100 * r['low']:.1f} to {100 * r['high']:.1f}) | {100 * r['untested']:.0f} | {100 * r['fast_end']:.1f} |"
         for r in rows
     ]
     trials = sum(r["trials"] for r in rows)
     hits = sum(round(r["share"] * r["trials"]) for r in rows)
-    return "\n".join(out) + f"\n\nOf all {trials} trials: {100 * hits / trials:.1f} %.\n"
+    ruled = sum(round(r["fast_end"] * r["trials"]) for r in rows)
+    shares = f"{100 * hits / trials:.1f} % have classes, {ruled} rules for the fast end"
+    return "\n".join(out) + f"\n\nOf all {trials} trials: {shares}.\n"
 
 
 def main() -> None:

@@ -58,8 +58,9 @@ def _rules(args: argparse.Namespace) -> int:
     else:
         with _phase(args, f"{first}: reading, learning rules"):
             text = api.rules(
-                first, args.against, args.format, sets=args.sets, all_classes=args.classes == "all",
-                full_tree=args.tree == "full", estimate=args.estimate, objective=args.objective,
+                first, args.against, args.format, everything=args.all, sets=args.sets,
+                all_classes=args.classes == "all", full_tree=args.tree == "full", estimate=args.estimate,
+                objective=args.objective,
             )  # fmt: skip
     print(text, end="")
     return 0
@@ -165,7 +166,8 @@ COMMANDS = {
             without=_MANY,
         ),
         _FORMAT,
-        Option("--sets N", "rule sets shown for each class", positive, default=3, without=_MANY),
+        Option("--all", "also the performance classes, the decision tree and its rule sets", without=_MANY),
+        Option("--sets N", "with --all: rule sets shown for each class", positive, default=3, without=_MANY),
         Option(
             "--classes {distinct,all}",
             "distinct: no class boundaries below the noise floor; all: as in the paper",

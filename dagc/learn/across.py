@@ -30,18 +30,14 @@ from dagc.base.objective import TIME, Objective
 from dagc.base.python import np
 from dagc.ir.program import Value, shown
 from dagc.learn.classes import noise_of
+from dagc.learn.conjunction import both_ways, conjunctions, rule_of
 from dagc.learn.features import Implications, Samples
 from dagc.learn.text import cell, finite, in_form, percent, rule_json
-from dagc.learn.types import Bools, Example, Floats, Rule, RuleFeature
+from dagc.learn.types import Bools, Example, Floats, Rule
 
 LOSS = 0.01  # median loss of the followers at which rules hold
 WORST = 0.03  # and its 95th percentile
 FEWEST_INPUTS = 2  # tested inputs of a kind that a prediction for another one needs
-NOTHING = 0.0002
-FOLLOWERS = 8  # at least on each input, or 1 % of its samples
-SHARE = 0.01
-BEAM = 8
-GAIN = 0.001  # decrease of the mean loss that justifies another rule
 TOP = 0.02  # share of the samples, or 5: the fastest of an input
 
 
@@ -173,16 +169,12 @@ class _Table:
         self.inputs = inputs
         self.samples = Samples.of([s for one in inputs for s in one.samples])
         self.features, answers = self.samples.features()
-        self.answers: Bools = np.concatenate([answers, ~answers], axis=1)
+        self.answers = both_ways(answers)
         of_input = np.repeat(np.arange(len(inputs)), [len(one.samples) for one in inputs])
         self.samples_of: list[Bools] = [of_input == k for k in range(len(inputs))]
         times = np.array([s.value for one in inputs for s in one.samples])
         best = np.array([one.best for one in inputs])
         self.losses: Floats = times / best[of_input] - 1
-
-    def rule(self, column: int) -> Rule:
-        features: tuple[RuleFeature, ...] = self.features
-        return Rule(features[column % len(features)], column < len(features))
 
     def loss(self, chosen: Bools) -> Loss:
         losses = self.losses[chosen]
@@ -209,38 +201,9 @@ def best_of(samples: Sequence[Example]) -> float:
 
 
 def _conjunction(table: _Table, train: Sequence[int]) -> tuple[Rule, ...]:
-    """Rules whose followers have a small loss on all of these inputs, by beam search."""
-    weights = np.stack([table.samples_of[k] for k in train]).astype(float)
-    least = np.array([[max(FOLLOWERS, SHARE * table.samples_of[k].sum())] for k in train])
-    everything = np.logical_or.reduce([table.samples_of[k] for k in train])
-    mean = float(np.mean([table.losses[table.samples_of[k]].mean() for k in train]))
-    best: tuple[float, tuple[int, ...]] = (mean, ())
-    front: list[tuple[float, tuple[int, ...], Bools]] = [(mean, (), everything)]
-    while front:
-        candidates: dict[bytes, tuple[float, tuple[int, ...], Bools]] = {}
-        for value, columns, here in front:
-            answers = table.answers[here].astype(float)
-            counts = weights[:, here] @ answers
-            sums = (weights[:, here] * table.losses[here]) @ answers
-            means = np.where((counts >= least).all(axis=0), (sums / np.maximum(counts, 1)).mean(axis=0), np.inf)
-            order = np.lexsort((-counts.sum(axis=0), _rounded(means)))
-            for column in map(int, order[:BEAM]):
-                if means[column] < value - GAIN:
-                    followers = here & table.answers[:, column]
-                    candidates.setdefault(followers.tobytes(), (float(means[column]), (*columns, column), followers))
-        front = sorted(candidates.values(), key=lambda one: (float(_rounded(one[0])), -int(one[2].sum()), one[1]))[
-            :BEAM
-        ]
-        if not front or front[0][0] >= best[0] - GAIN:
-            break
-        best = front[0][:2]
-    path = [table.rule(column) for column in best[1]]
-    return Implications(table.samples).merge(path)
-
-
-def _rounded(loss: Floats | float) -> Floats:
-    """Losses rounded, so that nearly equal ones are ties, which the number of followers decides."""
-    return np.floor(np.asarray(loss) / NOTHING)
+    """Rules whose followers have a small loss on all of these inputs."""
+    columns = conjunctions(table.losses, table.answers, [table.samples_of[k] for k in train])[-1]
+    return Implications(table.samples).merge([rule_of(column, table.features) for column in columns])
 
 
 def _followers(table: _Table, rules: Sequence[Rule], given: int) -> Bools:

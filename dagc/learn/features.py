@@ -18,7 +18,7 @@ from dagc.ir.choice import Choice, qualified
 from dagc.ir.plan import kernel_as_written
 from dagc.ir.program import COLLECTIVES, TRANSPORT, Graph, KernelOp, OpId, Value, shown
 from dagc.ir.sym import Var
-from dagc.ir.traversal import Traversal
+from dagc.ir.traversal import Traversal, traversal_text
 from dagc.learn.types import Bools, Example, FeatureKind, Ints, Rule, RuleFeature
 
 # ---- names of the entries of a traversal ----
@@ -264,6 +264,11 @@ class Samples:
             yield RuleFeature(FeatureKind.BEFORE, a, b, total), (first >= 0) & (first < second)
             if not total:
                 yield RuleFeature(FeatureKind.BEFORE, b, a, total), (second >= 0) & (second < first)
+
+
+def in_order(samples: Sequence[Example]) -> list[Example]:
+    """Sorted in an order that depends neither on times nor on the given order."""
+    return sorted(samples, key=lambda s: (s.configuration.text, traversal_text(s.traversal, s.graph)))
 
 
 def is_sync(name: str) -> bool:

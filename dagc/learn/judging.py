@@ -11,9 +11,8 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from dagc.base.python import np
-from dagc.ir.traversal import traversal_text
 from dagc.learn.classes import FEWEST_OF_ONE, Outliers, noise_of
-from dagc.learn.features import Samples
+from dagc.learn.features import Samples, in_order
 from dagc.learn.tree import LearnedRules, learn
 from dagc.learn.types import Bools, Classes, Example, Floats, Halves, Rule, RuleSet
 
@@ -297,11 +296,6 @@ class Estimates:
     def weak(self) -> bool:
         """Whether the estimates are hardly better than a constant."""
         return self.error > self.spread / 2
-
-
-def in_order(samples: Sequence[Example]) -> list[Example]:
-    """Sorted in an order that depends neither on times nor on the given order."""
-    return sorted(samples, key=lambda s: (s.configuration.text, traversal_text(s.traversal, s.graph)))
 
 
 def estimate(

@@ -13,6 +13,8 @@ from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
 from dagc.ir.traversal import traversal_text
 from dagc.learn.classes import FEWEST_TO_CUT
+from dagc.learn.fast import FastEnd
+from dagc.learn.features import Samples
 from dagc.learn.judging import Accuracy, CheckedRuleSet, Estimates, RuleSetVerdict, far
 from dagc.learn.tree import LearnedRules, TreeError
 from dagc.learn.types import Boundary, Classes, Example, Halves, Rule, RuleSet
@@ -22,10 +24,11 @@ FORMATS = ("text", "md", "json")
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The content of a report. `checked` and `accuracy` need a full exploration to compare with.
+    """The content of a report with classes. `checked` and `accuracy` need a full exploration to compare with.
 
     `sets`: number of rule sets shown for each class (JSON has all). `estimates`: estimated times used for learning.
-    `best`: the implementation that `dagc best` takes. `advice`: on a noisy machine.
+    `best`: the implementation that `dagc best` takes. `advice`: on a noisy machine. `fast`: printed first, None with
+    too few samples.
     """
 
     learned: LearnedRules
@@ -36,6 +39,7 @@ class Findings:
     best: Example | None = None
     advice: tuple[str, ...] = ()
     objective: Objective = TIME
+    fast: FastEnd | None = None
 
     def verdict(self, rule_set: RuleSet) -> CheckedRuleSet | None:
         return next((c for c in self.checked if c.rule_set == rule_set), None)
@@ -44,6 +48,69 @@ class Findings:
 def render(findings: Findings, form: str = "text") -> str:
     """The findings in one of FORMATS. Ends with a newline. Raises UsageError for another form."""
     return in_form(form, lambda: _text(findings), lambda: _markdown(findings), lambda: as_json(findings))
+
+
+def render_fast(
+    fast: FastEnd, best: Example | None, advice: Sequence[str], objective: Objective = TIME, markdown: bool = False
+) -> str:
+    """The rules for the fast end alone: at most seven lines and the advice. Ends with a newline."""
+    lines = [*fast_lines(fast, best, objective, _markdown_rule if markdown else _text_rule), *advice]
+    return "\n".join([*lines, "`--all` prints the classes, the tree and its rules."][: 7 + len(advice)]) + "\n"
+
+
+# ---- rules for the fast end -----------------------------------------------------------------
+
+
+def fast_lines(
+    fast: FastEnd, best: Example | None, objective: Objective, rule: Callable[[str, str], str]
+) -> Iterable[str]:
+    """What follows which rules, and what breaking each costs: at most seven lines. `rule`: (text, cost) -> line."""
+    shown = objective.scaled
+    if not fast.rules:
+        yield (
+            f"No rules: of {_implementations(fast.samples)}, 95 % are within {percent(fast.spread)} of the best "
+            f"({shown(fast.best)}), and no choice or order separates fast from slow better than chance."
+        )
+        return
+    yield (
+        f"{_implementations(fast.samples)}, 95 % of them up to {percent(fast.spread)} slower than the best "
+        f"({shown(fast.best)}). Rules, and what breaking each alone costs:"
+    )
+    for one in fast.rules:
+        yield rule(one.rule.text, percent(one.cost) if one.broken else "unknown")
+    count = len(fast.rules)
+    together = "What follows it" if count == 1 else "What follows both" if count == 2 else f"What follows all {count}"
+    yield (
+        f"{together}: {fast.held_out} of {fast.held_out} held-out implementations are within {percent(fast.slowest)} "
+        f"of the best, half of them within {percent(fast.typical)}; {fast.followers} of those measured, from "
+        f"{shown(fast.fastest)}{_of_best(fast, best)}."
+    )
+
+
+def _of_best(fast: FastEnd, best: Example | None) -> str:
+    if best is None:
+        return ""
+    follows = Samples.of([best]).follow(fast.plain)[0]
+    return f", the best {'among' if follows else 'not among'} them"
+
+
+def _text_rule(text: str, cost: str) -> str:
+    return f"  {text:44} {cost:>8}"
+
+
+def _markdown_rule(text: str, cost: str) -> str:
+    return f"- {cell(text)}: {cost}"
+
+
+def _fast(fast: FastEnd | None) -> dict[str, Any] | None:
+    if fast is None:
+        return None
+    return {
+        "rules": [{**rule_json(one.rule), "cost": finite(one.cost), "broken": one.broken} for one in fast.rules],
+        "samples": fast.samples, "best": fast.best, "followers": fast.followers, "fastest": fast.fastest,
+        "slowest_held_out": fast.slowest, "median_held_out": fast.typical, "held_out": fast.held_out,
+        "all_95th_percentile": fast.spread,
+    }  # fmt: skip
 
 
 # ---- pieces that all reports share ----------------------------------------------------------
@@ -261,7 +328,10 @@ def _text(findings: Findings) -> str:
     learned, classes = findings.learned, findings.learned.classes
     count, shown = len(classes.classes), findings.objective.scaled
     classed = counted(count, "performance class", "performance classes")
-    out = [f"{classed} of {_implementations(len(learned.samples))}{_by(findings)}"]
+    out = (
+        [] if findings.fast is None else [*fast_lines(findings.fast, findings.best, findings.objective, _text_rule), ""]
+    )
+    out.append(f"{classed} of {_implementations(len(learned.samples))}{_by(findings)}")
     for c in classes.classes:
         span = f"{shown(c.fastest)} to {shown(c.slowest)}"
         out.append(f"  class {c.number + 1}  {c.count:6d}  {span}, median {shown(c.median)}, "
@@ -295,7 +365,9 @@ def _text_of_set(number: int, rule_set: RuleSet, checked: CheckedRuleSet | None)
 def _markdown(findings: Findings) -> str:
     learned, classes = findings.learned, findings.learned.classes
     shown = findings.objective.scaled
-    out = [f"## Performance classes of {_implementations(len(learned.samples))}{_by(findings)}", ""]
+    fast = findings.fast
+    first = [] if fast is None else [*fast_lines(fast, findings.best, findings.objective, _markdown_rule), ""]
+    out = [*first, f"## Performance classes of {_implementations(len(learned.samples))}{_by(findings)}", ""]
     out += ["| class | implementations | fastest | median | slowest | width |", "|---|---|---|---|---|---|"]
     for c in classes.classes:
         out.append(f"| {c.number + 1} | {c.count} | {shown(c.fastest)} | {shown(c.median)} | "
@@ -329,6 +401,7 @@ def as_json(findings: Findings) -> dict[str, Any]:
     learned, classes = findings.learned, findings.learned.classes
     return {
         "objective": findings.objective.text,
+        "fast_end": _fast(findings.fast),
         "implementations": len(learned.samples),
         "measured": learned.measured,
         "estimates": None if findings.estimates is None else {

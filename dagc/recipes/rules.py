@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from dagc.base.errors import UsageError, counted
 from dagc.learn.across import Input, across, render_across
 from dagc.learn.classes import Outliers
+from dagc.learn.fast import fast_end
 from dagc.learn.features import Samples
 from dagc.learn.judging import accuracy, check
-from dagc.learn.text import FORMATS, Findings, render
+from dagc.learn.text import FORMATS, Findings, render, render_fast
 from dagc.learn.tree import classes_of
 from dagc.store.results import noise_advice_of
 from dagc.study.loaded import Loaded, check_joinable, estimated, inputs_of, learn, named, shared_configurations
@@ -25,6 +26,7 @@ def rules(
     against: str | Path | None = None,
     form: str = "text",
     *,
+    everything: bool = False,
     sets: int = 3,
     all_classes: bool = False,
     full_tree: bool = False,
@@ -33,22 +35,30 @@ def rules(
 ) -> str:
     """Design rules of a results file as `text`, `md` or `json`.
 
-    `against`: a full exploration of the same program; each rule set is then marked consistent with it or not, and the
-    class accuracy is given. `sets`: rule sets shown of each class. `full_tree`: as grown in the paper. `estimate`: also
-    learn from estimated times of the whole space (`dagc.study.loaded`). Raises UsageError.
+    Rules for the fast end (`dagc.learn.fast`); with `everything`, as JSON, and where any further option is given, also
+    classes, the tree and its rule sets. `against`: a full exploration of the same program; each rule set is then marked
+    consistent with it or not, and the class accuracy is given. `sets`: rule sets shown of each class. `full_tree`: as
+    grown in the paper. `estimate`: also learn from estimated times of the whole space (`dagc.study.loaded`). Raises
+    UsageError.
     """
+    if form not in FORMATS:
+        raise UsageError(f"unknown format `{form}`", f"one of: {', '.join(FORMATS)}")
     loaded = Loaded(path, objective)
     shown = loaded.results.objective
+    advice = (*noise_advice_of(loaded.results), *loaded.doubts)
+    best, fast = loaded.best(), fast_end(loaded.samples())
+    if fast is not None and form != "json" and not (everything or against or all_classes or full_tree or estimate):
+        return render_fast(fast, best, advice, shown, form == "md")
     estimation = estimated(loaded.samples(), loaded.results.noise) if estimate else None
     # Only of rules as they are by default: with `full_tree` and `all_classes` they are those of the paper.
     learned = learn(
         loaded, all_classes=all_classes, full_tree=full_tree, samples=estimation.samples if estimation else None,
         halves=not (all_classes or full_tree or estimate),
     )  # fmt: skip
-    best = loaded.best()
-    advice = (*noise_advice_of(loaded.results), *loaded.doubts)
     if against is None:
-        alone = Findings(learned, sets=sets, estimates=estimation, best=best, advice=advice, objective=shown)
+        alone = Findings(
+            learned, sets=sets, estimates=estimation, best=best, advice=advice, objective=shown, fast=fast
+        )  # fmt: skip
         return render(alone, form)
     full = Loaded(against, shown.text)
     known = shared_configurations(loaded, full)
@@ -61,7 +71,8 @@ def rules(
         advice += (
             f"learned on {counted(ranks, 'rank')}, compared on {others}, where the same class may take another time",
         )
-    return render(Findings(learned, check(learned, canonical), share, sets, estimation, best, advice, shown), form)
+    compared = Findings(learned, check(learned, canonical), share, sets, estimation, best, advice, shown, fast)
+    return render(compared, form)
 
 
 def rules_across(paths: Sequence[str], form: str = "text", *, objective: str | None = None) -> str:

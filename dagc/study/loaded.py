@@ -24,7 +24,8 @@ from dagc.lang.lower import parse_with_includes
 from dagc.learn.across import Input
 from dagc.learn.classes import Outliers
 from dagc.learn.disagreement import Disagreement, SpaceKind, disagreement
-from dagc.learn.judging import FEWEST, estimate, in_halves, in_order
+from dagc.learn.features import in_order
+from dagc.learn.judging import FEWEST, estimate, in_halves
 from dagc.learn.tree import learn as learn_rules
 from dagc.learn.types import Example
 from dagc.stages.program import ProgramText

@@ -20,8 +20,8 @@ from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.calibrate import fitted_simulation
 from dagc.lab.orders import Orders
 from dagc.learn.classes import classify_times, with_estimates
-from dagc.learn.features import Samples
-from dagc.learn.judging import FEWEST, accuracy, estimate, in_order
+from dagc.learn.features import Samples, in_order
+from dagc.learn.judging import FEWEST, accuracy, estimate
 from dagc.learn.text import Findings, render
 from dagc.learn.tree import learn
 from dagc.learn.types import Example

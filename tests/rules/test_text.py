@@ -23,7 +23,7 @@ from tests.rules.samples import h200_learned, h200_outliers, h200_samples, sampl
 
 def _findings(sets: int = 3) -> Findings:
     full = h200_learned()
-    part = learn(h200_samples()[::10], 0.027, outliers=h200_outliers())
+    part = learn(h200_samples()[::10], 0.027, outliers=h200_outliers(), cost=0.002)
     whole = Samples.of(full.samples)
     return Findings(part, check(part, full), accuracy(part, whole, [s.value for s in full.samples]), sets)
 
