@@ -1,0 +1,231 @@
+"""Times given settings of kernels, forms included, from binaries that another machine has compiled.
+
+    python benchmarks/gpu/settings.py make FOLDER FILE@SIZE@SETTINGS ...      # needs nvcc, no GPU
+    python benchmarks/gpu/settings.py time FOLDER OUT.csv --seconds 60        # needs pycuda and a GPU, no nvcc
+
+SIZE is `NI=256,NJ=512` (other scalars are 1/8), SETTINGS is `;form.wide=4;form.wide=4,form.coarsen=4`: the kernel as
+written, and two others. Block dimensions are left open: each is timed at all legal blocks, at most
+`--blocks` of them at random. `--label` names the dagc that made them, to compare revisions in one run; `--sm` is the
+architecture. All settings of a kernel are timed in random order, the L2 cache flushed before each launch, beside a copy
+of the largest array, and their results are compared word by word with those of the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+import json
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+Job = dict[str, Any]  # as in the file FOLDER/LABEL.json
+DIFFER = """
+extern "C" __global__ void differ(const unsigned* a, const unsigned* b, unsigned long long n, unsigned* out) {
+  unsigned mine = 0;
+  for (unsigned long long i = blockIdx.x * 256ull + threadIdx.x; i < n; i += gridDim.x * 256ull) mine += a[i] != b[i];
+  if (mine > 0) atomicAdd(out, mine);
+}
+"""
+
+# ---- without a GPU ------------------------------------------------------------------------------
+
+
+def make(args: argparse.Namespace) -> int:
+    args.folder.mkdir(parents=True, exist_ok=True)
+    sources = {"differ": DIFFER}
+    jobs = []
+    for word in args.kernels:
+        file, size, settings = word.split("@")
+        for setting in settings.split(";"):
+            job, text = job_of(Path(file), size, setting, args.label)
+            sources[job["binary"]] = text
+            jobs.append(job)
+    (args.folder / f"{args.label}.json").write_text(json.dumps(jobs))
+    with ThreadPool(2) as pool:
+        codes = pool.starmap(compiled, [(args.folder / name, text, args.sm) for name, text in sources.items()])
+    return max(codes)
+
+
+def compiled(path: Path, text: str, sm: int) -> int:
+    source, runtime = path.with_suffix(".cu"), ROOT / "templates/runtime"
+    source.write_text(text)
+    words = ["nvcc", "-cubin", "-O3", "-std=c++17", f"-arch=sm_{sm}", f"-I{runtime}", "-o", f"{path}.cubin", source]
+    return subprocess.run([str(word) for word in words], check=False).returncode
+
+
+def job_of(file: Path, size: str, setting: str, label: str) -> tuple[Job, str]:
+    """One setting of the first op of a program, and its source."""
+    from dagc.emit import emit
+    from dagc.forms import kernel_of
+    from dagc.ir.plan import Plan, Target
+    from dagc.ir.sym import evaluate
+    from dagc.space import Space
+    from dagc.stages.program import read
+
+    site = read(file).program().kernel_ops[0].site
+    chosen = {name: int(value) for name, value in _pairs(setting)}
+    graph = read(file, {f"{site}.{name}": str(value) for name, value in chosen.items()}).graph()
+    op = graph.program.kernel_ops[0]
+    kernel, impl = kernel_of(graph.program, op)
+    text = emit(Plan(graph, next(iter(Space(graph))), Target.CUDA))["kernels.cu"]
+    values: dict[str, Any] = {n: v for name, v in _pairs(size) for n in (name, name.lower())}
+    forms = {name: int(value) for name, value in op.tunables if name in chosen}
+    args = [
+        [f.type.value, "inout" if f.mode.value != "in" else "in", _product(evaluate(d, values) for d in f.dims)]
+        if f.mode is not None
+        else [f.type.value, "value", values.get(f.name, 0.125)]
+        for f in kernel.formals
+    ]
+    name = "-".join([file.stem, label, re.sub(r"[^\w]+", "_", setting) or "written"])
+    function = re.findall(r"__global__[^;{]*?(\w+)\(", text)[-1]
+    job = {"kernel": file.stem, "size": size, "label": label, "setting": setting, "binary": name, "function": function}
+    return {**job, "args": args, "blocks": list(blocks_of(kernel, impl, {**values, **forms}, chosen))}, text
+
+
+def blocks_of(kernel: Any, impl: Any, values: Mapping[str, Any], chosen: Mapping[str, int]) -> Iterator[list[Any]]:
+    """The legal values of open tunables, with the grid and the block."""
+    from dagc.ir.sym import evaluate
+
+    tunables = {t.name: t.values for t in (*kernel.tunables, *impl.tunables) if t.name not in chosen}
+    for each in itertools.product(*tunables.values()):
+        env = {**values, **dict(zip(tunables, each, strict=True))}
+        for name, value in (*kernel.lets, *impl.lets):
+            env[name] = evaluate(value, env)
+        if all(evaluate(c, env) for c in (*kernel.requires, *impl.requires)):
+            grid, block = ([int(evaluate(e, env)) for e in dims] for dims in (impl.launch.grid, impl.launch.block))
+            words = " ".join(f"{name}={env[name]}" for name in tunables)
+            yield [words, [*grid, 1, 1][:3], [*block, 1, 1][:3]]
+
+
+def _pairs(text: str) -> list[tuple[str, int]]:
+    return [(name, int(value)) for name, _, value in (word.partition("=") for word in text.split(",") if word)]
+
+
+def _product(values: Iterator[Any]) -> int:
+    out = 1
+    for value in values:
+        out *= int(value)
+    return out
+
+
+# ---- on the GPU ---------------------------------------------------------------------------------
+
+
+def measure(args: argparse.Namespace) -> int:
+    import numpy as np
+    import pycuda.driver as cu
+
+    cu.init()
+    context = cu.Device(0).make_context()
+    jobs: list[Job] = [job for file in sorted(args.folder.glob("*.json")) for job in json.loads(file.read_text())]
+    end = time.monotonic() + args.seconds
+    with args.output.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow("kernel size label setting block us words_that_differ".split())
+        for kernel in dict.fromkeys(job["kernel"] for job in jobs):
+            for row in of_kernel(cu, np, args, [job for job in jobs if job["kernel"] == kernel], end):
+                writer.writerow(row)
+            file.flush()
+            print(f"{kernel}: {end - time.monotonic():.0f} s left", flush=True)
+    context.pop()
+    return 0
+
+
+def of_kernel(cu: Any, np: Any, args: argparse.Namespace, jobs: Sequence[Job], end: float) -> Iterator[list[Any]]:
+    types = {"f32": "f4", "f64": "f8", "i32": "i4", "i64": "i8", "u8": "u1", "u32": "u4", "u64": "u8"}
+    rng, given, arrays = np.random.default_rng(1), [], []
+    for type_, how, value in jobs[0]["args"]:
+        if how == "value":
+            given.append(np.dtype(types[type_]).type(value))
+            continue
+        host = np.resize(rng.uniform(0.1, 1, 1000003).astype(types[type_]), value)
+        array, first = cu.mem_alloc(host.nbytes + 16), cu.to_device(host)
+        arrays.append((array, first, host.nbytes, how))
+        given.append(array)
+    time_of = _timer(cu)
+    largest, size = max(((first, size) for _, first, size, _ in arrays), key=lambda one: one[1])
+    copy = cu.mem_alloc(size)
+    micros = time_of(lambda: cu.memcpy_dtod_async(copy, largest, size))
+    yield [jobs[0]["kernel"], jobs[0]["size"], "", f"copy of {size} bytes", "", f"{micros:.2f}", ""]
+    differ = cu.module_from_file(str(args.folder / "differ.cubin")).get_function("differ")
+    wanted: list[tuple[Job, Any, list[Any], int]] = []
+    results: list[Any] = []
+    for job in jobs:
+        function = cu.module_from_file(str(args.folder / f"{job['binary']}.cubin")).get_function(job["function"])
+        some = random.Random(job["kernel"]).sample(job["blocks"], min(args.blocks, len(job["blocks"])))
+        for array, first, size, _ in arrays:
+            cu.memcpy_dtod(array, first, size)
+        function(*given, grid=tuple(some[0][1]), block=tuple(some[0][2]))
+        wanted += [(job, function, block, _different(cu, np, differ, arrays, results)) for block in some]
+    random.Random(1).shuffle(wanted)
+    for job, function, (words, grid, block), wrong in wanted:
+        if time.monotonic() > end:
+            return
+        micros = time_of(lambda f=function, g=grid, b=block: f(*given, grid=tuple(g), block=tuple(b)))
+        yield [job["kernel"], job["size"], job["label"], job["setting"], words, f"{micros:.2f}", wrong]
+    for array in (copy, *results, *(a for each in arrays for a in each[:2])):
+        array.free()
+
+
+def _timer(cu: Any) -> Callable[[Callable[[], None]], float]:
+    """A function that gives the median of five launches in microseconds."""
+    flushed, begin, end = cu.mem_alloc(128 << 20), cu.Event(), cu.Event()
+
+    def once(run: Callable[[], None]) -> float:
+        cu.memset_d32(flushed, 1, 32 << 20)
+        begin.record()
+        run()
+        end.record()
+        end.synchronize()
+        return float(end.time_since(begin)) * 1e3
+
+    return lambda run: sorted(once(run) for _ in range(5))[2]
+
+
+def _different(cu: Any, np: Any, differ: Any, arrays: Sequence[Any], results: list[Any]) -> int:
+    """How many words of the written arrays differ from the first results, which are kept."""
+    written = [(array, size) for array, _, size, how in arrays if how == "inout"]
+    if not results:
+        for array, size in written:
+            results.append(cu.mem_alloc(size))
+            cu.memcpy_dtod(results[-1], array, size)
+        return 0
+    count, found = cu.to_device(np.zeros(1, np.uint32)), np.zeros(1, np.uint32)
+    for (array, size), first in zip(written, results, strict=True):
+        differ(array, first, np.uint64(size // 4), count, grid=(1056, 1, 1), block=(256, 1, 1))
+    cu.memcpy_dtoh(found, count)
+    return int(found[0])
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    made = commands.add_parser("make")
+    made.add_argument("folder", type=Path)
+    made.add_argument("kernels", nargs="+", metavar="FILE@SIZE@SETTINGS")
+    made.add_argument("--label", default="dagc")
+    made.add_argument("--sm", type=int, default=90)
+    made.set_defaults(run=make)
+    timed = commands.add_parser("time")
+    timed.add_argument("folder", type=Path)
+    timed.add_argument("output", type=Path)
+    timed.add_argument("--seconds", type=float, default=1e6, metavar="S")
+    timed.add_argument("--blocks", type=int, default=26, metavar="N")
+    timed.set_defaults(run=measure)
+    args = parser.parse_args(words)
+    return int(args.run(args))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
