@@ -182,7 +182,7 @@ class LiveMachine:
         first, graph = self.domain.first(index), self.domain.spaces[index].graph.unrolled
         rows = tuple(self._loadables[index].rows(first.traversal, False))
         issued = tuple(a for kind, a, _ in rows if kind == Opcode.ISSUE and graph.ops[a].name != "end")
-        op = next(a for a in issued if graph.ops[a].name.split("[")[0] == site.name)
+        op = next(a for a in issued if (called := graph.ops[a].kernel) is not None and called.site == site.name)
         program = SizedProgram(self._loadables[index].library, rows, issued, repeats)
 
         return Launches(

@@ -252,3 +252,17 @@ def test_each_implementation_runs_under_its_own_settings(tmp_path: Path, monkeyp
         assert site.doubts
         slow = {tuple(s.values()) for s, t in zip(site.choices, site.prior, strict=True) if math.isinf(t)}
         assert slow <= bad
+
+
+def test_ops_of_a_dag_that_is_called_in_a_loop_are_timed_alone(tmp_path: Path) -> None:
+    """Their names have an index before a dot, `all[0].fill`, and their settings do not, `all.fill.bx`."""
+    program = write_fill(tmp_path, "tune bx in {32, 64}", "if (i < n) y[i] = i;")
+    text = program.read_text()
+    called = "dag each(y: out f32[n]) { fill : gpu fill(y, n) }\ndag { for k in 0..2 { all[k] : dag each(y) } }"
+    program.write_text(text.replace("dag { fill : gpu fill(y, n) }", called))
+    options = replace(QUICK, ranks=1, only=None, strategy="model", budget=3, confirm=0)
+    done = explore(program, tmp_path / "r.db", options, {"N": 100})
+    assert done is not None
+    assert done.configuration is not None
+    assert {name for name in done.configuration if name.endswith("bx")} == {"all.fill.bx"}
+    assert not done.summary.reasons

@@ -301,8 +301,8 @@ def messages_of(graph: Graph) -> tuple[tuple[str, int], ...]:
 
 
 def _base(op: GraphOp) -> str:
-    """The common part of the names of alike ops: `pack` of `pack[2]`."""
-    return op.name.split("[")[0]
+    """The common part of the names of alike ops: `pack` of `pack[2]`, `mv.pack` of `mv[0].pack`."""
+    return op.kernel.base if op.kernel is not None else op.name.split("[")[0]
 
 
 def _message(op: GraphOp) -> tuple[str, int] | None:
