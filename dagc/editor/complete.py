@@ -104,8 +104,8 @@ def _fitting(place: _Place) -> Iterator[Completion]:
         yield from _names(place.scope, frozenset((Kind.COMM,)))
     elif last in _NEW_NAME and before not in (":", "mpi"):
         return
-    elif last == "forms":
-        yield Completion("none", None, FORMS["forms"])
+    elif last in ("forms", "fuse"):
+        yield Completion("none", None, FORMS[last])
     elif _in_forms(place):
         yield from (Completion(form.name, None, form.summary) for form in KERNEL_FORMS)
     elif last == "=" and place.last(3) == "comm":

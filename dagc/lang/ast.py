@@ -353,6 +353,14 @@ class EdgesExplicit(Spanned):
 
 
 @dataclass(frozen=True, slots=True)
+class Fuse(Spanned):
+    """The launches that may be fused. `word`: one word in place of a list, which only `none` may be."""
+
+    names: tuple[str, ...]
+    word: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Binding(Spanned):
     name: str
     range: Expr | Range
@@ -398,7 +406,7 @@ class Include(Spanned):
 Item: TypeAlias = (
     Param | Let | EnumDecl | Scalar | Communicator | Array | Part | Tune | Require | Feature | Select | Code
     | Kernel | Impl | Forms | Link | Launch | Prepare | MainDag | SubDag | Op | Collective | Exchange | Message
-    | Edge | EdgesExplicit | For | If | Setup | Verify | Include
+    | Edge | EdgesExplicit | Fuse | For | If | Setup | Verify | Include
 )  # fmt: skip
 
 

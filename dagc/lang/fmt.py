@@ -68,7 +68,7 @@ def _bracket(tokens: list[Token], i: int, marks: Marks) -> Bracket:
         return Bracket.HEADER if header else Bracket.PAREN
     if tokens[i].start in marks.lists or tokens[i].start in marks.items or words[-2:-1] == ["enum"]:
         return Bracket.LIST
-    return Bracket.LIST if words[-1:] in (["->"], ["before"], ["forms"]) else Bracket.BLOCK
+    return Bracket.LIST if words[-1:] in (["->"], ["before"], ["forms"], ["fuse"]) else Bracket.BLOCK
 
 
 def gap(

@@ -10,7 +10,7 @@ from functools import reduce
 from dagc.base.errors import counted
 from dagc.base.source import Span
 from dagc.ir import program as ir
-from dagc.ir.choice import FORM, FUSE
+from dagc.ir.choice import FORM
 from dagc.ir.enums import Mode, Place, Role
 from dagc.ir.linear import Facts
 from dagc.ir.regions import facts
@@ -105,8 +105,8 @@ class Frame:
             report.fail(
                 "reserved-name", "`end` is reserved for the op after all others", ref.span, "choose another name"
             )
-        if f"{ref.name}." in (FORM, FUSE):
-            message = f"`{ref.name}` is reserved for the forms of kernels, `OP.{FORM}NAME` and `{FUSE}NAME`"
+        if f"{ref.name}." == FORM:
+            message = f"`{ref.name}` is reserved for the forms of kernels, `OP.{FORM}NAME`"
             report.fail("reserved-name", message, ref.span, "choose another name")
         refuse_reserved(report, ref.name, ref.span)
         display = self.prefix + text
@@ -154,6 +154,7 @@ class GraphOut:
     selects: list[ir.Select] = field(default_factory=list)
     called: set[str] = field(default_factory=set)
     explicit: ast.EdgesExplicit | None = None
+    fuse: ast.Fuse | None = None
     packed: ast.Message | None = None  # one that is packed, if there is any
     # Of ends of messages that are packed, by message (its exchange without indices), end and region. Iterations that
     # pack the same region share one, as they share a staging buffer: memory does not grow with their number.

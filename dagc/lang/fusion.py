@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from dagc.forms.groups import fused, groups
+from dagc.forms.groups import FusionGroup, fused, groups
 from dagc.ir import program as ir
 from dagc.ir.choice import FORM, FUSE, qualified, site_of
 from dagc.ir.regions import Regions
+from dagc.lang import ast
 from dagc.lang.calls import first_legal
-from dagc.lang.scope import Context, listing, parse_choice, spelled
+from dagc.lang.scope import Context, listing, parse_choice, spelled, there_are
 
 MOST_GROUPS = 3  # that are open: each multiplies the programs that a search compiles
 
 
-def with_fusion(ctx: Context, program: ir.Program, formed: Callable[[ir.Kernel], ir.Kernel]) -> ir.Program:
+def with_fusion(
+    ctx: Context, program: ir.Program, allowed: ast.Fuse | None, formed: Callable[[ir.Kernel], ir.Kernel]
+) -> ir.Program:
     """The program with those launches fused that -D or a search chooses. Decisions are entered for what -D gives, and
-    where forms are open for the largest groups. `formed`: a new kernel with the tunables of its forms. May report
-    that -D gives the ops of a launch different values."""
+    where forms are open for the largest groups that the program allows. `formed`: a new kernel with the tunables of its
+    forms. May report that -D gives the ops of a launch different values."""
     regions = Regions.of(program)
     # Launches that all share a tunable of the program have its value.
     found, _ = groups(replace(program, decisions=tuple(c.decision() for c in ctx.choices.values())), regions)
+    _check_names(ctx, allowed, found)
+    found = tuple(g for g in found if allowed is None or g.name in allowed.names or FUSE + g.name in ctx.defines)
     open_ = sorted(found, key=lambda group: -group.ops)[:MOST_GROUPS] if ctx.forms else []
     launches: list[tuple[tuple[str, ...], bool]] = []
     spans = {op.name: op.span for op in program.ops}
@@ -45,6 +50,17 @@ def with_fusion(ctx: Context, program: ir.Program, formed: Callable[[ir.Kernel],
     )
     _forget(ctx, {op.base for of in calls.values() for op in of} - {op.base for op in ops})
     return replace(out, ops=ops)
+
+
+def _check_names(ctx: Context, allowed: ast.Fuse | None, found: Sequence[FusionGroup]) -> None:
+    """Warn of names that are no group."""
+    known = [group.name for group in found]
+    if allowed is None or allowed.word:
+        return
+    for name in allowed.names:
+        if name not in known:
+            help = ctx.report.did_you_mean(name, known, there_are(known) if known else "write `fuse none`")
+            ctx.report.warning("unknown-name", f"there are no launches `{name}` to fuse", allowed.span, help)
 
 
 def _forget(ctx: Context, bases: set[str]) -> None:

@@ -640,6 +640,11 @@ def _other(out: GraphOut, frame: Frame, item: ast.Item, main: bool) -> None:
     elif isinstance(item, ast.EdgesExplicit):
         help = "write it in the main dag; it applies to all dags"
         report.error("wrong-place-of-item", "`edges explicit` is not allowed in a compound", item.span, help)
+    elif isinstance(item, ast.Fuse) and main:
+        if item.word and item.names != ("none",):
+            help = f"write `fuse {{{item.names[0]}}}`"
+            report.fail("unknown-name", "a list of launches has braces", item.span, help)
+        out.fuse = item
     elif isinstance(item, ast.Select) and main:
         names = set(frame.ctx.choices) | {"device", "variant"}
         selection = select(frame.ev, item, "dag", names)

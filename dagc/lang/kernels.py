@@ -99,7 +99,8 @@ def wrong_place(report: Report, item: ast.Item, place: str) -> None:
 
 _BELONGS: dict[type, str] = {
     ast.Op: "a dag", ast.Collective: "a dag", ast.Exchange: "a dag", ast.Edge: "a dag",
-    ast.EdgesExplicit: "the main dag", ast.Message: "an exchange", ast.Launch: "an implementation `gpu {...}`",
+    ast.EdgesExplicit: "the main dag", ast.Fuse: "the main dag", ast.Message: "an exchange",
+    ast.Launch: "an implementation `gpu {...}`",
     ast.Link: "an implementation", ast.Prepare: "an implementation", ast.Impl: "a kernel",
 }  # fmt: skip
 

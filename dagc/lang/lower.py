@@ -260,7 +260,7 @@ class Lowering:
             domain=d.drawn.conditions,
             constraints=tuple(c for c, _ in d.requires if not sym.free(c).isdisjoint(self.ctx.choices)),
         )
-        program = self._fused(program)
+        program = self._fused(program, out.fuse)
         decisions = self._decisions(out, ops)
         program = replace(program, decisions=decisions, ops=with_transports(self.ctx, program.ops))
         warn_of_races(self.ctx.report, program)
@@ -278,13 +278,15 @@ class Lowering:
         opened = wanted - given if self.ctx.forms else set[str]()
         return {name: with_forms(kernel, around, wanted, opened) for name, kernel in kernels.items()}
 
-    def _fused(self, program: ir.Program) -> ir.Program:
+    def _fused(self, program: ir.Program, allowed: ast.Fuse | None) -> ir.Program:
         """The program with the launches fused that a search or -D chooses."""
         if not (self.ctx.forms or any(name.startswith(FUSE) for name in self.ctx.defines)):
             return program
         from dagc.lang.fusion import with_fusion  # only with forms
 
-        return with_fusion(self.ctx, program, lambda kernel: self._with_forms({kernel.name: kernel})[kernel.name])
+        return with_fusion(
+            self.ctx, program, allowed, lambda kernel: self._with_forms({kernel.name: kernel})[kernel.name]
+        )
 
     def _around(self) -> Surroundings:
         """What the texts of kernels may name beside what they declare."""

@@ -204,6 +204,8 @@ _RULES: dict[str, _Rule] = {
     "impl": lambda b, c, s: ast.Impl(c[0], None if c[1] is None else str(c[1]), _some(c[2:]), span=s),
     "forms": lambda b, c, s: ast.Forms(tuple(map(str, c)), span=s),
     "forms_word": lambda b, c, s: ast.Forms((str(c[0]),), True, span=s),
+    "fuse": lambda b, c, s: ast.Fuse(tuple(map(str, c)), span=s),
+    "fuse_word": lambda b, c, s: ast.Fuse((str(c[0]),), True, span=s),
     "link": lambda b, c, s: ast.Link(tuple(map(_string, c)), span=s),
     "code_text": lambda b, c, s: ast.Code(c[0], text=unix_lines(c[1][3:-3]), span=s),
     "code_file": lambda b, c, s: ast.Code(c[0], None, c[1][0], _string(c[2]), c[1][1], span=s),
@@ -248,7 +250,7 @@ _BY_WHAT_FOLLOWS = {
     "RUNS": "runs",
 }  # terminals of words that may also start an item there; their texts
 MOST_WORDS = 250_000  # parsed in seconds; the ops of the largest program take fewer
-_INNER_ITEMS = frozenset("gpu cpu forms link launch prepare cuda cpp send edges".split())
+_INNER_ITEMS = frozenset("gpu cpu forms link launch prepare cuda cpp send edges fuse".split())
 TOP_ITEMS = FORMS.keys() - _INNER_ITEMS - {"program"}
 
 

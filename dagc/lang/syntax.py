@@ -46,7 +46,7 @@ _RESERVED = (
     "program param over let enum scalar comm array on const in out inout part of tune require feature cost select with "
     "forms "
     "kernel gpu cpu any mpi dag link launch prepare cuda cpp from repeat until exchange stream send recv to counts "
-    "before edges for if else setup verify rtol atol nan include true false"
+    "before edges fuse for if else setup verify rtol atol nan include true false"
 )
 RESERVED = frozenset(_RESERVED.split())
 
@@ -117,6 +117,7 @@ FORMS = {
     "dag": "dag [repeat TIMES [until ARRAY [< VALUE]]] {...} or dag NAME(FORMAL, ...) {...}",
     "send": "send ARRAY to RANK [counts ARRAY] recv ARRAY from RANK [counts ARRAY]",
     "edges": "edges explicit",
+    "fuse": "fuse none or fuse {NAME, ...}",
     "for": "for NAME in RANGE, ... {...}",
     "if": "if CONDITION {...} [else {...}]",
     "setup": 'setup "FILE.py" FUNCTION(ARGUMENT, ...)',
@@ -133,6 +134,7 @@ PLACES = {
     "prepare": "inside an implementation, `gpu {...}` or `cpu {...}`",
     "link": "inside an implementation, `gpu {...}` or `cpu {...}`",
     "forms": "inside a kernel, or its `gpu {...}`",
+    "fuse": "inside the main dag",
     "gpu": "inside a kernel",
     "cpu": "inside a kernel",
     "else": "right after the block of an `if`",

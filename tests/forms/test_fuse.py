@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.base.errors import ProgramError, UsageError
+from dagc.base.errors import ProgramError, Severity, UsageError
 from dagc.base.source import Source
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
@@ -21,7 +21,7 @@ from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Graph, KernelOp, Program, Value
 from dagc.ir.regions import Regions
 from dagc.ir.traversal import Traversal, traversal_text
-from dagc.lang.lower import lower, parse_with_includes
+from dagc.lang.lower import analyse, lower, parse_with_includes
 from dagc.measure.launch import launch
 from dagc.passes import build_graph
 from dagc.recipes.forms import show_forms
@@ -309,6 +309,26 @@ def test_what_is_given_must_be_possible() -> None:
     assert same.decision("first_last.bx") == 64
     with pytest.raises(KeyError):
         same.decision("first.bx")
+
+
+def fusions(words: str, **defines: Value) -> list[str]:
+    """The decisions on fusion of a dag with these words, where forms are open."""
+    text = TWO.replace("DAG", f"{words} {CALLS}").replace("BODY", BODY).replace("ARRAY", "").replace("AROUND", "")
+    program = lower(parse_with_includes(Source("two.dag", text)), defines, forms=True)
+    return [d.name for d in program.decisions if d.name.startswith("fuse")]
+
+
+def test_the_text_restricts_what_is_searched() -> None:
+    """And -D takes what the text leaves out all the same."""
+    assert fusions("") == fusions("fuse {a_b}") == fusions("fuse none", **{"fuse.a_b": 1}) == ["fuse.a_b"]
+    assert fusions("fuse none") == []
+    with pytest.raises(ProgramError, match="a list of launches has braces"):
+        fusions("fuse a_b")
+    text = TWO.replace("DAG", f"fuse {{a_c}} {CALLS}").replace("BODY", BODY).replace("ARRAY", "").replace("AROUND", "")
+    found = analyse(parse_with_includes(Source("two.dag", text)), forms=True).diagnostics
+    assert [(d.severity, d.message, d.help) for d in found if d.code == "unknown-name"] == [
+        (Severity.WARNING, "there are no launches `a_c` to fuse", "did you mean `a_b`?")
+    ]
 
 
 # ---- what is emitted ----------------------------------------------------------------------------

@@ -280,6 +280,7 @@ _ITEMS: dict[type, Callable[[Any, int], str]] = {
     ast.Message: _message,
     ast.Edge: _edge,
     ast.EdgesExplicit: lambda i, indent: "edges explicit",
+    ast.Fuse: lambda i, indent: f"fuse {i.names[0]}" if i.word else f"fuse {{{', '.join(i.names)}}}",
     ast.For: _for,
     ast.If: _if,
     ast.Setup: lambda i, indent: f'setup "{i.file}" {print_expr(i.call)}',

@@ -106,6 +106,7 @@ ITEMS = {
     ),
     "dag {}": ast.MainDag(()),
     "dag repeat n {}": ast.MainDag((), N),
+    "dag { fuse none fuse {a, b} }": ast.MainDag((ast.Fuse(("none",), True), ast.Fuse(("a", "b")))),
     "dag repeat 2 until a[0] { edges explicit }": ast.MainDag(
         (ast.EdgesExplicit(),), Literal(2), ast.Until(Ref("a", (Index((Literal(0),)),)))
     ),

@@ -96,6 +96,7 @@ FORMAL = st.builds(
 LAUNCH = st.builds(ast.Launch, _tuples(EXPRS, 1), _tuples(EXPRS, 1), st.none() | EXPRS)
 PREPARE = st.builds(ast.Prepare, CODE)
 FORMS = st.builds(ast.Forms, _tuples(NAMES, 1)) | st.builds(ast.Forms, NAMES.map(lambda name: (name,)), st.just(True))
+FUSE = st.builds(ast.Fuse, _tuples(NAMES, 1)) | st.builds(ast.Fuse, NAMES.map(lambda name: (name,)), st.just(True))
 LINK = st.builds(ast.Link, _tuples(STRINGS, 1))
 IMPL = st.builds(
     ast.Impl,
@@ -133,6 +134,7 @@ _FLAT = st.one_of(
     st.builds(ast.Verify, REFS, CALLS, EXPRS),
     st.builds(ast.Include, STRINGS),
     st.just(ast.EdgesExplicit()),
+    FUSE,
     _edges(),
     *(LET, TUNE, REQUIRE, FEATURE, SELECT, ARRAY, CODE, KERNEL, MESSAGE),
 )

@@ -7,7 +7,7 @@ syntax include @dagCode syntax/cpp.vim
 unlet! b:current_syntax
 
 syntax keyword dagStatement program param over let enum scalar comm array part of tune require feature cost select with kernel
-syntax keyword dagStatement forms link launch prepare cuda cpp dag gpu cpu any mpi exchange stream send recv to from counts edges setup
+syntax keyword dagStatement forms link launch prepare cuda cpp dag gpu cpu any mpi exchange stream send recv to from counts edges fuse setup
 syntax keyword dagStatement verify rtol atol nan include before
 syntax keyword dagConditional if else
 syntax keyword dagRepeat for repeat until
