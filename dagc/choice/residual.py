@@ -97,8 +97,9 @@ def coordinates(site: Site, choices: Sequence[Choice]) -> Array:
 
 
 # The logarithm that the predicted gain of a form is too large by, with one block: `coarsen` by 0.04 to 0.11, `wide` by
-# 0 to 0.03, of 29 kernels of benchmarks/results/2026-11-28-h200-forms. Of a form without an entry nothing is known.
-FORM_BIAS = {"form.wide": 0.0}
+# 0 to 0.03, of 29 kernels of benchmarks/results/2026-11-28-h200-forms; `freedom` only leaves the compiler more. Of a
+# form without an entry nothing is known.
+FORM_BIAS = {"form.wide": 0.0, "form.freedom": 0.0}
 UNKNOWN_BIAS = 0.1
 
 

@@ -175,8 +175,8 @@ class Traffic:
         apart = exact.subs(dict.fromkeys((loop.counter for loop in loops), ZERO))
         linear_ = sp.expand(exact - apart - sum((s * lo.counter for s, lo in zip(steps, loops, strict=True)), ZERO))
         all_ = math.prod(int(loop.trips) for loop in loops)
-        stores = any(a.store and a.loops[: len(access.loops)] == access.loops for a in self.accesses.accesses)
-        if access.store or stores or linear_ != 0 or not all(s.is_Integer for s in steps) or all_ > MOST_UNROLLED:
+        unrolled = linear_ == 0 and all(s.is_Integer for s in steps) and all_ <= MOST_UNROLLED
+        if access.store or not unrolled or self._stores_between(access.loops):
             return ONE
         places = {0}
         for step, loop in zip(steps, loops, strict=True):
@@ -616,16 +616,22 @@ class Traffic:
         constant of the code, and of UNROLLED iterations of an innermost loop, are in flight together, unless the loop
         stores: nvcc moves no load across a store that might be to the same place, nor across a barrier."""
         turning = loops[: len(loops) - len(self._unrolled(loops))]
-        within, stores = (
-            any(p.access.store and p.access.loops[: len(some)] == tuple(some) for p in self.placed)
-            for some in (loops, turning)
-        )
+        within, stores = (self._stores_between(tuple(some)) for some in (loops, turning))
         trips = self.trips_of(loops)
         turns = [n for loop, n in zip(loops, trips, strict=True) if within or not _is_constant(loop.trips)]
         waits = any(around and around == tuple(loops[: len(around)]) for around in self.accesses.barriers)
         if turns and not stores and not waits:
             turns[-1] = maximum(sp.Float(1), turns[-1] / UNROLLED)
         return sp.prod(turns) if turns else sp.Float(1)
+
+    def _stores_between(self, loops: tuple[CountedLoop, ...]) -> bool:
+        """Whether nvcc cannot move loads from one iteration of nested loops to another, since these store: to the same
+        array, or to any that is not known to be apart."""
+        inside = [a for a in self.accesses.accesses if a.loops[: len(loops)] == loops and not a.shared]
+        loaded = {a.array for a in inside if not a.store}
+        code = self.geometry.impl.code
+        apart = code is not None and code.restrict
+        return any(a.store and (not apart or a.array in loaded) for a in inside)
 
     def instructions(self, counted: Instructions | None) -> sp.Expr:
         """Instructions of a warp: as compiled by nvcc, else the loads, stores and operations of the text.

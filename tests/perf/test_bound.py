@@ -31,7 +31,11 @@ from dagc.space import Space
 
 ROOT = Path(__file__).parents[2]
 RECORDS = {
-    "h200": ("2026-11-22-h200-corpus/oracle-fit.csv.xz", "2026-11-21-h200-tune/oracle.csv.xz"),
+    "h200": (
+        "2026-11-22-h200-corpus/oracle-fit.csv.xz",
+        "2026-11-21-h200-tune/oracle.csv.xz",
+        "2026-11-29-h200-forms/oracle-unseen5.csv.xz",
+    ),
     "h100": ("2026-11-22-h100-corpus/oracle-fit.csv.xz",),
 }
 # The share of the bound that the fastest setting reaches at the largest size.
@@ -45,6 +49,7 @@ NEAR = {
 SOME = [
     *NEAR, "stream.fill", "permute.transpose_tile", "types.threshold_uchar4", "stencil3d.seven_point", "lbm.d2q9",
     "reduce.softmax", "sparse.ell", "dense.gemm_tile", "divergent.mandelbrot", "3dconv", "syr2k",
+    "varying.seven_bands_f64", "transport.upwind2",
 ]  # fmt: skip
 
 
