@@ -37,6 +37,8 @@ void nbody_on_gpu(Real*, Real*, const Real*, const Real*, const Real*, int, int,
                   Stream);
 void barnes_hut_on_gpu(Real*, Real*, const Real*, const Real*, const Real*, int, int, double, double, double, double,
                        Real*, Real*, Real*, unsigned*, int*, int*, int*, Stream);
+void barnes_hut_divided(Real*, Real*, const Real*, const Real*, const Real*, int, int, double, double, double, double,
+                        Real*, Real*, Real*, unsigned*, int*, int*, int*, Stream);
 void pagerank_pull(Real*, const int*, const int*, const int*, const int*, int, int, double, double, Real*);
 void pagerank_delta(Real*, const int*, const int*, const int*, const int*, int, int, double, double, Real*, Real*, int*);
 void pagerank_blocks(Real*, const int*, const int*, const int*, const int*, int, int, double, double, Real*, Real*, int*,
@@ -113,7 +115,7 @@ struct Row {
   std::function<double()> error;
 
   void print(const char* version, double seconds, double inside) const {
-    std::printf("%-36s %-20s %12.1f us", input.c_str(), version, 1e6 * seconds);
+    std::printf("%-36s %-22s %12.1f us", input.c_str(), version, 1e6 * seconds);
     if (inside > 0) std::printf("  on the GPU %12.1f us", 1e6 * inside);
     std::printf("  error %.2e\n", error());
     std::fflush(stdout);
@@ -157,7 +159,7 @@ void nbody(int n) {
   const double step = 1e-4, soft = 0.1, gravity = 0.1 / (total * kSteps * step * kSteps * step);
   Scratch<Real> v(3 * n), sorted(4 * n), cells(3 * n + 256);
   Scratch<unsigned> places(2 * n);
-  Scratch<int> order(2 * n), digits(256 * ((n + 1023) / 1024)), ends(12);
+  Scratch<int> order(2 * n), digits(256 * ((n + 2047) / 2048)), ends(12);
   std::vector<Real> direct;
   const Row row{"nbody " + std::to_string(n) + ", 10 steps", [&] {
                   if (direct.empty()) direct.assign(pull.host, pull.host + 3 * n);
@@ -175,6 +177,11 @@ void nbody(int n) {
                         gravity, theta, v.device, sorted.device, cells.device, places.device, order.device,
                         digits.device, ends.device, stream);
     }, out);
+  row.gpu("gpu.barnes_hut_divided", in, [&] {
+    barnes_hut_divided(place.device, pull.device, start.device, speed.device, mass.device, n, kSteps, step, soft, gravity,
+                       0.5, v.device, sorted.device, cells.device, places.device, order.device, digits.device,
+                       ends.device, stream);
+  }, out);
   std::vector<Real> host_v(3 * n), host_sorted(4 * n), host_cells(3 * n + 256);
   std::vector<int> host_order(4 * n);
   row.cpu("cpu.barnes_hut 0.5", [&] {

@@ -8,7 +8,7 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kDigit = 8, kDigits = 1 << kDigit;          // bits of a place that one pass of the sort looks at
 constexpr int kEach = 8, kTile = kThreads * kEach;        // bodies of a thread and of a block, in a pass
-constexpr int kWalkers = 4;                               // warps of a block that walk through the tree, a group each
+constexpr int kWalkers = 4;                               // warps of a block that walk through the tree
 constexpr int kLeft = 1536, kList = 128;                  // cells that a warp has still to look at; what acts on its group
 static_assert(kThreads == kDigits && kGroup == 32, "a thread for each digit, a lane for each body of a group");
 
@@ -64,7 +64,7 @@ __device__ inline void count_digits(int* counts, const unsigned (&places)[kEach]
 
 // `next_ends`: for the box of the next step.
 __global__ void __launch_bounds__(kThreads)
-find_places(unsigned* places, int* counts, const int* ends, int* next_ends, const float* x, int n) {
+find_places(unsigned* places, int* counts, const int* ends, int* next_ends, int shift, const float* x, int n) {
   if (blockIdx.x == 0 && threadIdx.x < 6) next_ends[threadIdx.x] = static_cast<int>(0x80808080u);
   const int begin = blockIdx.x * kTile + threadIdx.x;
   const Box box = box_of(ends);
@@ -73,7 +73,7 @@ find_places(unsigned* places, int* counts, const int* ends, int* next_ends, cons
     const int i = begin + k * kThreads;
     if (i < n) places[i] = mine[k] = place_of(box, x[i], x[n + i], x[2 * n + i]);
   }
-  count_digits(counts, mine, 0, begin, n);
+  count_digits(counts, mine, shift, begin, n);
 }
 
 __global__ void __launch_bounds__(kThreads) count_places(int* counts, const unsigned* places, int shift, int n) {
@@ -193,20 +193,22 @@ __device__ inline void attract(float (&sum)[3], const float4* list, int size, fl
   }
 }
 
-// A warp for each group: its lanes look at 32 cells at a time, and write those that count as one body, and the bodies of
-// leaves that are near, into a list, which acts on all bodies of the group. Then bodies move.
+// kParts warps for each group, which divide the tree. The lanes of one look at 32 cells at a time, and write those that
+// count as one body, and the bodies of leaves that are near, into a list, which acts on all bodies of the group. Then
+// bodies move.
+template <int kParts>
 __global__ void __launch_bounds__(kWalkers * 32)
 walk(float* a, float* x, float* v, int* next_ends, const Cell* cells, const float4* sorted, const int* bodies,
      Levels levels, int n, float soft, float G, float theta, float step) {
   __shared__ int all_left[kWalkers][kLeft];
   __shared__ float4 lists[kWalkers][kList];
   __shared__ int leaves_near[kWalkers][32];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, leaves = levels.begin[1];
-  const int group = blockIdx.x * kWalkers + warp, i = group * kGroup + lane, own = i < n ? i : n - 1;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % kParts, leaves = levels.begin[1];
+  const int group = (blockIdx.x * kWalkers + warp) / kParts, i = group * kGroup + lane, own = i < n ? i : n - 1;
   if (group * kGroup >= n) return;
   const Cell around = cells[leaves + group];
   const float4 at = sorted[own];
-  int *left = all_left[warp], *near = leaves_near[warp], size = 1, found = 0;
+  int *left = all_left[warp], *near = leaves_near[warp], found = 0;
   float4* list = lists[warp];
   float sum[3] = {};
   const auto make_room = [&] {                            // for 32 more
@@ -217,7 +219,12 @@ walk(float* a, float* x, float* v, int* next_ends, const Cell* cells, const floa
     found = 0;
   };
 
-  if (lane == 0) left[0] = levels.begin[levels.count] - 1;
+  // From the root, or from the cells of the highest level that has enough of them for all parts.
+  constexpr int kStarts = kParts == 1 ? 1 : 16 * kParts;
+  int level = levels.count - 1;
+  while (level > 0 && levels.begin[level + 1] - levels.begin[level] < kStarts) --level;
+  int size = (levels.begin[level + 1] - levels.begin[level] - part + kParts - 1) / kParts;
+  for (int k = lane; k < size; k += 32) left[k] = levels.begin[level] + part + k * kParts;
   while (size > 0) {
     // Each cell that is taken leaves kChildren: fewer are taken where there would be no room.
     const int room = (kLeft - size) / (kChildren - 1), most = size < 32 ? size : 32, taken = room < most ? room : most;
@@ -252,6 +259,15 @@ walk(float* a, float* x, float* v, int* next_ends, const Cell* cells, const floa
   }
   __syncwarp();
   attract(sum, list, found, at, soft);
+  if constexpr (kParts > 1) {
+    static_assert(kParts == kWalkers, "a block for each group");
+    __shared__ float parts[kParts][3][32];
+    for (int c = 0; c < 3; ++c) parts[part][c][lane] = sum[c];
+    __syncthreads();
+    if (part != 0) return;
+    for (int c = 0; c < 3; ++c)
+      for (int other = 1; other < kParts; ++other) sum[c] += parts[other][c][lane];
+  }
 
   const int body = bodies[own];
   float place[3];
@@ -269,13 +285,13 @@ walk(float* a, float* x, float* v, int* next_ends, const Cell* cells, const floa
 
 unsigned blocks(int items, int each) { return static_cast<unsigned>((items + each - 1) / each); }
 
-}  // namespace
-
-void barnes_hut_on_gpu(float* x, float* a, const float* x0, const float* v0, const float* m, int n, int steps,
-                       double step, double soft, double G, double theta, float* v, float* sorted_bodies,
-                       float* all_cells, unsigned* places, int* bodies, int* counts, int* all_ends,
-                       cudaStream_t stream) {
+template <int kParts>
+void simulate(float* x, float* a, const float* x0, const float* v0, const float* m, int n, int steps,
+              double step, double soft, double G, double theta, float* v, float* sorted_bodies, float* all_cells,
+              unsigned* places, int* order, int* counts, int* all_ends, cudaStream_t stream) {
   const Levels levels = levels_for(n);
+  const int passes = kParts > 1 && n <= 65536 ? 3 : 4;    // 8 bits of each coordinate tell so many bodies apart
+  const auto shift_of = [&](int pass) { return pass == 0 && passes == 4 ? 0 : 3 * kBits - kDigit * (passes - pass); };
   const unsigned tiles = blocks(n, kTile), groups = blocks(n, kGroup);
   float4* sorted = reinterpret_cast<float4*>(sorted_bodies);
   Cell* cells = reinterpret_cast<Cell*>(all_cells);
@@ -285,18 +301,34 @@ void barnes_hut_on_gpu(float* x, float* a, const float* x0, const float* v0, con
   find_box<<<blocks(n, kThreads), kThreads, 0, stream>>>(all_ends, x, n);
   for (int s = 0; s < steps; ++s) {
     int *ends = all_ends + s % 2 * 6, *next_ends = all_ends + (s + 1) % 2 * 6;
-    find_places<<<tiles, kThreads, 0, stream>>>(places, counts, ends, next_ends, x, n);
-    for (int pass = 0; pass < 4; ++pass) {
-      const int shift = pass * kDigit, now = pass % 2, next = 1 - now;
-      if (pass > 0) count_places<<<tiles, kThreads, 0, stream>>>(counts, places + now * n, shift, n);
-      move_bodies<<<tiles, kThreads, 0, stream>>>(places + next * n, bodies + next * n, pass < 3 ? nullptr : sorted,
-                                                  places + now * n, pass > 0 ? bodies + now * n : nullptr, counts,
-                                                  shift, x, m, n);
+    find_places<<<tiles, kThreads, 0, stream>>>(places, counts, ends, next_ends, shift_of(0), x, n);
+    for (int pass = 0; pass < passes; ++pass) {
+      const int now = pass % 2, next = 1 - now;
+      if (pass > 0) count_places<<<tiles, kThreads, 0, stream>>>(counts, places + now * n, shift_of(pass), n);
+      move_bodies<<<tiles, kThreads, 0, stream>>>(places + next * n, order + next * n,
+                                                  pass < passes - 1 ? nullptr : sorted, places + now * n,
+                                                  pass > 0 ? order + now * n : nullptr, counts, shift_of(pass), x, m, n);
     }
     build_groups<<<blocks(static_cast<int>(groups), kWarps), kThreads, 0, stream>>>(cells, sorted, levels.begin[1], n);
     if (levels.count > 2) build_top<<<1, kDigits * 4, 0, stream>>>(cells, levels);
-    walk<<<blocks(static_cast<int>(groups), kWalkers), kWalkers * 32, 0, stream>>>(
-        a, x, v, next_ends, cells, sorted, bodies, levels, n, static_cast<float>(soft), static_cast<float>(G),
-        static_cast<float>(theta), static_cast<float>(step));
+    walk<kParts><<<blocks(static_cast<int>(groups) * kParts, kWalkers), kWalkers * 32, 0, stream>>>(
+        a, x, v, next_ends, cells, sorted, order + passes % 2 * n, levels, n, static_cast<float>(soft),
+        static_cast<float>(G), static_cast<float>(theta), static_cast<float>(step));
   }
+}
+
+}  // namespace
+
+// A warp for each group of bodies.
+void barnes_hut_on_gpu(float* x, float* a, const float* x0, const float* v0, const float* m, int n, int steps,
+                       double step, double soft, double G, double theta, float* v, float* sorted, float* cells,
+                       unsigned* places, int* order, int* counts, int* ends, cudaStream_t stream) {
+  simulate<1>(x, a, x0, v0, m, n, steps, step, soft, G, theta, v, sorted, cells, places, order, counts, ends, stream);
+}
+
+// Four warps for each group: for clouds whose groups do not fill the GPU.
+void barnes_hut_divided(float* x, float* a, const float* x0, const float* v0, const float* m, int n, int steps,
+                        double step, double soft, double G, double theta, float* v, float* sorted, float* cells,
+                        unsigned* places, int* order, int* counts, int* ends, cudaStream_t stream) {
+  simulate<4>(x, a, x0, v0, m, n, steps, step, soft, G, theta, v, sorted, cells, places, order, counts, ends, stream);
 }
