@@ -287,7 +287,8 @@ class Numbers:
     def _keeps(self, value: Sym, of: ThreadVariable) -> bool:
         """Whether a value stays the same where its variable is known: what it names changes in the headers of loops
         around the declaration alone."""
-        return all(_steps_around(at, of.declaration) for name in free(value) for at in self.changes.get(name, ()))
+        names = {name.removesuffix(MOVED) for name in free(value)}
+        return all(_steps_around(at, of.declaration) for name in names for at in self.changes.get(name, ()))
 
     def _call(self, node: Node) -> Sym | None:
         function, arguments = field_of(node, "function"), field_of(node, "arguments")

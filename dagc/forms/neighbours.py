@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from dagc.cuda.syntax import below, change_of, field_of, operator_of, shown_text, text_of, without_brackets
 from dagc.forms.affine import (
     LOOPS,
+    MOVED,
     NUMBER,
     Numbers,
     ThreadVariable,
@@ -114,7 +115,10 @@ class Neighbours:
         return self.in_x(self.numbers.address(node))
 
     def in_x(self, value: Poly | None) -> Poly | None:
-        return without(value, BLOCK) if value is not None and not names_of(value) & self.varying else None
+        return without(value, BLOCK) if value is not None and not self._names_varying(value) else None
+
+    def _names_varying(self, value: Poly) -> bool:
+        return any(name.removesuffix(MOVED) in self.varying for name in names_of(value))
 
     def check(self, node: Node) -> None:
         """Raise NotAlike where the place of a thread in its block, or its block, matters by itself."""
@@ -371,7 +375,7 @@ class Neighbours:
         value = self._value_of(name)
         if value is not None:
             moved = self.numbers.changes.get(name, ())
-            return bool(names_of(polynomial(value)) & self.varying) or any(map(self._apart, moved))
+            return self._names_varying(polynomial(value)) or any(map(self._apart, moved))
         if any(map(self.varies, one.declarator.uses)):
             return True
         return any(self._apart(at) for at in self.numbers.changes.get(name, ())) or self._apart(one.node)

@@ -117,6 +117,14 @@ REFUSED = {
     INDEX + "y[blockIdx.y * (n + 1) + j] = x[j];": ("`y[blockIdx.y * (n + 1) + j]` is not where a vector", 2),
     INDEX + "y[j * 2] = x[j];": ("neighbours do not store neighbouring elements by `y[j * 2]`", 2),
     INDEX + "x[j];": ("it stores nothing", None),
+    INDEX + "int at = j;\nif (x[j] > 0) at += n;\ny[at] = 1;": ("where `y[at]` is stored is not known", 4),
+    INDEX + "int at = j;\nfor (int k = 0; k < 9; ++k) {\nconst int was = at;\nat += n;\ny[was] = x[at];\n}": (
+        "where `y[was]` is stored is not known",
+        6,
+    ),
+    INDEX + "int at = j;\nfor (int k = 0; k < 9; ++k, at += 3) y[at] = 1;": ("`y[at]` is not where a vector", 3),
+    INDEX + "int at = j;\nfor (int k = 0; k < 9; ++k, at += k) y[at] = 1;": ("where `y[at]` is stored is not known", 3),
+    INDEX + "int at = j;\nfor (int k = 0; k < x[j]; ++k) at += n;\ny[at] = 1;": ("where `y[at]` is stored", 4),
     "y[threadIdx.x] = 1;": ("`threadIdx.x` depends on more than", 0),
 }
 AROUND = """cuda \"\"\"
