@@ -13,7 +13,7 @@ from dagc.base.errors import MissingTool, UsageError
 from dagc.build import toolchain
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
-from dagc.emit import table_line
+from dagc.emit import emit, table_line
 from dagc.ir.enums import Transport
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Value
@@ -214,6 +214,14 @@ LOWERINGS: dict[str, dict[str, str]] = {
 def test_every_collective_by_every_transport(names: list[str], tmp_path: Path) -> None:
     """On four ranks, of three communicators, large ones and reductions to one rank too."""
     run(COLLECTIVES, {name: plan(COLLECTIVES, Target.HOST, **LOWERINGS[name]) for name in names}, 4, tmp_path)
+
+
+def test_sizes_that_depend_on_the_ranks_are_checked_at_the_start() -> None:
+    text = emit(plan(COLLECTIVES, Target.HOST))["program.hpp"]
+    assert 'dagc::check_size(p.all.size, (p.one.size) * p.row.ranks, "all");' in text
+    assert 'dagc::check_size(p.turned.size, p.many.size, "turn");' in text
+    assert 'dagc::check_size(p.turned.size, ((p.many.size) / p.ranks) * p.ranks, "turn");' in text
+    assert 'dagc::check_root(p.ranks - 1, p.ranks, "top");' in text
 
 
 @pytest.mark.mpi
