@@ -26,6 +26,7 @@ from dagc.setup import run_setup
 from dagc.space import Counter
 from dagc.space.moves import Moves
 from dagc.stages.options import ExploreOptions
+from dagc.store.settings import check_fixed, values_fixed
 from dagc.study.decisions import with_automatic
 from dagc.study.runners import that_can_run
 from tests.emit.build import COLLECTIVES, graph, graph_of, plan
@@ -93,6 +94,14 @@ def test_a_choice_without_effect_is_no_further_configuration() -> None:
     every = {f"{op}.transport": "peer" if op in OPS[:2] else "nccl" for op in OPS}
     ignored = [configuration_of(graph(TRANSPORTS, **every, transport=t)) for t in ("mpi_host", "nccl")]
     assert ignored[0] == ignored[1]
+
+
+def test_a_tuned_file_of_before_is_of_the_same_transports() -> None:
+    now = values_fixed(graph(TRANSPORTS).program)
+    before = {**now, "decisions": {name: value for name, value in now["decisions"].items() if name != "collectives"}}
+    check_fixed("t.db", before, now)
+    with pytest.raises(UsageError, match="tuned with collectives=same, this is collectives=peer"):
+        check_fixed("t.db", before, values_fixed(graph(TRANSPORTS, collectives="peer").program))
 
 
 def test_the_transport_of_an_op_is_opened_by_its_name_alone() -> None:
