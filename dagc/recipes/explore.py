@@ -19,6 +19,7 @@ from dagc.stages.program import ProgramText, read
 from dagc.store.results import noise_advice
 from dagc.store.settings import fixed_in
 from dagc.study.domain import check_strategy, checked, ready, replayed, usable_domain
+from dagc.study.following import check_rules, followed
 from dagc.study.outcome import (
     Explored,
     declare,
@@ -49,6 +50,7 @@ def explore(
     search continues.
     """
     check_strategy(options)
+    check_rules(options)
     deadline = Deadline.after(options.time, clock)
     if options.replay is not None:
         return _explore_replayed(read(path, defines, not options.unroll), out, options, deadline)
@@ -80,7 +82,8 @@ def _explore_here(
         warn(noise_advice(noise, facts, options.ranks), quiet=options.quiet)
         notes += notes_on_earlier_runs(prepared.output, records, run, options)
         before = records.results(request.objective.text) if options.resume else None
-        done = search(request, domain, machine, OrderStore(domain, records), noise, before)
+        first = followed(request.options, domain, notes)
+        done = search(request, domain, machine, OrderStore(domain, records), noise, before, first)
         if not done.interrupted:
             machine.time_reference()
         results = records.results()
@@ -101,8 +104,9 @@ def _explore_replayed(
 
     request, program, domain, recorded, notes = replayed(text, options, deadline)
     options, machine = request.options, ReplayMachine(recorded, domain, options.seed)
+    first = followed(options, domain, notes)
     if out is None:
-        done = search(request, domain, machine, UNKEPT, recorded.noise, None)
+        done = search(request, domain, machine, UNKEPT, recorded.noise, None, first)
         return explored(done, domain, None, notes, recorded, options)
     run = run_record(
         recorded.runs[0].machine, options, text.path, fixed=fixed_in(recorded.runs), folded=domain.folded
@@ -113,5 +117,5 @@ def _explore_replayed(
         records.noise(recorded.noise)
         declare(records, request.objective, recorded.units)
         earlier = records.results(request.objective.text) if options.resume else None
-        done = search(request, domain, machine, OrderStore(domain, records), recorded.noise, earlier)
+        done = search(request, domain, machine, OrderStore(domain, records), recorded.noise, earlier, first)
     return explored(done, domain, Path(out), notes, recorded, options)

@@ -239,6 +239,10 @@ class EarlierOptions:
         "--warm-start RESULTS", "start from the best implementations and the costs in this file (of another size,"
         " matrix or machine)",
     )  # fmt: skip
+    follow: str | None = option(
+        "--follow RULES", "measure implementations first that follow the rules in this file (`dagc rules --format"
+        " json`)",
+    )  # fmt: skip
     replay: str | None = option("--replay RESULTS", "take times from this results file instead of measuring")
     data: str | None = option("--data DIR", "arrays written by `dagc setup` (default: generated)", without="--replay")
 

@@ -235,7 +235,9 @@ def search(
     store: Store[Candidate],
     noise: float,
     earlier: Results | None,
+    first: Sequence[Candidate] = (),
 ) -> Summary[Candidate]:
+    """`first`: measured before the strategy is asked."""
     options, budget = request.options, request.options.budget
     assert options.strategy is not None, "chosen with the domain"
     strategy = find(options.strategy)(domain, options.seed)
@@ -262,6 +264,7 @@ def search(
             progress=progress,
             show=request.objective.show,
             clock=request.deadline.clock,
+            first=first,
         )
 
 
