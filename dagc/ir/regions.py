@@ -194,7 +194,10 @@ class Regions:
         return self._facts.given_up
 
     def undecided(self, a: Region, b: Region) -> tuple[Sym, ...]:
-        """The comparisons of two slices that may or may not overlap; any one of them would decide it."""
-        if a == b or a.start is None or b.start is None or a.stop is None or b.stop is None:
+        """The comparisons of two slices that may or may not overlap; any one of them would decide it. A slice and
+        columns of it overlap, unless it is empty."""
+        if a.start is None or b.start is None or a.stop is None or b.stop is None:
+            return ()
+        if (a.start, a.stop) == (b.start, b.stop):
             return ()
         return self._facts.disjoint_if((a.start, a.stop), (b.start, b.stop))

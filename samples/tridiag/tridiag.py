@@ -37,11 +37,11 @@ def solution(data: dict[str, Any], **_: Any) -> dict[str, NDArray[Any]]:
     lines = data["lines"]
     lower, diagonal, upper, right = (lines[rows, column].astype(np.float64) for rows, column in _BANDS)
     if len(right) == 1:
-        return {"x": (right / diagonal).astype(lines.dtype)}
+        return {"x": (right / diagonal).astype(lines.dtype)[:, None]}
     *_, x, info = dgtsv(lower, diagonal, upper, right, True, True, True, True)
     if info:
         raise ArithmeticError(f"gtsv: row {info} of the system is singular")
-    return {"x": x.astype(lines.dtype, copy=False)}
+    return {"x": x.astype(lines.dtype, copy=False)[:, None]}
 
 
 # Of rows a, b, c, d: the diagonals as LAPACK has them, and the right-hand side.

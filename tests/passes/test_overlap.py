@@ -198,6 +198,20 @@ def test_indexed_parts_are_compared_as_named_ones() -> None:
     assert edges(graph(dag, f"{SIBLINGS}\nrequire m >= 8")) == set()
 
 
+def test_columns_of_a_slice_follow_what_writes_the_slice_without_a_note() -> None:
+    """Whether the slice is empty is not asked; other rows are."""
+    arrays = """scalar m : i64
+    require 0 <= m && m <= 8
+    array u : f32[8, 4] inout
+    array c : f32[8, 1] out
+    kernel ones(y: inout f32[*]) { gpu { launch grid(1) block(8) cuda \"\"\" \"\"\" } }"""
+    dag = "a : gpu ones(u[m .. 8])\nb : gpu copy(c[{0}], u[{0}, 3 .. 4])"
+    found, notes = graph_with_diagnostics(program(dag.format("m .. 8"), arrays))
+    assert found is not None
+    assert (edges(found), notes) == ({"a -> b"}, ())
+    assert edges(graph(dag.format("0 .. m"), arrays)) == set()
+
+
 def test_many_indexed_parts_need_no_order() -> None:
     """Parts that follow one another are apart, also where there are too many bounds for an elimination."""
     arrays = """scalar m : i64

@@ -39,8 +39,8 @@ from tests.study.oracle import ROOT
 
 TRIDIAG = ROOT / "samples" / "tridiag" / "tridiag.dag"
 SIZES = "size=100,400,1600,6400"
-SMALL, LARGE = (f"m{m}-chunks1-streams1-block128-depth0" for m in (4, 64))  # plans
-FOUR = {"m": "4,64", "chunks": "1,2", "streams": "1", "block": "128", "depth": "0"}
+SMALL, LARGE = (f"m{m}-chunks1-streams1-block128-depth0-overwriteFalse" for m in (4, 64))  # plans
+FOUR = {"m": "4,64", "chunks": "1,2", "streams": "1", "block": "128", "depth": "0", "overwrite": "false"}
 runs = pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
@@ -88,7 +88,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for line in done.lines:
         assert line.op == PROGRAM
         assert line.default == Choice.at(
-            PROGRAM, [("m", 4), ("chunks", 1), ("streams", 1), ("block", 128), ("depth", 0)]
+            PROGRAM, [("m", 4), ("chunks", 1), ("streams", 1), ("block", 128), ("depth", 0), ("overwrite", False)]
         )
         assert line.best_value <= line.chosen_value
         assert line.why.startswith("knn, k = ")
@@ -183,10 +183,10 @@ def taken(out: Path, n: int, data: Path) -> str:
 @runs
 def test_every_cell_is_kept(tuned: Path) -> None:
     found = load_tuned(tuned)
-    assert {(c.site, len(c.choice)) for c, _ in found.samples} == {(PROGRAM, 5)}
+    assert {(c.site, len(c.choice)) for c, _ in found.samples} == {(PROGRAM, 6)}
     assert all(sample.times and not sample.failure for c, sample in found.samples)
     assert found.program_chooser is not None
-    assert found.program_chooser.names == ("m", "chunks", "streams", "block", "depth")
+    assert found.program_chooser.names == ("m", "chunks", "streams", "block", "depth", "overwrite")
     assert found.facts.program is not None
     assert found.facts.program["params"] == {"real": "f64"}
 
@@ -385,7 +385,7 @@ def test_a_library_of_plans(compiled: Path, tmp_path: Path) -> None:
     ).check().stdout  # fmt: skip
     small, large = f"plan: {SMALL}", f"plan: {LARGE}"
     wanted = [f"True {small} (chosen 1)", f"True {large} (chosen 2)", f"True {small} (chosen 3)"]
-    wanted += [f"True {small} (chosen 4)", "2 rank 1: array `x` has 3 elements, needs 300"]
+    wanted += [f"True {small} (chosen 4)", "2 rank 1: array `x` has 3 elements, needs 300, (300, 1)"]
     wanted.append("2 the instance has no arrays, since tri_rebind failed")
     for rank in "01":
         assert [line[2:] for line in said.splitlines() if line[0] == rank] == wanted
@@ -579,7 +579,11 @@ def test_what_tuning_refuses(faulty: Path, tmp_path: Path, capsys: pytest.Captur
 def test_program_select() -> None:
     found = program_select(api.load(TRIDIAG))
     assert found is not None
-    assert (found.names, found.method, found.args) == (("m", "chunks", "streams", "block", "depth"), "knn", (Var("n"),))
+    assert (found.names, found.method, found.args) == (
+        ("m", "chunks", "streams", "block", "depth", "overwrite"),
+        "knn",
+        (Var("n"),),
+    )
     assert program_select(api.load(ROOT / "samples" / "polybench" / "syrk.dag")) is None
 
 
