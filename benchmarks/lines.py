@@ -37,7 +37,11 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "lower bounds": ("perf/bound.py", "perf/copies.py", "perf/footprint.py", "study/limits.py", "report/limits.py"),
     "performance models as rational programs": ("perf/*", "choice/terms.py", "choice/models.py"),
     "selectors: learners and their C": ("choice/learners/*", "choice/nodes.py", "choice/trends.py"),
-    "fewer labels (`--active`, `--incremental`)": ("study/sampling.py",),
+    "fewer labels (`--active`, `--incremental`, `--cut`, `--replay`)": (
+        "study/sampling.py",
+        "study/expected.py",
+        "study/replay.py",
+    ),
     "devices: ops placed together": ("choice/placement.py", "study/placed.py"),
     "tuning over inputs, evaluation": (
         "study/inputs.py", "study/costs.py", "study/evaluate.py", "study/move.py", "study/report.py",

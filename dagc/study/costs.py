@@ -98,9 +98,10 @@ def risky_defaults(inputs: Inputs, task: TuningTask) -> list[str]:
         advice = f"the default is taken for inputs unlike these: make it {other}"
         if mine.failed > best.failed:
             where = f"at {best.failed}" if best.failed else "at none"
+            what = "fails or is too slow to be measured" if inputs.cut else "does not work"
             out.append(
-                f"{site.name}: the default, {default}, does not work at {counted(mine.failed, 'input')}, {other}"
-                f" {where}; {advice}"
+                f"{site.name}: the default, {default}, {what} at {counted(mine.failed, 'input')}, {other} {where};"
+                f" {advice}"
             )
         elif mine.ratio > 2 * best.ratio:
             out.append(

@@ -60,8 +60,8 @@ def test_a_curve_stays_where_its_strategy_stopped_and_counts_from_where_it_stays
 
 
 def test_a_table_of_a_few_inputs_is_refused() -> None:
-    with pytest.raises(UsageError, match="29 inputs to replay on, 30 are needed"):
-        replayed(table(29), "tree", 1, Sampling(20, 5), 30)
+    with pytest.raises(UsageError, match="9 inputs to replay on, 10 are needed"):
+        replayed(table(9), "tree", 1, Sampling(20, 5), 30)
 
 
 def test_as_measured_beside_a_random_order() -> None:

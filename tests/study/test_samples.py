@@ -106,6 +106,18 @@ def tuned(done: Tuning) -> Tuned:
     return load_tuned(done.output)
 
 
+def test_an_active_run_says_its_quality_by_samples_and_its_file_is_replayed(
+    program: Path, done: Tuning, capsys: pytest.CaptureFixture[str]
+) -> None:
+    number = done.notes.index("fill: quality by samples, beside a random order of them")
+    assert done.notes[number + 1].startswith("| samples (times fewer) | as measured: PPP, PoIS, accuracy | at random: ")
+    words = ["tune", str(program), "-D", "count=16", "-o", str(done.output), "--evaluate"]
+    assert main([*words, "--replay", "1", "--samples", "10", "--initial", "8"]) == 0
+    shown = capsys.readouterr().out
+    assert "1 replay of active learning, another tenth held out in each:" in shown
+    assert "| PPP at most | active: samples (reduction factor) | bvsb: samples" in shown
+
+
 def labelled(tuned: Tuned) -> list[dict[str, float | int | str]]:
     """Values of the inputs in the order in which they were measured."""
     return [dict(p.params) for p in dict.fromkeys(cell.case for cell, _ in tuned.samples)]
