@@ -142,7 +142,8 @@ def check_fixed(path: str | Path, stored: Mapping[str, Any], now: Mapping[str, A
     """Raises UsageError if a tuned file is for other parameters or decisions."""
     for kind in ("params", "decisions"):
         for name in sorted({*stored[kind], *now[kind]}):
-            before, here = stored[kind].get(name, _EARLIER.get(name)), now[kind].get(name)
+            plain = 0 if name.startswith(FUSE) else None  # as written, where forms are off or not known yet
+            before, here = stored[kind].get(name, _EARLIER.get(name, plain)), now[kind].get(name, plain)
             if before != here:
                 raise UsageError(
                     f"{path}: tuned with {name}={before}, this is {name}={here}",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.source import Source
-from dagc.ir.choice import VARIANT, of_implementations, own_name
+from dagc.ir.choice import FUSE, VARIANT, of_implementations, own_name
 from dagc.ir.plan import Target
 from dagc.ir.program import ExchangeOp, shown
 from dagc.ir.sym import Const
@@ -69,7 +69,9 @@ class Loaded:
 
     @cached_property
     def _structural(self) -> frozenset[str]:
-        return frozenset(d.name for d in self._text.program().decisions if d.structural)
+        """Decisions that change ops or edges; those on fusion are none of the program without forms."""
+        fused = {n for i in self.results.implementations for n in i.configuration if n.startswith(FUSE)}
+        return frozenset({d.name for d in self._text.program().decisions if d.structural} | fused)
 
     def graph(self, configuration: Choice) -> Graph:
         """The graph of a configuration."""

@@ -17,10 +17,11 @@ from dagc.build.toolchain import find_cxx
 from dagc.forms import kernel_of
 from dagc.forms.groups import conflict, fused, groups
 from dagc.ir.enums import Mode
-from dagc.ir.plan import Plan, Target
+from dagc.ir.plan import Plan, Target, program_hash
 from dagc.ir.program import Graph, KernelOp, Program, Value
 from dagc.ir.regions import Regions
 from dagc.ir.traversal import Traversal, traversal_text
+from dagc.lab.configurations import configuration_of
 from dagc.lang.lower import analyse, lower, parse_with_includes
 from dagc.measure.launch import launch
 from dagc.passes import build_graph
@@ -29,6 +30,10 @@ from dagc.setup import run_setup
 from dagc.space import Space
 from dagc.space.proof import Prover
 from dagc.stages.program import count, read
+from dagc.store.records import Records
+from dagc.store.results import MachineRecord, ProgramRecord, Run
+from dagc.store.settings import check_fixed
+from dagc.study.loaded import Loaded
 from tests.emit.build import graph_of
 from tests.emit.together import build_together
 from tests.tiers import examples
@@ -553,3 +558,37 @@ def test_one_slice_is_one_array_of_a_chain() -> None:
     assert [(f.name, f.mode) for f in kernel.formals] == [
         ("y", Mode.INOUT), ("x", Mode.IN), ("n", None), ("z", Mode.INOUT), ("at", Mode.IN),
     ]  # fmt: skip
+
+
+# ---- files --------------------------------------------------------------------------------------
+
+
+def test_a_results_file_has_implementations_of_each_fusion(tmp_path: Path) -> None:
+    """Their graphs have other ops; what reads the file takes the one of each."""
+    path = tmp_path / "two.dag"
+    path.write_text(TWO.replace("DAG", CALLS).replace("BODY", BODY).replace("ARRAY", "").replace("AROUND", ""))
+    graphs = [read(path, {"fuse.a_b": k}).graph() for k in range(2)]
+    texts = tuple((p, s.text) for p, s in graphs[0].program.sources.items())
+    program = ProgramRecord("two", str(path), program_hash(graphs[0].program), texts, ())
+    machine = MachineRecord(("here",), "a CPU", 4, (), "", "an MPI", "host", "", {})
+    ran = Run("2026-01-01T00:00:00+00:00", machine, 1, 7, "random", 0.01, "", "0.2", 0.01, {"budget": 5, "data": None})
+    with Records.open(tmp_path / "r.db", program, ran) as records:
+        for number, graph in enumerate(graphs):
+            for traversal in first_of(Space(graph), 4):
+                key = records.begin(configuration_of(graph), traversal_text(traversal, graph))
+                for _ in range(3):
+                    records.reference(1e-3)
+                    records.add(key, 1e-4 * (1 + number), 1e-3, 10)
+    loaded = Loaded(tmp_path / "r.db")
+    assert [len(example.graph.program.ops) for example in loaded.samples()] == [2, 2, 2, 2, 1]
+    assert {loaded.kind(i).key for i in loaded.results.implementations if i.configuration["fuse.a_b"] == 1} != {
+        loaded.kind(i).key for i in loaded.results.implementations if i.configuration["fuse.a_b"] == 0
+    }
+
+
+def test_tuned_files_of_before_are_continued() -> None:
+    """A decision on fusion that a file lacks has its launches as written."""
+    kept: dict[str, dict[str, object]] = {"params": {}, "decisions": {"a.bx": 32}}
+    check_fixed("t.db", kept, {"params": {}, "decisions": {"a.bx": 32, "fuse.a_b": 0}})
+    with pytest.raises(UsageError, match=r"tuned with fuse\.a_b=0, this is fuse\.a_b=1"):
+        check_fixed("t.db", kept, {"params": {}, "decisions": {"a.bx": 32, "fuse.a_b": 1}})
