@@ -223,58 +223,56 @@ def _substituted(value: Poly, env: Mapping[str, Sym]) -> Poly:
 
 def chained_op(calls: Sequence[ChainCall], name: str, base: str, known: str) -> tuple[KernelOp, Kernel]:
     """The op that does calls one after the other in each thread, and the kernel that it calls, `known` by this name."""
-    first = calls[0]
     slots = _slots(calls)
-    envs = [
-        {f.name: Var(slots[a, f.type].name) for f, a in zip(c.kernel.formals, c.op.args, strict=True)} for c in calls
-    ]
-    formals = []
-    for slot in slots.values():
-        env: dict[str, Sym] = {**lets_of(slot.call.kernel, slot.call.impl)}
-        own = envs[calls.index(slot.call)]
-        dims = slot.formal.dims and tuple(
-            None if d is None else substitute(substitute(d, env), own) for d in slot.formal.dims
-        )
-        formals.append(replace(slot.formal, name=slot.name, mode=slot.mode, dims=dims))
-    tunables: dict[str, Tunable] = {}
-    for name_of, tunable in ((n, t) for call in calls for n, t in call.tunables().items()):
-        known_one = tunables.get(name_of, tunable)
-        tunables[name_of] = replace(known_one, values=_common(known_one, tunable))
-    lets = {n: v for call in calls for n, v in (*call.kernel.lets, *call.impl.lets) if not _of_formals(call, n)}
-    launch = first.impl.launch
-    assert launch is not None
-    of_first = {**lets_of(first.kernel, first.impl)}
-    shared = next((c.impl.launch.shared for c in calls if c.impl.launch and c.impl.launch.shared is not None), None)
-    last = calls[-1]
-    joined = replace(
-        launch, grid=tuple(substitute(substitute(s, of_first), envs[0]) for s in launch.grid),
-        shared=None if shared is None else substitute(substitute(shared, lets_of(last.kernel, last.impl)), envs[-1]),
-    )  # fmt: skip
-    code = first.impl.code
-    assert code is not None
-    text = CodeText(code.lang, _text(calls, envs), span=code.span)
-    requires = tuple(
-        substitute(substitute(r, lets_of(c.kernel, c.impl)), env)
-        for c, env in zip(calls, envs, strict=True)
-        for r in (*c.kernel.requires, *c.impl.requires)
-        if not _either_form(r)
-    )
-    forms = [c.impl.forms for c in calls if c.impl.forms is not None]
-    allowed = tuple(n for n in forms[0] if all(n in f for f in forms)) if forms else None
-    impl = replace(
-        first.impl, name="default", launch=joined, code=text, tunables=(), requires=(), lets=(), forms=allowed
-    )
-    kernel = replace(
-        first.kernel, name=known, formals=tuple(formals), impls=(impl,), tunables=tuple(tunables.values()),
-        requires=tuple(dict.fromkeys(requires)), lets=tuple(lets.items()),
-    )  # fmt: skip
+    kernel = _kernel(calls, slots, known)
     accesses = tuple(Access(a, s.mode) for (a, _), s in slots.items() if isinstance(a, Region) and s.mode is not None)
+    tunables = {t.name for t in kernel.tunables}
     values = {n: v for call in reversed(calls) for n, v in call.op.tunables if n in tunables}
     states = tuple(dict.fromkeys(s for call in calls for s in call.op.states))
     return replace(
-        first.op, name=name, base=base, kernel=known, variant="default", tunables=tuple(values.items()),
+        calls[0].op, name=name, base=base, kernel=known, variant="default", tunables=tuple(values.items()),
         args=tuple(argument for argument, _ in slots), accesses=accesses, states=states, pinned=(),
     ), kernel  # fmt: skip
+
+
+def _kernel(calls: Sequence[ChainCall], slots: Mapping[_Key, _Slot], known: str) -> Kernel:
+    first, last = calls[0], calls[-1]
+    envs = [
+        {f.name: Var(slots[a, f.type].name) for f, a in zip(c.kernel.formals, c.op.args, strict=True)} for c in calls
+    ]
+
+    def of(expr: Sym, call: ChainCall) -> Sym:
+        """An expression of a call in terms of the fused kernel."""
+        return substitute(substitute(expr, lets_of(call.kernel, call.impl)), envs[calls.index(call)])
+
+    formals = []
+    for slot in slots.values():
+        dims = slot.formal.dims and tuple(None if d is None else of(d, slot.call) for d in slot.formal.dims)
+        formals.append(replace(slot.formal, name=slot.name, mode=slot.mode, dims=dims))
+    tunables: dict[str, Tunable] = {}
+    for tunable in (t for call in calls for t in call.tunables().values()):
+        before = tunables.get(tunable.name, tunable)
+        tunables[tunable.name] = replace(before, values=_common(before, tunable))
+    lets = {n: v for call in calls for n, v in (*call.kernel.lets, *call.impl.lets) if not _of_formals(call, n)}
+    requires = ((r, call) for call in calls for r in (*call.kernel.requires, *call.impl.requires))
+    forms = [c.impl.forms for c in calls if c.impl.forms is not None]
+    launch, code = first.impl.launch, first.impl.code
+    assert launch is not None
+    assert code is not None
+    shared = last.impl.launch.shared if last.impl.launch is not None else None
+    impl = replace(
+        first.impl, name="default", tunables=(), requires=(), lets=(),
+        launch=replace(
+            launch, grid=tuple(of(s, first) for s in launch.grid), shared=shared and of(shared, last),
+        ),
+        code=CodeText(code.lang, _text(calls, envs), span=code.span),
+        forms=tuple(n for n in forms[0] if all(n in f for f in forms)) if forms else None,
+    )  # fmt: skip
+    return replace(
+        first.kernel, name=known, formals=tuple(formals), impls=(impl,), tunables=tuple(tunables.values()),
+        requires=tuple(dict.fromkeys(of(r, call) for r, call in requires if not _either_form(r))),
+        lets=tuple(lets.items()),
+    )  # fmt: skip
 
 
 def _either_form(require: Sym) -> bool:

@@ -228,8 +228,7 @@ class Lowering:
         self._checks(out, edges, verifies, stop)
         if self.ctx.report.failed:
             return None
-        ops = insert_copies(out.ops, self.declared.arrays)
-        d = self.declared
+        d, ops = self.declared, insert_copies(out.ops, self.declared.arrays)
         program = ir.Program(
             name=self.module.program or "",
             path=self.source.path,
@@ -260,9 +259,7 @@ class Lowering:
             domain=d.drawn.conditions,
             constraints=tuple(c for c, _ in d.requires if not sym.free(c).isdisjoint(self.ctx.choices)),
         )
-        program = self._fused(program, out.fuse)
-        decisions = self._decisions(out, ops)
-        program = replace(program, decisions=decisions, ops=with_transports(self.ctx, program.ops))
+        program = self._with_choices(program, out)
         warn_of_races(self.ctx.report, program)
         return program
 
@@ -277,6 +274,12 @@ class Lowering:
         wanted = {form.name for form in FORMS} if self.ctx.forms else given
         opened = wanted - given if self.ctx.forms else set[str]()
         return {name: with_forms(kernel, around, wanted, opened) for name, kernel in kernels.items()}
+
+    def _with_choices(self, program: ir.Program, out: GraphOut) -> ir.Program:
+        """The program with its decisions, and what they choose of launches that may be fused and of transports."""
+        fused = self._fused(program, out.fuse)
+        decisions = self._decisions(out, program.ops)
+        return replace(fused, decisions=decisions, ops=with_transports(self.ctx, fused.ops))
 
     def _fused(self, program: ir.Program, allowed: ast.Fuse | None) -> ir.Program:
         """The program with the launches fused that a search or -D chooses."""

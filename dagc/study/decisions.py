@@ -123,10 +123,10 @@ def with_automatic(
 ) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
     """The decisions to search, including those that a search opens automatically, and a note on the others.
 
-    These are devices, the variants of kernels, launches that may be fused, the transport of collectives (of the
-    transports that are searched), staging, and choices that change no edge and cannot be made at run time, in this
-    order, up to MOST_PROGRAMS programs to compile, and PROGRAMS_A_CORE per core. `closed`: names that the user has
-    fixed or opened.
+    These are devices, the variants of kernels, the transport of collectives (of the transports that are searched),
+    staging, launches that may be fused, and choices that change no edge and cannot be made at run time, in this order,
+    up to MOST_PROGRAMS programs to compile, and PROGRAMS_A_CORE per core. `closed`: names that the user has fixed or
+    opened.
     """
     out = dict(values)
     left: list[str] = []
@@ -161,7 +161,7 @@ def _automatic(program: Program, closed: Collection[str]) -> list[list[str]]:
             others.setdefault(d.name.partition("[")[0], []).append(d.name)
     fusions = [[d.name] for d in several if d.name.startswith(FUSE)]
     collectives = [[d.name] for d in several if d.name == COLLECTIVES]
-    return [*devices, *variants, *fusions, *collectives, *staging, *others.values()]
+    return [*devices, *variants, *collectives, *staging, *fusions, *others.values()]
 
 
 def program_has_messages(program: Program) -> bool:

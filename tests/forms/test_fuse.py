@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from dagc.base.errors import ProgramError, Severity, UsageError
 from dagc.base.source import Source
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
+from dagc.emit import emit
 from dagc.forms import kernel_of
 from dagc.forms.groups import conflict, fused, groups
 from dagc.ir.enums import Mode
-from dagc.ir.plan import Plan, Target, program_hash
+from dagc.ir.plan import Plan, Target, plan_from_json, plan_inputs, plan_to_json, program_hash
 from dagc.ir.program import Graph, KernelOp, Program, Value
 from dagc.ir.regions import Regions
 from dagc.ir.traversal import Traversal, traversal_text
@@ -33,6 +35,7 @@ from dagc.stages.program import count, read
 from dagc.store.records import Records
 from dagc.store.results import MachineRecord, ProgramRecord, Run
 from dagc.store.settings import check_fixed
+from dagc.study.decisions import with_automatic
 from dagc.study.loaded import Loaded
 from tests.emit.build import graph_of
 from tests.emit.together import build_together
@@ -356,6 +359,20 @@ def test_the_text_is_that_of_the_kernel_after_its_arguments() -> None:
     assert len(kernel.formals) == 6 + 1 + 3 + 2 + 1  # buffers, the array, axes, sides, the size of all faces
 
 
+def test_a_driver_gives_the_ends_and_a_plan_has_the_fusion() -> None:
+    """PyCUDA launches the fused kernel with where the blocks of each call end; `plan.json` leads to the same graph."""
+    small = {"nx": 9, "ny": 9, "nz": 9, "fuse.pack": 1}
+    graph = read(HALO, small).graph()
+    made = Plan(graph, next(iter(Space(graph))), Target.CUDA)
+    driver = emit(made)["driver.py"]
+    assert "dagc.function(module, 'pack_6', 'PPPPPPPiiiiiqIIIII')" in driver
+    assert "0, 1, 2, 0, 1, 729, 6, 12, 18, 24, 30)" in driver
+    text = plan_to_json(made)
+    kept = plan_inputs(text)
+    again = read(HALO, {**kept.params, **kept.decisions}).graph()
+    assert plan_from_json(text, again).traversal == made.traversal
+
+
 def test_launches_that_can_be_one_are_shown() -> None:
     text = show_forms(JACOBI, "first")
     assert "  fuse.first_last_inner  0, 1, 2  at most 3 launches as one, 20 times in a run\n" in text
@@ -558,6 +575,22 @@ def test_one_slice_is_one_array_of_a_chain() -> None:
     assert [(f.name, f.mode) for f in kernel.formals] == [
         ("y", Mode.INOUT), ("x", Mode.IN), ("n", None), ("z", Mode.INOUT), ("at", Mode.IN),
     ]  # fmt: skip
+
+
+def test_a_search_on_a_gpu_opens_fusion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After staging, as far as not too many programs are compiled; with --forms off not at all."""
+
+    def opened(path: Path, cores: int, forms: bool) -> tuple[set[str], str]:
+        monkeypatch.setattr("dagc.study.decisions.compilers", lambda: cores)
+        text = replace(read(path, folds=True), forms=forms)
+        program = text.program()
+        values, notes = with_automatic(program, {"transport": ("mpi_host", "peer")}, {"transport"})
+        return {name for name in values if name.startswith("fuse")}, " ".join(notes)
+
+    assert opened(JACOBI, 16, forms=True) == ({"fuse.first_last_inner"}, "")
+    assert opened(JACOBI, 16, forms=False) == (set(), "")
+    few, note = opened(JACOBI, 1, forms=True)  # four programs: two transports with staging
+    assert (few, "fuse.first_last_inner" in note) == (set(), True)
 
 
 # ---- files --------------------------------------------------------------------------------------
