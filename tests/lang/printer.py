@@ -262,7 +262,9 @@ _ITEMS: dict[type, Callable[[Any, int], str]] = {
     ast.Tune: lambda i, indent: f"tune {_name(i.name)} in {print_expr(i.range)}",
     ast.Require: lambda i, indent: f"require {print_expr(i.condition)}",
     ast.Feature: _feature,
-    ast.Select: lambda i, indent: f"select {', '.join(i.names)} with {i.method}({_list(i.args)})",
+    ast.Select: lambda i, indent: _broken(
+        f"select {', '.join(i.names)} with {i.method}({_list(i.args)})", _WIDTH - indent, " " * (indent + 2)
+    ),
     ast.Code: _code,
     ast.Kernel: _kernel,
     ast.Impl: _impl,
