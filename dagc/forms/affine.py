@@ -18,6 +18,7 @@ from dagc.cuda.syntax import (
     TYPE_SIZES,
     VECTORS,
     Callee,
+    Change,
     Declarator,
     bare_type,
     below,
@@ -271,18 +272,27 @@ class Numbers:
             return None
         if change.value is None:  # ++i
             return {NUMBER: Fraction(-1 if text_of(target.parent).count("-") > 1 else 1)}
-        value = self.value(change.value)
+        added, minus = self._added(change, name)
+        value = self.value(added) if added is not None else None
         amount = polynomial(value) if value is not None else None
-        if amount is not None and change.how == "=":
-            amount = plus(amount, {(Var(name),): Fraction(1)}, -1)
-        elif change.how not in ("+=", "-="):
-            return None
         unknown = {*self.variables, *self.changes, *self.arrays}
         if amount is None or any(
             set(re.findall(r"[A-Za-z_]\w*", n)) & unknown or n in BUILT_IN for n in names_of(amount)
         ):
             return None
-        return {m: -c for m, c in amount.items()} if change.how == "-=" else amount
+        return {m: -c for m, c in amount.items()} if minus else amount
+
+    def _added(self, change: Change, name: str) -> tuple[Node | None, bool]:
+        """What an assignment adds to a variable, None if it does something else; and whether it is subtracted."""
+        if change.how in ("+=", "-="):
+            return change.value, change.how == "-="
+        sum_ = change.value
+        if change.how != "=" or sum_ is None or sum_.type != "binary_expression" or operator_of(sum_) not in ("+", "-"):
+            return None, False
+        left, right, minus = field_of(sum_, "left"), field_of(sum_, "right"), operator_of(sum_) == "-"
+        if text_of(left) == name:
+            return right, minus
+        return left if text_of(right) == name and not minus else None, False
 
     def _keeps(self, value: Sym, of: ThreadVariable) -> bool:
         """Whether a value stays the same where its variable is known: what it names changes in the headers of loops

@@ -77,7 +77,9 @@ class MadeUp:
         return f"{parts[0]} {self.random.choice('+-*')} {parts[1]}"
 
     def statement(self) -> str:
-        kind = self.random.randrange(9 if self.depth < 2 else 4)
+        kind = self.random.randrange(10 if self.depth < 2 else 4)
+        if kind == 9:
+            return self._moving()
         if kind == 0:
             name = self.fresh("a") if self.random.random() < 0.5 else f"b{len(self.values) % 3}"
             if name in self.hidden:
@@ -97,6 +99,22 @@ class MadeUp:
             self.values.append(f"{name}[0]")
             return f"const float* {name} = x + {row} * n + j;"
         return self._block(kind)
+
+    def _moving(self) -> str:
+        """A sum down a column, by an index or a pointer that goes from row to row, in some threads further."""
+        name, at, counter = self.fresh("a"), self.fresh("m"), self.fresh("k")
+        first, load = self.random.choice([("long {} = j", "x[{}]"), ("const float* {} = x + j", "*{}")])
+        step = self.random.choice(["{0} += n", "{0} = {0} + n", "{0} = n + {0}"])
+        more = self.random.choice([*[""] * 7, "if (i == 1) {} += n;", "const float* kept = &x[j];"])
+        more = "if (x[j] > 0) {} += n;" if self.random.random() < 0.05 else more
+        head = f"for (int {counter} = 0; {counter} < 2; ++{counter}"
+        body = f"{name} += {load.format(at)} * {self.value()};\n{more.format(at)}"
+        loop = f"{head}, {step.format(at)}) {{\n{body}\n}}"
+        if self.random.random() < 0.5:
+            loop = f"{head}) {{\n{body}\n{step.format(at)};\n}}"
+        self.hidden.append(name)
+        self.values += [name, name]
+        return f"float {name} = 0;\n{first.format(at)};\n{loop}"
 
     def _block(self, kind: int) -> str:
         values, hidden, self.depth = list(self.values), list(self.hidden), self.depth + 1
