@@ -813,7 +813,7 @@ def _of_lanes(state: State, name: str, values: list[Any]) -> Any:
     if match is None:
         raise NotUnderstood(f"`{name}` is not understood")
     kind, lanes = match[1], int(match[2])
-    if kind == "aligned":
+    if kind in ("aligned", "apart"):
         state.truths[ASSUMED] = UNKNOWN_TRUTH
         return ASSUMED
     place = values[0]

@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from itertools import product
 from math import prod
 
 from dagc.base.source import Source
 from dagc.forms.coarsen import COARSEN
 from dagc.forms.freedom import FREEDOM
 from dagc.forms.fuse import fused_impl
+from dagc.forms.jam import JAM
+from dagc.forms.tile import TILE
 from dagc.forms.types import Form, Refusal, Surroundings
+from dagc.forms.unroll import UNROLL
 from dagc.forms.wide import WIDE
 from dagc.ir.choice import AS_WRITTEN, FORM
 from dagc.ir.enums import CodeLang, ElementType
@@ -24,7 +28,7 @@ from dagc.ir.plan import kernel_as_written
 from dagc.ir.program import CodeText, Device, Impl, Kernel, KernelOp, Param, Program, Tunable, Value
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var
 
-FORMS: tuple[Form, ...] = (WIDE, COARSEN, FREEDOM)  # in the order in which they are applied
+FORMS: tuple[Form, ...] = (UNROLL, JAM, WIDE, TILE, COARSEN, FREEDOM)  # in the order in which they are applied
 
 
 # ---- what a kernel allows -----------------------------------------------------------------------
@@ -73,7 +77,9 @@ def with_forms(kernel: Kernel, around: Surroundings, wanted: Collection[str], op
 def _with_forms(
     kernel: Kernel, impl: Impl, around: Surroundings, wanted: Collection[str], opened: Collection[str]
 ) -> Impl:
-    legal = {form: values for form, values in forms_of(kernel, impl, around) if form.name in wanted}
+    given = {name for name in wanted if name not in opened}
+    offered = (pair for pair in forms_of(kernel, impl, around) if pair[0].searched or pair[0].name in given)
+    legal = {form: values for form, values in offered if form.name in wanted}
     allowed = {form: values for form, values in legal.items() if not isinstance(values, Refusal)}
     few = _few(kernel, impl, {form: values for form, values in allowed.items() if form.name in opened})
     allowed = {
@@ -84,18 +90,34 @@ def _with_forms(
     return replace(impl, tunables=(*impl.tunables, *tunables), requires=(*impl.requires, *apart))
 
 
+# What is left out first where that would be more. On an H200 a tile with vectors did without `coarsen` and `freedom`,
+# and the product and SYRK of PolyBench lost up to 2 % without vectors of two elements, up to a third with tiles of four
+# alone (benchmarks/results/2026-11-29-h200-tiles).
+_LEAST = (
+    ("coarsen", 8), ("coarsen", 4), ("coarsen", 2), ("wide", 2), ("freedom", 2), ("tile", 2), ("jam", 2), ("jam", 4),
+    ("tile", 4), ("wide", 4), ("tile", 8), ("jam", 8),
+)  # fmt: skip
+
+
 def _few(kernel: Kernel, impl: Impl, allowed: Mapping[Form, tuple[int, ...]]) -> dict[Form, tuple[int, ...]]:
-    """The forms with so few values that no more than MOST_COMPILED kernels are compiled: the largest values of those
-    that have the most are left out first, of several that of the last in the table."""
+    """The forms with so few values that no more than MOST_COMPILED kernels are compiled."""
     blocks = impl.launch.block if impl.launch is not None else ()
     constants = prod(len(t.values) for t in (*kernel.tunables, *impl.tunables) if Var(t.name) not in blocks)
-    left = dict(allowed)
-    while left and constants * prod(map(len, left.values())) > MOST_COMPILED:
-        most = max(reversed(left), key=lambda form: len(left[form]))
-        left[most] = left[most][:-1]
-        if len(left[most]) == 1:
-            del left[most]
+    left, least = dict(allowed), iter(_LEAST)
+    while left and constants * _combinations(left) > MOST_COMPILED:
+        name, value = next(least)
+        left = {f: tuple(v for v in values if (f.name, v) != (name, value)) for f, values in left.items()}
+        left = {form: values for form, values in left.items() if len(values) > 1}
     return left
+
+
+def _combinations(of: Mapping[Form, tuple[int, ...]]) -> int:
+    """The number of combinations of values in which none excludes another one."""
+    return sum(
+        not any(other.name in form.excludes for form in changed for other in changed)
+        for values in product(*of.values())
+        for changed in [[form for form, value in zip(of, values, strict=True) if value != AS_WRITTEN]]
+    )
 
 
 def _either(form: Form, other: Form) -> Sym:

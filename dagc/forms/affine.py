@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = frozenset(f"{v}.{a}" for v in ("threadIdx", "blockIdx", "blockDim", "gridDim") for a in "xyz")
 LOADS = frozenset(("__ldg", "__ldca", "__ldcg", "__ldcs", "__ldlu", "__ldcv"))  # of the element at a pointer
+VECTOR_ACCESSES = ("dagc::load<", "dagc::store<", "dagc::window<")  # of `dagc/wide.hpp`, at a pointer
 LOOPS = frozenset(("for_statement", "while_statement", "do_statement"))
 _RING = {"+": Fn.ADD, "-": Fn.SUB, "*": Fn.MUL}
 _WORD = 4  # bytes of the narrowest type whose numbers are taken to be exact
@@ -49,13 +50,13 @@ NUMBER: tuple[Sym, ...] = ()  # the monomial of a polynomial's number
 
 @dataclass(slots=True)
 class ThreadVariable:
-    """A variable of the thread. `count`: of declarations with this name."""
+    """A variable of the thread. `again`: the declarators of others with this name."""
 
     name: str
     node: Node  # its declarator
     declaration: Node
     declarator: Declarator
-    count: int = 1
+    again: list[Node] = field(default_factory=list)
 
     @property
     def prefix(self) -> str:
@@ -81,7 +82,7 @@ def variables_of(body: Node) -> dict[str, ThreadVariable]:
         for each in declarators(node):
             one = Declarator.of(each)
             if one.name in out:
-                out[one.name].count += 1
+                out[one.name].again.append(each)
             else:
                 out[one.name] = ThreadVariable(one.name, each, node, one)
     return out
@@ -149,6 +150,7 @@ class Numbers:
     functions  the definitions of functions at hand
     sizes    what `blockDim` is in each dimension, where the launch says so
     moves    whether a variable that is `moving` is its first value and the sum of what it was moved by, `i MOVED`
+    along    the axis whose neighbours are compared
     """
 
     variables: Mapping[str, ThreadVariable]
@@ -160,6 +162,7 @@ class Numbers:
     sizes: Mapping[str, Sym]
     functions: Mapping[str, Sequence[Callee]]
     moves: bool = False
+    along: str = "x"
     _known: dict[int, Sym | None] = field(default_factory=dict)
 
     def polynomial(self, node: Node) -> Poly | None:
@@ -240,7 +243,7 @@ class Numbers:
     def stands_for(self, name: str) -> Sym | None:
         """The value of a variable that is declared with it and keeps it; None for others."""
         one = self.variables.get(name)
-        if one is None or one.declarator.value is None or name in self.changes or one.count > 1:
+        if one is None or one.declarator.value is None or name in self.changes or one.again:
             return None
         fits = one.declarator.pointers or one.type == "auto" or self.is_whole(one.prefix)
         value = self.value(one.declarator.value) if fits else None
@@ -250,7 +253,7 @@ class Numbers:
         """The first value of a variable that all its changes move by what is known before the kernel begins, and these
         amounts: an index or a pointer that goes from row to row. None for others."""
         one = self.variables.get(name)
-        if one is None or one.declarator.value is None or one.count > 1 or not self.changes.get(name):
+        if not self.moves or one is None or one.declarator.value is None or one.again or not self.changes.get(name):
             return None
         whole = one.declarator.pointers or (one.type != "auto" and self.is_whole(one.prefix))
         value = (
@@ -358,7 +361,7 @@ class Numbers:
             named = at.type in ("identifier", "type_identifier")
             if named and (name in self.variables or name in self.arrays or name in self.changes):
                 return None
-            if at.type == "field_expression" and name.startswith(("threadIdx.x", "blockIdx.x")):
+            if at.type == "field_expression" and name in (f"threadIdx.{self.along}", f"blockIdx.{self.along}"):
                 return None
         return Var(text_of(node))
 
@@ -405,7 +408,8 @@ def accesses_below(node: Node, variables: Mapping[str, ThreadVariable]) -> Itera
     """The loads and stores of global memory below a node, in the order of the text."""
     taken: set[int] = set()
     for at in below(node):
-        if at.type == "call_expression" and text_of(field_of(at, "function")) in LOADS:
+        called = text_of(field_of(at, "function")) if at.type == "call_expression" else ""
+        if called in LOADS or called.startswith(VECTOR_ACCESSES):
             yield at
         elif at.type == "pointer_expression" and text_of(at).startswith("&"):
             taken.add(without_brackets(at.named_children[-1]).id)
@@ -417,6 +421,9 @@ def accesses_below(node: Node, variables: Mapping[str, ThreadVariable]) -> Itera
 
 def kind_of(access: Node) -> tuple[bool, bool]:
     """Whether an access loads and whether it stores."""
+    if access.type == "call_expression":
+        stores = text_of(field_of(access, "function")).startswith("dagc::store<")
+        return not stores, stores
     above: Node | None = access.parent
     while above is not None and above.type == "parenthesized_expression":
         above = above.parent

@@ -19,11 +19,11 @@ from dagc.cuda.syntax import below, body_of, field_of, text_of
 from dagc.forms.affine import NUMBER, accesses_below, coefficient, names_of, number_of, plus, variables_of, without
 from dagc.forms.coarsen import changed_parameters
 from dagc.forms.fuse import lets_of, refused_together, renamed, unused
+from dagc.forms.lanes import numbers_of
 from dagc.forms.lockstep import edited
-from dagc.forms.neighbours import BLOCK, X, product_of
+from dagc.forms.neighbours import ALONG_X, product_of
 from dagc.forms.text import KernelReading, hidden_by_macros, reading_of
 from dagc.forms.types import Refusal, Surroundings
-from dagc.forms.wide import numbers_of
 from dagc.ir.choice import FORM
 from dagc.ir.enums import ElementType, Mode
 from dagc.ir.program import Access, CodeText, Formal, Impl, Kernel, KernelOp, Region, Tunable, Value
@@ -120,9 +120,11 @@ def _elements(kernel: Kernel, impl: Impl, around: Surroundings, reading: KernelR
 
 def _place(index: Poly, block: Poly, known: set[str]) -> Place | None:
     """What an index adds to the number of the thread; None if it is another one."""
-    if number_of(coefficient(index, X)) != 1 or coefficient(index, BLOCK) != product_of({NUMBER: Fraction(1)}, block):
+    if number_of(coefficient(index, ALONG_X.place)) != 1 or coefficient(index, ALONG_X.block) != product_of(
+        {NUMBER: Fraction(1)}, block
+    ):
         return None
-    rest = without(index, X, BLOCK)
+    rest = without(index, ALONG_X.place, ALONG_X.block)
     return _in_order(rest) if names_of(rest) <= known and _sums(rest) else None
 
 

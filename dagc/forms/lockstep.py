@@ -1,7 +1,9 @@
-"""The text of a kernel for V neighbouring threads at once: statements on what they share stand once, others in a loop
-over the lanes; rows of arrays are vectors.
+"""The text of a kernel for V neighbouring threads at once: statements and loads that they share stand once, others in a
+loop over the lanes; along x, rows of arrays are vectors.
 
 Lanes keep the order of their own loads and stores: a group of statements loads what it needs, computes, then stores.
+An element that a loop adds to is kept in a register meanwhile, if the array has no other access there: arrays of a
+kernel do not overlap where one of them is written (`aliased-arguments`).
 """
 
 from __future__ import annotations
@@ -23,8 +25,19 @@ from dagc.cuda.syntax import (
     text_of,
     without_brackets,
 )
-from dagc.forms.affine import LOOPS, MOVED, NUMBER, coefficient, kind_of, names_of, number_of, prefix_of, without
-from dagc.forms.neighbours import BLOCK, PLACE, AccessSite, Neighbours, NotAlike, X, operands
+from dagc.forms.affine import (
+    LOOPS,
+    MOVED,
+    NUMBER,
+    VECTOR_ACCESSES,
+    coefficient,
+    kind_of,
+    names_of,
+    number_of,
+    prefix_of,
+    without,
+)
+from dagc.forms.neighbours import AccessSite, Neighbours, NotAlike, is_below, operands
 from dagc.ir.sym import Poly, Var
 
 if TYPE_CHECKING:
@@ -69,6 +82,7 @@ class Lockstep:
     """The writer of one kernel.
 
     elements   the C++ types of the elements of arrays
+    wide       whether neighbours load and store vectors
     shift      lanes of the first group that lie before X = 0, so that what is stored begins a vector
     multiples  what must be a multiple of V
     vectors    arrays that are accessed as vectors
@@ -79,6 +93,7 @@ class Lockstep:
     names: LaneNames
     elements: Mapping[str, str]
     shift: int = 0
+    wide: bool = True
     multiples: dict[Multiple, None] = field(default_factory=dict)
     vectors: dict[str, None] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
@@ -88,6 +103,8 @@ class Lockstep:
     rows: dict[int, tuple[VectorRow, int]] = field(
         default_factory=dict
     )  # of a site that is loaded: the row, and the element
+    once: dict[int, str] = field(default_factory=dict)  # loads that stand once for all lanes, by the node
+    kept: dict[int, str] = field(default_factory=dict)  # accesses of elements that a loop keeps in registers
     numbers: dict[str, int] = field(default_factory=dict)
     shared: list[str] = field(default_factory=list)  # variables that are declared once for all lanes
 
@@ -108,6 +125,12 @@ class Lockstep:
             self._statement(node, indent)
         self._flush(indent)
         self.each = outer
+
+    def in_order(self, nodes: Sequence[Node], indent: str) -> None:
+        """Statements for one lane after the other, for which rows are loaded as vectors before."""
+        self._load(nodes, indent)
+        self._each_lane([self._text(node, self.names.lane) for node in nodes], indent)
+        self.rows.clear()
 
     def _statement(self, node: Node, indent: str) -> None:
         match node.type:
@@ -160,7 +183,7 @@ class Lockstep:
 
     def _shared(self, node: Node, indent: str, text: str) -> None:
         """A statement that is the same for all lanes; before the open group, if it does not read what that stores."""
-        loads = any(True for _ in self.alike.accesses(node)) or any(at.type == "call_expression" for at in below(node))
+        loads = any(True for _ in self._accesses(node)) or any(at.type == "call_expression" for at in below(node))
         if self.group.stores and loads:
             self._flush(indent)
         if self._changes_what_group_uses(node):
@@ -199,6 +222,7 @@ class Lockstep:
         body = field_of(node, "body")
         assert body is not None
         self._flush(indent)
+        kept = self._keep(node, indent)
         source, begin = node.text or b"", node.start_byte
         edits = list(self._edits(node, "", without=body))
         head = edited(source, begin, begin, body.start_byte, edits).rstrip()
@@ -206,6 +230,42 @@ class Lockstep:
         self.lines.append(f"{indent}{head} {{")
         self.block(_inside([body]), indent + "  ")
         self.lines.append(f"{indent}}} {tail}" if tail else f"{indent}}}")
+        for site, name in kept:
+            self.kept = {at: of for at, of in self.kept.items() if of != name}
+            self._store(site, name, indent)
+
+    # ---- elements that a loop adds to ----
+
+    def _keep(self, loop: Node, indent: str) -> list[tuple[AccessSite, str]]:
+        """Load the elements that a loop reads and writes at one place, which it then keeps in registers."""
+        inside = [s for s in self.alike.sites if is_below(s.node, loop) and s.node.id not in self.kept]
+        if any(at.type == "return_statement" for at in below(loop)) or any(not s.array for s in inside):
+            return []
+        changed = {text_of(c.target) for at in below(loop) if (c := change_of(at)) is not None}
+        out = []
+        for array in dict.fromkeys(s.array for s in inside if s.store):
+            own = [s for s in inside if s.array == array]
+            first = own[0]
+            moved = any(name.endswith(MOVED) for name in names_of(first.place or {}))
+            one_place = first.place is not None and not moved and all(s.place == first.place for s in own)
+            if not one_place or changed & set(_words(first.node)) or not self._was_stored(first, loop):
+                continue
+            if any(s.node.type == "call_expression" for s in own):
+                continue
+            name = self._name(array)
+            self._registers_of(first, name, indent, loads=True)
+            self.kept |= {s.node.id: name for s in own}
+            out.append((first, name))
+        return out
+
+    def _was_stored(self, site: AccessSite, loop: Node) -> bool:
+        """Whether the thread is sure to store to the place before a loop, which may have no iteration."""
+        around = _around(loop)
+        return any(
+            s.store and s.array == site.array and s.place == site.place and s.node.end_byte <= loop.start_byte
+            for s in self.alike.sites
+            if (statement := _statement_of(s.node)).parent is not None and statement.parent.id in around
+        )
 
     # ---- statements of the lanes ----
 
@@ -213,7 +273,7 @@ class Lockstep:
         leaving = next((at for at in below(node) if _leaves(at, node)), None)
         if leaving is not None:
             raise NotAlike("some of the neighbours leave here, depending on data or on their place", leaving)
-        accesses = list(self.alike.accesses(node))
+        accesses = list(self._accesses(node))
         stored = [at for at in accesses if kind_of(at)[1]]
         vector = self._stored(node)
         loads = len(accesses) > len(stored) or any(at.type == "call_expression" for at in below(node))
@@ -224,11 +284,15 @@ class Lockstep:
         self.group.stores = self.group.stores or bool(stored)
 
     def _accesses_stores(self, node: Node) -> bool:
-        return any(kind_of(at)[1] for at in self.alike.accesses(node))
+        return any(kind_of(at)[1] for at in self._accesses(node))
+
+    def _accesses(self, node: Node) -> Iterator[Node]:
+        """The loads and stores of global memory below a node, without those of what is kept in registers."""
+        return (at for at in self.alike.accesses(node) if at.id not in self.kept)
 
     def _loads_what_it_stores(self, node: Node) -> bool:
         change = _change(node)
-        return change is not None and change.how != "="
+        return change is not None and change.how != "=" and without_brackets(change.target).id not in self.kept
 
     def _stored(self, node: Node) -> Node | None:
         """The place that a statement stores to as a vector: `a[i] = ...;` where `a[i]` begins one."""
@@ -237,7 +301,11 @@ class Lockstep:
             return None
         target = without_brackets(change.target)
         site = self._site(target)
-        if site is None or site.place is None or not self._is_row(site.place):
+        if site is None or site.place is None or target.id in self.kept:
+            return None
+        if not self.wide:
+            return target
+        if not self._is_row(site.place):
             return None
         return target if (self._offset(site.place) - self.shift) % self.lanes == 0 else None
 
@@ -248,11 +316,12 @@ class Lockstep:
         if not self.group.nodes:
             return
         nodes, self.group = self.group.nodes, LaneGroup()
-        v, lane = self.lanes, self.names.lane
+        lane = self.names.lane
         self._declare(nodes, indent)
         self._load(nodes, indent)
+        self._load_once(nodes, indent)
         loop: list[str] = []
-        after: list[str] = []
+        after: list[tuple[AccessSite, str]] = []
         for node in nodes:
             target = self._stored(node)
             if target is None:
@@ -262,23 +331,45 @@ class Lockstep:
             site, change = self._site(target), _change(node)
             assert site is not None
             assert change is not None
-            name, address = self._name(site.array), self._address(target)
-            whole = change.how != "="
-            vector = f"dagc::Vector<{self.elements[site.array]}, {v}> {name}"
-            self.lines.append(f"{indent}{f'auto {name} = dagc::load<{v}>({address})' if whole else vector};")
+            name = self._name(site.array)
+            self._registers_of(site, name, indent, loads=change.how != "=")
             loop.append(self._stored_text(node, change, f"{name}[{lane}]"))
-            after.append(f"{indent}dagc::store<{v}>({address}, {name});")
-            self._use(site)
-        self.lines += [f"{indent}#pragma unroll", f"{indent}for (int {lane} = 0; {lane} < {v}; ++{lane}) {{"]
-        self.lines += [f"{indent}  {line}" for text in loop if text for line in text.split("\n")]
-        self.lines += [f"{indent}}}", *after]
+            after.append((site, name))
+        self._each_lane(loop, indent)
+        for site, name in after:
+            self._store(site, name, indent)
         self.rows.clear()
+        self.once.clear()
+
+    def _each_lane(self, texts: Sequence[str], indent: str) -> None:
+        lane = self.names.lane
+        self.lines += [f"{indent}#pragma unroll", f"{indent}for (int {lane} = 0; {lane} < {self.lanes}; ++{lane}) {{"]
+        self.lines += [f"{indent}  {line}" for text in texts if text for line in text.split("\n")]
+        self.lines.append(f"{indent}}}")
+
+    def _registers_of(self, site: AccessSite, name: str, indent: str, loads: bool) -> None:
+        """Declare what the lanes store to a place; `loads`: with the elements that are there."""
+        v, type_ = self.lanes, self.elements[site.array]
+        if not self.wide:
+            self.lines.append(f"{indent}{type_} {name}[{v}];")
+            if loads:
+                self._each_lane([f"{name}[{self.names.lane}] = {self._text(site.node, self.names.lane)};"], indent)
+            return
+        self._use(site)
+        before = f" = dagc::load<{v}>({self._address(site.node)})" if loads else ""
+        self.lines.append(f"{indent}dagc::Vector<{type_}, {v}> {name}{before};")
+
+    def _store(self, site: AccessSite, name: str, indent: str) -> None:
+        if self.wide:
+            self.lines.append(f"{indent}dagc::store<{self.lanes}>({self._address(site.node)}, {name});")
+        else:
+            self._each_lane([f"{self._text(site.node, self.names.lane)} = {name}[{self.names.lane}];"], indent)
 
     def _refuse_apart(self, node: Node) -> None:
         """Lanes that store elements one by one in all groups are slower than threads that do: a warp's are apart."""
         change = _change(node)
         site = self._site(without_brackets(change.target)) if change is not None else None
-        if site is not None:
+        if self.wide and site is not None and site.node.id not in self.kept:
             raise NotAlike(f"`{text_of(site.node)}` is not where a vector begins in all rows", site.node)
 
     def _use(self, site: AccessSite) -> None:
@@ -303,7 +394,7 @@ class Lockstep:
                 raise NotAlike(f"`{one.name}` hides another variable, or another hides it", node)
             if "auto" in words or one.reference or not one.simple or not plain or (one.sizes and one.value is not None):
                 raise NotAlike(f"the declaration of `{one.name}` is not read", node)
-            kept = prefix if one.pointers else " ".join(w for w in words if w not in ("const", "constexpr")) + " "
+            kept = prefix if one.pointers else f"{_unqualified(prefix)} "
             target = field_of(node, "declarator") if node.type == "init_declarator" else node
             assert target is not None
             assert one.at is not None
@@ -339,12 +430,30 @@ class Lockstep:
                 site = self._site(at)
                 if site is None or site.place is None or not site.load or (stored is not None and at.id == stored.id):
                     continue
-                if self._is_row(site.place) and not inner & set(_words(at)):
+                if self.wide and self._is_row(site.place) and not inner & set(_words(at)):
                     offset = self._offset(site.place)
                     groups.setdefault(_key(site), []).append((site, offset, leaving))
         for sites in groups.values():
             for cluster in _clusters(sorted(sites, key=lambda s: s[1]), self.lanes):
                 self._load_row(cluster, indent)
+
+    def _load_once(self, nodes: Sequence[Node], indent: str) -> None:
+        """Load what all lanes load from one place."""
+        inner = {name for node in nodes for name in _declares(node)}
+        inner |= {text_of(c.target) for node in nodes for at in below(node) if (c := change_of(at)) is not None}
+        names: dict[str, str] = {}
+        for node in nodes:
+            for at, leaving in self._reached(node):
+                site = self._site(at)
+                if leaving or site is None or site.place is None or site.store or at.id in self.rows:
+                    continue
+                if self.alike.varies(at) or inner & set(_words(at)) or text_of(at).startswith(VECTOR_ACCESSES):
+                    continue
+                text = self._text(at)
+                if text not in names:
+                    names[text] = self._name(site.array)
+                    self.lines.append(f"{indent}const {self.elements[site.array]} {names[text]} = {text};")
+                self.once[at.id] = names[text]
 
     def _load_row(self, sites: Sequence[tuple[AccessSite, int, int]], indent: str) -> None:
         v = self.lanes
@@ -357,10 +466,13 @@ class Lockstep:
             base, first, last = base + first, 0, last - first
         site, offset, _ = next((s for s in sites if s[1] == base), sites[0])
         text = self._address(site.node)
+        type_ = self.elements[site.array]
         text += f" {'+' if base > offset else '-'} {abs(base - offset)}" if base != offset else ""
         row = VectorRow(self._name(site.array), base, text, first, last)
         span = f"<{v}>" if (first, last) == (0, v - 1) else f"<{v}, {first}, {last}>"
-        self.lines.append(f"{indent}const auto {row.name} = dagc::window{span}({text});")
+        self.lines.append(
+            f"{indent}const dagc::Window<{type_}, {v}, {first}, {last}> {row.name} = dagc::window{span}({text});"
+        )
         for each, at, _ in sites:
             self.rows[each.node.id] = row, at - base
         self._use(site)
@@ -390,7 +502,7 @@ class Lockstep:
 
     def _reached(self, node: Node) -> Iterator[tuple[Node, int]]:
         """The loads and stores that a statement is sure to make in all lanes, but for some that leave it out."""
-        wanted = {at.id for at in self.alike.accesses(node)}
+        wanted = {at.id for at in self._accesses(node)}
         yield from self._reached_in(node, wanted, 0)
 
     def _reached_in(self, node: Node, wanted: Collection[int], leaving: int) -> Iterator[tuple[Node, int]]:
@@ -419,15 +531,19 @@ class Lockstep:
 
     def _is_row(self, place: Poly) -> bool:
         """Whether neighbours access neighbouring elements of rows that may all begin at a vector."""
-        return number_of(coefficient(place, X)) == 1 and multiples_in(place, self.alike) is not None
+        return (
+            number_of(coefficient(place, self.alike.along.place)) == 1 and multiples_in(place, self.alike) is not None
+        )
 
     def _offset(self, place: Poly) -> int:
         return int(place.get(NUMBER, 0))
 
     def _name(self, array: str) -> str:
         number = self.numbers.get(array, 0)
+        while (name := f"{array}_{number}") != self.names.fresh(name):
+            number += 1
         self.numbers[array] = number + 1
-        return self.names.fresh(f"{array}_{number}")
+        return name
 
     def _address(self, node: Node) -> str:
         """The address of what a load or store accesses, for the first lane."""
@@ -463,6 +579,10 @@ class Lockstep:
         if lane and node.id in self.rows:
             row, element = self.rows[node.id]
             return f"{row.name}[{_sum(lane, element)}]"
+        if lane and node.id in self.kept:
+            return f"{self.kept[node.id]}[{lane}]"
+        if node.id in self.once:
+            return self.once[node.id]
         truth = self.alike.truth(node) if node.type == "binary_expression" else None
         if truth is not None:
             return str(truth).lower()
@@ -481,17 +601,30 @@ class Lockstep:
         name = text_of(node)
         if lane and node.type in ("identifier", "type_identifier"):
             if name in self.declared:
-                amount = self.alike.indices[name]
-                return f"({name} + {lane})" if amount == 1 else f"({name} + {amount} * {lane})"
-            return f"{name}[{lane}]" if name in self.each else None
+                return f"({name} + {self._ahead(name, lane)})"
+            if name in self.each:
+                return f"{name}[{lane}]"
         return place_of(self.alike, node, f"{self.names.first} + {lane}" if lane else self.names.first)
+
+    def _ahead(self, name: str, lane: str) -> str:
+        """How far an index of a lane is from that of the first one."""
+        one, amount = self.alike.variables[name], self.alike.indices[name]
+        number = number_of(amount)
+        if number is not None:
+            return lane if number == 1 else f"{number} * {lane}"
+        type_ = "long long" if one.declarator.pointers or one.type == "auto" else _unqualified(one.prefix)
+        terms = []
+        for monomial, factor in amount.items():
+            names = [f"static_cast<{type_}>({a.name})" for a in monomial if isinstance(a, Var)]
+            terms.append(" * ".join([*([str(factor)] if factor != 1 or not names else []), *names]))
+        return f"{lane} * {terms[0]}" if len(terms) == 1 else f"{lane} * ({' + '.join(terms)})"
 
 
 def multiples_in(place: Poly, alike: Neighbours) -> list[Multiple] | None:
     """What has to be a multiple of V so that an address is one but for its array, X and its number; None if nothing
     that is the same for all threads makes it one."""
     out: list[Multiple] = []
-    for monomial, number in without(place, X).items():
+    for monomial, number in without(place, alike.along.place).items():
         names = [a.name for a in monomial if isinstance(a, Var)]
         if monomial == NUMBER or (len(names) == 1 and names[0] in alike.numbers.arrays):
             continue
@@ -527,13 +660,20 @@ def shown_multiples(all_: Collection[Multiple], lanes: int) -> list[str]:
 def place_of(alike: Neighbours, node: Node, value: str) -> str | None:
     """The text of X, given as `value`, in the place of an expression that is X; None for others. Where there is no such
     expression, the kernel is read as one of one block along x."""
-    if node.type in ("binary_expression", "field_expression") and _is_x(alike, node):
+    along = alike.along
+    if along.counter:
+        return f"({value})" if along.in_text(node) and value != along.counter else None
+    if along.block and node.type in ("binary_expression", "field_expression") and _is_x(alike, node):
         above = node.parent
         declared = above is not None and above.type == "init_declarator" and "auto" not in _declared_as(above)
         return value if declared else f"static_cast<{_type_of(node)}>({value})"
-    if node.type == "field_expression" and text_of(node) in (X, BLOCK):
-        return f"static_cast<unsigned>({value})" if text_of(node) == X else "0u"
+    if along.in_text(node):
+        return f"static_cast<unsigned>({value})" if text_of(node) == along.place else "0u"
     return None
+
+
+def _unqualified(prefix: str) -> str:
+    return " ".join(w for w in prefix.split() if w not in ("const", "constexpr"))
 
 
 def _declared_as(declarator: Node) -> list[str]:
@@ -544,13 +684,9 @@ def _declared_as(declarator: Node) -> list[str]:
 def _is_x(alike: Neighbours, node: Node) -> bool:
     """Whether an expression that uses the built-in variables is X."""
     value = alike.numbers.polynomial(node)
-    if value is None or BLOCK not in names_of(value) or not _names_place(node):
+    if value is None or alike.along.block not in names_of(value) or not any(map(alike.along.in_text, below(node))):
         return False
-    return without(value, BLOCK) == PLACE
-
-
-def _names_place(node: Node) -> bool:
-    return any(text_of(at) in (X, BLOCK) for at in below(node) if at.type == "field_expression")
+    return without(value, alike.along.block) == alike.along.poly
 
 
 def _type_of(node: Node) -> str:
@@ -603,6 +739,25 @@ def _declares(node: Node) -> Iterator[str]:
 def _scope_of(declarator: Node) -> Node:
     at = declarator
     while at.parent is not None and at.type not in ("compound_statement", "for_statement"):
+        at = at.parent
+    return at
+
+
+def _around(node: Node) -> set[int]:
+    """The blocks around a node."""
+    out, at = set[int](), node.parent
+    while at is not None:
+        out |= {at.id} if at.type == "compound_statement" else set()
+        at = at.parent
+    return out
+
+
+def _statement_of(node: Node) -> Node:
+    """The statement that a part of an expression is surely executed with, else the node."""
+    at = node
+    while at.parent is not None and not at.type.endswith(("statement", "declaration")):
+        if at.parent.type == "conditional_expression" or operator_of(at.parent) in ("&&", "||"):
+            return node
         at = at.parent
     return at
 

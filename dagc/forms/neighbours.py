@@ -1,9 +1,9 @@
-"""What neighbouring threads of a kernel do alike: the reading that the form `wide` is made from.
+"""What neighbouring threads of a kernel do alike: the reading that the forms `wide` and `tile` are made from.
 
-A thread's place along x, `blockIdx.x * block + threadIdx.x`, is one number X; V neighbours, the *lanes*, have X, X + 1,
-... They are executed together where they take the same way. The reading says which variables have one value for all
-lanes, an index that grows by a fixed amount, or a value for each lane; which comparisons of X have one outcome for all
-lanes of most groups, as *tests* that a thread makes first; and where the lanes load and store.
+A thread's place along an axis, `blockIdx.x * block + threadIdx.x`, is one number X; V neighbours, the *lanes*, have X,
+X + 1, ... They are executed together where they take the same way. The reading says which variables have one value for
+all lanes, an index that grows by a fixed amount, or a value for each lane; which comparisons of X have one outcome for
+all lanes of most groups, as *tests* that a thread makes first; and where the lanes load and store.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
-from dagc.cuda.syntax import below, change_of, field_of, operator_of, shown_text, text_of, without_brackets
+from dagc.cuda.syntax import Declarator, below, change_of, field_of, operator_of, shown_text, text_of, without_brackets
 from dagc.forms.affine import (
     LOOPS,
     MOVED,
@@ -34,17 +34,45 @@ from dagc.ir.sym import Poly, Sym, Var, polynomial
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-X = "threadIdx.x"  # the name of a lane's place in polynomials
-BLOCK, BLOCK_SIZE = "blockIdx.x", "blockDim.x"
 _STATEMENTS = frozenset("expression_statement declaration return_statement".split())
 _COMPARED = frozenset(("<", ">", "<=", ">=", "==", "!="))
 _NAMES = frozenset(("identifier", "type_identifier"))
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _ONE: Poly = {NUMBER: Fraction(1)}
-PLACE: Poly = {(Var(X),): Fraction(1)}  # X itself
 
 # Conditions of one group of lanes: one of the numbers is 0 or more in all its lanes.
 Test: TypeAlias = "tuple[Poly, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """What numbers the lanes: the threads along an axis, or the counter of a loop. `place`: the name of X in
+    polynomials; `block`: of that by which it grows from block to block, "" if the place is the block itself."""
+
+    letter: str = ""
+    single: bool = False  # a block has one thread
+    counter: str = ""
+
+    @property
+    def place(self) -> str:
+        return self.counter or f"{'blockIdx' if self.single else 'threadIdx'}.{self.letter}"
+
+    @property
+    def block(self) -> str:
+        return "" if self.single or self.counter else f"blockIdx.{self.letter}"
+
+    @property
+    def poly(self) -> Poly:
+        """X itself."""
+        return {(Var(self.place),): Fraction(1)}
+
+    def in_text(self, node: Node) -> bool:
+        """Whether a part of the text is one of the variables that X is made of."""
+        kind = "identifier" if self.counter else "field_expression"
+        return node.type == kind and text_of(node) in (self.place, self.block)
+
+
+ALONG_X = Along("x")
 
 
 class NotAlike(Exception):
@@ -72,7 +100,8 @@ class AccessSite:
 class Neighbours:
     """The reading of one body.
 
-    block     the threads of a block along x
+    along     the axis
+    block     the threads of a block along it
     lanes     V
     unsigned  parameters of unsigned types
     sizes     names of whole numbers that all threads have alike: parameters and tunables
@@ -85,6 +114,7 @@ class Neighbours:
 
     body: Node
     numbers: Numbers
+    along: Along
     block: Poly
     lanes: int
     unsigned: frozenset[str]
@@ -95,7 +125,7 @@ class Neighbours:
     decided: dict[int, bool] = field(default_factory=dict)
     tests: list[Test] = field(default_factory=list)
     varying: set[str] = field(default_factory=set)
-    indices: dict[str, int] = field(default_factory=dict)
+    indices: dict[str, Poly] = field(default_factory=dict)
     sites: list[AccessSite] = field(default_factory=list)
 
     @property
@@ -115,7 +145,7 @@ class Neighbours:
         return self.in_x(self.numbers.address(node))
 
     def in_x(self, value: Poly | None) -> Poly | None:
-        return without(value, BLOCK) if value is not None and not self._names_varying(value) else None
+        return without(value, self.along.block) if value is not None and not self._names_varying(value) else None
 
     def _names_varying(self, value: Poly) -> bool:
         return any(name.removesuffix(MOVED) in self.varying for name in names_of(value))
@@ -125,16 +155,19 @@ class Neighbours:
         if node.type == "init_declarator" and self.numbers.stands_for(self._declared(node)) is not None:
             return  # its uses count
         value = self.numbers.polynomial(node) if node.type.endswith(("expression", "identifier")) else None
-        if value is not None and names_of(value) & {X, BLOCK}:
-            along = coefficient(value, X)
-            if coefficient(value, BLOCK) != product_of(along, self.block) or names_of(along) & {X, BLOCK}:
-                raise NotAlike(f"`{shown_text(node)}` depends on more than `{BLOCK} * {BLOCK_SIZE} + {X}`", node)
+        place, block, letter = self.along.place, self.along.block, self.along.letter
+        if value is not None and names_of(value) & {place, block}:
+            step = coefficient(value, place)
+            apart = bool(block) and coefficient(value, block) != product_of(step, self.block)
+            if apart or names_of(step) & {place, block}:
+                index = f"blockIdx.{letter} * blockDim.{letter} + threadIdx.{letter}"
+                raise NotAlike(f"`{shown_text(node)}` depends on more than `{index}`", node)
             return
         whole = node.parent is None or node.parent.type != "field_expression"
         if text_of(node) in ("threadIdx", "blockIdx") and whole:
             raise NotAlike(f"`{text_of(node)}` is used as a whole", node)
-        if text_of(node) == "gridDim.x":
-            raise NotAlike("`gridDim.x` is used", node)
+        if text_of(node) == f"gridDim.{letter}":
+            raise NotAlike(f"`{text_of(node)}` is used", node)
         for child in node.named_children:
             self.check(child)
 
@@ -148,7 +181,7 @@ class Neighbours:
         """A condition without brackets; of a variable that is declared with one, that."""
         node = without_brackets(node)
         one = self.variables.get(text_of(node)) if node.type == "identifier" else None
-        value = one.declarator.value if one is not None and one.type == "bool" and one.count == 1 else None
+        value = one.declarator.value if one is not None and one.type == "bool" and not one.again else None
         return self.condition_of(value) if value is not None and text_of(node) not in self.numbers.changes else node
 
     def truth(self, node: Node) -> bool | None:
@@ -191,7 +224,7 @@ class Neighbours:
                 continue
             if at.type in _NAMES and (text_of(at) in self.varying or text_of(at) in self.indices):
                 return True
-            if at.type == "field_expression" and text_of(at) in (X, BLOCK):
+            if self.along.in_text(at):
                 return True
         return False
 
@@ -208,15 +241,15 @@ class Neighbours:
 
     def _decide(self, node: Node, operator: str, wanted: bool) -> tuple[Poly, ...]:
         """One comparison of X with what is known before the kernel begins."""
-        if operator not in _COMPARED:
+        if operator not in _COMPARED or self.along.counter:
             return ()
         sides = [self.polynomial(child) for child in operands(node)]
         left, right = sides
         if left is None or right is None:
             return ()
         apart = plus(left, right, -1)
-        along = number_of(coefficient(apart, X))
-        if not along or not self.known_before(without(apart, X)):
+        place = self.along.place
+        if not number_of(coefficient(apart, place)) or not self.known_before(without(apart, place)):
             return ()
         if operator in ("==", "!="):
             self.decided[node.id] = operator == "!="
@@ -234,7 +267,7 @@ class Neighbours:
 
     def _is_excluded(self, bound: Poly) -> bool:
         """Whether what has been chosen before excludes that a number is 0 or more."""
-        return any(len(test) == 1 and contradict(test[0], bound, self.lanes) for test in self.tests)
+        return any(len(test) == 1 and self.contradict(test[0], bound) for test in self.tests)
 
     def known_before(self, value: Poly) -> bool:
         """Whether a number can be computed at the beginning of the kernel."""
@@ -255,6 +288,15 @@ class Neighbours:
             if at.type == "call_expression" and is_unsigned(text_of(field_of(at, "function"))):
                 return True
         return False
+
+    def worst(self, value: Poly) -> int:
+        """What the lane where a number is least adds to that of the first lane."""
+        return min(number_of(coefficient(value, self.along.place)) or 0, 0) * (self.lanes - 1)
+
+    def contradict(self, one: Poly, other: Poly) -> bool:
+        """Whether two numbers cannot both be 0 or more in all lanes."""
+        total = number_of(plus(one, other))
+        return total is not None and total + self.worst(one) + self.worst(other) < 0
 
     # ---- the way through the text ----
 
@@ -327,7 +369,7 @@ class Neighbours:
         if len(sides) != 2 or sides[0] is None or sides[1] is None:
             return None
         apart = plus(sides[0], sides[1], -1)
-        return apart if number_of(coefficient(apart, X)) else None
+        return apart if number_of(coefficient(apart, self.along.place)) else None
 
     def _count(self, nodes: Iterable[Node]) -> int:
         return sum(1 for node in nodes for _ in self.accesses(node))
@@ -351,9 +393,8 @@ class Neighbours:
         """Find the variables with a value for each lane: a fixed point."""
         for name in self.variables:
             value = self._value_of(name)
-            along = coefficient(polynomial(value), X) if value is not None else {}
-            amount = number_of(along)
-            if amount is None:
+            amount = coefficient(polynomial(value), self.along.place) if value is not None else {}
+            if not names_of(amount) <= self.sizes - self.numbers.changes.keys():
                 self.varying.add(name)
             elif amount:
                 self.indices[name] = amount
@@ -376,9 +417,11 @@ class Neighbours:
         if value is not None:
             moved = self.numbers.changes.get(name, ())
             return self._names_varying(polynomial(value)) or any(map(self._apart, moved))
-        if any(map(self.varies, one.declarator.uses)):
+        every = (one.node, *one.again)
+        if any(self.varies(use) for node in every for use in Declarator.of(node).uses):
             return True
-        return any(self._apart(at) for at in self.numbers.changes.get(name, ())) or self._apart(one.node)
+        at = (*every, *self.numbers.changes.get(name, ()))
+        return any(self._apart(node) for node in at if is_below(node, self.body))
 
     def _apart(self, node: Node) -> bool:
         """Whether lanes execute a statement with different values, or not all of them do."""
@@ -407,6 +450,10 @@ class Neighbours:
         place = self.address(site.node)
         array = self.numbers.array_of(place)
         return AccessSite(site.node, array, place if array else None, site.load, site.store, site.bounds)
+
+
+def is_below(node: Node, above: Node) -> bool:
+    return bool(above.start_byte <= node.start_byte and node.end_byte <= above.end_byte)
 
 
 def operands(node: Node) -> list[Node]:
@@ -439,18 +486,6 @@ def bound_of(apart: Poly, operator: str, outcome: bool) -> Poly:
         operator = {"<": ">=", ">=": "<", ">": "<=", "<=": ">"}[operator]
     value = apart if operator in (">", ">=") else _negative(apart)
     return plus(value, _ONE, -1) if operator in ("<", ">") else value
-
-
-def worst(value: Poly, lanes: int) -> int:
-    """What the lane where a number is least adds to that of the first lane."""
-    along = number_of(coefficient(value, X)) or 0
-    return min(along, 0) * (lanes - 1)
-
-
-def contradict(one: Poly, other: Poly, lanes: int) -> bool:
-    """Whether two numbers cannot both be 0 or more in all lanes."""
-    total = number_of(plus(one, other))
-    return total is not None and total + worst(one, lanes) + worst(other, lanes) < 0
 
 
 def _negative(value: Poly) -> Poly:

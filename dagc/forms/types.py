@@ -46,6 +46,7 @@ class Form:
               it is, folded, the given one
     excludes  the forms that cannot be combined with it: one of the two is AS_WRITTEN
     include   the header of the runtime that rewritten code uses, "" for none
+    searched  whether searches choose it; -D gives every form
     """
 
     name: str
@@ -56,6 +57,7 @@ class Form:
     launch: Callable[[Launch, Sym], Launch]
     excludes: frozenset[str] = frozenset()
     include: str = ""
+    searched: bool = True
 
     @property
     def tunable(self) -> str:

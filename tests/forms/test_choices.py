@@ -70,7 +70,7 @@ def test_a_choice_reads_as_before_where_its_forms_are_as_written() -> None:
 
 @pytest.mark.parametrize(
     ("constants", "formed"),
-    [("", 12), ("tune u in {1, 2}", 6), ("tune u in {1, 2, 3, 4}", 2), ("tune u in 0..9", 1), ("tune u in 0..40", 1)],
+    [("", 12), ("tune u in {1, 2}", 6), ("tune u in {1, 2, 3, 4}", 3), ("tune u in 0..9", 1), ("tune u in 0..40", 1)],
 )
 def test_few_kernels_are_compiled(constants: str, formed: int) -> None:
     """Of a kernel with constants of its own, forms keep so many values that no more are compiled than allowed."""
@@ -120,7 +120,7 @@ def test_the_model_ranks_forms_with_nothing_measured(columns: int) -> None:
 
 def test_the_forms_of_a_kernel_are_listed_with_reasons_and_shown() -> None:
     text = show_forms(JACOBI, "inner", {"inner.form.coarsen": 4})
-    assert text.startswith("stencil\n  wide     1, 2, 4 ")
+    assert "\n  wide     1, 2, 4 " in text
     assert "stencil with form.coarsen = 4:" in text
     assert "for (unsigned part = 0; part < 4; ++part) {" in text
     with pytest.raises(UsageError, match="no op calls a kernel `sten`") as refused:

@@ -12,6 +12,7 @@ from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
 from dagc.emit import emit
 from dagc.forms import forms_of, kernel_of, surroundings_of
+from dagc.forms.tile import TILE
 from dagc.forms.types import Refusal
 from dagc.forms.wide import WIDE
 from dagc.ir.plan import Plan, Target
@@ -41,8 +42,18 @@ def made_up(seed: int, number: int) -> dict[str, str]:
     return {name: text for name, text in texts.items() if found[name] == WIDE.values}
 
 
-def wide(kernels: Sequence[str] = KERNELS, more: str = "", forms: bool = True, **params: str) -> Graph:
-    """Each kernel with all values of the form (`forms`), and a check that their results are equal."""
+def made_tiles(texts: dict[str, str]) -> list[str]:
+    """Those of these kernels that also allow tiles."""
+    program = wide(("jacobi",), "".join(texts.values())).program
+    found = [(k.name, dict(forms_of(k, k.impls[0], surroundings_of(program)))) for k in program.kernels]
+    return [name for name, forms in found if name in texts and forms[TILE] == TILE.values]
+
+
+def wide(
+    kernels: Sequence[str] = KERNELS, more: str = "", forms: bool = True, tiles: Sequence[str] = (), **params: str
+) -> Graph:
+    """Each kernel with all values of the form (`forms`), and a check that their results are equal. The last has more
+    blocks of the slowest axis too, or tiles."""
     arrays, ops, defines = [], [], dict[str, str]()
     for number, kernel in enumerate(kernels):
         outs = [f"{kernel}_{lanes}_{parts}_out" for lanes, parts in FORMS]
@@ -51,7 +62,8 @@ def wide(kernels: Sequence[str] = KERNELS, more: str = "", forms: bool = True, *
             op = f"{kernel}_{lanes}_{parts}"
             ops.append(f"{op}_clear : gpu clear({out}, 3 * n + 16)")
             ops.append(f"{op} : gpu {kernel}({out}[o .. o + 3 * n], x[o .. o + 5 * n], n)")
-            defines |= {f"{op}.form.wide": str(lanes), f"{op}.form.coarsen": str(parts)}
+            other = "tile" if kernel in tiles else "coarsen"
+            defines |= {f"{op}.form.wide": str(lanes), f"{op}.form.{other}": str(parts)}
         ops.append(f"{kernel}_same : cpu same(apart[{number} .. {number + 1}], {', '.join(outs)}, 3 * n + 16)")
     text = (DATA / "wide.dag").read_text().replace("KERNELS", str(len(kernels)))
     chosen = defines if forms else {}
@@ -68,7 +80,9 @@ def test_results_are_equal_at_every_remainder(kernels: tuple[str, ...], seed: in
     drawn = made_up(seed, number)
     assert len(drawn) > 0.8 * number
     names, more = (*kernels, *drawn), "".join(drawn.values())
-    graph = wide(names, more)
+    tiles = made_tiles(drawn)
+    assert len(tiles) > 0.1 * number
+    graph = wide(names, more, tiles=tiles)
     made = Plan(graph, next(iter(Space(graph))), Target.HOST)
     flags = ("-O0", "-Wall", "-Wextra", "-Wno-unused-variable", "-Wno-unused-but-set-variable")
     program = build_together({"wide": made}, tmp_path / "bench", flags=flags)["wide"]

@@ -23,6 +23,18 @@ __device__ __forceinline__ bool aligned(const T*... arrays) {
   return ((reinterpret_cast<std::uintptr_t>(arrays) % alignof(Vector<T, V>) == 0) && ...);
 }
 
+// Whether, of V iterations of a loop, none accesses at one place what another one accesses at a second place: the first is
+// `between` elements after the second, and they move by `step` and `other` elements from one iteration to the next.
+template <int V>
+__device__ __forceinline__ bool apart(long long between, long long step, long long other) {
+  for (int k = 0; k < V; ++k) {
+    for (int l = 0; l < V; ++l) {
+      if (k != l && between + k * step == l * other) return false;
+    }
+  }
+  return true;
+}
+
 template <int V, class T>
 __device__ __forceinline__ Vector<std::remove_const_t<T>, V> load(T* at) {
   return *reinterpret_cast<const Vector<std::remove_const_t<T>, V>*>(at);

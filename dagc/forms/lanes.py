@@ -1,0 +1,367 @@
+"""Threads that do several neighbours of an axis: the reading of a kernel's text, the conditions that a group of them
+goes one way, and the text for one neighbour after the other. `wide`, `tile` and `jam` share it.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dagc.cuda.lexer import KEYWORDS, is_global, words_of
+from dagc.cuda.syntax import below, body_of, field_of, text_of
+from dagc.forms.affine import LOOPS, NUMBER, Numbers, changes_of, names_of, number_of, plus, variables_of
+from dagc.forms.lockstep import LaneNames, edited, place_of
+from dagc.forms.neighbours import ALONG_X, AccessSite, Along, Neighbours, NotAlike, Test, bound_of
+from dagc.forms.text import KernelReading, expression, fresh, reading_of
+from dagc.forms.types import Refusal, Surroundings
+from dagc.ir.enums import ElementType
+from dagc.ir.program import Impl, Kernel, Launch
+from dagc.ir.sym import Apply, Const, Fn, Poly, Sym, Var, apply, fraction, is_real, polynomial
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_TYPES = {ElementType.F32: "float", ElementType.F64: "double", ElementType.BOOL: "bool"}
+_QUALIFIERS = {"__shared__": "it uses shared memory", "volatile": "`volatile` accesses stay as they are"}
+_LOCAL_TYPES = frozenset(("struct_specifier", "class_specifier", "union_specifier", "enum_specifier"))
+_CALLS = ("atomic", "__stwb", "__stcg", "__stcs", "__stwt")
+
+
+# ---- reading ------------------------------------------------------------------------------------
+
+
+def read_plainly(impl: Impl, around: Surroundings) -> KernelReading | Refusal:
+    """The text of an implementation as it is, with its pragmas, where it uses no macros."""
+    reading = reading_of(impl, around)
+    if isinstance(reading, Refusal) or "define" in reading.text:
+        return reading
+    macros = set(reading.definitions.macros) & set(words_of(reading.text))
+    return reading if macros else replace(reading, body=body_of(reading.text))
+
+
+def numbers_of(
+    kernel: Kernel, impl: Impl, around: Surroundings, reading: KernelReading, along: Along = ALONG_X
+) -> Numbers:
+    """The reader of numbers and addresses of a kernel that is launched."""
+    assert impl.launch is not None
+    body, functions = reading.body, reading.definitions.functions()
+    constants = dict(around.constants)
+    lets = dict((*kernel.lets, *impl.lets))
+    floats = {f.name for f in kernel.formals if f.mode is None and f.type.is_float}
+    floats |= {n for n, v in constants.items() if isinstance(v, Const) and not isinstance(v.value, int)}
+    floats |= {n for n, v in lets.items() if is_real(v, floats)} | {f.name for f in kernel.features}
+    types = {n: type_name(v) for n, v in constants.items() if isinstance(v, ElementType)}
+    known = {n: v for n, v in constants.items() if isinstance(v, Const) and type(v.value) is int}
+    arrays = {f.name for f in kernel.formals if f.mode is not None} | {s.name for s in impl.scratch}
+    sizes = {f"blockDim.{a}": size for a, size in zip("xyz", impl.launch.block, strict=False)}
+    if along.single:
+        sizes |= {f"threadIdx.{along.letter}": Const(0), f"blockDim.{along.letter}": Const(1)}
+    variables = variables_of(body)
+    changes = changes_of(body, variables)
+    return Numbers(variables, changes, arrays, floats, types, known, sizes, functions, along=along.letter)
+
+
+def type_name(type_: ElementType) -> str:
+    return _TYPES.get(type_, f"{'u' if type_.is_unsigned else ''}int{type_.size * 8}_t")
+
+
+def alike_of(
+    kernel: Kernel, impl: Impl, around: Surroundings, reading: KernelReading, k: int, lanes: int
+) -> Neighbours:
+    """The reading of a kernel for groups of lanes along the axis `k` of its grid. Raises NotAlike."""
+    out = unread(kernel, impl, around, reading, k, lanes)
+    _refuse_words(reading, out.numbers)
+    _refuse_unknown(reading, out.numbers, kernel, impl, around)
+    out.check(reading.body)
+    out.walk(reading.body.named_children, ())
+    out.classify()
+    return out
+
+
+def unread(kernel: Kernel, impl: Impl, around: Surroundings, reading: KernelReading, k: int, lanes: int) -> Neighbours:
+    """The same, which knows places along the axis alone."""
+    assert impl.launch is not None
+    block = impl.launch.block[k] if k < len(impl.launch.block) else Const(1)
+    along = Along("xyz"[k], single=k > 0 and block == Const(1))
+    return _neighbours(kernel, impl, around, reading, reading.body, along, polynomial(block), lanes)
+
+
+def iterations_of(
+    kernel: Kernel, impl: Impl, around: Surroundings, reading: KernelReading, body: Node, counter: str, lanes: int
+) -> Neighbours:
+    """The same for iterations of a loop, with its body and its counter."""
+    out = _neighbours(kernel, impl, around, reading, body, Along(counter=counter), {}, lanes)
+    _refuse_words(reading, out.numbers)
+    _refuse_unknown(reading, out.numbers, kernel, impl, around)
+    out.walk([body], ())
+    out.classify()
+    return out
+
+
+def _neighbours(
+    kernel: Kernel, impl: Impl, around: Surroundings, reading: KernelReading, body: Node, along: Along, block: Poly,
+    lanes: int,
+) -> Neighbours:  # fmt: skip
+    numbers = replace(numbers_of(kernel, impl, around, reading, along), moves=along == ALONG_X)
+    unsigned = frozenset(f.name for f in kernel.formals if f.mode is None and f.type.is_unsigned)
+    sizes = _sizes(kernel, impl)
+    rows = {f.name: polynomial(f.dims[-1]) for f in kernel.formals if f.dims and f.dims[-1] is not None}
+    whole = {name: row for name, row in rows.items() if names_of(row) <= {*sizes, *dict(around.constants)}}
+    parameters = frozenset(f.name for f in kernel.formals)
+    return Neighbours(body, numbers, along, block, lanes, unsigned, whole, sizes, parameters)
+
+
+def _sizes(kernel: Kernel, impl: Impl) -> frozenset[str]:
+    """Names of whole numbers that are the same for all threads: rows are made of them."""
+    names = {f.name for f in kernel.formals if f.mode is None and f.type.is_integer}
+    return frozenset(names | {t.name for t in (*kernel.tunables, *impl.tunables)})
+
+
+def _refuse_words(reading: KernelReading, numbers: Numbers) -> None:
+    for node in reading.together():
+        raise NotAlike(f"threads meet at `{text_of(node)}`", node)
+    for at in below(reading.body):
+        name = text_of(at)
+        if at.type == "identifier" and {name, *reading.reached.get(name, ())} & {"__shared__"}:
+            raise NotAlike("it uses shared memory", at)
+        if at.type in _LOCAL_TYPES:
+            raise NotAlike("types that a kernel declares are not read", at)
+        if at.type in ("lambda_expression", "goto_statement", "labeled_statement", "try_statement"):
+            raise NotAlike(f"`{name.splitlines()[0][:40]}` is not read", at)
+        if at.type.startswith("preproc_") and at.type not in ("preproc_call", "preproc_directive", "preproc_arg"):
+            raise NotAlike("it has directives of the preprocessor", at)
+        if at.type == "reference_declarator":
+            raise NotAlike(f"the reference `{name}` is not read", at)
+        if at.type == "type_qualifier" and name in _QUALIFIERS:
+            raise NotAlike(_QUALIFIERS[name], at)
+        hidden = sorted({"threadIdx", "blockIdx", "gridDim"} & set(reading.reached.get(name, ())))
+        if at.type == "identifier" and hidden:
+            raise NotAlike(f"`{name}` uses `{hidden[0]}`", at)
+        if at.type == "call_expression":
+            _refuse_call(at, numbers, reading)
+
+
+def _refuse_unknown(reading: KernelReading, numbers: Numbers, kernel: Kernel, impl: Impl, around: Surroundings) -> None:
+    """Names whose declaration is not read, such as that of `for (float v : a)`, may have a value for each neighbour."""
+    known = {*numbers.variables, *numbers.arrays, *numbers.floats, *dict(around.constants)}
+    known |= {f.name for f in kernel.formals} | {f.name for f in kernel.features}
+    known |= {each.name for each in (*kernel.tunables, *impl.tunables)}
+    known |= {name for name, _ in (*kernel.lets, *impl.lets)}
+    known |= reading.definitions.units.keys() | reading.definitions.variables.keys()
+    every = list(below(reading.body))
+    qualified = [at for at in every if at.type == "qualified_identifier" and text_of(at).startswith("dagc::")]
+    own = {at.id for name in qualified for at in below(name)}
+    for at in every:
+        name = text_of(at)
+        if at.type == "identifier" and not (at.id in own or name in known or name in KEYWORDS or is_global(name)):
+            raise NotAlike(f"where `{name}` is declared is not read", at)
+
+
+def _refuse_call(node: Node, numbers: Numbers, reading: KernelReading) -> None:
+    function = field_of(node, "function")
+    name = text_of(function)
+    if name.startswith(_CALLS) or (function is not None and function.type == "field_expression"):
+        raise NotAlike(f"`{name}` is not read", node)
+    for callee in reading.definitions.functions().get(name.partition("<")[0].rpartition("::")[2], ()):
+        head = text_of(callee.body.parent).partition("{")[0].partition("(")[2]
+        if any("&" in parameter and "const" not in parameter for parameter in head.split(",")):
+            raise NotAlike(f"`{name}` may change what it is given", node)
+    arguments = field_of(node, "arguments")
+    for each in arguments.named_children if arguments is not None else ():
+        value = numbers.polynomial(each)
+        if numbers.array_of(value) and not name.startswith(("__ld", "dagc::")):
+            raise NotAlike(f"what `{name}` does with `{text_of(each)}` is not read", node)
+
+
+def may_be(site: AccessSite, written: set[str], alike: Neighbours) -> bool:
+    """Whether a load from a place that is not known may be from one of these arrays."""
+    for at in below(site.node):
+        name = text_of(at)
+        if at.type == "identifier" and name in alike.variables and alike.variables[name].declarator.pointers:
+            array = alike.numbers.array_of(alike.numbers.polynomial(at))
+            if not array or array in written:
+                return True
+        if at.type == "identifier" and name in written:
+            return True
+    return False
+
+
+# ---- writing ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GroupText:
+    """Parts of the text of one kernel for groups of `lanes` along the axis `k` of the grid."""
+
+    kernel: Kernel
+    impl: Impl
+    alike: Neighbours
+    lanes: int
+    k: int
+    beside: frozenset[str]  # words that names in the text must not have
+
+    def fresh(self, name: str) -> str:
+        return fresh(name, self.kernel, self.impl, self.beside)
+
+    def block(self) -> str:
+        assert self.impl.launch is not None
+        return expression(self.impl.launch.block[self.k], self.kernel, self.impl)
+
+    def times_block(self) -> str:
+        return "" if self.alike.along.single else f" * {self.block()}"
+
+    def types(self) -> dict[str, str]:
+        """The C++ types of the elements of arrays."""
+        formals = {f.name: type_name(f.type) for f in self.kernel.formals}
+        return formals | {s.name: type_name(s.type) for s in self.impl.scratch}
+
+    def tests(self, first: str, shift: int) -> tuple[str, list[str]]:
+        """The condition that a neighbour is beyond the launch as written, "" if such ones do nothing; and the
+        conditions that a group goes one way."""
+        assert self.impl.launch is not None
+        beyond = ""
+        if not _ends_itself(self.impl.launch, self.alike, self.k):
+            grid = expression(self.impl.launch.grid[self.k], self.kernel, self.impl)
+            beyond = f">= static_cast<long long>({grid}){self.times_block()}"
+        tests: list[Test] = [*self.alike.tests, *([(self.alike.along.poly,)] if shift else [])]
+        texts = [" || ".join(self._at_least(g, first) for g in test) for test in _needed(tests, self.alike, shift)]
+        texts = [f"({t})" if "||" in t else t for t in texts]
+        if beyond:
+            texts.append(f"{first} + {self.lanes - 1} < {beyond.removeprefix('>= ')}")
+        return beyond, texts
+
+    def _at_least(self, value: Poly, first: str) -> str:
+        """The condition that a number is 0 or more in all lanes."""
+        number = int(value.get(NUMBER, 0)) + self.alike.worst(value)
+        terms = {m: c for m, c in value.items() if m != NUMBER}
+        high = [self._term(m, int(c), first) for m, c in terms.items() if c > 0]
+        low = [self._term(m, -int(c), first) for m, c in terms.items() if c < 0]
+        if number < 0:
+            low += [str(-number - 1)] if number < -1 or not low else []
+            return f"{_total(low)} < {_total(high)}"
+        high += [str(number)] if number or not high else []
+        return f"{_total(low)} <= {_total(high)}"
+
+    def _term(self, monomial: tuple[Sym, ...], number: int, first: str) -> str:
+        names = [first if a.name == self.alike.along.place else a.name for a in monomial if isinstance(a, Var)]
+        long = {first, *(f.name for f in self.kernel.formals if f.type is ElementType.I64)}
+        words = [name if name.isidentifier() else f"({name})" for name in names]
+        if names[0] not in long:
+            words[0] = f"static_cast<long long>({names[0]})"
+        return " * ".join([*([str(number)] if number != 1 else []), *words])
+
+    def plain(self, body: Node, names: LaneNames, value: str, shift: int, beyond: str) -> Iterator[str]:
+        """A body as given, for one neighbour after the other."""
+        place, lane = self.fresh("place"), names.lane
+        returns = [at for at in below(body) if at.type == "return_statement"]
+        wrapped = any(_inside(at, (*LOOPS, "switch_statement")) for at in returns)
+        edits = list(self._edits(body, place, "return" if wrapped else "continue"))
+        text = edited(body.text or b"", body.start_byte, body.start_byte + 1, body.end_byte - 1, edits)
+        plain = textwrap.dedent(text.strip("\n")).rstrip().split("\n")
+        lines = [f"    {line}" if line.strip() else "" for line in plain]
+        yield "  #pragma unroll 1"
+        yield f"  for (int {lane} = 0; {lane} < {self.lanes}; ++{lane}) {{"
+        if shift:
+            yield f"    long long {place} = {value};"
+            yield f"    if ({place} < 0) {place} += static_cast<long long>(gridDim.x) * {self.block()} * {self.lanes};"
+        else:
+            yield f"    const long long {place} = {value};"
+        if beyond:
+            yield f"    if ({place} {beyond}) continue;"
+        if wrapped:
+            yield "    [&] {"
+            yield from (f"  {line}" if line else "" for line in lines)
+            yield "    }();"
+        else:
+            yield from lines
+        yield "  }"
+
+    def _edits(self, node: Node, place: str, leave: str) -> Iterator[tuple[int, int, str]]:
+        new = place_of(self.alike, node, place)
+        if new is None and node.type == "return_statement":
+            new = f"{leave};"
+        if new is not None:
+            yield node.start_byte, node.end_byte, new
+            return
+        for child in node.children:
+            yield from self._edits(child, place, leave)
+
+
+def number_text(value: Poly) -> str:
+    """A number in names of the text, in 64 bits."""
+    terms: list[str] = []
+    for monomial, factor in sorted(value.items(), key=lambda term: term[1] < 0):
+        atoms = [a.name for a in monomial if isinstance(a, Var)]
+        first, *names = [name if re.fullmatch(r"[\w.]+", name) else f"({name})" for name in atoms] or [""]
+        size = [str(abs(factor))] if abs(factor) != 1 or not first else []
+        words = [*size, *([f"static_cast<long long>({first})"] if first else []), *names]
+        terms.append(f"{'- ' if factor < 0 else '+ ' if terms else ''}{' * '.join(words)}")
+    return " ".join(terms) or "0"
+
+
+def _total(terms: Sequence[str]) -> str:
+    return " + ".join(terms) if terms else "0"
+
+
+def _inside(node: Node, types: Sequence[str]) -> bool:
+    at = node.parent
+    while at is not None and at.type not in types:
+        at = at.parent
+    return at is not None
+
+
+def _needed(tests: Sequence[Test], alike: Neighbours, shift: int) -> list[Test]:
+    """The tests without those that follow from others, and without alternatives that contradict others."""
+    sure = [t[0] for t in tests if len(t) == 1]
+    always: list[Poly] = [] if shift else [alike.along.poly]
+    known = [*sure, *always]
+    out: list[Test] = []
+    for test in dict.fromkeys(tuple(tuple(sorted(g.items(), key=repr)) for g in t) for t in tests):
+        alternatives = [dict(g) for g in test]
+        if len(alternatives) > 1:
+            alternatives = [g for g in alternatives if not any(alike.contradict(g, k) for k in known)]
+        if not alternatives:
+            raise NotAlike("no group of neighbours goes one way")
+        out.append(tuple(alternatives))
+    unique = [t for k, t in enumerate(out) if t not in out[:k]]
+    single = [*(t[0] for t in unique if len(t) == 1), *always]
+    return [t for t in unique if not any(_follows(g, other) for g in t for other in single)]
+
+
+def _follows(value: Poly, other: Poly) -> bool:
+    """Whether a number is 0 or more because another is: it is larger."""
+    apart = number_of(plus(value, other, -1))
+    return apart is not None and apart > 0
+
+
+def _ends_itself(launch: Launch, alike: Neighbours, k: int) -> bool:
+    """Whether threads beyond those of the launch as written would do nothing: it has the blocks for `top` threads, and
+    a thread loads and stores only if its place is less than that, as far as that was read."""
+    size = launch.grid[k]
+    if isinstance(size, Apply) and size.fn is Fn.COND and Const(0) in size.args[1:]:
+        size = size.args[2] if size.args[1] == Const(0) else size.args[1]  # no thread, or this many
+    rounded = isinstance(size, Apply) and size.fn is Fn.CEIL
+    if not rounded and not alike.along.single:
+        return False
+    top, bottom = fraction(size.args[0]) if isinstance(size, Apply) and rounded else (size, Const(1))
+    before = bound_of(plus(alike.along.poly, polynomial(top), -1), "<", outcome=True)
+    return (
+        bool(alike.sites)
+        and polynomial(bottom) == alike.block
+        and all(any(before == bound or _follows(before, bound) for bound in site.bounds) for site in alike.sites)
+    )
+
+
+# ---- the launch ---------------------------------------------------------------------------------
+
+
+def joined(written: Launch, k: int, lanes: Sym) -> Launch:
+    """The launch in which a thread does `lanes` neighbours along the axis `k` of the grid."""
+    grid, size = list(written.grid), written.grid[k]
+    rounded = isinstance(size, Apply) and size.fn is Fn.CEIL
+    top, bottom = fraction(size.args[0]) if isinstance(size, Apply) and rounded else (size, Const(1))
+    grid[k] = apply(Fn.CEIL, apply(Fn.DIV, top, apply(Fn.MUL, bottom, lanes)))
+    return replace(written, grid=tuple(grid))

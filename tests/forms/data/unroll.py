@@ -1,0 +1,9 @@
+import numpy as np
+
+
+def numbers(rank, size, seed, side, width):
+    return {"n": side, "m": width, "x": np.random.default_rng(seed).uniform(-1, 1, side * width + 8).astype("f4")}
+
+
+def none(data, number, **_):
+    return {"apart": np.zeros(number, np.int64)}
