@@ -437,9 +437,15 @@ _WORDS = {
 }
 
 
-def render(explanation: Explanation, form: str = "text") -> str:
-    """The explanation in one of FORMATS. Ends with a newline. Raises UsageError for another form."""
-    return in_form(form, lambda: _text(explanation), lambda: _markdown(explanation), lambda: as_json(explanation))
+def render(explanation: Explanation, form: str = "text", everything: bool = True) -> str:
+    """The explanation in one of FORMATS; `everything`: also the edits, which JSON always has.
+
+    Ends with a newline. Raises UsageError for another form.
+    """
+    return in_form(
+        form, lambda: _text(explanation, everything), lambda: _markdown(explanation, everything),
+        lambda: as_json(explanation),
+    )  # fmt: skip
 
 
 # ---- pieces ---------------------------------------------------------------------------------
@@ -545,7 +551,7 @@ def _closing(explanation: Explanation) -> Iterator[str]:
 # ---- text -----------------------------------------------------------------------------------
 
 
-def _text(explanation: Explanation) -> str:
+def _text(explanation: Explanation, everything: bool) -> str:
     objective = explanation.objective
     out = [
         f"best       {objective.named(explanation.value)}, {_class(explanation)}",
@@ -563,7 +569,8 @@ def _text(explanation: Explanation) -> str:
         rule, cost = (max(len(row[i]) for row in rows) for i in (0, 1))
         out += [f"  {row[0]:{rule}}  {row[1]:{cost}}  {row[2]}" for row in rows]
     out += ["", *_closing(explanation)]
-    for own, _ in _SECTIONS:
+    out += [] if everything else ["`--all` prints the edits."]
+    for own, _ in _SECTIONS if everything else ():
         for answer, views in _sorted(explanation, own):
             out += ["", f"{answer.rule.text}: {_WORDS[answer.finding]}", *_text_of(answer, views, objective)]
     return "\n".join(out).rstrip() + "\n"
@@ -586,7 +593,7 @@ def _text_of(answer: AnsweredQuestion, views: Sequence[EditView], objective: Obj
 # ---- Markdown -------------------------------------------------------------------------------
 
 
-def _markdown(explanation: Explanation) -> str:
+def _markdown(explanation: Explanation, everything: bool) -> str:
     objective = explanation.objective
     out = [
         f"## What breaking a rule costs: {cell(explanation.program)}",
@@ -606,7 +613,7 @@ def _markdown(explanation: Explanation) -> str:
                 for a, _ in answers
             ]
     out += ["", *(f"- {cell(line)}" for line in _closing(explanation))]
-    for own, _ in _SECTIONS:
+    for own, _ in _SECTIONS if everything else ():
         for answer, views in _sorted(explanation, own):
             if views:
                 out += ["", f"### {cell(answer.rule.text)}", ""]

@@ -31,11 +31,11 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
         raise UsageError(f"{path} has no measurements", "run `dagc explore` first, or continue with --resume")
     if options.replay is not None:
         explanation, interrupted = replayed(loaded, options, options.replay)
-        return render(explanation, form), 130 if interrupted else 0
+        return render(explanation, form, options.everything), 130 if interrupted else 0
 
     link = link_ranks(ranks_of(loaded))
     if link is None:
         return "", 0
     with link:
         explanation, interrupted = measured(loaded, options, link)
-    return render(explanation, form), 130 if interrupted else 0
+    return render(explanation, form, options.everything), 130 if interrupted else 0

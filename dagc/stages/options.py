@@ -276,6 +276,7 @@ class ExplainOptions(WatchdogOptions, PointerOptions):
     """Options of `dagc explain`. `objective` None is that of the file."""
 
     objective: str | None = None
+    everything: bool = option("--all", "also each edit that breaks a rule, and what it changes")
     replay: str | None = option("--replay RESULTS", "take times from this results file instead of measuring")
     variants: int = option("--variants N", "edits tried for each rule", positive, default=3)
     pairs: int = option("--pairs N", "maximal number of pairs timed for each edit", positive, default=30)

@@ -52,6 +52,17 @@ def test_the_table_has_every_rule_and_its_cost() -> None:
     assert "nan" not in text
 
 
+def test_edits_are_left_out_unless_everything_is_asked_for() -> None:
+    found = explained()
+    brief, everything = render(found, everything=False), render(found)
+    lines = brief.splitlines()
+    assert everything.startswith("\n".join(lines[:-1]))
+    assert lines[-1] == "`--all` prints the edits."
+    assert len(lines) <= 16 < 2 * 16 < len(everything.splitlines())
+    assert "### " not in render(found, "md", everything=False)
+    assert render(found, "json", everything=False) == render(found, "json")
+
+
 def test_what_the_seed_says_of_the_wait_for_yl_is_found() -> None:
     """yl issued before the CPU waits for pack, without a record after it that the wait then covers."""
     costs = {a.rule.text: a for a in explained().answers}
