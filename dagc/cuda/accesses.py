@@ -97,7 +97,8 @@ class Accesses:
     `shared`: bytes of the arrays in shared memory that the text declares with a size that can be read; `floating`:
     those of floating-point numbers. `guessed`: where GUESSED_TRIPS stands for the iterations of a loop, 1 if
     its bound is loaded, 2 if data end it in another way. `sure_work`: the loops around operations on loaded
-    values, what makes these run for certain, and their number."""
+    values, what makes these run for certain, and their number. `multiples`: numbers that the way that is counted
+    needs to be multiples of others."""
 
     accesses: tuple[MemoryAccess, ...]
     work: tuple[Work, ...]
@@ -108,6 +109,7 @@ class Accesses:
     floating: frozenset[str] = frozenset()
     guessed: int = 0
     sure_work: tuple[tuple[tuple[CountedLoop, ...], frozenset[Clause], int], ...] = ()
+    multiples: tuple[tuple[sp.Expr, int], ...] = ()
 
     @property
     def guards(self) -> frozenset[Guard]:
@@ -150,6 +152,7 @@ def accesses_of(
     return Accesses(
         accesses, work, state.one_thread, state.barriers, notes, state.shared_bytes,
         frozenset(state.floating), state.guessed, tuple((*place, count) for place, count in state.sure_work.items()),
+        tuple(state.multiples),
     )  # fmt: skip
 
 

@@ -181,6 +181,7 @@ class State:
     notes: list[str] = field(default_factory=list)
     guessed: int = 0  # see `Accesses`
     fresh: int = 0
+    multiples: dict[tuple[sp.Expr, int], None] = field(default_factory=dict)  # see `Accesses`
     shared: set[str] = field(default_factory=set)  # scalars that other threads may change
     floating: set[str] = field(default_factory=set)  # arrays in shared memory of such a type
     shared_bytes: sp.Expr = field(default_factory=lambda: sp.Integer(0))  # of arrays in shared memory, of a block
@@ -582,10 +583,25 @@ def _logical(state: State, operator: str, node: Node) -> sp.Expr:
     one = truth_of(state, left)
     right = _value_if(state, one.then if operator == "&&" else one.otherwise, child_of(node, "right"))
     if operator == "&&" and ASSUMED in (left, right):
+        state.multiples |= dict.fromkeys(_multiples(state, child_of(node, "left")) if right == ASSUMED else ())
         return ASSUMED
     other = truth_of(state, right)
     whole = one.and_(other) if operator == "&&" else one.negated().and_(other.negated()).negated()
     return _condition_value(state, whole, left, right)
+
+
+def _multiples(state: State, node: Node) -> Iterator[tuple[sp.Expr, int]]:
+    """The numbers that a condition `a % 4 == 0 && b % 4 == 0` compares, and what they are to be multiples of."""
+    node = without_brackets(node)
+    if node.type != "binary_expression":
+        return
+    left = without_brackets(child_of(node, "left"))
+    if operator_of(node) == "&&":
+        yield from (pair for name in ("left", "right") for pair in _multiples(state, child_of(node, name)))
+    elif operator_of(node) == "==" and left.type == "binary_expression" and operator_of(left) == "%":
+        value, divisor = value_of(state, child_of(left, "left")), value_of(state, child_of(left, "right"))
+        if isinstance(value, sp.Expr) and isinstance(divisor, sp.Integer):
+            yield value, int(divisor)
 
 
 def _binary(state: State, node: Node) -> Any:

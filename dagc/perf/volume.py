@@ -38,7 +38,7 @@ from dagc.cuda.expressions import real, symbol
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.syntax import NotUnderstood
 from dagc.ir.program import KernelOp, Program
-from dagc.perf.algebra import maximum, minimum
+from dagc.perf.algebra import int_div, maximum, minimum
 from dagc.perf.geometry import Geometry, read_accesses
 from dagc.perf.guards import WARP
 from dagc.perf.hardware import Hardware, load_hardware
@@ -77,6 +77,7 @@ CALIBRATION: dict[str, tuple[float, str, str]] = {
 }
 SPILL = 0.5  # of a cache: beyond, a later loop finds less of what an earlier one read; 1 beyond, nothing
 REFERENCE = "h200"
+ONE_BY_ONE = 2.0  # assumed: times as long as with vectors, where a thread does one neighbour after the other
 SAME = 0.1  # relative difference of equal measurements
 
 # Constants that a micro-benchmark measures: the H200's value, times the ratio of the present GPU's measurement to the
@@ -235,7 +236,18 @@ def _time(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> 
     rest = c["c_overlap"] * (_total(limits) - most) + c["c_square"] * (squares - most * most) / most
     work = b.let("work", most + rest, "cycles", "of all terms, as far as they overlap")
     longer, shorter = (b.let(n, f(work, starts), "cycles") for n, f in (("longer", maximum), ("shorter", minimum)))
-    b.let("time", longer + c["soft"] * shorter * shorter / longer + c["launch"] + turnover, "cycles", "of the launch")
+    whole = longer + c["soft"] * shorter * shorter / longer + turnover
+    b.let("time", whole * _one_by_one(g, accesses) + c["launch"], "cycles", "of the launch")
+
+
+def _one_by_one(g: Geometry, accesses: Accesses) -> sp.Expr:
+    """What the time is multiplied by where rows do not begin at vectors (`dagc.forms.wide`)."""
+    rest: sp.Expr = sp.Integer(0)
+    for number, divisor in accesses.multiples:
+        value = sp.expand(number.subs(g.sizes))
+        if value.is_integer:
+            rest = rest + value - divisor * int_div(value, sp.Integer(divisor))
+    return sp.Piecewise((sp.Float(1), sp.Eq(rest, 0)), (sp.Float(ONE_BY_ONE), True)) if rest != 0 else sp.Float(1)
 
 
 def _total(values: Iterable[sp.Expr]) -> sp.Expr:

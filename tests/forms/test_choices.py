@@ -187,3 +187,17 @@ def test_the_model_sees_what_arrays_that_do_not_overlap_allow() -> None:
     table = launch_terms(graph, site, choices, hardware).at({"n": 16384, "m": 256})
     seconds = {c.own["form.freedom"]: time for c, time in zip(choices, table[:, 0], strict=True)}
     assert seconds[1] > 2 * seconds[2]
+
+
+def test_rows_that_begin_anywhere_have_no_vectors_in_the_model() -> None:
+    seconds = {}
+    for columns in (4096, 4097):
+        text = replace(read(JACOBI, {"nx": columns, "rows": 4096}), forms=True)
+        graph, hardware = text.graph(), load_hardware("h200")
+        (site,) = open_sites(graph, ("inner",))
+        block = {"bx": 32, "by": 8, "form.coarsen": 1}
+        choices = [c for c in site.every if {**c.own, **block} == c.own]
+        times = launch_terms(graph, site, choices, hardware).at({})[:, 0]
+        seconds |= {(columns, c.own["form.wide"]): time for c, time in zip(choices, times, strict=True)}
+    assert seconds[4096, 4] < 0.9 * seconds[4096, 1]
+    assert seconds[4097, 4] > seconds[4097, 1]
