@@ -756,7 +756,7 @@ def _note(state: State, pointer: Pointer, *, store: bool, atomic: bool = False) 
     if not store and known and any(not a.store for a in same) and state.stored is None:
         if state.surely is not None and all(a.surely is None for a in same):
             place_ = state.accesses.index(same[0])
-            state.accesses[place_] = replace(same[0], surely=state.surely)
+            state.accesses[place_] = same[0] = replace(same[0], surely=state.surely)
         state.origins[value] = frozenset({state.accesses.index(next(a for a in same if not a.store))})
         return value  # loaded before, without a store since
     state.accesses.append(

@@ -229,6 +229,18 @@ def test_one_thread_works_where_the_others_leave_at_once():
     assert not accesses_of(f"float s = a[threadIdx.x]; __syncthreads(); {leave} a[0] = s;", {"a": 4}, {}).one_thread
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "float s = b[i] > 0 ? a[i] : 0; float t = a[i]; t += a[i];",
+        "float s = 0; if (b[i] > 0 && a[i] > 1) s = 1; s += a[i]; b[i + n] = s;",
+    ],
+)
+def test_a_load_that_data_decide_counts_once_with_the_same_one_after_it(body):
+    loads = [a for a in read(f"int i = threadIdx.x; {body}") if a.array == "a"]
+    assert [str(a.address) for a in loads] == [T]
+
+
 def test_a_barrier_in_a_loop_counts_once():
     assert len(accesses_of("for (int j = 0; j < n; ++j) __syncthreads();", {}, {"n": symbol("n")}).barriers) == 1
 

@@ -148,7 +148,7 @@ def test_rules_and_the_page_give_the_same_reasons(tmp_path: Path) -> None:
     page = (tmp_path / "page.html").read_text()
     dropped = learn(Loaded(path)).classes.dropped
     assert {b.chance > 0 for b in dropped} == {True, False}
-    text = api.rules(path)
+    text = api.rules(path, everything=True)
     for boundary in dropped:
         assert f"not drawn: {boundary.why_dropped}." in text
         assert boundary.why_dropped in page
