@@ -59,10 +59,10 @@ def test_what_holds_a_stencil_back() -> None:
     loaded = Loaded(RESULTS / FILES[0])
     lines = limit_lines(loaded.limits(ranking(loaded.results)[0]))
     (inner,) = (line for line in lines if " inner " in line)
-    held = r"268 MB from and to memory at 4\.20 TB/s; accesses of 4 bytes, one element a thread"
-    assert re.fullmatch(rf" {{11}}inner 12\d us of at least 6[34]\.\d us: 5\d\.\d %; {held}", inner)
+    held = r"268 MB from and to memory at 4\.34 TB/s; accesses of 4 bytes, one element a thread"
+    assert re.fullmatch(rf" {{11}}inner 12\d us of at least 6[12]\.\d us: \d\d\.\d %; {held}", inner)
     assert re.match(r"limit      \w+ .* us of at least 620 ns: .*; a launch, of 131 kB", lines[0])
-    assert re.match(r" {11}program 2\.\d+ ms of at least 1\.\d+ ms: 5\d\.\d %; .* most is lost in inner", lines[-1])
+    assert re.match(r" {11}program 2\.\d+ ms of at least 1\.\d+ ms: \d\d\.\d %; .* most is lost in inner", lines[-1])
     assert all(line.isascii() for line in lines)
 
 
