@@ -202,7 +202,13 @@ class Lockstep:
         inner = [c for c in other.named_children if c.type != "comment"] if other is not None else []
         truth = self.alike.truth(condition)
         if truth is not None:
-            self.block(_inside([then] if truth else inner), indent)
+            nodes = _inside([then] if truth else inner)
+            if any(at.type == "declaration" for at in nodes):  # its names may be those of others around it
+                self.lines.append(f"{indent}{{")
+                self.block(nodes, indent + "  ")
+                self.lines.append(f"{indent}}}")
+            else:
+                self.block(nodes, indent)
             return
         if not inner and then.type in _LEAVING:
             self.lines.append(f"{indent}if {self._condition(condition)} {self._text(then)}")
