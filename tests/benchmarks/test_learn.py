@@ -53,7 +53,8 @@ def test_trees_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert read.kernel == kernel
     assert read.source == "six kernels"
     for terms in found[0].terms:
-        assert np.allclose(read.predict(terms)[0], learner.predict(terms)[0], atol=1e-3)
+        both = (one.predict(terms, found[0].choices)[0] for one in (read, learner))
+        assert np.allclose(*both, atol=1e-3)
 
 
 def test_a_replay_measures_what_it_may_and_is_better_than_chance() -> None:
