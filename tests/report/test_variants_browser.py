@@ -58,8 +58,12 @@ def test_every_plot_is_seen(page: Any) -> None:
 
 
 def test_variants_differ_in_shape_as_well_as_in_colour(page: Any) -> None:
-    drawn = page.locator(".legend").first.locator(".mark").evaluate_all(
-        "(marks) => marks.map((m) => [getComputedStyle(m).fill, m.querySelector('path').getAttribute('d')])"
+    drawn = (
+        page.locator(".legend")
+        .first.locator(".mark")
+        .evaluate_all(
+            "(marks) => marks.map((m) => [getComputedStyle(m).fill, m.querySelector('path').getAttribute('d')])"
+        )
     )
     assert len(drawn) >= 2
     assert len({colour for colour, _ in drawn}) == len({shape for _, shape in drawn}) == len(drawn)
