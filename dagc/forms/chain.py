@@ -14,12 +14,12 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dagc.cuda.lexer import words_of
+from dagc.cuda.lexer import names_used, words_of
 from dagc.cuda.syntax import below, body_of, field_of, text_of
 from dagc.forms.affine import NUMBER, accesses_below, coefficient, names_of, number_of, plus, variables_of, without
 from dagc.forms.coarsen import changed_parameters
 from dagc.forms.fuse import lets_of, refused_together, renamed, unused
-from dagc.forms.lanes import numbers_of
+from dagc.forms.lanes import numbers_of, unfollowed
 from dagc.forms.lockstep import edited
 from dagc.forms.neighbours import ALONG_X, product_of
 from dagc.forms.text import KernelReading, hidden_by_macros, reading_of
@@ -59,7 +59,7 @@ def elements_of(kernel: Kernel, impl: Impl, around: Surroundings) -> ThreadEleme
     reading = reading_of(impl, around)
     if isinstance(reading, Refusal):
         return reading
-    hidden = hidden_by_macros(reading, ("return", *(f.name for f in kernel.formals)))
+    hidden = hidden_by_macros(reading, ("return", *(f.name for f in kernel.formals), *sorted(_declared(reading))))
     if hidden is not None:
         return Refusal(f"a macro contains `{hidden}`")
     changed = [
@@ -68,8 +68,8 @@ def elements_of(kernel: Kernel, impl: Impl, around: Surroundings) -> ThreadEleme
     ]
     if changed:
         return Refusal(f"it changes `{changed[0]}`, or declares it again")
-    if any(at.type.startswith("preproc") and at.type != "preproc_call" for at in below(reading.body)):
-        return Refusal("it has directives of the preprocessor")
+    for why, node in unfollowed(reading.body):
+        return Refusal(why, reading.line(node))
     return _elements(kernel, impl, around, reading)
 
 
@@ -175,6 +175,24 @@ def same_launch(a: ChainCall, b: ChainCall) -> bool:
         return False
     pairs = ((one.grid[0], other.grid[0]), (one.block[0], other.block[0]))
     return all(_equal(substitute(x, a.env), substitute(y, b.env)) for x, y in pairs)
+
+
+def hidden_by(a: ChainCall, b: ChainCall, around: Surroundings) -> str:
+    """Why a name of one call's kernel, in scope of both texts then, hides what the other one means; "" if none does."""
+    for one, other in ((a, b), (b, a)):
+        reading = reading_of(other.impl, around)
+        if isinstance(reading, Refusal):
+            return reading.reason
+        meant = names_used(text_of(reading.body)) - _declared(reading) - _parameters(other)
+        for name in sorted(_parameters(one) & meant):
+            return f"`{name}` of `{one.kernel.name}` would hide what `{other.kernel.name}` means by it"
+    return ""
+
+
+def _parameters(call: ChainCall) -> set[str]:
+    """The names that a kernel's text has from its declaration."""
+    lets = (*call.kernel.lets, *call.impl.lets)
+    return {f.name for f in call.kernel.formals} | call.tunables().keys() | {name for name, _ in lets}
 
 
 def _common(a: Tunable, b: Tunable) -> tuple[Value, ...]:
@@ -363,7 +381,7 @@ def _body(text: str, last: bool) -> Iterator[str]:
         yield "  [&] {"
     for line in lines:
         yield f"{'  ' * (1 + wrapped + depth)}{line.replace(_GUARD, '')}" if line.strip() else ""
-        depth += _GUARD in line
+        depth += line.count(_GUARD)
     yield from (f"{'  ' * (depth - k)}}}" for k in range(depth))
     if wrapped:
         yield "  }();"
@@ -375,6 +393,9 @@ _GUARD = "\0"  # before a guard whose block is closed at the end
 def _is_guard(node: Node) -> bool:
     if node.type != "if_statement" or field_of(node, "alternative") is not None:
         return False
+    condition = field_of(node, "condition")
+    if condition is not None and any(at.type in ("declaration", "init_statement") for at in below(condition)):
+        return False  # what it declares would be in parentheses
     then = field_of(node, "consequence")
     inner = [c for c in then.named_children if c.type != "comment"] if then is not None else []
     alone = then is not None and then.type == "return_statement"

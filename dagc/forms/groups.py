@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dagc.forms import surroundings_of
-from dagc.forms.chain import ChainCall, apart, chained_op, elements_of, same_launch
+from dagc.forms.chain import ChainCall, apart, chained_op, elements_of, hidden_by, same_launch
 from dagc.forms.fuse import fused_op, refused
 from dagc.forms.types import Refusal, Surroundings
 from dagc.ir.choice import AS_WRITTEN
@@ -263,6 +263,7 @@ class _Scope:
         elements = elements_of(before[-1].kernel, before[-1].impl, self.around)
         assert not isinstance(elements, Refusal)
         whys = ["threads meet in it, or share memory"] if elements.meets else []
+        whys += [why for one in before if (why := hidden_by(one, call, self.around))]
         whys += [why for one, of in zip(before, met, strict=True) if (why := apart(one, call, of, self.around))]
         if whys:
             names = (before[-1].op.name, call.op.name)

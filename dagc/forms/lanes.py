@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 _TYPES = {ElementType.F32: "float", ElementType.F64: "double", ElementType.BOOL: "bool"}
 _QUALIFIERS = {"__shared__": "it uses shared memory", "volatile": "`volatile` accesses stay as they are"}
 _LOCAL_TYPES = frozenset(("struct_specifier", "class_specifier", "union_specifier", "enum_specifier"))
+_NOT_FOLLOWED = frozenset(
+    ("lambda_expression", "goto_statement", "labeled_statement", "try_statement", "for_range_loop",
+     "structured_binding_declarator")
+)  # fmt: skip
 _CALLS = ("atomic", "__stwb", "__stcg", "__stcs", "__stwt")
 
 
@@ -120,21 +124,29 @@ def _sizes(kernel: Kernel, impl: Impl) -> frozenset[str]:
     return frozenset(names | {t.name for t in (*kernel.tunables, *impl.tunables)})
 
 
+def unfollowed(body: Node) -> Iterator[tuple[str, Node]]:
+    """What changes variables, or where the execution goes, in ways that are not followed, and why."""
+    for at in below(body):
+        name = text_of(at)
+        if at.type in _LOCAL_TYPES:
+            yield "types that a kernel declares are not read", at
+        elif at.type in _NOT_FOLLOWED:
+            yield f"`{name.splitlines()[0][:40]}` is not read", at
+        elif at.type.startswith("preproc_") and at.type not in ("preproc_call", "preproc_directive", "preproc_arg"):
+            yield "it has directives of the preprocessor", at
+        elif at.type == "reference_declarator":
+            yield f"the reference `{name}` is not read", at
+
+
 def _refuse_words(reading: KernelReading, numbers: Numbers) -> None:
     for node in reading.together():
         raise NotAlike(f"threads meet at `{text_of(node)}`", node)
+    for why, node in unfollowed(reading.body):
+        raise NotAlike(why, node)
     for at in below(reading.body):
         name = text_of(at)
         if at.type == "identifier" and {name, *reading.reached.get(name, ())} & {"__shared__"}:
             raise NotAlike("it uses shared memory", at)
-        if at.type in _LOCAL_TYPES:
-            raise NotAlike("types that a kernel declares are not read", at)
-        if at.type in ("lambda_expression", "goto_statement", "labeled_statement", "try_statement"):
-            raise NotAlike(f"`{name.splitlines()[0][:40]}` is not read", at)
-        if at.type.startswith("preproc_") and at.type not in ("preproc_call", "preproc_directive", "preproc_arg"):
-            raise NotAlike("it has directives of the preprocessor", at)
-        if at.type == "reference_declarator":
-            raise NotAlike(f"the reference `{name}` is not read", at)
         if at.type == "type_qualifier" and name in _QUALIFIERS:
             raise NotAlike(_QUALIFIERS[name], at)
         hidden = sorted({"threadIdx", "blockIdx", "gridDim"} & set(reading.reached.get(name, ())))

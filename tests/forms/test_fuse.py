@@ -389,8 +389,9 @@ kernel axpy(y: inout f64[n], x: in f64[n], a: f64, n: i64) {
     launch grid(ceil(n / block)) block(block)
     cuda """
       const long i = blockIdx.x * block + threadIdx.x;
-      if (i >= n) return;
+      if (i >= n) return; if (i < 0) return;
       if (y[i] > 100) { return; }
+      if (const bool small = y[i] < -100; small) return;
       y[i] += a * x[i];
     """
   }
@@ -504,6 +505,7 @@ setup "none.py" none()
 scalar n : i64
 array x, y, z, w : f64[n + 2] inout
 array hits : i32[n] const
+AROUND
 kernel first(y: inout f64[*], x: in f64[*], n: i64) {
   gpu { launch grid(ceil(n / 32)) block(32) cuda """ FIRST """ }
 }
@@ -520,8 +522,11 @@ FIRST = "int i = blockIdx.x * 32 + threadIdx.x; if (i < n) y[i] = x[i];"
 SECOND = "int i = blockIdx.x * 32 + threadIdx.x; if (i < n) z[i] = y[i];"
 
 
-def chain(first: str = FIRST, second: str = SECOND, between: str = "", y: str = "y", m: str = "n") -> Program:
+def chain(
+    first: str = FIRST, second: str = SECOND, between: str = "", y: str = "y", m: str = "n", around: str = ""
+) -> Program:
     text = CHAIN.replace("FIRST", first).replace("SECOND", second).replace("BETWEEN", between)
+    text = text.replace("AROUND", around)
     return lower(parse_with_includes(Source("chain.dag", text.replace("Y", y).replace("M", m))))
 
 
@@ -550,6 +555,16 @@ def test_elements_of_a_thread_are_a_chain() -> None:
          "is not at a place of its own thread"),
         ({"second": SECOND.replace("z[i] =", "i += 1; z[i] =")}, "is not at a place of its own thread"),
         ({"first": FIRST.replace("y[i] =", "n = n; y[i] =")}, None),  # it changes a parameter
+        ({"second": SECOND.replace("if", "int& k = i; k = n - 1 - i; if")}, None),
+        ({"second": f"{SECOND} auto f = [&](int i) {{ return y[i]; }}; if (i < n) z[i] += f(n - 1 - i);"}, None),
+        ({"second": SECOND.replace("z[i]", "for (int i : {0, 1}) z[i]")}, None),
+        ({"second": SECOND.replace("z[i]", "for (auto [i, k] : hits) z[i]")}, None),
+        ({"second": SECOND.replace("y[i]", "y[HERE]"), "around": 'cuda """\n#define HERE (i + 0)\n"""'}, None),
+        ({"second": f"{SECOND} if (i < n) goto end; z[n] = 0; end: ;"}, None),
+        ({"second": SECOND.replace("y[i]", "y[i] * x"), "around": 'cuda """ __device__ double x = 2; """'},
+         "`x` of `first` would hide what `second` means by it"),
+        ({"second": SECOND.replace("y[i]", "y[i] * TWICE"), "around": 'cuda """\n#define TWICE (2 * x)\n"""'},
+         "`x` of `first` would hide what `second` means by it"),
         ({"first": f"__shared__ double t[32]; t[threadIdx.x] = 1; __syncthreads(); {FIRST}"}, "threads meet in it"),
         ({"y": "y[1 .. n + 2]"}, "`y` and `y[1 .. n + 2]` may overlap"),
         ({"between": "c : gpu copy(y, w)"}, None),  # which has to come between
@@ -568,7 +583,9 @@ def test_chains_that_would_need_elements_of_other_threads_are_refused(
 def test_one_slice_is_one_array_of_a_chain() -> None:
     """What both calls access through equal slices is at equal places, whatever it is called there."""
     text = CHAIN.replace("FIRST", FIRST).replace("SECOND", SECOND).replace("BETWEEN", "").replace("M", "n")
-    text = text.replace("first(y, x, n)", "first(y[1 .. n + 1], x, n)").replace("Y", "y[1 .. n + 1]")
+    text = (
+        text.replace("AROUND", "").replace("first(y, x, n)", "first(y[1 .. n + 1], x, n)").replace("Y", "y[1 .. n + 1]")
+    )
     program = lower(parse_with_includes(Source("chain.dag", text)), {"fuse.a_b": 1})
     (op,) = program.kernel_ops
     kernel = program.kernel(op.kernel)
