@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 _TYPES = {ElementType.F32: "float", ElementType.F64: "double", ElementType.BOOL: "bool"}
 _QUALIFIERS = {"__shared__": "it uses shared memory", "volatile": "`volatile` accesses stay as they are"}
 _LOCAL_TYPES = frozenset(("struct_specifier", "class_specifier", "union_specifier", "enum_specifier"))
-_NOT_FOLLOWED = frozenset(
-    ("lambda_expression", "goto_statement", "labeled_statement", "try_statement", "for_range_loop",
-     "structured_binding_declarator")
-)  # fmt: skip
+_NOT_FOLLOWED = frozenset(("lambda_expression", "goto_statement", "labeled_statement", "try_statement"))
 _CALLS = ("atomic", "__stwb", "__stcg", "__stcs", "__stwt")
 
 
@@ -136,6 +133,8 @@ def unfollowed(body: Node) -> Iterator[tuple[str, Node]]:
             yield "it has directives of the preprocessor", at
         elif at.type == "reference_declarator":
             yield f"the reference `{name}` is not read", at
+        elif at.type in ("for_range_loop", "structured_binding_declarator"):
+            yield f"where `{text_of(field_of(at, 'declarator') or at)}` is declared is not read", at
 
 
 def _refuse_words(reading: KernelReading, numbers: Numbers) -> None:
