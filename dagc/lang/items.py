@@ -420,7 +420,7 @@ def _reduction(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], com
     if dst.region == src.region:
         accesses: tuple[ir.Access, ...] = (ir.Access(dst.region, Mode.INOUT),)
     else:
-        _refuse_overlap(frame, dst, src, src_span)
+        _refuse_overlap(frame, dst, src, src_span, "pass the same array twice, or two arrays")
         accesses = (ir.Access(dst.region, Mode.INOUT if root else Mode.OUT), given)
     return (dst.region, src.region, *root), accesses, operator.name
 
@@ -445,7 +445,7 @@ def _of_all_ranks(
     (dst, dst_span), (src, src_span) = _array(frame, args[0]), _array(frame, args[1])
     if dst.array.type is not src.array.type:
         _check_alike(frame, dst, src, src_span)
-    _refuse_overlap(frame, dst, src, src_span)
+    _refuse_overlap(frame, dst, src, src_span, "use two arrays, or parts that do not overlap")
     accesses = (out.use(frame, name, dst, Mode.OUT, dst_span), out.use(frame, name, src, Mode.IN, src_span))
     return (dst.region, src.region), accesses, None
 
@@ -454,7 +454,7 @@ def _alltoallv(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], _co
     (dst, dst_span), (src, src_span) = _array(frame, args[0]), _array(frame, args[1])
     if dst.array.type is not src.array.type:
         _check_alike(frame, dst, src, src_span)
-    _refuse_overlap(frame, dst, src, src_span)
+    _refuse_overlap(frame, dst, src, src_span, "use two arrays, or parts that do not overlap")
     named = (_named(frame, arg, "an array of counts") for arg in args[2:])
     counts = [_index_array(out, frame, name, ref).region for ref in named]
     accesses = (out.use(frame, name, dst, Mode.OUT, dst_span), out.use(frame, name, src, Mode.IN, src_span))
@@ -472,9 +472,8 @@ def _check_alike(frame: Frame, dst: Storage, src: Storage, span: Span) -> None:
             report.fail("size-mismatch", message, span, "use arrays of the same size")
 
 
-def _refuse_overlap(frame: Frame, dst: Storage, src: Storage, span: Span) -> None:
+def _refuse_overlap(frame: Frame, dst: Storage, src: Storage, span: Span, help: str) -> None:
     if Regions(frame.ctx.facts).overlap(dst.region, src.region):
-        help = "pass the same array twice, or two arrays"
         frame.ctx.report.error("aliased-arguments", f"`{src.label}` overlaps `{dst.label}`", span, help)
 
 
@@ -644,6 +643,9 @@ def _other(out: GraphOut, frame: Frame, item: ast.Item, main: bool) -> None:
         if item.word and item.names != ("none",):
             help = f"write `fuse {{{item.names[0]}}}`"
             report.fail("unknown-name", "a list of launches has braces", item.span, help)
+        if out.fuse is not None and out.fuse is not item:
+            at = ((out.fuse.span, "the first is here"),)
+            report.error("duplicate-item", "a second `fuse` in a dag", item.span, "write one list", at)
         out.fuse = item
     elif isinstance(item, ast.Select) and main:
         names = set(frame.ctx.choices) | {"device", "variant"}

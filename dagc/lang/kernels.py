@@ -174,6 +174,8 @@ def _check_mode(report: Report, group: ast.Formal) -> None:
 def _common(ev: Evaluator, parts: _Parts, item: ast.Item) -> bool:
     """let, tune, require and forms; False for other items."""
     if isinstance(item, ast.Forms):
+        if parts.forms is not None:
+            ev.ctx.report.error("duplicate-item", "a second list of forms", item.span, "write one list")
         parts.forms = _forms(ev.ctx.report, item)
     elif isinstance(item, ast.Let):
         value = ev.value(item.value)
