@@ -76,8 +76,8 @@ class Choice(Mapping[str, Value]):
 
     @property
     def formed(self) -> tuple[str, ...]:
-        """The decisions by which kernels are not as written."""
-        return tuple(n for n, value in self.decisions if names_form((n,)) and value != AS_WRITTEN)
+        """The forms that leave kernels other than as written."""
+        return tuple(n for n, value in self.decisions if own_name(n).startswith(FORM) and value != AS_WRITTEN)
 
     def __lt__(self, other: Choice) -> bool:
         return self._key < other._key

@@ -68,6 +68,12 @@ def test_a_choice_reads_as_before_where_its_forms_are_as_written() -> None:
     assert Choice.at("inner", [*block, ("form.coarsen", 4)]).own == {"bx": 32, "by": 8, "form.coarsen": 4}
 
 
+def test_a_fusion_is_no_form_of_a_kernel() -> None:
+    """Its value as written is 0, that of a form 1."""
+    assert not Choice.of({"fuse.a_b": 0, "a.form.wide": AS_WRITTEN, "a.bx": 32}).formed
+    assert Choice.of({"fuse.a_b": 1, "a.form.wide": 4}).formed == ("a.form.wide",)
+
+
 @pytest.mark.parametrize(
     ("constants", "formed"),
     [("", 12), ("tune u in {1, 2}", 6), ("tune u in {1, 2, 3, 4}", 3), ("tune u in 0..9", 1), ("tune u in 0..40", 1)],
