@@ -450,15 +450,11 @@ def _of_all_ranks(
     return (dst.region, src.region), accesses, None
 
 
-def _alltoallv(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], _comm: ir.Communicator | None) -> _Built:
-    (dst, dst_span), (src, src_span) = _array(frame, args[0]), _array(frame, args[1])
-    if dst.array.type is not src.array.type:
-        _check_alike(frame, dst, src, src_span)
-    _refuse_overlap(frame, dst, src, src_span, "use two arrays, or parts that do not overlap")
+def _alltoallv(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], comm: ir.Communicator | None) -> _Built:
+    regions, accesses, _ = _of_all_ranks(out, frame, name, args, comm)
     named = (_named(frame, arg, "an array of counts") for arg in args[2:])
     counts = [_index_array(out, frame, name, ref).region for ref in named]
-    accesses = (out.use(frame, name, dst, Mode.OUT, dst_span), out.use(frame, name, src, Mode.IN, src_span))
-    return (dst.region, src.region, *counts), accesses, None
+    return (*regions, *counts), accesses, None
 
 
 def _check_alike(frame: Frame, dst: Storage, src: Storage, span: Span) -> None:

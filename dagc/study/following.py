@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COUNT = 8  # followers that are measured first
 DRAWN, ROUNDS, KEPT, NEAR = 100, 12, 10, 10  # of the search for them: draws, rounds, those kept, neighbours of each
-KINDS = {kind.value: kind for kind in FeatureKind}
+_KINDS = {kind.value: kind for kind in FeatureKind}
 
 
 def check_rules(options: ExploreOptions) -> None:
@@ -62,12 +62,12 @@ def _rule(entry: Any, where: str, advice: str) -> tuple[Rule, float]:
     if not isinstance(entry, dict):
         raise UsageError(f"{where} is not an object", advice)
     kind, a, b, holds, cost = (entry.get(key) for key in ("kind", "a", "b", "holds", "cost"))
-    if kind not in KINDS or not isinstance(a, str) or not isinstance(b, str) or not isinstance(holds, bool):
+    if kind not in _KINDS or not isinstance(a, str) or not isinstance(b, str) or not isinstance(holds, bool):
         raise UsageError(f"{where} has no known `kind`, `a`, `b` or `holds`", advice)
-    if KINDS[kind] is FeatureKind.AT_MOST and not _is_number(b):
+    if _KINDS[kind] is FeatureKind.AT_MOST and not _is_number(b):
         raise UsageError(f"{where}: `{b}` is not a number", advice)
     known = float(cost) if isinstance(cost, int | float) else math.nan
-    return Rule(RuleFeature(KINDS[kind], a, b), holds), known if math.isfinite(known) else 0.0
+    return Rule(RuleFeature(_KINDS[kind], a, b), holds), known if math.isfinite(known) else 0.0
 
 
 def _is_number(text: str) -> bool:
@@ -102,9 +102,8 @@ def followers(
     missing = [rule.text for rule, _ in rules if rule not in kept]
     without = f"; none follows {', '.join(f'`{text}`' for text in missing)} too" if missing else ""
     those = "of the rule" if len(rules) == 1 else f"{len(kept)} of {len(rules)} rules"
-    return tuple(
-        chosen
-    ), f"measures {counted(len(chosen), 'implementation')} first that follow {those} of {path}{without}"
+    note = f"measures {counted(len(chosen), 'implementation')} first that follow {those} of {path}{without}"
+    return tuple(chosen), note
 
 
 def _scored(domain: Orders, rules: Sequence[tuple[Rule, float]], pool: Sequence[Candidate]) -> dict[Candidate, float]:
