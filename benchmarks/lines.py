@@ -33,14 +33,12 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
         "cuda/state.py", "cuda/races.py", "lang/code.py",
     ),
     "advice for all open values": ("passes/cases.py",),
-    "forms of kernels": ("forms/*",),
+    "forms of kernels": ("forms/*", "lang/fusion.py"),
     "lower bounds": ("perf/bound.py", "perf/copies.py", "perf/footprint.py", "study/limits.py", "report/limits.py"),
     "performance models as rational programs": ("perf/*", "choice/terms.py", "choice/models.py"),
     "selectors: learners and their C": ("choice/learners/*", "choice/nodes.py", "choice/trends.py"),
     "fewer labels (`--active`, `--incremental`, `--cut`, `--replay`)": (
-        "study/sampling.py",
-        "study/expected.py",
-        "study/replay.py",
+        "study/sampling.py", "study/expected.py", "study/replay.py",
     ),
     "devices: ops placed together": ("choice/placement.py", "study/placed.py"),
     "tuning over inputs, evaluation": (
@@ -54,7 +52,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "simulation as the cost model of searches": ("lab/model/*", "lab/strategies/model.py"),
     "design rules": (
         "learn/types.py", "learn/classes.py", "learn/features.py", "learn/tree.py", "learn/judging.py", "learn/text.py",
-        "learn/across.py", "recipes/rules.py",
+        "learn/across.py", "learn/conjunction.py", "learn/fast.py", "study/following.py", "recipes/rules.py",
     ),
     "`explain`": ("learn/edits.py", "learn/pairs.py", "learn/explain.py", "recipes/explain.py", "lab/neighbours.py"),
     "tables, pictures and pages": ("report/*",),
