@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -150,6 +150,14 @@ def below(node: Node) -> Iterator[Node]:
         at = todo.pop()
         yield at
         todo += reversed(at.named_children)
+
+
+def inside(node: Node, types: Collection[str]) -> bool:
+    """Whether a node is part of one of these types."""
+    at = node.parent
+    while at is not None and at.type not in types:
+        at = at.parent
+    return at is not None
 
 
 def names_below(node: Node | None) -> Iterator[str]:

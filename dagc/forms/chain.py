@@ -7,7 +7,6 @@ what it stored itself, in the order of the text, whatever its guards are. Interm
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -15,14 +14,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dagc.cuda.lexer import names_used, words_of
-from dagc.cuda.syntax import below, body_of, field_of, text_of
+from dagc.cuda.syntax import below, body_of, field_of, inside, text_of
 from dagc.forms.affine import NUMBER, accesses_below, coefficient, names_of, number_of, plus, variables_of, without
 from dagc.forms.coarsen import changed_parameters
-from dagc.forms.fuse import lets_of, refused_together, renamed, unused
+from dagc.forms.fuse import lets_of, refused_together, renamed
 from dagc.forms.lanes import numbers_of, unfollowed
-from dagc.forms.lockstep import edited
 from dagc.forms.neighbours import ALONG_X, product_of
-from dagc.forms.text import KernelReading, hidden_by_macros, reading_of
+from dagc.forms.text import LAMBDA, KernelReading, edited_body, hidden_by_macros, reading_of, unused
 from dagc.forms.types import Refusal, Surroundings
 from dagc.ir.choice import FORM
 from dagc.ir.enums import ElementType, Mode
@@ -59,22 +57,16 @@ def elements_of(kernel: Kernel, impl: Impl, around: Surroundings) -> ThreadEleme
     reading = reading_of(impl, around)
     if isinstance(reading, Refusal):
         return reading
-    hidden = hidden_by_macros(reading, ("return", *(f.name for f in kernel.formals), *sorted(_declared(reading))))
+    declared = variables_of(reading.body)
+    hidden = hidden_by_macros(reading, ("return", *(f.name for f in kernel.formals), *sorted(declared)))
     if hidden is not None:
         return Refusal(f"a macro contains `{hidden}`")
-    changed = [
-        *changed_parameters(reading, kernel, impl),
-        *(f.name for f in kernel.formals if f.name in _declared(reading)),
-    ]
+    changed = [*changed_parameters(reading, kernel, impl), *(f.name for f in kernel.formals if f.name in declared)]
     if changed:
         return Refusal(f"it changes `{changed[0]}`, or declares it again")
     for why, node in unfollowed(reading.body):
         return Refusal(why, reading.line(node))
     return _elements(kernel, impl, around, reading)
-
-
-def _declared(reading: KernelReading) -> set[str]:
-    return set(variables_of(reading.body))
 
 
 def _elements(kernel: Kernel, impl: Impl, around: Surroundings, reading: KernelReading) -> ThreadElements:
@@ -183,7 +175,7 @@ def hidden_by(a: ChainCall, b: ChainCall, around: Surroundings) -> str:
         reading = reading_of(other.impl, around)
         if isinstance(reading, Refusal):
             return reading.reason
-        meant = names_used(text_of(reading.body)) - _declared(reading) - _parameters(other)
+        meant = names_used(text_of(reading.body)) - variables_of(reading.body).keys() - _parameters(other)
         for name in sorted(_parameters(one) & meant):
             return f"`{name}` of `{one.kernel.name}` would hide what `{other.kernel.name}` means by it"
     return ""
@@ -337,11 +329,8 @@ def _slots(calls: Sequence[ChainCall]) -> dict[_Key, _Slot]:
     for number, slot in enumerate(out.values()):
         slot.name = slot.formal.name
         if len(named[slot.name]) > 1 or slot.name in used:
-            slot.name = f"{slot.name}_{number}"
-            while slot.name in taken:
-                slot.name += "_"
+            slot.name = unused(f"{slot.name}_{number}", taken)
         used.add(slot.name)
-        taken.add(slot.name)
     return out
 
 
@@ -368,18 +357,16 @@ def _body(text: str, last: bool) -> Iterator[str]:
     """The lines of a kernel's text that another one follows: a guard `if (c) return;` becomes the condition of what
     comes after it; with other `return`s the text is that of a lambda."""
     body = body_of(text)
-    returns = [at for at in below(body) if at.type == "return_statement" and not _within(at, ("lambda_expression",))]
+    returns = [at for at in below(body) if at.type == "return_statement" and not inside(at, (LAMBDA,))]
     guards = [at for at in body.named_children if _is_guard(at)]
     edits, depth, wrapped = list[tuple[int, int, str]](), 0, False
     if not last and returns:
         wrapped = len(guards) < len(returns)
         for at in () if wrapped else guards:
             edits.append((at.start_byte, at.end_byte, f"{_GUARD}if (!{text_of(field_of(at, 'condition'))}) {{"))
-    plain = edited(body.text or b"", body.start_byte, body.start_byte + 1, body.end_byte - 1, edits)
-    lines = textwrap.dedent(plain.strip("\n")).rstrip().split("\n")
     if wrapped:
         yield "  [&] {"
-    for line in lines:
+    for line in edited_body(body, edits).split("\n"):
         yield f"{'  ' * (1 + wrapped + depth)}{line.replace(_GUARD, '')}" if line.strip() else ""
         depth += line.count(_GUARD)
     yield from (f"{'  ' * (depth - k)}}}" for k in range(depth))
@@ -400,10 +387,3 @@ def _is_guard(node: Node) -> bool:
     inner = [c for c in then.named_children if c.type != "comment"] if then is not None else []
     alone = then is not None and then.type == "return_statement"
     return alone or (len(inner) == 1 and inner[0].type == "return_statement")
-
-
-def _within(node: Node, types: Sequence[str]) -> bool:
-    at = node.parent
-    while at is not None and at.type not in types:
-        at = at.parent
-    return at is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from dagc.cuda.syntax import (
     declarators,
     declared_names,
     field_of,
+    inside,
     names_below,
     text_of,
 )
@@ -34,6 +35,7 @@ from dagc.forms.text import (
     blank,
     expression,
     fresh,
+    joined,
     moved_refused,
     places,
     reading_of,
@@ -41,7 +43,7 @@ from dagc.forms.text import (
 from dagc.forms.types import Form, Refusal, Surroundings
 from dagc.ir.choice import AS_WRITTEN
 from dagc.ir.program import CodeText, Impl, Kernel, Launch
-from dagc.ir.sym import Apply, Const, Fn, Sym, apply, fraction
+from dagc.ir.sym import Apply, Const, Fn, Sym, fraction
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -79,7 +81,7 @@ def _refused(reading: KernelReading) -> Refusal | None:
     if refused is not None:
         return refused
     meeting = list(reading.together())
-    leaving = next((at for at in _returns(reading.body) if not _inside(at, _OWN)), None)
+    leaving = next((at for at in _returns(reading.body) if not inside(at, _OWN)), None)
     if meeting and leaving is not None and leaving.start_byte < meeting[-1].start_byte:
         return Refusal(
             f"a thread may return before the `{text_of(meeting[-1])}` of line {reading.line(meeting[-1]) + 1} of the"
@@ -92,14 +94,6 @@ def _refused(reading: KernelReading) -> Refusal | None:
 def _returns(body: Node) -> Iterator[Node]:
     """All `return`s, in the order of the text."""
     return (at for at in below(body) if at.type == "return_statement")
-
-
-def _inside(node: Node, types: Collection[str]) -> bool:
-    """Whether a node is part of one of these types."""
-    at = node.parent
-    while at is not None and at.type not in types:
-        at = at.parent
-    return at is not None
 
 
 # ---- rewriting ----------------------------------------------------------------------------------
@@ -148,7 +142,7 @@ _RARE = "#pragma unroll 1\n"  # in the text of a branch that few threads take, a
 
 
 def _leaving(node: Node) -> _Leaving:
-    return [(not _inside(at, _OWN), _inside(at, _LOOPS)) for at in _returns(node)]
+    return [(not inside(at, _OWN), inside(at, _LOOPS)) for at in _returns(node)]
 
 
 def _indented(lines: Iterable[str]) -> list[str]:
@@ -284,14 +278,7 @@ def _shares(reading: KernelReading) -> bool:
 
 def launch(written: Launch, parts: Sym) -> Launch:
     axis = axis_of(written)
-    if axis is None:
-        return written
-    grid = list(written.grid)
-    size = grid[axis]
-    rounded = isinstance(size, Apply) and size.fn is Fn.CEIL
-    top, bottom = fraction(size.args[0]) if isinstance(size, Apply) and rounded else (size, Const(1))
-    grid[axis] = apply(Fn.CEIL, apply(Fn.DIV, top, apply(Fn.MUL, bottom, parts)))
-    return replace(written, grid=tuple(grid))
+    return written if axis is None else joined(written, axis, parts)
 
 
 VALUES = (AS_WRITTEN, 2, 4, 8)

@@ -16,8 +16,7 @@ from dagc.forms.affine import LOOPS, accesses_below, kind_of, variables_of
 from dagc.forms.types import Form, Refusal, Surroundings
 from dagc.ir.choice import AS_WRITTEN
 from dagc.ir.enums import Mode
-from dagc.ir.program import CodeText, Impl, Kernel, Launch
-from dagc.ir.sym import Sym
+from dagc.ir.program import CodeText, Impl, Kernel
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -65,8 +64,4 @@ def rewritten(kernel: Kernel, impl: Impl, around: Surroundings, value: int) -> C
     return replace(impl.code, restrict=True)
 
 
-def launch(written: Launch, value: Sym) -> Launch:
-    return written
-
-
-FREEDOM = Form("freedom", "its arrays do not overlap (`__restrict__`)", VALUES, legal, rewritten, launch)
+FREEDOM = Form("freedom", "its arrays do not overlap (`__restrict__`)", VALUES, legal, rewritten)

@@ -16,7 +16,7 @@ from functools import reduce
 from itertools import accumulate, pairwise
 
 from dagc.cuda.lexer import names_in, names_used, words_of
-from dagc.forms.text import PLACES, blank, expression, fresh, moved_refused, reading_of
+from dagc.forms.text import PLACES, blank, expression, fresh, moved_refused, names_in_kernel, reading_of, unused
 from dagc.forms.types import Refusal, Surroundings
 from dagc.ir.enums import CodeLang
 from dagc.ir.plan import kernel_as_written
@@ -102,12 +102,11 @@ def fused_op(calls: Sequence[KernelOp], kernel: Kernel, name: str, base: str, kn
     """The op that joins calls of one kernel, which depend on each other in nothing, and the kernel that it calls,
     `known` by this name."""
     first = calls[0]
-    impl = next(i for i in kernel.impls if (i.device, i.name) == (first.device, first.variant))
+    impl = kernel.impl_of(first.device, first.variant)
     names: list[dict[str, str]] = [{} for _ in calls]
     slots = [slot for k, formal in enumerate(kernel.formals) for slot in _slots(formal, calls, k)]
     counts = {f.name: sum(s.formal is f for s in slots) for f in kernel.formals}
-    taken = {*words_of(impl.code.text or "" if impl.code is not None else ""), *(f.name for f in kernel.formals)}
-    taken |= {t.name for t in (*kernel.tunables, *impl.tunables)} | {n for n, _ in (*kernel.lets, *impl.lets)}
+    taken = names_in_kernel(kernel, impl)
     for slot in slots:
         if counts[slot.formal.name] > 1:
             new = unused(f"{slot.formal.name}_{slot.calls[0]}", taken)
@@ -131,14 +130,6 @@ def fused_op(calls: Sequence[KernelOp], kernel: Kernel, name: str, base: str, kn
         pinned=tuple(n for n in tunables if n in first.pinned or any(n in new for new in acall.values())),
         span=first.span,
     ), fused  # fmt: skip
-
-
-def unused(name: str, taken: set[str]) -> str:
-    """A name like this that is not taken; from then on it is."""
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
 
 
 def _slots(formal: Formal, calls: Sequence[KernelOp], number: int) -> Iterator[_Slot]:

@@ -19,6 +19,7 @@ from dagc.forms.types import Refusal, Surroundings
 from dagc.ir.choice import AS_WRITTEN
 from dagc.ir.enums import Mode
 from dagc.ir.names import common_name, last_name
+from dagc.ir.plan import kernel_as_written
 from dagc.ir.program import Access, Device, Edge, Kernel, KernelOp, Loop, Op, Program, Region, Turn
 from dagc.ir.regions import Regions
 
@@ -57,10 +58,10 @@ def groups(program: Program, regions: Regions) -> tuple[tuple[FusionGroup, ...],
         if isinstance(op, KernelOp) and op.device is Device.GPU:
             several.setdefault(_alike(op), []).append(op)
     several = {key: ops for key, ops in several.items() if len(ops) > 1}
-    chains = {} if _ordered_otherwise(program) else dict(_in_chains(program, surroundings_of(program)))
+    ordered, around = _ordered_otherwise(program), surroundings_of(program)
+    chains = {} if ordered else dict(_in_chains(program, around))
     allowed: set[str] = set()
     out: list[LeftOut] = []
-    ordered, around = _ordered_otherwise(program), surroundings_of(program)
     known: dict[tuple[str, str, tuple[str, ...]], Refusal | None] = {}
     for ops in several.values():
         key = ops[0].kernel, ops[0].variant, ops[0].pinned
@@ -109,17 +110,14 @@ def _ordered_otherwise(program: Program) -> Refusal | None:
 def _refused(program: Program, op: KernelOp, around: Surroundings) -> Refusal | None:
     if op.placed or op.others:
         return Refusal("its device or variant is open")
-    kernel = program.kernel(op.kernel)
-    impl = next(i for i in kernel.impls if (i.device, i.name) == (op.device, op.variant))
-    return refused(kernel, impl, around, op.pinned)
+    return refused(*kernel_as_written(program, op), around, op.pinned)
 
 
 def _in_chains(program: Program, around: Surroundings) -> Iterator[tuple[str, ChainCall]]:
     """The ops that a chain may have."""
     for op in program.kernel_ops:
         if op.device is Device.GPU and not (op.placed or op.others or op.pinned):
-            kernel = program.kernel(op.kernel)
-            impl = next(i for i in kernel.impls if (i.device, i.name) == (op.device, op.variant))
+            kernel, impl = kernel_as_written(program, op)
             if not isinstance(elements_of(kernel, impl, around), Refusal):
                 yield op.name, ChainCall(op, kernel, impl)
 
@@ -362,10 +360,7 @@ class _Fusing:
         if not chained:
             return fused_op(calls, self.kernels[calls[0].kernel], name, base, known)
         kernels = [self.kernels[call.kernel] for call in calls]
-        impls = [
-            next(i for i in k.impls if (i.device, i.name) == (c.device, c.variant))
-            for k, c in zip(kernels, calls, strict=True)
-        ]
+        impls = [k.impl_of(c.device, c.variant) for k, c in zip(kernels, calls, strict=True)]
         op, kernel = chained_op(list(map(ChainCall, calls, kernels, impls)), name, base, known)
         kernel = self.formed(kernel)
         forms = tuple((t.name, AS_WRITTEN) for t in kernel.impls[0].tunables)

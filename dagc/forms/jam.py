@@ -7,21 +7,29 @@ none of them loads or stores what another one stores. The others follow one by o
 
 from __future__ import annotations
 
-import textwrap
-from dataclasses import replace
 from itertools import combinations_with_replacement
 
 from dagc.cuda.syntax import below, change_of, text_of
 from dagc.forms.affine import LOOPS, coefficient, names_of, number_of, plus
-from dagc.forms.lanes import GroupText, iterations_of, may_be, number_text, read_plainly
-from dagc.forms.lockstep import LaneNames, Lockstep, edited
+from dagc.forms.lanes import (
+    GroupText,
+    iterations_of,
+    legal_by,
+    may_be,
+    number_text,
+    read_plainly,
+    refusal_of,
+    rewrite_by,
+    share_loads,
+)
+from dagc.forms.lockstep import LaneNames, Lockstep
 from dagc.forms.loops import CountedFor, counted_loops, loop_around, refuse_changing_end
 from dagc.forms.neighbours import Neighbours, NotAlike, is_below
-from dagc.forms.text import KernelReading
+from dagc.forms.text import KernelReading, edited_body
 from dagc.forms.types import Form, Refusal, Surroundings
 from dagc.ir.choice import AS_WRITTEN
-from dagc.ir.program import CodeText, Impl, Kernel, Launch
-from dagc.ir.sym import Poly, Sym
+from dagc.ir.program import Impl, Kernel
+from dagc.ir.sym import Poly
 
 # ---- legality -----------------------------------------------------------------------------------
 
@@ -66,15 +74,6 @@ def _clashes(loop: CountedFor, alike: Neighbours) -> list[tuple[Poly, Poly, Poly
     return out
 
 
-def _shares(loop: CountedFor, alike: Neighbours) -> bool:
-    """Whether iterations load the same elements in an inner loop."""
-    inner = [at for at in below(loop.body) if at.type in LOOPS]
-    return any(
-        site.load and not alike.varies(site.node) and any(is_below(site.node, at) for at in inner)
-        for site in alike.sites
-    )
-
-
 # ---- writing ------------------------------------------------------------------------------------
 
 
@@ -89,7 +88,7 @@ def _written(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> st
         try:
             return _text(kernel, impl, around, reading, loop, lanes)
         except NotAlike as error:
-            refusal = Refusal(error.reason, reading.line(error.node) if error.node is not None else None)
+            refusal = refusal_of(error, reading)
     return refusal
 
 
@@ -100,7 +99,7 @@ def _text(
     of = GroupText(kernel, impl, alike, lanes, 0, reading.beside)
     _refuse_carried(loop, alike)
     clashes = _clashes(loop, alike)
-    if not _shares(loop, alike):
+    if not share_loads(alike):
         raise NotAlike(f"iterations of the loop over `{loop.counter}` load nothing in common", loop.node)
     names = LaneNames(loop.counter, of.fresh("lane"), of.fresh)
     lockstep = Lockstep(alike, lanes, names, of.types(), wide=False)
@@ -114,33 +113,15 @@ def _text(
         f"{indent}{head}",
         *lines,
     ]
-    node, whole = loop.node, reading.body
-    edit = (node.start_byte, node.end_byte, "\n".join(lines))
-    text = edited(whole.text or b"", whole.start_byte, whole.start_byte + 1, whole.end_byte - 1, [edit])
-    return textwrap.dedent(text.strip("\n")).rstrip()
+    return edited_body(reading.body, [(loop.node.start_byte, loop.node.end_byte, "\n".join(lines))])
 
 
 # ---- the form -----------------------------------------------------------------------------------
 
 
-def legal(kernel: Kernel, impl: Impl, around: Surroundings) -> tuple[int, ...] | Refusal:
-    written = _written(kernel, impl, around, VALUES[1])
-    return written if isinstance(written, Refusal) else VALUES
-
-
-def rewritten(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> CodeText:
-    text = _written(kernel, impl, around, lanes)
-    assert impl.code is not None
-    assert isinstance(text, str)
-    return replace(impl.code, text=text, header=0)
-
-
-def launch(written: Launch, lanes: Sym) -> Launch:
-    return written
-
-
 VALUES = (AS_WRITTEN, 2, 4, 8)
 JAM = Form(
-    "jam", "2, 4 or 8 iterations of a loop with a loop inside together", VALUES, legal, rewritten, launch,
+    "jam", "2, 4 or 8 iterations of a loop with a loop inside together", VALUES,
+    legal_by(_written, VALUES), rewrite_by(_written),
     excludes=frozenset(("unroll", "wide", "tile", "coarsen")), include="dagc/wide.hpp",
 )  # fmt: skip

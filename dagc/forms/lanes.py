@@ -1,25 +1,24 @@
 """Threads that do several neighbours of an axis: the reading of a kernel's text, the conditions that a group of them
-goes one way, and the text for one neighbour after the other. `wide`, `tile` and `jam` share it.
+goes one way, and the text for one neighbour after the other. `wide`, `tile`, `jam` and `unroll` share it.
 """
 
 from __future__ import annotations
 
 import re
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagc.cuda.lexer import KEYWORDS, is_global, words_of
-from dagc.cuda.syntax import below, body_of, field_of, text_of
+from dagc.cuda.syntax import below, body_of, field_of, inside, text_of
 from dagc.forms.affine import LOOPS, NUMBER, Numbers, changes_of, names_of, number_of, plus, variables_of
-from dagc.forms.lockstep import LaneNames, edited, place_of
-from dagc.forms.neighbours import ALONG_X, AccessSite, Along, Neighbours, NotAlike, Test, bound_of
-from dagc.forms.text import KernelReading, expression, fresh, reading_of
-from dagc.forms.types import Refusal, Surroundings
+from dagc.forms.lockstep import LaneNames, place_of
+from dagc.forms.neighbours import ALONG_X, AccessSite, Along, Neighbours, NotAlike, Test, bound_of, is_below
+from dagc.forms.text import KernelReading, NotInKernel, edited_body, expression, fresh, reading_of, rounded_up
+from dagc.forms.types import Legal, Refusal, Rewrite, Surroundings
 from dagc.ir.enums import ElementType
-from dagc.ir.program import Impl, Kernel, Launch
-from dagc.ir.sym import Apply, Const, Fn, Poly, Sym, Var, apply, fraction, is_real, polynomial
+from dagc.ir.program import CodeText, Impl, Kernel, Launch
+from dagc.ir.sym import Apply, Const, Fn, Poly, Sym, Var, is_real, polynomial
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -200,6 +199,22 @@ def may_be(site: AccessSite, written: set[str], alike: Neighbours) -> bool:
     return False
 
 
+def share_loads(alike: Neighbours) -> bool:
+    """Whether lanes load the same elements in a loop."""
+    loops = [at for at in below(alike.body) if at.type in LOOPS]
+    return any(
+        site.load and not alike.varies(site.node) and any(is_below(site.node, loop) for loop in loops)
+        for site in alike.sites
+    )
+
+
+def refusal_of(error: NotAlike | NotInKernel, reading: KernelReading | None) -> Refusal:
+    """The refusal of a form for an error, with its line in a reading."""
+    if isinstance(error, NotInKernel):
+        return Refusal(f"the kernel cannot compute `{error.args[0]}` of its launch")
+    return Refusal(error.reason, reading.line(error.node) if error.node is not None and reading is not None else None)
+
+
 # ---- writing ------------------------------------------------------------------------------------
 
 
@@ -268,10 +283,8 @@ class GroupText:
         """A body as given, for one neighbour after the other."""
         place, lane = self.fresh("place"), names.lane
         returns = [at for at in below(body) if at.type == "return_statement"]
-        wrapped = any(_inside(at, (*LOOPS, "switch_statement")) for at in returns)
-        edits = list(self._edits(body, place, "return" if wrapped else "continue"))
-        text = edited(body.text or b"", body.start_byte, body.start_byte + 1, body.end_byte - 1, edits)
-        plain = textwrap.dedent(text.strip("\n")).rstrip().split("\n")
+        wrapped = any(inside(at, (*LOOPS, "switch_statement")) for at in returns)
+        plain = edited_body(body, self._edits(body, place, "return" if wrapped else "continue")).split("\n")
         lines = [f"    {line}" if line.strip() else "" for line in plain]
         yield "  #pragma unroll 1"
         yield f"  for (int {lane} = 0; {lane} < {self.lanes}; ++{lane}) {{"
@@ -317,13 +330,6 @@ def _total(terms: Sequence[str]) -> str:
     return " + ".join(terms) if terms else "0"
 
 
-def _inside(node: Node, types: Sequence[str]) -> bool:
-    at = node.parent
-    while at is not None and at.type not in types:
-        at = at.parent
-    return at is not None
-
-
 def _needed(tests: Sequence[Test], alike: Neighbours, shift: int) -> list[Test]:
     """The tests without those that follow from others, and without alternatives that contradict others."""
     sure = [t[0] for t in tests if len(t) == 1]
@@ -354,10 +360,9 @@ def _ends_itself(launch: Launch, alike: Neighbours, k: int) -> bool:
     size = launch.grid[k]
     if isinstance(size, Apply) and size.fn is Fn.COND and Const(0) in size.args[1:]:
         size = size.args[2] if size.args[1] == Const(0) else size.args[1]  # no thread, or this many
-    rounded = isinstance(size, Apply) and size.fn is Fn.CEIL
-    if not rounded and not alike.along.single:
+    top, bottom = rounded_up(size)
+    if top is size and not alike.along.single:
         return False
-    top, bottom = fraction(size.args[0]) if isinstance(size, Apply) and rounded else (size, Const(1))
     before = bound_of(plus(alike.along.poly, polynomial(top), -1), "<", outcome=True)
     return (
         bool(alike.sites)
@@ -366,13 +371,28 @@ def _ends_itself(launch: Launch, alike: Neighbours, k: int) -> bool:
     )
 
 
-# ---- the launch ---------------------------------------------------------------------------------
+# ---- the form -----------------------------------------------------------------------------------
+
+Written = Callable[[Kernel, Impl, Surroundings, int], str | Refusal]  # the text for a value of a form, or why not
 
 
-def joined(written: Launch, k: int, lanes: Sym) -> Launch:
-    """The launch in which a thread does `lanes` neighbours along the axis `k` of the grid."""
-    grid, size = list(written.grid), written.grid[k]
-    rounded = isinstance(size, Apply) and size.fn is Fn.CEIL
-    top, bottom = fraction(size.args[0]) if isinstance(size, Apply) and rounded else (size, Const(1))
-    grid[k] = apply(Fn.CEIL, apply(Fn.DIV, top, apply(Fn.MUL, bottom, lanes)))
-    return replace(written, grid=tuple(grid))
+def legal_by(written: Written, values: tuple[int, ...]) -> Legal:
+    """`Form.legal` of a form that has all values where it has the text for the first."""
+
+    def legal(kernel: Kernel, impl: Impl, around: Surroundings) -> tuple[int, ...] | Refusal:
+        text = written(kernel, impl, around, values[1])
+        return text if isinstance(text, Refusal) else values
+
+    return legal
+
+
+def rewrite_by(written: Written) -> Rewrite:
+    """`Form.rewrite` of a form."""
+
+    def rewrite(kernel: Kernel, impl: Impl, around: Surroundings, value: int) -> CodeText:
+        text = written(kernel, impl, around, value)
+        assert impl.code is not None
+        assert isinstance(text, str)
+        return replace(impl.code, text=text, header=0)
+
+    return rewrite

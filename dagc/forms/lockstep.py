@@ -9,7 +9,7 @@ kernel do not overlap where one of them is written (`aliased-arguments`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 from typing import TYPE_CHECKING
@@ -38,6 +38,7 @@ from dagc.forms.affine import (
     without,
 )
 from dagc.forms.neighbours import AccessSite, Neighbours, NotAlike, is_below, operands
+from dagc.forms.text import edited
 from dagc.ir.sym import Poly, Var
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ Key = tuple[str, tuple[tuple[object, object], ...]]
 
 @dataclass(frozen=True, slots=True)
 class LaneNames:
-    """LaneNames in the emitted text: of X of the first lane, and of the counter of lanes; how others are made."""
+    """Names in the emitted text: of X of the first lane, and of the counter of lanes; how others are made."""
 
     first: str
     lane: str
@@ -100,9 +101,7 @@ class Lockstep:
     group: LaneGroup = field(default_factory=LaneGroup)
     declared: set[str] = field(default_factory=set)  # indices that are declared for the first lane
     each: set[str] = field(default_factory=set)  # variables that are declared as an array over the lanes
-    rows: dict[int, tuple[VectorRow, int]] = field(
-        default_factory=dict
-    )  # of a site that is loaded: the row, and the element
+    rows: dict[int, tuple[VectorRow, int]] = field(default_factory=dict)  # of loads, by the node: row and element
     once: dict[int, str] = field(default_factory=dict)  # loads that stand once for all lanes, by the node
     kept: dict[int, str] = field(default_factory=dict)  # accesses of elements that a loop keeps in registers
     numbers: dict[str, int] = field(default_factory=dict)
@@ -699,15 +698,6 @@ def _type_of(node: Node) -> str:
     casts = [text_of(field_of(at, "type")) for at in below(node) if at.type == "cast_expression"]
     calls = [text_of(field_of(at, "function")) for at in below(node) if at.type == "call_expression"]
     return next((t for t in (*casts, *calls) if t.isidentifier() or " " in t), "unsigned")
-
-
-def edited(source: bytes, origin: int, begin: int, end: int, edits: Iterable[tuple[int, int, str]]) -> str:
-    out, done = [], begin
-    for start, stop, new in edits:
-        if done <= start and stop <= end:
-            out += [source[done - origin : start - origin], new.encode()]
-            done = stop
-    return b"".join([*out, source[done - origin : end - origin]]).decode()
 
 
 def _change(node: Node) -> Change | None:

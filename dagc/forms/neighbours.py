@@ -1,4 +1,5 @@
-"""What neighbouring threads of a kernel do alike: the reading that the forms `wide` and `tile` are made from.
+"""What neighbouring threads of a kernel, or iterations of a loop, do alike: the reading that `wide`, `tile`, `jam` and
+`unroll` are made from.
 
 A thread's place along an axis, `blockIdx.x * block + threadIdx.x`, is one number X; V neighbours, the *lanes*, have X,
 X + 1, ... They are executed together where they take the same way. The reading says which variables have one value for

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from dagc.cuda.lexer import KEYWORDS, is_global, names_in, words_of
 from dagc.cuda.races import waits_for_threads
 from dagc.cuda.state import Definitions, definitions_of
-from dagc.cuda.syntax import below, declared_names, field_of, text_of
+from dagc.cuda.syntax import below, declared_names, field_of, inside, text_of
 from dagc.forms.types import Refusal, Surroundings
 from dagc.ir.enums import ElementType
-from dagc.ir.program import Impl, Kernel
+from dagc.ir.program import Impl, Kernel, Launch
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply, fraction, free, infix, substitute
 
 if TYPE_CHECKING:
@@ -148,16 +149,9 @@ def moved_refused(reading: KernelReading, others: Collection[str] = ()) -> Refus
         if text_of(name) in PLACES and not _is_member(name):
             return Refusal(f"`{text_of(name)}` is used as a whole", reading.line(name))
         if text_of(name) in PLACES and not _captured(name):
-            within = "a class" if _within_class(name) else "a lambda that names what it captures"
+            within = "a class" if inside(name, (CLASS,)) else "a lambda that names what it captures"
             return Refusal(f"`{text_of(name)}` is used in {within}", reading.line(name))
     return None
-
-
-def _within_class(name: Node) -> bool:
-    at = name.parent
-    while at is not None and at.type != CLASS:
-        at = at.parent
-    return at is not None
 
 
 def _captured(name: Node) -> bool:
@@ -200,18 +194,59 @@ def places(text: str, nodes: Sequence[Node]) -> list[tuple[int, int]] | None:
 
 def fresh(name: str, kernel: Kernel, impl: Impl, beside: Collection[str] = ()) -> str:
     """A name that nothing in a kernel has yet, nor anything `beside` it that its text leads to."""
-    taken = {*beside, *words_of((impl.code.text if impl.code is not None else None) or "")}
-    taken |= {f.name for f in kernel.formals} | {s.name for s in impl.scratch}
-    taken |= {t.name for t in (*kernel.tunables, *impl.tunables)} | {n for n, _ in (*kernel.lets, *impl.lets)}
+    return unused(name, {*beside, *names_in_kernel(kernel, impl)})
+
+
+def names_in_kernel(kernel: Kernel, impl: Impl) -> set[str]:
+    """The names that a kernel declares or its text has."""
+    out = {*words_of((impl.code.text if impl.code is not None else None) or "")}
+    out |= {f.name for f in kernel.formals} | {s.name for s in impl.scratch}
+    return out | {t.name for t in (*kernel.tunables, *impl.tunables)} | {n for n, _ in (*kernel.lets, *impl.lets)}
+
+
+def unused(name: str, taken: set[str]) -> str:
+    """A name like this that is not taken; from then on it is."""
     while name in taken:
         name += "_"
+    taken.add(name)
     return name
+
+
+def edited(source: bytes, origin: int, begin: int, end: int, edits: Iterable[tuple[int, int, str]]) -> str:
+    """The bytes `begin` to `end` of a source that begins at `origin`, with other texts from `start` to `stop`; of edits
+    that overlap, the first."""
+    out, done = [], begin
+    for start, stop, new in edits:
+        if done <= start and stop <= end:
+            out += [source[done - origin : start - origin], new.encode()]
+            done = stop
+    return b"".join([*out, source[done - origin : end - origin]]).decode()
+
+
+def edited_body(body: Node, edits: Iterable[tuple[int, int, str]]) -> str:
+    """The text between the braces of a body, with other texts in places, from the first column."""
+    text = edited(body.text or b"", body.start_byte, body.start_byte + 1, body.end_byte - 1, edits)
+    return textwrap.dedent(text.strip("\n")).rstrip()
 
 
 def blank(text: str) -> int:
     """The number of lines before the first that is not blank."""
     lines = text.split("\n")
     return next((i for i, line in enumerate(lines) if line.strip()), 0)
+
+
+def rounded_up(size: Sym) -> tuple[Sym, Sym]:
+    """The numbers whose quotient is rounded up to a size of a grid: itself and 1 if it is not such a quotient."""
+    if isinstance(size, Apply) and size.fn is Fn.CEIL:
+        return fraction(size.args[0])
+    return size, Const(1)
+
+
+def joined(written: Launch, axis: int, number: Sym) -> Launch:
+    """The launch in which `number` neighbours along an axis of the grid, threads or blocks, are one."""
+    top, bottom = rounded_up(written.grid[axis])
+    size = apply(Fn.CEIL, apply(Fn.DIV, top, apply(Fn.MUL, bottom, number)))
+    return replace(written, grid=(*written.grid[:axis], size, *written.grid[axis + 1 :]))
 
 
 class NotInKernel(Exception):

@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dagc.cuda.syntax import below, body_of, field_of, text_of
-from dagc.forms.affine import LOOPS, coefficient, names_of
-from dagc.forms.lanes import GroupText, alike_of, joined, may_be, read_plainly, unread
+from dagc.cuda.syntax import body_of, field_of, text_of
+from dagc.forms.affine import coefficient, names_of
+from dagc.forms.lanes import GroupText, alike_of, may_be, read_plainly, refusal_of, share_loads, unread
 from dagc.forms.lockstep import LaneNames, Lockstep
-from dagc.forms.neighbours import Neighbours, NotAlike, is_below
-from dagc.forms.text import KernelReading, NotInKernel
+from dagc.forms.neighbours import Neighbours, NotAlike
+from dagc.forms.text import KernelReading, NotInKernel, joined
 from dagc.forms.types import Form, Refusal, Surroundings
 from dagc.ir.choice import AS_WRITTEN
 from dagc.ir.program import CodeText, Impl, Kernel, Launch
@@ -64,17 +64,8 @@ def _refuse_stores(alike: Neighbours) -> None:
             if site.array == store.array and site.place is not None and site.place != store.place:
                 by = text_of(store.node)
                 raise NotAlike(f"`{text_of(site.node)}` may be what a neighbour stores by `{by}`", site.node)
-    if not _shares(alike):
+    if not share_loads(alike):
         raise NotAlike(f"neighbours along {letter} load nothing in common in a loop")
-
-
-def _shares(alike: Neighbours) -> bool:
-    """Whether neighbours load the same elements in a loop."""
-    loops = [at for at in below(alike.body) if at.type in LOOPS]
-    return any(
-        site.load and not alike.varies(site.node) and any(is_below(site.node, loop) for loop in loops)
-        for site in alike.sites
-    )
 
 
 # ---- writing ------------------------------------------------------------------------------------
@@ -91,10 +82,8 @@ def _written(kernel: Kernel, impl: Impl, around: Surroundings, axis: int, lanes:
         alike = alike_of(kernel, impl, around, alone, axis, lanes)
         _refuse_stores(alike)
         return _text(GroupText(kernel, impl, alike, lanes, axis, reading.beside), reading.body, way)
-    except NotAlike as error:
-        return Refusal(error.reason, alone.line(error.node) if error.node is not None and alone is reading else None)
-    except NotInKernel as error:
-        return Refusal(f"the kernel cannot compute `{error.args[0]}` of its launch")
+    except (NotAlike, NotInKernel) as error:
+        return refusal_of(error, reading if alone is reading else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,15 @@ class Surroundings:
     constants: tuple[tuple[str, Sym | ElementType], ...]
 
 
+Legal = Callable[[Kernel, Impl, Surroundings], tuple[int, ...] | Refusal]
+Rewrite = Callable[[Kernel, Impl, Surroundings, int], CodeText]
+
+
+def launch_as_given(launch: Launch, value: Sym) -> Launch:
+    """The launch as given."""
+    return launch
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
     """One form.
@@ -52,9 +61,9 @@ class Form:
     name: str
     summary: str
     values: tuple[int, ...]
-    legal: Callable[[Kernel, Impl, Surroundings], tuple[int, ...] | Refusal]
-    rewrite: Callable[[Kernel, Impl, Surroundings, int], CodeText]
-    launch: Callable[[Launch, Sym], Launch]
+    legal: Legal
+    rewrite: Rewrite
+    launch: Callable[[Launch, Sym], Launch] = launch_as_given
     excludes: frozenset[str] = frozenset()
     include: str = ""
     searched: bool = True

@@ -8,24 +8,16 @@ iterations stay in their order. A group is executed so where the rows begin at v
 
 from __future__ import annotations
 
-import textwrap
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
 from dagc.cuda.syntax import below, text_of
 from dagc.forms.affine import LOOPS
-from dagc.forms.lanes import GroupText, iterations_of, read_plainly
-from dagc.forms.lockstep import LaneNames, Lockstep, edited, shown_multiples
+from dagc.forms.lanes import GroupText, iterations_of, legal_by, read_plainly, refusal_of, rewrite_by
+from dagc.forms.lockstep import LaneNames, Lockstep, shown_multiples
 from dagc.forms.loops import CountedFor, counted_loops, refuse_changing_end
 from dagc.forms.neighbours import NotAlike
-from dagc.forms.text import KernelReading
+from dagc.forms.text import KernelReading, edited_body
 from dagc.forms.types import Form, Refusal, Surroundings
 from dagc.ir.choice import AS_WRITTEN
-from dagc.ir.program import CodeText, Impl, Kernel, Launch
-from dagc.ir.sym import Sym
-
-if TYPE_CHECKING:
-    pass
+from dagc.ir.program import Impl, Kernel
 
 _LEAVING = ("return_statement", "break_statement", "continue_statement", "goto_statement")
 
@@ -42,11 +34,9 @@ def _written(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> st
             text = _by_groups(kernel, impl, around, reading, loop, lanes)
             edits.append((loop.node.start_byte, loop.node.end_byte, text))
         except NotAlike as error:
-            refusal = Refusal(error.reason, reading.line(error.node) if error.node is not None else None)
-    body = reading.body
-    text = edited(body.text or b"", body.start_byte, body.start_byte + 1, body.end_byte - 1, edits)
+            refusal = refusal_of(error, reading)
     head = f"// form.unroll = {lanes}: {lanes} iterations of loops at a time, with vectors of what they load.\n"
-    return head + textwrap.dedent(text.strip("\n")).rstrip() if edits else refusal
+    return head + edited_body(reading.body, edits) if edits else refusal
 
 
 def _by_groups(
@@ -77,24 +67,9 @@ def _by_groups(
 # ---- the form -----------------------------------------------------------------------------------
 
 
-def legal(kernel: Kernel, impl: Impl, around: Surroundings) -> tuple[int, ...] | Refusal:
-    written = _written(kernel, impl, around, VALUES[1])
-    return written if isinstance(written, Refusal) else VALUES
-
-
-def rewritten(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> CodeText:
-    text = _written(kernel, impl, around, lanes)
-    assert impl.code is not None
-    assert isinstance(text, str)
-    return replace(impl.code, text=text, header=0)
-
-
-def launch(written: Launch, lanes: Sym) -> Launch:
-    return written
-
-
 VALUES = (AS_WRITTEN, 4)
 UNROLL = Form(
-    "unroll", "4 iterations of inner loops at a time, which load vectors", VALUES, legal, rewritten, launch,
+    "unroll", "4 iterations of inner loops at a time, which load vectors", VALUES,
+    legal_by(_written, VALUES), rewrite_by(_written),
     include="dagc/wide.hpp", searched=False,  # which has not been measured on a GPU
 )  # fmt: skip

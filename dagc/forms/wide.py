@@ -12,17 +12,15 @@ loads and stores, also of arrays that overlap.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from dagc.cuda.syntax import text_of
 from dagc.forms.affine import NUMBER, coefficient, number_of, plus
-from dagc.forms.lanes import GroupText, alike_of, joined, may_be, read_plainly
+from dagc.forms.lanes import GroupText, alike_of, may_be, read_plainly, refusal_of, rewrite_by
 from dagc.forms.lockstep import LaneNames, Lockstep, multiples_in, shown_multiples
 from dagc.forms.neighbours import AccessSite, Neighbours, NotAlike
-from dagc.forms.text import NotInKernel
+from dagc.forms.text import NotInKernel, joined
 from dagc.forms.types import Form, Refusal, Surroundings
 from dagc.ir.choice import AS_WRITTEN
-from dagc.ir.program import CodeText, Impl, Kernel, Launch
+from dagc.ir.program import Impl, Kernel, Launch
 from dagc.ir.sym import Sym
 
 
@@ -115,17 +113,8 @@ def _written(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> st
         alike = alike_of(kernel, impl, around, reading, 0, lanes)
         _refuse_stores(alike)
         return _text(GroupText(kernel, impl, alike, lanes, 0, reading.beside))
-    except NotAlike as error:
-        return Refusal(error.reason, reading.line(error.node) if error.node is not None else None)
-    except NotInKernel as error:
-        return Refusal(f"the kernel cannot compute `{error.args[0]}` of its launch")
-
-
-def rewritten(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> CodeText:
-    text = _written(kernel, impl, around, lanes)
-    assert impl.code is not None
-    assert isinstance(text, str)
-    return replace(impl.code, text=text, header=0)
+    except (NotAlike, NotInKernel) as error:
+        return refusal_of(error, reading)
 
 
 def launch(written: Launch, lanes: Sym) -> Launch:
@@ -134,6 +123,6 @@ def launch(written: Launch, lanes: Sym) -> Launch:
 
 VALUES = (AS_WRITTEN, 2, 4)
 WIDE = Form(
-    "wide", "a thread does 2 or 4 neighbours along x, with vectors", VALUES, legal, rewritten, launch,
+    "wide", "a thread does 2 or 4 neighbours along x, with vectors", VALUES, legal, rewrite_by(_written), launch,
     include="dagc/wide.hpp",
 )  # fmt: skip

@@ -161,10 +161,7 @@ def kernel_as_written(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
     """The kernel and the implementation of an op, without its forms (`dagc.forms`). Raises KeyError if it has none on
     its device."""
     kernel = program.kernel(op.kernel)
-    for impl in kernel.impls:
-        if impl.name == op.variant and impl.device is op.device:
-            return kernel, impl
-    raise KeyError(op.variant)
+    return kernel, kernel.impl_of(op.device, op.variant)
 
 
 def open_tunables(program: Program, ops: Iterable[str]) -> tuple[Decision, ...]:

@@ -317,6 +317,13 @@ class Kernel(Spanned):
     selects: tuple[Select, ...]
     fused: tuple[FusedCall, ...] = ()
 
+    def impl_of(self, device: Device, variant: str) -> Impl:
+        """Its implementation of this name for a device. Raises KeyError if it has none."""
+        for impl in self.impls:
+            if impl.device is device and impl.name == variant:
+                return impl
+        raise KeyError(variant)
+
 
 @dataclass(frozen=True, slots=True)
 class FusedCall:
@@ -329,7 +336,7 @@ class FusedCall:
 
     @property
     def impl(self) -> Impl:
-        return next(i for i in self.kernel.impls if i.name == self.variant and i.device is Device.GPU)
+        return self.kernel.impl_of(Device.GPU, self.variant)
 
 
 @dataclass(frozen=True, slots=True)

@@ -521,7 +521,7 @@ class Lowering:
         from dagc.forms import explained, forms_of  # only with forms
 
         kernel = out.kernels[ops[0].kernel]
-        impl = next(i for i in kernel.impls if (i.device, i.name) == (ops[0].device, ops[0].variant))
+        impl = kernel.impl_of(ops[0].device, ops[0].variant)
         every = {form.tunable: legal for form, legal in forms_of(kernel, impl, self._around())}
         refusal = every.get(own_name(name))
         if refusal is None:
