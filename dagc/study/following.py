@@ -62,18 +62,19 @@ def _rule(entry: Any, where: str, advice: str) -> tuple[Rule, float]:
     if not isinstance(entry, dict):
         raise UsageError(f"{where} is not an object", advice)
     kind, a, b, holds, cost = (entry.get(key) for key in ("kind", "a", "b", "holds", "cost"))
-    if kind not in _KINDS or not isinstance(a, str) or not isinstance(b, str) or not isinstance(holds, bool):
+    known = _KINDS.get(kind) if isinstance(kind, str) else None
+    if known is None or not isinstance(a, str) or not isinstance(b, str) or not isinstance(holds, bool):
         raise UsageError(f"{where} has no known `kind`, `a`, `b` or `holds`", advice)
-    if _KINDS[kind] is FeatureKind.AT_MOST and not _is_number(b):
+    if known is FeatureKind.AT_MOST and not _is_number(b):
         raise UsageError(f"{where}: `{b}` is not a number", advice)
-    known = float(cost) if isinstance(cost, int | float) else math.nan
-    return Rule(RuleFeature(_KINDS[kind], a, b), holds), known if math.isfinite(known) else 0.0
+    seconds = float(cost) if isinstance(cost, int | float) and _is_number(cost) else 0.0
+    return Rule(RuleFeature(known, a, b), holds), seconds
 
 
-def _is_number(text: str) -> bool:
+def _is_number(value: str | float) -> bool:
     try:
-        return math.isfinite(float(text))
-    except ValueError:
+        return math.isfinite(float(value))
+    except (ValueError, OverflowError):
         return False
 
 

@@ -75,6 +75,14 @@ def test_rules_that_cannot_hold_here_are_named() -> None:
     assert note.endswith("follow 1 of 2 rules of r.json; none follows `elsewhere before yl` too")
 
 
+def test_a_cost_that_is_no_finite_number_is_unknown(tmp_path: Path) -> None:
+    rule = {"kind": "before", "a": "x", "b": "y", "holds": True}
+    costs = [10**400, "x", None, float("inf")]
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps({"fast_end": {"rules": [{**rule, "cost": cost} for cost in costs]}}))
+    assert [cost for _, cost in read_rules(str(path))] == [0.0] * len(costs)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -84,6 +92,7 @@ def test_rules_that_cannot_hold_here_are_named() -> None:
         ('{"fast_end": {"rules": []}}', "no choice or order separated fast from slow there"),
         ('{"fast_end": {"rules": [1]}}', "rule 1 is not an object"),
         ('{"fast_end": {"rules": [{"kind": "before", "a": "x", "b": 1, "holds": true}]}}', "has no known"),
+        ('{"fast_end": {"rules": [{"kind": [], "a": "x", "b": "y", "holds": true}]}}', "has no known"),
         ('{"fast_end": {"rules": [{"kind": "at most", "a": "x", "b": "inf", "holds": true}]}}', "is not a number"),
         ("[" * 100_000, "not JSON"),
     ],
