@@ -57,7 +57,7 @@ from dagc.lang.scope import (
     refuse_reserved,
     spelled,
 )
-from dagc.lang.transports import choose_transports, with_transports
+from dagc.lang.transports import choose_transports, own_transports, with_transports
 
 if TYPE_CHECKING:
     from dagc.forms.types import Surroundings
@@ -502,7 +502,8 @@ class Lowering:
                 self._refuse_form(name, out)
                 self._refuse_fusion(name)
                 known = [p.name for p in self.declared.params] + list(self.ctx.choices)
-                help = self.ctx.report.did_you_mean(name, known, f"choose from {listing(known, 30)}")
+                own = own_transports(out.ops, self.declared.arrays).values()
+                help = self.ctx.report.did_you_mean(name, [*known, *own], f"choose from {listing(known, 30)}")
                 raise UsageError(f"-D {name}: the program has no param or decision of this name", help)
 
     def _refuse_fusion(self, name: str) -> None:

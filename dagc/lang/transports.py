@@ -18,10 +18,15 @@ from dagc.ir.regions import between_devices
 from dagc.lang.scope import WORDS, Context
 
 
+def own_transports(ops: Sequence[ir.Op], arrays: Sequence[ir.Array]) -> dict[str, str]:
+    """Names of ops without indices, and of the transport that -D may give each."""
+    return {op.base: qualified(op.base, ir.TRANSPORT) for op in between_devices(ops, arrays)}
+
+
 def choose_transports(ctx: Context, ops: Sequence[ir.Op], arrays: Sequence[ir.Array], span: Span) -> None:
     """Enter `collectives`, and `OP.transport` where -D gives it. One that no op follows is fixed."""
     messages = between_devices(ops, arrays)
-    own = {op.base: qualified(op.base, ir.TRANSPORT) for op in messages}
+    own = own_transports(ops, arrays)
     for op in messages:
         if (name := own[op.base]) in ctx.defines and name not in ctx.choices:
             ctx.choose(name, WORDS[ir.TRANSPORT], op.span, fixed=True).structural = True

@@ -304,6 +304,7 @@ def test_a_type_may_be_defined() -> None:
         ({"rows": "many"}, "not an integer", "i64"),
         ({"rows": str(2**63)}, "does not fit", "9223372036854775807"),
         ({"row": "4"}, "no param or decision", "did you mean `rows`?"),
+        ({"x[0].transport": "nccl"}, "no param or decision", "did you mean `x.transport`?"),
         ({"streams": "0"}, "not one of the choices", "1 to 64"),
     ],
 )
