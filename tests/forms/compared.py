@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dagc.ir.plan import Plan, Target
@@ -33,7 +33,7 @@ class Compared:
     given: str
     values: Sequence[Mapping[str, int]]
 
-    def graph(self, forms: bool = True, **params: int) -> Graph:
+    def graph(self) -> Graph:
         arrays, ops, defines, checks = [], [], dict[str, str](), 0
         for kernel in self.kernels:
             names = [f"{kernel}_{k}" for k in range(len(self.values))]
@@ -47,16 +47,24 @@ class Compared:
                 ops.append(f"{name}_same : cpu same({at}, {names[0]}_out, {name}_out, {self.length})")
                 checks += 1
         text = (DATA / f"{self.name}.dag").read_text().replace("KERNELS", str(checks))
-        whole = "\n".join([text, *arrays, "dag {", *ops, "}"])
-        return graph_of(whole, **(defines if forms else {}), **{k: str(v) for k, v in params.items()})
+        return graph_of("\n".join([text, *arrays, "dag {", *ops, "}"]), **defines)
 
     def check(self, folder: Path, sizes: Iterable[Mapping[str, int]]) -> None:
         """Run it at all sizes."""
-        graph = self.graph()
-        made = Plan(graph, next(iter(Space(graph))), Target.HOST)
-        program = build_together({self.name: made}, folder / "bench", flags=FLAGS)[self.name]
-        for number, size in enumerate(sizes):
-            data = folder / str(number)
-            run_setup(self.graph(forms=False, **size).program, DATA, 1, 0, data)
-            done = launch([program, "--data", data, "--seconds", "0.001", "--repeats", "1"], 1, timeout=300)
-            assert done.returncode == 0, (size, done.stdout, done.stderr)
+        check_at(self.graph(), folder, sizes)
+
+
+def check_at(graph: Graph, folder: Path, sizes: Iterable[Mapping[str, int]], flags: Sequence[str] = FLAGS) -> None:
+    """Run a program of the host target, with a set-up of DATA, on one rank at all sizes: arguments of the set-up, on
+    which the text that is compiled does not depend."""
+    made = Plan(graph, next(iter(Space(graph))), Target.HOST)
+    program = build_together({"compared": made}, folder / "bench", flags=flags)["compared"]
+    setup = graph.program.setup
+    assert setup is not None
+    for number, size in enumerate(sizes):
+        assert size.keys() <= dict(setup.args).keys()
+        given = replace(setup, args=tuple((name, size.get(name, value)) for name, value in setup.args))
+        arrays = folder / str(number)
+        run_setup(replace(graph.program, setup=given), DATA, 1, 0, arrays)
+        done = launch([program, "--data", arrays, "--seconds", "0.001", "--repeats", "1"], 1, timeout=300)
+        assert done.returncode == 0, (size, done.stdout, done.stderr)

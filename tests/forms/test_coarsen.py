@@ -16,12 +16,10 @@ from dagc.forms.coarsen import COARSEN
 from dagc.forms.types import Refusal
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Graph
-from dagc.measure.launch import launch
-from dagc.setup import run_setup
 from dagc.space import Space
 from tests.conftest import Compare
 from tests.emit.build import graph_of
-from tests.emit.together import build_together
+from tests.forms.compared import check_at
 from tests.forms.made_up import HELPER, made_up
 from tests.tiers import representatives
 
@@ -31,7 +29,7 @@ KERNELS = ("guarded", "search", "strides", "sum", "moved", "box", "apart", "hand
 PARTS = (1, 2, 4, 8)
 
 
-def coarse(**params: str) -> Graph:
+def coarse() -> Graph:
     """Each kernel with all values of the form, and a check that their results are equal."""
     arrays, ops, defines = [], [], dict[str, str]()
     for number, kernel in enumerate(KERNELS):
@@ -43,25 +41,17 @@ def coarse(**params: str) -> Graph:
         ops.append(f"{kernel}_same : cpu same(apart[{number} .. {number + 1}], {', '.join(outs)}, n * n)")
     defines["guarded_4.by"] = "3"  # further remainders
     text = "\n".join([COARSE.read_text(), *arrays, "dag {", *ops, "}"])
-    return graph_of(text, **defines, **params)
+    return graph_of(text, **defines)
 
 
 @pytest.mark.mpi
 @pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
 def test_results_are_equal_at_every_remainder(tmp_path: Path) -> None:
-    graph = coarse()
-    made = Plan(graph, next(iter(Space(graph))), Target.HOST)
-    program = build_together({"coarse": made}, tmp_path / "bench", flags=("-O0", "-Wall", "-Wextra", "-Werror"))[
-        "coarse"
-    ]
-    for side in (*range(10), 16, 17, 33, 65):
-        data = tmp_path / str(side)
-        run_setup(coarse(side=str(side)).program, DATA, 1, 0, data)
-        done = launch([program, "--data", data, "--seconds", "0.001", "--repeats", "1"], 1, timeout=300)
-        assert done.returncode == 0, (side, done.stdout, done.stderr)
+    sides = (*range(10), 16, 17, 33, 65)
+    check_at(coarse(), tmp_path, [{"side": side} for side in sides], ("-O0", "-Wall", "-Wextra", "-Werror"))
 
 
-def of_made_up(many: int, seed: int, **params: str) -> Graph:
+def of_made_up(many: int, seed: int) -> Graph:
     """Made-up kernels, each as written and with one value of the form."""
     random = Random(seed)
     names = [f"made_{number}" for number in range(many)]
@@ -74,22 +64,14 @@ def of_made_up(many: int, seed: int, **params: str) -> Graph:
         defines[f"{name}_b.form.coarsen"] = str(random.choice(PARTS[1:]))
     defines["many"] = str(many)
     text = [COARSE.read_text(), HELPER, *(made_up(name, random) for name in names), *arrays, "dag {", *ops, "}"]
-    return graph_of("\n".join(text), **defines, **params)
+    return graph_of("\n".join(text), **defines)
 
 
 @pytest.mark.mpi
 @pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
 @pytest.mark.parametrize("seed", representatives(range(10), 0))
 def test_made_up_kernels_have_equal_results(seed: int, tmp_path: Path) -> None:
-    many = 12
-    graph = of_made_up(many, seed)
-    made = Plan(graph, next(iter(Space(graph))), Target.HOST)
-    program = build_together({"made": made}, tmp_path / "bench", flags=("-O0",))["made"]
-    for side in (1, 2, 5, 9, 34):
-        data = tmp_path / str(side)
-        run_setup(of_made_up(many, seed, side=str(side)).program, DATA, 1, 0, data)
-        done = launch([program, "--data", data, "--seconds", "0.001", "--repeats", "1"], 1, timeout=300)
-        assert done.returncode == 0, (side, done.stdout, done.stderr)
+    check_at(of_made_up(12, seed), tmp_path, [{"side": side} for side in (1, 2, 5, 9, 34)], ("-O0",))
 
 
 # Body of a kernel with `n : i64`, `y` and `x`, launched with grid(ceil(n / 32)) block(32): the reason, the line.

@@ -39,6 +39,7 @@ from dagc.study.decisions import with_automatic
 from dagc.study.loaded import Loaded
 from tests.emit.build import graph_of
 from tests.emit.together import build_together
+from tests.forms.compared import check_at
 from tests.tiers import examples
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +72,7 @@ kernel given(y: out f32[n * n], x: in f32[(n + 2) * (n + 2)], n: i64) {
 '''
 
 
-def separate_and_fused(**params: str) -> Graph:
+def separate_and_fused() -> Graph:
     """Each kernel called three times, on two sizes, as one launch; and separately, on a stream of their own."""
     arrays, ops, defines = ["let h = floor(n / 2)"], [], dict[str, str]()
     half = "x[0 .. (h + 2) * (h + 2)]"
@@ -94,7 +95,7 @@ def separate_and_fused(**params: str) -> Graph:
     defines |= {"guarded_a_guarded_b_guarded_c.by": "3", "strides_a_strides_b_strides_c.form.coarsen": "4"}
     defines |= {"plane_a_plane_b_plane_c.form.coarsen": "2", "many": str(2 * len(KERNELS) + 2)}
     text = "\n".join([COARSE.read_text(), PLANE, *arrays, "dag {", *ops, "}"])
-    return graph_of(text, **defines, **params)
+    return graph_of(text, **defines)
 
 
 @pytest.mark.mpi
@@ -102,13 +103,8 @@ def separate_and_fused(**params: str) -> Graph:
 def test_results_are_those_of_separate_launches(tmp_path: Path) -> None:
     graph = separate_and_fused()
     assert sum(bool(kernel.fused) for kernel in graph.program.kernels) == len(KERNELS) + 1
-    made = Plan(graph, next(iter(Space(graph))), Target.HOST)
-    program = build_together({"fused": made}, tmp_path / "bench", flags=("-O0", "-Wall", "-Wextra", "-Werror"))["fused"]
-    for side in (*range(1, 6), 9, 17, 33):
-        data = tmp_path / str(side)
-        run_setup(separate_and_fused(side=str(side)).program, DATA, 1, 0, data)
-        done = launch([program, "--data", data, "--seconds", "0.001", "--repeats", "1"], 1, timeout=300)
-        assert done.returncode == 0, (side, done.stdout, done.stderr)
+    sizes = [{"side": side} for side in (*range(1, 6), 9, 17, 33)]
+    check_at(graph, tmp_path, sizes, ("-O0", "-Wall", "-Wextra", "-Werror"))
 
 
 @pytest.mark.mpi

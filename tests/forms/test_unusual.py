@@ -13,13 +13,9 @@ from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
 from dagc.forms import FORMS, forms_of, surroundings_of
 from dagc.forms.types import Refusal
-from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Graph
-from dagc.measure.launch import launch
-from dagc.setup import run_setup
-from dagc.space import Space
 from tests.emit.build import graph_of
-from tests.emit.together import build_together
+from tests.forms.compared import check_at
 from tests.tiers import representatives
 
 DATA = Path(__file__).parent / "data"
@@ -53,7 +49,7 @@ def formed(kernels: Sequence[str]) -> Iterator[tuple[str, dict[str, int]]]:
                 yield name, {form.tunable: max(values[form]) for form in (one, other)}
 
 
-def program(kernels: Sequence[str], forms: bool = True, **params: str) -> Graph:
+def program(kernels: Sequence[str]) -> Graph:
     """Each kernel as written and with its forms, and a check that all results are equal."""
     every = list(formed(kernels))
     outs = [*kernels, *(f"{name}_{number}" for number, (name, _) in enumerate(every))]
@@ -68,23 +64,15 @@ def program(kernels: Sequence[str], forms: bool = True, **params: str) -> Graph:
         ops.append(f"{op}_same : cpu same(apart[{number} .. {number + 1}], {both}, 3 * n + 16)")
         defines |= {f"{op}.{tunable}": str(value) for tunable, value in values.items()}
     text = "\n".join([text_of(kernels, len(every)), *arrays, "dag {", *ops, "}"])
-    return graph_of(text, **(defines if forms else {}), **params)
+    return graph_of(text, **defines)
 
 
 @pytest.mark.mpi
 @pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
 @pytest.mark.parametrize("first", representatives(range(0, len(NAMES), GROUP), 0))
 def test_results_are_those_of_the_kernel_as_written(first: int, tmp_path: Path) -> None:
-    kernels = NAMES[first : first + GROUP]
-    graph = program(kernels)
-    made = Plan(graph, next(iter(Space(graph))), Target.HOST)
-    built = build_together({"unusual": made}, tmp_path / "bench", flags=("-O0", "-w", "-fwrapv"))["unusual"]
-    for side, shift in [(n, 0) for n in (*range(10), 31, 132)] + [(64, k) for k in (0, 1, 2, 4)]:
-        data = tmp_path / f"{side}_{shift}"
-        given = program(kernels, forms=False, side=str(side), shift=str(shift)).program
-        run_setup(given, DATA, 1, 0, data)
-        done = launch([built, "--data", data, "--seconds", "0.001", "--repeats", "1"], 1, timeout=300)
-        assert done.returncode == 0, (side, shift, done.stdout, done.stderr)
+    sizes = [{"side": n} for n in (*range(10), 31, 132)] + [{"side": 64, "shift": k} for k in (0, 1, 2, 4)]
+    check_at(program(NAMES[first : first + GROUP]), tmp_path, sizes, ("-O0", "-w", "-fwrapv"))
 
 
 def test_forms_allow_most_of_them() -> None:

@@ -18,13 +18,11 @@ from dagc.forms.wide import WIDE
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Graph
 from dagc.ir.sym import Const
-from dagc.measure.launch import launch
 from dagc.perf.geometry import read_accesses
-from dagc.setup import run_setup
 from dagc.space import Space
 from tests.conftest import Compare
 from tests.emit.build import graph_of
-from tests.emit.together import build_together
+from tests.forms.compared import check_at
 from tests.forms.neighbours_made_up import MadeUp
 
 DATA = Path(__file__).parent / "data"
@@ -49,10 +47,8 @@ def made_tiles(texts: dict[str, str]) -> list[str]:
     return [name for name, forms in found if name in texts and forms[TILE] == TILE.values]
 
 
-def wide(
-    kernels: Sequence[str] = KERNELS, more: str = "", forms: bool = True, tiles: Sequence[str] = (), **params: str
-) -> Graph:
-    """Each kernel with all values of the form (`forms`), and a check that their results are equal. The last has more
+def wide(kernels: Sequence[str] = KERNELS, more: str = "", tiles: Sequence[str] = ()) -> Graph:
+    """Each kernel with all values of the form, and a check that their results are equal. The last has more
     blocks of the slowest axis too, or tiles."""
     arrays, ops, defines = [], [], dict[str, str]()
     for number, kernel in enumerate(kernels):
@@ -66,8 +62,7 @@ def wide(
             defines |= {f"{op}.form.wide": str(lanes), f"{op}.form.{other}": str(parts)}
         ops.append(f"{kernel}_same : cpu same(apart[{number} .. {number + 1}], {', '.join(outs)}, 3 * n + 16)")
     text = (DATA / "wide.dag").read_text().replace("KERNELS", str(len(kernels)))
-    chosen = defines if forms else {}
-    return graph_of("\n".join([text, more, *arrays, "dag {", *ops, "}"]), **chosen, **params)
+    return graph_of("\n".join([text, more, *arrays, "dag {", *ops, "}"]), **defines)
 
 
 @pytest.mark.mpi
@@ -83,14 +78,8 @@ def test_results_are_equal_at_every_remainder(kernels: tuple[str, ...], seed: in
     tiles = made_tiles(drawn)
     assert number < 24 or len(tiles) > 0.1 * number
     graph = wide(names, more, tiles=tiles)
-    made = Plan(graph, next(iter(Space(graph))), Target.HOST)
-    flags = ("-O0", "-Wall", "-Wextra", "-Wno-unused-variable", "-Wno-unused-but-set-variable")
-    program = build_together({"wide": made}, tmp_path / "bench", flags=flags)["wide"]
-    for side, shift in [(n, 0) for n in (*range(10), 132)] + [(64, k) for k in (1, 2, 4)]:
-        data = tmp_path / f"{side}_{shift}"
-        run_setup(wide(names, more, forms=False, side=str(side), shift=str(shift)).program, DATA, 1, 0, data)
-        done = launch([program, "--data", data, "--seconds", "0.001", "--repeats", "1"], 1, timeout=300)
-        assert done.returncode == 0, (side, shift, done.stdout, done.stderr)
+    sizes = [{"side": n} for n in (*range(10), 132)] + [{"side": 64, "shift": k} for k in (1, 2, 4)]
+    check_at(graph, tmp_path, sizes)
 
 
 # Body of a kernel with `y`, `x` and `n : i64`, launched with grid(ceil(n / 32)) block(32): the reason, the line.
