@@ -282,8 +282,9 @@ class Lowering:
         return replace(fused, decisions=decisions, ops=with_transports(self.ctx, fused.ops))
 
     def _fused(self, program: ir.Program, allowed: ast.Fuse | None) -> ir.Program:
-        """The program with the launches fused that a search or -D chooses."""
-        if not (self.ctx.forms or any(name.startswith(FUSE) for name in self.ctx.defines)):
+        """The program with the launches fused that a search or -D chooses. Names of a list are checked in any case."""
+        listed = allowed is not None and not allowed.word
+        if not (self.ctx.forms or listed or any(name.startswith(FUSE) for name in self.ctx.defines)):
             return program
         from dagc.lang.fusion import with_fusion  # only with forms
 

@@ -329,10 +329,11 @@ def test_the_text_restricts_what_is_searched() -> None:
     with pytest.raises(ProgramError, match="a list of launches has braces"):
         fusions("fuse a_b")
     text = TWO.replace("DAG", f"fuse {{a_c}} {CALLS}").replace("BODY", BODY).replace("ARRAY", "").replace("AROUND", "")
-    found = analyse(parse_with_includes(Source("two.dag", text)), forms=True).diagnostics
-    assert [(d.severity, d.message, d.help) for d in found if d.code == "unknown-name"] == [
-        (Severity.WARNING, "there are no launches `a_c` to fuse", "did you mean `a_b`?")
-    ]
+    for forms in (False, True):
+        found = analyse(parse_with_includes(Source("two.dag", text)), forms=forms).diagnostics
+        assert [(d.severity, d.message, d.help) for d in found if d.code == "unknown-name"] == [
+            (Severity.WARNING, "there are no launches `a_c` to fuse", "did you mean `a_b`?")
+        ]
 
 
 # ---- what is emitted ----------------------------------------------------------------------------
