@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import random
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -26,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 from dagc.learn.fast import fast_end
 from dagc.learn.features import Samples, in_order
-from dagc.learn.judging import TOLERANCE, far, in_halves
+from dagc.learn.judging import TOLERANCE, far, halves_of, in_halves
 from dagc.learn.types import Example, Halves
 from dagc.study.loaded import Loaded
 
@@ -74,22 +73,19 @@ def followed(samples: Sequence[Example], draws: int) -> Followed:
     """The rules for the fast end, judged."""
     measured = in_order([s for s in samples if s.measurements])
     stated, spreads, inside, losses, beyond, without = [], [], [], [], 0, 0
-    for draw in range(draws):
-        drawn = random.Random(draw).sample(measured, len(measured))
-        one, other = drawn[: len(drawn) // 2], drawn[len(drawn) // 2 :]
-        for training, test in ((one, other), (other, one)):
-            fast = fast_end(training)
-            if fast is None or not fast.rules:
-                without += 1
-                continue
-            times = [s.value for s in test]
-            mine = [t for t, yes in zip(times, Samples.of(test).follow(fast.plain), strict=True) if yes]
-            limit = fast.limit * (1 + TOLERANCE)
-            stated.append(fast.slowest)
-            spreads.append(fast.spread)
-            inside.append(sum(t <= limit for t in times) / len(times))
-            losses += [t / min(times) - 1 for t in mine]
-            beyond += sum(t > limit for t in mine)
+    for training, test in halves_of(measured, draws):
+        fast = fast_end(training)
+        if fast is None or not fast.rules:
+            without += 1
+            continue
+        times = [s.value for s in test]
+        mine = [t for t, yes in zip(times, Samples.of(test).follow(fast.plain), strict=True) if yes]
+        limit = fast.limit * (1 + TOLERANCE)
+        stated.append(fast.slowest)
+        spreads.append(fast.spread)
+        inside.append(sum(t <= limit for t in times) / len(times))
+        losses += [t / min(times) - 1 for t in mine]
+        beyond += sum(t > limit for t in mine)
     ordered = sorted(losses)
     return Followed(
         halves=2 * draws, without=without, stated=_mean(stated), followers=len(losses),

@@ -403,11 +403,16 @@ def summary(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def transfers_of(found: Mapping[str, Any]) -> Transfers:
+    """The transfers of a record."""
+    return Transfers(*(Transfer(**found["transfers"][way]) for way in ("to_device", "to_host")))
+
+
 def planned_again(found: Mapping[str, Any]) -> Iterator[str]:
     """Plans from what was recorded: by regressors that learn from the same graphs now, and by the measured seconds of
     all versions, as a regressor without errors would have them. The time of a plan is that of its placement with the
     best versions, and what its versions take more, each alone."""
-    transfers = Transfers(*(Transfer(**found["transfers"][way]) for way in ("to_device", "to_host")))
+    transfers = transfers_of(found)
     exist = sorted({version for one in found["train"] for at in one["seconds"] for version in at})
     names = [f"feature {i}" for i in range(len(found["train"][0]["features"][0]))]
     for model in MODELS:
@@ -450,7 +455,7 @@ def histogram(label: str, placements: Sequence[Sequence[int]], alone: Sequence[S
 def transfers_planned(found: Mapping[str, Any]) -> Iterator[str]:
     """Figure 7 of MLCD: of the networks that were measured (the plan, the best placement), and of the grid of its
     figure, planned by what was learned."""
-    transfers = Transfers(*(Transfer(**found["transfers"][way]) for way in ("to_device", "to_host")))
+    transfers = transfers_of(found)
     exist = sorted({version for one in found["train"] for at in one["seconds"] for version in at})
     number, count = {"c": HOST, "g": DEVICE}, len(found["train"][0]["features"][0])
     for model in MODELS:
@@ -571,7 +576,7 @@ def run(args: argparse.Namespace) -> int:
         found["transfers"] = asdict(transfers_here(chosen.target.value, chosen.arch))
     found["machine"], found["revision"] = asdict(machine_facts(chosen.target.value, chosen.arch)), revision(ROOT)
     found["threads"] = os.environ.get("OMP_NUM_THREADS", f"{len(os.sched_getaffinity(0))} cores")
-    transfers = Transfers(*(Transfer(**found["transfers"][way]) for way in ("to_device", "to_host")))
+    transfers = transfers_of(found)
     keep(file, found)
     selectors: dict[str, Selector] = {}
     for case in (*train_on, *test_at):

@@ -771,9 +771,9 @@ def _what(op: ir.GraphOp) -> str:
         case ir.ExchangeOp() as x if op.message is not None:
             return _message(op, x)
         case ir.ExchangeOp():
-            whole = {ir.Action.GROUP: "all messages", ir.Action.POST_RECV: f"all receives of {op.op.name}"}
-            whole[ir.Action.WAIT_RECV] = whole[ir.Action.POST_RECV]
-            return whole.get(op.action, f"all sends of {op.op.name}")
+            sends = op.action in (ir.Action.POST_SEND, ir.Action.WAIT_SEND)
+            ends = f"{'sends' if sends else 'receives'} of {op.op.name}"
+            return "all messages" if op.action is ir.Action.GROUP else f"all {ends}"
         case ir.CollectiveOp() as c:
             return f"{c.collective.value}({', '.join([*(_arg(a) for a in c.args), *([c.reduce] if c.reduce else [])])})"
         case _:

@@ -789,6 +789,11 @@ class Action(Enum):
     GROUP = "group"  # nccl, peer: one exchange, or collective, as one GPU op
     END = "end"
 
+    @property
+    def of_messages(self) -> bool:
+        """Whether it posts messages of an exchange or receives them: one, or all (`GraphOp.messages`)."""
+        return self in (Action.POST_SEND, Action.POST_RECV, Action.WAIT_RECV)
+
 
 @dataclass(frozen=True, slots=True)
 class Staged:

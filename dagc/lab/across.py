@@ -202,8 +202,8 @@ class AcrossSizes:
         left = None if self.budget is None else self.budget - self.spent
         if left is not None and left <= 0:
             return self._end(f"{self.budget} settings were measured")
-        pairs = [(o, p) for o in self.ops.values() for p in o.cases if o.usable(p)]
-        unsure = self._unsure(pairs)
+        pairs = self._pairs()
+        unsure = [pair for pair in pairs if self._asked(*pair)]
         if self.out_of_time or (left is not None and left <= sum(len(self._asked(*pair)) for pair in unsure)):
             return self._confirming(unsure)
         new = [(o, p) for o, p in pairs if (o.op, p) not in self._started]
@@ -219,8 +219,7 @@ class AcrossSizes:
     @property
     def to_confirm(self) -> int:
         """The number of settings that would be chosen at measured sizes and are not measured."""
-        pairs = [(o, p) for o in self.ops.values() for p in o.cases if o.usable(p)]
-        return sum(len(self._asked(o, p)) for o, p in self._unsure(pairs))
+        return sum(len(self._asked(*pair)) for pair in self._pairs())
 
     @property
     def to_repeat(self) -> int:
@@ -229,8 +228,8 @@ class AcrossSizes:
         rivals = [sum(o.seconds[i] <= RIVALS * least for i in o.measured(p)) for o, p, least in pairs]
         return sum(min(CONFIRMED, number) for number in rivals if number > 1)
 
-    def _unsure(self, pairs: Sequence[tuple[OpTimes, Case]]) -> list[tuple[OpTimes, Case]]:
-        return [(o, p) for o, p in pairs if self._asked(o, p)]
+    def _pairs(self) -> list[tuple[OpTimes, Case]]:
+        return [(o, p) for o in self.ops.values() for p in o.cases if o.usable(p)]
 
     def _asked(self, times: OpTimes, case: Case) -> list[int]:
         """The rows that are measured before a choice at a size where one was: the one that would be chosen; and, if it

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeAlias
@@ -108,6 +108,15 @@ DRAWS = 2
 TOLERANCE = 0.01
 
 
+def halves_of(samples: Sequence[Example], draws: int) -> Iterator[tuple[list[Example], list[Example]]]:
+    """Samples in two halves, by lot, to learn from one and judge by the other, and the other way round."""
+    for draw in range(draws):
+        drawn = random.Random(draw).sample(samples, len(samples))
+        one, other = drawn[: len(drawn) // 2], drawn[len(drawn) // 2 :]
+        yield one, other
+        yield other, one
+
+
 def in_halves(samples: Iterable[Example], noise: float, draws: int = DRAWS) -> Halves | None:
     """Learn rules from one half of the measured samples and judge them by the other, and the other way round.
 
@@ -117,11 +126,7 @@ def in_halves(samples: Iterable[Example], noise: float, draws: int = DRAWS) -> H
     measured = in_order([s for s in samples if s.measurements])
     if len(measured) < FEWEST_OF_HALVES:
         return None
-    judged: list[tuple[Accuracy, float] | None] = []
-    for draw in range(draws):
-        drawn = random.Random(draw).sample(measured, len(measured))
-        one, other = drawn[: len(drawn) // 2], drawn[len(drawn) // 2 :]
-        judged += [_of_half(one, other, noise), _of_half(other, one, noise)]
+    judged = [_of_half(one, other, noise) for one, other in halves_of(measured, draws)]
     kept = [found for found in judged if found is not None]
     losses = sorted(loss for found, _ in kept for loss in found.losses)
     slow = sum(1 + loss > slowest * (1 + TOLERANCE) for found, slowest in kept for loss in found.losses)

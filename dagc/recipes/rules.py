@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from dagc.store.results import noise_advice_of
 from dagc.study.loaded import Loaded, check_joinable, estimated, inputs_of, learn, named, shared_configurations
 
 if TYPE_CHECKING:
+    from dagc.learn.tree import LearnedRules
     from dagc.learn.types import Classes
 
 
@@ -55,24 +57,23 @@ def rules(
         loaded, all_classes=all_classes, full_tree=full_tree, samples=estimation.samples if estimation else None,
         halves=not (all_classes or full_tree or estimate),
     )  # fmt: skip
-    if against is None:
-        alone = Findings(
-            learned, sets=sets, estimates=estimation, best=best, advice=advice, objective=shown, fast=fast
-        )  # fmt: skip
-        return render(alone, form)
-    full = Loaded(against, shown.text)
-    known = shared_configurations(loaded, full)
-    # Rules do not apply to configurations that they were not learned from.
-    canonical = learn(full, all_classes=all_classes, full_tree=full_tree, only=known)
-    whole = Samples.of(canonical.samples)
-    share = accuracy(learned, whole, [s.value for s in canonical.samples])
-    ranks, others = loaded.results.runs[0].ranks, full.results.runs[0].ranks
-    if ranks != others:
-        advice += (
-            f"learned on {counted(ranks, 'rank')}, compared on {others}, where the same class may take another time",
-        )
-    compared = Findings(learned, check(learned, canonical), share, sets, estimation, best, advice, shown, fast)
-    return render(compared, form)
+    found = Findings(learned, sets=sets, estimates=estimation, best=best, advice=advice, objective=shown, fast=fast)
+    if against is not None:
+        full = Loaded(against, shown.text)
+        # Rules do not apply to configurations that they were not learned from.
+        known = shared_configurations(loaded, full)
+        canonical = learn(full, all_classes=all_classes, full_tree=full_tree, only=known)
+        found = _compared(found, canonical, loaded.results.runs[0].ranks, full.results.runs[0].ranks)
+    return render(found, form)
+
+
+def _compared(found: Findings, canonical: LearnedRules, ranks: int, others: int) -> Findings:
+    """With the verdict of a full exploration, on as many ranks as `others`."""
+    learned = found.learned
+    share = accuracy(learned, Samples.of(canonical.samples), [s.value for s in canonical.samples])
+    note = f"learned on {counted(ranks, 'rank')}, compared on {others}, where the same class may take another time"
+    advice = found.advice if ranks == others else (*found.advice, note)
+    return replace(found, checked=check(learned, canonical), accuracy=share, advice=advice)
 
 
 def rules_across(paths: Sequence[str], form: str = "text", *, objective: str | None = None) -> str:

@@ -40,7 +40,7 @@ def detail(op: GraphOp) -> str:
         words.append(f"{op.op.dst.array} <- {op.op.src.array}")
     elif op.staged is not None:
         words.append(op.staged.region.text)
-    elif isinstance(op.op, ExchangeOp) and op.action in (Action.POST_SEND, Action.POST_RECV, Action.WAIT_RECV):
+    elif op.action.of_messages:
         ends = (m.send if op.action is Action.POST_SEND else m.recv for _, m in op.messages)
         words += list(dict.fromkeys(end.array for end in ends))
     elif isinstance(op.op, ExchangeOp) and op.action is Action.GROUP:
@@ -364,11 +364,7 @@ def touched(op: ir.GraphOp) -> list[tuple[ir.Region, Mode]]:
         return []
     if op.staged is not None:
         return [(op.staged.region, Mode.IN if op.action is ir.Action.STAGE_OUT else Mode.OUT)]
-    if isinstance(op.op, ir.ExchangeOp) and op.action in (
-        ir.Action.POST_SEND,
-        ir.Action.POST_RECV,
-        ir.Action.WAIT_RECV,
-    ):
+    if op.action.of_messages:
         sends = op.action is ir.Action.POST_SEND
         return [(m.send, Mode.IN) if sends else (m.recv, Mode.OUT) for _, m in op.messages]
     return accesses(op.op)

@@ -131,11 +131,8 @@ def fixed_choices(program: Program, names: Collection[str], sizes: Collection[st
     }
 
 
-_EARLIER = {
-    "host_memory": "pinned",
-    "transfers": "at_need",
-    "collectives": "same",
-}  # in files of before these were decisions
+# Of files from before these were decisions.
+_EARLIER = {"host_memory": "pinned", "transfers": "at_need", "collectives": "same"}
 
 
 def check_fixed(path: str | Path, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -307,8 +307,7 @@ def _base(op: GraphOp) -> str:
 
 def _message(op: GraphOp) -> tuple[str, int] | None:
     """The message that an op serves; number -1: those that one op posts together."""
-    together = op.action in (Action.POST_SEND, Action.POST_RECV, Action.WAIT_RECV)
-    if op.op is None or (op.message is None and not together):
+    if op.op is None or (op.message is None and not op.action.of_messages):
         return None
     return op.op.name, -1 if op.message is None else op.message
 
