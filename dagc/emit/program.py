@@ -705,7 +705,7 @@ def _checks(layout: Layout, steps: StepBuilder) -> Iterator[CallStep]:
         elif op.collective is ir.CollectiveKind.ALLTOALLV:
             yield from _under(layout, op.when, _alltoallv(layout, steps, op))
         else:
-            yield from _under(layout, op.when, (*_root(layout, op), *_of_all_ranks(layout, op)))
+            yield from _under(layout, op.when, (*_root(layout, op), *_of_all_ranks(layout, op), *_reduced(layout, op)))
 
 
 def _under(layout: Layout, when: Sym | None, checks: Iterable[CallStep]) -> Iterator[CallStep]:
@@ -856,6 +856,14 @@ def _of_all_ranks(layout: Layout, op: ir.CollectiveOp) -> Iterator[CallStep]:
             yield CallStep("dagc::check_size", f"{dst}, {src}, {name}")
             src = f"({src}) / {ranks}"
         yield CallStep("dagc::check_size", f"{dst}, ({src}) * {ranks}, {name}")
+
+
+def _reduced(layout: Layout, op: ir.CollectiveOp) -> Iterator[CallStep]:
+    """What is reduced has as many elements as the result."""
+    if op.collective.reduces and all(r.part is None or r.start is not None for r in op.regions):
+        dst, src = op.regions
+        if dst != src:
+            yield from _same_size(layout, f"{op.name}, `{src.text}`", _size(layout, src), _size(layout, dst))
 
 
 def _alltoallv(layout: Layout, steps: StepBuilder, op: ir.CollectiveOp) -> Iterator[CallStep]:

@@ -23,7 +23,7 @@ from dagc.learn.features import FeatureKind, RuleFeature, chosen, value_of
 from dagc.measure.launch import launch
 from dagc.report.counting import count_report
 from dagc.setup import run_setup
-from dagc.space import Counter
+from dagc.space import Counter, Space
 from dagc.space.moves import Moves
 from dagc.stages.options import ExploreOptions
 from dagc.store.settings import check_fixed, values_fixed
@@ -231,6 +231,18 @@ def test_sizes_that_depend_on_the_ranks_are_checked_at_the_start() -> None:
     assert 'dagc::check_size(p.turned.size, p.many.size, "turn");' in text
     assert 'dagc::check_size(p.turned.size, ((p.many.size) / p.ranks) * p.ranks, "turn");' in text
     assert 'dagc::check_root(p.ranks - 1, p.ranks, "top");' in text
+
+
+def test_sizes_of_reductions_are_checked_at_the_start() -> None:
+    """Only where they may differ."""
+    ops = ("allreduce(x, y[0 .. 1], sum)", "reduce(x[0 .. 2], y[0 .. 2], max, 0)", "allreduce(x, x, sum)")
+    calls = "\n".join(f"  a{number} : mpi {op}" for number, op in enumerate(ops))
+    head = 'program p\nsetup "none.py" none()\nscalar n : i64\narray x, y : f64[n] inout\n'
+    made = graph_of(f"{head}dag {{\n{calls}\n}}")
+    text = emit(Plan(made, next(iter(Space(made))), Target.HOST))["program.hpp"]
+    assert [line.strip() for line in text.split("\n") if "check_size" in line] == [
+        'dagc::check_size(1, p.n, "a0, `y[0 .. 1]`");'
+    ]
 
 
 @pytest.mark.mpi
