@@ -569,7 +569,7 @@ def _text(explanation: Explanation, everything: bool) -> str:
         rule, cost = (max(len(row[i]) for row in rows) for i in (0, 1))
         out += [f"  {row[0]:{rule}}  {row[1]:{cost}}  {row[2]}" for row in rows]
     out += ["", *_closing(explanation)]
-    out += [] if everything else ["`--all` prints the edits."]
+    out += ["`--all` prints the edits."] if explanation.answers and not everything else []
     for own, _ in _SECTIONS if everything else ():
         for answer, views in _sorted(explanation, own):
             out += ["", f"{answer.rule.text}: {_WORDS[answer.finding]}", *_text_of(answer, views, objective)]

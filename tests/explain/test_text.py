@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from functools import cache
 from random import Random
 
@@ -61,6 +62,8 @@ def test_edits_are_left_out_unless_everything_is_asked_for() -> None:
     assert len(lines) <= 16 < 2 * 16 < len(everything.splitlines())
     assert "### " not in render(found, "md", everything=False)
     assert render(found, "json", everything=False) == render(found, "json")
+    without = replace(found, answers=(), shown=())
+    assert render(without, everything=False) == render(without)
 
 
 def test_what_the_seed_says_of_the_wait_for_yl_is_found() -> None:
