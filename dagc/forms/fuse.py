@@ -322,9 +322,11 @@ class _Writer:
                 rest = f"{rest} % {tiles}.y, {rest} / {tiles}.y"
             yield f"const unsigned {at} = {place};"
             yield f"const dim3 {tiles}({', '.join(_select(call, names) for names in self._across)});"
+            rest = rest if len(self._grids) > 2 else f"{rest}, 0"
             yield f"const dim3 {tile}({at} % {tiles}.x, {rest});"
             return
-        yield f"const dim3 {tile}({', '.join([*(f'blockIdx.{a}' for a in 'xyz'[:axis]), place])});"
+        beyond = ["0"] * (2 - axis)  # where `dim3` has 1
+        yield f"const dim3 {tile}({', '.join([*(f'blockIdx.{a}' for a in 'xyz'[:axis]), place, *beyond])});"
         if self._sized:
             sizes = [ends[0], *(f"{b} - {a}" for a, b in pairwise([*ends, f"gridDim.{along}"]))]
             yield f"const dim3 {tiles}({', '.join([*(f'gridDim.{a}' for a in 'xyz'[:axis]), _select(call, sizes)])});"
@@ -335,9 +337,10 @@ class _Writer:
         kernel = self.fused.fused[0].kernel
         blocks = [name for size in self._launch.block for name in sorted(free(size)) if name in renamed[0]]
         for name in renamed[0]:
-            if name in used or name in blocks:
-                kind = "auto" if any(f.name == name for f in kernel.formals) else "const int"
-                yield f"{kind} {name} = {_select(call, [own[name] for own in renamed])};"
+            kind = "auto" if any(f.name == name for f in kernel.formals) else "const int"
+            # A macro may name it, and a text that declares the name in an inner block.
+            kind = kind if name in used or name in blocks else f"[[maybe_unused]] {kind}"
+            yield f"{kind} {name} = {_select(call, [own[name] for own in renamed])};"
         for axis, size in zip("xyz", self._launch.block, strict=False):
             if free(size) & renamed[0].keys():
                 text = expression(size, kernel, self.impl)

@@ -47,7 +47,7 @@ HALO = ROOT / "samples/halo3d/halo3d.dag"
 JACOBI = ROOT / "samples/jacobi/jacobi.dag"
 DATA = Path(__file__).parent / "data"
 COARSE = DATA / "coarse.dag"
-KERNELS = ("guarded", "search", "strides", "sum", "moved", "box", "plane")
+KERNELS = ("guarded", "search", "strides", "sum", "moved", "box", "plane", "line")
 PLANE = '''
 // Grids whose sizes differ in two dimensions, with two of them in use.
 kernel plane(y: out f32[n * n], x: in f32[(n + 2) * (n + 2)], n: i64) {
@@ -56,6 +56,21 @@ kernel plane(y: out f32[n * n], x: in f32[(n + 2) * (n + 2)], n: i64) {
     cuda """
       const long j = blockIdx.x * 4 + threadIdx.x;
       if (j < n && blockIdx.z == 1) y[blockIdx.y * n + j] = x[j] + 10 * blockIdx.y + 100 * gridDim.x + gridDim.z;
+    """
+  }
+}
+// The other axes of a grid of one, a formal that only a macro names, and one that the text declares again.
+cuda """
+#define LINE_AT(y, i) (y)[i]
+#define LINE_SIZE (n * n)
+"""
+kernel line(y: out f32[n * n], x: in f32[(n + 2) * (n + 2)], n: i64) {
+  gpu {
+    launch grid(ceil(n * n / 32)) block(32)
+    cuda """
+      const auto value = [=](const float* y, long i) { return LINE_AT(y, i) + blockIdx.y + blockIdx.z + gridDim.y; };
+      const long i = blockIdx.x * 32 + threadIdx.x;
+      if (i < LINE_SIZE) LINE_AT(y, i) = value(x, i);
     """
   }
 }
