@@ -81,7 +81,7 @@ def _decided(ctx: Context, op: ir.KernelOp, kernel: ir.Kernel, calls: Sequence[i
         if legal is None:
             given = listing(sorted({f"{n}={spelled(ctx.defines[n])}" for n in _defined(ctx, open_, calls)}))
             message = f"`{op.name}` is one launch, and -D gives its parts values that differ: {given}"
-            ctx.report.error("bad-choice", message, op.span, f"give equal values, or drop -D {FUSE}...")
+            ctx.report.error("bad-choice", message, op.span, "give equal values, or do not fuse them")
             return op
         values = legal
     for tunable in open_:
