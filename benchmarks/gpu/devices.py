@@ -418,10 +418,31 @@ def with_later(table: Table, kernel: Kernel) -> Table:
     return replace(table, features=(*table.features, *(name for name, _ in new)), vectors=tuple(vectors))
 
 
+def judged_by(method: str, table: Table, args: argparse.Namespace) -> dict[str, Any]:
+    """The figures of a method, printed too: by splits, folds, and the ranges of features."""
+    splits, count = [], len(table.inputs)
+    for seed in range(args.seeds):
+        order = random.Random(f"{seed} split").sample(range(count), count)
+        kept = max(1, count // 10)
+        splits.append(figures_of(table, method, order[kept:], order[:kept])[0])
+    ten, chosen = folded(table, method, 10, 0)
+    print(line(f"{method}, 90/10", splits))
+    print(line(f"{method}, 10 folds", [ten]), flush=True)
+    if args.again:
+        measured_again(table, chosen, lowest([read_table(path) for path in args.again]))
+    ranges = by_range(table, method)
+    print(line(f"{method}, ranges", [f for _, f in ranges]))
+    worst, figures = max(ranges, key=lambda r: r[1].regret)
+    print(line(f"{method}, by {worst}", [figures]), flush=True)
+    return {
+        "split": [asdict(f) for f in splits], "folds": asdict(ten), "ranges": {n: asdict(f) for n, f in ranges},
+    }  # fmt: skip
+
+
 def judged(name: str, args: argparse.Namespace) -> dict[str, Any]:
     source, kernel = "gemm" if name == SQUARES else name, KERNELS[name]
     path = args.folder / f"{source}.db"
-    record: dict[str, Any] = {"methods": {}}
+    record: dict[str, Any] = {}
     if path.exists():
         tuned = load_tuned(path)
         table = complete(table_of(tuned), tuned)
@@ -442,24 +463,7 @@ def judged(name: str, args: argparse.Namespace) -> dict[str, Any]:
     print("  fastest: " + ", ".join(f"{variant} {n}" for variant, n in wins.most_common()))
     total = sum(min(t.values()) for t in table.times if t)
     print(f"  best of every input, summed: {total:.4f} s")
-    for method in args.methods.split(","):
-        splits = []
-        for seed in range(args.seeds):
-            order = random.Random(f"{seed} split").sample(range(count), count)
-            kept = max(1, count // 10)
-            splits.append(figures_of(table, method, order[kept:], order[:kept])[0])
-        ten, chosen = folded(table, method, 10, 0)
-        print(line(f"{method}, 90/10", splits))
-        print(line(f"{method}, 10 folds", [ten]), flush=True)
-        if args.again:
-            measured_again(table, chosen, lowest([read_table(path) for path in args.again]))
-        ranges = by_range(table, method)
-        print(line(f"{method}, ranges", [f for _, f in ranges]))
-        worst, figures = max(ranges, key=lambda r: r[1].regret)
-        print(line(f"{method}, by {worst}", [figures]), flush=True)
-        record["methods"][method] = {
-            "split": [asdict(f) for f in splits], "folds": asdict(ten), "ranges": {n: asdict(f) for n, f in ranges},
-        }  # fmt: skip
+    record["methods"] = {method: judged_by(method, table, args) for method in args.methods.split(",")}
     if args.beside:
         print("\n".join(beside(name, table, args)), flush=True)
     record["wins"], record["variants"], record["features"] = dict(wins), table.variants, table.features
