@@ -53,6 +53,13 @@ def check() -> None:
         raise Stopped
 
 
+@contextmanager
+def forking() -> Iterator[None]:
+    """For a fork beside threads that start children: it would keep a pipe open that the start of a child waits for."""
+    with _LOCK:
+        yield
+
+
 class Workers(ThreadPoolExecutor):
     """Threads whose jobs end with the block: with its normal end when all have run, with an exception at once."""
 

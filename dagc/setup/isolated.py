@@ -19,6 +19,7 @@ from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from dagc.base import children, signals
+from dagc.base.children import forking
 from dagc.base.errors import DagcError, UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def isolated(work: Callable[[], None]) -> Iterator[Wait]:
     with ours, TemporaryFile("w+") as faults:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside the thread that draws the display
-            child = os.fork()
+            with forking():
+                child = os.fork()
         if child == 0:
             _work(work, theirs, faults, parent)
         theirs.close()
