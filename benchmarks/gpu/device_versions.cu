@@ -29,6 +29,7 @@ __global__ void gemm_tiled(Real*, const Real*, const Real*, int, int, int, bool)
 __global__ void gemm_registers(Real*, const Real*, const Real*, int, int, int, bool);
 void gemm_cublas(Real*, const Real*, const Real*, int, int, int, bool, Stream);
 void gemm_tensor(Real*, const Real*, const Real*, int, int, int, bool, Stream);
+void gemm_half(Real*, const Real*, const Real*, int, int, int, bool, Real*, Real*, Real*, Stream);
 void gemm_tensor_split(Real*, const Real*, const Real*, int, int, int, bool, Real*, Real*, Stream);
 void nbody_openmp(Real*, Real*, const Real*, const Real*, const Real*, int, int, double, double, double, double, Real*);
 void barnes_hut(Real*, Real*, const Real*, const Real*, const Real*, int, int, double, double, double, double, Real*,
@@ -199,7 +200,7 @@ void nbody(int n) {
 
 void gemm(int M, int N, int K, bool relu) {
   Both<Real> A(static_cast<std::size_t>(M) * K), B(static_cast<std::size_t>(K) * N), C(static_cast<std::size_t>(M) * N);
-  Scratch<Real> a_parts(2 * A.size), b_parts(2 * B.size);
+  Scratch<Real> a_parts(2 * A.size), b_parts(2 * B.size), numbers(4);
   for (const auto* matrix : {&A, &B}) {
 #pragma omp parallel
     {
@@ -239,6 +240,9 @@ void gemm(int M, int N, int K, bool relu) {
   version("gpu.registers", [&] { gemm_registers<<<grid(128, 128), dim3(16, 16), 0, stream>>>(c, a, b, M, N, K, relu); });
   version("gpu.cublas", [&] { gemm_cublas(c, a, b, M, N, K, relu, stream); });
   version("gpu.tensor", [&] { gemm_tensor(c, a, b, M, N, K, relu, stream); });
+  version("gpu.half", [&] {
+    gemm_half(c, a, b, M, N, K, relu, a_parts.device, b_parts.device, numbers.device, stream);
+  });
   version("gpu.tensor_split",
           [&] { gemm_tensor_split(c, a, b, M, N, K, relu, a_parts.device, b_parts.device, stream); });
 }
