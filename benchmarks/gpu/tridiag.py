@@ -10,8 +10,8 @@ when kernels are compiled. Every cell is checked against LAPACK once and then ti
 The programs of one size are loaded together, as many as fit into `--memory`, and timed in turn, in a new random order
 each round, so that whatever drifts meets them all alike. A timing is that of as many solves as fill `BATCH` seconds.
 
-One line a cell: real,size,m,chunks,block,depth,median_us,low_us,high_us,repeats,verified; low and high bound the median
-with 95 %.
+One line a cell: real,size,m,chunks,block,depth,overwrite,median_us,low_us,high_us,repeats,verified; low and high bound
+the median with 95 %. `overwrite`: whether the solution takes the place of the right-hand side on the GPU.
 What the file holds already is not measured again. `--again` gives more timings, into a file of their own, to those
 cells of another file that are near the fastest of their size: only they decide what is best. A cell with wrong results
 is written without times. What machine it was stands in a `.json` beside it.
@@ -58,14 +58,15 @@ CHUNKS = (1, 2, 4, 8, 16, 32)
 BLOCK = 256  # threads, where nothing else is asked; records without the column have it
 SIZES = tuple(sorted([d * 10**i for i in range(2, 8) for d in (1, 2, 4, 5, 8)]
                      + [4_500, 25_000, 30_000, 60_000, 70_000, 75_000, 10**8]))  # fmt: skip
-COLUMNS = ("real", "size", "m", "chunks", "block", "depth", "median_us", "low_us", "high_us", "repeats", "verified")
+OPEN = ("real", "size", "m", "chunks", "block", "depth", "overwrite")
+COLUMNS = (*OPEN, "median_us", "low_us", "high_us", "repeats", "verified")
 BATCH = 0.002  # seconds: long beside what calling the program costs
 TIMINGS = (7, 25)  # of a cell, at least and at most
 NEAR = 0.15  # of the fastest of a size: what is within it is worth measuring again
-SMALL = 10**7  # data up to this size are made beforehand and kept
+SMALL = 10**7  # rows; data up to this size are made beforehand and kept
 
 
-ProgramKey = tuple[str, int, int, int, int]
+ProgramKey = tuple[str, int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +77,17 @@ class Cell:
     chunks: int
     block: int = BLOCK
     depth: int = 0
+    overwrite: int = 0
 
     @classmethod
     def of(cls, row: Mapping[str, str]) -> Cell:
         """That of a line of a file."""
-        sizes = (int(row[name]) for name in ("size", "m", "chunks"))
-        return cls(row["real"], *sizes, int(row.get("block", BLOCK)), int(row.get("depth", 0)))
+        return cls(row["real"], **{name: int(row[name]) for name in OPEN[1:] if name in row})
 
     @property
     def program(self) -> ProgramKey:
         """What the compiler knows."""
-        return self.real, self.m, self.chunks, self.block, self.depth
+        return self.real, self.m, self.chunks, self.block, self.depth, self.overwrite
 
     @property
     def memory(self) -> int:
@@ -108,12 +109,17 @@ Programs = dict[ProgramKey, Built]
 # ---- made ready -----------------------------------------------------------------------------
 
 
-def make(real: str, m: int, chunks: int, block: int, depth: int, chosen: TargetChoice, work: Path) -> Built:
+def make(
+    real: str, m: int, chunks: int, block: int, depth: int, overwrite: int, chosen: TargetChoice, work: Path
+) -> Built:
     """Emit one program and build its library."""
-    defines = {"real": real, "m": m, "chunks": chunks, "streams": chunks, "block": block, "depth": depth}
+    defines = {
+        "real": real, "m": m, "chunks": chunks, "streams": chunks, "block": block, "depth": depth,
+        "overwrite": bool(overwrite),
+    }  # fmt: skip
     graph = api.load_graph(TRIDIAG, defines)
     first = Space(graph).first()
-    folder = work / "programs" / f"{real}-{m}-{chunks}-{block}-{depth}"
+    folder = work / "programs" / f"{real}-{m}-{chunks}-{block}-{depth}-{overwrite}"
     compile_traversal(graph, first, chosen, folder, CompileOptions(build=False, force=True))
     source = folder / f"runner.{'cu' if chosen.target.value == 'cuda' else 'cpp'}"
     order = Build(
@@ -137,7 +143,7 @@ def prepare(args: argparse.Namespace, cells: Sequence[Cell]) -> Programs:
     chosen = choose_target(args.target, args.arch)
     # The programs of many chunks take longest to compile: they begin.
     wanted = sorted({c.program for c in cells}, key=lambda w: (-w[2], -w[1]))
-    systems = {(c.real, c.size) for c in cells if c.size <= SMALL}
+    systems = {(c.real, c.size) for c in cells if c.size <= args.ahead}
     with ThreadPoolExecutor(max_workers=args.jobs) as pool:
         made = {w: pool.submit(make, *w, chosen, args.work) for w in wanted}
         stored = [pool.submit(data, real, size, args.seed, args.work) for real, size in sorted(systems)]
@@ -241,13 +247,14 @@ def wanted(args: argparse.Namespace) -> list[Cell]:
     sizes = [int(float(s)) for s in args.sizes.split(",")] if args.sizes else [s for s in SIZES if s <= args.largest]
     near = near_best(args.again, args.near) if args.again is not None else None
     return [
-        Cell(real, size, m, chunks, block, depth)
+        Cell(real, size, m, chunks, block, depth, overwrite)
         for size in sizes
         for real in args.reals.split(",")
         for m in args.subsystems
         for chunks in args.chunks
         for block in args.blocks
         for depth in args.depths
+        for overwrite in args.overwrites
         if near is None or (real, size, m, chunks) in near
     ]
 
@@ -295,7 +302,7 @@ def campaign(args: argparse.Namespace, programs: Programs, cells: Sequence[Cell]
                         wrong += 1
                         print(f"{opened.cell}: {opened.wrong}", flush=True)
                 file.flush()
-            if size > SMALL:
+            if size > args.ahead:
                 shutil.rmtree(folder)
             print(f"{real} {size}: {done} of {len(mine)} cells, {time.monotonic() - start:.1f} s", flush=True)
     return wrong
@@ -317,14 +324,18 @@ def main() -> int:
     add = parser.add_argument
     add("-o", dest="out", type=Path, default=Path("tridiag.csv"), metavar="FILE", help="(default: tridiag.csv)")
     add("--work", type=Path, default=Path("build/tridiag"), metavar="DIR", help="scratch (default: build/tridiag)")
-    add("--build-only", action="store_true", help="compile, and write the data of sizes up to 10^7")
+    add("--build-only", action="store_true", help="compile, and write the data of sizes up to --ahead")
     add("--sizes", default="", metavar="N,N", help="(default: all 37)")
     add("--largest", type=float, default=1e7, metavar="N", help="leave out larger sizes (default: 1e7)")
+    add(
+        "--ahead", type=float, default=SMALL, metavar="N", help="make and keep the data of sizes up to N (default: 1e7)"
+    )
     add("--reals", default="f64,f32")
     add("--subsystems", type=numbers, default=SUBSYSTEMS, metavar="M,M", help="rows of a sub-system")
     add("--chunks", type=numbers, default=CHUNKS, metavar="N,N")
     add("--blocks", type=numbers, default=(BLOCK,), metavar="N,N", help=f"threads of a block (default: {BLOCK})")
     add("--depths", type=numbers, default=(0,), metavar="N,N", help="levels reduced on the GPU again (default: 0)")
+    add("--overwrites", type=numbers, default=(0,), metavar="N,N", help="1: over the right-hand side (default: 0)")
     add("--again", type=Path, metavar="FILE", help="only m and chunks that are near the fastest of their size there")
     add("--near", type=float, default=NEAR, metavar="X", help=f"with --again: within this share (default: {NEAR:g})")
     add("--cell", type=float, default=0.15, metavar="S", help="time of a cell, or the fewest timings (default: 0.15)")

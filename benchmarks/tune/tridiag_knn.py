@@ -4,13 +4,13 @@
     python -m benchmarks.tune.tridiag_knn FILE.csv.xz... --by depth
 
 A cell that stands in several files is that of the last.
-A choice is (m, chunks), with the block and the depth where the files have several. For each size left out, the
-tolerance, the labels and the model come from the others only; regret is t_chosen / t_best - 1 on raw times. Accuracy:
-the predicted choice, or its m, is the one that the rule
-gives when all sizes are seen (corrected) or the fastest (observed), or its time is within the tolerance of the best.
+A choice is (m, chunks), with the block, the depth and whether it overwrites, where the files have several. For each
+size left out, the tolerance, the labels and the model come from the others only; regret is t_chosen / t_best - 1 on raw
+times. Accuracy: the predicted choice, or its m, is the one that the rule gives when all sizes are seen (corrected) or
+the fastest (observed), or its time is within the tolerance of the best.
 Beside it constant answers, the heuristic that the paper on this method gives for its GPU (m, with the best of the rest
 here), and its protocol: shuffled, three quarters of the sizes train. `--by`: the fastest choice of each size for each
-value of block or depth, and what the best of them gains over the first; the cells need not be complete.
+value of m, block, depth or overwrite, and what the best of them gains over the first; cells need not be complete.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Pair = tuple[int, ...]  # values of NAMES, without those that are the same in al
 
 
 DRAWS = 100
-NAMES = ("m", "chunks", "block", "depth")
-DEFAULTS = {"block": "256", "depth": "0"}  # of files without the column
+NAMES = ("m", "chunks", "block", "depth", "overwrite")
+DEFAULTS = {"block": "256", "depth": "0", "overwrite": "0"}  # of files without the column
 # From so many rows on, m of the heuristic for an RTX 2080 Ti, FP64: the corrected labels of Veneva (2025).
 PUBLISHED = {"f64": {0: 4, 5000: 8, 30_000: 16, 60_000: 20, 80_000: 32, 20_000_000: 64}}
 Sizes = dict[int, dict[Pair, float]]  # size -> (m, chunks) -> microseconds
@@ -86,9 +86,14 @@ def cells(paths: Sequence[Path]) -> Cells:
     return rows
 
 
+def varying(rows: Cells) -> list[int]:
+    """The positions of NAMES that belong to a choice: not those with a default that have one value in all cells."""
+    return [i for i, name in enumerate(NAMES) if name not in DEFAULTS or len({pair[i] for *_, pair in rows}) > 1]
+
+
 def fastest(rows: Cells, name: str) -> list[str]:
     """A line for each type and size that has several values of a name."""
-    at = NAMES.index(name)
+    at, open_ = NAMES.index(name), varying(rows)
     best: dict[tuple[str, int], dict[int, tuple[float, Pair]]] = {}
     for (real, size, pair), (_, time, _) in rows.items():
         of = best.setdefault((real, size), {})
@@ -98,7 +103,8 @@ def fastest(rows: Cells, name: str) -> list[str]:
     lines.append("|" + "---|" * (3 + len(values)))
     for (real, size), of in sorted(best.items()):
         if len(of) > 1:
-            words = [f"{of[v][0]:.1f} ({', '.join(map(str, of[v][1]))})" if v in of else "-" for v in values]
+            own = {v: ", ".join(str(pair[i]) for i in open_) for v, (_, pair) in of.items()}
+            words = [f"{of[v][0]:.1f} ({own[v]})" if v in of else "-" for v in values]
             gain = of[min(of)][0] / min(time for time, _ in of.values())
             lines.append(f"| {real} | {size:g} | {' | '.join(words)} | {gain:.2f} |")
     return lines
@@ -107,7 +113,7 @@ def fastest(rows: Cells, name: str) -> list[str]:
 def read(paths: Sequence[Path]) -> dict[str, Measured]:
     """By type; a cell that stands in several files is that of the last."""
     rows = cells(paths)
-    open_ = [i for i, name in enumerate(NAMES) if name not in DEFAULTS or len({pair[i] for *_, pair in rows}) > 1]
+    open_ = varying(rows)
     rows = {(real, size, tuple(pair[i] for i in open_)): interval for (real, size, pair), interval in rows.items()}
     found: dict[str, dict[int, dict[Pair, Interval]]] = {}
     for (real, size, pair), interval in rows.items():
@@ -228,7 +234,7 @@ def main() -> int:
     parser.add_argument(
         "--tolerance", type=float, help="relative (default: twice the median half width of the intervals that are seen)"
     )
-    parser.add_argument("--by", choices=tuple(DEFAULTS), help="the fastest for each value, in place of all else")
+    parser.add_argument("--by", choices=NAMES, help="the fastest for each value, in place of all else")
     args = parser.parse_args()
     if args.by:
         print("\n".join(fastest(cells(args.measured), args.by)))

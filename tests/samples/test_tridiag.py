@@ -182,9 +182,9 @@ def test_benchmark_has_the_published_sizes_and_goes_on_where_it_ended(bench: Mod
     file = tmp_path / "t.csv"
     assert bench.known(file) == set()
     file.write_text(
-        ",".join(bench.COLUMNS) + "\nf64,100,4,1,256,1,9.0,8.0,10.0,25,True\nf64,100,8,1,256,0,9.", encoding="utf-8"
+        ",".join(bench.COLUMNS) + "\nf64,100,4,1,256,1,1,9.0,8.0,10.0,25,True\nf64,100,8,1,256,0,0,9.", encoding="utf-8"
     )
-    assert bench.known(file) == {bench.Cell("f64", 100, 4, 1, 256, 1)}
+    assert bench.known(file) == {bench.Cell("f64", 100, 4, 1, 256, 1, 1)}
     assert file.read_text(encoding="utf-8").endswith("True\n")
 
 
@@ -197,9 +197,9 @@ def test_benchmark_loads_together_what_fits(bench: ModuleType) -> None:
 
 def test_benchmark_measures_again_what_is_near_the_best_of_its_size(bench: ModuleType, tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
-    lines = ["f32,100,4,1,32,0,10.0", "f32,100,8,1,32,0,11.4", "f32,100,16,1,32,0,11.6", "f32,200,4,1,32,0,20.0",
-             "f64,100,4,1,32,0,5.0"]  # fmt: skip
-    text = [*(f"{line},8.0,10.0,25,True" for line in lines), "f32,100,64,1,32,0,1.0,1.0,1.0,25,False"]
+    cells = {"f32,100,4": 10.0, "f32,100,8": 11.4, "f32,100,16": 11.6, "f32,200,4": 20.0, "f64,100,4": 5.0}
+    text = [f"{cell},1,32,0,0,{time},8.0,10.0,25,True" for cell, time in cells.items()]
+    text.append("f32,100,64,1,32,0,0,1.0,1.0,1.0,25,False")
     file.write_text("\n".join([",".join(bench.COLUMNS), *text]) + "\n", encoding="utf-8")
     near = {("f32", 100, 4, 1), ("f32", 100, 8, 1), ("f32", 200, 4, 1), ("f64", 100, 4, 1)}
     assert bench.near_best(file, 0.15) == near
