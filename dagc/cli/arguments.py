@@ -30,13 +30,23 @@ def output(value: str, help: str, required: bool = False) -> Option:
 
 
 def defines_of(args: argparse.Namespace, *names: str) -> dict[str, str]:
-    """The values of -D, and those of the options of these names: `--streams`, `--transport`. Raises UsageError."""
-    out: dict[str, str] = {}
+    """The values of -D, and those of the options of these names: `--streams`, `--transport`. Raises UsageError, also
+    for a name with two values."""
+    from dagc.base.errors import UsageError
+
+    out: dict[str, tuple[str, str]] = {}  # name -> value, and how it was written
+
+    def add(name: str, value: str, written: str) -> None:
+        known, before = out.setdefault(name, (value, written))
+        if known != value:
+            raise UsageError(f"{before} and {written}: `{name}` has two values", "keep one of them")
+
     for text in args.defines:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            from dagc.base.errors import UsageError
-
             raise UsageError(f"-D {text}: not of the form NAME=VALUE", "write for example -D rows=1000")
-        out[name.strip()] = value.strip()
-    return out | {name: str(getattr(args, name)) for name in names if getattr(args, name) is not None}
+        add(name.replace(" ", ""), value.strip(), f"-D {text}")
+    for name in names:
+        if getattr(args, name) is not None:
+            add(name, str(getattr(args, name)), f"--{name} {getattr(args, name)}")
+    return {name: value for name, (value, _) in out.items()}

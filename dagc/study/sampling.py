@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import random
+import warnings
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
@@ -69,7 +70,10 @@ def guide(vectors: Vectors, times: Sequence[Times], seed: int = 0) -> Guide | No
         return None
     # All features are candidates for a split: with random subsets of few features, the trees are unsure everywhere.
     forest = RandomForestClassifier(GUIDE_TREES, max_features=None, random_state=seed)
-    return Guide(forest.fit([list(vectors[i]) for i in known], labels))
+    with warnings.catch_warnings():
+        # Few inputs have many best answers; scikit-learn then takes labels for numbers to be predicted.
+        warnings.filterwarnings("ignore", "The number of unique classes")
+        return Guide(forest.fit([list(vectors[i]) for i in known], labels))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, command: str) -> No
         (["count"], "FILE"),
         (["count", SPMV, "-D", "rows"], "not of the form NAME=VALUE"),
         (["count", SPMV, "-D", "=3"], "not of the form NAME=VALUE"),
+        (["check", SPMV, "-D", "rows=1", "-D", "rows=2"], "-D rows=1 and -D rows=2: `rows` has two values"),
+        (["list", SPMV, "-D", "streams=1", "--streams", "2"], "-D streams=1 and --streams 2: `streams` has two values"),
         (["count", SPMV, "-D", "no_such=3"], "no_such"),
         (["count", SPMV, "-D", "rows=many"], "rows"),
         (["count", SPMV, "-D", "yl.block=100"], "yl.block"),
