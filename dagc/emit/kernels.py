@@ -31,6 +31,7 @@ from dagc.ir.sym import Const, Sym, free, substitute
 
 # Names that emitted files define themselves; a kernel of that name is renamed.
 _OURS = frozenset("Program iteration ops stream p dagc program turn dagc_entry".split())
+_CONSTANT_READS = frozenset(("__restrict__", "__restrict", "__ldg"))
 ENTRIES = "dagc_entry"  # the namespace of functions of files of code
 CODE = "code"  # the directory of the files
 
@@ -45,6 +46,7 @@ class FunctionView:
     linkage: str  # so that a kernel is found by its name
     signature: str
     comment: str
+    begins: tuple[str, ...]  # statements before all others
     constants: tuple[ConstantView, ...]
     code: CodeView
     kernel: bool
@@ -82,13 +84,15 @@ class UnitView:
 
 @dataclass(frozen=True, slots=True)
 class KernelsView:
-    """`includes`: headers beside those that every program uses."""
+    """`includes`: headers beside those that every program uses. `waiting`: kernels to which edges of CUDA graphs may be
+    programmatic."""
 
     includes: tuple[str, ...]
     constants: tuple[ConstantView, ...]
     code: tuple[CodeView, ...]
     functions: tuple[FunctionView, ...]
     entries: tuple[CodeFunctionView, ...]
+    waiting: tuple[str, ...]
 
 
 def asks_hardware(program: ir.Program, op: ir.KernelOp) -> bool:
@@ -178,7 +182,8 @@ class Functions:
         code = tuple(self._code(c) for c in self.program.code if c.file is None)
         includes = tuple(sorted({name for op in self._ops.values() for name in includes_of(op)}))
         entries = tuple(e for u in self.units for e in u.entries)
-        return KernelsView(includes, self._constants[0], code, functions, entries)
+        waiting = tuple(f.name for f in functions if f.begins)
+        return KernelsView(includes, self._constants[0], code, functions, entries, waiting)
 
     @cached_property
     def units(self) -> tuple[UnitView, ...]:
@@ -333,6 +338,7 @@ class Functions:
             linkage='extern "C" ' if is_kernel else "",
             signature=f"{head} {function}({', '.join(f'{type_} {name}' for type_, name in formals)})",
             comment=comment,
+            begins=self._begins(code) if is_kernel else (),
             constants=(
                 *(c for c in self._constants[1] if not used.isdisjoint(c.labels or (c.name,))),
                 *local_constants(op.tunables, (*kernel.lets, *impl.lets), used, kernel.formals, axes),
@@ -341,6 +347,18 @@ class Functions:
             kernel=is_kernel,
             streamed=impl.device is ir.Device.GPU and not is_kernel,
         )
+
+    def _begins(self, code: ir.CodeText) -> tuple[str, ...]:
+        """Under programmatic edges a kernel waits first, unless the compiler may move loads to before that, since what
+        `__restrict__` and `__ldg` read counts as constant."""
+        edges = self.program.graph_edges
+        if self.target is Target.HOST or edges is ir.GraphEdges.FULL:
+            return ()
+        texts = (code, *(c for c in self.program.code if c.file is None))
+        if code.restrict or any(not _CONSTANT_READS.isdisjoint(names_used(c.text or "")) for c in texts):
+            return ()
+        wait, start = "dagc::wait_for_dependencies();", "dagc::let_dependents_start();"
+        return (wait, start) if edges is ir.GraphEdges.EARLY else (wait,)
 
     def _code_of(self, impl: ir.Impl, kernel: ir.Kernel) -> ir.CodeText:
         if impl.code is None:
@@ -449,6 +467,7 @@ class Functions:
             linkage="",
             signature=f"inline dagc::Feature {self.feature_names[feature.name]}({', '.join(formals)})",
             comment=feature.name,
+            begins=(),
             constants=(
                 *(c for c in self._constants[1] if not used.isdisjoint(c.labels or (c.name,))),
                 *local_constants((), kernel.lets, used, kernel.formals, {}),

@@ -23,6 +23,7 @@ from dagc.ir.sym import Apply, Const, Fn, Sym, Var, show
 OpId = NewType("OpId", int)  # index into Graph.ops
 Value: TypeAlias = int | float | bool | str
 TRANSPORT = "transport"  # the decision for all messages; `OP.transport` is that of one exchange or collective
+GRAPH_EDGES = "graph_edges"  # a `GraphEdges`; a program has it only if it is asked for
 COLLECTIVES = "collectives"  # the transport of collectives, where a program has exchanges too
 SAME = "same"  # its value for that of the exchanges
 
@@ -698,6 +699,12 @@ class Program:
         return any(d.name == value.decision and d.chosen == value.value for d in self.decisions)
 
     @property
+    def graph_edges(self) -> GraphEdges:
+        """Those of its CUDA graphs, which it only has with `capture`."""
+        chosen = {d.name: d.chosen for d in self.decisions}
+        return GraphEdges(chosen.get(GRAPH_EDGES, "full") if chosen.get("capture") is True else "full")
+
+    @property
     def param_values(self) -> dict[str, Value]:
         """The values of the params by name, as records have them: of a type, its name."""
         return {p.name: p.value.value if isinstance(p.value, ElementType) else p.value for p in self.params}
@@ -773,6 +780,16 @@ class TransferTiming(Enum):
     @property
     def decision(self) -> str:
         return "transfers"
+
+
+class GraphEdges(Enum):
+    """The edges of CUDA graphs to kernels: full, where a kernel is launched after what it depends on has completed;
+    programmatic, where it is launched earlier and waits itself; early, where each kernel also lets its dependents be
+    launched once all of its blocks run."""
+
+    FULL = "full"
+    PROGRAMMATIC = "programmatic"
+    EARLY = "early"
 
 
 class Action(Enum):

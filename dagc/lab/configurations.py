@@ -15,7 +15,18 @@ from dagc.base.errors import ProgramError, Severity, UsageError
 from dagc.base.source import Span
 from dagc.ir.choice import Choice, own_name, qualified, site_of
 from dagc.ir.enums import Transport
-from dagc.ir.program import AT_RUN_TIME, COLLECTIVES, DEVICE, SAME, TRANSPORT, Graph, Program, Value
+from dagc.ir.program import (
+    AT_RUN_TIME,
+    COLLECTIVES,
+    DEVICE,
+    GRAPH_EDGES,
+    SAME,
+    TRANSPORT,
+    Graph,
+    GraphEdges,
+    Program,
+    Value,
+)
 from dagc.ir.regions import between_devices
 
 MOST = 64  # default limit on the number of configurations: each is compiled before a search
@@ -54,13 +65,15 @@ def transports_of(choices: Mapping[str, Value]) -> set[Value]:
 
 
 def effective(choices: Mapping[str, Value]) -> dict[str, Value]:
-    """The choices that have an effect: those of `in_use`, `staging` only if a transport stages, and the transport of
-    collectives only if it is another."""
+    """The choices that have an effect: those of `in_use`, `staging` only if a transport stages, the transport of
+    collectives only if it is another, and edges of CUDA graphs only if these exist and the edges are not full."""
     values = in_use(choices)
     if Transport.MPI_HOST.value not in transports_of(values):
         values.pop("staging", None)
     if values.get(COLLECTIVES, SAME) in (SAME, values.get(TRANSPORT)):
         values.pop(COLLECTIVES, None)
+    if values.get("capture") is False or values.get(GRAPH_EDGES) == GraphEdges.FULL.value:
+        values.pop(GRAPH_EDGES, None)
     return values
 
 
@@ -96,7 +109,7 @@ def open_decisions(program: Program, opened: Iterable[str], fixed: Iterable[str]
     for text in opened:
         name, equals, some = text.partition("=")
         if name == "all":
-            more = [d for d in program.decisions if d.name not in closed and d.name != "capture"]
+            more = [d for d in program.decisions if d.name not in closed | {"capture", GRAPH_EDGES}]
             chosen |= {d.name: d.values for d in more if len(d.values) > 1}
             continue
         if name not in values:
@@ -108,11 +121,12 @@ def open_decisions(program: Program, opened: Iterable[str], fixed: Iterable[str]
 
 
 def by_name(program: Program) -> dict[str, tuple[Value, ...]]:
-    """The decisions that a program has if they are asked for: `capture`, and the transport of each exchange and
-    collective with arrays on the device."""
+    """The decisions that a program has if they are asked for: those of CUDA graphs, and the transport of each exchange
+    and collective with arrays on the device."""
     ops = between_devices(program.ops, program.arrays)
     transports = tuple(transport.value for transport in Transport)
-    return {"capture": (False, True), **{qualified(op.base, TRANSPORT): transports for op in ops}}
+    edges = tuple(edge.value for edge in GraphEdges)
+    return {"capture": (False, True), GRAPH_EDGES: edges, **{qualified(op.base, TRANSPORT): transports for op in ops}}
 
 
 def _some(name: str, values: Sequence[Value], text: str) -> tuple[Value, ...]:

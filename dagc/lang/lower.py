@@ -475,8 +475,8 @@ class Lowering:
         check_carried(report, out.ops, self.declared.arrays)
 
     def _decisions(self, out: GraphOut, ops: Sequence[ir.Op]) -> tuple[ir.Decision, ...]:
-        """transport, staging and streams always, those of transports and transfers where there are any, then the others
-        as they came up."""
+        """transport, staging and streams always, those of transports and transfers where there are any, those of CUDA
+        graphs where they are asked for, then the others as they came up."""
         ctx = self.ctx
         messages = any(isinstance(op, (ir.ExchangeOp, ir.CollectiveOp)) for op in out.ops)
         at_run_time = bool(ir.two_sided(ops, self.declared.arrays))
@@ -489,8 +489,9 @@ class Lowering:
             if name not in ctx.choices and (offered or name in ctx.defines):
                 ctx.choose(name, WORDS[name], self.module.span, fixed=not offered)
         stream_choice(ctx, self.module.span)
-        if "capture" not in ctx.choices and "capture" in ctx.defines:
-            ctx.choose("capture", PREDEFINED["capture"], self.module.span, fixed=True)
+        for name in ("capture", ir.GRAPH_EDGES):
+            if name not in ctx.choices and name in ctx.defines:
+                ctx.choose(name, PREDEFINED[name], self.module.span, fixed=True)
         for name in (ir.TRANSPORT, "staging"):
             ctx.choices[name].structural = True
         self._refuse_unknown_defines(out)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 # Decisions that no kernel depends on; each search handles them itself.
-OF_SEARCH = ("transport", "collectives", "staging", "streams", "capture", "host_memory", "transfers")
+OF_SEARCH = ("transport", "collectives", "staging", "streams", "capture", "graph_edges", "host_memory", "transfers")
 OPTION = "fixed"  # option of a run in a results file: origins of the values that were not searched
 
 
@@ -132,7 +132,7 @@ def fixed_choices(program: Program, names: Collection[str], sizes: Collection[st
 
 
 # Of files from before these were decisions.
-_EARLIER = {"host_memory": "pinned", "transfers": "at_need", "collectives": "same"}
+_EARLIER = {"host_memory": "pinned", "transfers": "at_need", "collectives": "same", "graph_edges": "full"}
 
 
 def check_fixed(path: str | Path, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -152,7 +152,7 @@ FACT = "kernels"
 
 
 # Predefined decisions that no kernel depends on.
-SEARCHED = ("transport", "collectives", "staging", "streams", "capture", "transfers")
+SEARCHED = ("transport", "collectives", "staging", "streams", "capture", "graph_edges", "transfers")
 
 
 def values_fixed(program: Program) -> dict[str, Any]:

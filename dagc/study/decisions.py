@@ -14,8 +14,8 @@ from dagc.build.toolchain import TargetChoice
 from dagc.choice.types import Site
 from dagc.ir.choice import FUSE, VARIANT, Choice, own_name, qualified
 from dagc.ir.plan import Target, stays_fixed
-from dagc.ir.program import COLLECTIVES, DEVICE, SAME, TRANSPORT, KernelOp, Program, Value, shown
-from dagc.lab.configurations import Configured, combinations, configurations, open_decisions
+from dagc.ir.program import COLLECTIVES, DEVICE, GRAPH_EDGES, SAME, TRANSPORT, KernelOp, Program, Value, shown
+from dagc.lab.configurations import Configured, by_name, combinations, configurations, open_decisions
 from dagc.lab.orders import COUNTING_WORK, Orders
 from dagc.lab.orders import domain_of as domain
 from dagc.report import si
@@ -103,7 +103,8 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
     values = open_decisions(program, opened, fixed)
     notes: list[str] = []
     if options.only is None:
-        values, left_out = with_automatic(program, values, {text.partition("=")[0] for text in opened} | fixed)
+        closed = {text.partition("=")[0] for text in opened} | fixed
+        values, left_out = with_automatic(program, values, closed if gpus else closed | {GRAPH_EDGES})
         notes += left_out
     kept, refused = configurations(values, text.graph, options.most_configurations)
     notes += excluded_notes((left.defines, left.reason, left.span) for left in refused)
@@ -124,19 +125,21 @@ def with_automatic(
     """The decisions to search, including those that a search opens automatically, and a note on the others.
 
     These are devices, the variants of kernels, the transport of collectives (of the transports that are searched),
-    staging, launches that may be fused, and choices that change no edge and cannot be made at run time, in this order,
-    up to MOST_PROGRAMS programs to compile, and PROGRAMS_A_CORE per core. `closed`: names that the user has fixed or
-    opened.
+    staging, launches that may be fused, choices that change no edge and cannot be made at run time, and the edges of
+    CUDA graphs where these are searched, in this order, up to MOST_PROGRAMS programs to compile, and PROGRAMS_A_CORE
+    per core. `closed`: names that the user has fixed or opened, and those without an effect.
     """
     out = dict(values)
     left: list[str] = []
     most = min(MOST_PROGRAMS, PROGRAMS_A_CORE * compilers())
     transports = values.get(TRANSPORT, ())
-    for names in _automatic(program, closed):
-        more = {d.name: d.values for d in program.decisions if d.name in names}
+    edges = [] if GRAPH_EDGES in closed or True not in values.get("capture", ()) else [[GRAPH_EDGES]]
+    every = {**by_name(program), **{d.name: d.values for d in program.decisions}}
+    for names in [*_automatic(program, closed), *edges]:
+        more = {name: every[name] for name in every if name in names}
         if COLLECTIVES in more:
             more[COLLECTIVES] = tuple(v for v in more[COLLECTIVES] if v in (SAME, *transports))
-        compiled = {n: v for n, v in (out | more).items() if n != "capture"}
+        compiled = {n: v for n, v in (out | more).items() if n != "capture"}  # which needs no other library
         if len(combinations(compiled)) > most:
             left += more
         else:

@@ -22,7 +22,7 @@ from dagc.ir.program import CodeText, Graph, KernelOp
 from dagc.space import Space
 from dagc.space.loops import unroll
 from tests.emit import test_placed, test_variants
-from tests.emit.build import COLLECTIVES, HEAT2D, NVCC_ALONE, plan
+from tests.emit.build import COLLECTIVES, HEAT2D, NVCC_ALONE, SPMV, plan
 from tests.emit.test_compile import CASES, name
 from tests.emit.test_loops import JACOBI
 from tests.emit.test_transports import TRANSPORTS, TYPES
@@ -69,6 +69,7 @@ BENCHES: dict[str, Make] = {
     **{f"loop of columns {transport}": partial(loop, HEAT2D, transport) for transport in ("mpi_host", "peer")},
     **{f"every {n}": partial(every_variant, SAMPLES / f"{n}/{n}.dag") for n in ("histogram", "sort", "bfs")},
     "mixed nccl and peer": partial(plan, TRANSPORTS, Target.CUDA, transport="peer", collectives="nccl", capture="true"),
+    "early edges": partial(plan, SPMV, Target.CUDA, transport="peer", capture="true", graph_edges="early"),
     "collectives nccl": partial(plan, COLLECTIVES, Target.CUDA, transport="nccl"),
     "collectives peer": partial(plan, COLLECTIVES, Target.CUDA, transport="peer"),
     "types": partial(plan, TYPES, Target.CUDA),

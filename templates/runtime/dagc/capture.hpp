@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "dagc/check.hpp"
+#include "dagc/programmatic.hpp"
 #include "dagc/target.hpp"
 
 namespace dagc {
@@ -48,6 +49,7 @@ class CapturedGraph {
     if (const cudaError_t status = cudaStreamEndCapture(origin, &graph); status != cudaSuccess)
       fail(exit_run_failed, std::string("these ops cannot be captured in a CUDA graph: ") + cudaGetErrorString(status) +
                                 " (one of them synchronises, or uses another stream; compile with capture=false)");
+    make_programmatic(graph);
     DAGC_CUDA(cudaGraphInstantiate(&executable_, graph, 0));
     DAGC_CUDA(cudaGraphDestroy(graph));
     DAGC_CUDA(cudaGraphUpload(executable_, origin));

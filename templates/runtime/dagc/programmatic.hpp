@@ -1,0 +1,144 @@
+// Programmatic edges of CUDA graphs: a kernel is launched while the kernel before it ends, and itself waits for that.
+//
+// A kernel that begins with `wait_for_dependencies` reads and writes memory only once all that it depends on has completed
+// and is visible, whichever edges it has. Edges from kernels to it may therefore be programmatic. The launch then needs
+// no time after the end of the kernel before it, only the wait. Since that is a wait for completion, it does not matter where a
+// kernel lets its dependents start; after its own wait, the dependents of the dependents cannot start before it either.
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include "dagc/check.hpp"
+#include "dagc/target.hpp"
+
+namespace dagc {
+
+#if DAGC_TARGET_CUDA
+// The first statement of a kernel.
+__device__ inline void wait_for_dependencies() {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+
+// Dependents are launched, and wait, once all blocks of this kernel have called this or have ended.
+__device__ inline void let_dependents_start() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+#endif
+
+// The kernels of this process that begin with `wait_for_dependencies`.
+class WaitingKernels {
+ public:
+  template <class... Kernels>
+  explicit WaitingKernels(Kernels*... kernels) {
+    (all().push_back(reinterpret_cast<const void*>(kernels)), ...);
+  }
+  static bool has(const void* kernel) { return std::find(all().begin(), all().end(), kernel) != all().end(); }
+  static bool any() { return !all().empty(); }
+
+ private:
+  static std::vector<const void*>& all() {
+    static std::vector<const void*> kernels;
+    return kernels;
+  }
+};
+
+#if DAGC_TARGET_CUDA && CUDART_VERSION >= 12030
+namespace detail {
+
+struct GraphEdges {
+  std::vector<cudaGraphNode_t> from, to;
+  std::vector<cudaGraphEdgeData> data;
+
+  void resize(std::size_t n) {
+    from.resize(n);
+    to.resize(n);
+    data.resize(n);
+  }
+  static cudaError_t get(cudaGraph_t graph, cudaGraphNode_t* from, cudaGraphNode_t* to, cudaGraphEdgeData* data, std::size_t* n) {
+#if CUDART_VERSION >= 13000
+    return cudaGraphGetEdges(graph, from, to, data, n);
+#else
+    return cudaGraphGetEdges_v2(graph, from, to, data, n);
+#endif
+  }
+  static GraphEdges of(cudaGraph_t graph) {
+    std::size_t n = 0;
+    DAGC_CUDA(get(graph, nullptr, nullptr, nullptr, &n));
+    GraphEdges out;
+    out.resize(n);
+    if (n > 0) DAGC_CUDA(get(graph, out.from.data(), out.to.data(), out.data.data(), &n));
+    return out;
+  }
+  void remove_from(cudaGraph_t graph) const {
+#if CUDART_VERSION >= 13000
+    DAGC_CUDA(cudaGraphRemoveDependencies(graph, from.data(), to.data(), data.data(), from.size()));
+#else
+    DAGC_CUDA(cudaGraphRemoveDependencies_v2(graph, from.data(), to.data(), data.data(), from.size()));
+#endif
+  }
+  void add_to(cudaGraph_t graph) const {
+#if CUDART_VERSION >= 13000
+    DAGC_CUDA(cudaGraphAddDependencies(graph, from.data(), to.data(), data.data(), from.size()));
+#else
+    DAGC_CUDA(cudaGraphAddDependencies_v2(graph, from.data(), to.data(), data.data(), from.size()));
+#endif
+  }
+};
+
+inline bool is_kernel(cudaGraphNode_t node) {
+  cudaGraphNodeType type = cudaGraphNodeTypeCount;
+  DAGC_CUDA(cudaGraphNodeGetType(node, &type));
+  return type == cudaGraphNodeTypeKernel;
+}
+
+// False for kernels of the driver's interface, which the runtime does not know.
+inline bool waits_itself(cudaGraphNode_t node) {
+  if (!is_kernel(node)) return false;
+  cudaKernelNodeParams launch = {};
+  const bool known = cudaGraphKernelNodeGetParams(node, &launch) == cudaSuccess;
+  if (!known) (void)cudaGetLastError();
+  return known && WaitingKernels::has(launch.func);
+}
+
+}  // namespace detail
+
+// Makes the edges programmatic that may be: all edges to a kernel of `WaitingKernels`, if they come from kernels. Returns their
+// number; 0 on GPUs before compute capability 9.0.
+inline std::size_t make_programmatic(cudaGraph_t graph) {
+  if (!WaitingKernels::any()) return 0;
+  int device = 0, major = 0;
+  DAGC_CUDA(cudaGetDevice(&device));
+  DAGC_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  if (major < 9) return 0;
+  const detail::GraphEdges edges = detail::GraphEdges::of(graph);
+  std::vector<cudaGraphNode_t> full;  // nodes with an edge that stays as it is
+  for (std::size_t i = 0; i < edges.to.size(); ++i)
+    if (!detail::is_kernel(edges.from[i]) || !detail::waits_itself(edges.to[i])) full.push_back(edges.to[i]);
+  detail::GraphEdges before, after;
+  for (std::size_t i = 0; i < edges.to.size(); ++i) {
+    if (std::find(full.begin(), full.end(), edges.to[i]) != full.end()) continue;
+    for (detail::GraphEdges* one : {&before, &after}) {
+      one->from.push_back(edges.from[i]);
+      one->to.push_back(edges.to[i]);
+      one->data.push_back(edges.data[i]);
+    }
+    after.data.back().from_port = cudaGraphKernelNodePortProgrammatic;
+    after.data.back().type = cudaGraphDependencyTypeProgrammatic;
+  }
+  if (after.to.empty()) return 0;
+  before.remove_from(graph);
+  after.add_to(graph);
+  return after.to.size();
+}
+#else
+inline std::size_t make_programmatic(cudaGraph_t /*graph*/) { return 0; }  // the order is the same
+#endif
+
+}  // namespace dagc
