@@ -50,6 +50,12 @@ class WaitingKernels {
 };
 
 #if DAGC_TARGET_CUDA && CUDART_VERSION >= 12030
+#if CUDART_VERSION >= 13000
+#define DAGC_WITH_EDGE_DATA(function) function
+#else
+#define DAGC_WITH_EDGE_DATA(function) function##_v2
+#endif
+
 namespace detail {
 
 struct GraphEdges {
@@ -62,11 +68,7 @@ struct GraphEdges {
     data.resize(n);
   }
   static cudaError_t get(cudaGraph_t graph, cudaGraphNode_t* from, cudaGraphNode_t* to, cudaGraphEdgeData* data, std::size_t* n) {
-#if CUDART_VERSION >= 13000
-    return cudaGraphGetEdges(graph, from, to, data, n);
-#else
-    return cudaGraphGetEdges_v2(graph, from, to, data, n);
-#endif
+    return DAGC_WITH_EDGE_DATA(cudaGraphGetEdges)(graph, from, to, data, n);
   }
   static GraphEdges of(cudaGraph_t graph) {
     std::size_t n = 0;
@@ -77,18 +79,10 @@ struct GraphEdges {
     return out;
   }
   void remove_from(cudaGraph_t graph) const {
-#if CUDART_VERSION >= 13000
-    DAGC_CUDA(cudaGraphRemoveDependencies(graph, from.data(), to.data(), data.data(), from.size()));
-#else
-    DAGC_CUDA(cudaGraphRemoveDependencies_v2(graph, from.data(), to.data(), data.data(), from.size()));
-#endif
+    DAGC_CUDA(DAGC_WITH_EDGE_DATA(cudaGraphRemoveDependencies)(graph, from.data(), to.data(), data.data(), from.size()));
   }
   void add_to(cudaGraph_t graph) const {
-#if CUDART_VERSION >= 13000
-    DAGC_CUDA(cudaGraphAddDependencies(graph, from.data(), to.data(), data.data(), from.size()));
-#else
-    DAGC_CUDA(cudaGraphAddDependencies_v2(graph, from.data(), to.data(), data.data(), from.size()));
-#endif
+    DAGC_CUDA(DAGC_WITH_EDGE_DATA(cudaGraphAddDependencies)(graph, from.data(), to.data(), data.data(), from.size()));
   }
 };
 
@@ -108,6 +102,7 @@ inline bool waits_itself(cudaGraphNode_t node) {
 }
 
 }  // namespace detail
+#undef DAGC_WITH_EDGE_DATA
 
 // Makes the edges programmatic that may be: all edges to a kernel of `WaitingKernels`, if they come from kernels. Returns their
 // number; 0 on GPUs before compute capability 9.0.
