@@ -42,8 +42,10 @@ BENCHMARKS = (
     Benchmark("SpMV, H100", "2026-11-24-h100-variants-8/spmv.db.xz", "cost", (54, 100, 93.74)),
     Benchmark("solvers", "2026-11-24-h200-solvers/solvers.csv.xz", "forest", (26, 100, 93.23)),
     Benchmark("BFS", "2026-11-24-h100-bfs-3/bfs.db.xz", "forest", (20, 148, 97.92), BEAMER),
-    Benchmark("histogram", "2026-11-22-h100-variants/first-histogram.db.xz", "forest", (200, 1291, 94.16)),
-    Benchmark("sort", "2026-11-24-h100-sort-2/sort.db.xz", "cost", (120, 600, 99.25)),
+    Benchmark("histogram", "2026-11-29-h200-variants-2/histogram.db.xz", "forest", (200, 1291, 94.16)),
+    Benchmark("histogram, H100", "2026-11-22-h100-variants/first-histogram.db.xz", "forest", (200, 1291, 94.16)),
+    Benchmark("sort", "2026-11-29-h200-variants-2/sort.db.xz", "cost", (120, 600, 99.25)),
+    Benchmark("sort, H100", "2026-11-24-h100-sort-2/sort.db.xz", "cost", (120, 600, 99.25)),
 )
 
 
