@@ -305,6 +305,7 @@ def timed(cu: Any, one: Ready, folder: Path, end: float, seed: int) -> Iterator[
                     wrong.append(f"{one.program} {launch.choice.in_words}: {number} words differ")
             times = micros(run)
         except cu.Error as error:
+            cu.Context.synchronize()  # raises again if the context is lost
             yield [*words, "", "", "", "0", str(FLUSHED), str(error)[:80]]
             continue
         low, high = interval(times)
