@@ -1,6 +1,7 @@
 """Versions on two devices, chosen by features of the input: measured at drawn inputs, then judged.
 
-    python -m benchmarks.gpu.devices measure KERNEL... --out "$OUT" --time 60 [--cut 8] [--seed 1] [--again FOLDER]
+    python -m benchmarks.gpu.devices measure KERNEL... --out "$OUT" --time 60 [--cut 8] [--seed 1]
+        [--again FOLDER] [--known FOLDER...]
     python -m benchmarks.gpu.devices judge FOLDER [KERNEL...]
     python -m benchmarks.gpu.devices build KERNEL...                 # side by side, so that `measure` finds them built
 
@@ -9,6 +10,7 @@ the squares in steps of 100 that `measure gemm` draws too, and that gemm alone l
 the ranges of MLCD (`benchmarks.gpu.ranges`), in strata by their work, and times the versions at each, from host data to
 host data, for so many seconds. `--cut`: as of `dagc tune`. What is measured stays in FOLDER/KERNEL.db; the same command
 with another --seed continues it. `--again FOLDER`: inputs of FOLDER/KERNEL.db in place of new ones, for the noise.
+`--known FOLDER...`: inputs of the tables FOLDER/KERNEL.csv.xz are not drawn again.
 `--cell`: seconds for one version at one input, at most. `--most`: no input has more work. The file has no chooser:
 nothing is learned there.
 
@@ -117,7 +119,11 @@ def measure(name: str, args: argparse.Namespace) -> None:
     if args.again:
         cases = [case for case in known_in(args.again / f"{name}.db") if case not in known]
     else:
-        cases = [case for part in parts_of(name, args.most) for case in allotted(*part, MORE * args.time, known)]
+        parts = parts_of(name, args.most)
+        tables = [folder / f"{name}.csv.xz" for folder in args.known]
+        elsewhere = {text for path in tables if path.exists() for text in read_table(path).inputs}
+        had = {*known, *(case for _, drawn, _ in parts for case in drawn if case.text in elsewhere)}
+        cases = [case for part in parts for case in allotted(*part, MORE * args.time, had)]
     random.Random(args.seed).shuffle(cases)
     measured_at(name, tuned, cases, replace(options_of(name, args, tuned), deadline=end, seconds=TRIED * args.time))
     if tuned.exists():
@@ -487,6 +493,7 @@ def main() -> None:
     add("--cut", type=int, default=8)
     add("--watchdog", type=float, default=20.0)
     add("--again", type=Path, metavar="FOLDER")
+    add("--known", type=Path, nargs="+", default=[], metavar="FOLDER")
     add("--seed", type=int, default=0)
     add("--target", choices=("cuda", "host"))
     built = commands.add_parser("build")
