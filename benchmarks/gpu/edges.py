@@ -2,11 +2,12 @@
 
     python -m benchmarks.gpu.edges OUT [--case NAME ...] [--target host]
 
-Each program is built under each kind of edges, as a benchmark and as a library. The benchmark says whether results agree
-with the reference, how many nodes its graphs have, and how many edges are programmatic; the libraries run side by side in
-one process, in turn: the bits of all results after 1 and after 7 runs, and the time of a run. Before that, chains written
-by hand (edges.cu), and after it, with compute-sanitizer, memcheck of small programs. Writes OUT/hand.csv, OUT/edges.csv
-(case, edges, nodes, programmatic, verified, same bits as with full edges, us a run: median and least), OUT/memcheck.txt.
+Each program is built under each kind of edges, as a benchmark and as a library. The benchmark says whether results
+agree with the reference, how many nodes its graphs have, and how many edges are programmatic; the libraries run side
+by side in one process, in turn: the bits of all results after 1 and after 7 runs, and the time of a run. Before that,
+chains written by hand (edges.cu), and after it, with compute-sanitizer, memcheck of small programs. Writes
+OUT/hand.csv, OUT/edges.csv (case, edges, nodes, programmatic, verified, same bits as with full edges, us a run:
+median and least), OUT/memcheck.txt.
 """
 
 from __future__ import annotations
