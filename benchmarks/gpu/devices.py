@@ -22,7 +22,9 @@ not measured at an input counts as `--cut` times the fastest there, which is the
 feature, the fifth of the inputs where it is largest is judged by what the others taught; the mean over the features,
 and the worst. It writes FOLDER/KERNEL.json, and FOLDER/KERNEL.csv.xz, a table that benchmarks/tune reads; where FOLDER
 has such tables only, it judges these, with features that a sample has now and had not then. `--without`: a table whose
-inputs are left out. `--again`: tables of other measurements of the same inputs, of which the lowest times count. What
+inputs are left out. `--with FOLDER...`: records of other runs, joined with the first: the inputs of all, at each the
+lowest time of each version, since disturbances only make it longer; a record that lacks a version at every input adds
+no inputs. `--again`: tables of other measurements of the same inputs, of which the lowest times count. What
 the versions that are the fastest in one of the two lose in the other shows the noise of the labels, and the difference
 of the machines; a selector that loses less there knows as much as these labels do. The spread: of each version, by
 which factor two measurements of it differ.
@@ -269,13 +271,29 @@ def by_name(table: Table) -> dict[str, dict[str, float]]:
 
 
 def lowest(tables: Sequence[Table]) -> dict[str, dict[str, float]]:
-    """At the inputs that all tables have, the lowest time of each version that all have there."""
-    every = [by_name(table) for table in tables]
-    return {
-        text: {v: min(t[text][v] for t in every) for v in times if all(v in t[text] for t in every)}
-        for text, times in every[0].items()
-        if all(text in t for t in every)
-    }
+    """At each input of the tables the lowest time of each version."""
+    out: dict[str, dict[str, float]] = {}
+    for table in tables:
+        for text, times in by_name(table).items():
+            at = out.setdefault(text, {})
+            for version, seconds in times.items():
+                at[version] = min(seconds, at.get(version, seconds))
+    return out
+
+
+def joined(tables: Sequence[Table]) -> Table:
+    """Measurements of one kernel in several runs as one table, see `--with`."""
+    versions = tuple(sorted({version for table in tables for version in table.variants}))
+    whole = [table for table in tables if len(table.variants) == len(versions)]
+    if not whole:
+        raise SystemExit(f"{tables[0].name}: no record has all of {', '.join(versions)}")
+    vectors = {text: row for table in whole for text, row in zip(table.inputs, table.vectors, strict=True)}
+    sizes = {text: size for table in whole for text, size in zip(table.inputs, table.sizes, strict=True)}
+    number, times = {version: k for k, version in enumerate(versions)}, lowest(tables)
+    return Table(
+        whole[0].name, tuple(vectors), ("",) * len(vectors), tuple(sizes.values()), whole[0].features,
+        tuple(vectors.values()), versions, tuple({number[v]: t for v, t in times[text].items()} for text in vectors),
+    )  # fmt: skip
 
 
 def spread(first: Sequence[Mapping[str, float]], second: Sequence[Mapping[str, float]]) -> str:
@@ -303,6 +321,8 @@ def measured_again(here: Table, chosen: Sequence[int], again: Mapping[str, Mappi
         )
 
     print(f"  {len(both)} of the inputs were measured again:")
+    if not both:
+        return
     show("selector of this table, judged by it", choices, first)
     show("fastest of the other table, judged by this", [min(t, key=t.__getitem__) for t in second], first)
     show("selector of this table, judged by the other", choices, second)
@@ -458,6 +478,8 @@ def judged(name: str, args: argparse.Namespace) -> dict[str, Any]:
         record["costs"] = costs(tables(tuned, program_of(name))[0]) if tuned.kernel_choosers else {"lines": ()}
     else:
         table = read_table(args.folder / f"{source}.csv.xz")
+    if args.others:
+        table = joined([table, *(read_table(folder / f"{source}.csv.xz") for folder in args.others)])
     if name == "gemm":
         table = only(table, [i for i, text in enumerate(table.inputs) if not is_square(text)])
     table = with_later(table, kernel)
@@ -506,6 +528,7 @@ def main() -> None:
     add("--methods", default="forest,tree,cost", help="the first also learns actively")
     add("--seeds", type=int, default=20)
     add("--without", type=Path, metavar="TABLE")
+    add("--with", dest="others", type=Path, nargs="+", default=[], metavar="FOLDER")
     add("--again", type=Path, nargs="+", metavar="TABLE")
     add("--beside", action="store_true", help="beside each version alone, and weighted as MLCD's inputs")
     add("--repeats", type=int, default=3, help="of the folds, for --beside")
