@@ -2,6 +2,7 @@
 # What the records of sub-system sizes and of launch settings lack, on a machine with a GPU: overwriting plans at 1e5 to 1e7
 # rows, sub-systems of up to 1024 rows at 2e7 to 1e8, launches counted at points of the user's choice beside the default
 # ones, with the occupancy that ncu finds, and the tests that need a GPU. 150 s; may be cut, rows are written as it goes.
+# PARTS: only these of `points overwrite large largest deep middle tests`. A solve at 2e7 rows takes 2 s to load, at 1e8 10.
 # Usage: sizes.sh OUT            rehearsal: OPTIONS="--target host" SMALL=1000 LARGE=2000 LARGEST=4000 MIDDLE=3000 sizes.sh OUT
 set -u
 mkdir -p "${1:?usage: sizes.sh OUT}"; out=$(cd "$1" && pwd); cd "$(dirname "${BASH_SOURCE[0]}")/../.."

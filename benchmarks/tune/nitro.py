@@ -5,8 +5,8 @@
 Each input of a table is chosen for once: by a selector that was trained on all families but its own (the inputs from
 files are one family). Real ones (files, parts of images) stand apart from generated ones. Beside it the best single
 variant in hindsight, the default, and Nitro's own figure (Muralidharan et al. 2014, section V-A) with its numbers of
-training and test inputs. `test`: trained on the list that the record was trained on, judged at its test inputs. The last
-columns: how many of the inputs, with their family left out, have 70 % and 90 % of exhaustive or more.
+training and test inputs. `test`: trained on the list that the record was trained on, judged at its test inputs.
+The last columns: how many of the inputs, with their family left out, have 70 % and 90 % of exhaustive or more.
 """
 
 from __future__ import annotations
