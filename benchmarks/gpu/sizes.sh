@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What the records of sub-system sizes and of launch settings lack, on a machine with a GPU: overwriting plans at 1e5 to 1e7
 # rows, sub-systems of up to 1024 rows at 2e7 to 1e8, launches counted at points of the user's choice beside the default
-# ones, with the occupancy that ncu finds, and the tests that need a GPU. 150 s; may be cut, rows are written as it goes.
+# ones, with the occupancy that ncu finds, and the tests that need a GPU. 400 s with all parts; may be cut, rows are
+# written as it goes.
 # PARTS: only these of `points overwrite large largest deep middle tests`. A solve at 2e7 rows takes 2 s to load, at 1e8 10.
 # Usage: sizes.sh OUT            rehearsal: OPTIONS="--target host" SMALL=1000 LARGE=2000 LARGEST=4000 MIDDLE=3000 sizes.sh OUT
 set -u
@@ -13,15 +14,19 @@ say() { echo "$SECONDS s: $*" | tee -a "$out/times.txt"; }
 { nvidia-smi --query-gpu=name,driver_version,clocks.sm --format=csv; nvcc --version | tail -2; nproc; git rev-parse HEAD
   ncu --version | tail -1; df -h /tmp /dev/shm; free -g; } >"$out/machine.txt" 2>&1
 
-tridiag="python benchmarks/gpu/tridiag.py --work $work/tri --memory 60 --ahead 1e8 --blocks 64 $options"
+tridiag="python benchmarks/gpu/tridiag.py --work $work/tri --memory 16 --ahead 1e8 --blocks 64 $options"
 overwrite="--reals f64,f32 --subsystems 32,64 --chunks 2 --depths 0,1 --overwrites 0,1"
 tall="--reals f64,f32 --subsystems 64,128,256,512,768,1024 --chunks 2,8"
 tallest="--reals f64,f32 --subsystems 128,256,512,1024 --chunks 8"
 deep="--reals f64,f32 --subsystems 32 --chunks 8 --depths 2"
-{ ( $tridiag -o "$work/none.csv" --build-only --sizes "$small" $overwrite --jobs 12
-    $tridiag -o "$work/none.csv" --build-only --sizes "$large" $tall --jobs 12 ) &
-  $tridiag -o "$work/none.csv" --build-only --sizes "$largest,$middle" $deep --jobs 3
-  wait; } >"$out/builds.txt" 2>&1 &
+parts=" ${PARTS:-points overwrite large largest deep middle tests} "
+has() { [[ $parts == *" $1 "* ]]; }
+programs() { $tridiag -o "$work/none.csv" --build-only --sizes "$@"; }
+{ { { has overwrite && programs "$small" $overwrite --jobs 12; has large && programs "$large" $tall --jobs 12
+      has largest && programs 1000 $tallest --jobs 12; } &
+    has deep && programs 1000 $deep --jobs 2
+    has largest && programs "$largest" $deep --jobs 2; has middle && programs "$middle" $deep --jobs 2
+    wait; }; } >"$out/builds.txt" 2>&1 &
 builds=$!
 
 points() { # SECONDS NAME SIZES [POINTS]: listed points judge the others
@@ -30,20 +35,22 @@ points() { # SECONDS NAME SIZES [POINTS]: listed points judge the others
   say "points $2: exit code $?"
 }
 sizes=${SIZES:-NI=NJ=NK=256,1000; NI=1024 NJ=128 NK=512}
-points 70 default "$sizes"
-points 40 optimal "$sizes" optimal
+listed="NI=300,900 NJ=200,1000 NK=400 bx=2,8,32,64 by=16; NI=NJ=512 NK=333 bx=32,128 by=1,4"
+has points && { points 70 default "$sizes"; points 40 optimal "$sizes" optimal; }
 wait $builds; say built
 
-rows() { # SECONDS NAME SIZES [OPTION...]
-  timeout "$1" $tridiag -o "$out/$2.csv" --timings 5,11 --cell 0.04 --sizes "${@:3}" \
-    >>"$out/tridiag.txt" 2>&1
+rows() { # SECONDS NAME SIZES [OPTION...]: what the end leaves out is the last of them, and a batch at most
+  has "$2" || return
+  timeout "$1" $tridiag -o "$out/$2.csv" --timings 5,11 --cell 0.04 --sizes "${@:3}" >>"$out/tridiag.txt" 2>&1
   say "$2: exit code $?"
 }
-{ rows 14 overwrite "$small" $overwrite; rows 26 large "$large" $tall; rows 26 largest "$largest" $tallest
-  rows 10 deep "$large,$largest" $deep; }
-points 30 listed "$sizes" "NI=300,900 NJ=200,1000 NK=400 bx=2,8,32,64 by=16; NI=NJ=512 NK=333 bx=32,128 by=1,4"
-[ $SECONDS -gt 150 ] || rows 12 middle "$middle" $tallest
-[ $SECONDS -gt 140 ] || timeout 25 python -m pytest -q -p no:cacheprovider tests/measure/test_profile.py \
-  tests/study/test_gpu.py >"$out/tests.txt" 2>&1
+rows 30 overwrite "$small" $overwrite
+rows 60 large "$large" $tall
+rows 80 largest "$largest" $tallest
+rows 30 deep "$large,$largest" $deep
+rows 50 middle "$middle" $tallest
+has points && points 30 listed "$sizes" "$listed"
+has tests && timeout 40 python -m pytest -q -p no:cacheprovider tests/measure/test_profile.py tests/study/test_gpu.py \
+  >"$out/tests.txt" 2>&1
 rm -rf "$work"; say end
-tail -n 3 "$out"/points-*.txt "$out/tridiag.txt"
+tail -n 3 "$out"/points-*.txt "$out/tridiag.txt" "$out/tests.txt" 2>&1
