@@ -96,6 +96,8 @@ def why_no_driver(plan: Plan) -> str:
     """Why a Python driver cannot run this program, "" if it can."""
     if plan.chooser is not None and plan.chooser.mode is Features.BESIDE:
         return "choices are made during the first runs, which only the C++ program supports"
+    if plan.program.devices != ir.Devices():
+        return "it has several GPUs or sockets, which only the C++ program uses"
     return ""
 
 

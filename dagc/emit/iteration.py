@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TypeAlias
 
 from dagc.base.errors import DagcError, counted
@@ -184,17 +185,30 @@ class StepBuilder:
         gpu, on_stream = op.device is ir.Device.GPU, op.on_stream
         needed, written = self.layout.sides_of(op.accesses)
         fresh = [side for side in written if side not in needed]
-        before: list[Work] = []
-        if needed:
+        own, before, leave = self._there(op, stream)
+        side = f"dagc::gpu({op.unit})" if op.elsewhere else f"dagc::Side::{'device' if gpu else 'host'}"
+        if needed and op.elsewhere:
+            before.append(CallStep("dagc::need_on", ", ".join((side, own, *needed))))
+        elif needed:
             name = "on_device" if gpu else "on_host" if on_stream else "on_host_now"
             before.append(CallStep(f"dagc::need_{name}", ", ".join((*([stream] if on_stream else []), *needed))))
-        if gpu and fresh:
+        if fresh and op.elsewhere:
+            before.append(CallStep("dagc::room_on", ", ".join((side, *fresh))))
+        elif gpu and fresh:
             before.append(CallStep("dagc::room_on_device", ", ".join(fresh)))
         if op.placed and not gpu and not op.worker:
             before.append(CallStep("dagc::wait_for", stream))
-        side = f"dagc::Side::{'device' if gpu else 'host'}"
         after = (CallStep("dagc::wrote", ", ".join((side, *written))),) if written else ()
-        return (*before, self._work(op, stream), *after, *self._early(op, stream))
+        return (*before, self._work(op, own), *leave, *after, *self._early(op, stream))
+
+    def _there(self, op: ir.KernelOp, stream: str) -> tuple[str, list[Work], list[Work]]:
+        """The stream of the op's own GPU, and the steps to this GPU or to its cores, and back."""
+        if op.elsewhere:
+            where = f"{op.unit}, {stream}"
+            enter, leave = (CallStep(f"p.further_gpus.{way}", where) for way in ("enter", "leave"))
+            return f"p.further_gpus.stream({where})", [enter], [leave]
+        on_cores = op.device is ir.Device.CPU and self.layout.program.devices.sockets
+        return stream, [CallStep("p.sockets.use", str(op.unit))] if on_cores else [], []
 
     def _early(self, op: ir.KernelOp, stream: str) -> Iterator[CallStep]:
         """Early copies of the op's results to the other side, if ops read them there. For an op that is not ordered in
@@ -202,30 +216,29 @@ class StepBuilder:
         program = self.layout.program
         if not op.on_stream or not program.chose(ir.TransferTiming.EARLY):
             return
-        other = ir.Device.CPU if op.device is ir.Device.GPU else ir.Device.GPU
-        for value in values_of(program):
-            if value.producer == op.name:
+        for value, other in product(values_of(program), range(2)):  # further GPUs copy at need
+            if value.producer == op.name and other != op.side:
                 wanted = self._wanted_on(other, value)
                 if wanted:
-                    there = "host" if other is ir.Device.CPU else "device"
+                    there = "device" if other else "host"
                     sides = f"p.{self.layout.sides[value.array]}"
                     yield CallStep(f"dagc::early_on_{there}", f"{wanted}, {stream}, {sides}")
 
-    def _wanted_on(self, device: ir.Device, value: ArrayValue) -> str:
-        """C++ text: whether the value of an array must be on this device; "" if it never must."""
-        if value.ends_on_host and device is ir.Device.CPU:
+    def _wanted_on(self, side: int, value: ArrayValue) -> str:
+        """C++ text: whether the value of an array must be on this side; "" if it never must."""
+        if value.ends_on_host and side == 0:
             return "p.early"
         ops = {op.name: op for op in self.layout.program.kernel_ops}
-        there = dict.fromkeys(self.is_on(device, ops[reader]) for reader in value.readers)
+        there = dict.fromkeys(self.is_on(side, ops[reader]) for reader in value.readers)
         if "true" in there:
             return "p.early"
         conditions = [text for text in there if text != "false"]
         return f"p.early && ({' || '.join(conditions)})" if conditions else ""
 
-    def is_on(self, device: ir.Device, op: ir.KernelOp) -> str:
-        """C++ text: whether the variant that is chosen for an op runs on this device."""
+    def is_on(self, side: int, op: ir.KernelOp) -> str:
+        """C++ text: whether the variant that is chosen for an op uses this side (`KernelOp.side`)."""
         every = self.layout.opened.ops(self.layout.program, op)
-        here = [one for one in every if one.device is device]
+        here = [one for one in every if one.side == side]
         if len(here) in (0, len(every)):
             return "true" if here else "false"
         return " || ".join(self.layout.variant_is(one) for one in here)
@@ -233,7 +246,7 @@ class StepBuilder:
     def _work(self, op: ir.KernelOp, stream: str) -> Work:
         """The steps of one implementation, for one choice of its constant tunables."""
         _, impl = kernel_of(self.layout.program, op)
-        args = [self._arg(a, op.device) for a in op.args]
+        args = [self._arg(a, op) for a in op.args]
         args += [f"p.{s.member}.data" for s in self.layout.scratch(op)]
         args += self._features(op, impl.code)
         function = self.functions.call(op)
@@ -267,7 +280,7 @@ class StepBuilder:
         pointers for all other arrays, including scratch that is not `const` if some scratch is."""
         constant = {a.name for a in self.layout.program.arrays if a.role is Role.CONST}
         kept = (not isinstance(a, ir.Region) or a.array in constant for a in op.args)
-        args = [self._arg(a, op.device) if keep else "nullptr" for a, keep in zip(op.args, kept, strict=True)]
+        args = [self._arg(a, op) if keep else "nullptr" for a, keep in zip(op.args, kept, strict=True)]
         impl = kernel_of(self.layout.program, op)[1]
         filled = (s.shared or not impl.shares for s in self.layout.scratch(op))
         args += [
@@ -277,12 +290,14 @@ class StepBuilder:
         call = CallStep(self.functions.prepare(op), ", ".join(args))
         if op.device is not ir.Device.GPU:
             return (call,)
-        call = replace(call, args=f"{call.args}, {stream}")
+        own, enter, leave = self._there(op, stream)
+        call = replace(call, args=f"{call.args}, {own}")
         launched = CallStep("DAGC_LAUNCHED", cxx_string(f"prepare of {op.name}"))
         read = (a for a in op.accesses if a.region.array in constant)
         needed, _ = self.layout.sides_of(read)
-        before = (CallStep("dagc::need_on_device", ", ".join((stream, *needed))),) if needed else ()
-        return (*before, call, launched, CudaCall("cudaStreamSynchronize", stream))
+        name, *where = ("on", f"dagc::gpu({op.unit})") if op.elsewhere else ("on_device",)
+        before = (CallStep(f"dagc::need_{name}", ", ".join((*where, own, *needed))),) if needed else ()
+        return (*enter, *before, call, launched, *leave, CudaCall("cudaStreamSynchronize", stream))
 
     def _settled(self, one: ir.KernelOp) -> str:
         """Whether the variant and the open tunables are as in `one`."""
@@ -295,9 +310,9 @@ class StepBuilder:
     def _size(self, expr: Sym, env: dict[str, Sym]) -> str:
         return self.layout.text(substitute(expr, env))
 
-    def _arg(self, arg: ir.Region | Sym, device: ir.Device) -> str:
+    def _arg(self, arg: ir.Region | Sym, op: ir.KernelOp) -> str:
         if isinstance(arg, ir.Region):
-            return self.layout.pointer(arg, self.layout.kernel_side(arg, device))
+            return self.layout.pointer(arg, self.layout.kernel_side(arg, op))
         return self.layout.text(arg)
 
     def _strided_copy(self, op: ir.CopyOp, stream: str) -> CudaCall:
@@ -650,7 +665,7 @@ def table_ops(graph: ir.Graph, steps: StepBuilder) -> tuple[TableOpView, ...]:
                 writes=writes(steps.layout, op),
                 sides_used=_sides_used(steps.layout, op),
                 sides_written=steps.layout.sides_of(op.kernel.accesses if op.kernel is not None else ())[1],
-                on_host=steps.is_on(ir.Device.CPU, op.kernel) if op.kernel is not None and op.placed else "",
+                on_host=steps.is_on(0, op.kernel) if op.kernel is not None and op.placed else "",
             )
         )
     return tuple(out)

@@ -236,7 +236,9 @@ class Functions:
         texts = [
             c.text for c in (*program.code, *(i.code for i in impls), *(i.prepare for i in impls)) if c is not None
         ]
-        return any(map(uses_openmp, (*(t for t in texts if t is not None), *map(self._text_of, used))))
+        return program.devices.sockets > 0 or any(
+            map(uses_openmp, (*(t for t in texts if t is not None), *map(self._text_of, used)))
+        )
 
     def _files_on_cpu(self) -> Iterator[str]:
         for op in self._ops.values():

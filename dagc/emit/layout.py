@@ -32,6 +32,7 @@ _MEMBERS = (
     *"prepare prepared prepare_seconds preparations make_scratch compute_features check_features".split(),
     *"once compute_together computed known".split(),
     *"begin_sides early end_sides".split(),
+    *"further_gpus sockets".split(),
     *"compare_ranks beside needs members payoff make_graphs compute_late_features start_seconds verified_runs".split(),
     *"_file _kept _left _poison _roles _self_halves _self_stream _to_self".split(),
     *keyword.kwlist,
@@ -60,6 +61,7 @@ class OpScratch:
     prepared: bool  # filled once, and kept between runs
     late: bool  # allocated after the features are known and the variant is chosen
     shared: bool  # shared by all ops with the same conversion, which alone writes it
+    gpu: int = 0  # the number of the GPU that has it
 
 
 def ops_in_words(ops: Sequence[ir.KernelOp]) -> str:
@@ -213,11 +215,12 @@ class Layout:
         return region.start is None
 
     def pointer(self, region: ir.Region, side: str = "data") -> str:
-        """Start of a region; `side` is `data`, or `mirror` of an `any` array.
+        """Start of a region; `side` is `data`, `mirror` of an `any` array, or its memory on a further GPU (`at(...)`).
 
         For a kernel, a part without bounds is the whole array.
         """
-        base = f"{self.array(region.array)}.{side}"
+        owner = f"p.{self.sides[region.array]}" if side.startswith("at(") else self.array(region.array)
+        base = f"{owner}.{side}"
         if region.start is None:
             return base
         start = self.extent(region).start
@@ -258,10 +261,11 @@ class Layout:
         text = f"{left} {end.fn.value} static_cast<{type_}>({self.text(end.bound)})"
         return f"{end.array} {end.fn.value} {show(end.bound, 5)}", text
 
-    def kernel_side(self, region: ir.Region, device: ir.Device) -> str:
-        """`any` arrays have a side on the host and one on the device."""
-        on_host = self.arrays[region.array].place is Place.ANY and device is ir.Device.CPU
-        return "mirror" if on_host else "data"
+    def kernel_side(self, region: ir.Region, op: ir.KernelOp) -> str:
+        """`any` arrays have a side on the host and one on each GPU."""
+        if self.arrays[region.array].place is not Place.ANY or not (op.elsewhere or op.device is ir.Device.CPU):
+            return "data"
+        return f"at(dagc::gpu({op.unit}))" if op.elsewhere else "mirror"
 
     def staged(self, region: ir.Region, transport: Transport) -> StagingBuffer | None:
         """The staging buffer of a region, for messages that use one."""
@@ -349,7 +353,8 @@ class Layout:
             label = f"{owner}: {scratch.name}{variant}"
             prepared = scratch.const if impl.shares else impl.prepare is not None
             late = prepared or measured or bool(self.opened.variants(op))
-            yield OpScratch(member, scratch.type, dims, place, label, prepared, late, scratch.const)
+            gpu = op.unit if op.elsewhere else 0
+            yield OpScratch(member, scratch.type, dims, place, label, prepared, late, scratch.const, gpu)
 
     def formals(self, op: ir.KernelOp) -> dict[str, Sym]:
         """Values of the names in a kernel's expressions for one op: arguments, tunables, `let`s, decisions."""

@@ -20,7 +20,7 @@ from dagc.emit.program import ArrayView, ProgramView, ValueView
 from dagc.emit.render import Names, cxx_string, render, tidy
 from dagc.ir.enums import ElementType, Place, Role, Transport
 from dagc.ir.plan import FAR, EmittedChoosers, Plan, Target
-from dagc.ir.program import Action, Array, Graph, Scalar
+from dagc.ir.program import Action, Array, Devices, Graph, Scalar
 from dagc.ir.sym import Sym, free, show
 from dagc.ir.traversal import Traversal
 
@@ -196,6 +196,9 @@ def emit_library(plan: Plan, name: str, enqueued: Enqueued | str) -> dict[str, s
     `enqueued`: the plan's traversal without host waits, or why there is none.
     Raises DagcError for what cannot be emitted yet.
     """
+    if plan.program.devices != Devices():
+        help = "drop `devices`, or compile a program"
+        raise UsageError("a library has one GPU, and all cores that its application leaves it", help)
     views = emission(plan)
     view = _library_view(plan, name, views, enqueued)
     common = _common(plan, view, views)

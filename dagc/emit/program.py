@@ -63,6 +63,7 @@ class ArrayView:
     place: str
     role: str
     comment: str
+    gpu: int = 0  # which one has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +243,11 @@ class SidesView:
 
 @dataclass(frozen=True, slots=True)
 class ProgramView:
+    """`gpus`, `sockets`: how many a rank has; `needed`: how many of each must be there."""
+
+    gpus: int
+    sockets: int
+    needed: tuple[int, int]
     hardware: bool
     values: tuple[ValueView, ...]
     arrays: tuple[ArrayView, ...]
@@ -339,6 +345,9 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
     beside = chooser is not None and chooser.mode is Features.BESIDE
     early = first_features(program, layout.opened, chooser)
     return ProgramView(
+        gpus=program.devices.gpus,
+        sockets=program.devices.sockets,
+        needed=_needed_devices(program),
         hardware=any("p.hardware." in text for text in (*(c.args for c in checks), *shapes, *tests))
         or any(asks_hardware(program, op) for op in layout.kernel_ops),
         values=tuple(_value(layout, scalar) for scalar in program.scalars),
@@ -365,6 +374,13 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
         worker_calls=any(op.worker for op in layout.kernel_ops),
         may_lack_gpu=(chooser is not None or not layout.opened.every) and not beside and _may_lack_gpu(layout),
     )
+
+
+def _needed_devices(program: ir.Program) -> tuple[int, int]:
+    """How many GPUs, and sockets, ops use whose device is not open."""
+    fixed = [op for op in program.kernel_ops if not op.placed and op.unit]
+    units = {device: [op.unit for op in fixed if op.device is device] for device in ir.Device}
+    return 1 + max(units[ir.Device.GPU], default=-1), max(units[ir.Device.CPU], default=0)
 
 
 def _value(layout: Layout, scalar: ir.Scalar) -> ValueView:
@@ -525,7 +541,7 @@ def _placed(layout: Layout, chooser: EmittedChoosers, number: int, op: ir.Kernel
     for i, choice in enumerate(chooser.choices):
         if op.placed and choice.op == op.site and choice.predict:
             answers = answers_of(layout.program, op)
-            sides = tuple(_SIDE[ir.Device(answer.partition(".")[0])] for answer in answers)
+            sides = tuple(_SIDE[ir.device_named(answer.partition(".")[0])[0]] for answer in answers)
             variant = choice.decisions.index(qualified(choice.op, VARIANT))
             return PlacedView(number, cxx_string(op.name), "", i, choice.predict, variant, sides)
     return PlacedView(number, cxx_string(op.name), _SIDE[op.device])
@@ -553,6 +569,10 @@ def _of_variants(layout: Layout, site: str, constraints: bool) -> Iterator[tuple
                     yield layout.variant_is(op), test, text
         if op.placed and op.device is ir.Device.GPU:
             yield layout.variant_is(op), *_fits_device(layout, op)
+        if op.placed and op.unit:
+            has = f"p.{'further_gpus' if op.elsewhere else 'sockets'}.has({op.unit})"
+            name = ir.device_name(op.device, op.unit)
+            yield layout.variant_is(op), has, cxx_string(f"op {op.name}: {op.answer}: the rank has `{name}`")
 
 
 def _fits_device(layout: Layout, op: ir.KernelOp) -> tuple[str, str]:
@@ -612,6 +632,7 @@ def _scratch_array(layout: Layout, s: OpScratch) -> ArrayView:
         place=s.place.value,
         role="prepared" if s.prepared else "scratch",
         comment=f"of {s.label}",
+        gpu=s.gpu,
     )
 
 

@@ -55,7 +55,7 @@ def groups(program: Program, regions: Regions) -> tuple[tuple[FusionGroup, ...],
     """The groups of a program, in text order, and what is left out."""
     several: dict[tuple[object, ...], list[KernelOp]] = {}
     for op in program.ops:
-        if isinstance(op, KernelOp) and op.device is Device.GPU:
+        if isinstance(op, KernelOp) and op.device is Device.GPU and not op.elsewhere:
             several.setdefault(_alike(op), []).append(op)
     several = {key: ops for key, ops in several.items() if len(ops) > 1}
     ordered, around = _ordered_otherwise(program), surroundings_of(program)
@@ -116,7 +116,7 @@ def _refused(program: Program, op: KernelOp, around: Surroundings) -> Refusal | 
 def _in_chains(program: Program, around: Surroundings) -> Iterator[tuple[str, ChainCall]]:
     """The ops that a chain may have."""
     for op in program.kernel_ops:
-        if op.device is Device.GPU and not (op.placed or op.others or op.pinned):
+        if op.device is Device.GPU and not (op.elsewhere or op.placed or op.others or op.pinned):
             kernel, impl = kernel_as_written(program, op)
             if not isinstance(elements_of(kernel, impl, around), Refusal):
                 yield op.name, ChainCall(op, kernel, impl)

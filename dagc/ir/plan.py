@@ -32,6 +32,7 @@ from dagc.ir.program import (
     Program,
     Region,
     Value,
+    on_units,
     two_sided,
 )
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, substitute
@@ -226,7 +227,7 @@ def selects_device(program: Program, op: KernelOp) -> bool:
 
 def variants_of(program: Program, op: KernelOp) -> tuple[KernelOp, ...]:
     """The op with each of its implementations, in the order of the text."""
-    others = (replace(op, device=o.device, variant=o.variant, tunables=o.tunables) for o in op.others)
+    others = (replace(op, device=o.device, variant=o.variant, unit=o.unit, tunables=o.tunables) for o in op.others)
     every = (op, *others)
     order = {one.device: one for one in every}
     answers = {device: answers_of(program, one) for device, one in order.items()}
@@ -239,9 +240,12 @@ def variant_number(program: Program, op: KernelOp) -> int:
 
 
 def answers_of(program: Program, op: KernelOp) -> tuple[str, ...]:
-    """All implementations of the op's kernel, of its device unless that is open, in the order of the text."""
-    kernel = program.kernel(op.kernel)
-    every = (replace(op, device=i.device, variant=i.name) for i in kernel.impls if op.placed or i.device is op.device)
+    """All implementations of the op's kernel, of its device unless that is open, in the order of the text; those for
+    further devices after them."""
+    impls = program.kernel(op.kernel).impls
+    if not op.placed:
+        return tuple(i.name for i in impls if i.device is op.device)
+    every = (replace(op, device=i.device, variant=i.name, unit=unit) for i, unit in on_units(impls, program.devices))
     return tuple(one.answer for one in every)
 
 
@@ -267,8 +271,8 @@ def stays_fixed(program: Program, op: KernelOp) -> tuple[str, ...]:
 
 
 def _choices(program: Program, op: KernelOp) -> tuple[tuple[str, Decision], ...]:
-    key = op.device, op.variant
-    of_variant = next((o.choices for o in op.others if (o.device, o.variant) == key), program.decisions)
+    key = op.device, op.variant, op.unit
+    of_variant = next((o.choices for o in op.others if (o.device, o.variant, o.unit) == key), program.decisions)
     declared = {d.name: d for d in of_variant}
     choices = ((name, declared.get(qualified(op.site, name))) for name, _ in op.tunables)
     return tuple((name, decision) for name, decision in choices if decision is not None)
@@ -307,7 +311,7 @@ def conversion_of(program: Program, op: KernelOp) -> Hashable | None:
     named |= {*(given if code.text is None else names_read(code.text)), *argument_names(code)}
     seen = _with_definitions(kernel, impl, named, in_code=True)
     tunables = tuple((n, v) for n, v in op.tunables if n in seen)
-    return op.kernel, op.device, op.variant, tunables, tuple((n, a) for n, a in args.items() if n in seen)
+    return op.kernel, op.device, op.unit, op.variant, tunables, tuple((n, a) for n, a in args.items() if n in seen)
 
 
 def _with_definitions(kernel: Kernel, impl: Impl, names: Iterable[str], in_code: bool = False) -> set[str]:

@@ -10,7 +10,7 @@ Sizes and by-value arguments are symbolic (`dagc.ir.sym`) in per-rank scalars.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NewType, TypeAlias
@@ -186,6 +186,36 @@ class Device(Enum):
     CPU = "cpu"
 
 
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What a rank has: GPUs, and sockets, each a part of its cores. A *unit* is the number of a device among those of
+    its kind: of the CPU, 0 stands for all cores, and the sockets follow."""
+
+    gpus: int = 1
+    sockets: int = 0
+
+    def units(self, device: Device) -> range:
+        return range(self.gpus if device is Device.GPU else 1 + self.sockets)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(device_name(d, unit) for d in Device for unit in self.units(d))
+
+
+def device_name(device: Device, unit: int) -> str:
+    """The word of a device: `gpu`, `gpu1`, `cpu`, `socket0`."""
+    if device is Device.CPU and unit:
+        return f"socket{unit - 1}"
+    return f"{device.value}{unit or ''}"
+
+
+def device_named(name: str) -> tuple[Device, int]:
+    """The device of such a word, and its unit."""
+    if name.startswith("socket"):
+        return Device.CPU, int(name.removeprefix("socket")) + 1
+    return Device(name[:3]), int(name[3:] or 0)
+
+
 DEVICE = "device"  # the name of the choice of the device of an op
 DP = "dp"  # the method of `select device` in a dag
 AT_RUN_TIME = "any"  # -D OP.device=any: the device is chosen when the program runs
@@ -280,6 +310,7 @@ class Impl(Spanned):
     links: tuple[str, ...]
     prepare: CodeText | None = None  # host code that fills the scratch once
     forms: tuple[str, ...] | None = None  # that it may have (`dagc.forms`); None: all that are legal
+    unit: int = 0  # of an op that may have it: the number of the device; in a kernel 0
 
     @property
     def shares(self) -> bool:
@@ -302,6 +333,12 @@ class Select(Spanned):
     names: tuple[str, ...]
     method: str
     args: tuple[Sym, ...]
+
+
+def on_units(impls: Sequence[Impl], devices: Devices) -> Iterator[tuple[Impl, int]]:
+    """The implementations on the first device of their kind, then on the second, and so on."""
+    units = {device: devices.units(device) for device in Device}
+    yield from ((i, unit) for unit in range(max(map(len, units.values()))) for i in impls if unit in units[i.device])
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +439,7 @@ class OtherVariant:
     variant: str
     tunables: tuple[tuple[str, Value], ...]
     choices: tuple[Decision, ...]
+    unit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,7 +450,7 @@ class KernelOp(Spanned):
     device is chosen when the program runs. Such an op has a stream and is ordered as a GPU op, whatever `device` is;
     on the CPU it runs once all before it on its stream has completed, and the host waits for it. `worker`: on the CPU
     it is enqueued on its stream, and runs in a worker thread; the host does not wait. `states`: what the code uses
-    beside the arguments. `pinned`: the tunables that the call gives.
+    beside the arguments. `pinned`: the tunables that the call gives. `unit`: which of the devices of its kind runs it.
     """
 
     name: str  # display name, indices resolved: `pack[x,lo]`
@@ -430,6 +468,17 @@ class KernelOp(Spanned):
     worker: bool = False
     states: tuple[HiddenState, ...] = ()
     pinned: tuple[str, ...] = ()
+    unit: int = 0
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another GPU than the first one runs it."""
+        return self.device is Device.GPU and self.unit > 0
+
+    @property
+    def side(self) -> int:
+        """The memory that it uses, of those of two-sided arrays: 0 the host's, then that of each GPU."""
+        return 1 + self.unit if self.device is Device.GPU else 0
 
     @property
     def on_stream(self) -> bool:
@@ -450,7 +499,7 @@ class KernelOp(Spanned):
     @property
     def answer(self) -> str:
         """Its implementation among those that may be chosen: with the device in front where that is chosen too."""
-        return f"{self.device.value}.{self.variant}" if self.placed else self.variant
+        return f"{device_name(self.device, self.unit)}.{self.variant}" if self.placed else self.variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -580,9 +629,9 @@ Op: TypeAlias = KernelOp | CopyOp | ExchangeOp | CollectiveOp
 
 
 def two_sided(ops: Iterable[Op], arrays: Iterable[Array]) -> frozenset[str]:
-    """The `any` arrays of placed ops. The program copies between their sides when it runs."""
+    """The `any` arrays of placed ops, and of ops of further GPUs: the program copies between their sides as it runs."""
     anywhere = {a.name for a in arrays if a.place is Place.ANY}
-    placed = (op for op in ops if isinstance(op, KernelOp) and op.placed)
+    placed = (op for op in ops if isinstance(op, KernelOp) and (op.placed or op.elsewhere))
     return frozenset(access.region.array for op in placed for access in op.accesses) & anywhere
 
 
@@ -692,6 +741,7 @@ class Program:
     directories: tuple[str, ...] = ()  # where code finds what it includes; named as the files are
     comms: tuple[Communicator, ...] = ()  # in text order; a colour may depend on those before
     constraints: tuple[Sym, ...] = ()  # `require`s on decisions, which are variables in it
+    devices: Devices = Devices()
     domain: tuple[Sym, ...] = ()  # `require`s on nothing but params with values after `over`, which are variables in it
 
     def chose(self, value: HostMemory | TransferTiming) -> bool:
@@ -857,8 +907,8 @@ class GraphOp:
 
     @property
     def placed(self) -> bool:
-        """Whether its device is chosen when the program runs."""
-        return self.kernel is not None and self.kernel.placed
+        """Whether its device is chosen when the program runs, or is a further GPU: neither is captured."""
+        return self.kernel is not None and (self.kernel.placed or self.kernel.elsewhere)
 
     @property
     def comm(self) -> str:

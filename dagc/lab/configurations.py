@@ -22,10 +22,13 @@ from dagc.ir.program import (
     GRAPH_EDGES,
     SAME,
     TRANSPORT,
+    Device,
     Graph,
     GraphEdges,
     Program,
     Value,
+    device_name,
+    device_named,
 )
 from dagc.ir.regions import between_devices
 
@@ -87,13 +90,27 @@ def in_use(choices: Mapping[str, Value]) -> dict[str, Value]:
     devices: dict[str, set[Value]] = {}
     for name, value in choices.items():
         if own_name(name) == DEVICE:
-            devices.setdefault(_INDEX.sub("", site_of(name)), set()).add(value)
+            kind = value if value == AT_RUN_TIME else device_named(str(value))[0].value
+            devices.setdefault(_INDEX.sub("", site_of(name)), set()).add(kind)
 
     def used(name: str) -> bool:
         match = _ON_DEVICE.fullmatch(name)
         return match is None or match[1] not in devices or not devices[match[1]].isdisjoint((match[2], AT_RUN_TIME))
 
     return {name: value for name, value in choices.items() if used(name)}
+
+
+def renamed(choices: Mapping[str, Value], opened: Iterable[str]) -> Mapping[str, Value]:
+    """Further GPUs, and sockets, numbered in the order in which the ops name them. Those of a kind are taken as equal,
+    so choices that become the same are one. Unchanged if an op is fixed to one: its device is not `opened`."""
+    units = {n: device_named(str(v)) for n, v in choices.items() if own_name(n) == DEVICE and v != AT_RUN_TIME}
+    further = {name: device for name, device in units.items() if device[1]}
+    if not further.keys() <= set(opened):
+        return choices
+    order: dict[Device, dict[int, int]] = {device: {} for device in Device}
+    for device, unit in further.values():
+        order[device].setdefault(unit, len(order[device]) + 1)
+    return {**choices, **{name: device_name(d, order[d][unit]) for name, (d, unit) in further.items()}}
 
 
 def open_decisions(program: Program, opened: Iterable[str], fixed: Iterable[str]) -> dict[str, tuple[Value, ...]]:
@@ -141,7 +158,8 @@ def _some(name: str, values: Sequence[Value], text: str) -> tuple[Value, ...]:
 def configurations(
     opened: Mapping[str, Sequence[Value]], build: Callable[[dict[str, Value]], Graph], most: int = MOST
 ) -> tuple[tuple[Configured, ...], tuple[Rejected, ...]]:
-    """All combinations of the opened decisions, each configuration once, and the combinations that the program rejects.
+    """All combinations of the opened decisions, each configuration once up to names of equal devices, and the
+    combinations that the program rejects.
 
     `build` lowers the program under the given choices. The configuration with all defaults comes first. Raises
     UsageError if there are more than `most`, or if none is left.
@@ -152,7 +170,7 @@ def configurations(
             f"{len(distinct)} configurations, more than {most}: each is compiled before the search",
             "open fewer decisions, some of their values only (--open yl.block=64,128), or raise --max-configurations",
         )
-    by_configuration: dict[Choice, Configured] = {}
+    by_configuration: dict[frozenset[tuple[str, Value]], Configured] = {}
     refused: list[Rejected] = []
     for choices in distinct:
         try:
@@ -161,8 +179,9 @@ def configurations(
             first = next(d for d in error.diagnostics if d.severity is Severity.ERROR)
             refused.append(Rejected(choices, first.message, first.span))
             continue
-        key = configuration_of(graph)
-        by_configuration.setdefault(key, Configured(key, choices, graph))
+        own = configuration_of(graph)
+        key = frozenset(renamed(own, opened).items())
+        by_configuration.setdefault(key, Configured(own, choices, graph))
     if not by_configuration:
         raise UsageError(
             f"no configuration is left: {refused[0].reason}", "open other decisions, or fix others with -D"

@@ -353,6 +353,13 @@ class EdgesExplicit(Spanned):
 
 
 @dataclass(frozen=True, slots=True)
+class Devices(Spanned):
+    """How many GPUs and sockets a rank has: their words, and the numbers."""
+
+    counts: tuple[tuple[str, Expr], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Fuse(Spanned):
     """The launches that may be fused. `word`: one word in place of a list, which only `none` may be."""
 
@@ -406,7 +413,7 @@ class Include(Spanned):
 Item: TypeAlias = (
     Param | Let | EnumDecl | Scalar | Communicator | Array | Part | Tune | Require | Feature | Select | Code
     | Kernel | Impl | Forms | Link | Launch | Prepare | MainDag | SubDag | Op | Collective | Exchange | Message
-    | Edge | EdgesExplicit | Fuse | For | If | Setup | Verify | Include
+    | Edge | EdgesExplicit | Devices | Fuse | For | If | Setup | Verify | Include
 )  # fmt: skip
 
 

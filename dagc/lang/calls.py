@@ -16,7 +16,7 @@ from dagc.ir import sym
 from dagc.ir.choice import FORM, VARIANT, qualified
 from dagc.ir.constraints import decidable, of_launch
 from dagc.ir.enums import Mode, OpKind, Place, Role
-from dagc.ir.program import AT_RUN_TIME, Device
+from dagc.ir.program import AT_RUN_TIME, Device, on_units
 from dagc.ir.regions import Regions
 from dagc.ir.sym import Apply, Const, Sym, Var, show
 from dagc.lang import ast
@@ -57,9 +57,9 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
         help = f"pass {listing([f.name for f in kernel.formals], 12)}"
         frame.ctx.report.fail("wrong-arity", message, item.call.span, help, ((kernel.span, "declared here"),))
     call = _Call(frame, item, kernel, {a.name: a for a in item.call.args if isinstance(a, ast.Named)})
-    device = call.device(name)
+    device, unit = call.device(name)
     placed = device is None
-    every = _implementations(kernel, device)
+    every = _implementations(kernel, device, unit, frame.ctx.devices)
     site = base if item.kind is not OpKind.ANY else name if device is None else qualified(base, device.value)
     impl = call.variant(every, site)
     chosen = call.tunables(impl, site)
@@ -69,6 +69,7 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
     args = _arguments(frame, kernel, positional, {i.device for i in every.values()}, chosen)
     scalars = {f.name: a for f, a in zip(kernel.formals, args, strict=True) if not isinstance(a, Argument)}
     _check_grid(frame, item, kernel, impl, {**chosen, **scalars})
+    _check_reach(frame, args, every.values())
     accesses = _accesses(out, frame, name, args)
     fixed = item.call.callee.trailers
     _check_prepared(frame, args, [i for i in every.values() if i is impl or not fixed])
@@ -78,7 +79,7 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
     regions = tuple(a.storage.region if isinstance(a, Argument) else a for a in args)
     return ir.KernelOp(
         name, base, kernel.name, impl.device, impl.name, tuple(chosen.items()), regions, accesses, stream,
-        frame.condition, others, placed, worker, pinned=tuple(call.pins), span=item.span,
+        frame.condition, others, placed, worker, pinned=tuple(call.pins), unit=impl.unit, span=item.span,
     )  # fmt: skip
 
 
@@ -103,15 +104,16 @@ THREADS = ("caller", "worker")  # which thread runs an op on the CPU
 _NOT_IN_WORKER = re.compile(r"\b(?:MPI_\w+|cuda[A-Z]\w*)")
 
 
-def _implementations(kernel: ir.Kernel, device: Device | None) -> dict[str, ir.Impl]:
+def _implementations(kernel: ir.Kernel, device: Device | None, unit: int, devices: ir.Devices) -> dict[str, ir.Impl]:
     """The implementations that an op may have, by name, the default first. Where the device is open, each name has it
     in front; unless a `select` of the kernel names the variant, the first on each device is the only one there."""
     if device is not None:
-        return {i.name: i for i in kernel.impls if i.device is device}
+        return {i.name: replace(i, unit=unit) if unit else i for i in kernel.impls if i.device is device}
     every = [i for d in (Device.GPU, Device.CPU) for i in kernel.impls if i.device is d]
     if not any("variant" in s.names for s in kernel.selects):
         every = [i for n, i in enumerate(every) if not any(i.device is before.device for before in every[:n])]
-    return {f"{i.device.value}.{i.name}": i for i in every}
+    every = [replace(i, unit=unit) if unit else i for i, unit in on_units(every, devices)]
+    return {f"{ir.device_name(i.device, i.unit)}.{i.name}": i for i in every}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +129,8 @@ class _Call:
     def _fail(self, code: str, message: str, span: Span, help: str, *related: tuple[Span, str]) -> NoReturn:
         self.frame.ctx.report.fail(code, message, span, help, related)
 
-    def device(self, name: str) -> Device | None:
-        """The device of the op, None where it is chosen when the program runs."""
+    def device(self, name: str) -> tuple[Device | None, int]:
+        """The device of the op, None where it is chosen when the program runs, and which one of its kind."""
         have = [d for d in (Device.GPU, Device.CPU) if any(i.device is d for i in self.kernel.impls)]
         if self.item.kind is not OpKind.ANY:
             device = Device(self.item.kind.value)
@@ -139,22 +141,23 @@ class _Call:
                     help = f"add `{device.value} {{...}}` to the kernel, or make the op `{have[0].value}`"
                 declared = (self.kernel.span, "declared here")
                 self._fail("missing-implementation", message, self.item.call.span, help, declared)
-            return device
+            return device, 0
         if not have:
             raise Skip  # missing-implementation was reported for the kernel
         ctx = self.frame.ctx
         at_run_time = ctx.defines.get(qualified(name, ir.DEVICE)) == AT_RUN_TIME
-        values = (AT_RUN_TIME,) if at_run_time else tuple(d.value for d in have)
+        names = (ir.device_name(d, unit) for d in have for unit in ctx.devices.units(d))
+        values = (AT_RUN_TIME,) if at_run_time else tuple(names)
         choice = ctx.choose(qualified(name, ir.DEVICE), values, self.item.span)
         choice.structural = True
         ctx.decides.add(choice.name)
-        return None if at_run_time else Device(str(choice.chosen))
+        return (None, 0) if at_run_time else ir.device_named(str(choice.chosen))
 
     def choose_elsewhere(self, device: Device, base: str) -> None:
         """Enter the variant that an `any` op would have on its other device: a decision of the program, whichever
         device is chosen."""
         other = Device.CPU if device is Device.GPU else Device.GPU
-        impls = _implementations(self.kernel, other)
+        impls = _implementations(self.kernel, other, 0, self.frame.ctx.devices)
         several = len(impls) > 1 or self._excluded(impls.values())
         if several and not self.item.call.callee.trailers:
             self._choose_variant(impls, qualified(base, other.value))
@@ -173,7 +176,11 @@ class _Call:
             message = f"kernel `{self.kernel.name}` uses `{call}`, and a worker thread may call neither MPI nor CUDA"
             help = "drop `stream ...`" if pinned else f"drop -D {name}=worker"
             self._fail("bad-worker", message, span, help, (self.kernel.span, "declared here"))
-        if pinned or call or not on_cpu:
+        if (pinned or ctx.defines.get(name) == "worker") and ctx.devices.sockets:
+            message = "a worker thread shares the cores of the program, and `devices` divides them into sockets"
+            help = "drop `socket`, or the stream or thread of the op"
+            self._fail("bad-worker", message, item.span, help)
+        if pinned or call or not on_cpu or ctx.devices.sockets:
             return pinned
         choice = ctx.choices.get(name) or ctx.choose(name, THREADS, item.span)
         choice.structural = True
@@ -270,7 +277,7 @@ class _Call:
                 for t in (*self.kernel.tunables, *impl.tunables)
                 if t.name not in self.pins
             )
-            yield ir.OtherVariant(impl.device, impl.name, tuple(values.items()), tuple(choices))
+            yield ir.OtherVariant(impl.device, impl.name, tuple(values.items()), tuple(choices), impl.unit)
 
     def _candidates(self, impl: ir.Impl, base: str, decided: Mapping[str, ir.Value]) -> dict[str, tuple[ir.Value, ...]]:
         """The values that each tunable may take: only one if the call or -D gives it, or if it is decided already."""
@@ -453,6 +460,19 @@ def by_value(frame: Frame, formal: ir.Formal, arg: ast.Expr) -> Sym:
             help = "declare the formal with a wider type"
             report.fail("overflow", f"{value.value} does not fit {formal.type.value}", arg.span, help, related)
     return value
+
+
+def _check_reach(frame: Frame, args: Iterable[Argument | Sym], impls: Iterable[ir.Impl]) -> None:
+    """Refuse arrays of the first GPU where another one may run the op."""
+    further = next((i for i in impls if i.device is Device.GPU and i.unit), None)
+    for arg in args if further is not None else ():
+        if isinstance(arg, Argument) and further is not None and arg.storage.array.place is Place.DEVICE:
+            message = (
+                f"`{arg.storage.label}` is on the first GPU, and the op may run on `{ir.device_name(Device.GPU, 1)}`"
+            )
+            help = "declare it `on any`, or make the op `gpu`, which is the first one"
+            related = (arg.storage.array.span, "declared here")
+            frame.ctx.report.fail("place-mismatch", message, arg.span, help, (related,))
 
 
 def array_argument(frame: Frame, formal: ir.Formal, arg: ast.Expr, devices: Collection[Device] = ()) -> Storage:

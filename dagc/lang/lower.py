@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
 # ---- `on any` arrays have a host and a device side. A copy is inserted before the first op that uses a stale side ----
 
+MAX_DEVICES = 64  # of a kind
 _SIDES = {Device.GPU: "device", Device.CPU: "host"}
 
 
@@ -199,6 +200,7 @@ class _Collected:
     selects: list[tuple[ast.Select, Evaluator]] = field(default_factory=list)
     features: list[ir.Feature] = field(default_factory=list)
     codes: list[ir.CodeText] = field(default_factory=list)
+    devices: list[ast.Devices] = field(default_factory=list)
 
 
 class Lowering:
@@ -256,6 +258,7 @@ class Lowering:
             files=self.ctx.named.files,
             directories=self.ctx.named.directories,
             comms=comms,
+            devices=self.ctx.devices,
             domain=d.drawn.conditions,
             constraints=tuple(c for c, _ in d.requires if not sym.free(c).isdisjoint(self.ctx.choices)),
         )
@@ -351,6 +354,8 @@ class Lowering:
             collected.selects.append((item, ev))
         elif isinstance(item, ast.Feature):
             collected.features.append(feature(ev, item))
+        elif isinstance(item, ast.Devices):
+            self._devices(ev, item)
         elif isinstance(item, ast.Code):
             if item.function is not None:
                 help = (
@@ -362,6 +367,23 @@ class Lowering:
             collected.codes.append(code_text(ev, item))
         else:
             wrong_place(self.ctx.report, item, "at program level")
+
+    def _devices(self, ev: Evaluator, item: ast.Devices) -> None:
+        report = self.ctx.report
+        if collected := self.collected.devices:
+            at = ((collected[0].span, "the first is here"),)
+            report.fail("duplicate-item", "a second `devices`", item.span, "drop one", at)
+        self.collected.devices.append(item)
+        numbers: dict[str, int] = {}
+        for word, expr in item.counts:
+            number = ev.integer(expr, f"the number of devices `{word}`", structural=True)
+            if word in numbers:
+                report.fail("duplicate-item", f"a second `{word}`", expr.span, "drop one")
+            if not 1 <= number <= MAX_DEVICES:
+                report.fail("bad-size", f"{number} devices `{word}`", expr.span, f"give 1 to {MAX_DEVICES}")
+            numbers[word] = number
+        sockets = numbers.get("socket", 0)
+        self.ctx.devices = ir.Devices(numbers.get("gpu", 1), sockets if sockets > 1 else 0)
 
     def _callable(self, item: ast.Kernel | ast.SubDag) -> None:
         """Kernels and named dags share one namespace."""

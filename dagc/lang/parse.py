@@ -214,6 +214,8 @@ _RULES: dict[str, _Rule] = {
     # the graph
     "main": lambda b, c, s: ast.MainDag(c[2], c[0], c[1], span=s),
     "until": _node(ast.Until),
+    "devices": lambda b, c, s: ast.Devices(tuple(c[1:]), span=s),
+    "count": lambda b, c, s: (str(c[0]), c[1]),
     "dag": lambda b, c, s: ast.SubDag(str(c[0]), c[1] or (), c[2], span=s, name_span=b.span_of(c[0])),
     "edge": _edge,
     "for": lambda b, c, s: ast.For(tuple(c[:-1]), c[-1], span=s),
@@ -248,6 +250,7 @@ _MOST_ERRORS = 20
 _BY_WHAT_FOLLOWS = {
     "AFTER": "after",
     "RUNS": "runs",
+    "DEVICES": "devices",
 }  # terminals of words that may also start an item there; their texts
 MOST_WORDS = 250_000  # parsed in seconds; the ops of the largest program take fewer
 _INNER_ITEMS = frozenset("gpu cpu forms link launch prepare cuda cpp send edges fuse".split())

@@ -550,6 +550,7 @@ class Context:
     named: CodeFiles = field(default_factory=CodeFiles)
     may_pick: bool = True
     forms: bool = False
+    devices: ir.Devices = ir.Devices()
     program: Scope = field(default_factory=Scope)
     choices: dict[str, LoweringChoice] = field(default_factory=dict)
     defined: set[str] = field(default_factory=set)  # names given with -D that were used

@@ -41,7 +41,7 @@ class Token:
 
 
 # The words that cannot be names: all keywords of grammar/dag.lark but those in FREE (a test compares them).
-FREE = frozenset(("device", "host", "pinned", "grid", "block", "shared", "explicit", "equal", "split", "after", "runs"))
+FREE = frozenset("device host pinned grid block shared explicit equal split socket after runs devices".split())
 _RESERVED = (
     "program param over let enum scalar comm array on const in out inout part of tune require feature cost select with "
     "forms "
@@ -101,6 +101,7 @@ FORMS = {
     "comm": "comm NAME = split(COLOUR [, KEY])",
     "array": "array NAME, ... : TYPE[SIZE, ...] [on PLACE] [ROLE]",
     "part": "part NAME of ARRAY[FROM .. TO]",
+    "devices": "devices gpu NUMBER [, socket NUMBER]",
     "tune": "tune NAME in {VALUE, ...}",
     "require": "require CONDITION",
     "feature": "feature NAME [cost ELEMENTS] = EXPRESSION",

@@ -16,6 +16,7 @@ from dagc.ir.program import (
     COLLECTIVES,
     TRANSPORT,
     Decision,
+    Devices,
     Graph,
     Kernel,
     KernelOp,
@@ -23,10 +24,11 @@ from dagc.ir.program import (
     Program,
     Segment,
     Value,
+    on_units,
     shown,
 )
 from dagc.ir.sym import Sym
-from dagc.lab.configurations import effective, in_use
+from dagc.lab.configurations import effective, in_use, renamed
 from dagc.passes.loops import Unfolded, unfolded
 from dagc.report import si
 from dagc.report.display import SILENT, Display, Phase
@@ -277,7 +279,9 @@ def _variations(structural: list[Decision], current: dict[str, Value], tally: _T
 def _whole(structural: list[Decision], constraints: tuple[Sym, ...], tally: _Tally) -> tuple[int | None, str]:
     if math.prod(len(d.values) for d in structural) > WHOLE_COMBINATIONS**2:  # too many to form them
         return None, f"more than {WHOLE_COMBINATIONS} structural combinations"
-    combinations = [c for c in _combinations(structural) if all(may_hold(each, c) for each in constraints)]
+    allowed = [c for c in _combinations(structural) if all(may_hold(each, c) for each in constraints)]
+    opened = [d.name for d in structural if len(d.values) > 1]
+    combinations = list({frozenset(renamed(c, opened).items()): c for c in reversed(allowed)}.values())[::-1]
     if len(combinations) > WHOLE_COMBINATIONS:
         return None, f"{len(combinations)} structural combinations, more than {WHOLE_COMBINATIONS}"
     total = 0
@@ -307,7 +311,7 @@ def _per_op(program: Program) -> Iterator[tuple[str, int]]:
     for op in ops.values():
         of_op = (d for d in program.decisions if site_of(d.name) in _sites(op) and not d.counted_apart)
         if mine := {own_name(d.name): d for d in of_op}:
-            yield op.site, _legal(kernels[op.kernel], op, mine)
+            yield op.site, _legal(kernels[op.kernel], op, mine, program.devices)
 
 
 def _sites(op: KernelOp) -> tuple[str, ...]:
@@ -330,18 +334,19 @@ def _open(program: Program, apart: Sequence[str]) -> tuple[tuple[tuple[str, int]
         return per_op, None
 
 
-def _legal(kernel: Kernel, op: KernelOp, open_: dict[str, Decision]) -> int:
+def _legal(kernel: Kernel, op: KernelOp, open_: dict[str, Decision], devices: Devices) -> int:
     total = 0
     variants = open_["variant"].values if "variant" in open_ else (op.answer,)
     pinned: dict[str, Value] = {name: value for name, value in op.tunables if name not in open_}
-    others = {(other.device, other.variant): other for other in op.others}
-    for impl in kernel.impls:
-        one = replace(op, device=impl.device, variant=impl.name)
+    others = {(other.device, other.variant, other.unit): other for other in op.others}
+    for impl, unit in on_units(kernel.impls, devices) if op.placed else ((impl, op.unit) for impl in kernel.impls):
+        one = replace(op, device=impl.device, variant=impl.name, unit=unit)
         if (impl.device is not op.device and not op.placed) or one.answer not in variants:
             continue
         own, fixed = open_, pinned
-        other = others.get((impl.device, impl.name))
-        if other is None and (impl.device, impl.name) != (op.device, op.variant):
+        key = impl.device, impl.name, unit
+        other = others.get(key)
+        if other is None and key != (op.device, op.variant, op.unit):
             continue  # no values of its tunables are legal
         if other is not None:  # with tunables, and values of them, of its own
             own = {own_name(d.name): d for d in other.choices}

@@ -10,7 +10,7 @@ from html import escape
 from dagc.base.errors import counted
 from dagc.ir import program as ir
 from dagc.ir.enums import Mode
-from dagc.ir.program import Action, CollectiveOp, CopyOp, ExchangeOp, Graph, GraphOp, KernelOp
+from dagc.ir.program import Action, CollectiveOp, CopyOp, ExchangeOp, Graph, GraphOp, KernelOp, device_name
 from dagc.ir.sym import Const, Sym, show
 from dagc.passes.edges import carried
 
@@ -33,7 +33,8 @@ def detail(op: GraphOp) -> str:
     if isinstance(op.op, KernelOp):
         words.append(op.op.implementation)
         if op.op.placed:
-            devices = dict.fromkeys((op.op.device.value, *(other.device.value for other in op.op.others)))
+            others = (device_name(other.device, other.unit) for other in op.op.others)
+            devices = dict.fromkeys((device_name(op.op.device, op.op.unit), *others))
             words[-1] = f"{op.op.kernel} on {' or '.join(devices)}"
         words += ["in a worker thread"] if op.in_worker else []
     elif isinstance(op.op, CopyOp):

@@ -14,7 +14,7 @@ from dagc.choice.placement import DEVICE, HOST, Placement, Problem, Transfers, V
 from dagc.ir.choice import VARIANT, Choice
 from dagc.ir.names import data_file
 from dagc.ir.plan import users_of, values_of
-from dagc.ir.program import Device, Program
+from dagc.ir.program import Device, Program, device_named
 from dagc.ir.sym import evaluate
 from dagc.lab.launches import BATCH
 from dagc.measure.machine import measured_transfers
@@ -106,7 +106,7 @@ def _answers(chooser: Chooser, at: AtCase) -> dict[int, tuple[float, Choice]]:
 
 
 def _side(choice: Choice) -> int:
-    return SIDES[Device(choice.variant.partition(".")[0])]
+    return SIDES[device_named(choice.variant.partition(".")[0])[0]]
 
 
 def _row(seconds: Mapping[int, float]) -> tuple[float, float]:

@@ -35,6 +35,8 @@ CONTEXTS = {
     "equal": "rtol 0 nan equal",
     "split": "x : mpi exchange split apart {",
     "after": "rtol 0 after 2 runs",
+    "devices": "devices gpu 2",
+    "socket": "devices gpu 2, socket 2",
     "runs": "rtol 0 after 2 runs",
 }
 

@@ -57,9 +57,10 @@ MUTANTS = {
 WORKERS = {f"{op}.thread": "worker" for op in ("first.cpu", "half.cpu", "last.cpu", "host", "beside")}
 
 
-def text_of(capture: str = "false") -> ProgramText:
+def text_of(capture: str = "false", path: Path = PLACED) -> ProgramText:
+    """`path`: if it is another file, its ops on the CPU run in no worker threads."""
     how = {"capture": capture, "host_memory": "pageable", "transfers": "early"}
-    return read(PLACED, {**how, **WORKERS}).with_open_devices()
+    return read(path, {**how, **(WORKERS if path == PLACED else {})}).with_open_devices()
 
 
 def plan_of(graph: Graph, target: Target = Target.HOST) -> Plan:
@@ -89,18 +90,20 @@ class Placements:
     def lines(self, number: int, seed: int, mutant: int = 0) -> list[str]:
         """Random placements, each under a random traversal, with and without capture regions."""
         random, space = Random(seed), Space(self.graph)
+        ops = {op.name: op for op in self.graph.program.kernel_ops}
+        numbers = [len(answers_of(self.graph.program, ops[op])) for op in OPS]
         out = []
         for turn in range(number):
             traversal = wander(space, random)
             assert Prover(self.graph).proved(traversal)
-            variants = [random.randrange(3 if op in ("first", "second", "last") else 2) for op in OPS]
+            variants = [random.randrange(number) for number in numbers]
             rows = table_line(traversal, turn % 2 == 1, never_captured(self.graph))
             out.append(f"{mutant} {' '.join(map(str, variants))} |{rows}")
         return out
 
 
-def built(folder: Path, sanitize: str = "", target: Target = Target.HOST) -> Placements:
-    graph = text_of("true").graph()
+def built(folder: Path, sanitize: str = "", target: Target = Target.HOST, path: Path = PLACED) -> Placements:
+    graph = text_of("true", path).graph()
     write(plan_of(graph, target), folder)
     header = folder / "include/dagc/two_sided.hpp"
     text = header.read_text()
@@ -123,10 +126,10 @@ def built(folder: Path, sanitize: str = "", target: Target = Target.HOST) -> Pla
     main = folder / f"placements.{end}"
     main.write_text(MAIN.read_text().replace("runner.cpp", f"runner.{end}"))
     run_setup(graph.program, PLACED.parent, RANKS, 3, folder / "data")
-    flags = ("-O0", *by_clang()) if target is Target.HOST else ()
-    binary = build(
-        Build([main], mpi=require_mpi(), target=target.value, sanitize=sanitize, flags=flags), folder / "placements"
-    )
+    openmp = graph.program.devices.sockets > 0
+    flags = ("-O0", *(() if openmp else by_clang())) if target is Target.HOST else ()
+    order = Build([main], mpi=require_mpi(), target=target.value, sanitize=sanitize, flags=flags, openmp=openmp)
+    binary = build(order, folder / "placements")
     return Placements(graph, binary, folder / "data", sanitize)
 
 

@@ -57,6 +57,7 @@ ITEMS = {
     "param n : i64 = 1_000": ast.Param("n", "i64", Literal(1000)),
     "param n : i64 = 1 over {1, 2}": ast.Param("n", "i64", Literal(1), ast.ListExpr((Literal(1), Literal(2)))),
     "param n : i64 = 1 over 4..10": ast.Param("n", "i64", Literal(1), Range(Literal(4), Literal(10))),
+    "devices gpu 2, socket n": ast.Devices((("gpu", Literal(2)), ("socket", N))),
     "let lo[c] = a": ast.Let(DeclName("lo", (Ref("c"),)), A),
     "enum dim {x, y, z}": ast.EnumDecl("dim", ("x", "y", "z")),
     "comm r = split(a, b)": ast.Communicator(DeclName("r"), Call(Ref("split"), (A, B))),

@@ -66,15 +66,19 @@ inline int number_of_gpus() {
   return cudaGetDeviceCount(&gpus) == cudaSuccess ? gpus : 0;
 }
 
-// Selects GPU (local rank mod number of GPUs). Reports if ranks share one. Ends the program if there is none.
-inline void take_gpu(int rank, MPI_Comm comm) {
+// Selects the first of the GPUs of a rank, `each` in a row: (local rank * each) mod number of GPUs. Reports if ranks share one.
+// Ends the program if there is none.
+inline void take_gpu(int rank, MPI_Comm comm, int each = 1) {
+#if !defined(__CUDACC__)
+  host::gpus = std::max(each, 1);
+#endif
   const int gpus = number_of_gpus();
   if (gpus == 0)
     fail(exit_missing, "no GPU found; for a machine without one compile with --target host");
   const LocalRank local = local_rank(comm);
-  DAGC_CUDA(cudaSetDevice(local.rank % gpus));
+  DAGC_CUDA(cudaSetDevice(local.rank * each % gpus));
 #if defined(__CUDACC__)
-  if (rank == 0 && local.ranks > gpus)
+  if (rank == 0 && local.ranks * each > gpus && local.ranks > 1)
     std::fprintf(stderr, "note: %d ranks of this host share %d GPU%s\n", local.ranks, gpus, gpus == 1 ? "" : "s");
 #else
   static_cast<void>(rank);
@@ -83,7 +87,7 @@ inline void take_gpu(int rank, MPI_Comm comm) {
 
 // As `take_gpu`, for a program that runs without a GPU too (absent_gpu.hpp): `absent` is set where there is none, and the first
 // rank without one says so.
-inline void take_gpu_if_any(int rank, MPI_Comm comm, bool* absent) {
+inline void take_gpu_if_any(int rank, MPI_Comm comm, bool* absent, int each = 1) {
   *absent = number_of_gpus() == 0;
   int ranks = 1;
   DAGC_MPI(MPI_Comm_size(comm, &ranks));
@@ -93,7 +97,7 @@ inline void take_gpu_if_any(int rank, MPI_Comm comm, bool* absent) {
   if (first == rank) std::fprintf(stderr, "note: %s: all ops run on the CPU\n", all == 0 ? "no GPU found" : "some ranks have no GPU");
   MPI_Comm group = MPI_COMM_NULL;
   DAGC_MPI(MPI_Comm_split(comm, here, rank, &group));
-  if (!*absent) take_gpu(rank, group);
+  if (!*absent) take_gpu(rank, group, each);
   DAGC_MPI(MPI_Comm_free(&group));
 }
 

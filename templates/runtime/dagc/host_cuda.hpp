@@ -33,6 +33,12 @@ inline bool valid_launch(const dim3& grid, const dim3& block, std::size_t shared
   return grid_fits && block_fits && block.x * block.y * block.z <= kMaxThreads && shared <= kMaxShared;
 }
 
+// Whether CUDA takes a launch; records the error otherwise. A stream is of the GPU that was current when it was made.
+inline bool may_launch(const dim3& grid, const dim3& block, std::size_t shared, cudaStream_t stream) {
+  if (!valid_launch(grid, block, shared)) return remember(cudaErrorInvalidConfiguration) == cudaSuccess;
+  return stream == nullptr || stream->device == device || remember(cudaErrorInvalidResourceHandle) == cudaSuccess;
+}
+
 template <class T>
 struct Same {
   using type = T;
@@ -75,10 +81,7 @@ struct LaunchGrid {
 template <class... Parameters>
 void launch(void (*kernel)(Parameters...), LaunchGrid grid, dim3 block, std::size_t shared, cudaStream_t stream,
             typename host::Same<Parameters>::type... arguments) {
-  if (!host::valid_launch(grid.size, block, shared)) {
-    host::remember(cudaErrorInvalidConfiguration);
-    return;
-  }
+  if (!host::may_launch(grid.size, block, shared, stream)) return;
   const host::Site site{reinterpret_cast<const void*>(kernel), grid.file, grid.line};
   const dim3 size = grid.size;
   host::issue(stream, [=] { host::run_grid(site, size, block, shared, [&] { kernel(arguments...); }); });
@@ -88,10 +91,7 @@ void launch(void (*kernel)(Parameters...), LaunchGrid grid, dim3 block, std::siz
 template <class Call, class... Arguments>
 void launch(host::Template<Call> kernel, LaunchGrid grid, dim3 block, std::size_t shared, cudaStream_t stream,
             Arguments... arguments) {
-  if (!host::valid_launch(grid.size, block, shared)) {
-    host::remember(cudaErrorInvalidConfiguration);
-    return;
-  }
+  if (!host::may_launch(grid.size, block, shared, stream)) return;
   const host::Site site{nullptr, grid.file, grid.line};
   const dim3 size = grid.size;
   host::issue(stream, [=] { host::run_grid(site, size, block, shared, [&] { kernel.call(arguments...); }); });
@@ -114,15 +114,21 @@ inline cudaError_t cudaGetLastError() {
 }
 inline cudaError_t cudaPeekAtLastError() { return dagc::host::last_error; }
 
+// One, or as many as a rank of the program has (`dagc::take_gpu`); DAGC_HOST_GPUS limits them.
 inline cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  const char* const limit = std::getenv("DAGC_HOST_GPUS");
+  *count = limit != nullptr && std::atoi(limit) > 0 ? std::atoi(limit) : dagc::host::gpus.load();
   return cudaSuccess;
 }
 inline cudaError_t cudaSetDevice(int device) {
-  return dagc::host::remember(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+  int gpus = 0;
+  cudaGetDeviceCount(&gpus);
+  if (device < 0 || device >= gpus) return dagc::host::remember(cudaErrorInvalidDevice);
+  dagc::host::device = device;
+  return cudaSuccess;
 }
 inline cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = dagc::host::device;
   return cudaSuccess;
 }
 inline cudaError_t cudaDeviceSynchronize() {
@@ -139,7 +145,9 @@ struct cudaDeviceProp {
   int major, minor, multiProcessorCount, maxThreadsPerMultiProcessor;
 };
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (device != 0) return dagc::host::remember(cudaErrorInvalidDevice);
+  int gpus = 0;
+  cudaGetDeviceCount(&gpus);
+  if (device < 0 || device >= gpus) return dagc::host::remember(cudaErrorInvalidDevice);
   const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   *properties = {"host",
@@ -293,6 +301,7 @@ cudaError_t cudaMemcpyToSymbol(T& symbol, const void* from, std::size_t bytes, s
 
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
   *stream = dagc::host::Runtime::get().make_stream(flags);
+  (*stream)->device = dagc::host::device;
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int) {
@@ -343,6 +352,7 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, u
 
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   *event = dagc::host::Runtime::get().make_event(flags);
+  (*event)->device = dagc::host::device;
   return cudaSuccess;
 }
 inline cudaError_t cudaEventCreate(cudaEvent_t* event, unsigned int flags = cudaEventDefault) {
@@ -355,6 +365,7 @@ inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle = null
   CUstream_st* stream = dagc::host::Runtime::get().resolve(handle);
   if (stream == nullptr || event == nullptr || !event->open())
     return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  if (handle != nullptr && stream->device != event->device) return dagc::host::remember(cudaErrorInvalidResourceHandle);
   if (dagc::host::captures(stream))
     dagc::host::capturing->record(stream, event);
   else

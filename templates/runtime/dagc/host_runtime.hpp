@@ -25,6 +25,8 @@ inline constexpr cudaStream_t cudaStreamLegacy = nullptr;
 namespace dagc::host {
 
 inline thread_local cudaError_t last_error = cudaSuccess;
+inline thread_local int device = 0;   // the current GPU
+inline std::atomic<int> gpus{1};      // of a rank
 
 inline cudaError_t remember(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;

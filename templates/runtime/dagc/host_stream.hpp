@@ -110,6 +110,8 @@ struct TaskOf final : Task {
 // A stream: a queue with its own thread. Never freed; destroyed ones are reused.
 struct CUstream_st {
  public:
+  int device = 0;  // the GPU that was current when it was made
+
   explicit CUstream_st(unsigned int flags) : flags_(flags), head_(new dagc::host::Task), tail_(head_) {
     std::thread([this] { serve(); }).detach();
   }
@@ -193,6 +195,8 @@ struct CUstream_st {
 // An event: its latest recording, and older ones that are still waited for. Never freed; destroyed ones are reused.
 struct CUevent_st {
  public:
+  int device = 0;  // as of a stream
+
   explicit CUevent_st(unsigned int flags) : flags_(flags) {}
 
   void record(CUstream_st& stream) { record_held(stream)->drop(); }

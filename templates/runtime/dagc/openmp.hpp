@@ -61,9 +61,10 @@ inline bool bound_by_user() {
   return false;
 }
 
-// Sets the number of threads of this rank and binds them to cores, unless OMP_NUM_THREADS does. Collective.
-inline void share_cores(MPI_Comm comm) {
-  if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
+// Sets the number of threads of this rank and binds them to cores, unless OMP_NUM_THREADS does. Returns the cores to which it
+// bound them. Collective.
+inline std::vector<int> share_cores(MPI_Comm comm) {
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return {};
   cpu_set_t mine;
   CPU_ZERO(&mine);
   if (sched_getaffinity(0, sizeof mine, &mine) != 0) CPU_SET(0, &mine);
@@ -83,10 +84,10 @@ inline void share_cores(MPI_Comm comm) {
   const std::int64_t all = CPU_COUNT(&every);
   const int threads = threads_of(own, all, sum, sysconf(_SC_NPROCESSORS_ONLN));
   omp_set_num_threads(threads);
-  if (threads > 1 && !bound_by_user()) {
-    const std::vector<int> cores = cores_of(mine, own, all, sum, rank, threads);
-    if (!cores.empty()) bind_threads(cores, mine);
-  }
+  if (threads <= 1 || bound_by_user()) return {};
+  const std::vector<int> cores = cores_of(mine, own, all, sum, rank, threads);
+  if (!cores.empty()) bind_threads(cores, mine);
+  return cores;
 }
 
 }  // namespace dagc

@@ -7,6 +7,7 @@
 //   dagc::wrote(dagc::Side::device, z_sides);         // after it was issued
 //   dagc::early_on_host(wanted, stream, z_sides);     // then, where early transfers are chosen: if an op reads z there
 //   dagc::need_on_host(stream, y_sides);              // before a function on the host that runs in the order of the stream
+//   dagc::need_on(dagc::gpu(1), stream, x_sides);     // where a rank has several GPUs: as on the device, on the second one
 //   dagc::wait_for(stream);                           // and before one that the host calls next, in that order
 //   dagc::need_on_host_now(y_sides);                  // before a function that the host calls next, in no stream's order
 //
@@ -22,13 +23,18 @@
 // worker thread that writes the array) has completed. So the host waits for that work first.
 #pragma once
 
+#include <cstddef>
+#include <vector>
+
 #include "dagc/array.hpp"
 #include "dagc/check.hpp"
 #include "dagc/target.hpp"
 
 namespace dagc {
 
-enum class Side { host, device };
+enum class Side { host, device };  // the memory of a further GPU of the rank: `gpu(n)`
+
+constexpr Side gpu(int unit) { return static_cast<Side>(1 + unit); }
 
 // The sides that hold an array's contents before a run, and those that must hold them after it. Only a constant is on
 // both sides.
@@ -38,8 +44,8 @@ enum class Ends { anywhere, on_host };
 template <class T, class Storage>
 class TwoSided {
  public:
-  TwoSided(Array<T>& array, Storage& storage, Given given, Ends ends)
-      : array_(array), storage_(storage), given_(given), ends_(ends) {
+  TwoSided(Array<T>& array, Storage& storage, Given given, Ends ends, int gpus = 1)
+      : array_(array), storage_(storage), given_(given), ends_(ends), far_(static_cast<std::size_t>(gpus - 1)) {
     begin();
   }
   TwoSided(const TwoSided&) = delete;
@@ -47,12 +53,18 @@ class TwoSided {
   ~TwoSided() {
     for (const Copy& copy : {to_device_, to_host_})
       if (copy.done != nullptr) cudaEventDestroy(copy.done);
+    for (const Far& far : far_) {
+      if (far.copy.done != nullptr) cudaEventDestroy(far.copy.done);
+      cudaFree(far.data);
+    }
   }
 
   // Before a run.
   void begin() {
     host_ = given_ != Given::nowhere;
     device_ = given_ == Given::on_both;
+    for (Far& far : far_) far.holds = far.holds && given_ == Given::on_both;  // a constant stays where it was copied
+    last_ = Side::host;
     to_device_.under_way = to_host_.under_way = false;
   }
 
@@ -64,16 +76,42 @@ class TwoSided {
   void need_on_device(cudaStream_t stream) {
     room_on_device();
     if (device_) return follow(to_device_, stream);
-    if (!host_) return;  // nothing was written yet
-    copy(array_.data, array_.mirror, cudaMemcpyHostToDevice, stream, to_device_);
+    if (!anywhere()) return;  // nothing was written yet
+    copy(array_.data, at(last_), last_ == Side::host ? cudaMemcpyHostToDevice : cudaMemcpyDefault, stream, to_device_);
     device_ = true;
   }
+
+  // The same of any side; the stream is of that GPU.
+  void need_on(Side side, cudaStream_t stream) {
+    if (side == Side::host) return need_on_host(stream);
+    if (side == Side::device) return need_on_device(stream);
+    Far& there = far(side);
+    room_on(side);
+    if (there.holds) return follow(there.copy, stream);
+    if (!anywhere()) return;
+    copy(there.data, at(last_), last_ == Side::host ? cudaMemcpyHostToDevice : cudaMemcpyDefault, stream, there.copy);
+    there.holds = true;
+  }
+  // Memory of a further GPU, which is the current one.
+  void room_on(Side side) {
+    Far& there = far(side);
+    if (there.data != nullptr && there.bytes >= array_.bytes()) return;
+    DAGC_CUDA(cudaFree(there.data));
+    there.data = nullptr;
+    there.bytes = array_.bytes();
+    there.holds = false;
+    void* memory = nullptr;
+    DAGC_CUDA(cudaMalloc(&memory, there.bytes + sizeof(T)));
+    there.data = static_cast<T*>(memory);
+  }
+  // The array as ops of a side see it.
+  T* at(Side side) { return side == Side::host ? array_.mirror : side == Side::device ? array_.data : far(side).data; }
 
   // Work that is enqueued on the stream after this reads the side on the host.
   void need_on_host(cudaStream_t stream) {
     if (host_) return follow(to_host_, stream);
-    if (!device_) return;
-    copy(array_.mirror, array_.data, cudaMemcpyDeviceToHost, stream, to_host_);
+    if (!anywhere()) return;
+    copy(array_.mirror, at(last_), cudaMemcpyDeviceToHost, stream, to_host_);
     host_ = true;
   }
 
@@ -81,8 +119,8 @@ class TwoSided {
   void need_on_host_now() {
     if (host_ && to_host_.under_way) DAGC_CUDA(cudaEventSynchronize(to_host_.done));
     to_host_.under_way = false;
-    if (host_ || !device_) return;
-    if (array_.size != 0) DAGC_CUDA(cudaMemcpy(array_.mirror, array_.data, array_.bytes(), cudaMemcpyDeviceToHost));
+    if (host_ || !anywhere()) return;
+    if (array_.size != 0) DAGC_CUDA(cudaMemcpy(array_.mirror, at(last_), array_.bytes(), cudaMemcpyDeviceToHost));
     host_ = true;
   }
 
@@ -90,6 +128,9 @@ class TwoSided {
   void wrote(Side side) {
     host_ = side == Side::host;
     device_ = side == Side::device;
+    for (std::size_t i = 0; i < far_.size(); ++i) far_[i].holds = side == gpu(static_cast<int>(i) + 1);
+    for (Far& far : far_) far.copy.under_way = false;
+    last_ = side;
     to_device_.under_way = to_host_.under_way = false;
   }
 
@@ -99,7 +140,7 @@ class TwoSided {
     begin();
   }
 
-  bool on(Side side) const { return side == Side::host ? host_ : device_; }
+  bool on(Side side) const { return side == Side::host ? host_ : side == Side::device ? device_ : far_[index(side)].holds; }
 
  private:
   // The last copy to one side.
@@ -108,6 +149,17 @@ class TwoSided {
     cudaEvent_t done = nullptr;
     cudaStream_t stream = nullptr;
   };
+  struct Far {  // the side on a further GPU
+    T* data = nullptr;
+    std::size_t bytes = 0;
+    bool holds = false;
+    Copy copy;
+  };
+
+  static std::size_t index(Side side) { return static_cast<std::size_t>(side) - 2; }
+  Far& far(Side side) { return far_[index(side)]; }
+  // Whether some side has the contents: the one that was written last, or where a run begins.
+  bool anywhere() const { return on(last_); }
 
   void copy(T* to, const T* from, cudaMemcpyKind kind, cudaStream_t stream, Copy& copy) const {
     if (!storage_.page_locked && kind == cudaMemcpyHostToDevice) DAGC_CUDA(cudaStreamSynchronize(stream));
@@ -127,7 +179,19 @@ class TwoSided {
   Ends ends_;
   bool host_ = false, device_ = false;  // which sides have the current contents
   Copy to_device_, to_host_;
+  std::vector<Far> far_;
+  Side last_ = Side::host;
 };
+
+template <class... Arrays>
+void need_on(Side side, cudaStream_t stream, Arrays&... arrays) {
+  (arrays.need_on(side, stream), ...);
+}
+
+template <class... Arrays>
+void room_on(Side side, Arrays&... arrays) {
+  (arrays.room_on(side), ...);
+}
 
 template <class... Arrays>
 void need_on_device(cudaStream_t stream, Arrays&... arrays) {
