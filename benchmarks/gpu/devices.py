@@ -1,6 +1,7 @@
 """Versions on two devices, chosen by features of the input: measured at drawn inputs, then judged.
 
-    python -m benchmarks.gpu.devices measure KERNEL... --out "$OUT" --time 60 [--cut 8] [--seed 1] [--again FOLDER]
+    python -m benchmarks.gpu.devices measure KERNEL... --out "$OUT" --time 60 [--cut 8] [--seed 1]
+        [--again FOLDER] [--known FOLDER...]
     python -m benchmarks.gpu.devices judge FOLDER [KERNEL...]
     python -m benchmarks.gpu.devices build KERNEL...                 # side by side, so that `measure` finds them built
 
@@ -9,6 +10,7 @@ the squares in steps of 100 that `measure gemm` draws too, and that gemm alone l
 the ranges of MLCD (`benchmarks.gpu.ranges`), in strata by their work, and times the versions at each, from host data to
 host data, for so many seconds. `--cut`: as of `dagc tune`. What is measured stays in FOLDER/KERNEL.db; the same command
 with another --seed continues it. `--again FOLDER`: inputs of FOLDER/KERNEL.db in place of new ones, for the noise.
+`--known FOLDER...`: inputs of the tables FOLDER/KERNEL.csv.xz are not drawn again.
 `--cell`: seconds for one version at one input, at most. `--most`: no input has more work. The file has no chooser:
 nothing is learned there.
 
@@ -20,7 +22,9 @@ not measured at an input counts as `--cut` times the fastest there, which is the
 feature, the fifth of the inputs where it is largest is judged by what the others taught; the mean over the features,
 and the worst. It writes FOLDER/KERNEL.json, and FOLDER/KERNEL.csv.xz, a table that benchmarks/tune reads; where FOLDER
 has such tables only, it judges these, with features that a sample has now and had not then. `--without`: a table whose
-inputs are left out. `--again`: tables of other measurements of the same inputs, of which the lowest times count. What
+inputs are left out. `--with FOLDER...`: records of other runs, joined with the first: the inputs of all, at each the
+lowest time of each version, since disturbances only make it longer; a record that lacks a version at every input adds
+no inputs. `--again`: tables of other measurements of the same inputs, of which the lowest times count. What
 the versions that are the fastest in one of the two lose in the other shows the noise of the labels, and the difference
 of the machines; a selector that loses less there knows as much as these labels do. The spread: of each version, by
 which factor two measurements of it differ.
@@ -117,7 +121,11 @@ def measure(name: str, args: argparse.Namespace) -> None:
     if args.again:
         cases = [case for case in known_in(args.again / f"{name}.db") if case not in known]
     else:
-        cases = [case for part in parts_of(name, args.most) for case in allotted(*part, MORE * args.time, known)]
+        parts = parts_of(name, args.most)
+        tables = [folder / f"{name}.csv.xz" for folder in args.known]
+        elsewhere = {text for path in tables if path.exists() for text in read_table(path).inputs}
+        had = {*known, *(case for _, drawn, _ in parts for case in drawn if case.text in elsewhere)}
+        cases = [case for part in parts for case in allotted(*part, MORE * args.time, had)]
     random.Random(args.seed).shuffle(cases)
     measured_at(name, tuned, cases, replace(options_of(name, args, tuned), deadline=end, seconds=TRIED * args.time))
     if tuned.exists():
@@ -263,13 +271,29 @@ def by_name(table: Table) -> dict[str, dict[str, float]]:
 
 
 def lowest(tables: Sequence[Table]) -> dict[str, dict[str, float]]:
-    """At the inputs that all tables have, the lowest time of each version that all have there."""
-    every = [by_name(table) for table in tables]
-    return {
-        text: {v: min(t[text][v] for t in every) for v in times if all(v in t[text] for t in every)}
-        for text, times in every[0].items()
-        if all(text in t for t in every)
-    }
+    """At each input of the tables the lowest time of each version."""
+    out: dict[str, dict[str, float]] = {}
+    for table in tables:
+        for text, times in by_name(table).items():
+            at = out.setdefault(text, {})
+            for version, seconds in times.items():
+                at[version] = min(seconds, at.get(version, seconds))
+    return out
+
+
+def joined(tables: Sequence[Table]) -> Table:
+    """Measurements of one kernel in several runs as one table, see `--with`."""
+    versions = tuple(sorted({version for table in tables for version in table.variants}))
+    whole = [table for table in tables if len(table.variants) == len(versions)]
+    if not whole:
+        raise SystemExit(f"{tables[0].name}: no record has all of {', '.join(versions)}")
+    vectors = {text: row for table in whole for text, row in zip(table.inputs, table.vectors, strict=True)}
+    sizes = {text: size for table in whole for text, size in zip(table.inputs, table.sizes, strict=True)}
+    number, times = {version: k for k, version in enumerate(versions)}, lowest(tables)
+    return Table(
+        whole[0].name, tuple(vectors), ("",) * len(vectors), tuple(sizes.values()), whole[0].features,
+        tuple(vectors.values()), versions, tuple({number[v]: t for v, t in times[text].items()} for text in vectors),
+    )  # fmt: skip
 
 
 def spread(first: Sequence[Mapping[str, float]], second: Sequence[Mapping[str, float]]) -> str:
@@ -297,6 +321,8 @@ def measured_again(here: Table, chosen: Sequence[int], again: Mapping[str, Mappi
         )
 
     print(f"  {len(both)} of the inputs were measured again:")
+    if not both:
+        return
     show("selector of this table, judged by it", choices, first)
     show("fastest of the other table, judged by this", [min(t, key=t.__getitem__) for t in second], first)
     show("selector of this table, judged by the other", choices, second)
@@ -452,6 +478,8 @@ def judged(name: str, args: argparse.Namespace) -> dict[str, Any]:
         record["costs"] = costs(tables(tuned, program_of(name))[0]) if tuned.kernel_choosers else {"lines": ()}
     else:
         table = read_table(args.folder / f"{source}.csv.xz")
+    if args.others:
+        table = joined([table, *(read_table(folder / f"{source}.csv.xz") for folder in args.others)])
     if name == "gemm":
         table = only(table, [i for i, text in enumerate(table.inputs) if not is_square(text)])
     table = with_later(table, kernel)
@@ -487,6 +515,7 @@ def main() -> None:
     add("--cut", type=int, default=8)
     add("--watchdog", type=float, default=20.0)
     add("--again", type=Path, metavar="FOLDER")
+    add("--known", type=Path, nargs="+", default=[], metavar="FOLDER")
     add("--seed", type=int, default=0)
     add("--target", choices=("cuda", "host"))
     built = commands.add_parser("build")
@@ -499,6 +528,7 @@ def main() -> None:
     add("--methods", default="forest,tree,cost", help="the first also learns actively")
     add("--seeds", type=int, default=20)
     add("--without", type=Path, metavar="TABLE")
+    add("--with", dest="others", type=Path, nargs="+", default=[], metavar="FOLDER")
     add("--again", type=Path, nargs="+", metavar="TABLE")
     add("--beside", action="store_true", help="beside each version alone, and weighted as MLCD's inputs")
     add("--repeats", type=int, default=3, help="of the folds, for --beside")

@@ -1,11 +1,12 @@
 """The fastest implementation of programs for each way to fuse their launches, on one GPU with one rank.
 
-    python -m benchmarks.gpu.fusion --out DIR [--seconds 14] [--case NAME ...] [--target host]
+    python -m benchmarks.gpu.fusion --out DIR [--seconds 10] [--case NAME ...] [--target host]
 
-All programs are built first, side by side; then each is searched for some seconds, with its forms, launch settings,
-orders and fusion. Prints CSV: case, fusion, microseconds of the fastest, implementations measured, settings. Results
-files and logs stay in DIR. With compute-sanitizer installed, `--sanitize` also runs memcheck and racecheck on small
-fused programs.
+All programs are built first, side by side. Then each is searched in two ways: once for each way to fuse, with the
+launch settings of the text and without other forms, which needs no further build ("orders"); and for some seconds
+with forms, launch settings, orders and fusion, each of which may need one ("all"). Prints CSV: case, search, fusion,
+microseconds of the fastest, implementations measured, settings. Results files and logs stay in DIR. 180 s on 16
+cores. With compute-sanitizer installed, `--sanitize` also runs memcheck and racecheck on small fused programs.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from dagc.ir.choice import FUSE
@@ -31,30 +33,41 @@ LIMIT = 300  # seconds to build a program
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A program at a size, and the launches that may be fused in it."""
+    """A program at a size, and the launches that may be fused in it: the values of each group."""
 
     program: str
     sizes: Mapping[str, int]
-    groups: Sequence[str]
+    groups: Mapping[str, int]
     transport: str = "peer"
 
-    def options(self, seconds: float | None, target: str) -> list[str]:
+    @property
+    def ways(self) -> list[dict[str, int]]:
+        return [dict(zip(self.groups, values, strict=True)) for values in product(*map(range, self.groups.values()))]
+
+    def options(self, way: Mapping[str, int] | None, seconds: float | None, target: str) -> list[str]:
+        """Of one way to fuse, or of a search of all with forms. `seconds`: None only builds."""
         transport = ["--transport", self.transport if target == "cuda" else "mpi_cuda"] if self.transport else []
         defines = [word for name, value in self.sizes.items() for word in ("-D", f"{name}={value}")]
-        opened = [word for name in self.groups for word in ("--open", f"{FUSE}{name}")]
-        until = ["--budget", "1", "--confirm", "0"] if seconds is None else ["--time", f"{seconds:g}s"]
-        fixed = ["-n", "1", "--target", target, "--forms", "on", "--launch", "search", *transport, "--quiet"]
-        return [str(ROOT / self.program), *defines, *opened, *fixed, *until]
+        if way is None:
+            searched = [word for name in self.groups for word in ("--open", f"{FUSE}{name}")]
+            searched += ["--forms", "on", "--launch", "search"]
+        else:
+            searched = [word for name, value in way.items() for word in ("-D", f"{FUSE}{name}={value}")]
+            searched += ["--launch", "fixed"]
+        until = ["--time", f"{seconds:g}s"] if seconds else ["--budget", "1"]
+        until = ["--budget", "16", "--repeats", "3"] if seconds and way is not None else until
+        fixed = ["-n", "1", "--target", target, *transport, "--no-trace", "--quiet"]
+        return [str(ROOT / self.program), *defines, *searched, *fixed, *until]
 
 
 HALO, JACOBI, VECTORS = "samples/halo3d/halo3d.dag", "samples/jacobi/jacobi.dag", "benchmarks/gpu/vectors.dag"
-FACES = ("pack", "unpack")
+FACES = {"pack": 2, "unpack": 2}
 CASES = {
     **{f"halo{n}": Case(HALO, {"nx": n, "ny": n, "nz": n}, FACES) for n in (64, 128)},
-    "jacobi2048": Case(JACOBI, {"rows": 2048, "nx": 2048}, ("first_last_inner",)),
-    "vectors1e5": Case(VECTORS, {"side": 100_000}, ("b_c_d",), ""),
-    "vectors1e7": Case(VECTORS, {"side": 10_000_000}, ("b_c_d",), ""),
-    "cg": Case("samples/cg/cg.dag", {"side": 700, "streams": 2}, ("mv_local_mv_remote",), "nccl"),
+    "jacobi2048": Case(JACOBI, {"rows": 2048, "nx": 2048}, {"first_last_inner": 3}),
+    "vectors1e5": Case(VECTORS, {"side": 100_000}, {"b_c_d": 2}, ""),
+    "vectors1e7": Case(VECTORS, {"side": 10_000_000}, {"b_c_d": 2}, ""),
+    "cg": Case("samples/cg/cg.dag", {"side": 700, "streams": 2}, {"mv_local_mv_remote": 2}),
 }
 SMALL: dict[str, tuple[str, dict[str, int]]] = {  # for the sanitizer: a program, and its sizes and fusion
     "faces": (HALO, {"nx": 9, "ny": 10, "nz": 11, "fuse.pack": 1, "fuse.unpack": 1, "threads[x]": 256}),
@@ -63,19 +76,21 @@ SMALL: dict[str, tuple[str, dict[str, int]]] = {  # for the sanitizer: a program
 }
 
 
-def explore(name: str, out: Path, seconds: float | None, target: str) -> bool:
-    """Whether it succeeded; its log is in a file."""
-    file = out / (f"{name}-build.db" if seconds is None else f"{name}.db")
-    with (out / f"{file.stem}.txt").open("w") as log:
-        command = [sys.executable, "-m", "dagc", "explore", *CASES[name].options(seconds, target), "-o", str(file)]
+def explore(name: str, way: Mapping[str, int] | None, out: Path, seconds: float | None, target: str) -> Path | None:
+    """Its results file; its log is beside it."""
+    file = out / f"{'-'.join([name, *(f'{n}{v}' for n, v in (way or {}).items())])}{'' if seconds else '-build'}.db"
+    with file.with_suffix(".txt").open("w") as log:
+        command = [sys.executable, "-m", "dagc", "explore", *CASES[name].options(way, seconds, target), "-o", str(file)]
         with suppress(subprocess.TimeoutExpired):
             ran = subprocess.run(command, check=False, stdout=log, stderr=log, timeout=LIMIT + (seconds or 0))
-            return ran.returncode == 0
-    return False
+            return file if ran.returncode == 0 else None
+    return None
 
 
-def rows(name: str, file: Path) -> list[str]:
+def rows(name: str, search: str, file: Path | None) -> list[str]:
     """A row for each way to fuse its launches."""
+    if file is None:
+        return [f"# {name} {search}: failed, see its log"]
     best: dict[str, tuple[int, float, str]] = {}
     for one in load(file).measured():
         own = dict(one.configuration.decisions)
@@ -87,7 +102,8 @@ def rows(name: str, file: Path) -> list[str]:
             seconds, settings = value, f"capture={own['capture']} {shown}"
         best[fusion] = count + 1, seconds, settings
     return [
-        f"{name},{fusion},{s * 1e6:.3f},{count},{settings}" for fusion, (count, s, settings) in sorted(best.items())
+        f"{name},{search},{fusion},{s * 1e6:.3f},{count},{settings}"
+        for fusion, (count, s, settings) in sorted(best.items())
     ]
 
 
@@ -113,20 +129,20 @@ def sanitize(name: str, out: Path) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=14)
+    parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--case", action="append", choices=list(CASES), help="(default: all)")
     parser.add_argument("--target", choices=("cuda", "host"), default="cuda")
     parser.add_argument("--sanitize", action="store_true")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     names = args.case or list(CASES)
-    with ThreadPoolExecutor(max(1, min(len(names), (os.cpu_count() or 1) // 2))) as pool:
-        list(pool.map(lambda name: explore(name, args.out, None, args.target), names))
-    print("case,fusion,us,measured,settings", flush=True)
-    for name in names:
-        done = explore(name, args.out, args.seconds, args.target)
-        found = rows(name, args.out / f"{name}.db") if done else [f"# {name}: failed, see {args.out / name}.txt"]
-        print(*found, sep="\n", flush=True)
+    searches = [(name, way) for name in names for way in (*CASES[name].ways, None)]
+    with ThreadPoolExecutor(max(1, min(len(searches), (os.cpu_count() or 1) * 3 // 4))) as pool:
+        list(pool.map(lambda one: explore(*one, args.out, None, args.target), searches))
+    print("case,search,fusion,us,measured,settings", flush=True)
+    for name, way in sorted(searches, key=lambda one: one[1] is None):
+        found = explore(name, way, args.out, args.seconds, args.target)
+        print(*rows(name, "all" if way is None else "orders", found), sep="\n", flush=True)
     if args.sanitize and shutil.which("compute-sanitizer"):
         for name in SMALL:
             print(*sanitize(name, args.out), sep="\n", flush=True)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Messages of one program by different transports, and collectives by peer, on one GPU that two and four ranks share:
-# whether results are right, and how long reductions take whose ranks are streams (peer_reduce.cu). 80 s.
+# whether results are right, and how long reductions take whose ranks are streams (peer_reduce.cu). 185 s.
 # Usage: mixed.sh OUT   (in the root of a checkout, after benchmarks/gpu/setup.sh)
 #
 # Writes correct.csv (program, ranks, exit code), runs.txt, peer_reduce.csv, memcheck.txt. NCCL needs a GPU for each rank:
@@ -26,5 +26,5 @@ for run in types:2 all:4 a:4 b:4 cg:2 cg_host:2 all:2 types:4 both:2; do
   echo "$name,$ranks,$?" >> "$out/correct.csv"
   { echo "== $name, $ranks ranks"; cat "$work/run.txt"; } >> "$out/runs.txt"
 done
-compute-sanitizer --tool memcheck --error-exitcode 9 timeout 60 "$work/peer_reduce" > "$out/memcheck.txt" 2>&1
+compute-sanitizer --tool memcheck --error-exitcode 9 timeout 60 "$work/peer_reduce" 2 4 > "$out/memcheck.txt" 2>&1
 cat "$out/correct.csv"

@@ -2,6 +2,7 @@
 # Variants at Nitro's numbers of inputs: trained on drawn inputs and some real ones, tested on real ones and on drawn ones.
 # DATA has matrices/ and graphs/ (Matrix Market), images/train/ and images/test/ (no photograph in both).
 # Usage: nitro.sh DATA OUT [SAMPLE...]        without samples: histogram bfs sort spmv
+# TRAIN and TEST: more options of the two commands of a sample, such as "--time 60".
 set -euo pipefail
 data=$(cd "${1:?usage: nitro.sh DATA OUT [SAMPLE...]}" && pwd); mkdir -p "${2:?usage: nitro.sh DATA OUT [SAMPLE...]}/lists"; out=$(cd "$2" && pwd); shift 2
 [ $# -gt 0 ] || set -- histogram bfs sort spmv
@@ -11,8 +12,8 @@ lists=$out/lists
 draw() { python -m benchmarks.gpu.draw "$@"; }
 
 variants() { # SAMPLE, PROGRAM, training lists, test lists, seconds of a cell; each list after @, with commas between
-  dagc tune "$2" --variants --inputs "$3" --cell "$5" -o "$out/$1.db" >"$out/$1-train.txt"
-  dagc tune "$2" --evaluate --inputs "$4" --cell "$5" -o "$out/$1.db" >"$out/$1-test.txt"
+  dagc tune "$2" --variants --inputs "$3" --cell "$5" -o "$out/$1.db" ${TRAIN:-} >"$out/$1-train.txt"
+  dagc tune "$2" --evaluate --inputs "$4" --cell "$5" -o "$out/$1.db" ${TEST:-} >"$out/$1-test.txt"
 }
 
 for sample in "$@"; do

@@ -62,11 +62,11 @@ std::vector<double> timed(std::vector<Rank>& ranks, cudaGraphExec_t Rank::*graph
 }
 
 void measure(int n, std::int64_t count, bool two_shots) {
-  const dagc::PeerShape chosen(count, sizeof(double), n);
-  const std::int64_t piece = two_shots ? std::min<std::int64_t>(count, 128 << 10) : count;
-  const std::int64_t share = two_shots ? (piece + n - 1) / n : piece;
-  const unsigned int blocks = static_cast<unsigned int>(std::min<std::int64_t>(64, (share + dagc::peer_threads - 1) / dagc::peer_threads));
-  const std::size_t words = 2 + 2 * static_cast<std::size_t>(two_shots ? 2 * piece + n : 2 * n * piece);
+  const dagc::PeerShape chosen(count, sizeof(double), n), shape(count, n, two_shots);
+  int processors = 0;  // with two blocks each: all ranks must fit on the GPU, since they wait for each other
+  GOOD(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
+  const unsigned int blocks = std::min(shape.blocks, static_cast<unsigned int>(2 * processors / n));
+  const std::size_t words = 2 + 2 * static_cast<std::size_t>(shape.slots);
   std::vector<Rank> ranks(static_cast<std::size_t>(n));
   std::vector<double> sum(static_cast<std::size_t>(count)), value(sum), result(sum);
   for (int r = 0; r < n; ++r) {
@@ -84,7 +84,7 @@ void measure(int n, std::int64_t count, bool two_shots) {
   }
   for (int r = 0; r < n; ++r) {
     Rank& rank = ranks[static_cast<std::size_t>(r)];
-    rank.all = {{}, rank.memory, rank.memory + 1, piece, r, n, two_shots};
+    rank.all = {{}, rank.memory, rank.memory + 1, shape.piece, r, n, two_shots};
     for (int other = 0; other < n; ++other) rank.all.inbox[other] = ranks[static_cast<std::size_t>(other)].memory + 2;
     rank.graph = chain(rank.stream, [&] {
       dagc::peer::reduce<<<blocks, dagc::peer_threads, 0, rank.stream>>>(rank.all, rank.from, rank.to, count, dagc::peer::Sum());
@@ -109,9 +109,13 @@ void measure(int n, std::int64_t count, bool two_shots) {
   }
 }
 
-int main() {
+// Arguments: the numbers of ranks; without any, 2, 4 and 8.
+int main(int argc, char** argv) {
+  std::vector<int> numbers;
+  for (int i = 1; i < argc; ++i) numbers.push_back(std::atoi(argv[i]));
+  if (numbers.empty()) numbers = {2, 4, 8};
   std::printf("ranks,doubles,shots,chosen,blocks,median_us,least_us,empty_us,sums\n");
-  for (int ranks : {2, 4, 8})
-    for (std::int64_t count : {1, 32, 1024, 4096, 16384, 65536, 262144})
+  for (int ranks : numbers)
+    for (std::int64_t count : {1, 32, 1024, 4096, 16384, 65536, 262144, 1048576})
       for (bool two_shots : {false, true}) measure(ranks, count, two_shots);
 }

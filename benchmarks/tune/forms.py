@@ -2,13 +2,15 @@
 
     R=benchmarks/results/2026-11-28-h200-forms
     python -m benchmarks.tune.forms $R/oracle.csv.xz [--gpu h200] [--held-out polybench,stencil3d,lbm]
+        [--compiled $R/compiled.json.xz]
 
 For each kernel, at the size of the oracle: the lower bound (dagc.perf.bound, by the descriptor of the GPU), the time of
 the best block of the kernel as written, and of the best setting with forms, each also as a share of the bound. Then
 what is chosen among all measured settings: the model's choice with nothing measured, and the search's after five
 measurements beside the default, with the learner of the package. Geometric means over the kernels that are bound by
 memory (their bound is set by bytes, and the kernel as written reaches `--reached` of it), and over all; the families
-that forms were not made on (`--held-out`) apart. Kernels that allow no form count as 1 in the means over all.
+that forms were not made on (`--held-out`) apart. Kernels that allow no form count as 1 in the means over all. With
+`--compiled` (benchmarks.tune.compiled, benchmarks.gpu.judge) the model knows the registers, as in `dagc tune`.
 
 The oracle: benchmarks/gpu/oracle.py --one, whose --settings keeps all settings of the kernels as written.
 """
@@ -112,12 +114,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("oracle", type=Path)
     parser.add_argument("--gpu", default="h200")
+    parser.add_argument("--compiled", type=Path, nargs="+", default=(), metavar="JSON", help="registers and spills")
     parser.add_argument("--held-out", default="polybench", metavar="FAMILIES")
     parser.add_argument("--reached", type=float, default=0.25, metavar="S", help="share of the bound (default: 0.25)")
     args = parser.parse_args(words)
     ceilings = Ceilings.of_hardware(load_hardware(args.gpu))
     replay = Replay(load_learner(FILE))
-    found = [g for kernel in load([args.oracle], args.gpu, (), forms=True) for g in gains(kernel, ceilings, replay)]
+    kernels = load([args.oracle], args.gpu, args.compiled, forms=True)
+    found = [g for kernel in kernels for g in gains(kernel, ceilings, replay)]
     print("| kernel | size | bound, us | as written | with forms | | factor | nothing measured | 5 measured |")
     print("|---|---|---|---|---|---|---|---|---|")
     for g in sorted(found, key=lambda g: (g.family, g.program, g.op)):

@@ -116,4 +116,14 @@ def _put_body(body: tuple[Statement, ...], values: Mapping[str, sp.Expr]) -> tup
 
 
 def _put(value: sp.Basic, values: Mapping[str, sp.Expr]) -> sp.Basic:
-    return value.xreplace({s: values[s.name] for s in value.free_symbols if s.name in values})
+    """The expression with these values. Unlike `xreplace`, it orders only the numbers of a minimum or maximum."""
+    if value.is_Symbol:
+        return values.get(value.name, value)
+    if not any(s.name in values for s in value.free_symbols):
+        return value
+    new = [_put(argument, values) for argument in value.args]
+    extreme = _EXTREMES.get(value.func)
+    return extreme(*new) if extreme else value.func(*new)
+
+
+_EXTREMES: Mapping[Any, Callable[..., sp.Expr]] = {sp.Min: minimum, sp.Max: maximum}

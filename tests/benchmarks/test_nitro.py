@@ -31,7 +31,7 @@ def test_real_inputs_are_apart_and_one_that_fails_counts_as_nothing() -> None:
 
 
 def test_a_row(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("sys.argv", ["nitro", "histogram", "--seeds", "1"])
+    monkeypatch.setattr("sys.argv", ["nitro", "histogram, H100", "--seeds", "1"])
     assert nitro.main() == 0
     head, _, line = capsys.readouterr().out.splitlines()
     found = dict(zip(head.split(" | ")[1:], line.split(" | ")[1:], strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
 import json
 import shutil
 import sqlite3
@@ -117,10 +118,12 @@ def changed_files(folder: Path, name: str, text: str) -> Iterator[Path]:
                 yield path
 
 
-@pytest.mark.parametrize("name", ["tuned.db", "plans.db"])
-def test_no_text_of_a_tuned_file_becomes_code(folder: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "every"), [("tuned.db", 7), ("plans.db", 1), pytest.param("tuned.db", 1, marks=pytest.mark.thorough)]
+)
+def test_no_text_of_a_tuned_file_becomes_code(folder: Path, tmp_path: Path, name: str, every: int) -> None:
     refused = 0
-    for path in changed_files(folder, name, INJECTED):
+    for path in itertools.islice(changed_files(folder, name, INJECTED), 0, None, every):
         try:
             api.compile(
                 folder / "small.dag", tmp_path / "o", target="cuda", arch="sm_90", launch=str(path), build=False,
@@ -131,7 +134,7 @@ def test_no_text_of_a_tuned_file_becomes_code(folder: Path, tmp_path: Path, name
             continue
         for file in (f for f in (tmp_path / "o").rglob("*") if f.is_file()):
             assert b"injected" not in file.read_bytes(), file
-    assert refused > 20
+    assert refused * every > 50
 
 
 @pytest.mark.parametrize("label", [-1, 2, 2**31, 2**63 - 1])

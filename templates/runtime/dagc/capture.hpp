@@ -1,6 +1,8 @@
 // CUDA graphs of the capture regions of a traversal: captured once, launched as one.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -10,15 +12,21 @@
 
 namespace dagc {
 
+// Of a graph: its nodes, and the edges to kernels that are launched early.
+struct GraphSize {
+  std::int64_t nodes = 0, programmatic = 0;
+};
+
 // The work issued on a stream, and on streams that fork from it and join it, as one graph to launch.
 class CapturedGraph {
  public:
   CapturedGraph() = default;
   CapturedGraph(const CapturedGraph&) = delete;
   CapturedGraph& operator=(const CapturedGraph&) = delete;
-  CapturedGraph(CapturedGraph&& other) noexcept : executable_(std::exchange(other.executable_, nullptr)) {}
+  CapturedGraph(CapturedGraph&& other) noexcept : executable_(std::exchange(other.executable_, nullptr)), size_(other.size_) {}
   CapturedGraph& operator=(CapturedGraph&& other) noexcept {
     std::swap(executable_, other.executable_);
+    std::swap(size_, other.size_);
     return *this;
   }
   ~CapturedGraph() {
@@ -49,16 +57,21 @@ class CapturedGraph {
     if (const cudaError_t status = cudaStreamEndCapture(origin, &graph); status != cudaSuccess)
       fail(exit_run_failed, std::string("these ops cannot be captured in a CUDA graph: ") + cudaGetErrorString(status) +
                                 " (one of them synchronises, or uses another stream; compile with capture=false)");
-    make_programmatic(graph);
+    size_.programmatic = static_cast<std::int64_t>(make_programmatic(graph));
+    std::size_t nodes = 0;
+    DAGC_CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));
+    size_.nodes = static_cast<std::int64_t>(nodes);
     DAGC_CUDA(cudaGraphInstantiate(&executable_, graph, 0));
     DAGC_CUDA(cudaGraphDestroy(graph));
     DAGC_CUDA(cudaGraphUpload(executable_, origin));
   }
 
   void launch(cudaStream_t stream) const { DAGC_CUDA(cudaGraphLaunch(executable_, stream)); }
+  GraphSize size() const { return size_; }
 
  private:
   cudaGraphExec_t executable_ = nullptr;
+  GraphSize size_;
 };
 
 }  // namespace dagc

@@ -298,8 +298,7 @@ class PeerGroup : public GroupEnds {
   void make_reduction(const PeerComm& comm, const std::vector<Info>& all) {
     const PeerShape shape(count_, size_, comm.ranks());
     reduction_ = {{}, flags_, flags_ + 1, shape.piece, comm.rank(), comm.ranks(), shape.two_shots};
-    const std::int64_t threads = shape.two_shots ? (shape.piece + comm.ranks() - 1) / comm.ranks() : shape.piece;
-    blocks_ = static_cast<unsigned int>(std::min<std::int64_t>(kReductionBlocks, (threads + peer_threads - 1) / peer_threads));
+    blocks_ = shape.blocks;
     for (std::size_t r = 0; r < all.size(); ++r) {
       const int rank = static_cast<int>(r);
       char* const flags = map(all[r].flags, all[r].flags_base, rank == comm.rank(), rank);
@@ -307,7 +306,6 @@ class PeerGroup : public GroupEnds {
       blocks_ = std::min(blocks_, all[r].blocks);
     }
   }
-  static constexpr std::int64_t kReductionBlocks = 64;
 
   // Zero. They have their own allocation, since IPC shares whole allocations.
   void make_flags(std::size_t number) {

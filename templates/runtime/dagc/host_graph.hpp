@@ -2,6 +2,7 @@
 // on the graph's own streams, with the same marks and waits, so that unordered work may run concurrently.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -75,6 +76,13 @@ inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph)
   if (auto nodes = dagc::host::capturing->end(&status)) *graph = new CUgraph_st{std::move(nodes)};
   dagc::host::capturing.reset();
   return dagc::host::remember(status);
+}
+// Only counts: nodes are those that CUDA would have, without events.
+inline cudaError_t cudaGraphGetNodes(cudaGraph_t graph, std::nullptr_t, std::size_t* count) {
+  *count = static_cast<std::size_t>(std::count_if(graph->nodes->list.begin(), graph->nodes->list.end(), [](const dagc::host::Node& node) {
+    return node.kind == dagc::host::Node::work;
+  }));
+  return cudaSuccess;
 }
 inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long = 0) {
   if (graph == nullptr) return dagc::host::remember(cudaErrorInvalidValue);

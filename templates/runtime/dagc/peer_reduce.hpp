@@ -9,8 +9,8 @@
 // Order: ((x0 + x1) + x2) + ..., by rank, in both. All ranks have the same bits, in every run.
 //
 // Reuse of the memory: the threads of a number handle the same elements on all ranks. One shot: there are two inboxes,
-// used in turn. A rank writes into that of reduction e once it has all elements of e - 1, which their ranks sent after
-// the end of e - 2. Two shots: a rank sends elements after it has all sums of the reduction before, and so after they
+// used in turn. A thread writes into that of reduction e once it has its elements of e - 1, which the others sent after
+// the end of e - 2; so every thread needs an element of each piece (`PeerShape`). Two shots: a rank sends elements after it has all sums of the reduction before, and so after they
 // were added; it sends sums after it has all elements, and so after the sums before were read there.
 #pragma once
 
@@ -175,8 +175,9 @@ template <class T, class Op>
 static __global__ void __launch_bounds__(peer_threads, 2)
     reduce(const __grid_constant__ PeerReduction all, const T* from, T* to, std::int64_t count, Op op) {
   Flag epoch = *static_cast<volatile Flag*>(all.epoch);
-  for (std::int64_t start = 0; start < count; start += all.piece) {
-    const std::int64_t n = count - start < all.piece ? count - start : all.piece;
+  const std::int64_t pieces = (count + all.piece - 1) / all.piece;  // of sizes that differ by one at most
+  for (std::int64_t k = 0; k < pieces; ++k) {
+    const std::int64_t start = k * count / pieces, n = (k + 1) * count / pieces - start;
     const unsigned int number = static_cast<unsigned int>(++epoch);
     T* const into = to == nullptr ? nullptr : to + start;
     if (all.two_shots)
@@ -192,22 +193,29 @@ static __global__ void __launch_bounds__(peer_threads, 2)
 
 }  // namespace peer
 
-// How many elements of `size` bytes are reduced at a time, and how. Two shots send less where there are more than two
-// ranks, and wait twice.
+// How many elements are reduced at a time, how, and by how many blocks. Two shots send less where there are more than two
+// ranks, and wait twice: on one H200 that ranks share as streams, one shot took less time up to 1 MiB.
 class PeerShape {
  public:
   PeerShape(std::int64_t count, std::int64_t size, int ranks)
-      : two_shots(count * size * (ranks - 1) > kOneShot),
-        piece(std::max<std::int64_t>(1, two_shots ? std::min(count, kPiece) : count)),
-        slots(two_shots ? 2 * piece + ranks : 2 * ranks * piece) {}
+      : PeerShape(count, ranks, ranks > 2 && count * size * (ranks - 1) > kOneShot) {}
+  PeerShape(std::int64_t count, int ranks, bool in_two_shots)
+      : two_shots(in_two_shots),
+        piece(std::max<std::int64_t>(1, divided(count, divided(count, kPiece)))),
+        slots(two_shots ? 2 * piece + ranks : 2 * ranks * piece),
+        blocks(static_cast<unsigned int>(std::min(kBlocks, divided(two_shots ? divided(piece, ranks) : piece, peer_threads)))) {}
 
   bool two_shots;
   std::int64_t piece;
   std::int64_t slots;  // elements of an inbox
+  unsigned int blocks;
 
  private:
-  static constexpr std::int64_t kOneShot = 256 << 10;  // bytes that a rank sends
-  static constexpr std::int64_t kPiece = 128 << 10;    // elements: inboxes of 4 MiB
+  static std::int64_t divided(std::int64_t a, std::int64_t b) { return b > 0 ? (a + b - 1) / b : 0; }
+  static constexpr std::int64_t kOneShot = 1 << 20;  // bytes that a rank sends
+  static constexpr std::int64_t kPiece = 128 << 10;  // elements
+  static constexpr std::int64_t kBlocks = 64;
+  static_assert(kBlocks * peer_threads <= kPiece / 2, "a thread has an element of each of several pieces");
 };
 
 }  // namespace dagc

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "dagc/capture.hpp"
 #include "dagc/store.hpp"
 #include "dagc/check.hpp"
 #include "dagc/choice.hpp"
@@ -38,6 +39,23 @@ inline std::string choices_json(const Site* sites, int n, MPI_Comm comm) {
     for (int reason = 0; reason < reasons; ++reason) of.field(reason_names[reason], counts[static_cast<std::size_t>(reason)]);
     site.field("op", sites[i].op).field("answer", sites[i].text(sites[i].answer)).field("counts", of);
     out += (out.empty() ? "" : ", ") + site.text();
+  }
+  return "[" + out + "]";
+}
+
+// One line for each graph.
+inline void print_graphs(const std::vector<CapturedGraph>& graphs) {
+  for (const CapturedGraph& graph : graphs)
+    std::printf("graph of %lld nodes, %lld programmatic edges\n", static_cast<long long>(graph.size().nodes),
+                static_cast<long long>(graph.size().programmatic));
+}
+
+// `[{"nodes": 28, "programmatic": 20}]`
+inline std::string graphs_json(const std::vector<CapturedGraph>& graphs) {
+  std::string out;
+  for (const CapturedGraph& graph : graphs) {
+    const GraphSize size = graph.size();
+    out += (out.empty() ? "" : ", ") + JsonObject().field("nodes", size.nodes).field("programmatic", size.programmatic).text();
   }
   return "[" + out + "]";
 }

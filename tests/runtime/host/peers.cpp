@@ -79,6 +79,7 @@ void all_shapes(int ranks) {
   for (bool in_place : {false, true}) {
     Ranks<T, Op>(ranks, 1, 1, false, 1).run(4, in_place, -1);
     Ranks<T, Op>(ranks, 100, 100, false, 2).run(3, in_place, -1);
+    Ranks<T, Op>(ranks, 100, 40, false, 1).run(3, in_place, -1);
     Ranks<T, Op>(ranks, 100, 40, true, 1).run(3, in_place, -1);   // in pieces, the last one smaller
     Ranks<T, Op>(ranks, 100, 128, true, 2).run(3, in_place, -1);  // fewer than fit
     Ranks<T, Op>(ranks, 100, 33, true, 2).run(2, in_place, ranks - 1);
@@ -86,7 +87,21 @@ void all_shapes(int ranks) {
   }
 }
 
+// Two ranks add in one shot, and every thread has an element of each piece.
+void shapes() {
+  for (std::int64_t count : {1, 100, 1 << 17, (1 << 17) + 1, 200'000, 1 << 21, 123'456'789})
+    for (std::int64_t size : {1, 4, 8})
+      for (int ranks : {1, 2, 3, 8}) {
+        const dagc::PeerShape shape(count, size, ranks);
+        const std::int64_t pieces = (count + shape.piece - 1) / shape.piece;
+        EXPECT(shape.two_shots == (ranks > 2 && count * size * (ranks - 1) > 1 << 20));
+        EXPECT(shape.blocks >= 1 && shape.piece <= 1 << 17);
+        EXPECT(pieces == 1 || count / pieces >= static_cast<std::int64_t>(shape.blocks) * dagc::peer_threads);
+      }
+}
+
 const Case kCases[] = {
+    {"shapes", shapes},
     {"one", [] { all_shapes<double>(1); }},
     {"two", [] { all_shapes<double>(2); }},
     {"three", [] { all_shapes<double>(3); }},
