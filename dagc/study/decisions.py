@@ -14,7 +14,7 @@ from dagc.build.toolchain import TargetChoice
 from dagc.choice.types import Site
 from dagc.ir.choice import FUSE, VARIANT, Choice, own_name, qualified
 from dagc.ir.plan import Target, stays_fixed
-from dagc.ir.program import COLLECTIVES, DEVICE, SAME, TRANSPORT, KernelOp, Program, Value, shown
+from dagc.ir.program import COLLECTIVES, DEVICE, GRAPH_EDGES, SAME, TRANSPORT, KernelOp, Program, Value, shown
 from dagc.lab.configurations import Configured, by_name, combinations, configurations, open_decisions
 from dagc.lab.orders import COUNTING_WORK, Orders
 from dagc.lab.orders import domain_of as domain
@@ -104,7 +104,7 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
     notes: list[str] = []
     if options.only is None:
         closed = {text.partition("=")[0] for text in opened} | fixed
-        values, left_out = with_automatic(program, values, closed)
+        values, left_out = with_automatic(program, values, closed if gpus else closed | {GRAPH_EDGES})
         notes += left_out
     kept, refused = configurations(values, text.graph, options.most_configurations)
     notes += excluded_notes((left.defines, left.reason, left.span) for left in refused)
@@ -125,16 +125,17 @@ def with_automatic(
     """The decisions to search, including those that a search opens automatically, and a note on the others.
 
     These are devices, the variants of kernels, the transport of collectives (of the transports that are searched),
-    staging, launches that may be fused, and choices that change no edge and cannot be made at run time, in this order,
-    up to MOST_PROGRAMS programs to compile, and PROGRAMS_A_CORE per core. `closed`: names that the user has fixed or
-    opened. The edges of CUDA graphs are left to `--open graph_edges`: no measurement on a GPU confirms them yet.
+    staging, launches that may be fused, choices that change no edge and cannot be made at run time, and the edges of
+    CUDA graphs where these are searched, in this order, up to MOST_PROGRAMS programs to compile, and PROGRAMS_A_CORE
+    per core. `closed`: names that the user has fixed or opened, and those without an effect.
     """
     out = dict(values)
     left: list[str] = []
     most = min(MOST_PROGRAMS, PROGRAMS_A_CORE * compilers())
     transports = values.get(TRANSPORT, ())
+    edges = [] if GRAPH_EDGES in closed or True not in values.get("capture", ()) else [[GRAPH_EDGES]]
     every = {**by_name(program), **{d.name: d.values for d in program.decisions}}
-    for names in _automatic(program, closed):
+    for names in [*_automatic(program, closed), *edges]:
         more = {name: every[name] for name in every if name in names}
         if COLLECTIVES in more:
             more[COLLECTIVES] = tuple(v for v in more[COLLECTIVES] if v in (SAME, *transports))
