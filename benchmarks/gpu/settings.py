@@ -4,10 +4,13 @@
     python benchmarks/gpu/settings.py time FOLDER OUT.csv --seconds 60        # needs pycuda and a GPU, no nvcc
 
 SIZE is `NI=256,NJ=512` (other scalars are 1/8), SETTINGS is `;form.wide=4;form.wide=4,form.coarsen=4`: the kernel as
-written, and two others. Block dimensions are left open: each is timed at all legal blocks, at most
-`--blocks` of them at random. `--label` names the dagc that made them, to compare revisions in one run; `--sm` is the
-architecture. All settings of a kernel are timed in random order, the L2 cache flushed before each launch, beside a copy
-of the largest array, and their results are compared word by word with those of the first.
+written, and two others. All settings of a kernel are functions of one binary; those that the kernel does not allow are
+left out with the reason. Block dimensions are left open: each is timed at all legal blocks, at most `--blocks` of them
+at random; other tunables have their first value. For `form.index` the arrays are said to have at most 2^32 elements,
+and for `form.literals` the sizes are numbers in the call. `--label` names the dagc that made them, to compare revisions
+in one run; `--sm` is the architecture, `--sms` its multiprocessors. All settings of a kernel are timed in random order,
+the L2 cache flushed before each launch, beside a copy of the largest array, and their results are compared word by word
+with those of the first. A setting that is given twice shows by how much times of equal code differ.
 """
 
 from __future__ import annotations
@@ -17,17 +20,28 @@ import csv
 import itertools
 import json
 import random
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
+
+from dagc.emit.kernels import Functions
+from dagc.emit.render import number_lines, render
+from dagc.forms import forms_of, kernel_of, surroundings_of
+from dagc.forms.text import product_of
+from dagc.forms.types import Refusal
+from dagc.ir.choice import own_name
+from dagc.ir.plan import Target, kernel_as_written, open_tunables
+from dagc.ir.program import Decision, Impl, Kernel, KernelOp, Program
+from dagc.ir.sym import Apply, Const, Fn, evaluate
+from dagc.stages.program import read
 
 Job = dict[str, Any]  # as in the file FOLDER/LABEL.json
 DIFFER = """
@@ -47,10 +61,9 @@ def make(args: argparse.Namespace) -> int:
     jobs = []
     for word in args.kernels:
         file, size, settings = word.split("@")
-        for setting in settings.split(";"):
-            job, text = job_of(Path(file), size, setting, args.label)
-            sources[job["binary"]] = text
-            jobs.append(job)
+        binary = f"{Path(file).parent.name}-{Path(file).stem}-{args.label}"
+        of_kernel, sources[binary] = jobs_of(Path(file), size, settings.split(";"), args.sms)
+        jobs += [{**job, "label": args.label, "binary": binary} for job in of_kernel]
     (args.folder / f"{args.label}.json").write_text(json.dumps(jobs))
     with ThreadPool(2) as pool:
         codes = pool.starmap(compiled, [(args.folder / name, text, args.sm) for name, text in sources.items()])
@@ -64,47 +77,77 @@ def compiled(path: Path, text: str, sm: int) -> int:
     return subprocess.run([str(word) for word in words], check=False).returncode
 
 
-def job_of(file: Path, size: str, setting: str, label: str) -> tuple[Job, str]:
-    """One setting of the first op of a program, and its source."""
-    from dagc.emit import emit
-    from dagc.forms import kernel_of
-    from dagc.ir.plan import Plan, Target
-    from dagc.ir.sym import evaluate
-    from dagc.space import Space
-    from dagc.stages.program import read
-
-    site = read(file).program().kernel_ops[0].site
-    chosen = {name: int(value) for name, value in _pairs(setting)}
-    graph = read(file, {f"{site}.{name}": str(value) for name, value in chosen.items()}).graph()
-    op = graph.program.kernel_ops[0]
-    kernel, impl = kernel_of(graph.program, op)
-    text = emit(Plan(graph, next(iter(Space(graph))), Target.CUDA))["kernels.cu"]
+def jobs_of(file: Path, size: str, settings: Sequence[str], sms: int) -> tuple[list[Job], str]:
+    """The settings of the first op of a program, and their source."""
+    graph = read(file).graph()
+    whole = next(op for op in graph.ops if op.kernel is not None)
     values: dict[str, Any] = {n: v for name, v in _pairs(size) for n in (name, name.lower())}
-    forms = {name: int(value) for name, value in op.tunables if name in chosen}
-    args = [
-        [f.type.value, "inout" if f.mode.value != "in" else "in", _product(evaluate(d, values) for d in f.dims)]
-        if f.mode is not None
-        else [f.type.value, "value", values.get(f.name, 0.125)]
-        for f in kernel.formals
-    ]
-    name = "-".join([file.stem, label, re.sub(r"[^\w]+", "_", setting) or "written"])
-    function = re.findall(r"__global__[^;{]*?(\w+)\(", text)[-1]
-    job = {"kernel": file.stem, "size": size, "label": label, "setting": setting, "binary": name, "function": function}
-    return {**job, "args": args, "blocks": list(blocks_of(kernel, impl, {**values, **forms}, chosen))}, text
+    values |= {"hw.sms": sms, "hw.max_threads_per_block": 1024, "hw.warp_size": 32}
+    program = _bounded(graph.program, whole.kernel)
+    op = _called(program, whole.kernel, values)
+    ops = {s: replace(op, tunables=(*op.tunables, *_pairs(s))) for s in settings if _allows(program, op, s)}
+    open_ = [d for d in open_tunables(program, [op.site]) if d.axis]
+    graph = replace(graph, program=program, ops=tuple(replace(whole, op=one) for one in ops.values()))
+    functions = Functions(graph, Target.CUDA, open_)
+    views = {"kernels": functions.view(), "program": program.name, "path": str(file), "namespace": ""}
+    text = number_lines(render("bench/kernels.cu.j2", **views))
+    jobs = []
+    for setting in settings:
+        if setting in ops:
+            kernel, impl = kernel_of(program, ops[setting])
+            args = [
+                [f.type.value, "inout" if f.mode.value != "in" else "in", _product(evaluate(d, values) for d in f.dims)]
+                if f.mode is not None
+                else [f.type.value, "value", values.get(f.name, 0.125)]
+                for f in kernel.formals
+            ]
+            blocks = list(blocks_of(kernel, impl, {**values, **dict(ops[setting].tunables)}, open_))
+            job = {
+                "kernel": f"{file.parent.name}/{file.stem}",
+                "size": size,
+                "setting": setting,
+                "function": functions.name(ops[setting]),
+            }
+            jobs.append({**job, "args": args, "blocks": blocks})
+    return jobs, text
 
 
-def blocks_of(kernel: Any, impl: Any, values: Mapping[str, Any], chosen: Mapping[str, int]) -> Iterator[list[Any]]:
+def _bounded(program: Program, op: KernelOp) -> Program:
+    """The program, in which the kernel of an op has the condition that no array exceeds 2^32 elements."""
+    kernel = program.kernel(op.kernel)
+    sizes = [product_of(f.dims) for f in kernel.formals if f.dims and None not in f.dims]
+    requires = (*kernel.requires, *(Apply(Fn.LE, (size, Const(2**32))) for size in sizes))
+    return replace(program, kernels=tuple(replace(k, requires=requires) if k is kernel else k for k in program.kernels))
+
+
+def _called(program: Program, op: KernelOp, values: Mapping[str, Any]) -> KernelOp:
+    """The op with the given sizes as arguments."""
+    pairs = zip(program.kernel(op.kernel).formals, op.args, strict=True)
+    return replace(op, args=tuple(Const(values[f.name]) if f.name in values else a for f, a in pairs))
+
+
+def _allows(program: Program, op: KernelOp, setting: str) -> bool:
+    """Whether the kernel has the forms of a setting; otherwise the reason is printed."""
+    kernel, impl = kernel_as_written(program, op)
+    legal = {form.tunable: values for form, values in forms_of(kernel, impl, surroundings_of(program))}
+    for name, value in _pairs(setting):
+        found = legal.get(name, (value,))
+        if isinstance(found, Refusal) or value not in found:
+            print(f"{kernel.name}: {name}={value}: {getattr(found, 'reason', 'it has other values')}")
+            return False
+    return True
+
+
+def blocks_of(kernel: Kernel, impl: Impl, values: Mapping[str, Any], open_: Sequence[Decision]) -> Iterator[list[Any]]:
     """The legal values of open tunables, with the grid and the block."""
-    from dagc.ir.sym import evaluate
-
-    tunables = {t.name: t.values for t in (*kernel.tunables, *impl.tunables) if t.name not in chosen}
-    for each in itertools.product(*tunables.values()):
-        env = {**values, **dict(zip(tunables, each, strict=True))}
+    names = [own_name(d.name) for d in open_]
+    for each in itertools.product(*(d.values for d in open_)):
+        env = {**values, **dict(zip(names, each, strict=True))}
         for name, value in (*kernel.lets, *impl.lets):
             env[name] = evaluate(value, env)
         if all(evaluate(c, env) for c in (*kernel.requires, *impl.requires)):
             grid, block = ([int(evaluate(e, env)) for e in dims] for dims in (impl.launch.grid, impl.launch.block))
-            words = " ".join(f"{name}={env[name]}" for name in tunables)
+            words = " ".join(f"{name}={env[name]}" for name in names)
             yield [words, [*grid, 1, 1][:3], [*block, 1, 1][:3]]
 
 
@@ -216,6 +259,7 @@ def main(words: Sequence[str] | None = None) -> int:
     made.add_argument("kernels", nargs="+", metavar="FILE@SIZE@SETTINGS")
     made.add_argument("--label", default="dagc")
     made.add_argument("--sm", type=int, default=90)
+    made.add_argument("--sms", type=int, default=132)
     made.set_defaults(run=make)
     timed = commands.add_parser("time")
     timed.add_argument("folder", type=Path)

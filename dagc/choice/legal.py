@@ -242,4 +242,4 @@ def text_and_grid(program: Program, op: KernelOp) -> Hashable:
     _, impl = kernel_of(program, op)
     values = {name: Const(value) for name, value in op.tunables if name.startswith(FORM)}
     grid = impl.launch.grid if impl.launch is not None else ()
-    return impl.code and (impl.code.text, impl.code.restrict), tuple(substitute(size, values) for size in grid)
+    return impl.code, tuple(substitute(size, values) for size in grid)

@@ -259,7 +259,9 @@ class Functions:
         seen = set(names_used(text or "")) | (argument_names(code) if code is not None else set())
         seen |= {n for _, e in (*kernel.lets, *impl.lets) for n in free(e)}
         formed = {n for n, v in tunables if n.startswith(FORM) and not _is_written(n, v)} if prepare is None else set()
-        return op.kernel, f"{op.device.value} {op.variant}", tuple((n, v) for n, v in tunables if n in seen | formed)
+        literals = code.literals if code is not None else ()
+        shown = (*((n, v) for n, v in tunables if n in seen | formed), *literals)
+        return op.kernel, f"{op.device.value} {op.variant}", shown
 
     @cached_property
     def _constants(self) -> tuple[tuple[ConstantView, ...], tuple[ConstantView, ...]]:
@@ -334,14 +336,18 @@ class Functions:
         used = names_used(view.text)
         formals = self._formals(op, code, lambda name: _unused(name, used))
         head = "__global__ void" if is_kernel else "inline void"
+        if code.bounds is not None:
+            head += f" __launch_bounds__({code.bounds[0]}, {code.bounds[1]})"
         axes = {n: a for n, _ in op.tunables if (a := self._axis(op, n))}
+        types = {f.name: cxx_type(f.type) for f in kernel.formals}
         return FunctionView(
             name=function,
             linkage='extern "C" ' if is_kernel else "",
-            signature=f"{head} {function}({', '.join(f'{type_} {name}' for type_, name in formals)})",
+            signature=f"{head} {function}({', '.join(f'{type_} {name}'.rstrip() for type_, name in formals)})",
             comment=comment,
             begins=self._begins(code) if is_kernel else (),
             constants=(
+                *(ConstantView(n, f"constexpr {types[n]} {n} = {cxx_value(v)};") for n, v in code.literals),
                 *(c for c in self._constants[1] if not used.isdisjoint(c.labels or (c.name,))),
                 *local_constants(op.tunables, (*kernel.lets, *impl.lets), used, kernel.formals, axes),
             ),
@@ -375,8 +381,13 @@ class Functions:
         of host code on the GPU. Only `prepare` may write `const` scratch."""
         kernel, impl = kernel_of(self.program, op)
         kept = {s.name for s in impl.scratch if s.const and code is not impl.prepare}
-        only = " __restrict__" if code.restrict else ""
-        out = [(unused(f.name) + formal_type(f) + (only if f.mode is not None else ""), f.name) for f in kernel.formals]
+        only, known = " __restrict__" if code.restrict else "", dict(code.literals)
+        out = [
+            (formal_type(f), "")
+            if f.name in known
+            else (unused(f.name) + formal_type(f) + (only if f.mode is not None else ""), f.name)
+            for f in kernel.formals
+        ]
         for s in impl.scratch:
             out.append((f"{unused(s.name)}{'const ' if s.name in kept else ''}{cxx_type(s.type)}*{only}", s.name))
         out += [("const double", f.name) for f in named_features(kernel, impl, code)]

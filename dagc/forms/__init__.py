@@ -14,10 +14,13 @@ from itertools import product
 from math import prod
 
 from dagc.base.source import Source
-from dagc.forms.coarsen import COARSEN
-from dagc.forms.freedom import FREEDOM
+from dagc.forms.coarsen import COARSEN, COLUMNS, PERSIST, STRIDED
+from dagc.forms.freedom import BOUNDS, FREEDOM, LITERALS
 from dagc.forms.fuse import fused_impl
+from dagc.forms.index import INDEX
 from dagc.forms.jam import JAM
+from dagc.forms.pragma import PRAGMA
+from dagc.forms.stream import STREAM
 from dagc.forms.tile import TILE
 from dagc.forms.types import Form, Refusal, Surroundings
 from dagc.forms.unroll import UNROLL
@@ -28,19 +31,26 @@ from dagc.ir.plan import kernel_as_written
 from dagc.ir.program import CodeText, Device, Impl, Kernel, KernelOp, Param, Program, Tunable, Value
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var
 
-FORMS: tuple[Form, ...] = (UNROLL, JAM, WIDE, TILE, COARSEN, FREEDOM)  # in the order in which they are applied
+# In the order in which they are applied.
+FORMS: tuple[Form, ...] = (
+    UNROLL, JAM, WIDE, TILE, COLUMNS, COARSEN, STRIDED, PERSIST, INDEX, STREAM, PRAGMA, BOUNDS, LITERALS, FREEDOM,
+)  # fmt: skip
 
 
 # ---- what a kernel allows -----------------------------------------------------------------------
 
 
-def forms_of(kernel: Kernel, impl: Impl, around: Surroundings) -> Iterator[tuple[Form, tuple[int, ...] | Refusal]]:
+def forms_of(
+    kernel: Kernel, impl: Impl, around: Surroundings, among: Iterable[Form] = FORMS
+) -> Iterator[tuple[Form, tuple[int, ...] | Refusal]]:
     """Each form with the values that an implementation allows, or the reason why it allows none. A fused kernel has the
     forms of its calls."""
-    if kernel.fused:
+    fused = bool(kernel.fused)
+    if fused:
         kernel, impl = kernel.fused[0].kernel, kernel.fused[0].impl
-    for form in FORMS:
-        yield form, _legal(form, kernel, impl, around)
+    for form in among:
+        alone = Refusal("it is several launches as one") if fused and form.alone else None
+        yield form, alone or _legal(form, kernel, impl, around)
 
 
 @lru_cache(maxsize=256)
@@ -77,10 +87,10 @@ def with_forms(kernel: Kernel, around: Surroundings, wanted: Collection[str], op
 def _with_forms(
     kernel: Kernel, impl: Impl, around: Surroundings, wanted: Collection[str], opened: Collection[str]
 ) -> Impl:
-    given = {name for name in wanted if name not in opened}
-    offered = (pair for pair in forms_of(kernel, impl, around) if pair[0].searched or pair[0].name in given)
-    legal = {form: values for form, values in offered if form.name in wanted}
-    allowed = {form: values for form, values in legal.items() if not isinstance(values, Refusal)}
+    given = {name for name in wanted if name not in opened} | {*(impl.forms or ())}
+    offered = [f for f in FORMS if f.name in wanted and (f.name in given or not f.unproven(impl))]
+    legal = forms_of(kernel, impl, around, offered)
+    allowed = {form: values for form, values in legal if not isinstance(values, Refusal)}
     few = _few(kernel, impl, {form: values for form, values in allowed.items() if form.name in opened})
     allowed = {
         form: few.get(form, values) for form, values in allowed.items() if form in few or form.name not in opened
@@ -154,7 +164,14 @@ def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
     Raises KeyError if it has none on its device."""
     kernel, impl = kernel_as_written(program, op)
     chosen = tuple((name, value) for name, value in op.tunables if name.startswith(FORM))
-    return (kernel, _formed(kernel, impl, surroundings_of(program), chosen)) if chosen else (kernel, impl)
+    if not chosen:
+        return kernel, impl
+    around = surroundings_of(program)
+    if dict(chosen).get(LITERALS.tunable, AS_WRITTEN) != AS_WRITTEN:
+        pairs = zip(kernel.formals, op.args, strict=True)
+        numbers = ((f.name, a.value) for f, a in pairs if isinstance(a, Const))
+        around = replace(around, given=tuple((n, v) for n, v in numbers if isinstance(v, int)))
+    return kernel, _formed(kernel, impl, around, chosen)
 
 
 def includes_of(op: KernelOp) -> Iterator[str]:

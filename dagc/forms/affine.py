@@ -7,6 +7,7 @@ Integers are mathematical, as in `dagc.cuda.accesses`. An address is that of an 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = frozenset(f"{v}.{a}" for v in ("threadIdx", "blockIdx", "blockDim", "gridDim") for a in "xyz")
 LOADS = frozenset(("__ldg", "__ldca", "__ldcg", "__ldcs", "__ldlu", "__ldcv"))  # of the element at a pointer
-VECTOR_ACCESSES = ("dagc::load<", "dagc::store<", "dagc::window<")  # of `dagc/wide.hpp`, at a pointer
+VECTOR_ACCESSES = ("dagc::load<", "dagc::store<", "dagc::stream<", "dagc::window<")  # of `dagc/wide.hpp`, at a pointer
 LOOPS = frozenset(("for_statement", "while_statement", "do_statement"))
 _RING = {"+": Fn.ADD, "-": Fn.SUB, "*": Fn.MUL}
 _WORD = 4  # bytes of the narrowest type whose numbers are taken to be exact
@@ -133,6 +134,18 @@ def plus(one: Poly, other: Poly, sign: int = 1) -> Poly:
 def number_of(value: Poly) -> int | None:
     """The number, if a polynomial is one."""
     return int(value.get(NUMBER, Fraction(0))) if set(value) <= {NUMBER} else None
+
+
+def most_of(size: Sym, most: Mapping[str, int]) -> int | None:
+    """The most that a sum or product of numbers that are not negative can be; None if a name has no bound."""
+    out = 0
+    for monomial, factor in polynomial(size).items():
+        if factor > 0:
+            bounds = [most.get(atom.name) if isinstance(atom, Var) else None for atom in monomial]
+            if None in bounds:
+                return None
+            out += math.ceil(factor * math.prod(b for b in bounds if b is not None))
+    return out
 
 
 def names_of(value: Poly) -> frozenset[str]:
@@ -422,7 +435,7 @@ def accesses_below(node: Node, variables: Mapping[str, ThreadVariable]) -> Itera
 def kind_of(access: Node) -> tuple[bool, bool]:
     """Whether an access loads and whether it stores."""
     if access.type == "call_expression":
-        stores = text_of(field_of(access, "function")).startswith("dagc::store<")
+        stores = text_of(field_of(access, "function")).startswith(("dagc::store<", "dagc::stream<"))
         return not stores, stores
     above: Node | None = access.parent
     while above is not None and above.type == "parenthesized_expression":

@@ -4,14 +4,19 @@ The body of the kernel becomes that of a loop over *parts*, blocks of the grid a
 axis is the number of the part. So guards, `return`s and loops keep their meaning, and shared memory is used by one part
 after the other. Blocks of a launch run in any order, hence also one after the other in one block; a kernel that waits
 for another block is refused.
+
+Four forms differ in which blocks those are: neighbours along the slowest axis (`coarsen`); neighbours along x where
+another axis is the slowest (`columns`, by which a thread does columns that are a block apart); blocks along the slowest
+axis that are a grid apart (`strided`), or all of these that do not fit on the GPU at a time (`persist`).
 """
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from dagc.cuda.lexer import names_in, words_of
@@ -38,12 +43,13 @@ from dagc.forms.text import (
     joined,
     moved_refused,
     places,
+    product_of,
     reading_of,
 )
-from dagc.forms.types import Form, Refusal, Surroundings
+from dagc.forms.types import NOT_MEASURED, Form, Refusal, Surroundings, always
 from dagc.ir.choice import AS_WRITTEN
 from dagc.ir.program import CodeText, Impl, Kernel, Launch
-from dagc.ir.sym import Apply, Const, Fn, Sym, fraction
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply, fraction
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -54,26 +60,43 @@ _OWN = (LAMBDA, CLASS)  # whose `return`s are their own
 _MEMBER = re.compile(r"\s*\.\s*([xyz])\b")
 
 
-def axis_of(launch: Launch) -> int | None:
-    """The axis whose blocks are joined: the slowest of the grid with more than one block; None if there is none."""
+# ---- which blocks -------------------------------------------------------------------------------
+
+
+def slowest(launch: Launch) -> int | None:
+    """The slowest axis of the grid with more than one block; None if there is none."""
     return next((k for k in reversed(range(len(launch.grid))) if launch.grid[k] != Const(1)), None)
 
 
+def not_slowest_x(launch: Launch) -> int | None:
+    """x, where it is not the slowest axis; else None."""
+    return 0 if launch.grid[0] != Const(1) and slowest(launch) != 0 else None
+
+
+class _Order(Enum):
+    """The blocks that a block does, and what the text says of them."""
+
+    NEXT = "this block does {parts} neighbours along {letter}, one after the other"
+    APART = "this block does {parts} blocks along {letter} that are a grid apart, one after the other"
+    REST = "at most {parts} blocks a multiprocessor do all along {letter}, a grid apart, one after the other"
+
+    def loop(self, parts: int, letter: str, names: tuple[str, str, str]) -> tuple[str, str, str]:
+        """How the loop over them begins, the number of the block where that does not say it, and the condition that it
+        is not the first. `names`: of the loop's variable, the block and the size of the grid."""
+        part, block, blocks = names
+        if self is _Order.REST:
+            first, grid = f"blockIdx.{letter}", f"gridDim.{letter}"
+            return (
+                f"for (unsigned {block} = {first}; {block} < {blocks}; {block} += {grid}) {{",
+                "",
+                f"{block} > {first}",
+            )
+        place = f"{parts} * blockIdx.{letter} + {part}"
+        place = place if self is _Order.NEXT else f"blockIdx.{letter} + {part} * gridDim.{letter}"
+        return f"for (unsigned {part} = 0; {part} < {parts}; ++{part}) {{", place, f"{part} > 0"
+
+
 # ---- legality -----------------------------------------------------------------------------------
-
-
-def legal(kernel: Kernel, impl: Impl, around: Surroundings) -> tuple[int, ...] | Refusal:
-    reading = reading_of(impl, around)
-    if isinstance(reading, Refusal):
-        return reading
-    axis = axis_of(impl.launch) if impl.launch is not None else None
-    if impl.launch is None or axis is None:
-        return Refusal("the grid has one block")
-    try:
-        _beyond("block", impl.launch.grid[axis], kernel, impl)
-    except NotInKernel as error:
-        return Refusal(f"the kernel cannot compute `{error.args[0]}` of its grid")
-    return _refused(reading) or VALUES
 
 
 def _refused(reading: KernelReading) -> Refusal | None:
@@ -99,41 +122,82 @@ def _returns(body: Node) -> Iterator[Node]:
 # ---- rewriting ----------------------------------------------------------------------------------
 
 
-def rewritten(kernel: Kernel, impl: Impl, around: Surroundings, parts: int) -> CodeText:
-    """The text in which a block does `parts` blocks of the launch."""
-    assert impl.code is not None
-    assert impl.launch is not None
-    reading, axis = reading_of(impl, around), axis_of(impl.launch)
-    assert isinstance(reading, KernelReading)
-    if axis is None:  # the forms before leave one block
-        return impl.code
-    letter, size, beside = AXES[axis], impl.launch.grid[axis], reading.beside
-    part, block, blocks = (fresh(n, kernel, impl, beside) for n in ("part", f"block_{letter}", f"blocks_{letter}"))
-    sized = any(_is_along(name, "gridDim", letter) for name in reading.names())
-    given = {name: fresh(f"{name}_given", kernel, impl, beside) for name in changed_parameters(reading, kernel, impl)}
-    head = [f"// form.coarsen = {parts}: this block does {parts} neighbours along {letter}, one after the other."]
-    head += [f"const unsigned {blocks} = static_cast<unsigned>({expression(size, kernel, impl)});"] if sized else []
-    head += [f"const auto {copy} = {name};" for name, copy in given.items()]
-    beyond = f"{block} >= {blocks}" if sized else _beyond(block, size, kernel, impl)
-    start = [
-        f"for (unsigned {part} = 0; {part} < {parts}; ++{part}) {{",
-        *(f"  {name} = {copy};" for name, copy in given.items()),
-        f"  const unsigned {block} = {parts} * blockIdx.{letter} + {part};",
-        f"  if ({beyond}) continue;",
-    ]
-    shares = _shares(reading)
-    if shares:
-        start.append(f"  if ({part} > 0) __syncthreads();  // until its shared memory is free")
-    loop = _Loop(start, letter, (block, blocks), fresh("one_block", kernel, impl, beside))
-    apart = None if shares or given or any(True for _ in reading.together()) else _apart(reading, letter)
-    if apart is None:
-        lines, before = loop.over(reading.text, _leaving(reading.body))
-        return replace(impl.code, text="\n".join([*head, *lines]), header=len(head) + before - blank(reading.text))
-    lines = [*head, *apart.alike]
-    for number, (begin, text, leaving) in enumerate(apart.branches):
-        lines += ["}"] if number and begin.startswith("if") else []
-        lines += [begin, *_indented(loop.over(text, leaving)[0])]
-    return replace(impl.code, text="\n".join([*lines, "}"]), header=0)
+@dataclass(frozen=True, slots=True)
+class _Joining:
+    """A form of this kind. `axis`: along which blocks are joined, and why a launch without it is refused."""
+
+    name: str
+    order: _Order
+    axis: Callable[[Launch], int | None]
+    otherwise: str
+
+    def legal(self, kernel: Kernel, impl: Impl, around: Surroundings) -> Refusal | None:
+        reading = reading_of(impl, around)
+        if isinstance(reading, Refusal):
+            return reading
+        axis = self.axis(impl.launch) if impl.launch is not None else None
+        if impl.launch is None or axis is None:
+            return Refusal(self.otherwise)
+        try:
+            _beyond("block", impl.launch.grid[axis], kernel, impl)
+        except NotInKernel as error:
+            return Refusal(f"the kernel cannot compute `{error.args[0]}` of its grid")
+        return _refused(reading)
+
+    def rewritten(self, kernel: Kernel, impl: Impl, around: Surroundings, parts: int) -> CodeText:
+        """The text in which a block does several blocks of the launch."""
+        assert impl.code is not None
+        assert impl.launch is not None
+        reading, axis = reading_of(impl, around), self.axis(impl.launch)
+        assert isinstance(reading, KernelReading)
+        if axis is None:  # the forms before leave one block
+            return impl.code
+        letter, size, beside = AXES[axis], impl.launch.grid[axis], reading.beside
+        part, block, blocks = (fresh(n, kernel, impl, beside) for n in ("part", f"block_{letter}", f"blocks_{letter}"))
+        begin, place, later = self.order.loop(parts, letter, (part, block, blocks))
+        sized = not place or any(_is_along(name, "gridDim", letter) for name in reading.names())
+        given = {
+            name: fresh(f"{name}_given", kernel, impl, beside) for name in changed_parameters(reading, kernel, impl)
+        }
+        head = [f"// form.{self.name} = {parts}: {self.order.value.format(parts=parts, letter=letter)}."]
+        head += [f"const unsigned {blocks} = static_cast<unsigned>({expression(size, kernel, impl)});"] if sized else []
+        head += [f"const auto {copy} = {name};" for name, copy in given.items()]
+        start = [begin, *(f"  {name} = {copy};" for name, copy in given.items())]
+        if place:
+            beyond = f"{block} >= {blocks}" if sized else _beyond(block, size, kernel, impl)
+            start += [f"  const unsigned {block} = {place};", f"  if ({beyond}) continue;"]
+        shares = _shares(reading)
+        if shares:
+            start.append(f"  if ({later}) __syncthreads();  // until its shared memory is free")
+        loop = _Loop(start, letter, (block, blocks), fresh("one_block", kernel, impl, beside), unrolled=bool(place))
+        apart = None if shares or given or any(True for _ in reading.together()) else _apart(reading, letter)
+        if apart is None:
+            lines, before = loop.over(reading.text, _leaving(reading.body))
+            return replace(impl.code, text="\n".join([*head, *lines]), header=len(head) + before - blank(reading.text))
+        lines = [*head, *apart.alike]
+        for number, (condition, text, leaving) in enumerate(apart.branches):
+            lines += ["}"] if number and condition.startswith("if") else []
+            lines += [condition, *_indented(loop.over(text, leaving)[0])]
+        return replace(impl.code, text="\n".join([*lines, "}"]), header=0)
+
+    def launch(self, written: Launch, parts: Sym) -> Launch:
+        axis = self.axis(written)
+        if axis is None:
+            return written
+        if self.order is not _Order.REST:
+            return joined(written, axis, parts)
+        return written if parts == Const(AS_WRITTEN) else _fitting(written, axis, parts)
+
+    def form(self, summary: str, values: tuple[int, ...], excludes: str = "", unproven: str = "") -> Form:
+        """`excludes`: the names of forms."""
+
+        def legal(kernel: Kernel, impl: Impl, around: Surroundings) -> tuple[int, ...] | Refusal:
+            return self.legal(kernel, impl, around) or values
+
+        return Form(
+            self.name, summary, values, legal, self.rewritten, self.launch, frozenset(excludes.split()),
+            unproven=always(unproven), alone=self.order is _Order.REST,
+        )  # fmt: skip
 
 
 _Leaving = list[tuple[bool, bool]]  # of each `return`: whether it leaves the kernel, whether it stands in a loop
@@ -151,19 +215,21 @@ def _indented(lines: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """The loop over the parts of a block. `start`: how it begins; `names`: in the place of `blockIdx` and `gridDim`."""
+    """The loop over the parts of a block. `start`: how it begins; `names`: in the place of `blockIdx` and `gridDim`;
+    `unrolled`: as far as it may be."""
 
     start: Sequence[str]
     letter: str
     names: tuple[str, str]
     one_block: str
+    unrolled: bool
 
     def over(self, text: str, leaving: _Leaving) -> tuple[list[str], int]:
         """The loop around a text, and how many lines precede those of the text."""
         wrapped = any(own and inner for own, inner in leaving)
         leave = "return" if wrapped else "continue"
         body = _placed(text, self.letter, self.names, [leave if own else "return" for own, _ in leaving])
-        loop = ["#pragma unroll 1" if _RARE in text else "#pragma unroll", *self.start]
+        loop = ["#pragma unroll" if self.unrolled and _RARE not in text else "#pragma unroll 1", *self.start]
         if not wrapped:
             return [*loop, *body, "}"], len(loop)
         block, one = self.names[0], self.one_block
@@ -276,10 +342,33 @@ def _shares(reading: KernelReading) -> bool:
 # ---- the launch ---------------------------------------------------------------------------------
 
 
-def launch(written: Launch, parts: Sym) -> Launch:
-    axis = axis_of(written)
-    return written if axis is None else joined(written, axis, parts)
+def _fitting(written: Launch, axis: int, parts: Sym) -> Launch:
+    """The launch with at most `parts` blocks a multiprocessor, or with one along the axis if others exceed that."""
+    others = product_of(size for k, size in enumerate(written.grid) if k != axis)
+    several = apply(Fn.MUL, parts, Var("hw.sms"))
+    if others != Const(1):
+        several = apply(Fn.CEIL, apply(Fn.DIV, several, apply(Fn.MAX, others, Const(1))))
+    size = apply(Fn.MIN, written.grid[axis], several)
+    if not isinstance(parts, Const):
+        size = apply(Fn.COND, apply(Fn.EQ, parts, Const(AS_WRITTEN)), written.grid[axis], size)
+    return replace(written, grid=(*written.grid[:axis], size, *written.grid[axis + 1 :]))
 
 
+# ---- the forms ----------------------------------------------------------------------------------
+
+_ONE_BLOCK = "the grid has one block"
 VALUES = (AS_WRITTEN, 2, 4, 8)
-COARSEN = Form("coarsen", "a block does 2, 4 or 8 neighbouring blocks of the grid", VALUES, legal, rewritten, launch)
+COARSEN = _Joining("coarsen", _Order.NEXT, slowest, _ONE_BLOCK).form(
+    "a block does 2, 4 or 8 neighbouring blocks of the grid", VALUES
+)
+# `tile` may leave one block along the second axis: then x is the slowest in the text, but not in a launch that is open.
+COLUMNS = _Joining("columns", _Order.NEXT, not_slowest_x, "the grid has no two axes with blocks").form(
+    "a block does 2 or 4 neighbouring blocks along x: a thread several columns", VALUES[:3], "tile", NOT_MEASURED
+)
+STRIDED = _Joining("strided", _Order.APART, slowest, _ONE_BLOCK).form(
+    "a block does 2, 4 or 8 blocks that are a grid apart", VALUES, "coarsen tile", NOT_MEASURED
+)
+PERSIST = _Joining("persist", _Order.REST, slowest, _ONE_BLOCK).form(
+    "at most 4, 8 or 16 blocks a multiprocessor, which do all others", (AS_WRITTEN, 4, 8, 16),
+    "coarsen strided tile", NOT_MEASURED,
+)  # fmt: skip

@@ -235,6 +235,13 @@ def blank(text: str) -> int:
     return next((i for i, line in enumerate(lines) if line.strip()), 0)
 
 
+def product_of(sizes: Iterable[Sym]) -> Sym:
+    out: Sym = Const(1)
+    for size in sizes:
+        out = apply(Fn.MUL, out, size)
+    return out
+
+
 def rounded_up(size: Sym) -> tuple[Sym, Sym]:
     """The numbers whose quotient is rounded up to a size of a grid: itself and 1 if it is not such a quotient."""
     if isinstance(size, Apply) and size.fn is Fn.CEIL:

@@ -25,19 +25,28 @@ class Surroundings:
 
     texts      of code outside of kernels and of files, with their keys, for `dagc.cuda.state.definitions_of`
     constants  the params of the program, and its `let`s of known value
+    given      formals whose arguments are numbers, in the call of an op
     """
 
     texts: tuple[tuple[str, str], ...]
     constants: tuple[tuple[str, Sym | ElementType], ...]
+    given: tuple[tuple[str, int], ...] = ()
 
 
 Legal = Callable[[Kernel, Impl, Surroundings], tuple[int, ...] | Refusal]
 Rewrite = Callable[[Kernel, Impl, Surroundings, int], CodeText]
+Unproven = Callable[[Impl], str]
+NOT_MEASURED = "it has not been measured on a GPU"
 
 
 def launch_as_given(launch: Launch, value: Sym) -> Launch:
     """The launch as given."""
     return launch
+
+
+def always(reason: str = "") -> Unproven:
+    """`Form.unproven` for all kernels."""
+    return lambda impl: reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +64,9 @@ class Form:
               it is, folded, the given one
     excludes  the forms that cannot be combined with it: one of the two is AS_WRITTEN
     include   the header of the runtime that rewritten code uses, "" for none
-    searched  whether searches choose it; -D gives every form
+    unproven  why searches do not choose it for an implementation, "" if they do. -D, `--forms LIST` and a list in the
+              kernel give every legal form
+    alone     whether launches that are one do not allow it
     """
 
     name: str
@@ -66,7 +77,8 @@ class Form:
     launch: Callable[[Launch, Sym], Launch] = launch_as_given
     excludes: frozenset[str] = frozenset()
     include: str = ""
-    searched: bool = True
+    unproven: Unproven = always()
+    alone: bool = False
 
     @property
     def tunable(self) -> str:

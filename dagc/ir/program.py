@@ -237,7 +237,8 @@ class CodeText(Spanned):
 
     `function` may be qualified (`heat::step`); `arguments` are those of a template: types, or expressions in tunables.
     `file` is the name of a `CodeFile`. `header`: the lines of a text before the first of the program's. `restrict`: its
-    arrays are `__restrict__`.
+    arrays are `__restrict__`. `bounds`: the threads of a block at most, and the blocks that a multiprocessor holds at
+    least. `literals`: by-value formals that are constants of the function.
     """
 
     lang: CodeLang
@@ -247,6 +248,8 @@ class CodeText(Spanned):
     arguments: tuple[Sym | ElementType, ...] = ()
     header: int = 0
     restrict: bool = False
+    bounds: tuple[int, int] | None = None
+    literals: tuple[tuple[str, Value], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,9 +201,9 @@ inline unsigned int atomicDec(unsigned int* address, unsigned int last) {
     return *address;          \
   }
 #define DAGC_STORE(name)                 \
-  template <class T>                     \
-  void name(T* address, T value) {       \
-    *address = value;                    \
+  template <class T, class V>            \
+  void name(T* address, V value) {       \
+    *address = static_cast<T>(value);    \
   }
 DAGC_LOAD(__ldg)
 DAGC_LOAD(__ldca)

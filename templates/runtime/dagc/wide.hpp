@@ -45,6 +45,20 @@ __device__ __forceinline__ void store(T* at, const Vector<T, V>& values) {
   *reinterpret_cast<Vector<T, V>*>(at) = values;
 }
 
+// A store of what is not loaded again soon: the first to leave the caches.
+template <int V, class T>
+__device__ __forceinline__ void stream(T* at, const Vector<T, V>& values) {
+#if defined(__CUDACC__)
+  constexpr std::size_t size = alignof(Vector<T, V>);
+  using Wide = std::conditional_t<size == 16, int4, std::conditional_t<size == 8, int2, int>>;
+  using Word = std::conditional_t<size == 2, short, Wide>;
+  for (std::size_t k = 0; k < V * sizeof(T) / size; ++k)
+    __stcs(reinterpret_cast<Word*>(at) + k, reinterpret_cast<const Word*>(&values)[k]);
+#else
+  store(at, values);
+#endif
+}
+
 // A row around `at`, which begins a Vector: elements FIRST to LAST are in registers, others are loaded where they are used.
 template <class T, int V, int FIRST, int LAST>
 struct Window {
