@@ -2,15 +2,18 @@
 
     python benchmarks/gpu/settings.py make FOLDER FILE@SIZE@SETTINGS ...      # needs nvcc, no GPU
     python benchmarks/gpu/settings.py time FOLDER OUT.csv --seconds 60        # needs pycuda and a GPU, no nvcc
+    python benchmarks/gpu/settings.py compare FOLDER OUT.csv
 
-SIZE is `NI=256,NJ=512` (other scalars are 1/8), SETTINGS is `;form.wide=4;form.wide=4,form.coarsen=4`: the kernel as
-written, and two others. All settings of a kernel are functions of one binary; those that the kernel does not allow are
-left out with the reason. Block dimensions are left open: each is timed at all legal blocks, at most `--blocks` of them
+SIZE is `NI=256,NJ=512` (other scalars are 1/8), or several, `NI=256,NJ=512/NI=7,NJ=5`: the first is timed, `compare` runs
+the others, with arrays at their places and all an element later; bytes around arrays count as results.
+SETTINGS is `;form.wide=4;form.wide=4,form.coarsen=4`: the kernel as written, and two others. All settings of a kernel
+are functions of one binary; those that the kernel does not allow are left out with the reason. Block dimensions are left open: each is timed at all legal blocks, at most `--blocks` of them
 at random; other tunables have their first value. For `form.index` the arrays are said to have at most 2^32 elements,
 and for `form.literals` the sizes are numbers in the call. `--label` names the dagc that made them, to compare revisions
 in one run; `--sm` is the architecture, `--sms` its multiprocessors. All settings of a kernel are timed in random order,
 the L2 cache flushed before each launch, beside a copy of the largest array, and their results are compared word by word
-with those of the first. A setting that is given twice shows by how much times of equal code differ.
+with those of the first; `--seed` draws the order. A setting that is given twice shows by how much times of equal code
+differ.
 """
 
 from __future__ import annotations
@@ -20,11 +23,13 @@ import csv
 import itertools
 import json
 import random
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
@@ -35,6 +40,7 @@ sys.path.insert(0, str(ROOT))
 from dagc.emit.kernels import Functions
 from dagc.emit.render import number_lines, render
 from dagc.forms import forms_of, kernel_of, surroundings_of
+from dagc.forms.freedom import LITERALS
 from dagc.forms.text import product_of
 from dagc.forms.types import Refusal
 from dagc.ir.choice import own_name
@@ -43,6 +49,8 @@ from dagc.ir.program import Decision, Impl, Kernel, KernelOp, Program
 from dagc.ir.sym import Apply, Const, Fn, evaluate
 from dagc.stages.program import read
 
+TYPES = {"f32": "f4", "f64": "f8", "i32": "i4", "i64": "i8", "u8": "u1", "u32": "u4", "u64": "u8"}
+AROUND = 512  # bytes around an array, half of them before it
 Job = dict[str, Any]  # as in the file FOLDER/LABEL.json
 DIFFER = """
 extern "C" __global__ void differ(const unsigned* a, const unsigned* b, unsigned long long n, unsigned* out) {
@@ -62,8 +70,14 @@ def make(args: argparse.Namespace) -> int:
     for word in args.kernels:
         file, size, settings = word.split("@")
         binary = f"{Path(file).parent.name}-{Path(file).stem}-{args.label}"
-        of_kernel, sources[binary] = jobs_of(Path(file), size, settings.split(";"), args.sms)
-        jobs += [{**job, "label": args.label, "binary": binary} for job in of_kernel]
+        first, *others = size.split("/")
+        of_kernel, sources[binary] = jobs_of(Path(file), first, settings.split(";"), args.sms)
+        jobs += [{**job, "label": args.label, "binary": binary, "timed": True} for job in of_kernel]
+        for other in others:  # sizes are numbers of the text with `literals`
+            again = jobs_of(Path(file), other, settings.split(";"), args.sms)[0]
+            again = [job for job in again if job["blocks"] and LITERALS.tunable not in job["setting"]]
+            some = {"label": args.label, "binary": binary, "timed": False}
+            jobs += [{**job, **some, "blocks": sample(job["setting"], job["blocks"], 3)} for job in again]
     (args.folder / f"{args.label}.json").write_text(json.dumps(jobs))
     with ThreadPool(2) as pool:
         codes = pool.starmap(compiled, [(args.folder / name, text, args.sm) for name, text in sources.items()])
@@ -148,11 +162,17 @@ def blocks_of(kernel: Kernel, impl: Impl, values: Mapping[str, Any], open_: Sequ
         if all(evaluate(c, env) for c in (*kernel.requires, *impl.requires)):
             grid, block = ([int(evaluate(e, env)) for e in dims] for dims in (impl.launch.grid, impl.launch.block))
             words = " ".join(f"{name}={env[name]}" for name in names)
-            yield [words, [*grid, 1, 1][:3], [*block, 1, 1][:3]]
+            if min(grid) > 0:
+                yield [words, [*grid, 1, 1][:3], [*block, 1, 1][:3]]
 
 
 def _pairs(text: str) -> list[tuple[str, int]]:
     return [(name, int(value)) for name, _, value in (word.partition("=") for word in text.split(",") if word)]
+
+
+def sample(seed: str, of: Sequence[Any], number: int) -> list[Any]:
+    """Some of a sequence, in random order."""
+    return random.Random(seed).sample(of, min(number, len(of)))
 
 
 def _product(values: Iterator[Any]) -> int:
@@ -172,53 +192,111 @@ def measure(args: argparse.Namespace) -> int:
     cu.init()
     context = cu.Device(0).make_context()
     jobs: list[Job] = [job for file in sorted(args.folder.glob("*.json")) for job in json.loads(file.read_text())]
+    jobs = [job for job in jobs if job["timed"] == (args.rows is timed) and re.search(args.only, job["kernel"])]
     end = time.monotonic() + args.seconds
     with args.output.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow("kernel size label setting block us words_that_differ".split())
-        for kernel in dict.fromkeys(job["kernel"] for job in jobs):
-            for row in of_kernel(cu, np, args, [job for job in jobs if job["kernel"] == kernel], end):
-                writer.writerow(row)
+        for kernel, size in dict.fromkeys((job["kernel"], job["size"]) for job in jobs):
+            same = [job for job in jobs if (job["kernel"], job["size"]) == (kernel, size)]
+            if time.monotonic() < end:
+                writer.writerows(args.rows(cu, np, args, same, end))
             file.flush()
-            print(f"{kernel}: {end - time.monotonic():.0f} s left", flush=True)
+            print(f"{kernel} {size}: {end - time.monotonic():.0f} s left", flush=True)
     context.pop()
     return 0
 
 
-def of_kernel(cu: Any, np: Any, args: argparse.Namespace, jobs: Sequence[Job], end: float) -> Iterator[list[Any]]:
-    types = {"f32": "f4", "f64": "f8", "i32": "i4", "i64": "i8", "u8": "u1", "u32": "u4", "u64": "u8"}
-    rng, given, arrays = np.random.default_rng(1), [], []
-    for type_, how, value in jobs[0]["args"]:
-        if how == "value":
-            given.append(np.dtype(types[type_]).type(value))
-            continue
-        host = np.resize(rng.uniform(0.1, 1, 1000003).astype(types[type_]), value)
-        array, first = cu.mem_alloc(host.nbytes + 16), cu.to_device(host)
-        arrays.append((array, first, host.nbytes, how))
-        given.append(array)
-    time_of = _timer(cu)
-    largest, size = max(((first, size) for _, first, size, _ in arrays), key=lambda one: one[1])
+class Arrays:
+    """The arguments of a kernel: device memory with bytes around each array, `shift` elements late."""
+
+    def __init__(self, cu: Any, np: Any, args: Sequence[Any], shift: int) -> None:
+        self.cu, self.np, self.given, self.results = cu, np, [], []
+        self.arrays: list[tuple[Any, Any, int, str]] = []
+        rng = np.random.default_rng(1)
+        for type_, how, value in args:
+            type_ = np.dtype(TYPES[type_])
+            if how == "value":
+                self.given.append(type_.type(value))
+                continue
+            values = np.resize(rng.uniform(0.1, 1, 1000003).astype(type_), value)
+            host = np.full(-(-(values.nbytes + AROUND) // 4) * 4, 0xA5, np.uint8)
+            at = AROUND // 2 + shift * type_.itemsize
+            host[at : at + values.nbytes] = values.view(np.uint8)
+            array, first = cu.mem_alloc(host.nbytes), cu.to_device(host)
+            self.arrays.append((array, first, host.nbytes, how))
+            self.given.append(np.uint64(int(array) + at))
+
+    def fill(self) -> None:
+        for array, first, size, _ in self.arrays:
+            self.cu.memcpy_dtod(array, first, size)
+
+    def different(self, differ: Any) -> int:
+        """How many words of the written arrays differ from the first results, which are kept."""
+        written = [(array, size) for array, _, size, how in self.arrays if how == "inout"]
+        if not self.results:
+            for array, size in written:
+                self.results.append(self.cu.mem_alloc(size))
+                self.cu.memcpy_dtod(self.results[-1], array, size)
+            return 0
+        count, found = self.cu.to_device(self.np.zeros(1, self.np.uint32)), self.np.zeros(1, self.np.uint32)
+        for (array, size), first in zip(written, self.results, strict=True):
+            differ(array, first, self.np.uint64(size // 4), count, grid=(1056, 1, 1), block=(256, 1, 1))
+        self.cu.memcpy_dtoh(found, count)
+        return int(found[0])
+
+    def free(self) -> None:
+        for array in (*self.results, *(a for each in self.arrays for a in each[:2])):
+            array.free()
+
+
+def compared(cu: Any, np: Any, args: argparse.Namespace, jobs: Sequence[Job], end: float) -> Iterator[list[Any]]:
+    """Results of a few blocks of each setting, as given and with all arrays an element late."""
+    load, differ = _functions(cu, args.folder)
+    for shift in (0, 1):
+        arrays = Arrays(cu, np, jobs[0]["args"], shift)
+        for job in jobs:
+            wrong = 0
+            for _, grid, block in job["blocks"]:
+                arrays.fill()
+                load(job)(*arrays.given, grid=tuple(grid), block=tuple(block))
+                wrong += arrays.different(differ)
+            yield [job["kernel"], f"{job['size']}+{shift}", job["label"], job["setting"], "", "", wrong]
+        arrays.free()
+
+
+def timed(cu: Any, np: Any, args: argparse.Namespace, jobs: Sequence[Job], end: float) -> Iterator[list[Any]]:
+    arrays, time_of = Arrays(cu, np, jobs[0]["args"], 0), _timer(cu)
+    _, largest, size, _ = max(arrays.arrays, key=lambda one: one[2])
     copy = cu.mem_alloc(size)
     micros = time_of(lambda: cu.memcpy_dtod_async(copy, largest, size))
     yield [jobs[0]["kernel"], jobs[0]["size"], "", f"copy of {size} bytes", "", f"{micros:.2f}", ""]
-    differ = cu.module_from_file(str(args.folder / "differ.cubin")).get_function("differ")
+    copy.free()
+    load, differ = _functions(cu, args.folder)
     wanted: list[tuple[Job, Any, list[Any], int]] = []
-    results: list[Any] = []
     for job in jobs:
-        function = cu.module_from_file(str(args.folder / f"{job['binary']}.cubin")).get_function(job["function"])
-        some = random.Random(job["kernel"]).sample(job["blocks"], min(args.blocks, len(job["blocks"])))
-        for array, first, size, _ in arrays:
-            cu.memcpy_dtod(array, first, size)
-        function(*given, grid=tuple(some[0][1]), block=tuple(some[0][2]))
-        wanted += [(job, function, block, _different(cu, np, differ, arrays, results)) for block in some]
-    random.Random(1).shuffle(wanted)
+        some = sample(job["kernel"], job["blocks"], args.blocks)
+        arrays.fill()
+        load(job)(*arrays.given, grid=tuple(some[0][1]), block=tuple(some[0][2]))
+        wrong = arrays.different(differ)
+        wanted += [(job, load(job), block, wrong) for block in some]
+    random.Random(args.seed).shuffle(wanted)
     for job, function, (words, grid, block), wrong in wanted:
         if time.monotonic() > end:
-            return
-        micros = time_of(lambda f=function, g=grid, b=block: f(*given, grid=tuple(g), block=tuple(b)))
+            break
+        micros = time_of(lambda f=function, g=grid, b=block: f(*arrays.given, grid=tuple(g), block=tuple(b)))
         yield [job["kernel"], job["size"], job["label"], job["setting"], words, f"{micros:.2f}", wrong]
-    for array in (copy, *results, *(a for each in arrays for a in each[:2])):
-        array.free()
+    arrays.free()
+
+
+def _functions(cu: Any, folder: Path) -> tuple[Callable[[Job], Any], Any]:
+    """What gives the function of a job, and the function that compares."""
+
+    @cache
+    def module(name: str) -> Any:
+        return cu.module_from_file(str(folder / f"{name}.cubin"))
+
+    return lambda job: module(job["binary"]).get_function(job["function"]), module("differ").get_function("differ")
 
 
 def _timer(cu: Any) -> Callable[[Callable[[], None]], float]:
@@ -236,21 +314,6 @@ def _timer(cu: Any) -> Callable[[Callable[[], None]], float]:
     return lambda run: sorted(once(run) for _ in range(5))[2]
 
 
-def _different(cu: Any, np: Any, differ: Any, arrays: Sequence[Any], results: list[Any]) -> int:
-    """How many words of the written arrays differ from the first results, which are kept."""
-    written = [(array, size) for array, _, size, how in arrays if how == "inout"]
-    if not results:
-        for array, size in written:
-            results.append(cu.mem_alloc(size))
-            cu.memcpy_dtod(results[-1], array, size)
-        return 0
-    count, found = cu.to_device(np.zeros(1, np.uint32)), np.zeros(1, np.uint32)
-    for (array, size), first in zip(written, results, strict=True):
-        differ(array, first, np.uint64(size // 4), count, grid=(1056, 1, 1), block=(256, 1, 1))
-    cu.memcpy_dtoh(found, count)
-    return int(found[0])
-
-
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
@@ -261,12 +324,15 @@ def main(words: Sequence[str] | None = None) -> int:
     made.add_argument("--sm", type=int, default=90)
     made.add_argument("--sms", type=int, default=132)
     made.set_defaults(run=make)
-    timed = commands.add_parser("time")
-    timed.add_argument("folder", type=Path)
-    timed.add_argument("output", type=Path)
-    timed.add_argument("--seconds", type=float, default=1e6, metavar="S")
-    timed.add_argument("--blocks", type=int, default=26, metavar="N")
-    timed.set_defaults(run=measure)
+    for name, rows in (("time", timed), ("compare", compared)):
+        run = commands.add_parser(name)
+        run.add_argument("folder", type=Path)
+        run.add_argument("output", type=Path)
+        run.add_argument("--seconds", type=float, default=1e6, metavar="S")
+        run.add_argument("--blocks", type=int, default=26, metavar="N")
+        run.add_argument("--seed", type=int, default=1)
+        run.add_argument("--only", default="", metavar="REGEX", help="kernels")
+        run.set_defaults(run=measure, rows=rows)
     args = parser.parse_args(words)
     return int(args.run(args))
 
