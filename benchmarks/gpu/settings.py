@@ -4,16 +4,16 @@
     python benchmarks/gpu/settings.py time FOLDER OUT.csv --seconds 60        # needs pycuda and a GPU, no nvcc
     python benchmarks/gpu/settings.py compare FOLDER OUT.csv
 
-SIZE is `NI=256,NJ=512` (other scalars are 1/8), or several, `NI=256,NJ=512/NI=7,NJ=5`: the first is timed, `compare` runs
-the others, with arrays at their places and all an element later; bytes around arrays count as results.
-SETTINGS is `;form.wide=4;form.wide=4,form.coarsen=4`: the kernel as written, and two others. All settings of a kernel
-are functions of one binary; those that the kernel does not allow are left out with the reason. Block dimensions are left open: each is timed at all legal blocks, at most `--blocks` of them
-at random; other tunables have their first value. For `form.index` the arrays are said to have at most 2^32 elements,
-and for `form.literals` the sizes are numbers in the call. `--label` names the dagc that made them, to compare revisions
-in one run; `--sm` is the architecture, `--sms` its multiprocessors. All settings of a kernel are timed in random order,
-the L2 cache flushed before each launch, beside a copy of the largest array, and their results are compared word by word
-with those of the first; `--seed` draws the order. A setting that is given twice shows by how much times of equal code
-differ.
+SIZE is `NI=256,NJ=512` (other scalars are 1/8), or several, `NI=256,NJ=512/NI=7,NJ=5`: the first is timed, `compare`
+runs the others, with arrays at their places and all an element later; bytes around arrays count as results. SETTINGS is
+`;form.wide=4;form.wide=4,form.coarsen=4`: the kernel as written, and two others. All settings of a kernel are functions
+of one binary; those that the kernel does not allow are left out with the reason. Block dimensions are left open: each
+is timed at all legal blocks, at most `--blocks` of them at random; other tunables have their first value. For
+`form.index` the arrays are said to have at most 2^32 elements, and for `form.literals` the sizes are numbers in the
+call. `--label` names the dagc that made them, to compare revisions in one run; `--sm` is the architecture, `--sms` its
+multiprocessors. All settings of a kernel are timed in random order, which `--seed` draws, the L2 cache flushed before
+each launch, beside a copy of the largest array, and their results are compared word by word with those of the first. A
+setting that is given twice shows by how much times of equal code differ.
 """
 
 from __future__ import annotations
