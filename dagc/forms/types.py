@@ -64,8 +64,8 @@ class Form:
               it is, folded, the given one
     excludes  the forms that cannot be combined with it: one of the two is AS_WRITTEN
     include   the header of the runtime that rewritten code uses, "" for none
-    unproven  why searches do not choose it for an implementation, "" if they do. -D, `--forms LIST` and a list in the
-              kernel give every legal form
+    unproven  why searches do not choose it for an implementation, "" if they do. -D and a list in the kernel give
+              every legal form
     alone     whether launches that are one do not allow it
     """
 
