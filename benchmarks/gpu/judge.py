@@ -43,13 +43,13 @@ from dagc.base.errors import BuildFailed, DagcError
 from dagc.base.resources import resource
 from dagc.base.statistics import interval
 from dagc.build.toolchain import first_error, read_resources
-from dagc.choice.legal import block_of, fits, grid_of, op_of, op_under
+from dagc.choice.legal import bindings, block_of, fits, grid_of, op_of, op_under
 from dagc.cuda.ptx import function_of, read_instructions
 from dagc.emit import linked
 from dagc.emit.kernels import Functions
 from dagc.forms import kernel_of
 from dagc.ir.choice import Choice
-from dagc.ir.sym import evaluate
+from dagc.ir.sym import evaluate, substitute
 from dagc.space import Space
 from dagc.stages.artifacts import OpenChoices, proved_plan, write_sources
 from dagc.study.task import TuningTask, tuning_task
@@ -153,13 +153,14 @@ def _nvcc(words: Sequence[str], folder: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One setting of an op: `grid` and `block` as PyCUDA takes them."""
+    """One setting of an op: `grid`, `block` and bytes of dynamic `shared` memory as PyCUDA takes them."""
 
     op: str
     choice: Choice
     symbol: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
+    shared: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +218,10 @@ def _ready(job: dict[str, Any], folder: Path) -> Ready:
         for name, own, symbol in job["settings"]:
             if name == site.name and fits(task.graph, site, choice := Choice.at(name, map(tuple, own)), values):
                 grid = grid_of(task.graph, site, choice, values)
-                block = block_of(program, op_under(program, op, choice), choice)
-                launches.append(Launch(name, choice, symbol, grid, block))
+                formed = op_under(program, op, choice)
+                block, asked = block_of(program, formed, choice), kernel_of(program, formed)[1].launch.shared
+                shared = int(evaluate(substitute(asked, bindings(program, formed, choice)), values)) if asked else 0
+                launches.append(Launch(name, choice, symbol, grid, block, shared))
     return Ready(job["program"], case.text, tuple(launches), args, arrays, written)
 
 
@@ -316,7 +319,7 @@ def timed(cu: Any, one: Ready, folder: Path, end: float, seed: int) -> Iterator[
 
 
 def _launcher(function: Any, given: list[Any], launch: Launch) -> Callable[[], None]:
-    return lambda: function(*given, grid=launch.grid, block=launch.block)
+    return lambda: function(*given, grid=launch.grid, block=launch.block, shared=launch.shared)
 
 
 class _Array:

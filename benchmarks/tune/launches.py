@@ -95,7 +95,7 @@ def _measured(
     graph = replace(api.read(path), forms=forms).graph()
     (site,) = open_sites(graph, [op])
     choices = legal_settings(graph, site, LIMITS)
-    each = alike([known.get(s, ASSUMED) for s in choices])
+    each = alike(choices, [known.get(s, ASSUMED) for s in choices])
     cases = tuple(sorted(times))
     named = list(map(without_forms_as_written, choices))
     cells = np.array([[times[p].get(s, (math.nan, math.nan)) for s in named] for p in cases])

@@ -117,7 +117,9 @@ def is_wide(stride: sp.Expr) -> bool:
 def _multiple(offset: sp.Expr, stride: sp.Expr) -> sp.Expr:
     """How many rows of this stride an offset is away, where that can be told: 0 for one within a row."""
     if is_wide(stride):
-        return sp.expand(offset).coeff(stride, 1)
+        factor, row = stride.as_coeff_Mul()
+        rows = sp.expand(offset).coeff(row, 1) / factor
+        return sp.Integer(round(rows)) if rows.is_Rational else rows
     if abs(stride) * 4 > LINE and offset.is_Integer:  # of known sizes
         return sp.Integer(round(offset / stride))
     return ZERO
@@ -171,6 +173,9 @@ class Traffic:
     def _distinct(self, access: MemoryAccess, exact: sp.Expr) -> sp.Expr:
         """The share of the loads in unrolled loops that nvcc keeps: one of each element, if nothing stores between."""
         loops = self._unrolled(access.loops)
+        loaded = set().union(*(indices_of(s) for s in exact.free_symbols if s.name.startswith("unknown_")))
+        if loaded & {symbol(EVERYTHING), *(loop.counter for loop in loops)}:
+            return ONE
         steps = [exact.coeff(loop.counter, 1) for loop in loops]
         apart = exact.subs(dict.fromkeys((loop.counter for loop in loops), ZERO))
         linear_ = sp.expand(exact - apart - sum((s * lo.counter for s, lo in zip(steps, loops, strict=True)), ZERO))

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from dagc.choice.types import Case, Samples, Site
     from dagc.cuda.ptx import Resources
     from dagc.ir.choice import Choice
+    from dagc.ir.program import Value
 
-MOST_CODES = 6  # most compiled versions of a kernel whose instructions are distinguished
+MOST_CODES = 6  # most compiled versions of a kernel under its forms whose instructions are distinguished
 MOST_ROWS = 800  # most cells of an op in the search: its covariances grow with the square
 
 
@@ -152,7 +153,8 @@ class _Tables:
         graph = task.graph_at(case)
         try:
             if id(graph) not in self._terms:
-                each = alike(inputs.each.get(self.site.name, [inputs.resources_of(self.site.name)] * len(choices)))
+                each = inputs.each.get(self.site.name, [inputs.resources_of(self.site.name)] * len(choices))
+                each = alike(choices, each)
                 self._terms[id(graph)] = launch_terms(graph, self.site, choices, inputs.hardware, resources=each)
             terms = self._terms[id(graph)]
             if terms.note.startswith("no model"):
@@ -180,11 +182,18 @@ class _Tables:
         )
 
 
-def alike(each: Sequence[Resources]) -> list[Resources]:
-    """With the instructions of the first if more than MOST_CODES differ, since a model is made for each."""
-    if len({(r.shared, r.instructions) for r in each}) <= MOST_CODES:
-        return list(each)
-    return [replace(r, instructions=each[0].instructions) for r in each]
+def alike(choices: Sequence[Choice], each: Sequence[Resources]) -> list[Resources]:
+    """What settings take; those with the same forms have the instructions of their first if more than MOST_CODES
+    differ, since a model is made for each."""
+    forms = [tuple((name, choice[name]) for name in choice.formed) for choice in choices]
+    under: dict[tuple[tuple[str, Value], ...], list[Resources]] = {}
+    for of, taken in zip(forms, each, strict=True):
+        under.setdefault(of, []).append(taken)
+    many = {of for of, some in under.items() if len({(r.shared, r.instructions) for r in some}) > MOST_CODES}
+    return [
+        replace(r, instructions=under[of][0].instructions) if of in many else r
+        for of, r in zip(forms, each, strict=True)
+    ]
 
 
 SHARE = 0.02  # gain of another setting that the column `sure` of the table refers to

@@ -13,6 +13,7 @@ from dagc.choice.legal import legal_settings, open_sites
 from dagc.choice.models import site_chooser
 from dagc.choice.terms import TERMS, LaunchTerms, launch_terms, responses
 from dagc.cuda.ptx import Resources
+from dagc.ir.choice import Choice
 from dagc.perf.hardware import load_hardware
 from dagc.perf.volume import TERMS as OF_TIME
 from dagc.perf.volume import calibration_of
@@ -116,3 +117,17 @@ def test_a_tunable_that_is_no_dimension_settles_branches() -> None:
     terms = terms_of(CORPUS / "reduce" / "layer_norm.dag", "layer_norm")
     misses = column(terms, terms.at({"ni": 8192, "nj": 768}), "misses_s")
     assert misses[128, 1] == pytest.approx(misses[128, 4] / 2, rel=0.01)
+
+
+NAMES = ("bx", "by", "form.wide", "form.coarsen")
+
+
+@pytest.mark.parametrize(("path", "term"), [("gather/gather_indexed", "loads_s"), ("varying/seven_bands_f64", "hbm_s")])
+def test_forms_load_as_many_elements_as_the_kernel_as_written(path: str, term: str) -> None:
+    """At loaded places, for all lanes of a vector; of each band of an array, whatever blocks are joined."""
+    graph = replace(api.read(CORPUS / f"{path}.dag"), forms=True).graph()
+    (site,) = open_sites(graph)
+    ways = [(1, 1), (1, 4), (4, 2)]
+    choices = [Choice.at(site.name, zip(NAMES, (32, 8, *way), strict=True)) for way in ways]
+    written, *formed = launch_terms(graph, site, choices, H200).at(dict.fromkeys(("ni", "nj", "nk"), 512))
+    assert all(one[TERMS.index(term)] > 0.7 * written[TERMS.index(term)] for one in formed)

@@ -109,14 +109,17 @@ def test_a_kernel_that_cannot_be_read_is_searched_all_the_same(tmp_path: Path) -
     )
 
 
-def test_instructions_of_many_compiled_versions_are_not_told_apart() -> None:
-    """A model is made for each that is."""
+def test_instructions_of_many_compiled_versions_are_not_told_apart_but_those_of_forms_are() -> None:
+    """A model is made for each that is, and for each form."""
     from dagc.cuda.ptx import Instructions, Resources
 
     versions = [Resources(32 + i, 0, Instructions(float(i))) for i in range(MOST_CODES + 1)]
-    assert alike(versions[:MOST_CODES]) == versions[:MOST_CODES]
-    assert [r.registers for r in alike(versions)] == [r.registers for r in versions]
-    assert len({r.instructions for r in alike(versions)}) == 1
+    choices = [Choice.at("k", [("items", i), ("form.wide", 1)]) for i in range(MOST_CODES + 1)]
+    assert alike(choices[1:], versions[1:]) == versions[1:]
+    assert [r.registers for r in alike(choices, versions)] == [r.registers for r in versions]
+    assert len({r.instructions for r in alike(choices, versions)}) == 1
+    formed = [Choice.at("k", [("form.wide", 1 + i % 2), ("form.coarsen", 1 + i // 2)]) for i in range(MOST_CODES + 1)]
+    assert alike(formed, versions) == versions
 
 
 @pytest.mark.mpi
