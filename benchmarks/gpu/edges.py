@@ -6,8 +6,8 @@ Each program is built under each kind of edges, as a benchmark and as a library.
 agree with the reference, how many nodes its graphs have, and how many edges are programmatic; the libraries run side
 by side in one process, in turn: the bits of all results after 1 and after 7 runs, and the time of a run. Before that,
 chains written by hand (edges.cu), and after it, with compute-sanitizer, memcheck of small programs. Writes
-OUT/hand.csv, OUT/edges.csv (case, edges, nodes, programmatic, verified, same bits as with full edges, us a run:
-median and least), OUT/memcheck.txt.
+OUT/hand.csv, OUT/edges.csv (case, edges, nodes, redundant edges left out, programmatic, verified, same bits as with
+full edges, us a run: median and least), OUT/memcheck.txt.
 """
 
 from __future__ import annotations
@@ -115,14 +115,14 @@ def set_up(case: str, args: argparse.Namespace) -> str:
 
 
 def verified(case: str, edges: str, args: argparse.Namespace) -> str:
-    """Nodes of its graphs, programmatic edges, and whether results agree with the reference."""
+    """Nodes of its graphs, redundant edges that they leave out, programmatic edges, and whether results are right."""
     work = args.out / "work"
     bench = [work / f"{case}-{edges}-program/bench", "--data", work / f"{case}-data"]
     done = run(*bench, "--seconds", "0.001", "--repeats", "3", "--json", "-", limit=30)
     if done.returncode:
-        return f",,exit {done.returncode}: {' '.join(done.stderr.split())[:200].replace(',', ';')}"
+        return f",,,exit {done.returncode}: {' '.join(done.stderr.split())[:200].replace(',', ';')}"
     graphs = json.loads(done.stdout)["graphs"]
-    return f"{sum(g['nodes'] for g in graphs)},{sum(g['programmatic'] for g in graphs)},right"
+    return ",".join(str(sum(g[what] for g in graphs)) for what in ("nodes", "redundant", "programmatic")) + ",right"
 
 
 def measure(case: str, args: argparse.Namespace) -> None:
@@ -181,7 +181,8 @@ def main() -> None:
         print(*filter(None, (job.result() for job in jobs)), sep="\n", file=sys.stderr)
     if args.target == "cuda":
         by_hand(args)
-    (args.out / "edges.csv").write_text("case,edges,nodes,programmatic,verified,same_bits,median_us,least_us\n")
+    columns = "case,edges,nodes,redundant,programmatic,verified,same_bits,median_us,least_us"
+    (args.out / "edges.csv").write_text(f"{columns}\n")
     for case in args.case:
         measure(case, args)
     if args.target == "cuda" and shutil.which("compute-sanitizer"):

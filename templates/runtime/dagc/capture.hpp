@@ -12,9 +12,9 @@
 
 namespace dagc {
 
-// Of a graph: its nodes, and the edges to kernels that are launched early.
+// Of a graph: its nodes, the edges that others imply and that it does not have, and those to kernels that are launched early.
 struct GraphSize {
-  std::int64_t nodes = 0, programmatic = 0;
+  std::int64_t nodes = 0, redundant = 0, programmatic = 0;
 };
 
 // The work issued on a stream, and on streams that fork from it and join it, as one graph to launch.
@@ -57,6 +57,7 @@ class CapturedGraph {
     if (const cudaError_t status = cudaStreamEndCapture(origin, &graph); status != cudaSuccess)
       fail(exit_run_failed, std::string("these ops cannot be captured in a CUDA graph: ") + cudaGetErrorString(status) +
                                 " (one of them synchronises, or uses another stream; compile with capture=false)");
+    size_.redundant = static_cast<std::int64_t>(remove_redundant_edges(graph));
     size_.programmatic = static_cast<std::int64_t>(make_programmatic(graph));
     std::size_t nodes = 0;
     DAGC_CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));

@@ -10,7 +10,7 @@
 //
 // No deadlock: block 0, which the GPU starts first, sets "ready" before any wait, and all other waits are for
 // other GPUs. All groups of a program fit on the GPU together, so that a waiting one cannot block another;
-// other kernels end by themselves. Groups of other transports (NCCL) wait on the GPU too: beside them, groups have fewer
+// other kernels end by themselves, and those that wait for a group are launched after its blocks have ended. Groups of other transports (NCCL) wait on the GPU too: beside them, groups have fewer
 // blocks than there are multiprocessors, of which the others find enough without any.
 //
 // Memory model: flags are stored with release and loaded with acquire semantics at system scope. Copies by the threads of a
@@ -32,6 +32,7 @@
 #include "dagc/group.hpp"
 #include "dagc/peer_reduce.hpp"
 #include "dagc/vote.hpp"
+#include "dagc/waiting.hpp"
 
 namespace dagc {
 
@@ -94,6 +95,7 @@ __device__ void copy_share(const char* from, char* to, std::int64_t bytes, unsig
 
 static __global__ void __launch_bounds__(peer_threads) peer_exchange(PeerTable table) {
   __shared__ bool last;
+  wait_for_dependencies();
   const Flag epoch = *static_cast<volatile Flag*>(table.epoch) + 1;
   if (blockIdx.x == 0)
     for (unsigned int r = threadIdx.x; r < table.recv_count; r += blockDim.x)
@@ -220,6 +222,7 @@ class PeerGroup : public GroupEnds {
 
   void run(cudaStream_t stream) {
     if (blocks_ == 0) return;
+    WaitingKernels::also(peer_exchange);
     peer_exchange<<<blocks_, peer_threads, 0, stream>>>(table_);
     DAGC_CUDA(cudaPeekAtLastError());
   }
@@ -248,6 +251,7 @@ class PeerGroup : public GroupEnds {
   template <class T, class Op>
   void enqueue(const T* from, T* to, std::int64_t count, Op op, cudaStream_t stream) {
     if (count == 0) return;
+    WaitingKernels::also(peer::reduce<T, Op>);
     peer::reduce<<<blocks_, peer_threads, 0, stream>>>(reduction_, from, to, count, op);
     DAGC_CUDA(cudaPeekAtLastError());
   }

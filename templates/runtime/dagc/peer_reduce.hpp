@@ -22,6 +22,7 @@
 #endif
 
 #include "dagc/target.hpp"
+#include "dagc/waiting.hpp"
 
 namespace dagc {
 
@@ -174,6 +175,7 @@ struct Largest {
 template <class T, class Op>
 static __global__ void __launch_bounds__(peer_threads, 2)
     reduce(const __grid_constant__ PeerReduction all, const T* from, T* to, std::int64_t count, Op op) {
+  wait_for_dependencies();
   Flag epoch = *static_cast<volatile Flag*>(all.epoch);
   const std::int64_t pieces = (count + all.piece - 1) / all.piece;  // of sizes that differ by one at most
   for (std::int64_t k = 0; k < pieces; ++k) {

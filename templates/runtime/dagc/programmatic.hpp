@@ -1,4 +1,4 @@
-// Programmatic edges of CUDA graphs: a kernel is launched while the kernel before it ends, and itself waits for that.
+// Edges of CUDA graphs: those that others imply are removed, and some of the others made programmatic: a kernel is launched while the kernel before it ends, and itself waits for that.
 //
 // A kernel that begins with `wait_for_dependencies` reads and writes memory only once all that it depends on has completed
 // and is visible, whichever edges it has. Edges from kernels to it may therefore be programmatic. The launch then needs
@@ -7,47 +7,17 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <initializer_list>
 #include <utility>
 #include <vector>
 
 #include "dagc/check.hpp"
+#include "dagc/redundant_edges.hpp"
 #include "dagc/target.hpp"
+#include "dagc/waiting.hpp"
 
 namespace dagc {
-
-#if DAGC_TARGET_CUDA
-// The first statement of a kernel.
-__device__ inline void wait_for_dependencies() {
-#if __CUDA_ARCH__ >= 900
-  cudaGridDependencySynchronize();
-#endif
-}
-
-// Dependents are launched, and wait, once all blocks of this kernel have called this or have ended.
-__device__ inline void let_dependents_start() {
-#if __CUDA_ARCH__ >= 900
-  cudaTriggerProgrammaticLaunchCompletion();
-#endif
-}
-#endif
-
-// The kernels of this process that begin with `wait_for_dependencies`.
-class WaitingKernels {
- public:
-  template <class... Kernels>
-  explicit WaitingKernels(Kernels*... kernels) {
-    (all().push_back(reinterpret_cast<const void*>(kernels)), ...);
-  }
-  static bool has(const void* kernel) { return std::find(all().begin(), all().end(), kernel) != all().end(); }
-  static bool any() { return !all().empty(); }
-
- private:
-  static std::vector<const void*>& all() {
-    static std::vector<const void*> kernels;
-    return kernels;
-  }
-};
 
 #if DAGC_TARGET_CUDA && CUDART_VERSION >= 12030
 #if CUDART_VERSION >= 13000
@@ -67,6 +37,11 @@ struct GraphEdges {
     to.resize(n);
     data.resize(n);
   }
+  void push_back(const GraphEdges& other, std::size_t i) {
+    from.push_back(other.from[i]);
+    to.push_back(other.to[i]);
+    data.push_back(other.data[i]);
+  }
   static cudaError_t get(cudaGraph_t graph, cudaGraphNode_t* from, cudaGraphNode_t* to, cudaGraphEdgeData* data, std::size_t* n) {
     return DAGC_WITH_EDGE_DATA(cudaGraphGetEdges)(graph, from, to, data, n);
   }
@@ -85,6 +60,28 @@ struct GraphEdges {
     DAGC_CUDA(DAGC_WITH_EDGE_DATA(cudaGraphAddDependencies)(graph, from.data(), to.data(), data.data(), from.size()));
   }
 };
+
+// Without the edges that others imply, of a graph with at most this many nodes.
+constexpr std::size_t kReducedNodes = 10'000;
+
+inline std::size_t remove_redundant(cudaGraph_t graph) {
+  std::size_t n = 0;
+  DAGC_CUDA(cudaGraphGetNodes(graph, nullptr, &n));
+  if (n > kReducedNodes) return 0;
+  std::vector<cudaGraphNode_t> nodes(n);
+  if (n > 0) DAGC_CUDA(cudaGraphGetNodes(graph, nodes.data(), &n));
+  std::sort(nodes.begin(), nodes.end());
+  const auto number = [&](cudaGraphNode_t node) {
+    return static_cast<std::size_t>(std::lower_bound(nodes.begin(), nodes.end(), node) - nodes.begin());
+  };
+  const GraphEdges all = GraphEdges::of(graph);
+  std::vector<GraphEdge> edges;
+  for (std::size_t i = 0; i < all.from.size(); ++i) edges.push_back({number(all.from[i]), number(all.to[i])});
+  GraphEdges out;
+  for (std::size_t i : redundant_edges(n, edges)) out.push_back(all, i);
+  if (!out.from.empty()) out.remove_from(graph);
+  return out.from.size();
+}
 
 inline bool is_kernel(cudaGraphNode_t node) {
   cudaGraphNodeType type = cudaGraphNodeTypeCount;
@@ -119,11 +116,7 @@ inline std::size_t make_programmatic(cudaGraph_t graph) {
   detail::GraphEdges before, after;
   for (std::size_t i = 0; i < edges.to.size(); ++i) {
     if (std::find(full.begin(), full.end(), edges.to[i]) != full.end()) continue;
-    for (detail::GraphEdges* one : {&before, &after}) {
-      one->from.push_back(edges.from[i]);
-      one->to.push_back(edges.to[i]);
-      one->data.push_back(edges.data[i]);
-    }
+    for (detail::GraphEdges* one : {&before, &after}) one->push_back(edges, i);
     after.data.back().from_port = cudaGraphKernelNodePortProgrammatic;
     after.data.back().type = cudaGraphDependencyTypeProgrammatic;
   }
@@ -132,8 +125,12 @@ inline std::size_t make_programmatic(cudaGraph_t graph) {
   after.add_to(graph);
   return after.to.size();
 }
+
+// Removes the edges that others imply, and returns their number.
+inline std::size_t remove_redundant_edges(cudaGraph_t graph) { return detail::remove_redundant(graph); }
 #else
 inline std::size_t make_programmatic(cudaGraph_t /*graph*/) { return 0; }  // the order is the same
+inline std::size_t remove_redundant_edges(cudaGraph_t /*graph*/) { return 0; }
 #endif
 
 }  // namespace dagc

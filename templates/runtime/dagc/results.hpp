@@ -46,16 +46,17 @@ inline std::string choices_json(const Site* sites, int n, MPI_Comm comm) {
 // One line for each graph.
 inline void print_graphs(const std::vector<CapturedGraph>& graphs) {
   for (const CapturedGraph& graph : graphs)
-    std::printf("graph of %lld nodes, %lld programmatic edges\n", static_cast<long long>(graph.size().nodes),
-                static_cast<long long>(graph.size().programmatic));
+    std::printf("graph of %lld nodes, %lld programmatic edges, without %lld redundant ones\n",
+                static_cast<long long>(graph.size().nodes), static_cast<long long>(graph.size().programmatic),
+                static_cast<long long>(graph.size().redundant));
 }
 
-// `[{"nodes": 28, "programmatic": 20}]`
+// `[{"nodes": 28, "redundant": 4, "programmatic": 20}]`
 inline std::string graphs_json(const std::vector<CapturedGraph>& graphs) {
   std::string out;
   for (const CapturedGraph& graph : graphs) {
     const GraphSize size = graph.size();
-    out += (out.empty() ? "" : ", ") + JsonObject().field("nodes", size.nodes).field("programmatic", size.programmatic).text();
+    out += (out.empty() ? "" : ", ") + JsonObject().field("nodes", size.nodes).field("redundant", size.redundant).field("programmatic", size.programmatic).text();
   }
   return "[" + out + "]";
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "dagc/redundant_edges.hpp"
 #include "dagc/target.hpp"
 
 namespace {
@@ -460,9 +461,43 @@ void captures_that_cuda_refuses() {
   GOOD(cudaStreamSynchronize(a.stream));
 }
 
+// What is left of a random graph orders the same pairs of nodes, and without any further edge it does not.
+void redundant_edges_of_graphs() {
+  std::uint64_t random = 1;
+  const auto draw = [&](std::uint64_t n) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    return (random >> 33) % n;
+  };
+  for (std::size_t n : {1, 2, 5, 9, 70})
+    for (int turn = 0; turn < 20; ++turn) {
+      std::vector<dagc::GraphEdge> edges;
+      for (std::size_t to = 1; to < n; ++to)
+        for (std::size_t from = 0; from < to; ++from)
+          if (draw(4) == 0) edges.emplace_back(n - 1 - from, n - 1 - to);  // numbers are in no order of the graph
+      const auto reach = [&](const std::vector<dagc::GraphEdge>& some) {
+        std::vector<std::vector<char>> out(n, std::vector<char>(n));
+        for (const auto& e : some) out[e.first][e.second] = 1;
+        for (std::size_t k = 0; k < n; ++k)
+          for (std::size_t i = 0; i < n; ++i)
+            for (std::size_t j = 0; j < n; ++j) out[i][j] = static_cast<char>(out[i][j] | (out[i][k] & out[k][j]));
+        return out;
+      };
+      std::vector<dagc::GraphEdge> left = edges;
+      const std::vector<std::size_t> found = dagc::redundant_edges(n, edges);
+      for (std::size_t k = found.size(); k > 0; --k) left.erase(left.begin() + static_cast<std::ptrdiff_t>(found[k - 1]));
+      EXPECT(reach(left) == reach(edges));
+      for (std::size_t i = 0; n < 10 && i < left.size(); ++i) {
+        std::vector<dagc::GraphEdge> fewer = left;
+        fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+        EXPECT(reach(fewer) != reach(edges));
+      }
+    }
+}
+
 constexpr Case kCases[] = {
 #define CASE(name) \
   { #name, name }
+    CASE(redundant_edges_of_graphs),
     CASE(events_never_recorded_are_complete),
     CASE(events_mean_their_latest_record),
     CASE(waits_mean_the_record_before_them),
