@@ -1,66 +1,146 @@
-"""Rules for the fast end of one input, followed on another one of the same transport.
+"""Rules for the fast end of one recorded exploration, applied to another.
 
     python -m benchmarks.rules_moved [--jobs 2]
 
-For each pair of the committed explorations of one transport (five inputs of the SpMV): the loss of the implementations
-of the second that follow the rules of the first, against the best of the second; beside that of all its
-implementations, and of those that follow its own rules. Medians of the followers of each pair.
+Rules of a source apply to a target by the kinds of its ops (`dagc.learn.kinds`), as in `dagc rules --apply`. The
+applied implementation is one of those of the target that agree most with them; its loss is the median of these,
+against the best of the target. Beside it, the loss of the median implementation of the target, and of a random one (the
+mean of all). First the explorations of the SpMV on four H200, five inputs of six sets of transports, then records of
+several programs, the rules of each on each other program.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import fmean, median
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dagc.learn.fast import fast_end
-from dagc.learn.features import Samples
-from dagc.learn.types import Rule
+from dagc.learn.fast import FastRule, fast_end
+from dagc.learn.kinds import Binder
+from dagc.learn.types import Example
+from dagc.study.following import agreement
 from dagc.study.loaded import Loaded
 
-RECORDS = ROOT / "benchmarks/results/2026-11-21-4xh200-explore"
+RESULTS = ROOT / "benchmarks/results"
+EXPLORE = "2026-11-21-4xh200-explore"
 TRANSPORTS = ("mpi_cuda", "mpi_host", "mpi_host-ops", "nccl", "peer", "all")
 INPUTS = ("150000", "1500000", "15000000", "bcsstk32", "cnr2000")
+PROGRAMS = (
+    f"{EXPLORE}/spmv-150000-peer", f"{EXPLORE}/spmv-1500000-all", "2026-11-28-4xh200-spmv/spmv-150000-model0",
+    "2026-11-28-4xh200-rest/distributed", "2026-11-28-4xh200-rest/cg", f"{EXPLORE}/halo-all-mcts-min",
+    f"{EXPLORE}/halo-mpi_cuda-random", "2026-11-22-2xh200-loops/jacobi-2048", "2026-11-23-2xh200-search/jacobi-8192",
+    "2026-11-28-4xh200-spmv/jacobi-4096", "2026-11-22-2xh200-launch/heat-auto", "2026-11-22-2xh200-launch/heat-fixed",
+)  # fmt: skip
 
 
-def losses(to: Loaded, rules: Sequence[Rule]) -> list[float]:
-    """Of the implementations that follow the rules, ascending."""
-    samples = to.samples()
-    best = min(s.value for s in samples)
-    return sorted(s.value / best - 1 for s, yes in zip(samples, Samples.of(samples).follow(rules), strict=True) if yes)
+HEAD = (
+    "| {} | pairs | no rule applies | applied: mean | median | worst | median implementation | random | applied at most"
+    " the median |"
+)
+RULER = "|---|---|---|---|---|---|---|---|---|"
 
 
-def of_transport(transport: str) -> str:
-    """One line of the table."""
-    files = {name: Loaded(RECORDS / f"spmv-{name}-{transport}.db") for name in INPUTS}
-    rules = {name: (found.plain if (found := fast_end(file.samples())) else ()) for name, file in files.items()}
-    moved, own, everything, none = [], [], [], 0
-    for to, file in files.items():
-        everything.append(median(losses(file, ())))
-        own.append(median(losses(file, rules[to])))
-        for source in INPUTS:
-            found = losses(file, rules[source]) if source != to else []
-            moved += [median(found)] if found else []
-            none += source != to and not found
-    worst = max(moved)
-    cells = [fmean(moved), median(moved), worst, fmean(everything), fmean(own)]
-    return f"| {transport} | {len(moved)} | {none} | " + " | ".join(f"{100 * value:.1f} %" for value in cells) + " |"
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Rules of a source on a target: how many apply there, of how many; losses of the applied implementation, of the
+    median one and of a random one."""
+
+    source: str
+    target: str
+    rules: int
+    bound: int
+    applied: float
+    middle: float
+    random: float
+
+
+def spmv(name: str, transport: str) -> str:
+    return f"{EXPLORE}/spmv-{name}-{transport}"
+
+
+@cache
+def samples(name: str) -> tuple[Example, ...]:
+    return Loaded(RESULTS / f"{name}.db").samples()
+
+
+def rules_of(name: str) -> tuple[FastRule, ...]:
+    found = fast_end(samples(name))
+    return () if found is None else found.rules
+
+
+def moved(source: str, rules: tuple[FastRule, ...], target: str) -> Moved:
+    there = samples(target)
+    plain = [(s.graph, s.configuration, s.traversal) for s in there]
+    losses = [s.value / min(s.value for s in there) - 1 for s in there]
+    found = agreement(plain, rules)
+    mine = [loss for loss, score in zip(losses, found, strict=True) if score >= found.max() * (1 - 1e-9)]
+    binder = Binder(there[0].graph)
+    bound = sum(bool(binder.bind(one.rule, one.kinds).rules) for one in rules)
+    return Moved(source, target, len(rules), bound, median(mine), median(losses), fmean(losses))
+
+
+def onto(job: tuple[str, tuple[tuple[str, tuple[FastRule, ...]], ...]]) -> list[Moved]:
+    """The rules of all sources on one target; those that do not apply, or of no rules, are left out."""
+    target, sources = job
+    found = [moved(source, rules, target) for source, rules in sources if source != target]
+    return [one for one in found if one.bound]
+
+
+def _row(name: str, pairs: list[Moved], others: int) -> str:
+    better = sum(one.applied <= one.middle for one in pairs)
+    values = [fmean(p.applied for p in pairs), median(p.applied for p in pairs), max(p.applied for p in pairs)]
+    values += [fmean(p.middle for p in pairs), fmean(p.random for p in pairs)]
+    cells = " | ".join(f"{100 * value:.1f} %" for value in values)
+    return f"| {name} | {len(pairs)} | {others} | {cells} | {better} of {len(pairs)} |"
+
+
+def tables(pool: ProcessPoolExecutor) -> Iterable[str]:
+    """The lines of the tables."""
+    names = [spmv(i, t) for i in INPUTS for t in TRANSPORTS]
+    every = list(dict.fromkeys([*names, *PROGRAMS]))
+    rules = dict(zip(every, pool.map(rules_of, every), strict=True))
+    pairs = {(m.source, m.target): m for m in _all(pool, names, rules)}
+    yield HEAD.format("SpMV")
+    yield RULER
+    groups = [(t, [(spmv(i, t), spmv(j, t)) for i in INPUTS for j in INPUTS if i != j]) for t in TRANSPORTS]
+    others = [(spmv(i, t), spmv(i, u)) for i in INPUTS for t in TRANSPORTS[:-1] for u in TRANSPORTS[:-1] if t != u]
+    for name, wanted in [*groups, ("other transports, same input", others)]:
+        found = [pairs[pair] for pair in wanted if pair in pairs]
+        yield _row(name, found, len(wanted) - len(found))
+    yield ""
+    yield HEAD.format("rules of other programs on")
+    yield RULER
+    across = [m for m in _all(pool, list(PROGRAMS), rules) if _program(m.source) != _program(m.target)]
+    for target in PROGRAMS:
+        sources = sum(_program(name) != _program(target) for name in PROGRAMS if rules[name])
+        here = [one for one in across if one.target == target]
+        yield _row(target, here, sources - len(here))
+    yield _row("all", across, 0)
+
+
+def _all(pool: ProcessPoolExecutor, names: list[str], rules: dict[str, tuple[FastRule, ...]]) -> list[Moved]:
+    sources = tuple((name, rules[name]) for name in names)
+    return [one for found in pool.map(onto, [(target, sources) for target in names]) for one in found]
+
+
+def _program(name: str) -> str:
+    return name.rpartition("/")[2].partition("-")[0]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
-    print("| transport | pairs | no follower | moved: mean | median | worst | all | own rules |")
-    print("|---|---|---|---|---|---|---|---|")
     with ProcessPoolExecutor(args.jobs) as pool:
-        for line in pool.map(of_transport, TRANSPORTS):
+        for line in tables(pool):
             print(line, flush=True)
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 
 from dagc.base.option import Option, named, natural, options_of, positive
 from dagc.cli.arguments import DEFINES, FILE, INCLUDE, QUIET, STREAMS, defines_of, output
@@ -50,7 +51,11 @@ def _rules(args: argparse.Namespace) -> int:
     from dagc.recipes import rules as api
 
     first, *more = args.results
-    if more:
+    if args.apply is not None:
+        options = options_from(args, parts.CompileOptions, defines=defines_of(args))
+        with _phase(args, f"{first}: following the rules, compiling"):
+            text = api.apply(args.apply, args.results, args.output, options)
+    elif more:
         from dagc.base.errors import counted
 
         with _phase(args, f"{counted(len(args.results), 'results file')}: reading, learning rules across them"):
@@ -128,6 +133,14 @@ _RESULTS = Option("RESULTS", "a results file of `dagc explore`")
 _OBJECTIVE = parts.objective_option("that of the search")
 _FORMAT = Option("--format {text,md,json}", default="text")
 _MANY = "several results files"  # options of `rules` that have no effect with them
+# Of the program that `rules --apply` compiles.
+_APPLIED = tuple(
+    replace(option, only="--apply")
+    for option in (
+        output("DIR", "with --apply: output directory (default: dagc-out/PROGRAM)"),
+        *(*options_of(parts.TargetOptions), DEFINES, *named(parts.FormOptions, "build", "force")),
+    )
+)
 
 COMMANDS = {
     "explore": Command(
@@ -157,7 +170,8 @@ COMMANDS = {
         _rules,
         Option(
             "RESULTS...",
-            "a results file of `dagc explore`; of several, rules across their inputs: FILE or NAME=FILE each",
+            "a results file of `dagc explore`; of several, rules across their inputs: FILE or NAME=FILE each; with"
+            " --apply the .dag file",
         ),
         _OBJECTIVE,
         Option(
@@ -181,6 +195,12 @@ COMMANDS = {
             without=_MANY,
         ),
         Option("--estimate", "also learn from estimated times of unmeasured implementations", without=_MANY),
+        Option(
+            "--apply RULES",
+            "compile a first implementation of a program by the rules in this file (of `--format json`), unmeasured",
+            leaves=" ".join((*(option.flag for option in _APPLIED), QUIET.flag)),
+        ),
+        *_APPLIED,
         QUIET,
     ),
     "explain": Command(

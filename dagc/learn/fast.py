@@ -22,6 +22,7 @@ from dagc.base.python import np
 from dagc.learn.classes import Evidence
 from dagc.learn.conjunction import both_ways, conjunctions, followers_of, rule_of
 from dagc.learn.features import Implications, Samples, in_order
+from dagc.learn.kinds import kinds_in
 from dagc.learn.types import Bools, Example, Floats, Rule
 
 FOLDS, REPEATS = 10, 4
@@ -35,11 +36,18 @@ SURE = 3  # standard errors by which the held-out followers must be faster than 
 
 @dataclass(frozen=True, slots=True)
 class FastRule:
-    """A rule. `cost`: of breaking it alone, relative to the followers, by `broken` held-out samples (NaN: none)."""
+    """A rule. `cost`: of breaking it alone, relative to the followers, by `broken` held-out samples (NaN: none).
+    `kinds`: of the ops that it is about (`dagc.learn.kinds`), "" where unknown."""
 
     rule: Rule
     cost: float
     broken: int
+    kinds: tuple[str, str] = ("", "")
+
+    @property
+    def weight(self) -> float:
+        """How much it counts among rules of which not all can be followed."""
+        return 1 + self.cost if self.cost > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +165,7 @@ def _stated(table: Samples, times: Floats, rules: Sequence[Rule], columns: Seque
         rule: _cost(times, column, held, float(np.median(pooled))) for rule, column in zip(rules, columns, strict=True)
     }
     # What `merge` has joined from several rules has the cost of the last of them that the others do not imply.
-    stated = [FastRule(rule, *costs.get(rule, (math.nan, 0))) for rule in kept]
+    stated = [FastRule(rule, *costs.get(rule, (math.nan, 0)), kinds_in(rule.feature, table.graphs)) for rule in kept]
     return FastEnd(
         rules=tuple(sorted(stated, key=lambda one: -one.cost if one.broken else math.inf)),
         samples=len(times), best=best, followers=int(followers.sum()), fastest=float(times[followers].min()),

@@ -167,6 +167,7 @@ class Vocabulary:
 class Samples:
     """Samples as arrays, one row per sample.
 
+    graphs      the different ones
     positions   of the entry of every name, -1 if absent
     streams     of every GPU op, -1 if absent
     always      per configuration: names that occur in all of its implementations
@@ -177,7 +178,8 @@ class Samples:
         graphs: dict[int, Graph] = {}
         for graph, _, _ in samples:
             graphs.setdefault(id(graph), graph)
-        self.blocks: tuple[str, ...] = blocks_of(graphs.values())
+        self.graphs = tuple(graphs.values())
+        self.blocks: tuple[str, ...] = blocks_of(self.graphs)
         namings = {key: Naming.of(graph) for key, graph in graphs.items()}
         self.configurations = [configuration for _, configuration, _ in samples]
         self.always = {configuration: namings[id(graph)].always() for graph, configuration, _ in samples}

@@ -54,8 +54,9 @@ def render_fast(
     fast: FastEnd, best: Example | None, advice: Sequence[str], objective: Objective = TIME, markdown: bool = False
 ) -> str:
     """The rules for the fast end alone: at most seven lines and the advice. Ends with a newline."""
-    lines = [*fast_lines(fast, best, objective, _markdown_rule if markdown else _text_rule), *advice]
-    return "\n".join([*lines, "`--all` prints the classes, the tree and its rules."][: 7 + len(advice)]) + "\n"
+    lines = list(fast_lines(fast, best, objective, _markdown_rule if markdown else _text_rule))
+    lines[-1] += " `--all` prints the classes, the tree and its rules."
+    return "\n".join([*lines, *advice]) + "\n"
 
 
 # ---- rules for the fast end -----------------------------------------------------------------
@@ -106,7 +107,10 @@ def _fast(fast: FastEnd | None) -> dict[str, Any] | None:
     if fast is None:
         return None
     return {
-        "rules": [{**rule_json(one.rule), "cost": finite(one.cost), "broken": one.broken} for one in fast.rules],
+        "rules": [
+            {**rule_json(one.rule), "kinds": one.kinds, "cost": finite(one.cost), "broken": one.broken}
+            for one in fast.rules
+        ],
         "samples": fast.samples, "best": fast.best, "followers": fast.followers, "fastest": fast.fastest,
         "slowest_held_out": fast.slowest, "median_held_out": fast.typical, "held_out": fast.held_out,
         "all_95th_percentile": fast.spread,
@@ -480,7 +484,7 @@ def _boundary(b: Boundary) -> dict[str, Any]:
 def rule_json(rule: Rule) -> dict[str, Any]:
     """A rule as JSON: its text and its parts."""
     f = rule.feature
-    return {"text": rule.text, "kind": f.kind.value, "a": f.a, "b": f.b, "holds": rule.truth}
+    return {"text": rule.text, "kind": f.kind.value, "a": f.a, "b": f.b, "total": f.total, "holds": rule.truth}
 
 
 def _rule_set(rule_set: RuleSet, checked: CheckedRuleSet | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`dagc rules`: results files -> design rules."""
+"""`dagc rules`: results files -> design rules; with `--apply`, rules and a program -> its first implementation."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
+from dagc.build.toolchain import choose_target
 from dagc.learn.across import Input, across, render_across
 from dagc.learn.classes import Outliers
 from dagc.learn.fast import fast_end
@@ -15,12 +16,17 @@ from dagc.learn.features import Samples
 from dagc.learn.judging import accuracy, check
 from dagc.learn.text import FORMATS, Findings, render, render_fast
 from dagc.learn.tree import classes_of
+from dagc.stages.artifacts import compile_traversal
+from dagc.stages.program import read
+from dagc.stages.traversal import number_of
 from dagc.store.results import noise_advice_of
+from dagc.study.following import first_by_rules, read_rules
 from dagc.study.loaded import Loaded, check_joinable, estimated, inputs_of, learn, named, shared_configurations
 
 if TYPE_CHECKING:
     from dagc.learn.tree import LearnedRules
     from dagc.learn.types import Classes
+    from dagc.stages.options import CompileOptions
 
 
 def rules(
@@ -90,6 +96,24 @@ def rules_across(paths: Sequence[str], form: str = "text", *, objective: str | N
     inputs = inputs_of([name for name, _ in given], files)
     alike = [one.name for one in inputs if len(_classes(one).classes) == 1]
     return render_across(across(inputs, alike), form, files[0].results.objective)
+
+
+def apply(rules: str, paths: Sequence[str], out: str | Path | None, options: CompileOptions) -> str:
+    """Compile a first implementation of the program in `paths` that follows the rules of a file, with nothing measured.
+
+    Returns a line for each rule, which says what it is about there, and what `dagc compile` prints. Raises UsageError.
+    """
+    found = read_rules(rules)
+    if len(paths) > 1:
+        raise UsageError(f"--apply compiles one program, not {len(paths)}", "give one .dag file")
+    chosen = choose_target(options.target, options.arch)
+    text, without = read(paths[0], options.defines, folds=True).on(chosen.target)
+    graph, traversal, lines = first_by_rules(text, found, rules)
+    directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
+    compiled = compile_traversal(graph, traversal, chosen, directory, options)
+    number = number_of(graph, traversal)
+    compiled = replace(compiled, number=number, left_out=(*without, *compiled.left_out))
+    return "\n".join([f"rules of {rules}, on {graph.program.name}:", *lines, compiled.render()])
 
 
 def _classes(one: Input) -> Classes:

@@ -38,9 +38,12 @@ def wanted_traversal(graph: Graph, wanted: str) -> tuple[Graph, Traversal, int |
     else:
         read_for = graph if is_folded_text(source.text, graph) else graph.unrolled
         traversal = parse_traversal(source.text, read_for, wanted)
-    if read_for is not graph:
-        return read_for, traversal, None
+    return read_for, traversal, number_of(graph, traversal) if read_for is graph else None
+
+
+def number_of(graph: Graph, traversal: Traversal) -> int | None:
+    """The ID of a traversal; None if it is not in the space, or in one too large to count."""
     try:
-        return read_for, traversal, Space(read_for, limit=_ID_STATES).id_of(traversal)
+        return Space(graph, limit=_ID_STATES).id_of(traversal)
     except (UsageError, TooManyStates):
-        return read_for, traversal, None  # the caller proves or refuses it; a pruned traversal is not in the space
+        return None  # the caller proves or refuses it; a pruned traversal is not in the space
