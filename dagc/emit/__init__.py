@@ -41,7 +41,7 @@ def emit(plan: Plan) -> dict[str, str]:
     flags = {k: "true" if common[k] else "false" for k in ("carried", "device_messages")}
     table = {
         "ops": table_ops(plan.graph, steps),
-        "rows": rows(plan.traversal, plan.capture, never_captured(plan.graph)),
+        "rows": rows(plan.traversal, plan.capture, never_captured(plan.graph), plan.loop),
         "arrays": program.arrays,
         "tunables": program.tunables, "written": _written(plan, layout), "received": received(layout),
         "promises": promises(plan.graph),

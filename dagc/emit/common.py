@@ -20,6 +20,7 @@ from dagc.ir.enums import Role, Transport
 from dagc.ir.plan import Plan, Target, plan_to_json, program_hash
 from dagc.ir.program import Action, Graph
 from dagc.ir.regions import between_devices
+from dagc.ir.repetition import Tested, tested
 from dagc.ir.traversal import traversal_text
 
 
@@ -129,7 +130,7 @@ def emission(plan: Plan) -> Emission:
     steps = StepBuilder(layout, functions, plan.chooser)
     program = program_view(layout, steps, plan.chooser)
     folded = plan.period[0] if plan.period is not None else None
-    iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded)
+    iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded, plan.loop)
     common = _common(plan, layout, functions, program, bool(iteration.regions))
     return Emission(functions, layout, steps, program, iteration, folded, common)
 
@@ -178,6 +179,8 @@ def _common(
         "device_messages": _device_messages(plan),
         "repeat": "" if repeat is None else layout.text(repeat),
         "until": layout.until(),
+        "looped": plan.loop is not None,
+        "test": layout.test_on_device(found) if isinstance(found := tested(plan.graph), Tested) else None,
         "nccl": uses_nccl(plan),
         "group_headers": ["group_host"] if host else [f"group_{kind.value}" for kind in layout.kinds],
         "view": program,

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from dagc.ir.enums import Opcode
 from dagc.ir.program import CopyOp, Graph, OpId, Segment, blocks, folded_name, two_sided
+from dagc.ir.repetition import Tested
 from dagc.ir.traversal import Entry, Event, Row, Stream, Traversal, awaited, bound, in_order, recorded, streams_of
 
 # ---- runs of GPU entries that a CUDA graph captures ----
@@ -18,15 +19,17 @@ SMALLEST = 2  # GPU ops of a capture region: a graph of one op gains nothing
 
 @dataclass(frozen=True, slots=True)
 class BeginCapture:
-    """A capture region begins; it is launched on `origin`. `length` entries follow until its `EndCapture`."""
+    """A capture region begins; it is launched on `origin`. `length` entries follow until its `EndCapture`. `loop`: it
+    is an iteration, which the device repeats."""
 
     region: int
     origin: Stream
     length: int
+    loop: bool = False
 
     @property
     def row(self) -> Row:
-        return Opcode.BEGIN, self.length, self.origin
+        return Opcode.LOOP if self.loop else Opcode.BEGIN, self.length, self.origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +67,36 @@ def with_capture_regions(traversal: Traversal, outside: Collection[int] = ()) ->
     return _CaptureRegions(traversal, outside).run()
 
 
-def steps(traversal: Traversal, capture: bool, outside: Collection[int] = ()) -> tuple[PositionedStep, ...]:
-    """The entries of a traversal; with `capture`, with its capture regions marked, except of the ops `outside`."""
+def as_loop(traversal: Traversal, loop: Tested) -> tuple[PositionedStep, ...]:
+    """The GPU's entries of a traversal as one region, which the device repeats, and its end. The host waits for all."""
+    places = [i for i, e in enumerate(traversal.entries) if e.stream is not None and e.op != loop.dropped]
+    body = Traversal(tuple(traversal.entries[i] for i in places))
+    region = [
+        replace(
+            placed,
+            step=replace(placed.step, loop=True) if isinstance(placed.step, BeginCapture) else placed.step,
+            position=None if placed.position is None else places[placed.position],
+        )
+        for placed in _CaptureRegions(body, (), smallest=1).run()
+    ]
+    return (*region, PositionedStep(traversal.entries[-1], len(traversal.entries) - 1))
+
+
+def steps(
+    traversal: Traversal, capture: bool, outside: Collection[int] = (), loop: Tested | None = None
+) -> tuple[PositionedStep, ...]:
+    """The entries of a traversal; with `capture`, with its capture regions marked, except of the ops `outside`; with
+    `loop`, as the device repeats them."""
+    if loop is not None:
+        return as_loop(traversal, loop)
     if capture:
         return with_capture_regions(traversal, outside)
     return tuple(PositionedStep(entry, i) for i, entry in enumerate(traversal.entries))
 
 
 class _CaptureRegions:
-    def __init__(self, traversal: Traversal, outside: Collection[int]) -> None:
+    def __init__(self, traversal: Traversal, outside: Collection[int], smallest: int = SMALLEST) -> None:
+        self.smallest = smallest
         self.entries = traversal.entries
         self.outside = frozenset(outside)
         self.events = len(recorded(self.entries))
@@ -85,7 +109,7 @@ class _CaptureRegions:
             end = at
             while end < len(self.entries) and self._may_join(self.entries[end]):
                 end += 1
-            if len(bound(self.entries[at:end])) >= SMALLEST:
+            if len(bound(self.entries[at:end])) >= self.smallest:
                 self._capture(at, end)
                 at = end
             else:
@@ -140,10 +164,12 @@ def _added(*steps: Step) -> list[PositionedStep]:
 # ---- its rows ----
 
 
-def rows(traversal: Traversal, capture: bool = False, outside: Collection[int] = ()) -> list[Row]:
+def rows(
+    traversal: Traversal, capture: bool = False, outside: Collection[int] = (), loop: Tested | None = None
+) -> list[Row]:
     """One row per entry, in order. With `capture`, regions of GPU ops are marked for capture in CUDA graphs, except
-    those `outside`."""
-    return [placed.step.row for placed in steps(traversal, capture, outside)]
+    those `outside`; with `loop`, an iteration is one, which the device repeats."""
+    return [placed.step.row for placed in steps(traversal, capture, outside, loop)]
 
 
 def table_line(traversal: Traversal, capture: bool = False, outside: Collection[int] = ()) -> str:

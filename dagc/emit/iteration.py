@@ -26,6 +26,7 @@ from dagc.ir.plan import (
     values_of,
 )
 from dagc.ir.program import blocks
+from dagc.ir.repetition import Tested
 from dagc.ir.sym import Apply, Const, Fn, Sym, show, substitute
 from dagc.ir.traversal import Entry, Traversal, bound, recorded, streams_of
 
@@ -599,14 +600,21 @@ class TableOpView:
 
 
 def iteration_view(
-    graph: ir.Graph, traversal: Traversal, steps: StepBuilder, capture: bool = False, folded: ir.Graph | None = None
+    graph: ir.Graph,
+    traversal: Traversal,
+    steps: StepBuilder,
+    capture: bool = False,
+    folded: ir.Graph | None = None,
+    loop: Tested | None = None,
 ) -> IterationView:
-    """With `folded`, equal rounds of its loops become a loop, unless they are captured in CUDA graphs.
+    """With `folded`, equal rounds of its loops become a loop, unless they are captured in CUDA graphs. With `loop`, an
+    iteration is one region, which the device repeats.
 
     Raises DagcError for ops that cannot be emitted yet.
     """
-    short = Rolled(traversal) if folded is None or capture else rolled(folded, traversal)
-    placed = [p.step for p in traversal_steps(short.traversal, capture, never_captured(graph))]
+    unrolled = folded is None or capture or loop is not None
+    short = Rolled(traversal) if unrolled or folded is None else rolled(folded, traversal)
+    placed = [p.step for p in traversal_steps(short.traversal, capture, never_captured(graph), loop)]
     flat = [step for step in placed if not isinstance(step, BeginCapture | EndCapture)]
     written = _Written(graph, steps, flat, short)
     blocks = {block.start: block for block in short.blocks}

@@ -20,6 +20,7 @@ from dagc.ir import program as ir
 from dagc.ir.choice import VARIANT, qualified
 from dagc.ir.enums import ElementType, Mode, Place, Transport
 from dagc.ir.plan import MEASURED, CodeFeature, Opened, conversion_of, feature_variable, first_equal, variant_number
+from dagc.ir.repetition import Tested
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, free, is_real, show, specialised, substitute
 
 # Members that Program always has, in C++ and in Python (whose keywords are not names there).
@@ -69,6 +70,20 @@ def ops_in_words(ops: Sequence[ir.KernelOp]) -> str:
     if len(ops) > 3:
         return f"{ops[0].name} and {len(ops) - 1} other ops"
     return ", ".join(op.name for op in ops)
+
+
+@dataclass(frozen=True, slots=True)
+class TestView:
+    """The test of a repetition on the device: the array that the program names, and C++ texts of a pointer to the
+    value, the comparison, the bound, and the largest number of runs. `shared`: the value is the same on all ranks.
+    `pointer` is "" without a condition."""
+
+    array: str
+    pointer: str
+    compare: str
+    bound: str
+    most: str
+    shared: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,15 +266,27 @@ class Layout:
         rows = _times(difference(region.stop, region.start), self._product(array.dims[1:dimension], array))
         return self.text(_fold(pitch)), self.text(_fold(width)), self.text(_fold(rows))
 
-    def until(self) -> tuple[str, str]:
-        """The condition that ends the repetition, as text of the program and as C++; empty without one."""
+    def until(self) -> tuple[str, str, str]:
+        """The condition that ends the repetition, as text of the program and as C++, and what it compares as C++; empty
+        without one."""
         end = self.program.until
         if end is None:
-            return "", ""
+            return "", "", ""
         type_ = "double" if self.arrays[end.array].type.is_float else "std::int64_t"
         left = f"static_cast<{type_}>({self.array(end.array)}.data[0])"
         text = f"{left} {end.fn.value} static_cast<{type_}>({self.text(end.bound)})"
-        return f"{end.array} {end.fn.value} {show(end.bound, 5)}", text
+        return f"{end.array} {end.fn.value} {show(end.bound, 5)}", text, left
+
+    def test_on_device(self, tested: Tested) -> TestView:
+        """The condition after an iteration that the device repeats."""
+        end, most = self.program.until, self.program.repeat
+        assert most is not None
+        if end is None or tested.region is None:
+            return TestView("", "", "", "", self.text(most), tested.shared)
+        type_ = "double" if self.arrays[tested.region.array].type.is_float else "std::int64_t"
+        bound = f"static_cast<{type_}>({self.text(end.bound)})"
+        compare = f"dagc::Compare::{end.fn.name.lower()}"
+        return TestView(end.array, self.pointer(tested.region), compare, bound, self.text(most), tested.shared)
 
     def kernel_side(self, region: ir.Region, op: ir.KernelOp) -> str:
         """`any` arrays have a side on the host and one on each GPU."""

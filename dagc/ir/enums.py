@@ -109,3 +109,4 @@ class Opcode(IntEnum):
     SYNC = 3
     BEGIN = 4
     END = 5
+    LOOP = 6

@@ -35,6 +35,7 @@ from dagc.ir.program import (
     on_units,
     two_sided,
 )
+from dagc.ir.repetition import Tested, on_device
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, substitute
 from dagc.ir.traversal import Traversal, parse_traversal, traversal_text
 
@@ -463,6 +464,12 @@ class Plan:
     def capture(self) -> bool:
         """Whether regions of GPU ops are captured in CUDA graphs."""
         return any(d.name == "capture" and d.chosen is True for d in self.program.decisions)
+
+    @property
+    def loop(self) -> Tested | None:
+        """What the device tests where it repeats the dag; None where the host does."""
+        beside = self.chooser is not None and self.chooser.mode is Features.BESIDE
+        return None if beside else on_device(self.graph)
 
     @property
     def decisions(self) -> tuple[tuple[str, Value], ...]:

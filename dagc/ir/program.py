@@ -25,6 +25,7 @@ Value: TypeAlias = int | float | bool | str
 TRANSPORT = "transport"  # the decision for all messages; `OP.transport` is that of one exchange or collective
 GRAPH_EDGES = "graph_edges"  # a `GraphEdges`; a program has it only if it is asked for
 COLLECTIVES = "collectives"  # the transport of collectives, where a program has exchanges too
+LOOP = "loop"  # the decision of who starts the next run of a `repeat` (`Repetition`)
 SAME = "same"  # its value for that of the exchanges
 
 
@@ -753,9 +754,10 @@ class Program:
 
     @property
     def graph_edges(self) -> GraphEdges:
-        """Those of its CUDA graphs, which it only has with `capture`."""
+        """Those of its CUDA graphs, which it only has with `capture`, or where the device repeats it."""
         chosen = {d.name: d.chosen for d in self.decisions}
-        return GraphEdges(chosen.get(GRAPH_EDGES, "full") if chosen.get("capture") is True else "full")
+        graphs = chosen.get("capture") is True or chosen.get(LOOP) == Repetition.DEVICE.value
+        return GraphEdges(chosen.get(GRAPH_EDGES, "full") if graphs else "full")
 
     @property
     def param_values(self) -> dict[str, Value]:
@@ -843,6 +845,13 @@ class GraphEdges(Enum):
     FULL = "full"
     PROGRAMMATIC = "programmatic"
     EARLY = "early"
+
+
+class Repetition(Enum):
+    """Who starts the next run of a `repeat`, and tests `until`: the host, or the device within a CUDA graph."""
+
+    HOST = "host"
+    DEVICE = "device"
 
 
 class Action(Enum):

@@ -20,18 +20,22 @@ from dagc.ir.program import (
     COLLECTIVES,
     DEVICE,
     GRAPH_EDGES,
+    LOOP,
     SAME,
     TRANSPORT,
     Device,
     Graph,
     GraphEdges,
     Program,
+    Repetition,
     Value,
     device_name,
     device_named,
 )
 from dagc.ir.regions import between_devices
+from dagc.ir.repetition import on_device
 
+IN_TABLES = frozenset(("capture", LOOP))  # decisions of a runner's table, which need no library of their own
 MOST = 64  # default limit on the number of configurations: each is compiled before a search
 
 
@@ -54,9 +58,11 @@ class Rejected:
 
 
 def configuration_of(graph: Graph) -> Choice:
-    """All decisions of the program of a graph that have an effect, `capture` always."""
+    """All decisions of the program of a graph that have an effect, `capture` always. `loop` is what is possible."""
     values: dict[str, Value] = {d.name: d.chosen for d in graph.program.decisions}
     values.setdefault("capture", False)
+    if LOOP in values and on_device(graph) is None:
+        values[LOOP] = Repetition.HOST.value
     values["streams"] = graph.streams
     return Choice.of(effective(values))
 
@@ -69,8 +75,11 @@ def transports_of(choices: Mapping[str, Value]) -> set[Value]:
 
 def effective(choices: Mapping[str, Value]) -> dict[str, Value]:
     """The choices that have an effect: those of `in_use`, `staging` only if a transport stages, the transport of
-    collectives only if it is another, and edges of CUDA graphs only if these exist and the edges are not full."""
+    collectives only if it is another, and edges of CUDA graphs only if these exist and the edges are not full. What the
+    device repeats is captured."""
     values = in_use(choices)
+    if values.get(LOOP) == Repetition.DEVICE.value:
+        values["capture"] = True
     if Transport.MPI_HOST.value not in transports_of(values):
         values.pop("staging", None)
     if values.get(COLLECTIVES, SAME) in (SAME, values.get(TRANSPORT)):
@@ -126,7 +135,7 @@ def open_decisions(program: Program, opened: Iterable[str], fixed: Iterable[str]
     for text in opened:
         name, equals, some = text.partition("=")
         if name == "all":
-            more = [d for d in program.decisions if d.name not in closed | {"capture", GRAPH_EDGES}]
+            more = [d for d in program.decisions if d.name not in closed | IN_TABLES | {GRAPH_EDGES}]
             chosen |= {d.name: d.values for d in more if len(d.values) > 1}
             continue
         if name not in values:
@@ -138,12 +147,14 @@ def open_decisions(program: Program, opened: Iterable[str], fixed: Iterable[str]
 
 
 def by_name(program: Program) -> dict[str, tuple[Value, ...]]:
-    """The decisions that a program has if they are asked for: those of CUDA graphs, and the transport of each exchange
-    and collective with arrays on the device."""
+    """The decisions that a program has if they are asked for: those of CUDA graphs, `loop` if it repeats, and the
+    transport of each exchange and collective with arrays on the device."""
     ops = between_devices(program.ops, program.arrays)
     transports = tuple(transport.value for transport in Transport)
     edges = tuple(edge.value for edge in GraphEdges)
-    return {"capture": (False, True), GRAPH_EDGES: edges, **{qualified(op.base, TRANSPORT): transports for op in ops}}
+    loop = {LOOP: tuple(one.value for one in Repetition)} if program.repeat is not None else {}
+    each = {qualified(op.base, TRANSPORT): transports for op in ops}
+    return {"capture": (False, True), GRAPH_EDGES: edges, **loop, **each}
 
 
 def _some(name: str, values: Sequence[Value], text: str) -> tuple[Value, ...]:

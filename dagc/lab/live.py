@@ -33,10 +33,10 @@ _OP = " op `"  # dagc.emit.iteration.titled
 
 @dataclass(frozen=True, slots=True)
 class Loadable:
-    """The runner library of one configured space of a domain. Spaces that differ only in capture share a library.
+    """The runner library of one configured space of a domain. Spaces that differ only in capture or loop share one.
 
-    rows      dagc.emit.rows: a traversal as a table of the runner, with or without capture regions
-    capture   whether regions are captured
+    rows      dagc.emit.rows: a traversal as a table of the runner, with or without capture regions, or a loop
+    capture   whether it has them
     """
 
     library: RunnerLibrary

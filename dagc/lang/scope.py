@@ -490,7 +490,7 @@ WORDS: Mapping[str, tuple[ir.Value, ...]] = {
     name: tuple(one.value for one in enum)
     for name, enum in {
         ir.TRANSPORT: Transport, "staging": ir.Staging, "host_memory": ir.HostMemory,
-        "transfers": ir.TransferTiming, ir.GRAPH_EDGES: ir.GraphEdges,
+        "transfers": ir.TransferTiming, ir.GRAPH_EDGES: ir.GraphEdges, ir.LOOP: ir.Repetition,
     }.items()
 }  # fmt: skip
 WORDS = {**WORDS, ir.COLLECTIVES: (ir.SAME, *WORDS[ir.TRANSPORT])}

@@ -81,6 +81,7 @@ def place(rows: Sequence[Sequence[int]], position: int, op_name: Callable[[int],
         Opcode.ISSUE: lambda: f"`{op_name(a)}`",
         Opcode.RECORD: lambda: f"`record(e{a})@s{b}`",
         Opcode.WAIT: lambda: f"`wait(e{a})@s{b}`{_waits_for(rows, position, op_name)}",
+        Opcode.LOOP: lambda: "the repetition on the device",
         Opcode.SYNC: lambda: f"`sync(e{a})`{_waits_for(rows, position, op_name)}",
     }
     name = names.get(kind, lambda: "a capture region")()

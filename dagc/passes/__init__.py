@@ -11,7 +11,8 @@ from dagc.base.errors import Diagnostic, ProgramError, Severity, report_notes
 from dagc.base.python import uncollected
 from dagc.base.source import Source
 from dagc.ir.enums import Transport
-from dagc.ir.program import TRANSPORT, Graph, Program, Staging
+from dagc.ir.program import LOOP, TRANSPORT, Graph, Program, Staging
+from dagc.ir.repetition import tested, wants_device
 from dagc.lang.lower import Parsed, parse_with_includes
 from dagc.passes.cases import examine
 from dagc.passes.edges import connect, written
@@ -76,6 +77,12 @@ def _graph(program: Program) -> tuple[Graph | None, tuple[Diagnostic, ...]]:
         hazards=hazards,
         matches=lowered.matches,
     )
+    why = tested(graph) if wants_device(program) else ""
+    if isinstance(why, str) and why:
+        span = next(d.span for d in program.decisions if d.name == LOOP)
+        text = f"loop=device: {why}, so the host repeats the dag"
+        help = "let the iteration run on streams alone, or fix loop=host"
+        findings.append(Diagnostic("host-loop", text, span, help=help, severity=Severity.NOTE))
     return graph, tuple(findings)
 
 

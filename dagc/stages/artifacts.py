@@ -131,7 +131,10 @@ def proved_plan(graph: Graph, traversal: Traversal, chosen: TargetChoice, prune_
     prover.prove(traversal, "the traversal")
     kept = prune(traversal, prover) if prune_syncs else traversal
     period = (graph, kept) if graph.folding is not None else None
-    return Plan(*unroll(graph, kept), chosen.target, chosen.arch, period=period)
+    plan = Plan(*unroll(graph, kept), chosen.target, chosen.arch, period=period)
+    if plan.loop is not None and isinstance(why := without_host(plan.graph, plan.traversal), str):
+        raise UsageError(f"loop=device: {why}", "give another traversal, or -D loop=host")
+    return plan
 
 
 def left_out(plan: Plan) -> tuple[str, ...]:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from dagc.store.tuned import Tuned
 
 
-# Decisions that no kernel depends on; each search handles them itself.
-OF_SEARCH = ("transport", "collectives", "staging", "streams", "capture", "graph_edges", "host_memory", "transfers")
+# Predefined decisions that no kernel depends on.
+SEARCHED = ("transport", "collectives", "staging", "streams", "capture", "graph_edges", "loop", "transfers")
+OF_SEARCH = (*SEARCHED, "host_memory")  # each search handles them itself
 OPTION = "fixed"  # option of a run in a results file: origins of the values that were not searched
 
 
@@ -132,7 +133,9 @@ def fixed_choices(program: Program, names: Collection[str], sizes: Collection[st
 
 
 # Of files from before these were decisions.
-_EARLIER = {"host_memory": "pinned", "transfers": "at_need", "collectives": "same", "graph_edges": "full"}
+_EARLIER = {
+    "host_memory": "pinned", "transfers": "at_need", "collectives": "same", "graph_edges": "full", "loop": "host",
+}  # fmt: skip
 
 
 def check_fixed(path: str | Path, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -149,10 +152,6 @@ def check_fixed(path: str | Path, stored: Mapping[str, Any], now: Mapping[str, A
 
 
 FACT = "kernels"
-
-
-# Predefined decisions that no kernel depends on.
-SEARCHED = ("transport", "collectives", "staging", "streams", "capture", "graph_edges", "transfers")
 
 
 def values_fixed(program: Program) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from dagc.build.toolchain import TargetChoice
 from dagc.choice.types import Site
 from dagc.ir.choice import FUSE, VARIANT, Choice, own_name, qualified
 from dagc.ir.plan import Target, stays_fixed
-from dagc.ir.program import COLLECTIVES, DEVICE, GRAPH_EDGES, SAME, TRANSPORT, KernelOp, Program, Value, shown
-from dagc.lab.configurations import Configured, by_name, combinations, configurations, open_decisions
+from dagc.ir.program import COLLECTIVES, DEVICE, GRAPH_EDGES, LOOP, SAME, TRANSPORT, KernelOp, Program, Value, shown
+from dagc.lab.configurations import IN_TABLES, Configured, by_name, combinations, configurations, open_decisions
 from dagc.lab.orders import COUNTING_WORK, Orders
 from dagc.lab.orders import domain_of as domain
 from dagc.report import si
@@ -99,7 +99,10 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
     """The program, its configurations, and a note on each combination that the program forbids."""
     program = text.program()
     fixed = {name for name in text.defines if name not in {p.name for p in program.params}}
-    opened = [text for text in _opened(options, gpus) if text.partition("=")[0] not in fixed or text in options.opened]
+    every = _opened(options, gpus)
+    if gpus and program.repeat is not None and LOOP not in {text.partition("=")[0] for text in every}:
+        every.append(LOOP)
+    opened = [text for text in every if text.partition("=")[0] not in fixed or text in options.opened]
     values = open_decisions(program, opened, fixed)
     notes: list[str] = []
     if options.only is None:
@@ -139,7 +142,7 @@ def with_automatic(
         more = {name: every[name] for name in every if name in names}
         if COLLECTIVES in more:
             more[COLLECTIVES] = tuple(v for v in more[COLLECTIVES] if v in (SAME, *transports))
-        compiled = {n: v for n, v in (out | more).items() if n != "capture"}  # which needs no other library
+        compiled = {n: v for n, v in (out | more).items() if n not in IN_TABLES}
         if len(combinations(compiled)) > most:
             left += more
         else:

@@ -28,8 +28,9 @@ from dagc.ir.choice import Choice
 from dagc.ir.enums import Transport
 from dagc.ir.plan import Plan, Target, open_tunables
 from dagc.ir.program import Program, Value
+from dagc.ir.repetition import on_device
 from dagc.ir.traversal import Traversal, traversal_text
-from dagc.lab.configurations import Configured, transports_of
+from dagc.lab.configurations import IN_TABLES, Configured, transports_of
 from dagc.lab.live import LiveMachine, Loadable
 from dagc.lab.orders import Orders
 from dagc.lang.code import where_to_look
@@ -91,7 +92,7 @@ def compiling(
     hurry: bool = False,
 ) -> Iterator[Compilation]:
     """Build one runner library per configuration, in parallel on all cores, the most promising first; what is not built
-    at the end of the block is not built at all. Capture needs no separate library.
+    at the end of the block is not built at all. Capture and loops need no separate library.
 
     `sites`: launch settings that stay open until they are set at run time. `hurry`: the first has the cores for itself
     if there are fewer than libraries. Raises MissingTool as `require_machine`.
@@ -100,7 +101,7 @@ def compiling(
     others = Event()  # may be built
     distinct: dict[Choice, list[Configured]] = {}
     for configured in sorted(configurations, key=_promise):
-        decisions = tuple((n, v) for n, v in configured.configuration.decisions if n != "capture")
+        decisions = tuple((n, v) for n, v in configured.configuration.decisions if n not in IN_TABLES)
         distinct.setdefault(Choice(decisions), []).append(configured)
 
     def make(number: int, configured: Configured) -> Path | BuildFailed:
@@ -240,8 +241,9 @@ def loadable_of(configured: ConfiguredSpace, library: RunnerLibrary) -> Loadable
         if prover is not None:
             prover.prove(traversal)  # orders of rounds are not part of the space
         graph, flat = unroll(configured.graph, traversal)
-        return rows(flat, capture, never_captured(graph) if capture else ())
+        return rows(flat, capture, never_captured(graph) if capture else (), loop if capture else None)
 
+    loop = on_device(configured.graph)
     return Loadable(library, unrolled, configured.configuration.get("capture") is True)
 
 

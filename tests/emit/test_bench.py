@@ -218,7 +218,8 @@ def test_a_peer_that_does_not_exist(each: Made, broken: Path) -> None:
     ("line", "words"),
     [
         ("0,1", "not a row"),
-        ("6,0,0", "no such kind"),
+        ("7,0,0", "no such kind"),
+        ("6,0,0", "the device cannot begin here"),
         ("0,99,0", "no such op"),
         ("0,0,-1", "no such stream"),
         ("1,0,-1", "no such stream"),

@@ -24,6 +24,7 @@ from dagc.space.loops import unroll
 from tests.emit import test_placed, test_variants
 from tests.emit.build import COLLECTIVES, HEAT2D, NVCC_ALONE, SPMV, plan
 from tests.emit.test_compile import CASES, name
+from tests.emit.test_device_loops import RELAX
 from tests.emit.test_loops import JACOBI
 from tests.emit.test_transports import TRANSPORTS, TYPES
 from tests.emit.together import write_together
@@ -70,6 +71,7 @@ BENCHES: dict[str, Make] = {
     **{f"every {n}": partial(every_variant, SAMPLES / f"{n}/{n}.dag") for n in ("histogram", "sort", "bfs")},
     "mixed nccl and peer": partial(plan, TRANSPORTS, Target.CUDA, transport="peer", collectives="nccl", capture="true"),
     "early edges": partial(plan, SPMV, Target.CUDA, transport="peer", capture="true", graph_edges="early"),
+    "device loop": partial(plan, RELAX, Target.CUDA, transport="peer", loop="device", graph_edges="early"),
     "collectives nccl": partial(plan, COLLECTIVES, Target.CUDA, transport="nccl"),
     "collectives peer": partial(plan, COLLECTIVES, Target.CUDA, transport="peer"),
     "types": partial(plan, TYPES, Target.CUDA),
@@ -77,7 +79,11 @@ BENCHES: dict[str, Make] = {
     "coarsened": partial(formed, coarse),
     "wide": partial(formed, wide),
 }
-RUNNERS: dict[str, Make] = {"sums runner": sums, "placed runner": placed}
+RUNNERS: dict[str, Make] = {
+    "sums runner": sums,
+    "placed runner": placed,
+    "loop runner": partial(plan, RELAX, Target.CUDA, transport="peer"),
+}
 
 
 @pytest.mark.mpi

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "dagc/check.hpp"
 #include "dagc/programmatic.hpp"
@@ -16,6 +17,17 @@ namespace dagc {
 struct GraphSize {
   std::int64_t nodes = 0, redundant = 0, programmatic = 0;
 };
+
+// A captured graph, without what need not be between its nodes.
+inline GraphSize shortened(cudaGraph_t graph) {
+  GraphSize size;
+  size.redundant = static_cast<std::int64_t>(remove_redundant_edges(graph));
+  size.programmatic = static_cast<std::int64_t>(make_programmatic(graph));
+  std::size_t nodes = 0;
+  DAGC_CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));
+  size.nodes = static_cast<std::int64_t>(nodes);
+  return size;
+}
 
 // The work issued on a stream, and on streams that fork from it and join it, as one graph to launch.
 class CapturedGraph {
@@ -57,11 +69,7 @@ class CapturedGraph {
     if (const cudaError_t status = cudaStreamEndCapture(origin, &graph); status != cudaSuccess)
       fail(exit_run_failed, std::string("these ops cannot be captured in a CUDA graph: ") + cudaGetErrorString(status) +
                                 " (one of them synchronises, or uses another stream; compile with capture=false)");
-    size_.redundant = static_cast<std::int64_t>(remove_redundant_edges(graph));
-    size_.programmatic = static_cast<std::int64_t>(make_programmatic(graph));
-    std::size_t nodes = 0;
-    DAGC_CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));
-    size_.nodes = static_cast<std::int64_t>(nodes);
+    size_ = shortened(graph);
     DAGC_CUDA(cudaGraphInstantiate(&executable_, graph, 0));
     DAGC_CUDA(cudaGraphDestroy(graph));
     DAGC_CUDA(cudaGraphUpload(executable_, origin));
@@ -74,5 +82,11 @@ class CapturedGraph {
   cudaGraphExec_t executable_ = nullptr;
   GraphSize size_;
 };
+
+inline std::vector<GraphSize> sizes_of(const std::vector<CapturedGraph>& graphs) {
+  std::vector<GraphSize> out;
+  for (const CapturedGraph& graph : graphs) out.push_back(graph.size());
+  return out;
+}
 
 }  // namespace dagc

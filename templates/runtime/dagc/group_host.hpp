@@ -120,7 +120,7 @@ class HostGroup : public GroupEnds {
   static T combined(T a, T b, MPI_Op op) {
     if (op == MPI_SUM) return static_cast<T>(a + b);
     if (op == MPI_PROD) return static_cast<T>(a * b);
-    return (op == MPI_MIN ? b < a : a < b) ? b : a;
+    return (op == MPI_MIN ? b < a : a < b) || !(b == b) ? b : a;  // NaN, where one of both is
   }
   void exchange() {
     for (const MessageEnd& r : recvs_) post_recv(requests_, r.data(), r.bytes, r.peer, r.message, comm_);

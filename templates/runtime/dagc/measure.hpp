@@ -93,7 +93,7 @@ struct Measurement {
 namespace detail {
 
 // Seconds of `iterations` iterations, maximum over the ranks; a reset, untimed, before each batch.
-inline double timed(const std::function<void()>& iteration, const std::function<void()>& reset, std::int64_t iterations,
+inline double timed(const std::function<void(std::int64_t)>& run, const std::function<void()>& reset, std::int64_t iterations,
                     std::int64_t batch, MPI_Comm comm) {
   double total = 0;
   for (std::int64_t done = 0; done < iterations; done += batch) {
@@ -101,7 +101,7 @@ inline double timed(const std::function<void()>& iteration, const std::function<
     reset();
     DAGC_MPI(MPI_Barrier(comm));
     const double start = MPI_Wtime();
-    for (std::int64_t i = 0; i < n; ++i) iteration();
+    run(n);
     double taken = MPI_Wtime() - start, slowest = 0;
     DAGC_MPI(MPI_Allreduce(&taken, &slowest, 1, MPI_DOUBLE, MPI_MAX, comm));
     total += slowest;
@@ -111,24 +111,24 @@ inline double timed(const std::function<void()>& iteration, const std::function<
 
 }  // namespace detail
 
-// Collective over `comm`. `reset` restores what an iteration changes and its next run reads; it may do nothing.
+// Collective over `comm`. `run(n)` is n iterations; `reset` restores what an iteration changes and its next run reads; it may do nothing.
 // Returns on every rank the same numbers.
-inline Measurement measure(const std::function<void()>& iteration, const std::function<void()>& reset, MPI_Comm comm,
+inline Measurement measure(const std::function<void(std::int64_t)>& run, const std::function<void()>& reset, MPI_Comm comm,
                            const MeasureOptions& options = {}) {
   const std::int64_t most = std::numeric_limits<std::int64_t>::max() / 4;
   const std::int64_t batch = options.max_iterations > 0 ? options.max_iterations : most;
   Measurement out;
   std::int64_t n = 1;
-  double taken = detail::timed(iteration, reset, n, batch, comm);
+  double taken = detail::timed(run, reset, n, batch, comm);
   while (taken < options.seconds && n < most / 2) {
     // Extrapolate from the last time, but at most tenfold: the first times are slow and short.
     const double factor = taken > 0 ? std::min(10.0, 1.05 * options.seconds / taken) : 10.0;
     n = std::max(n + 1, static_cast<std::int64_t>(static_cast<double>(n) * factor));
-    taken = detail::timed(iteration, reset, n, batch, comm);
+    taken = detail::timed(run, reset, n, batch, comm);
   }
   out.iterations = n;
   for (std::int64_t i = 0; i < options.repeats; ++i)
-    out.seconds.push_back(detail::timed(iteration, reset, n, batch, comm) / static_cast<double>(n));
+    out.seconds.push_back(detail::timed(run, reset, n, batch, comm) / static_cast<double>(n));
   out.stats = statistics(out.seconds);
   return out;
 }
@@ -138,7 +138,7 @@ inline Measurement measure(const std::function<void()>& iteration, const std::fu
 // A first batch of about a tenth of it warms up and gives the number of iterations of the measurement; `guess` (seconds of
 // an iteration, about; 0: unknown) gives that of the first batch. `max_iterations`: as in MeasureOptions.
 // Collective.
-inline double measure_once(const std::function<void()>& iteration, const std::function<void()>& reset, MPI_Comm comm,
+inline double measure_once(const std::function<void(std::int64_t)>& run, const std::function<void()>& reset, MPI_Comm comm,
                            double seconds, double guess, std::int64_t max_iterations, std::int64_t* iterations) {
   const std::int64_t most = std::numeric_limits<std::int64_t>::max() / 4;
   const std::int64_t batch = max_iterations > 0 ? max_iterations : most;
@@ -146,14 +146,14 @@ inline double measure_once(const std::function<void()>& iteration, const std::fu
     return each > 0 ? std::min(most, static_cast<std::int64_t>(std::ceil(std::min(goal / each, 1e15))) + 1) : most;
   };
   std::int64_t n = guess > 0 ? needed(0.1 * seconds, guess) : 1;
-  double taken = detail::timed(iteration, reset, n, batch, comm);
+  double taken = detail::timed(run, reset, n, batch, comm);
   while (taken < 0.05 * seconds) {
     n = std::max(n + 1, std::min(10 * n, needed(0.1 * seconds, taken / static_cast<double>(n))));
-    taken = detail::timed(iteration, reset, n, batch, comm);
+    taken = detail::timed(run, reset, n, batch, comm);
   }
   do {
     n = taken < seconds ? needed(1.05 * seconds, taken / static_cast<double>(n)) : n;
-    taken = detail::timed(iteration, reset, n, batch, comm);
+    taken = detail::timed(run, reset, n, batch, comm);
   } while (taken < seconds);
   *iterations = n;
   return taken / static_cast<double>(n);

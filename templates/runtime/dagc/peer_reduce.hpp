@@ -162,13 +162,14 @@ struct Product {
   template <class T>
   __device__ T operator()(T a, T b) const { return static_cast<T>(a * b); }
 };
+// NaN, where one of both is: a residual that is none must not be hidden by those of other ranks.
 struct Least {
   template <class T>
-  __device__ T operator()(T a, T b) const { return b < a ? b : a; }
+  __device__ T operator()(T a, T b) const { return b < a || !(b == b) ? b : a; }
 };
 struct Largest {
   template <class T>
-  __device__ T operator()(T a, T b) const { return a < b ? b : a; }
+  __device__ T operator()(T a, T b) const { return a < b || !(b == b) ? b : a; }
 };
 
 // `to` may be `from`; null on ranks that do not need the result.

@@ -44,20 +44,17 @@ inline std::string choices_json(const Site* sites, int n, MPI_Comm comm) {
 }
 
 // One line for each graph.
-inline void print_graphs(const std::vector<CapturedGraph>& graphs) {
-  for (const CapturedGraph& graph : graphs)
-    std::printf("graph of %lld nodes, %lld programmatic edges, without %lld redundant ones\n",
-                static_cast<long long>(graph.size().nodes), static_cast<long long>(graph.size().programmatic),
-                static_cast<long long>(graph.size().redundant));
+inline void print_graphs(const std::vector<GraphSize>& graphs) {
+  for (const GraphSize& size : graphs)
+    std::printf("graph of %lld nodes, %lld programmatic edges, without %lld redundant ones\n", static_cast<long long>(size.nodes),
+                static_cast<long long>(size.programmatic), static_cast<long long>(size.redundant));
 }
 
 // `[{"nodes": 28, "redundant": 4, "programmatic": 20}]`
-inline std::string graphs_json(const std::vector<CapturedGraph>& graphs) {
+inline std::string graphs_json(const std::vector<GraphSize>& graphs) {
   std::string out;
-  for (const CapturedGraph& graph : graphs) {
-    const GraphSize size = graph.size();
+  for (const GraphSize& size : graphs)
     out += (out.empty() ? "" : ", ") + JsonObject().field("nodes", size.nodes).field("redundant", size.redundant).field("programmatic", size.programmatic).text();
-  }
   return "[" + out + "]";
 }
 
@@ -80,15 +77,15 @@ class Results {
  public:
   explicit Results(Program& program) : p_(program) {}
 
-  // Reset with poison 0 or 1, `runs` runs, comparison with the reference. After one run, also those that it is compared
-  // after.
+  // Reset with poison 0 or 1, `runs` runs by `run(runs)`, comparison with the reference. After one run, also those that it
+  // is compared after.
   template <class Run>
   std::string after(int poison, std::int64_t runs, Run run) {
     p_.reset(poison);
-    for (std::int64_t i = 0; i < runs; ++i) run();
+    run(runs);
     std::string wrong = verify();
     for (std::int64_t i = runs + 1; runs == 1 && i <= VerifiedRuns<Program>::last && wrong.empty(); ++i) {
-      run();
+      run(1);
       wrong = verify(i);
       if (!wrong.empty()) wrong += ", after " + std::to_string(i) + " runs";
     }
@@ -103,7 +100,7 @@ class Results {
     kept_ = true;
     p_.reset(0);
     for (std::int64_t i = 0; i < runs; ++i) {
-      run();
+      run(1);
       DAGC_CUDA(cudaDeviceSynchronize());
       DAGC_MPI(MPI_Barrier(p_.comm));
     }
@@ -116,7 +113,7 @@ class Results {
   template <class Run>
   std::string after_like_kept(int poison, std::int64_t runs, Run run) {
     p_.reset(poison);
-    for (std::int64_t i = 0; i < runs; ++i) run();
+    run(runs);
     p_.store.want(Store::Want::kept);
     const std::string wrong = verify(0);
     p_.store.want(Store::Want::file);

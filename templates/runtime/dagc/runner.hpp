@@ -7,6 +7,7 @@
 //   3, event, -1       the CPU waits for the event
 //   4, rows, stream    the next `rows` rows, up to a row of kind 5, are captured and launched as one CUDA graph on the stream
 //   5, 0, -1           end of the captured rows
+//   6, rows, stream    the next `rows` rows, up to a row of kind 5, are an iteration that the device repeats; no op precedes it
 #pragma once
 
 #include <mpi.h>
@@ -30,6 +31,7 @@
 #include "dagc/check.hpp"
 #include "dagc/device.hpp"
 #include "dagc/fault.hpp"
+#include "dagc/loop.hpp"
 #include "dagc/measure.hpp"
 #include "dagc/options.hpp"
 #include "dagc/results.hpp"
@@ -38,7 +40,7 @@
 
 namespace dagc {
 
-enum RowKind : std::int32_t { row_issue = 0, row_record = 1, row_wait = 2, row_sync = 3, row_begin = 4, row_end = 5 };
+enum RowKind : std::int32_t { row_issue = 0, row_record = 1, row_wait = 2, row_sync = 3, row_begin = 4, row_end = 5, row_loop = 6 };
 
 struct Row {
   std::int32_t kind, a, b;
@@ -70,10 +72,11 @@ struct TableOp {
   }
 };
 
-// A table that can be executed: its rows, and a graph for each capture region, in order.
+// A table that can be executed: its rows, and a graph for each capture region, in order, or a loop of all.
 struct Prepared {
   std::vector<Row> rows;
   std::vector<CapturedGraph> graphs;
+  std::unique_ptr<DeviceLoop> loop;
   bool stale = false;  // its graphs use memory that was freed
 };
 
@@ -82,8 +85,15 @@ class Runner {
  public:
   using Op = TableOp<Program>;
 
-  Runner(const Op* ops, std::int32_t count, Declared<Program> declared)
-      : ops_(ops), count_(count), declared_(std::move(declared)) {}
+  // How the dag is repeated, null where it is not or cannot be: the host's test after each run, and what ends a loop of
+  // the device.
+  struct Repetition {
+    void (*test)(const Program&);
+    void (*arm)(Program&, DeviceLoop&);
+  };
+
+  Runner(const Op* ops, std::int32_t count, Declared<Program> declared, Repetition repetition)
+      : ops_(ops), count_(count), declared_(std::move(declared)), repetition_(repetition) {}
 
   Program& program() { return program_; }
 
@@ -102,7 +112,7 @@ class Runner {
     *wrong = examine(out->rows);
     if (!wrong->empty()) return nullptr;
     bool any = false;
-    for (const Row& r : out->rows) any = any || r.kind == row_begin;
+    for (const Row& r : out->rows) any = any || r.kind == row_begin || r.kind == row_loop;
     if (any && !warm_) {  // the first use initialises libraries, which cannot be captured
       program_.reset();
       execute_plain(*out);
@@ -111,18 +121,50 @@ class Runner {
     }
     for (std::size_t i = 0; i < out->rows.size(); ++i) {
       const Row& r = out->rows[i];
-      if (r.kind != row_begin) continue;
-      out->graphs.emplace_back();
-      const Row* const first = &out->rows[i + 1];
-      out->graphs.back().capture(program_.stream[static_cast<std::size_t>(r.b)], [&] {
-        for (const Row* inner = first; inner != first + r.a; ++inner) step(*inner);
-      });
+      if (r.kind != row_begin && r.kind != row_loop) continue;
+      const cudaStream_t origin = program_.stream[static_cast<std::size_t>(r.b)];
+      const auto inside = [this, first = &out->rows[i + 1], count = r.a] {
+        for (const Row* inner = first; inner != first + count; ++inner) step(*inner);
+      };
+      if (r.kind == row_loop) {
+        out->loop = std::make_unique<DeviceLoop>();
+        repetition_.arm(program_, *out->loop);
+        out->loop->capture(origin, inside);
+      } else {
+        out->graphs.emplace_back();
+        out->graphs.back().capture(origin, inside);
+      }
     }
     return out;
   }
 
+  // `n` runs, each with its test.
+  void run(const Prepared& table, std::int64_t n) {
+    if (table.loop) {
+      repeat(table, n, false);
+      return;
+    }
+    for (; n > 0; --n) {
+      execute(table);
+      if (repetition_.test != nullptr) repetition_.test(program_);
+    }
+  }
+
+  // On the device: at most `n` runs; with `stops`, to the end of the repetition.
+  DeviceLoop::Ran repeat(const Prepared& table, std::int64_t n, bool stops) {
+    position_.store(0, std::memory_order_relaxed);
+    const cudaStream_t origin = program_.stream[static_cast<std::size_t>(table.rows.front().b)];
+    const DeviceLoop::Ran ran = table.loop->run(origin, n, stops, [](auto part) { part(); });
+    position_.store(-1, std::memory_order_relaxed);
+    return ran;
+  }
+
   // One run.
   void execute(const Prepared& table) {
+    if (table.loop) {
+      repeat(table, 1, false);
+      return;
+    }
     const CapturedGraph* graph = table.graphs.data();
     const Row* const start = table.rows.data();
     for (const Row *r = start, *end = start + table.rows.size(); r != end; ++r) {
@@ -148,13 +190,13 @@ class Runner {
   // Reset with poison 0 or 1, `runs` runs, comparison with the reference: "" if right, the same text on every rank.
   // Collective. Afterwards inputs have their loaded values again.
   std::string check(const Prepared& table, int poison, std::int64_t runs) {
-    return results_.after(poison, runs, [&] { execute(table); });
+    return results_.after(poison, runs, [&](std::int64_t n) { run(table, n); });
   }
 
   // For programs that change what the next run reads: stores the results of `runs` runs in which each op ends before the
   // next one begins, so that they do not depend on timing. Once. Collective.
   void keep(const Prepared& table, std::int64_t runs) {
-    results_.keep(runs, [&] {
+    results_.keep(runs, [&](std::int64_t) {
       for (const Row& r : table.rows) {
         step(r);
         DAGC_CUDA(cudaDeviceSynchronize());
@@ -164,7 +206,7 @@ class Runner {
 
   // Reset with poison 0 or 1, `runs` runs, comparison with what `keep` stored for as many: "" if right. Collective.
   std::string check_kept(const Prepared& table, int poison, std::int64_t runs) {
-    return results_.after_like_kept(poison, runs, [&] { execute(table); });
+    return results_.after_like_kept(poison, runs, [&](std::int64_t n) { run(table, n); });
   }
 
   std::string verify() { return results_.verify(); }
@@ -278,8 +320,9 @@ class Runner {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const Row& r = rows[i];
       const std::string at = "row " + std::to_string(i) + ": ";
-      if (r.kind < row_issue || r.kind > row_end) return at + "no such kind: " + std::to_string(r.kind);
-      if (r.kind == row_begin) {
+      if (r.kind < row_issue || r.kind > row_loop) return at + "no such kind: " + std::to_string(r.kind);
+      if (r.kind == row_loop && (i > 0 || repetition_.arm == nullptr)) return at + "a repetition that the device cannot begin here";
+      if (r.kind == row_begin || r.kind == row_loop) {
         if (inside || r.a < 1 || r.b < 0 || r.b >= 1 << 10) return at + "a capture region that cannot begin here";
         if (i + static_cast<std::size_t>(r.a) + 1 >= rows.size()) return at + "a capture region without an end";
         inside = r.a + 1;
@@ -304,6 +347,7 @@ class Runner {
   const Op* ops_;
   std::int32_t count_;
   Declared<Program> declared_;
+  const Repetition repetition_;
   Program program_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
@@ -363,7 +407,9 @@ void compare(Runner<Program>& runner, const Prepared& rows, const Compiled<Progr
   const auto reset = [&] { if (compiled.carried) runner.program().reset(); };
   for (std::int64_t i = 0; i < timing.repeats; ++i) {
     const auto time = [&](bool as_table) {
-      const auto run = [&] { as_table ? runner.execute(rows) : compiled.iteration(runner.program()); };
+      const auto run = [&](std::int64_t n) {
+        for (; n > 0; --n) as_table ? runner.execute(rows) : compiled.iteration(runner.program());
+      };
       return measure(run, reset, MPI_COMM_WORLD, once).seconds[0];
     };
     const bool first = i % 2 != 0;  // the order alternates
@@ -433,7 +479,7 @@ int runner_main(int argc, char** argv, Runner<Program>& runner, const Compiled<P
       result.field("wrong", difference);
     } else if (timing.seconds > 0 && !comparing) {
       const auto reset = [&] { if (compiled.carried) runner.program().reset(); };
-      const Measurement m = measure([&] { watchdog.watched([&] { runner.execute(*table); }); }, reset, MPI_COMM_WORLD, timing);
+      const Measurement m = measure([&](std::int64_t n) { watchdog.watched([&] { runner.run(*table, n); }); }, reset, MPI_COMM_WORLD, timing);
       result.field("time", to_json(m));
       said += "  " + time_text(m.stats.median);
     }

@@ -24,16 +24,16 @@ int run(int argc, char** argv) {
   dagc::Mpi mpi(&argc, &argv);
   const dagc::MeasureOptions options{std::atof(argv[2]), std::atoll(argv[3]), std::atoll(argv[4])};
   std::int64_t iterations = 0, resets = 0, since_reset = 0, longest = 0;
-  const auto iteration = [&] {
-    ++iterations;
-    longest = std::max(longest, ++since_reset);
-    std::this_thread::sleep_for(std::chrono::microseconds(200 * (mpi.rank() + 1)));
+  const auto run = [&](std::int64_t n) {
+    iterations += n;
+    longest = std::max(longest, since_reset += n);
+    std::this_thread::sleep_for(std::chrono::microseconds(200 * (mpi.rank() + 1) * n));
   };
   const auto reset = [&] {
     ++resets;
     since_reset = 0;
   };
-  const dagc::Measurement m = dagc::measure(iteration, reset, MPI_COMM_WORLD, options);
+  const dagc::Measurement m = dagc::measure(run, reset, MPI_COMM_WORLD, options);
   // Every rank must have got the same.
   double low = m.stats.median, high = m.stats.median;
   DAGC_MPI(MPI_Allreduce(MPI_IN_PLACE, &low, 1, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD));

@@ -1,0 +1,121 @@
+"""Whether the device can run the iterations of a `repeat` one after another, and what tells it that they end.
+
+All ops of an iteration must be issued on streams, and the value that `until` compares must be one that the device
+reads. Ranks that exchange messages must end together: they do if the value is the result of an op that gives all of
+them the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dagc.ir.enums import Mode, Place, Transport
+from dagc.ir.program import (
+    LOOP,
+    Action,
+    CollectiveOp,
+    CopyOp,
+    Graph,
+    GraphOp,
+    OpId,
+    Program,
+    Region,
+    Repetition,
+    blocks,
+    two_sided,
+)
+
+ALIKE = frozenset(("allreduce", "bcast"))  # collectives whose result is the same on all ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """What the device compares after an iteration.
+
+    region   of one element; None: there is no `until`
+    shared   whether the value is the same on all ranks
+    dropped  a copy to the host that `until` alone reads, which the device needs not
+    """
+
+    region: Region | None = None
+    shared: bool = True
+    dropped: OpId | None = None
+
+
+def wants_device(program: Program) -> bool:
+    """Whether `loop=device` is chosen."""
+    return any(d.name == LOOP and d.chosen == Repetition.DEVICE.value for d in program.decisions)
+
+
+def on_device(graph: Graph) -> Tested | None:
+    """What the device tests if it repeats the dag: that is chosen, and possible."""
+    found = tested(graph) if wants_device(graph.program) else ""
+    return None if isinstance(found, str) else found
+
+
+def tested(graph: Graph) -> Tested | str:
+    """What the device tests, or why the host must repeat the dag."""
+    graph = graph.unrolled
+    if graph.program.repeat is None:
+        return "the dag has no `repeat`"
+    why = next(_of_host(graph), "")
+    return why or _value(graph)
+
+
+def _of_host(graph: Graph) -> Iterator[str]:
+    """What of an iteration the device cannot do."""
+    at_run_time = two_sided(graph.program.ops, graph.program.arrays)
+    for op in graph.ops:
+        if op.action is Action.END:
+            continue
+        if not op.gpu or op.in_worker:
+            yield f"op `{op.name}` runs on the host"
+        elif op.placed:
+            yield f"op `{op.name}` may run on the host"
+        elif op.transport is Transport.NCCL:
+            yield f"op `{op.name}` uses NCCL, which may add functions of the host to a graph"
+        elif isinstance(op.op, CopyOp) and blocks(graph.program, op.op):
+            yield f"the copy `{op.name}` keeps the host waiting"
+    yield from (f"`{t.region.array}` is on either side" for t in graph.touches if t.region.array in at_run_time)
+
+
+def _value(graph: Graph) -> Tested | str:
+    until = graph.program.until
+    if until is None:
+        return Tested()
+    array = graph.program.array(until.array)
+    writer = _last_writer(graph, Region(array.name))
+    if writer is None:
+        return f"no op is known to write `{array.name}` last"
+    dropped, region = None, Region(array.name)
+    if isinstance(writer.op, CopyOp) and writer.op.when is None and _of_device(graph, writer.op.src):
+        source = _last_writer(graph, writer.op.src)
+        if source is None or source.id < writer.id:
+            region = writer.op.src
+            dropped = writer.id if _only_tested(graph, array.name, writer) else None
+            writer = source if source is not None else writer
+    if region.array == array.name and array.place is not Place.PINNED:
+        return f"`{array.name}` is on the host"
+    op = writer.op
+    shared = isinstance(op, CollectiveOp) and op.collective.value in ALIKE and not op.comm and op.when is None
+    return Tested(region, shared, dropped)
+
+
+def _of_device(graph: Graph, region: Region) -> bool:
+    return graph.program.array(region.array).place is Place.DEVICE and region.columns is None
+
+
+def _last_writer(graph: Graph, region: Region) -> GraphOp | None:
+    """The op that comes last of those that may write the array of a region: another part of it counts, too. None if
+    there is none, or if edges may order several other than the text does."""
+    found = {t.end for t in graph.touches if t.region.array == region.array and t.mode is not Mode.IN and not t.staged}
+    return graph.ops[max(found)] if found and not (graph.program.explicit and len(found) > 1) else None
+
+
+def _only_tested(graph: Graph, array: str, writer: GraphOp) -> bool:
+    """Whether nothing but `until` reads an array: no op, no `verify`, and no application."""
+    program = graph.program
+    read = any(t.region.array == array and t.begin != writer.id for t in graph.touches)
+    verified = any(v.region.array == array for v in program.verifies)
+    return program.array(array).role is None and not read and not verified

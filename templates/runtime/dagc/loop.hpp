@@ -1,0 +1,234 @@
+// Iterations that follow one another on the device: a `while` node of a CUDA graph, whose body is an iteration and its test.
+// The host waits once for many of them.
+//
+//   loop.until(residual, Compare::lt, 1e-8);                  // optional: the condition that ends them
+//   loop.capture(stream, [&] { iteration; });
+//   loop.run(stream, 500, true, [](auto work) { work(); });   // at most 500, until the condition holds
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "dagc/capture.hpp"
+#include "dagc/check.hpp"
+#include "dagc/message.hpp"
+#include "dagc/target.hpp"
+
+#if DAGC_TARGET_CUDA && CUDART_VERSION < 12040
+#define DAGC_WHILE_NODES 0
+using cudaGraphConditionalHandle = unsigned long long;
+#else
+#define DAGC_WHILE_NODES 1
+#endif
+
+namespace dagc {
+
+enum class Compare { never, ne, lt, le, gt, ge, eq };
+
+// In device memory.
+struct LoopState {
+  std::int64_t left;   // iterations that may follow
+  std::int32_t stops;  // whether the condition ends them
+  std::int32_t ended;  // whether it held after the last one
+  double value;        // what was compared then
+};
+
+DAGC_KERNELS_BEGIN
+
+// After an iteration, by one thread. A comparison with NaN is false, as on the host. `node`: whether a while node reads `handle`.
+template <class T, class Bound>
+__global__ void test_loop(LoopState* state, const T* value, Compare compare, Bound bound, cudaGraphConditionalHandle handle,
+                          bool node) {
+  const Bound v = compare == Compare::never ? Bound() : static_cast<Bound>(*value);
+  const bool ended = compare == Compare::ne   ? v != bound
+                     : compare == Compare::lt ? v < bound
+                     : compare == Compare::le ? v <= bound
+                     : compare == Compare::gt ? v > bound
+                     : compare == Compare::ge ? v >= bound
+                     : compare == Compare::eq ? v == bound
+                                              : false;
+  const std::int64_t left = --state->left;
+  state->ended = ended;
+  state->value = static_cast<double>(v);
+#if DAGC_WHILE_NODES
+  if (node) cudaGraphSetConditional(handle, left > 0 && !(ended && state->stops != 0));
+#endif
+}
+
+DAGC_KERNELS_END
+
+class DeviceLoop {
+ public:
+  DeviceLoop() = default;
+  DeviceLoop(const DeviceLoop&) = delete;
+  DeviceLoop& operator=(const DeviceLoop&) = delete;
+  ~DeviceLoop() {
+    if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
+    if (state_ != nullptr) cudaFree(state_);
+    if (seen_ != nullptr) cudaFreeHost(seen_);
+  }
+
+  // The condition after each iteration: `*value`, which the device reads, against `bound`.
+  template <class T, class Bound>
+  void until(const T* value, Compare compare, Bound bound) {
+    test_ = [=](cudaStream_t stream, LoopState* state, cudaGraphConditionalHandle handle, bool node) {
+      launch(test_loop<T, Bound>, dim3(1), dim3(1), 0, stream, state, value, compare, bound, handle, node);
+      DAGC_CUDA(cudaGetLastError());
+    };
+  }
+
+  // The host asks after each iteration, by `agree`, what all ranks find; `why` it must. Before `capture`.
+  void ask_host(std::string why, std::function<bool(bool)> agree) {
+    why_host_ = std::move(why);
+    agree_ = std::move(agree);
+  }
+
+  // Why the host tests after each iteration; "" if a while node does.
+  const std::string& why_host() const { return why_host_; }
+
+  // Captures an iteration that `work` issues on `origin`, and on streams that wait for it. Nothing is executed.
+  template <class Work>
+  void capture(cudaStream_t origin, Work work) {
+    if (state_ == nullptr) {
+      DAGC_CUDA(cudaMalloc(&state_, sizeof(LoopState)));
+      DAGC_CUDA(cudaMallocHost(&seen_, sizeof(LoopState)));
+    }
+    if (!test_) until(static_cast<const int*>(nullptr), Compare::never, 0);
+    if (why_host_.empty()) why_host_ = without_nodes();
+    if (why_host_.empty())
+      capture_while(origin, std::move(work));
+    else
+      iteration_.capture(origin, std::move(work));
+  }
+
+  struct Ran {
+    std::int64_t runs;
+    bool ended;  // whether the condition held after the last one
+  };
+
+  // Of the iteration, with its test if that is in the graph.
+  GraphSize size() const { return why_host_.empty() ? size_ : iteration_.size(); }
+
+  // What was compared after the last iteration.
+  double value() const { return seen_->value; }
+
+  // At most `most` iterations; with `stops`, until the condition holds. `around` calls each part that the host waits for.
+  template <class Around>
+  Ran run(cudaStream_t stream, std::int64_t most, bool stops, Around around) {
+    Ran out{0, false};
+    while (out.runs < most && !(stops && out.ended)) {
+      const std::int64_t some = why_host_.empty() ? std::min(part_, most - out.runs) : 1;
+      const double begin = seconds_now();
+      around([&] { launch_some(stream, some, stops); });
+      out.runs += some - seen_->left;
+      out.ended = seen_->ended != 0;
+      if (agree_) out.ended = agree_(out.ended);
+      // A part takes a fraction of a second, so that a hang is told from a long loop.
+      const double each = (seconds_now() - begin) / static_cast<double>(some);
+      part_ = std::max<std::int64_t>(1, static_cast<std::int64_t>(std::min(kPartSeconds / std::max(each, 1e-9), 64.0 * static_cast<double>(part_))));
+    }
+    return out;
+  }
+
+ private:
+  static constexpr double kPartSeconds = 0.25;
+
+  static std::string without_nodes() {
+#if DAGC_WHILE_NODES
+    int driver = 0;
+    DAGC_CUDA(cudaDriverGetVersion(&driver));
+    if (driver >= 12040) return "";
+    return "the driver is for CUDA " + std::to_string(driver / 1000) + "." + std::to_string(driver / 10 % 100) +
+           ", and while nodes need 12.4";
+#else
+    return "compiled by CUDA before 12.4, which has no while nodes";
+#endif
+  }
+
+  void launch_some(cudaStream_t stream, std::int64_t some, bool stops) {
+    *seen_ = {some, stops, 0, 0};
+    DAGC_CUDA(cudaMemcpyAsync(state_, seen_, sizeof(LoopState), cudaMemcpyHostToDevice, stream));
+    if (executable_ != nullptr) {
+      DAGC_CUDA(cudaGraphLaunch(executable_, stream));
+    } else {
+      iteration_.launch(stream);
+      test_(stream, state_, cudaGraphConditionalHandle{}, false);
+    }
+    DAGC_CUDA(cudaMemcpyAsync(seen_, state_, sizeof(LoopState), cudaMemcpyDeviceToHost, stream));
+    begin_op("the repetition on the device");
+    DAGC_CUDA(cudaStreamSynchronize(stream));
+    end_op();
+  }
+
+  template <class Work>
+  void capture_while([[maybe_unused]] cudaStream_t origin, [[maybe_unused]] Work work) {
+#if DAGC_WHILE_NODES
+    cudaGraph_t graph = nullptr;
+    DAGC_CUDA(cudaGraphCreate(&graph, 0));
+    cudaGraphConditionalHandle handle{};
+    DAGC_CUDA(cudaGraphConditionalHandleCreate(&handle, graph, 1, cudaGraphCondAssignDefault));
+    cudaGraphNodeParams node{};
+    node.type = cudaGraphNodeTypeConditional;
+    node.conditional.handle = handle;
+    node.conditional.type = cudaGraphCondTypeWhile;
+    node.conditional.size = 1;
+    cudaGraphNode_t added = nullptr;
+#if DAGC_TARGET_CUDA && CUDART_VERSION < 13000
+    DAGC_CUDA(cudaGraphAddNode(&added, graph, nullptr, 0, &node));
+#else
+    DAGC_CUDA(cudaGraphAddNode(&added, graph, nullptr, nullptr, 0, &node));
+#endif
+    cudaGraph_t body = node.conditional.phGraph_out[0];
+    // Relaxed: libraries may allocate on their first use.
+    DAGC_CUDA(cudaStreamBeginCaptureToGraph(origin, body, nullptr, nullptr, 0, cudaStreamCaptureModeRelaxed));
+    try {
+      work();
+      test_(origin, state_, handle, true);
+    } catch (...) {
+      static_cast<void>(cudaStreamEndCapture(origin, &body));
+      cudaGraphDestroy(graph);
+      throw;
+    }
+    cudaError_t status = cudaStreamEndCapture(origin, &body);
+    if (status == cudaSuccess) {
+      size_ = shortened(body);
+      status = cudaGraphInstantiate(&executable_, graph, 0);
+    }
+    if (status != cudaSuccess)
+      fail(exit_run_failed, std::string("these ops cannot be repeated on the device: ") + cudaGetErrorString(status) +
+                                " (one of them synchronises, allocates, or uses another stream; compile with loop=host)");
+    DAGC_CUDA(cudaGraphDestroy(graph));
+    DAGC_CUDA(cudaGraphUpload(executable_, origin));
+#endif
+  }
+
+  std::function<void(cudaStream_t, LoopState*, cudaGraphConditionalHandle, bool)> test_;
+  std::function<bool(bool)> agree_;
+  std::string why_host_;
+  cudaGraphExec_t executable_ = nullptr;
+  GraphSize size_;
+  CapturedGraph iteration_;  // where the host tests
+  LoopState* state_ = nullptr;
+  LoopState* seen_ = nullptr;  // page-locked
+  std::int64_t part_ = 4;      // iterations that the host waits for at once
+};
+
+// Collective, before `capture`. Ranks that exchange messages must end after the same iteration. They do if the value is
+// `shared`, that is, the same on all of them, as `bound` and `most` must be; else the host asks all of them each time.
+inline void end_together(DeviceLoop& loop, bool shared, double bound, std::int64_t most, const char* until, MPI_Comm comm) {
+  int ranks = 1;
+  DAGC_MPI(MPI_Comm_size(comm, &ranks));
+  if (ranks == 1) return;
+  double ends[4] = {bound, -bound, static_cast<double>(most), -static_cast<double>(most)}, all[4];
+  DAGC_MPI(MPI_Allreduce(ends, all, 4, MPI_DOUBLE, MPI_MAX, comm));
+  if (all[2] != -all[3])
+    fail(exit_bad_input, "the ranks do not agree on the number of runs, which is " + std::to_string(most) + " here");
+  if (shared && all[0] == -all[1]) return;
+  const std::string why = shared ? "its bound differs between ranks" : "its value is no result of a collective, and may differ between ranks";
+  loop.ask_host("`" + std::string(until) + "`: " + why, [until, comm](bool mine) { return agreed(mine, until, comm); });
+}
+
+}  // namespace dagc
