@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dagc.base.deadline import HANGS
-from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, WrongResult
+from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, WrongResult, counted
 from dagc.base.statistics import median_interval
 from dagc.ir.traversal import Row
 from dagc.measure.launch import Finished, Printed, launch
@@ -67,9 +67,13 @@ class BenchResult:
         return ["results agree with the reference; time per iteration, maximum over ranks:", *rows, *self._solve()]
 
     def _solve(self) -> list[str]:
-        """The lines for a program with `until`, how its repetition ended, and for one that chose during its runs: the
-        time of all runs, and when it switched."""
-        record, out = self.record, []
+        """The lines for a program with CUDA graphs, what is in each; with `until`, how its repetition ended; and for
+        one that chose during its runs: the time of all runs, and when it switched."""
+        record = self.record
+        out = [
+            f"graph of {counted(g['nodes'], 'node')}, {counted(g['programmatic'], 'programmatic edge')}"
+            for g in record.get("graphs", ())
+        ]
         if "converged" in record:
             end = "until its end" if record["converged"] else "not converged:"
             out.append(f"repetition {end} {record['runs']} runs, {record['solve_seconds']:.4g} s")

@@ -173,6 +173,16 @@ def test_compile_with_run_checks_the_results_and_times(tmp_path: Path, monkeypat
     assert re.match(r" {11}program .* of at least .*: [\d.]+ %; \d+ launches that wait for each other", lines[-1])
 
 
+@pytest.mark.mpi
+@pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
+def test_compile_with_run_states_the_nodes_of_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0")
+    chain = ROOT / "benchmarks/gpu/chain.dag"
+    words = ("-D", "capture=true", "-D", "links=5", "--repeats", "2", "--seconds", "0.001", "--target", "host")
+    text = good("compile", chain, *words, "--run", "-n", "1", "-o", tmp_path)
+    assert "\ngraph of 5 nodes, 0 programmatic edges\n" in text
+
+
 def test_a_target_is_as_asked_for_only_where_it_was(tmp_path: Path) -> None:
     results = ROOT / "benchmarks/results/2026-11-21-4xh200-explore/spmv-150000-peer.db"
     out = str(tmp_path / "out")
