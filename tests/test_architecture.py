@@ -38,8 +38,9 @@ MAY_IMPORT: dict[str, str] = {
     "stages": "ir lang passes space setup emit build cuda choice measure store lab report",
     "study": "ir forms lang passes space setup emit build cuda perf choice store measure lab learn report stages"
     " inputs",
+    "record": "ir cuda lang perf emit build",
     "recipes": "ir forms lang passes space setup emit build cuda perf choice store measure lab learn report stages"
-    " study",
+    " study record",
     "api": "recipes stages study",
     "inputs": "",  # for set-ups, and for what reads `--inputs`
     "matrix_market": "",  # for set-ups

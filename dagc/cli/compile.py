@@ -1,4 +1,4 @@
-"""compile and setup: commands that run a program, or its set-up."""
+"""compile, setup and record: commands that run a program, its set-up, or the application that becomes one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from dagc.base.option import Option, named, options_of
-from dagc.cli.arguments import DEFINES, FILE, QUIET, STREAMS, TRANSPORT, defines_of, output
+from dagc.cli.arguments import DEFINES, FILE, INCLUDE, QUIET, STREAMS, TRANSPORT, defines_of, output
 from dagc.cli.parser import Command, options_from
 from dagc.stages import options as parts
 from dagc.stages.orders import OrderOptions
@@ -44,6 +44,16 @@ def _setup(args: argparse.Namespace) -> int:
     return 0
 
 
+def _record(args: argparse.Namespace) -> int:
+    from dagc.recipes.record import record
+    from dagc.report.display import Display
+
+    options = options_from(args, parts.RecordOptions)
+    done = record(args.application, args.output, options, Display(quiet=args.quiet))
+    print(done.render(), end="")
+    return done.exit_code
+
+
 COMMANDS = {
     "compile": Command(
         _compile,
@@ -61,6 +71,14 @@ COMMANDS = {
         *options_of(parts.RunOptions, parts.PointerOptions),
         *named(parts.FormOptions, "force"),
         *options_of(parts.ChooserOptions),
+        QUIET,
+    ),
+    "record": Command(
+        _record,
+        Option("COMMAND...", "after `--`: the command that starts the application", name="application"),
+        output("FILE", "the program to write, NAME.dag", required=True),
+        *options_of(parts.RecordOptions),
+        INCLUDE,
         QUIET,
     ),
     "setup": Command(

@@ -42,6 +42,7 @@ COMMANDS = {
     "init": ("programs", "write a directory with a commented program that compiles and runs at once"),
     "lsp": ("programs", "serve editors by the Language Server Protocol; runs no code of a program"),
     "setup": ("compile", "run the set-up and write the arrays of each rank (runs the program's Python code)"),
+    "record": ("compile", "write a .dag text of an application in CUDA and MPI, from a run of it"),
     "doctor": ("programs", "report compilers, MPI, GPUs and packages, and what each absence costs"),
 }
 

@@ -104,9 +104,16 @@ def code_files(plan: Plan) -> dict[str, str]:
         text = rewrite_for_host(source.text) if host else source.text
         out[f"{CODE}/{file.name}"] = f"#line 1 {cxx_string(source.path)}\n{text}"
     if out and host:
-        for name, ours in _CUDA_HEADERS.items():
-            out[f"{CODE}/{_ON_HOST}/{name}"] = f'#pragma once\n#include "dagc/target.hpp"\n#include "dagc/{ours}.hpp"\n'
+        out |= {f"{CODE}/{_ON_HOST}/{name}": text for name, text in host_headers().items()}
     return out
+
+
+def host_headers() -> dict[str, str]:
+    """The headers of CUDA on the host target, by the names by which files include them."""
+    return {
+        name: f'#pragma once\n#include "dagc/target.hpp"\n#include "dagc/{ours}.hpp"\n'
+        for name, ours in _CUDA_HEADERS.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def init(path: str | Path, sample: str | None = None) -> tuple[Path, ...]:
     """
     folder = Path(path)
     if sample is None:
-        name = _checked(folder.name)
+        name = checked_name(folder.name)
         contents = {
             file.replace(_PLACEHOLDER, name): text.replace(_PLACEHOLDER.encode(), name.encode())
             for file, text in files_below(resource("templates/init")).items()
@@ -62,7 +62,7 @@ def _sample(name: str) -> dict[str, bytes]:
     return files_below(resource("samples") / name)
 
 
-def _checked(name: str) -> str:
+def checked_name(name: str) -> str:
     """The name of a program, a Python module and C++ files. Raises UsageError."""
     help = "use letters, digits and _, a letter first, for example my_solver"
     if not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name) or len(name) > _LONGEST:

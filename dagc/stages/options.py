@@ -541,3 +541,27 @@ class TuneOptions(
     def begun(self) -> TuneOptions:
         """With the end of the command, which begins now, unless that is known."""
         return replace(self, deadline=Deadline.after(self.seconds)) if self.deadline is ENDLESS else self
+
+
+# ---- record ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordOptions:
+    """What is recorded of which application. `begin`, `end`: marks; None: those of dagc_record.h, else the loop."""
+
+    host: tuple[str, ...] = option(
+        "--host FILE", "a file of the application, compiled for this machine without a GPU; may be repeated",
+        several=tuple,
+    )  # fmt: skip
+    begin: str | None = option(
+        "--from MARK", "begin here: a mark of dagc_record.h, a kernel (NAME, NAME#3) or FILE:LINE (default: BEGIN, else"
+        " the loop)",
+    )  # fmt: skip
+    end: str | None = option("--to MARK", "end here (default: END, else the loop)")
+    rounds: int = option("--rounds N", "rounds of the loop in the program, and in its reference", positive, default=4)
+    bytes: int = option("--bytes N", "most bytes of arrays kept for a rank", positive, default=256 << 20)
+    watchdog: float = option(
+        "--watchdog S", "seconds after which the application counts as hung", in_seconds, default=600.0
+    )
+    force: bool = option("--force", "replace an existing program")

@@ -15,7 +15,7 @@ SPMV, HALO = ROOT / "samples/spmv/spmv.dag", ROOT / "samples/halo3d/halo3d.dag"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}  # of a command in a process of its own
 
 # These show their progress where the machine is busy.
-LONG = tuple("compile count tune explore explain setup best rules report export merge".split())
+LONG = tuple("compile count tune explore explain setup record best rules report export merge".split())
 
 
 def dagc(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,138 @@
+"""`dagc record`: a run of an application -> a `.dag`, with the recorded data as set-up and reference."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dagc.base.errors import MissingTool, UsageError, counted
+from dagc.base.files import scratch_directory, write_bytes_atomic
+from dagc.recipes.init import checked_name
+from dagc.record import application as host
+from dagc.record.data import SETUP, compressed, recorded_data
+from dagc.record.flow import flow_of
+from dagc.record.log import RankLog, read_logs
+from dagc.record.loop import Window, between, described, windows
+from dagc.record.merge import Blocks, Differs, ProgramStep, steps_of
+from dagc.record.program import Writer, Written
+from dagc.record.sources import Sources
+from dagc.record.trouble import differences, refuse
+from dagc.report.display import SILENT, Display
+from dagc.stages.options import RecordOptions
+from dagc.stages.program import check
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What was written. `unfinished`: what a person must finish; `errors`: what `check` reports."""
+
+    files: tuple[Path, ...]
+    ranks: int
+    rounds: str
+    bytes: int
+    unfinished: tuple[str, ...]
+    errors: str
+
+    @property
+    def exit_code(self) -> int:
+        return 2 if self.errors else 1 if self.unfinished else 0
+
+    def render(self) -> str:
+        program = shlex.quote(str(self.files[0]))
+        names = ", ".join(map(str, self.files))
+        lines = [f"recorded {self.rounds}", f"wrote {names} ({self.bytes} bytes of data)"]
+        if self.unfinished or self.errors:
+            lines.append(f"{counted(len(self.unfinished), 'place')} to finish by hand:")
+            lines += [f"  {text}" for text in self.unfinished]
+            lines += [self.errors] if self.errors else []
+        lines.append(f"next  dagc compile {program} --run -n {self.ranks}")
+        return "\n".join(lines) + "\n"
+
+
+def record(command: Sequence[str], output: str | Path, options: RecordOptions, display: Display = SILENT) -> Recorded:
+    """Build and run the application twice, and write the program `output` and its data.
+
+    The first run finds the loop; the second keeps the contents of the arrays before and after its rounds, and must make
+    the same calls. Nothing is written unless all of it is. Raises UsageError, BuildFailed, RunFailed.
+    """
+    out = Path(output)
+    _check(out, options)
+    with scratch_directory("dagc-record-") as folder:
+        with display.phase(f"{', '.join(options.host)}: compiling"):
+            application = host.build_for_host(options.host, out.parent, folder)
+        words = host.command_of(application, options.host, command)
+
+        def run(name: str, span: str) -> tuple[RankLog, ...]:
+            with display.phase(f"{shlex.join(command)}: {name} run"):
+                host.run(words, folder / name, application.mpi, options.watchdog, span, options.bytes)
+            return read_logs(folder / name)
+
+        logs = run("first", "")
+        ranges = between(logs, options.begin, options.end)
+        found, steps = _rounds(logs, ranges, options.rounds)
+        span = ";".join(_span(log, window) for log, window in zip(logs, found, strict=True))
+        second = run("second", span)
+        differences(logs, second, found, options.bytes)
+        comment = _comment(command, options.host, found)
+        program = Writer(out.stem, steps, Blocks(second, steps), Sources(application.texts), found[0].rounds)
+        written = program.write(comment)
+        data = recorded_data(written, folder / "second", len(second))
+    return _write(out, written, compressed(data), found)
+
+
+def _check(out: Path, options: RecordOptions) -> None:
+    if not options.host:
+        raise MissingTool(
+            "recording a program of CUDA as it is needs a GPU, and is not available yet",
+            "give the files of the application with --host FILE: they are compiled for this machine without a GPU",
+        )
+    if out.suffix != ".dag":
+        raise UsageError(f"{out}: the output is a program", "give -o NAME.dag")
+    checked_name(out.stem)
+    if not out.parent.is_dir():
+        raise UsageError(f"{out.parent} is no directory", "create it")
+    if out.exists() and not options.force:
+        raise UsageError(f"{out}: it exists already", "choose another name, or replace it with --force")
+
+
+def _rounds(
+    logs: Sequence[RankLog], ranges: Sequence[tuple[int, int]], most: int
+) -> tuple[tuple[Window, ...], tuple[ProgramStep, ...]]:
+    """The first windows whose rounds are those of one loop on all ranks. Raises UsageError."""
+    first: Differs | None = None
+    for found in windows(logs, ranges, most):
+        refuse(logs, found)
+        try:
+            steps = steps_of([flow_of(log, window) for log, window in zip(logs, found, strict=True)])
+        except Differs as error:
+            first = first or error
+            continue
+        if steps:
+            return found, steps
+    if first is not None:
+        raise first
+    raise UsageError("nothing between the marks uses the GPU or MPI", "choose other marks with --from and --to")
+
+
+def _span(log: RankLog, window: Window) -> str:
+    numbers = [
+        log.events[i].n if i < len(log.events) else len(log.events) for i in (window.starts[0], window.starts[-1])
+    ]
+    return f"{numbers[0]},{numbers[1]},{log.rank}"
+
+
+def _comment(command: Sequence[str], sources: Sequence[str], found: Sequence[Window]) -> str:
+    return f"Recorded by dagc record from {', '.join(sources)}:\n  {shlex.join(command)}\n{described(found)}."
+
+
+def _write(out: Path, written: Written, data: bytes, found: Sequence[Window]) -> Recorded:
+    files = {out.with_suffix(".npz"): data, out.with_suffix(".py"): SETUP.format(name=out.stem).encode()}
+    files |= {out.with_name(name): text.encode() for name, text in written.calls.items()}
+    files[out] = written.text.encode()
+    for path, content in files.items():
+        write_bytes_atomic(path, content)
+    checked = check(out)
+    errors = checked.render() if checked.errors else ""
+    return Recorded(tuple(reversed(files)), len(found), described(found), len(data), written.unfinished, errors)

@@ -1,0 +1,153 @@
+"""The application: built for the host target with what records its calls, and run.
+
+Its files are compiled as copies, in which launches are C++ (`rewrite_for_host`). The copies keep their lines, so that
+the log, and the compiler's messages, name the files of the user.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dagc.base import children, signals
+from dagc.base.errors import BuildFailed, RunFailed, UsageError
+from dagc.base.resources import resource
+from dagc.base.source import Source, encoded, include_directories, refuse_outside
+from dagc.build.builder import Build, build
+from dagc.build.mpi import MPI, find_mpi, rank_environment
+from dagc.cuda.lexer import includes
+from dagc.cuda.text import rewrite_for_host
+from dagc.emit.common import host_headers
+from dagc.emit.render import cxx_string
+
+_STARTERS = ("mpiexec", "mpirun", "mpiexec.hydra", "srun")
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """`texts`: the files of the application by their paths, relative to the directory of the `.dag`."""
+
+    program: Path
+    texts: Mapping[str, str]
+    mpi: MPI | None
+
+
+def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Application:
+    """Compile the sources of an application in `folder`. `program`: the directory of the `.dag`, which must have the
+    sources below it (or below a directory of `-I`).
+
+    Raises UsageError for files that cannot be read, BuildFailed.
+    """
+    top = program.resolve()
+    texts = _texts(sources, top)
+    copies = {path: folder / "code" / path.relative_to(path.anchor) for path in texts}
+    for path, text in texts.items():
+        copies[path].parent.mkdir(parents=True, exist_ok=True)
+        shown = cxx_string(_shown(path, top))
+        copies[path].write_bytes(encoded(f"#line 1 {shown}\n{rewrite_for_host(text)}"))
+    headers = folder / "headers"
+    for name, text in host_headers().items():
+        (headers / name).parent.mkdir(parents=True, exist_ok=True)
+        (headers / name).write_text(text)
+    templates, mpi = resource("templates"), find_mpi()
+    own = ["log.cpp", *(["mpi.cpp"] if mpi is not None else [])]
+    named = [copies[Path(source).resolve()] for source in sources]
+    mirrored = [folder / "code" / directory.resolve().relative_to("/") for directory in include_directories()]
+    order = Build(
+        sources=[*named, *(templates / "record" / name for name in own)],
+        directory=folder,
+        include=[
+            *((templates / "record" / "include",) if mpi is not None else ()),
+            templates / "record", templates / "runtime", headers, *mirrored,
+            *dict.fromkeys(path.parent for path in (*map(Path, sources), *include_directories())),
+        ],
+        mpi=mpi,
+        flags=("-include", str(templates / "record" / "cuda_host.hpp"), "-w"),
+        warnings_as_errors=False,
+    )  # fmt: skip
+    try:
+        return Application(build(order, folder / "application"), {_shown(p, top): t for p, t in texts.items()}, mpi)
+    except BuildFailed as error:
+        help = "name all its files with --host, and directories of headers with -I; flags: DAGC_CXXFLAGS"
+        raise BuildFailed(error.message, error.help or help, error.first) from None
+
+
+def _texts(sources: Iterable[str], top: Path) -> dict[Path, str]:
+    """The files that are named and those that they include in quotes, by their resolved paths."""
+    out: dict[Path, str] = {}
+    todo = [(Path(source), source) for source in sources]
+    while todo:
+        path, named = todo.pop()
+        real = path.resolve()
+        if real in out:
+            continue
+        try:
+            refuse_outside(real, top)
+            out[real] = Source.read(real, regular=True, any_encoding=True).text
+        except PermissionError:
+            help = f"write the .dag above the sources with -o, or give -I {real.parent}"
+            raise UsageError(f"{named}: it is not below {top}, the directory of the .dag", help) from None
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise UsageError(f"{named}: {why}", "name a file of the application that can be read") from None
+        todo += [(found, str(found)) for found in _included(out[real], real.parent)]
+    return out
+
+
+def _included(text: str, folder: Path) -> Iterator[Path]:
+    for name, _ in includes(text):
+        for directory in (folder, *include_directories()):
+            if (directory / name).is_file():
+                yield directory / name
+                break
+
+
+def _shown(path: Path, top: Path) -> str:
+    for directory in (top, *include_directories()):
+        if path.is_relative_to(directory.resolve()):
+            return path.relative_to(directory.resolve()).as_posix()
+    return str(path)
+
+
+def command_of(application: Application, sources: Sequence[str], command: Sequence[str]) -> tuple[str, ...]:
+    """The command with the program that was built in place of the application's. Raises UsageError."""
+    stems = {Path(source).stem for source in sources}
+    words = list(command)
+    candidates = [i for i, word in enumerate(words) if Path(word).name in stems and not word.startswith("-")]
+    candidates += [i for i, word in enumerate(words) if "/" in word and Path(word).name not in _STARTERS]
+    if not candidates:
+        name = Path(sources[0]).stem
+        raise UsageError(f"{shlex.join(words)}: names no program of the application", f"write ./{name} in the command")
+    words[candidates[0]] = str(application.program)
+    if words[0] in _STARTERS[:2] and application.mpi is not None and application.mpi.mpiexec is not None:
+        words[0] = str(application.mpi.mpiexec)  # the starter of the MPI that it was linked with
+    return tuple(words)
+
+
+def run(command: Sequence[str], log: Path, mpi: MPI | None, seconds: float, span: str, limit: int) -> str:
+    """Run the application once, with its log and its contents in the new directory `log`. Returns its output.
+
+    Raises RunFailed if it fails, or does not end within `seconds`.
+    """
+    log.mkdir()
+    env = {"DAGC_RECORD_TO": str(log), "DAGC_RECORD_SPAN": span, "DAGC_RECORD_BYTES": str(limit)}
+    env |= rank_environment(mpi, os.cpu_count() or 1)
+    shown = shlex.join(command)
+    try:
+        done = children.run(command, seconds=seconds, env=env)
+    except subprocess.TimeoutExpired:
+        help = "record a shorter run, or give it longer with --watchdog"
+        raise RunFailed(f"{shown}: the application did not end within {seconds:g} s", help) from None
+    except OSError as error:
+        raise UsageError(f"{command[0]}: {error.strerror or error}", "write the command that starts it") from None
+    if done.returncode != 0:
+        number = signals.of_code(done.returncode)
+        how = f"was terminated by {signals.named(number)}" if number else f"ended with exit code {done.returncode}"
+        said = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
+        help = "it must run by itself: a call that the host target lacks returns an error there"
+        raise RunFailed(f"{shown}: the application {how}\n{said}".rstrip(), help)
+    return done.stdout

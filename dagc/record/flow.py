@@ -1,0 +1,448 @@
+"""The operations of a rank: its events without staging buffers, requests and waits.
+
+A copy to the host whose data a message sends, and a copy from the host of what one received, are parts of the message:
+the message then has the places on the device, if what happens in between permits it, else buffers of its own there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from dagc.record.log import (
+    CollectiveCall,
+    Complete,
+    CopyCall,
+    Fill,
+    LaunchArgument,
+    LaunchCall,
+    Memory,
+    MemoryPlace,
+    RankLog,
+    Recv,
+    Send,
+)
+from dagc.record.loop import Window
+
+# ---- operations ----
+
+
+@dataclass(frozen=True, slots=True)
+class PointerArgument:
+    """An argument. `reads`, `writes`: what it touches, if that is known; else all of the block."""
+
+    place: MemoryPlace
+    of: str
+    width: int  # bytes of an element
+    const: bool
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarArgument:
+    of: str
+    hex: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    at: str
+    kernel: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+    stream: int
+    args: tuple[PointerArgument | ScalarArgument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A copy of `rows` rows; `pitches`: bytes from row to row, of the destination and of the source."""
+
+    at: str
+    to: MemoryPlace
+    source: MemoryPlace
+    rows: int
+    pitches: tuple[int, int]
+    stream: int
+    content: str = ""  # of a source on the host that no event wrote
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    at: str
+    to: MemoryPlace
+    value: int
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageEnd:
+    """One end of a message. `place` None: MPI_PROC_NULL, and not known. `number`: of the event."""
+
+    at: str
+    peer: int
+    tag: int
+    comm: int
+    place: MemoryPlace | None
+    type: str
+    bytes: int
+    number: int
+    content: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    sends: tuple[MessageEnd, ...]
+    receives: tuple[MessageEnd, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """A collective."""
+
+    at: str
+    op: str
+    to: MemoryPlace
+    source: MemoryPlace
+    operator: str
+    root: int
+    ranks: tuple[int, ...]
+    type: str
+    content: str = ""
+
+
+Op: TypeAlias = KernelCall | Move | Set | Messages | Together
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The operations of each round, and how many messages needed buffers of their own."""
+
+    rounds: tuple[tuple[Op, ...], ...]
+    buffered: int
+    memory: Memory
+
+
+def touched(op: Op) -> tuple[tuple[MemoryPlace, ...], tuple[MemoryPlace, ...]]:
+    """What an operation reads, and what it writes. Of a kernel whole blocks: its text alone knows more."""
+    match op:
+        case KernelCall():
+            pointers = [a for a in op.args if isinstance(a, PointerArgument)]
+            whole = [(MemoryPlace(p.place.block, 0, 1 << 62), p.const) for p in pointers]
+            return tuple(p for p, _ in whole), tuple(p for p, const in whole if not const)
+        case Move():
+            return (_span(op.source, op.rows, op.pitches[1]),), (_span(op.to, op.rows, op.pitches[0]),)
+        case Set():
+            return (), (op.to,)
+        case Messages():
+            return _places(op.sends), _places(op.receives)
+        case Together():
+            return (op.source,), (op.to,)
+
+
+def _span(place: MemoryPlace, rows: int, pitch: int) -> MemoryPlace:
+    return replace(place, bytes=place.bytes + (rows - 1) * pitch) if rows > 1 else place
+
+
+def _places(ends: Sequence[MessageEnd]) -> tuple[MemoryPlace, ...]:
+    return tuple(end.place for end in ends if end.place is not None)
+
+
+# ---- the passage ----
+
+
+@dataclass(slots=True)
+class _Pack:
+    """A copy to the host. `kept`: the host itself reads it, or something that needs it there."""
+
+    index: int
+    event: CopyCall
+    move: Move
+    users: int = 0
+    kept: bool = False
+
+
+@dataclass(slots=True)
+class _Part:
+    """An end of a message under way. `ready`: index of the event from which its data are in, or must be out of, its
+    place on the device; `stage`: its copy."""
+
+    index: int
+    event: Send | Recv
+    place: MemoryPlace | None
+    ready: int
+    stage: Move | None = None
+    pack: _Pack | None = None
+    on_host: bool = False
+
+
+@dataclass(slots=True)
+class _Group:
+    parts: list[_Part] = field(default_factory=list)
+    open: set[int] = field(default_factory=set)  # requests
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """Bytes of the host that an event wrote."""
+
+    begin: int
+    end: int
+    by: _Pack | _Part | int  # or the index of a collective
+
+
+def flow_of(log: RankLog, window: Window) -> Flow:
+    """The operations of the rounds of a rank."""
+    passage = _Passage(log, window)
+    passage.walk()
+    return passage.finish()
+
+
+class _Passage:
+    def __init__(self, log: RankLog, window: Window) -> None:
+        self.log, self.window = log, window
+        self.memory = Memory()
+        self.ops: list[tuple[float, Op]] = []  # by index of the event
+        self.packs: list[_Pack] = []
+        self.groups: list[_Group] = []
+        self.host: list[_Written] = []
+        self.buffered = 0
+        for event in log.events[: window.starts[0]]:
+            self.memory.apply(event)
+
+    def on_device(self, place: MemoryPlace) -> bool:
+        """Whether memory belongs to the device: not pinned memory, which is a buffer like any of the host."""
+        return isinstance(place.block, int) and self._kind(place.block) == "device"
+
+    def _kind(self, block: int) -> str:
+        return next((b.kind for b in self.memory.blocks.values() if b.n == block), "device")
+
+    def walk(self) -> None:
+        begin, end = self.window.starts[0], self.window.starts[-1]
+        for index, event in enumerate(self.log.events[begin:end], start=begin):
+            self.memory.apply(event)
+            match event:
+                case LaunchCall():
+                    self.ops.append((index, self._launch(event)))
+                case CopyCall():
+                    self._copy(index, event)
+                case Fill():
+                    place = self.memory.place(event.to, event.bytes)
+                    self.ops.append((index, Set(event.at, place, event.value, event.stream)))
+                case Send() | Recv():
+                    self._message(index, event)
+                case Complete():
+                    self._complete(index, event)
+                case CollectiveCall():
+                    self._collective(index, event)
+                case _:
+                    pass
+
+    def _launch(self, event: LaunchCall) -> KernelCall:
+        def argument(one: LaunchArgument) -> PointerArgument | ScalarArgument:
+            if not one.is_pointer:
+                return ScalarArgument(one.of, one.hex, one.type)
+            return PointerArgument(self.memory.place(one.p), one.of, one.bytes, bool(one.const), one.type)
+
+        args = tuple(map(argument, event.args))
+        return KernelCall(event.at, event.kernel, event.grid, event.block, event.shared, event.stream, args)
+
+    # -- copies --
+
+    def _copy(self, index: int, event: CopyCall) -> None:
+        size = event.bytes
+        to, source = self.memory.place(event.to, size), self.memory.place(event.from_, size)
+        pitches = (event.to_pitch, event.from_pitch)
+        move = Move(event.at, to, source, event.rows, pitches, event.stream)
+        flat = event.rows == 1 or (event.to_pitch == size == event.from_pitch)
+        if flat and event.rows > 1:
+            move = replace(
+                move, to=replace(to, bytes=size * event.rows), source=replace(source, bytes=size * event.rows)
+            )
+            move = replace(move, rows=1, pitches=(0, 0))
+        if self.on_device(to) == self.on_device(source):
+            self.ops.append((index, move))
+        elif self.on_device(source):
+            pack = _Pack(index, event, move)
+            self.packs.append(pack)
+            self._write(event.to, move.to.bytes if flat else event.to_pitch * event.rows, pack)
+        else:
+            self._upload(index, event, move)
+
+    def _upload(self, index: int, event: CopyCall, move: Move) -> None:
+        by = self._writer(event.from_, move.source.bytes)
+        if isinstance(by, _Part) and move.rows == 1 and by.stage is None and by.event.bytes == move.source.bytes:
+            by.stage, by.place, by.ready = move, move.to, index
+            return
+        if isinstance(by, _Pack):
+            by.kept = True
+        elif isinstance(by, _Part):
+            by.on_host = True
+        elif by is None:
+            move = replace(move, content=event.data)
+        self.ops.append((index, move))
+
+    def _write(self, begin: int, bytes: int, by: _Pack | _Part | int) -> None:
+        end = begin + bytes
+        self.host = [w for w in self.host if w.end <= begin or end <= w.begin]
+        self.host.append(_Written(begin, end, by))
+
+    def _writer(self, begin: int, bytes: int) -> _Pack | _Part | int | None:
+        end = begin + bytes
+        return next((w.by for w in self.host if w.begin <= begin and end <= w.end), None)
+
+    # -- messages --
+
+    def _message(self, index: int, event: Send | Recv) -> None:
+        place = self.memory.place(event.buf, event.bytes)
+        part = _Part(index, event, place, index)
+        if not self.on_device(place):
+            if isinstance(event, Send):
+                by = self._writer(event.buf, event.bytes)
+                if isinstance(by, _Pack) and by.move.rows == 1:
+                    by.users += 1
+                    ahead = event.buf - by.event.to
+                    part.place = replace(by.move.source, offset=by.move.source.offset + ahead, bytes=event.bytes)
+                    part.pack, part.stage = by, by.move
+                    part.ready = by.index
+                else:
+                    part.on_host = True
+                    if isinstance(by, _Pack):
+                        by.kept = True
+            else:
+                self._write(event.buf, event.bytes, part)
+        self._group(part).parts.append(part)
+
+    def _group(self, part: _Part) -> _Group:
+        """The exchange that an end belongs to: that of the ends before, unless something else was issued in between, or
+        it sends what one of them received."""
+        group = self.groups[-1] if self.groups else None
+        if group is not None and not group.open:
+            last = max(p.index for p in group.parts)
+            between = any(index > last for index, _ in self.ops)
+            crosses = self._round(part.index) != self._round(last)
+            group = None if between or crosses or self._used_since(group, part) else group
+        if group is not None and isinstance(part.event, Send) and part.place is not None:
+            received = [p.place for p in group.parts if isinstance(p.event, Recv) and p.place is not None]
+            if any(place.overlaps(part.place) for place in received):
+                group = None
+        if group is None:
+            group = _Group()
+            self.groups.append(group)
+        group.open |= set(part.event.reqs)
+        return group
+
+    @staticmethod
+    def _used_since(group: _Group, part: _Part) -> bool:
+        """Whether what the group received was used since, or the part needs memory of one of its ends."""
+        received = any(isinstance(p.event, Recv) and p.stage is not None for p in group.parts)
+        begin, end = part.event.buf, part.event.buf + part.event.bytes
+        both = [p for p in group.parts if isinstance(p.event, Recv) or isinstance(part.event, Recv)]
+        return received or any(p.event.buf < end and begin < p.event.buf + p.event.bytes for p in both)
+
+    def _complete(self, index: int, event: Complete) -> None:
+        for group in self.groups:
+            group.open -= set(event.reqs)
+            for part in group.parts:
+                if isinstance(part.event, Recv) and part.ready == part.index and set(part.event.reqs) & set(event.reqs):
+                    part.ready = index
+
+    # -- collectives --
+
+    def _collective(self, index: int, event: CollectiveCall) -> None:
+        source, to = self.memory.place(event.send, event.bytes), self.memory.place(event.recv, event.bytes)
+        size = event.bytes * (len(event.ranks) if event.op == "allgather" else 1)
+        to = replace(to, bytes=size)
+        content = ""
+        if event.op != "barrier" and not self.on_device(source):
+            by = self._writer(event.send, event.bytes)
+            if isinstance(by, _Pack):
+                by.kept = True
+            elif isinstance(by, _Part):
+                by.on_host = True
+            elif by is None and (event.op != "bcast" or event.root == self.log.rank):
+                content = event.data
+        if event.op != "barrier":
+            self._write(event.recv, size, index)
+        together = Together(
+            event.at, event.op, to, source, event.operator, event.root, event.ranks, event.type, content
+        )
+        self.ops.append((index, together))
+
+    # -- the end --
+
+    def _round(self, index: float) -> int:
+        return sum(start <= index for start in self.window.starts) - 1
+
+    def finish(self) -> Flow:
+        for group in self.groups:
+            for part in group.parts:
+                if isinstance(part.event, Recv) and part.stage is None and not self._direct(part):
+                    part.on_host = part.event.peer >= 0
+                    part.place = part.place if part.on_host else None
+        for pack in self.packs:
+            if pack.kept or not pack.users:
+                self.ops.append((pack.index, pack.move))
+        for group in self.groups:
+            self._place_group(group)
+        self.ops.sort(key=lambda item: item[0])
+        rounds: list[list[Op]] = [[] for _ in range(self.window.rounds)]
+        for index, op in self.ops:
+            rounds[min(max(self._round(index), 0), len(rounds) - 1)].append(op)
+        return Flow(tuple(map(tuple, rounds)), self.buffered, self.memory)
+
+    def _direct(self, part: _Part) -> bool:
+        return part.place is not None and self.on_device(part.place)
+
+    def _place_group(self, group: _Group) -> None:
+        posted = max(part.index for part in group.parts)
+        done = min((p.ready for p in group.parts if isinstance(p.event, Recv) and p.place is not None), default=posted)
+        for at in (posted, max(done, posted)):
+            if all(self._holds(part, at) for part in group.parts):
+                self.ops.append((at, _exchange(group.parts)))
+                return
+        # Data change, or are read, while they are under way: buffers as the application has them, on the device.
+        self.buffered += 1
+        parts = []
+        for part in group.parts:
+            if part.stage is None or part.place is None:
+                parts.append(part)
+                continue
+            sends = isinstance(part.event, Send)
+            nth = sum(p.event.at == part.event.at and type(p.event) is type(part.event) for p in parts)
+            buffer = MemoryPlace(f"{'send' if sends else 'recv'} {part.event.at} {nth}", 0, part.event.bytes)
+            ends = (buffer, part.place) if sends else (part.place, buffer)
+            move = Move(part.stage.at, *ends, 1, (0, 0), part.stage.stream)
+            self.ops.append((part.ready - 0.5 if sends else part.ready, move))
+            parts.append(replace(part, place=buffer))
+        self.ops.append((posted, _exchange(parts)))
+
+    def _holds(self, part: _Part, at: int) -> bool:
+        """Whether the end may happen at an index: nothing between it and its copy disturbs its data."""
+        if part.place is None:
+            return True
+        begin, end = sorted((part.ready, at))
+        for index, op in self.ops:
+            if not begin < index < end:
+                continue
+            reads, writes = touched(op)
+            for place in writes if isinstance(part.event, Send) else (*reads, *writes):
+                if place.overlaps(part.place):
+                    return False
+        return True
+
+
+def _exchange(parts: Sequence[_Part]) -> Messages:
+    sends = tuple(_end(part) for part in parts if isinstance(part.event, Send))
+    return Messages(sends, tuple(_end(part) for part in parts if isinstance(part.event, Recv)))
+
+
+def _end(part: _Part) -> MessageEnd:
+    event = part.event
+    peer = event.source if event.source >= 0 else event.peer
+    tag = event.got if event.got >= 0 else event.tag
+    content = event.data if part.on_host and isinstance(event, Send) else ""
+    return MessageEnd(event.at, peer, tag, event.comm, part.place, event.type, event.bytes, event.n, content)

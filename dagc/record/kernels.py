@@ -1,0 +1,409 @@
+"""The kernels of the program: those of the application by their names in its unchanged files, where the language can
+launch them so; else through a function in a file beside the program, which includes theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dagc.base.errors import UsageError
+from dagc.record.arrays import Arrays, FreeNames, RecordedArray, Values
+from dagc.record.flow import KernelCall, PointerArgument, ScalarArgument
+from dagc.record.merge import MemoryBlock, ProgramStep
+from dagc.record.sources import SCALARS, KernelSource, Sources, element_of, grid_text, is_named, variable_of
+
+_C_TYPES = {"f32": "float", "f64": "double", **{f"{s}{n}": f"std::{'u' if s == 'u' else ''}int{n}_t"
+            for s in "iu" for n in (8, 16, 32, 64)}, "bool": "bool"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPointer:
+    """A pointer of a call: its array, and the bytes before it there on each rank (None: not called there)."""
+
+    array: RecordedArray
+    offsets: tuple[int | None, ...]
+    pointer: PointerArgument
+
+    @property
+    def moved(self) -> bool:
+        return any(self.offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedKernel:
+    """A kernel of the program. `arrays`: the arguments that are arrays, by their positions in the call; `offsets`:
+    those whose distance from the beginning is passed; `axes`: those whose number of blocks is passed."""
+
+    name: str
+    direct: bool
+    formals: tuple[str, ...]
+    arrays: tuple[int, ...] = ()
+    offsets: tuple[int, ...] = ()
+    axes: tuple[int, ...] = ()
+
+
+class Kernels:
+    """The kernels of all steps, and the calls of them."""
+
+    def __init__(
+        self,
+        program: str,
+        steps: Sequence[ProgramStep],
+        arrays: Arrays,
+        values: Values,
+        sources: Sources,
+        symbols: Sequence[MemoryBlock],
+    ) -> None:
+        self._program, self._arrays, self._values, self._sources = program, arrays, values, sources
+        self._names = FreeNames()
+        self._of_step: dict[int, RecordedKernel] = {}
+        self._wrappers: dict[str, RecordedKernel] = {}
+        self._fills: dict[str, str] = {}
+        self.texts: list[str] = []  # of the program
+        # File of the application -> functions that need it.
+        self.files: dict[str, list[str]] = {sources.file_of_variable(symbol): [] for symbol in symbols}
+        groups: dict[tuple[object, ...], list[tuple[int, ProgramStep]]] = {}
+        for number, step in enumerate(steps):
+            call = step.first
+            if isinstance(call, KernelCall):
+                groups.setdefault((call.kernel, call.block, call.shared, len(call.args)), []).append((number, step))
+        later = []
+        for members in groups.values():
+            direct = [m for m in members if self._can_be_direct(*m)]
+            grids = self._grids(direct)
+            if None in grids:
+                direct = []
+            for number, step in members:
+                if (number, step) not in direct:
+                    self._of_step[number] = self._wrapped(number, step)
+            if direct:
+                later.append((direct, [str(grid) for grid in grids]))
+        for chosen, texts in later:  # a file with functions of ours is compiled once, with them
+            self._direct(chosen, texts)
+
+    # ---- what a call passes ----
+
+    def _source(self, call: KernelCall) -> KernelSource:
+        """Raises UsageError."""
+        source = self._sources.kernel(call)
+        if source is None:
+            raise UsageError(
+                f"{call.at}: the definition of the kernel {call.kernel} is in no file of the application",
+                "name its file with --host, or the directory of a header with -I",
+            )
+        return source
+
+    def bound(self, number: int, step: ProgramStep) -> dict[int, BoundPointer]:
+        """By argument. Raises UsageError for pointers to unknown memory, or to several arrays."""
+        first, out = step.first, {}
+        assert isinstance(first, KernelCall)
+        for index, one in enumerate(first.args):
+            if not isinstance(one, PointerArgument):
+                continue
+            offsets: list[int | None] = []
+            array = None
+            for rank, ops in enumerate(step.ops):
+                arg = ops[0].args[index] if ops and isinstance(ops[0], KernelCall) else None
+                if not isinstance(arg, PointerArgument) or self._is_null(first, index, arg):
+                    offsets.append(None)
+                    continue
+                found, before = self._arrays.find(number, step, rank, str(index), arg.place)
+                if array is not None and found is not array:
+                    raise UsageError(
+                        f"{first.at}: argument {index + 1} of {first.kernel} is another array on rank {rank}"
+                    )
+                array = found
+                offsets.append(before)
+            if array is not None:
+                out[index] = BoundPointer(array, tuple(offsets), one)
+        return out
+
+    @staticmethod
+    def _is_null(call: KernelCall, index: int, pointer: PointerArgument) -> bool:
+        if pointer.place.block is not None:
+            return False
+        if pointer.place.offset:
+            raise UsageError(
+                f"{call.at}: argument {index + 1} of {call.kernel} points to memory that no recorded call allocated",
+                "allocate it with cudaMalloc, cudaMallocHost or cudaHostAlloc",
+            )
+        return True
+
+    def _can_be_direct(self, number: int, step: ProgramStep) -> bool:
+        call = step.first
+        assert isinstance(call, KernelCall)
+        source, bound = self._source(call), self.bound(number, step)
+        if not is_named(call.kernel) or (source.template and "<" not in call.kernel):
+            return False
+        users: dict[str, list[bool]] = {}
+        for index, one in enumerate(call.args):
+            if isinstance(one, ScalarArgument):
+                if one.of not in SCALARS:
+                    return False
+                continue
+            if index not in bound:
+                return False
+            array = bound[index].array
+            users.setdefault(array.name, []).append(one.const)
+            if element_of(one) != (array.of, array.per):
+                return False
+            if bound[index].moved and not (
+                all(at % array.width == 0 for at in bound[index].offsets if at)
+                and all(source.stays_above(one_call, index) for one_call in _calls(step))
+            ):
+                return False
+        return all(len(consts) == 1 or all(consts) for consts in users.values())
+
+    def _grids(self, members: Sequence[tuple[int, ProgramStep]]) -> list[str | None]:
+        calls = [call for _, step in members for call in _calls(step)]
+        if not calls:
+            return []
+        return [grid_text(axis, calls, _formal_names(self._source(calls[0]), calls[0])) for axis in range(3)]
+
+    # ---- kernels ----
+
+    def _file(self, source: str) -> str:
+        return self.calls_file(source) if source in self.files else source
+
+    def calls_file(self, source: str) -> str:
+        """The file of functions that need a file of the application."""
+        return f"{self._program}_calls_{Path(source).stem}.cu"
+
+    def _direct(self, members: Sequence[tuple[int, ProgramStep]], grids: Sequence[str]) -> None:
+        call = members[0][1].first
+        assert isinstance(call, KernelCall)
+        source, bound = self._source(call), self.bound(*members[0])
+        names = _formal_names(source, call)
+        formals = [
+            f"{name}: {one.of}" if isinstance(one, ScalarArgument)
+            else bound[index].array.formal(name, "in" if one.const else "inout")
+            for index, (one, name) in enumerate(zip(call.args, names, strict=True))
+        ]  # fmt: skip
+        kernel = RecordedKernel(self._names.free(_base(call)), True, tuple(names))
+        shared = f" shared({call.shared})" if call.shared else ""
+        self.texts.append(
+            f"kernel {kernel.name}({', '.join(formals)}) {{\n  gpu {{\n"
+            f"    launch grid({', '.join(_trimmed(grids))}) block({', '.join(_trimmed(list(map(str, call.block))))})"
+            f'{shared}\n    cuda {call.kernel.strip()} from "{self._file(source.file)}"\n  }}\n}}'
+        )
+        for number, _ in members:
+            self._of_step[number] = kernel
+
+    def _wrapped(self, number: int, step: ProgramStep) -> RecordedKernel:
+        call = step.first
+        assert isinstance(call, KernelCall)
+        if not is_named(call.kernel) and not self._sources.kernel(call):
+            raise UsageError(
+                f"{call.at}: {call.kernel} is launched, which is no function", "launch kernels by their names"
+            )
+        source = self._source(call)
+        wrapper = _Wrapper(call, step, self.bound(number, step), _formal_names(source, call))
+        kernel, formals, text = wrapper.written()
+        if text not in self._wrappers:
+            kernel = replace(kernel, name=self._names.free(f"{_base(call)}_call"))
+            self._wrappers[text] = kernel
+            self.files.setdefault(source.file, []).append(f"// {call.at}\nvoid {kernel.name}{text}")
+            self.texts.append(self._calling(kernel.name, formals, source.file))
+        return self._wrappers[text]
+
+    def _calling(self, name: str, formals: str, source: str) -> str:
+        return f'kernel {name}({formals}) {{\n  gpu {{ cpp {name} from "{self.calls_file(source)}" }}\n}}'
+
+    # ---- calls ----
+
+    def call(self, number: int, step: ProgramStep) -> tuple[str, list[str]]:
+        """The text of a call, and the names of the arguments that the host computed."""
+        kernel, bound, call = self._of_step[number], self.bound(number, step), step.first
+        assert isinstance(call, KernelCall)
+        scalars, computed = {}, []
+        for index, one in enumerate(call.args):
+            if isinstance(one, ScalarArgument) and one.of in SCALARS:
+                scalars[index], differs = self._values.scalar(_column(step, index), kernel.formals[index])
+                computed += [kernel.formals[index]] if differs else []
+        if kernel.direct:
+            words = [
+                scalars[i] if i in scalars else self._slice(bound[i], kernel.formals[i]) for i in range(len(call.args))
+            ]
+        else:
+            number_of = self._values.number
+            words = [bound[i].array.name for i in kernel.arrays]
+            words += [number_of(bound[i].offsets, f"{kernel.formals[i]}_at") for i in kernel.offsets]
+            words += scalars.values()
+            for axis in kernel.axes:
+                grids = [c[0].grid[axis] if c and isinstance(c[0], KernelCall) else None for c in step.ops]
+                words.append(number_of(grids, f"grid_{'xyz'[axis]}"))
+        return f"{kernel.name}({', '.join(words)})", computed
+
+    def _slice(self, bound: BoundPointer, hint: str) -> str:
+        """The rest of the array, from the pointer on."""
+        array = bound.array
+        if not bound.moved:
+            return array.name
+        begins = [None if at is None else at // array.width for at in bound.offsets]
+        ends = [count // array.per for count in array.counts]
+        begin, end = self._values.number(begins, f"{hint}_begin"), self._values.number(ends, f"{array.name}_size")
+        return f"{array.name}[{begin} .. {end}]"
+
+    # ---- kernels that the application does not have ----
+
+    def fill(self, array: RecordedArray) -> str:
+        """The name of a kernel that fills a part of an array."""
+        if array.of not in self._fills:
+            name = self._fills[array.of] = self._names.free(f"fill_{array.of}")
+            self.texts.append(
+                f"kernel {name}(to: inout {array.of}[*], value: i32, n: i64) {{\n"
+                f'  gpu {{ cpp """ cudaMemsetAsync(to, value, n * sizeof(*to), stream); """ }}\n}}'
+            )
+        return self._fills[array.of]
+
+    def copy_rows(self, to: RecordedArray, source: RecordedArray, amounts: Sequence[str]) -> str:
+        """The name of a kernel that copies rows; `amounts`: its parameters."""
+        name, same = self._names.free("copy_rows"), to is source
+        formals = [to.formal("to", "inout"), *([] if same else [source.formal("source", "in")])]
+        formals += [f"{amount}: i64" for amount in amounts]
+        self.texts.append(
+            f'kernel {name}({", ".join(formals)}) {{\n  gpu {{\n    cpp """\n'
+            f"      const char* from = reinterpret_cast<const char*>({'to' if same else 'source'}) + from_at;\n"
+            "      cudaMemcpy2DAsync(reinterpret_cast<char*>(to) + to_at, to_pitch, from, from_pitch,\n"
+            f'                        width, rows, cudaMemcpyDefault, stream);\n    """\n  }}\n}}'
+        )
+        return name
+
+    def set_symbol(self, symbol: MemoryBlock, array: RecordedArray) -> str:
+        """The name of a kernel that sets a variable of the GPU's memory from an array."""
+        name = self._names.free(f"set_{array.name}")
+        variable, size = variable_of(symbol), max(size or 0 for size in symbol.bytes)
+        file = self._sources.file_of_variable(symbol)
+        self.files[file].append(
+            f"void {name}(const {_C_TYPES[array.of]}* value, cudaStream_t stream) {{\n"
+            f"  cudaMemcpyToSymbolAsync({variable}, value, {size}, 0, cudaMemcpyDeviceToDevice, stream);\n}}\n"
+        )
+        self.texts.append(self._calling(name, array.formal("value", "in"), file))
+        return name
+
+    def calls(self) -> dict[str, str]:
+        """The texts of the files of functions, by their names."""
+        return {
+            self.calls_file(file): "// Calls for what a program cannot do by the names of kernels alone: pointers into"
+            f" arrays, structs, variables.\n#define main main_of_the_application\n#include \"{file}\"\n#undef main\n"
+            "#include <cstdint>\n#include <cstring>\n\n" + "\n".join(functions)
+            for file, functions in self.files.items()
+        }  # fmt: skip
+
+
+class _Wrapper:
+    """The text of a function that launches a kernel, but for its name."""
+
+    def __init__(
+        self, call: KernelCall, step: ProgramStep, bound: dict[int, BoundPointer], names: Sequence[str]
+    ) -> None:
+        self._call, self._step, self._bound, self._names = call, step, bound, names
+        self._free = FreeNames(names)
+        self._formals: list[str] = []
+        self._parameters: list[str] = []
+        self._setup: list[str] = []
+
+    def written(self) -> tuple[RecordedKernel, str, str]:
+        """The kernel without its name, its formals, and the text of the function from its parameters on."""
+        first: dict[str, int] = {}  # array -> the first argument that points to it
+        for index, one in self._bound.items():
+            first.setdefault(one.array.name, index)
+        only = {name: all(b.pointer.const for b in self._bound.values() if b.array.name == name) for name in first}
+        for name, index in first.items():
+            array, formal, const = self._bound[index].array, self._names[index], "const " if only[name] else ""
+            self._formals.append(array.formal(formal, "in" if only[name] else "inout"))
+            self._parameters.append(f"{const}{_C_TYPES[array.of] if array.per == 1 else 'void'}* {formal}")
+        offsets = {i: self._integer(f"{self._names[i]}_at") for i, one in self._bound.items() if one.moved}
+        words = []
+        for index, arg in enumerate(self._call.args):
+            if isinstance(arg, ScalarArgument):
+                words.append(self._by_value(index, arg))
+            elif index not in self._bound:
+                words.append("nullptr")
+            else:
+                name = self._bound[index].array.name
+                words.append(_pointer(arg, self._names[first[name]], only[name], offsets.get(index, "")))
+        axes, sizes = [], []
+        for axis in range(3):
+            blocks = {call.grid[axis] for call in _calls(self._step)}
+            if len(blocks) > 1:
+                axes.append(axis)
+                sizes.append(f"static_cast<unsigned int>({self._integer('grid_' + 'xyz'[axis])})")
+            else:
+                sizes.append(str(blocks.pop()))
+        launch = f"dim3({', '.join(sizes)}), dim3({', '.join(map(str, self._call.block))}), {self._call.shared}, stream"
+        lines = [*self._setup, f"{self._call.kernel.strip()}<<<{launch}>>>({', '.join(words)});"]
+        kernel = RecordedKernel("", False, tuple(self._names), tuple(first.values()), tuple(offsets), tuple(axes))
+        body = "".join(f"  {line}\n" for line in lines)
+        return (
+            kernel,
+            ", ".join(self._formals),
+            f"({', '.join([*self._parameters, 'cudaStream_t stream'])}) {{\n{body}}}\n",
+        )
+
+    def _integer(self, wanted: str) -> str:
+        name = self._free.free(wanted)
+        self._formals.append(f"{name}: i64")
+        self._parameters.append(f"std::int64_t {name}")
+        return name
+
+    def _by_value(self, index: int, one: ScalarArgument) -> str:
+        """A struct is written as its bytes, which must not differ."""
+        name = self._names[index]
+        if one.of in SCALARS:
+            self._formals.append(f"{name}: {one.of}")
+            self._parameters.append(f"{_C_TYPES[one.of]} {name}")
+            return name
+        if len({arg.hex for column in _column(self._step, index) for arg in column or ()}) != 1:
+            raise UsageError(
+                f"{self._call.at}: argument {index + 1}, a {one.type}, differs between ranks or rounds",
+                "pass its members by value, or a pointer to it on the device",
+            )
+        data = ", ".join(f"0x{one.hex[i : i + 2]}" for i in range(0, len(one.hex), 2))
+        self._setup += [
+            f"static const unsigned char {name}_bytes[] = {{{data}}};",
+            f"alignas({one.type}) unsigned char {name}_copy[sizeof({one.type})];",
+            f"std::memcpy({name}_copy, {name}_bytes, sizeof {name}_copy);",
+        ]
+        return f"*reinterpret_cast<{one.type}*>({name}_copy)"
+
+
+def _pointer(one: PointerArgument, array: str, only_read: bool, offset: str) -> str:
+    """A pointer of a call, made of the parameter that has the array."""
+    const = "const " if one.const else ""
+    if not offset and one.of != "struct" and only_read == one.const and one.type not in ("", "void"):
+        return f"reinterpret_cast<{const}{one.type}*>({array})"
+    bytes = f"reinterpret_cast<{'const ' if only_read else ''}char*>({array})"
+    bytes = f"const_cast<char*>({bytes})" if only_read and not one.const else bytes
+    return f"reinterpret_cast<{const}{one.type or 'void'}*>({bytes}{' + ' + offset if offset else ''})"
+
+
+def _column(step: ProgramStep, index: int) -> list[list[ScalarArgument] | None]:
+    """An argument on each rank in each round."""
+    return [
+        [a for call in ops if isinstance(call, KernelCall) for a in [call.args[index]] if isinstance(a, ScalarArgument)]
+        if ops else None
+        for ops in step.ops
+    ]  # fmt: skip
+
+
+def _calls(step: ProgramStep) -> Iterator[KernelCall]:
+    return (op for ops in step.ops for op in ops or () if isinstance(op, KernelCall))
+
+
+def _base(call: KernelCall) -> str:
+    return call.kernel.split("<")[0].rpartition("::")[2].strip()
+
+
+def _formal_names(source: KernelSource, call: KernelCall) -> list[str]:
+    """The names of the parameters, free of the language's words."""
+    names = FreeNames(["stream"])
+    return [names.free(source.parameters[i] or f"a{i}") for i in range(len(call.args))]
+
+
+def _trimmed(sizes: Sequence[str]) -> list[str]:
+    out = list(sizes)
+    while len(out) > 1 and out[-1] == "1":
+        out.pop()
+    return out

@@ -1,0 +1,334 @@
+"""The logs of a recorded run, as `templates/record/log.hpp` writes them: data that are checked, and never run.
+
+A log has a line of JSON for each event. Addresses are those of the process; ranks those of MPI_COMM_WORLD.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from dagc.base.errors import UsageError
+
+MOST_EVENTS = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchArgument:
+    """Of a launch: a pointer (`p`; `of`: its elements, of `bytes` bytes), or a value (`hex`: its bytes)."""
+
+    of: str
+    bytes: int
+    p: int = -1
+    const: int = 0
+    hex: str = ""
+    type: str = ""
+
+    @property
+    def is_pointer(self) -> bool:
+        return self.p >= 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedCall:
+    """What all events have. `n`: its number in its process; `at`: FILE:LINE, "" if not known."""
+
+    n: int
+    at: str = ""
+    thread: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alloc(LoggedCall):
+    p: int
+    bytes: int
+    kind: str  # device, pinned, managed, symbol
+    text: str = ""  # the arguments of the call in the source
+    of: str = ""  # element type of a symbol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Free(LoggedCall):
+    p: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchCall(LoggedCall):
+    kernel: str  # as the launch names it
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+    stream: int
+    args: tuple[LaunchArgument, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyCall(LoggedCall):
+    """`rows` rows of `bytes` bytes. `waits`: the host waits for it."""
+
+    to: int
+    from_: int
+    bytes: int
+    rows: int = 1
+    to_pitch: int = 0
+    from_pitch: int = 0
+    stream: int = 0
+    waits: int = 0
+    data: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fill(LoggedCall):
+    to: int
+    value: int
+    bytes: int
+    stream: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync(LoggedCall):
+    """The host waits for a stream, an event, or the device."""
+
+    what: str
+    stream: int = 0
+    event: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitCall(LoggedCall):
+    stream: int
+    event: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordCall(LoggedCall):
+    event: int
+    stream: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageCall(LoggedCall):
+    """One end of a message. `peer` -1: MPI_PROC_NULL. `reqs`: none of a call that blocks."""
+
+    buf: int
+    bytes: int
+    type: str
+    peer: int
+    tag: int
+    comm: int
+    reqs: tuple[int, ...]
+    data: str = ""
+    source: int = -1
+    got: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send(MessageCall):
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recv(MessageCall):
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complete(LoggedCall):
+    reqs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveCall(LoggedCall):
+    """`send` equals `recv` where the call is in place."""
+
+    op: str
+    send: int
+    recv: int
+    bytes: int
+    type: str
+    operator: str
+    root: int
+    ranks: tuple[int, ...]
+    data: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkCall(LoggedCall):
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsupported(LoggedCall):
+    call: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finalize(LoggedCall):
+    pass
+
+
+Event: TypeAlias = LoggedCall
+_KINDS: dict[str, type[LoggedCall]] = {
+    "alloc": Alloc, "free": Free, "launch": LaunchCall, "copy": CopyCall, "fill": Fill, "sync": Sync, "wait": WaitCall,
+    "record": RecordCall, "send": Send, "recv": Recv, "complete": Complete, "collective": CollectiveCall,
+    "mark": MarkCall, "unsupported": Unsupported, "finalize": Finalize,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RankLog:
+    """The events of a rank in the order of their numbers. `contents`: which of the two contents were written."""
+
+    rank: int
+    size: int
+    events: tuple[Event, ...]
+    contents: frozenset[int] = frozenset()
+    too_large: int = 0
+    ended: bool = False
+    forked: bool = False
+
+    def memory(self) -> dict[int, Alloc]:
+        """The allocations by the numbers of their events."""
+        return {e.n: e for e in self.events if isinstance(e, Alloc)}
+
+
+def read_logs(folder: Path) -> tuple[RankLog, ...]:
+    """The logs in a folder, by rank. Raises UsageError for logs that are damaged, or of ranks that do not fit."""
+    logs = [_read(path) for path in sorted(folder.glob("events-*.jsonl"))]
+    logs = [log for log in logs if log.events]  # starters and shells also load nothing of ours, and write none
+    logs.sort(key=lambda log: log.rank)
+    if not logs:
+        help = "it must call CUDA or MPI, and the command must start the program that was built"
+        raise UsageError("the application recorded no event", help)
+    sizes = {log.size for log in logs}
+    if len(sizes) != 1 or [log.rank for log in logs] != list(range(len(logs))) or len(logs) != logs[0].size:
+        ranks = ", ".join(f"{log.rank} of {log.size}" for log in logs)
+        raise UsageError(f"the processes recorded are ranks {ranks}", "start one MPI application, with each rank once")
+    return tuple(logs)
+
+
+def _read(path: Path) -> RankLog:
+    rank, size, large = 0, 1, 0
+    events: list[Event] = []
+    contents: set[int] = set()
+    ended = forked = False
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        if number > MOST_EVENTS:
+            raise UsageError(f"the application made more than {MOST_EVENTS} calls", "record a shorter run")
+        item = _object(path, number, line)
+        match item.get("e"):
+            case "rank":
+                rank, size = _number(path, number, item, "rank"), _number(path, number, item, "size")
+            case "contents":
+                contents.add(_number(path, number, item, "which"))
+            case "too-large":
+                large = _number(path, number, item, "bytes")
+            case "end":
+                ended = True
+            case "fork":
+                forked = True
+            case str(kind) if kind in _KINDS:
+                events.append(_event(path, number, _KINDS[kind], item))
+            case _:
+                raise _damaged(path, number)
+    events.sort(key=lambda event: event.n)
+    return RankLog(rank, size, tuple(_numbered(events)), frozenset(contents), large, ended, forked)
+
+
+def _numbered(events: Iterable[Event]) -> Iterator[Event]:
+    """The events with streams, and CUDA's events, by the order of their first use; 0: the default stream."""
+    numbers: dict[tuple[str, int], int] = {("stream", 0): 0}
+    for event in events:
+        known: dict[str, Any] = {}
+        for name in ("stream", "event"):
+            if hasattr(event, name):
+                known[name] = numbers.setdefault((name, getattr(event, name)), len(numbers))
+        yield replace(event, **known) if known else event
+
+
+def _damaged(path: Path, number: int) -> UsageError:
+    return UsageError(f"{path.name}, line {number}: not an event of a recorded run", "record again")
+
+
+def _object(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        item = json.loads(line)
+    except (ValueError, RecursionError):
+        raise _damaged(path, number) from None
+    if not isinstance(item, dict):
+        raise _damaged(path, number)
+    return item
+
+
+def _number(path: Path, line: int, item: Mapping[str, Any], name: str) -> int:
+    value = item.get(name)
+    if type(value) is not int:
+        raise _damaged(path, line)
+    return value
+
+
+def _event(path: Path, line: int, kind: type[Any], item: Mapping[str, Any]) -> Any:
+    """The event, or argument, of this type: each field checked against its annotation."""
+    values: dict[str, Any] = {}
+    for one in fields(kind):
+        name = one.name.rstrip("_")
+        if name not in item:
+            if one.default is MISSING:
+                raise _damaged(path, line)
+            continue
+        value = item[name]
+        if one.type == "tuple[LaunchArgument, ...]" and isinstance(value, list):
+            value = tuple(_event(path, line, LaunchArgument, v) if isinstance(v, dict) else v for v in value)
+            good = all(isinstance(v, LaunchArgument) for v in value)
+        elif one.type == "tuple[int, ...]" and isinstance(value, list):
+            value, good = tuple(value), all(type(v) is int for v in value)
+        else:
+            good = type(value) is {"int": int, "str": str}.get(str(one.type))
+        if not good:
+            raise _damaged(path, line)
+        values[one.name] = value
+    return kind(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlace:
+    """Bytes of a block of memory: `block` is the number of the event that allocated it; a text: a buffer of ours; None:
+    memory of the host that no recorded call allocated, and `offset` its address."""
+
+    block: int | str | None
+    offset: int
+    bytes: int
+
+    def overlaps(self, other: MemoryPlace) -> bool:
+        same = self.block == other.block
+        return same and self.offset < other.offset + other.bytes and other.offset < self.offset + self.bytes
+
+    def covers(self, other: MemoryPlace) -> bool:
+        same = self.block == other.block
+        return same and self.offset <= other.offset and other.offset + other.bytes <= self.offset + self.bytes
+
+
+@dataclass(slots=True)
+class Memory:
+    """Which allocations are alive, while events pass by."""
+
+    blocks: dict[int, Alloc] = field(default_factory=dict)  # by address
+
+    def apply(self, event: Event) -> None:
+        if isinstance(event, Alloc):
+            self.blocks[event.p] = event
+        elif isinstance(event, Free):
+            self.blocks.pop(event.p, None)
+
+    def place(self, address: int, bytes: int = 1) -> MemoryPlace:
+        for begin, block in self.blocks.items():
+            if begin <= address < begin + max(block.bytes, 1):
+                return MemoryPlace(block.n, address - begin, bytes)
+        return MemoryPlace(None, address, bytes)
+
+
+def launches(events: tuple[Event, ...]) -> Iterator[LaunchCall]:
+    return (event for event in events if isinstance(event, LaunchCall))

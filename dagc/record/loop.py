@@ -1,0 +1,237 @@
+"""The loop in the events of a run: the smallest period of the sequence, and where its rounds begin on each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+from dagc.base.errors import UsageError, counted
+from dagc.base.python import np
+from dagc.record.log import (
+    Alloc,
+    CollectiveCall,
+    CopyCall,
+    Event,
+    Fill,
+    LaunchArgument,
+    LaunchCall,
+    MarkCall,
+    Memory,
+    MessageCall,
+    RankLog,
+    Sync,
+)
+
+Key: TypeAlias = tuple[object, ...]
+
+LONGEST = 4000  # events of a round
+_SHARE = 0.75  # of the events that equal those one period later, for the smallest period to count as the loop's
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The rounds of a rank: `starts[i]` is the index of the first event of round i, the last that of the end."""
+
+    starts: tuple[int, ...]
+
+    @property
+    def rounds(self) -> int:
+        return len(self.starts) - 1
+
+
+def keys_of(log: RankLog) -> list[Key]:
+    """What is the same in each round: all but values, requests and addresses of the host."""
+    memory, out = Memory(), []
+    for event in log.events:
+        memory.apply(event)
+        out.append(_key(event, memory))
+    return out
+
+
+def _key(event: Event, memory: Memory) -> Key:
+    def at(address: int) -> Key:
+        place = memory.place(address)
+        return ("host",) if place.block is None else (place.block, place.offset)
+
+    def argument(one: LaunchArgument) -> Key:
+        return at(one.p) if one.is_pointer else (one.of,)
+
+    head = (type(event).__name__, event.at)
+    match event:
+        case LaunchCall():
+            return (*head, event.kernel, event.grid, event.block, event.stream, tuple(map(argument, event.args)))
+        case CopyCall():
+            return (*head, at(event.to), at(event.from_), event.bytes, event.rows, event.stream)
+        case Fill():
+            return (*head, at(event.to), event.value, event.bytes)
+        case MessageCall():
+            return (*head, at(event.buf), event.bytes, event.peer, event.tag)
+        case CollectiveCall():
+            return (*head, event.op, at(event.send), at(event.recv), event.bytes)
+        case Sync():
+            return (*head, event.what)
+        case Alloc():
+            return (*head, event.bytes)
+        case _:
+            return head
+
+
+# ---- marks ----
+
+
+def between(logs: Sequence[RankLog], begin: str | None, end: str | None) -> tuple[tuple[int, int], ...]:
+    """For each rank the indices of the first event and of that after the last between the marks; of the whole run
+    without. A mark is NAME, FILE:LINE, NAME#3: the name of a mark of dagc_record.h or of a kernel, its third time.
+
+    Raises UsageError if a rank does not reach a mark.
+    """
+    named = {event.name for log in logs for event in log.events if isinstance(event, MarkCall)}
+    begin = begin or ("BEGIN" if "BEGIN" in named else None)
+    end = end or ("END" if "END" in named else None)
+    first = [0 if begin is None else _reached(logs, log, begin, "--from", 0) for log in logs]
+    last = [
+        len(log.events) if end is None else _reached(logs, log, end, "--to", after + 1)
+        for log, after in zip(logs, first, strict=True)
+    ]
+    return tuple(zip(first, last, strict=True))
+
+
+def _reached(logs: Sequence[RankLog], log: RankLog, mark: str, option: str, after: int) -> int:
+    found = _index_of(log, mark, after)
+    if found is not None:
+        return found
+    others = [str(other.rank) for other in logs if _index_of(other, mark, 0) is not None]
+    where = f"rank {log.rank}" if others else "no rank"
+    reached = f"; rank {', '.join(others)} does" if others and str(log.rank) not in others else ""
+    verb = "never reaches" if others else "reaches"
+    known = sorted({word for one in logs for event in one.events for word in _words(event)})[:12]
+    raise UsageError(
+        f"{where} {verb} the mark {mark} of {option}{reached}",
+        f"marks that were reached: {', '.join(known)}; or write DAGC_RECORD_BEGIN() of dagc_record.h",
+    )
+
+
+def _words(event: Event) -> tuple[str, ...]:
+    match event:
+        case MarkCall():
+            return (event.name,)
+        case LaunchCall():
+            return (event.kernel.split("<")[0],)
+        case _:
+            return ()
+
+
+def _index_of(log: RankLog, mark: str, after: int) -> int | None:
+    name, _, number = mark.partition("#")
+    wanted = int(number) if number.isdigit() else 1
+    for index, event in enumerate(log.events):
+        if index >= after and (name in _words(event) or (":" in name and event.at.endswith(name))):
+            wanted -= 1
+            if wanted == 0:
+                return index
+    return None
+
+
+# ---- the period ----
+
+
+def period_of(keys: Sequence[Key], begin: int, end: int) -> tuple[int, int, int] | None:
+    """(index of the first event, events of a round, rounds) of the loop within a range; None without one.
+
+    Of all periods the smallest with which most events are repeated: a test of convergence in every hundredth step is
+    not part of it.
+    """
+    numbers: dict[Key, int] = {}
+    codes = np.array([numbers.setdefault(key, len(numbers)) for key in keys[begin:end]], dtype=np.int64)
+    works = np.array([key[0] == "LaunchCall" for key in keys[begin:end]], dtype=np.int64)
+    before = np.concatenate(([0], np.cumsum(works)))
+    best: tuple[float, int, int, int] | None = None
+    for period in range(1, min(len(codes) // 2, LONGEST) + 1):
+        start, length = _longest(codes[:-period] == codes[period:])
+        if length < period:
+            continue
+        rounds = (length + period) // period
+        launched = int(before[start + rounds * period] - before[start])
+        share = launched / max(int(before[-1]), 1)
+        if launched and (best is None or share > best[0] + 0.02):
+            best = (share, start, period, rounds)
+        if best is not None and best[0] >= _SHARE:
+            break
+    return None if best is None else (begin + best[1], best[2], best[3])
+
+
+def _longest(same: np.ndarray) -> tuple[int, int]:
+    """Begin and length of the longest run of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], same.astype(np.int8), [0]))))
+    if not len(edges):
+        return 0, 0
+    lengths = edges[1::2] - edges[::2]
+    at = int(np.argmax(lengths))
+    return int(edges[::2][at]), int(lengths[at])
+
+
+def windows(logs: Sequence[RankLog], ranges: Sequence[tuple[int, int]], most: int) -> Iterator[tuple[Window, ...]]:
+    """Windows of all ranks of at most `most` rounds, one for each event that a round may begin with, the likeliest
+    first. Without a loop: everything in the range as one round.
+
+    The rounds of all ranks are the same iterations: they begin with as many calls at one place of the source.
+    """
+    keys = [keys_of(log) for log in logs]
+    found = [period_of(k, *r) for k, r in zip(keys, ranges, strict=True)]
+    first = found[0]
+    if first is None or any(one is None for one in found):
+        yield tuple(Window(r) for r in ranges)
+        return
+    start, period, rounds = first
+    whole = range(start, start + period)
+    # Where the loop ends, as what follows it differs; where it is first seen, as what precedes it may be like its end.
+    likely = [start + (_repeated(keys[0], start, period) - start) % period, start]
+    tried: set[tuple[Key, int]] = set()
+    for index in [*likely, *sorted(whole, key=lambda i: _order(logs[0].events[i].at))]:
+        place = _place(keys[0][index])
+        repeats = sum(_place(key) == place for key in keys[0][start : start + period])
+        skipped = sum(_place(key) == place for key in keys[0][:index])
+        complete = rounds - 1 if index > start else rounds
+        made = [_window(k, place, skipped, repeats, min(complete, most)) for k in keys]
+        if (place, skipped) not in tried and complete >= 1 and all(window is not None for window in made):
+            yield tuple(window for window in made if window is not None)
+        tried.add((place, skipped))
+
+
+def _repeated(keys: Sequence[Key], start: int, period: int) -> int:
+    """The index after the last event that equals the one a period before."""
+    end = start + period
+    while end < len(keys) and keys[end] == keys[end - period]:
+        end += 1
+    return end
+
+
+def _place(key: Key) -> Key:
+    return key[:3] if key[0] == "LaunchCall" else key[:2]
+
+
+def _order(at: str) -> tuple[str, int]:
+    file, _, line = at.rpartition(":")
+    return file, int(line) if line.isdigit() else 0
+
+
+def _window(keys: Sequence[Key], place: Key, skipped: int, repeats: int, rounds: int) -> Window | None:
+    """The window whose rounds begin with every `repeats`-th event of a place; None if its rounds differ."""
+    indices = [i for i, key in enumerate(keys) if _place(key) == place]
+    starts = indices[skipped : skipped + rounds * repeats + 1 : repeats]
+    if len(starts) < rounds:
+        return None
+    if len(starts) == rounds:  # the last round ends with the loop: as long as the one before
+        length = starts[-1] - starts[-2] if rounds > 1 else 0
+        if not length or starts[-1] + length > len(keys):
+            return None
+        starts.append(starts[-1] + length)
+    texts = [keys[a:b] for a, b in pairwise(starts)]
+    return Window(tuple(starts)) if all(text == texts[0] for text in texts) else None
+
+
+def described(windows: Sequence[Window]) -> str:
+    events = windows[0].starts[1] - windows[0].starts[0]
+    return f"{counted(windows[0].rounds, 'round')} of {counted(events, 'call')} on rank 0"

@@ -1,0 +1,300 @@
+"""The operations of all ranks as those of one program: which are the same, which only some ranks run, which lines their
+messages are, and the memory that they name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from itertools import pairwise
+from typing import TypeAlias
+
+from dagc.base.errors import UsageError
+from dagc.record.flow import Flow, KernelCall, MessageEnd, Messages, Move, Op, PointerArgument, Set, Together
+from dagc.record.log import Alloc, MemoryPlace, RankLog
+
+Key: TypeAlias = tuple[object, ...]
+
+
+class Differs(UsageError):
+    """The ranks, or the rounds, are not those of one loop; another beginning of its rounds may do."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageLine:
+    """A message of an exchange. `sends[r]`, `receives[r]`: positions among those of rank r's exchange; None: none."""
+
+    sends: tuple[int | None, ...]
+    receives: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStep:
+    """An operation of the program. `ops[r][t]`: that of rank r in round t; None on a rank that does not run it."""
+
+    key: Key
+    ops: tuple[tuple[Op, ...] | None, ...]
+    lines: tuple[MessageLine, ...] = ()
+
+    @property
+    def first(self) -> Op:
+        return next(ops[0] for ops in self.ops if ops)
+
+    @property
+    def partial(self) -> bool:
+        return any(ops is None for ops in self.ops)
+
+
+def steps_of(flows: Sequence[Flow]) -> tuple[ProgramStep, ...]:
+    """Raises Differs."""
+    of_ranks = []
+    for rank, flow in enumerate(flows):
+        keyed = [list(_keyed(ops)) for ops in flow.rounds]
+        if any(keys != keyed[0] for keys in keyed):
+            raise Differs(f"the operations of rank {rank} differ between the rounds of the loop")
+        of_ranks.append(keyed[0])
+    order = of_ranks[0]
+    for keys in of_ranks[1:]:
+        order = _merged(order, keys)
+    return tuple(_step(key, flows, of_ranks) for key in order)
+
+
+def _keyed(ops: Sequence[Op]) -> Iterator[Key]:
+    """A key of each operation that is the same on all ranks that run it."""
+    seen: Counter[Key] = Counter()
+    for op in ops:
+        match op:
+            case KernelCall():
+                key: Key = ("kernel", op.kernel, op.at)
+            case Together():
+                key = ("together", op.op, op.at)
+            case Messages():
+                key = ("exchange",)
+            case _:
+                key = (type(op).__name__, op.at)
+        seen[key] += 1
+        yield (*key, seen[key])
+
+
+def _merged(a: list[Key], b: list[Key]) -> list[Key]:
+    """A sequence that both are parts of."""
+    out: list[Key] = []
+    for kind, i, j, k, end in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        out += a[i:j] if kind == "equal" else [*a[i:j], *b[k:end]]
+    twice = [key for key, count in Counter(out).items() if count > 1]
+    if twice:
+        raise UsageError(f"the ranks run {_shown(twice[0])} in different orders", "record a loop with one order")
+    return out
+
+
+def _shown(key: Key) -> str:
+    return " ".join(str(part) for part in key[:-1])
+
+
+def _step(key: Key, flows: Sequence[Flow], keys: Sequence[list[Key]]) -> ProgramStep:
+    ops: list[tuple[Op, ...] | None] = []
+    for flow, of_rank in zip(flows, keys, strict=True):
+        at = of_rank.index(key) if key in of_rank else None
+        ops.append(None if at is None else tuple(round[at] for round in flow.rounds))
+    lines: tuple[MessageLine, ...] = ()
+    if key[0] in ("exchange", "together"):
+        if any(op is None for op in ops):
+            missing = [str(rank) for rank, op in enumerate(ops) if op is None]
+            raise Differs(f"rank {', '.join(missing)} does not take part in {_shown(key)}")
+        if key[0] == "exchange":
+            lines = _lines([op[0] for op in ops if op and isinstance(op[0], Messages)])
+    return ProgramStep(key, tuple(ops), lines)
+
+
+# ---- messages ----
+
+
+def _lines(exchanges: Sequence[Messages]) -> tuple[MessageLine, ...]:
+    """The messages of one exchange on all ranks, as few lines in which no rank sends, or receives, twice."""
+    messages = list(_matched(exchanges))
+    lines: list[tuple[list[int | None], list[int | None], set[Key]]] = []
+    for source, send, target, receive in messages:
+        key = _site(exchanges[source].sends, send)
+        fits = [line for line in lines if line[0][source] is None and line[1][target] is None]
+        line = next((line for line in fits if key in line[2]), None)
+        if line is None:
+            none: list[int | None] = [None] * len(exchanges)
+            line = (none, none.copy(), {key})
+            lines.append(line)
+        line[0][source], line[1][target] = send, receive
+    for rank, exchange in enumerate(exchanges):  # what a rank at the border would send and receive
+        _borders(rank, exchange.sends, [(line[0], line[2]) for line in lines])
+        sites = [{_site(exchanges[r].receives, at) for r, at in enumerate(line[1]) if at is not None} for line in lines]
+        _borders(rank, exchange.receives, [(line[1], keys) for line, keys in zip(lines, sites, strict=True)])
+    return tuple(MessageLine(tuple(sends), tuple(receives)) for sends, receives, _ in lines)
+
+
+def _borders(rank: int, ends: Sequence[MessageEnd], lines: Sequence[tuple[list[int | None], set[Key]]]) -> None:
+    for index, end in enumerate(ends):
+        if end.peer < 0:
+            free = (ranks for ranks, sites in lines if ranks[rank] is None and _site(ends, index) in sites)
+            for ranks in free:
+                ranks[rank] = index
+                break
+
+
+def _site(ends: Sequence[MessageEnd], index: int) -> Key:
+    end = ends[index]
+    return end.at, end.tag, sum(other.at == end.at and other.tag == end.tag for other in ends[:index])
+
+
+def _matched(exchanges: Sequence[Messages]) -> Iterator[tuple[int, int, int, int]]:
+    """(rank that sends, its send, rank that receives, its receive) of each message, in MPI's order."""
+    taken: set[tuple[int, int]] = set()
+    for source, exchange in enumerate(exchanges):
+        for index, send in enumerate(exchange.sends):
+            if send.peer < 0:
+                continue
+            others = exchanges[send.peer].receives if send.peer < len(exchanges) else ()
+            found = next(
+                (at for at, receive in enumerate(others)
+                 if receive.peer == source and receive.tag == send.tag and (send.peer, at) not in taken),
+                None,
+            )  # fmt: skip
+            if found is None:
+                raise Differs(f"{send.at}: rank {source} sends to rank {send.peer}, which receives it in another round")
+            taken.add((send.peer, found))
+            yield source, index, send.peer, found
+    for rank, exchange in enumerate(exchanges):
+        for at, receive in enumerate(exchange.receives):
+            if receive.peer >= 0 and (rank, at) not in taken:
+                raise Differs(f"{receive.at}: rank {rank} receives from rank {receive.peer}, which sends it elsewhere")
+
+
+# ---- memory ----
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBlock:
+    """Memory that the program names. `key`: the same on all ranks; `numbers[r]`: of the event that allocated it on rank
+    r; `bytes[r]`: its size; None where a rank does not have it. `kind`: device, pinned, symbol (a variable of the GPU's
+    memory, with the type `of`), host, buffer."""
+
+    key: Key
+    kind: str
+    text: str
+    numbers: tuple[int | None, ...]
+    bytes: tuple[int | None, ...]
+    of: str = ""
+
+
+def places_in(op: Op) -> tuple[tuple[str, MemoryPlace], ...]:
+    """The places that an operation names, with what they are to it. `send 0` and the like: of an exchange's ends."""
+    match op:
+        case KernelCall():
+            return tuple((str(i), a.place) for i, a in enumerate(op.args) if isinstance(a, PointerArgument))
+        case Move() | Together():
+            if isinstance(op, Together) and op.op == "barrier":
+                return ()
+            return ("to", op.to), ("source", op.source)
+        case Set():
+            return (("to", op.to),)
+        case Messages():
+            ends = [
+                *(("send", i, e) for i, e in enumerate(op.sends)),
+                *(("recv", i, e) for i, e in enumerate(op.receives)),
+            ]
+            return tuple((f"{kind} {i}", end.place) for kind, i, end in ends if end.place is not None)
+
+
+class Blocks:
+    """The blocks of the places of all steps."""
+
+    def __init__(self, logs: Sequence[RankLog], steps: Sequence[ProgramStep]) -> None:
+        self._ranks = len(logs)
+        self._keys = [_allocations(log) for log in logs]
+        self._parents: dict[Key, Key] = {}
+        self._host: dict[tuple[int, int, Key], MemoryPlace] = {}  # by rank, round, and user
+        for number, step in enumerate(steps):
+            self._collect(number, step)
+        self._join()
+        self.all: dict[Key, MemoryBlock] = {}
+
+    def _collect(self, number: int, step: ProgramStep) -> None:
+        for rank, ops in enumerate(step.ops):
+            for round, op in enumerate(ops or ()):
+                for slot, place in places_in(op):
+                    if place.block is None:
+                        user = self._user(number, step, rank, slot)
+                        self._host[rank, round, user] = place
+                        self._parents.setdefault(user, user)
+
+    @staticmethod
+    def _user(number: int, step: ProgramStep, rank: int, slot: str) -> Key:
+        kind, _, index = slot.partition(" ")
+        if index:  # the ends of an exchange have other positions on other ranks: their lines do not
+            ends = [(line.sends if kind == "send" else line.receives)[rank] for line in step.lines]
+            index = str(ends.index(int(index))) if int(index) in ends else f"none-{index}"
+        return number, kind, index
+
+    def _root(self, user: Key) -> Key:
+        while self._parents[user] != user:
+            user = self._parents[user]
+        return user
+
+    def _join(self) -> None:
+        rounds: dict[tuple[int, int], list[tuple[Key, MemoryPlace]]] = {}
+        for (rank, round, user), place in self._host.items():
+            rounds.setdefault((rank, round), []).append((user, place))
+        for users in rounds.values():
+            users.sort(key=lambda item: item[1].offset)
+            for (a, one), (b, other) in pairwise(users):
+                if other.offset < one.offset + one.bytes:
+                    self._parents[self._root(b)] = self._root(a)
+
+    def find(
+        self, number: int, step: ProgramStep, rank: int, round: int, slot: str, place: MemoryPlace
+    ) -> tuple[MemoryBlock, int]:
+        """The block of a place, and the bytes before the place in it."""
+        if isinstance(place.block, int):
+            return self._allocation(rank, place.block), place.offset
+        if isinstance(place.block, str):
+            return self._buffer(rank, place), place.offset
+        root = self._root(self._user(number, step, rank, slot))
+        members = [p for (r, t, u), p in self._host.items() if (r, t) == (rank, round) and self._root(u) == root]
+        begin = min(p.offset for p in members)
+        size = max(p.offset + p.bytes for p in members) - begin
+        return self._known(("host", *root), "host", "", rank, None, size), place.offset - begin
+
+    def symbols(self) -> Iterator[MemoryBlock]:
+        """The variables of the GPU's memory that the host set."""
+        for number, (alloc, _) in self._keys[0].items():
+            if alloc.kind == "symbol":
+                yield replace(self._allocation(0, number), of=alloc.of)
+
+    def _allocation(self, rank: int, number: int) -> MemoryBlock:
+        key = self._keys[rank][number][1]
+        if key in self.all:
+            return self.all[key]
+        for other in range(self._ranks):
+            for n, (its, its_key) in self._keys[other].items():
+                if its_key == key:
+                    self._known(key, its.kind, its.text, other, n, its.bytes)
+        return self.all[key]
+
+    def _buffer(self, rank: int, place: MemoryPlace) -> MemoryBlock:
+        return self._known(("buffer", place.block), "buffer", "", rank, None, place.offset + place.bytes)
+
+    def _known(self, key: Key, kind: str, text: str, rank: int, number: int | None, size: int) -> MemoryBlock:
+        old = self.all.get(key)
+        none: tuple[int | None, ...] = (None,) * self._ranks
+        numbers, sizes = list(old.numbers if old else none), list(old.bytes if old else none)
+        numbers[rank], sizes[rank] = number, max(size, sizes[rank] or 0)
+        self.all[key] = MemoryBlock(key, kind, old.text if old else text, tuple(numbers), tuple(sizes))
+        return self.all[key]
+
+
+def _allocations(log: RankLog) -> dict[int, tuple[Alloc, Key]]:
+    """By number, each with its key: its place in the source, and which of those of this place it is."""
+    seen: Counter[str] = Counter()
+    out: dict[int, tuple[Alloc, Key]] = {}
+    for number, alloc in log.memory().items():
+        seen[alloc.at] += 1
+        out[number] = (alloc, ("alloc", alloc.at, seen[alloc.at]))
+    return out

@@ -1,0 +1,293 @@
+"""The text of the program: arrays, kernels, operations in their loop, and what the set-up has to give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dagc.base.errors import UsageError
+from dagc.record.arrays import WIDTHS, Arrays, FreeNames, Given, RecordedArray, Values, type_of_message
+from dagc.record.flow import KernelCall, MessageEnd, Messages, Move, Op, Set, Together
+from dagc.record.kernels import Kernels
+from dagc.record.log import MemoryPlace
+from dagc.record.merge import Blocks, MemoryBlock, MessageLine, ProgramStep
+from dagc.record.sources import Sources
+
+_REDUCTIONS = ("sum", "prod", "min", "max")
+_TOLERANCES = {"f64": "rtol 1e-10 atol 1e-300", "f32": "rtol 1e-4 atol 1e-30"}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What is written. `calls`: files beside the program; `scalars`: by name, a value for each rank, those of a round
+    named `alpha[0]`; `unfinished`: what a person must look at."""
+
+    text: str
+    calls: Mapping[str, str]
+    scalars: Mapping[str, tuple[int | float | bool, ...]]
+    arrays: tuple[RecordedArray, ...]
+    given: tuple[Given, ...]
+    unfinished: tuple[str, ...]
+
+
+class Writer:
+    """Writes the program of the steps of `rounds` rounds."""
+
+    def __init__(self, name: str, steps: Sequence[ProgramStep], blocks: Blocks, sources: Sources, rounds: int) -> None:
+        names = FreeNames()
+        self._name, self._steps, self._rounds, self._sources = name, steps, rounds, sources
+        self._values = Values(names, rounds)
+        self._arrays = Arrays(steps, blocks, sources, names)
+        self._symbols = [(block, self._arrays.of_symbol(block, names)) for block in blocks.symbols()]
+        self._kernels = Kernels(name, steps, self._arrays, self._values, sources, [b for b, _ in self._symbols])
+        self._op_names = FreeNames()
+        self._unfinished: list[str] = []
+        self._edges: list[tuple[str, str]] = []  # (what the host read last: "" before the first, what it computed)
+        self._host_result = ""
+        self._index = "[t]" if rounds > 1 else ""
+
+    def write(self, comment: str) -> Written:
+        before = [self._symbol(*one) for one in self._symbols]
+        ops = [line for number, step in enumerate(self._steps) for line in self._op(number, step)]
+        text = "\n".join([*self._head(comment), *self._dag(before, ops), *self._verified()]) + "\n"
+        arrays = (*self._arrays.all(), *(array for _, array in self._symbols))
+        calls, given = self._kernels.calls(), tuple(self._values.given)
+        return Written(text, calls, self._values.scalars, arrays, given, tuple(self._unfinished))
+
+    def _symbol(self, block: MemoryBlock, array: RecordedArray) -> str:
+        """The op that sets a variable of the GPU's memory to what it was before the rounds."""
+        name = self._kernels.set_symbol(block, array)
+        return f"{self._op_names.free(name)} : gpu {name}({array.name})"
+
+    # ---- operations ----
+
+    def _op(self, number: int, step: ProgramStep) -> list[str]:
+        op, before = step.first, len(self._unfinished)
+        name, lines, computed = self._lines(number, step)
+        if step.partial:
+            flag = self._values.number([int(ops is not None) for ops in step.ops], f"runs_{name}")
+            lines = [f"if {flag} == 1 {{", *(f"  {line}" for line in lines), "}"]
+        if computed:  # by the host, from what it read last
+            self._edges.append((self._host_result, name))
+        if isinstance(op, Move | Together) and not _is_barrier(op):
+            rank = _rank(step)
+            if self._arrays.find(number, step, rank, "to", op.to)[0].on_host:
+                self._host_result = name
+        return [f"// {_at(op)}", *(f"// to finish: {note}" for note in self._unfinished[before:]), *lines]
+
+    def _lines(self, number: int, step: ProgramStep) -> tuple[str, list[str], bool]:
+        """The name of an operation, its lines, and whether the host computed something of it."""
+        op, index = step.first, self._index
+        match op:
+            case KernelCall():
+                text, computed = self._kernels.call(number, step)
+                name = self._op_names.free(text.partition("(")[0].removesuffix("_call"))
+                if computed:
+                    self._unfinished.append(
+                        f"{op.at}: the host computes {', '.join(computed)} of {op.kernel} in each round; the program"
+                        " has the values that were recorded. Compute them in a kernel, and pass a pointer"
+                    )
+                return name, [f"{name}{index} : gpu {text}"], bool(computed)
+            case Move():
+                name = self._op_names.free("copy")
+                text, computed_data = self._move(number, step)
+                return name, [f"{name}{index} : gpu {text}"], computed_data
+            case Set():
+                name = self._op_names.free("fill")
+                array, text = self._region(number, step, _each(step, "to"), "fill")
+                counts = [
+                    ops[0].to.bytes // WIDTHS[array.of] if ops and isinstance(ops[0], Set) else None for ops in step.ops
+                ]
+                size = self._values.number(counts, "filled")
+                return name, [f"{name}{index} : gpu {self._kernels.fill(array)}({text}, {op.value}, {size})"], False
+            case Messages():
+                name = self._op_names.free("halo")
+                messages = [f"  {line}" for line in self._messages(number, step)]
+                return name, [f"{name}{index} : mpi exchange {{", *messages, "}"], False
+            case Together():
+                name = self._op_names.free(op.op)
+                lines, computed_data = self._together(number, step, name)
+                return name, lines, computed_data
+
+    def _region(
+        self, number: int, step: ProgramStep, places: Sequence[tuple[str, MemoryPlace] | None], hint: str
+    ) -> tuple[RecordedArray, str]:
+        """The array, and the text of the part of it that the places of the ranks are."""
+        at = _at(step.first)
+        found = [None if p is None else self._arrays.find(number, step, rank, *p) for rank, p in enumerate(places)]
+        arrays = {f[0].name: f[0] for f in found if f is not None}
+        if len(arrays) != 1:
+            raise UsageError(f"{at}: the ranks name different arrays", "record a loop in which they name the same")
+        array = next(iter(arrays.values()))
+        ends = [
+            None if f is None or p is None else (f[1], f[1] + p[1].bytes) for f, p in zip(found, places, strict=True)
+        ]
+        if any(e is not None and (e[0] % array.width or e[1] % array.width) for e in ends):
+            raise UsageError(f"{at}: a part of an element of {array.name}", "copy whole elements")
+        sizes = [count // array.per for count in array.counts]
+        if all(e is None or e == (0, n * array.width) for e, n in zip(ends, sizes, strict=True)):
+            return array, array.name
+        a, b = (
+            self._values.number([None if e is None else e[side] // array.width for e in ends], f"{hint}_{word}")
+            for side, word in enumerate(("begin", "end"))
+        )
+        return array, f"{array.name}[{a} .. {b}]"
+
+    def _move(self, number: int, step: ProgramStep) -> tuple[str, bool]:
+        op = step.first
+        assert isinstance(op, Move)
+        if op.rows > 1:
+            return self._rows(number, step), False
+        array, to = self._region(number, step, _each(step, "to"), "to")
+        if not op.content:
+            return f"copy({to}, {self._region(number, step, _each(step, 'source'), 'from')[1]})", False
+        contents = [[move.content for move in ops if isinstance(move, Move)] if ops else None for ops in step.ops]
+        return f"copy({to}, {self._values.data(contents, array.of, 'data', op.at)})", _differ(contents)
+
+    def _rows(self, number: int, step: ProgramStep) -> str:
+        """A copy of rows, by a kernel that calls cudaMemcpy2DAsync."""
+        amounts = ("to_at", "to_pitch", "from_at", "from_pitch", "width", "rows")
+        table: list[tuple[int, ...] | None] = []
+        arrays: tuple[RecordedArray, RecordedArray] | None = None
+        for rank, ops in enumerate(step.ops):
+            one = ops[0] if ops else None
+            if not isinstance(one, Move):
+                table.append(None)
+                continue
+            to, to_at = self._arrays.find(number, step, rank, "to", one.to)
+            source, from_at = self._arrays.find(number, step, rank, "source", one.source)
+            arrays = to, source
+            table.append((to_at, one.pitches[0], from_at, one.pitches[1], one.to.bytes, one.rows))
+        assert arrays is not None
+        to, source = arrays
+        words = [to.name, *([] if to is source else [source.name])]
+        words += [self._values.number([r[i] if r else None for r in table], a) for i, a in enumerate(amounts)]
+        return f"{self._kernels.copy_rows(to, source, amounts)}({', '.join(words)})"
+
+    # ---- messages ----
+
+    def _messages(self, number: int, step: ProgramStep) -> Iterator[str]:
+        exchanges = [ops[0] for ops in step.ops if ops]
+        for index, line in enumerate(step.lines):
+            label = f"m{index} : " if len(step.lines) > 1 else ""
+            send, to = self._end(number, step, exchanges, line, True)
+            receive, source = self._end(number, step, exchanges, line, False)
+            yield f"{label}send {send} to {to}  recv {receive} from {source}"
+
+    def _end(
+        self, number: int, step: ProgramStep, exchanges: Sequence[Op], line: MessageLine, sends: bool
+    ) -> tuple[str, str]:
+        places: list[tuple[str, MemoryPlace] | None] = []
+        peers: list[int] = []
+        for rank, exchange in enumerate(exchanges):
+            assert isinstance(exchange, Messages)
+            ends: tuple[MessageEnd, ...] = exchange.sends if sends else exchange.receives
+            at = (line.sends if sends else line.receives)[rank]
+            end = ends[at] if at is not None else None
+            peers.append(end.peer if end is not None else -1)
+            place = end.place if end is not None else None
+            places.append((f"{'send' if sends else 'recv'} {at}", place) if place is not None else None)
+        _, text = self._region(number, step, places, "send" if sends else "recv")
+        return text, self._values.number(peers, "peer")
+
+    def _together(self, number: int, step: ProgramStep, name: str) -> tuple[list[str], bool]:
+        op, index = step.first, self._index
+        assert isinstance(op, Together)
+        if op.op == "barrier":
+            return [f"{name}{index} : mpi barrier()"], False
+        if op.operator and op.operator not in _REDUCTIONS:
+            help = f"the language has {', '.join(_REDUCTIONS)}; gather the data, and combine them in a kernel"
+            raise UsageError(f"{op.at}: a reduction with an operator of its own", help)
+        _, to = self._region(number, step, _each(step, "to"), "to")
+        contents = [[c.content for c in ops if isinstance(c, Together)] if ops else None for ops in step.ops]
+        given, of = any(any(c) for c in contents if c), type_of_message(op.type)
+        if op.op == "bcast":
+            lines = [f"{name}{index} : mpi bcast({to}, {op.root})"]
+            if given:
+                data = self._values.data([c if c and any(c) else None for c in contents], of, f"{name}_data", op.at)
+                lines.insert(0, f"{name}_from{index} : gpu copy({to}, {data})")
+            return lines, False
+        source = (
+            self._values.data(contents, of, f"{name}_data", op.at) if given
+            else self._region(number, step, _each(step, "source"), "from")[1]
+        )  # fmt: skip
+        computed = given and _differ(contents)
+        if computed:
+            self._unfinished.append(
+                f"{op.at}: the host computes the data of this {op.op} in each round; the program has those that were"
+                " recorded. Compute them in a kernel, or in a cpu op"
+            )
+        words = [to, source, *([op.operator] if op.operator else []), *([str(op.root)] if op.op == "reduce" else [])]
+        return [f"{name}{index} : mpi {op.op}({', '.join(words)})"], computed
+
+    # ---- the text ----
+
+    def _head(self, comment: str) -> Iterator[str]:
+        values = self._values
+        yield from (f"// {line}" for line in comment.splitlines())
+        yield from (f"program {self._name}", "", f'setup "{self._name}.py" start()', f"let rounds = {self._rounds}")
+        arrays = [self._array(array) for array in self._arrays.all()]  # which may need scalars
+        arrays += [self._array(array) for _, array in self._symbols]
+        for of in dict.fromkeys(values.types.values()):
+            yield f"scalar {', '.join(name for name, its in values.types.items() if its == of)} : {of}"
+        yield from arrays
+        indexed = [f"  scalar {name}[t] : {of}" for name, of in values.indexed.items()]
+        indexed += [f"  array {g.name}[t] : {g.of}[{g.count}] on pinned const" for g in values.given]
+        yield from ("for t in 0..rounds {", *indexed, "}") if indexed else ()
+        yield ""
+        yield from (f"{kernel}\n" for kernel in self._kernels.texts)
+
+    def _array(self, array: RecordedArray) -> str:
+        rows = self._values.number([count // array.per for count in array.counts], f"{array.name}_size")
+        dims = rows if array.per == 1 else f"{rows}, {array.per}"
+        place = " on pinned" if array.on_host else ""
+        role = (
+            ("inout" if array.written else "const") if array.has_data else "out" if array.block.kind == "host" else ""
+        )
+        return f"array {array.name} : {array.of}[{dims}]{place}{' ' + role if role else ''}"
+
+    def _dag(self, before: Sequence[str], ops: Sequence[str]) -> Iterator[str]:
+        looped = self._rounds > 1
+        yield "dag {"
+        yield from (f"  {line}" for line in before)
+        yield from ("  for t in 0..rounds {",) if looped else ()
+        yield from (f"{'    ' if looped else '  '}{line}" for line in (*ops, *self._edge_texts()))
+        yield from ("  }",) if looped else ()
+        yield "}"
+
+    def _edge_texts(self) -> Iterator[str]:
+        """What the host read before it computed: in the same round, or at the end of the one before."""
+        for result, name in self._edges:
+            if result:
+                yield f"{result}{self._index} -> {name}{self._index}"
+            elif self._rounds > 1 and self._host_result:
+                yield f"if t > 0 {{ {self._host_result}[t - 1] -> {name}[t] }}"
+
+    def _verified(self) -> Iterator[str]:
+        for array in self._arrays.all():
+            if array.written and array.has_data:
+                yield f"verify {array.name} ~ result() {_TOLERANCES.get(array.of, 'rtol 0')}"
+
+
+def _each(step: ProgramStep, slot: str) -> list[tuple[str, MemoryPlace] | None]:
+    """The place of a slot on each rank."""
+    return [(slot, getattr(ops[0], slot)) if ops else None for ops in step.ops]
+
+
+def _rank(step: ProgramStep) -> int:
+    return next(rank for rank, ops in enumerate(step.ops) if ops)
+
+
+def _is_barrier(op: Op) -> bool:
+    return isinstance(op, Together) and op.op == "barrier"
+
+
+def _differ(contents: Sequence[Sequence[str] | None]) -> bool:
+    """Whether data differ between the rounds."""
+    return any(len(set(c)) > 1 for c in contents if c)
+
+
+def _at(op: Op) -> str:
+    if isinstance(op, Messages):
+        return ", ".join(dict.fromkeys(end.at for end in (*op.sends, *op.receives) if end.at))
+    return op.at

@@ -1,0 +1,174 @@
+"""The definitions of kernels in the files of the application: parameters, grids, what they touch below a pointer."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from dagc.base.errors import UsageError
+from dagc.cuda.syntax import (
+    Declarator,
+    NotUnderstood,
+    declarators,
+    field_of,
+    function_declarator,
+    in_scopes,
+    parsable,
+    specifiers,
+    text_of,
+    tree_of,
+)
+from dagc.ir.plan import AXES
+from dagc.record.flow import KernelCall, PointerArgument, ScalarArgument
+from dagc.record.merge import MemoryBlock
+
+SCALARS = {"i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q", "f32": "f",
+           "f64": "d", "bool": "?"}  # fmt: skip
+_NAME = re.compile(r"(?:::)?\w+(?:::\w+)*")
+_VECTOR = re.compile(r"(?:u?char|u?short|u?int|u?longlong|u?long|float|double)([1-4])")
+_OF_VECTORS = {"char": "i8", "uchar": "u8", "short": "i16", "ushort": "u16", "int": "i32", "uint": "u32", "long": "i64",
+               "ulong": "u64", "longlong": "i64", "ulonglong": "u64", "float": "f32", "double": "f64"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """The definition of a kernel: its file, the names of its parameters, and whether it is a template."""
+
+    file: str
+    parameters: tuple[str, ...]
+    template: bool
+    body: str
+
+    def stays_above(self, call: KernelCall, index: int) -> bool:
+        """Whether the kernel certainly touches no element before the pointer that is passed."""
+        from dagc.perf.footprint import Uncounted, lowest_touched  # loads sympy
+
+        arguments = dict(zip(self.parameters, call.args, strict=True))
+        sizes = {name: a.width for name, a in arguments.items() if isinstance(a, PointerArgument)}
+        values = {n: value_of(a) for n, a in arguments.items() if isinstance(a, ScalarArgument) and a.of in SCALARS}
+        shape = {f"blockDim_{axis}": n for axis, n in zip(AXES, call.block, strict=True)}
+        shape |= {f"gridDim_{axis}": n for axis, n in zip(AXES, call.grid, strict=True)}
+        try:
+            return lowest_touched(self.body, self.parameters[index], sizes, values, shape) >= 0
+        except (NotUnderstood, Uncounted):
+            return False
+
+
+class Sources:
+    """The files of the application, by their paths as programs name them."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.texts = texts
+        self._found: dict[str, tuple[KernelSource, ...]] = {}
+
+    def kernel(self, call: KernelCall) -> KernelSource | None:
+        """The definition of the kernel of a call; None if there is none, or several that fit."""
+        name = call.kernel.split("<")[0].strip().rpartition("::")[2]
+        if name not in self._found:
+            self._found[name] = tuple(self._definitions(name))
+        fits = [source for source in self._found[name] if len(source.parameters) == len(call.args)]
+        return fits[0] if len(fits) == 1 else None
+
+    def file_of_variable(self, symbol: MemoryBlock) -> str:
+        """The file that defines a variable of the GPU's memory. Raises UsageError."""
+        name = variable_of(symbol)
+        defines = re.compile(rf"__(?:constant|device)__[^;(){{}}]*\b{re.escape(name)}\b")
+        for file, text in self.texts.items():
+            if defines.search(text):
+                return file
+        raise UsageError(f"{name} is defined in no file of the application", "name its file with --host")
+
+    def _definitions(self, name: str) -> Iterator[KernelSource]:
+        for file, text in self.texts.items():
+            if name not in text or "__global__" not in text:
+                continue
+            for node, template in in_scopes(tree_of(parsable(text).encode())):
+                if node.type != "function_definition" or "__global__" not in specifiers(node):
+                    continue
+                for declarator in declarators(node):
+                    if Declarator.of(declarator).name == name:
+                        parameters = field_of(function_declarator(declarator), "parameters")
+                        words = parameters.named_children if parameters is not None else []
+                        names = [
+                            Declarator.of(field_of(w, "declarator")).name for w in words if "declaration" in w.type
+                        ]
+                        void = len(words) == 1 and text_of(words[0]) == "void"
+                        body = text_of(field_of(node, "body")).strip().removeprefix("{").removesuffix("}")
+                        yield KernelSource(file, () if void else tuple(names), template, body)
+
+
+def variable_of(symbol: MemoryBlock) -> str:
+    """The name of a variable of the GPU's memory: the first argument of the call that set it."""
+    return symbol.text.partition(",")[0].strip()
+
+
+def value_of(scalar: ScalarArgument) -> int | float | bool:
+    return struct.unpack("<" + SCALARS[scalar.of], bytes.fromhex(scalar.hex))[0]  # type: ignore[no-any-return]
+
+
+def element_of(pointer: PointerArgument) -> tuple[str, int]:
+    """The element type of an array for a pointer, and how many elements one of the kernel's has: a `double2` has two of
+    `f64`, another struct its bytes."""
+    if pointer.of in SCALARS:
+        return ("u8" if pointer.of == "bool" else pointer.of), 1
+    vector = _VECTOR.fullmatch(pointer.type)
+    if vector is not None:
+        return _OF_VECTORS[pointer.type[:-1]], int(vector[1])
+    return "u8", pointer.width
+
+
+def is_named(kernel: str) -> bool:
+    """Whether the launch names a function, perhaps a template with its arguments, that another file can name."""
+    head, _, arguments = kernel.partition("<")
+    return bool(_NAME.fullmatch(head.strip())) and all(
+        re.fullmatch(r"\s*(?:\d+|true|false|int|float|double|long|unsigned|char|short)\s*", word)
+        for word in (arguments.rpartition(">")[0].split(",") if arguments else ())
+    )
+
+
+# ---- grids ----
+
+
+def grid_text(axis: int, calls: Sequence[KernelCall], names: Sequence[str]) -> str | None:
+    """The number of blocks of an axis by the values of the arguments: `ceil(n / 256)`; a number if it is 1 at all
+    calls. None if no such expression gives the blocks of all calls."""
+    blocks = [call.grid[axis] for call in calls]
+    if set(blocks) == {1}:
+        return "1"
+    values = _integers(calls, names)
+    threads = calls[0].block[axis]
+    total = calls[0].block[0] * calls[0].block[1] * calls[0].block[2]
+    for divisor in dict.fromkeys((threads, total, 1)):
+        for name, column in _amounts(values):
+            if all(-(-value // divisor) == count for value, count in zip(column, blocks, strict=True)):
+                return f"ceil({name} / {divisor})" if divisor > 1 else name
+    return str(blocks[0]) if len(set(blocks)) == 1 else None
+
+
+def _integers(calls: Sequence[KernelCall], names: Sequence[str]) -> dict[str, list[int]]:
+    out = {}
+    for index, name in enumerate(names):
+        column = [call.args[index] for call in calls]
+        scalars = [c for c in column if isinstance(c, ScalarArgument) and c.of[0] in "iu"]
+        if len(scalars) == len(column):
+            out[name] = [int(value_of(scalar)) for scalar in scalars]
+    return out
+
+
+def _amounts(values: Mapping[str, list[int]]) -> Iterator[tuple[str, list[int]]]:
+    for name, column in values.items():
+        yield name, column
+    for name, column in values.items():
+        for add in (-2, -1, 1, 2):
+            yield f"({name} {'-' if add < 0 else '+'} {abs(add)})", [value + add for value in column]
+    for (a, x), (b, y) in product(values.items(), repeat=2):
+        if a != b:
+            yield f"({a} - {b})", [v - w for v, w in zip(x, y, strict=True)]
+        if a < b:
+            yield f"({a} * {b})", [v * w for v, w in zip(x, y, strict=True)]
+    for (a, x), (b, y), (c, z) in product(values.items(), repeat=3):
+        if a < b < c:
+            yield f"({a} * {b} * {c})", [u * v * w for u, v, w in zip(x, y, z, strict=True)]

@@ -1,0 +1,258 @@
+// Records the calls of CUDA's runtime by a program that is compiled for the host target: each becomes a function here,
+// which writes an event and calls the host target's. Included after those.
+#pragma once
+
+#include <cxxabi.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <typeinfo>
+
+#include "dagc/target.hpp"
+#include "log.hpp"
+
+namespace dagc::record {
+
+// Where a call stands.
+struct Site {
+  Site(const char* file, int line) { at(file, line); }
+};
+
+template <class T>
+std::string type_name() {
+  int status = 0;
+  char* name = abi::__cxa_demangle(typeid(T).name(), nullptr, nullptr, &status);
+  const std::string out = status == 0 ? name : typeid(T).name();
+  std::free(name);
+  return out;
+}
+
+// The element type as the language has it; `struct` with its size for any other.
+template <class T>
+std::string element() {
+  if constexpr (std::is_same_v<T, bool>)
+    return "bool";
+  else if constexpr (std::is_enum_v<T>)
+    return element<std::underlying_type_t<T>>();
+  else if constexpr (std::is_integral_v<T>)
+    return (std::is_signed_v<T> ? "i" : "u") + std::to_string(8 * sizeof(T));
+  else if constexpr (std::is_floating_point_v<T>)
+    return "f" + std::to_string(8 * sizeof(T));
+  else if constexpr (std::is_pointer_v<T>)
+    return "pointer";
+  else
+    return "struct";
+}
+
+template <class T>
+std::string argument(const T& value) {
+  if constexpr (std::is_pointer_v<T>) {
+    using Element = std::remove_cv_t<std::remove_pointer_t<T>>;
+    std::size_t bytes = 1;
+    std::string of = "void";
+    if constexpr (!std::is_void_v<Element> && !std::is_function_v<Element>) {
+      bytes = sizeof(Element);
+      of = element<Element>();
+    }
+    return "{\"p\": " + std::to_string(reinterpret_cast<std::uintptr_t>(value)) + ", \"of\": " + quoted(of) +
+           ", \"bytes\": " + std::to_string(bytes) +
+           ", \"const\": " + (std::is_const_v<std::remove_pointer_t<T>> ? "1" : "0") +
+           ", \"type\": " + quoted(type_name<Element>()) + "}";
+  } else {
+    return "{\"of\": " + quoted(element<T>()) + ", \"bytes\": " + std::to_string(sizeof(T)) +
+           ", \"hex\": " + quoted(hex(&value, sizeof value)) + ", \"type\": " + quoted(type_name<T>()) + "}";
+  }
+}
+
+inline std::string triple(dim3 size) {
+  return "[" + std::to_string(size.x) + ", " + std::to_string(size.y) + ", " + std::to_string(size.z) + "]";
+}
+
+template <class... Arguments>
+void describe(Event& event, const char* kernel, const LaunchGrid& grid, dim3 block, std::size_t shared,
+              cudaStream_t stream, const Arguments&... arguments) {
+  std::string list;
+  ((list += (list.empty() ? "" : ", ") + argument(arguments)), ...);
+  event.add("kernel", std::string(kernel)).raw("grid", triple(grid.size)).raw("block", triple(block));
+  event.add("shared", static_cast<long long>(shared)).add("stream", stream).raw("args", "[" + list + "]");
+}
+
+template <class Kernel>
+struct Named {
+  const char* name;
+  Kernel kernel;
+};
+template <class Kernel>
+Named<Kernel> named(const char* name, Kernel kernel) {
+  return {name, kernel};
+}
+
+}  // namespace dagc::record
+
+namespace dagc {
+
+template <class... Parameters>
+void launch(record::Named<void (*)(Parameters...)> kernel, LaunchGrid grid, dim3 block, std::size_t shared,
+            cudaStream_t stream, typename host::Same<Parameters>::type... arguments) {
+  record::at(grid.file, grid.line);
+  record::Event event("launch");
+  record::describe(event, kernel.name, grid, block, shared, stream, arguments...);
+  launch(kernel.kernel, grid, block, shared, stream, arguments...);
+}
+template <class Call, class... Arguments>
+void launch(record::Named<host::Template<Call>> kernel, LaunchGrid grid, dim3 block, std::size_t shared,
+            cudaStream_t stream, Arguments... arguments) {
+  record::at(grid.file, grid.line);
+  record::Event event("launch");
+  record::describe(event, kernel.name, grid, block, shared, stream, arguments...);
+  launch(kernel.kernel, grid, block, shared, stream, arguments...);
+}
+
+}  // namespace dagc
+
+#define DAGC_KERNEL_OF(...)                                                                 \
+  dagc::host::kernel_of(                                                                    \
+      [&](auto* any) -> decltype(dagc::host::address(any, __VA_ARGS__)) { return __VA_ARGS__; }, \
+      [=](auto... arguments) -> decltype((__VA_ARGS__)(arguments...)) { (__VA_ARGS__)(arguments...); })
+#undef DAGC_KERNEL
+#define DAGC_KERNEL(...) dagc::record::named(#__VA_ARGS__, DAGC_KERNEL_OF(__VA_ARGS__))
+
+namespace dagc::record {
+
+inline void start() {
+  static const bool done = [] {
+    device({[] { cudaDeviceSynchronize(); },
+            [](void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }});
+    return true;
+  }();
+  (void)done;
+}
+
+// ---- memory ----
+
+template <class T>
+cudaError_t allocate(Site, const char* text, T** pointer, std::size_t bytes) {
+  start();
+  const cudaError_t error = ::cudaMalloc(pointer, bytes);
+  if (error == cudaSuccess) allocated(*pointer, bytes, "device", text);
+  return error;
+}
+template <class T>
+cudaError_t allocate_pinned(Site, const char* text, T** pointer, std::size_t bytes, unsigned int = 0) {
+  start();
+  const cudaError_t error = ::cudaMallocHost(pointer, bytes);
+  if (error == cudaSuccess) allocated(*pointer, bytes, "pinned", text);
+  return error;
+}
+template <class T>
+cudaError_t allocate_managed(Site, const char* text, T** pointer, std::size_t bytes, unsigned int = 1) {
+  start();
+  const cudaError_t error = ::cudaMallocManaged(pointer, bytes);
+  if (error == cudaSuccess) allocated(*pointer, bytes, "managed", text);
+  return error;
+}
+inline cudaError_t release(Site, void* memory) {
+  if (memory != nullptr) freed(memory);
+  return ::cudaFree(memory);
+}
+inline cudaError_t release_pinned(Site, void* memory) {
+  if (memory != nullptr) freed(memory);
+  return ::cudaFreeHost(memory);
+}
+
+// `pitch` 0: one row.
+inline void copied(Event& event, const void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                   std::size_t width, std::size_t height, cudaStream_t stream, bool waits) {
+  event.add("to", to).add("from", from).add("bytes", static_cast<long long>(width));
+  event.add("rows", static_cast<long long>(height)).add("to_pitch", static_cast<long long>(to_pitch));
+  event.add("from_pitch", static_cast<long long>(from_pitch)).add("stream", stream).add("waits", waits);
+}
+inline cudaError_t copy(Site, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  Event event("copy");
+  copied(event, to, 0, from, 0, bytes, 1, nullptr, kind != cudaMemcpyDeviceToDevice);
+  return ::cudaMemcpy(to, from, bytes, kind);
+}
+inline cudaError_t copy_async(Site, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                              cudaStream_t stream = nullptr) {
+  Event event("copy");
+  copied(event, to, 0, from, 0, bytes, 1, stream, false);
+  return ::cudaMemcpyAsync(to, from, bytes, kind, stream);
+}
+inline cudaError_t copy_2d(Site, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                           std::size_t width, std::size_t height, cudaMemcpyKind kind) {
+  Event event("copy");
+  copied(event, to, to_pitch, from, from_pitch, width, height, nullptr, kind != cudaMemcpyDeviceToDevice);
+  return ::cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
+}
+inline cudaError_t copy_2d_async(Site, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                                 std::size_t width, std::size_t height, cudaMemcpyKind kind,
+                                 cudaStream_t stream = nullptr) {
+  Event event("copy");
+  copied(event, to, to_pitch, from, from_pitch, width, height, stream, false);
+  return ::cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, stream);
+}
+inline cudaError_t fill(Site, void* to, int value, std::size_t bytes, cudaStream_t stream = nullptr) {
+  Event event("fill");
+  event.add("to", to).add("value", value & 255).add("bytes", static_cast<long long>(bytes)).add("stream", stream);
+  return ::cudaMemsetAsync(to, value, bytes, stream);
+}
+template <class T>
+cudaError_t to_symbol(Site, const char* text, T& symbol, const void* from, std::size_t bytes, std::size_t offset = 0,
+                      cudaMemcpyKind kind = cudaMemcpyHostToDevice) {
+  start();
+  variable(&symbol, sizeof symbol, element<std::remove_cv_t<std::remove_all_extents_t<T>>>(), text);
+  return ::cudaMemcpyToSymbol(symbol, from, bytes, offset, kind);
+}
+
+// ---- streams, events, waits ----
+
+inline cudaError_t wait_device(Site) {
+  Event("sync").add("what", "device");
+  return ::cudaDeviceSynchronize();
+}
+inline cudaError_t wait_stream(Site, cudaStream_t stream) {
+  Event("sync").add("what", "stream").add("stream", stream);
+  return ::cudaStreamSynchronize(stream);
+}
+inline cudaError_t wait_event(Site, cudaEvent_t event) {
+  Event("sync").add("what", "event").add("event", event);
+  return ::cudaEventSynchronize(event);
+}
+inline cudaError_t stream_waits(Site, cudaStream_t stream, cudaEvent_t event, unsigned int flags = 0) {
+  Event("wait").add("stream", stream).add("event", event);
+  return ::cudaStreamWaitEvent(stream, event, flags);
+}
+inline cudaError_t record_event(Site, cudaEvent_t event, cudaStream_t stream = nullptr) {
+  Event("record").add("event", event).add("stream", stream);
+  return ::cudaEventRecord(event, stream);
+}
+template <class... Arguments>
+cudaError_t begin_capture(Site, Arguments... arguments) {
+  Event("unsupported").add("call", "cudaStreamBeginCapture");
+  return ::cudaStreamBeginCapture(arguments...);
+}
+
+}  // namespace dagc::record
+
+#define DAGC_RECORD_SITE dagc::record::Site(__FILE__, __LINE__)
+#define cudaMalloc(...) dagc::record::allocate(DAGC_RECORD_SITE, #__VA_ARGS__, __VA_ARGS__)
+#define cudaMallocHost(...) dagc::record::allocate_pinned(DAGC_RECORD_SITE, #__VA_ARGS__, __VA_ARGS__)
+#define cudaHostAlloc(...) dagc::record::allocate_pinned(DAGC_RECORD_SITE, #__VA_ARGS__, __VA_ARGS__)
+#define cudaMallocManaged(...) dagc::record::allocate_managed(DAGC_RECORD_SITE, #__VA_ARGS__, __VA_ARGS__)
+#define cudaFree(...) dagc::record::release(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cudaFreeHost(...) dagc::record::release_pinned(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cudaMemcpy(...) dagc::record::copy(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cudaMemcpyAsync(...) dagc::record::copy_async(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cudaMemcpy2D(...) dagc::record::copy_2d(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cudaMemcpy2DAsync(...) dagc::record::copy_2d_async(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cudaMemset(...) dagc::record::fill(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cudaMemsetAsync(...) dagc::record::fill(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cudaMemcpyToSymbol(...) dagc::record::to_symbol(DAGC_RECORD_SITE, #__VA_ARGS__, __VA_ARGS__)
+#define cudaDeviceSynchronize() dagc::record::wait_device(DAGC_RECORD_SITE)
+#define cudaStreamSynchronize(...) dagc::record::wait_stream(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cudaEventSynchronize(...) dagc::record::wait_event(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cudaStreamWaitEvent(...) dagc::record::stream_waits(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cudaEventRecord(...) dagc::record::record_event(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cudaStreamBeginCapture(...) dagc::record::begin_capture(DAGC_RECORD_SITE, __VA_ARGS__)

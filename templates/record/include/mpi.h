@@ -1,0 +1,51 @@
+/* The mpi.h of a recorded application: that of the MPI, and each call has its place in the source. */
+#include_next <mpi.h>
+#ifndef DAGC_RECORD_MPI
+#define DAGC_RECORD_MPI
+#ifdef __cplusplus
+extern "C"
+#endif
+void dagc_record_at(const char* file, int line);
+#define DAGC_RECORD_AT(call) (dagc_record_at(__FILE__, __LINE__), call)
+#define MPI_Send(...) DAGC_RECORD_AT(MPI_Send(__VA_ARGS__))
+#define MPI_Ssend(...) DAGC_RECORD_AT(MPI_Ssend(__VA_ARGS__))
+#define MPI_Rsend(...) DAGC_RECORD_AT(MPI_Rsend(__VA_ARGS__))
+#define MPI_Bsend(...) DAGC_RECORD_AT(MPI_Bsend(__VA_ARGS__))
+#define MPI_Isend(...) DAGC_RECORD_AT(MPI_Isend(__VA_ARGS__))
+#define MPI_Issend(...) DAGC_RECORD_AT(MPI_Issend(__VA_ARGS__))
+#define MPI_Recv(...) DAGC_RECORD_AT(MPI_Recv(__VA_ARGS__))
+#define MPI_Irecv(...) DAGC_RECORD_AT(MPI_Irecv(__VA_ARGS__))
+#define MPI_Sendrecv(...) DAGC_RECORD_AT(MPI_Sendrecv(__VA_ARGS__))
+#define MPI_Sendrecv_replace(...) DAGC_RECORD_AT(MPI_Sendrecv_replace(__VA_ARGS__))
+#define MPI_Wait(...) DAGC_RECORD_AT(MPI_Wait(__VA_ARGS__))
+#define MPI_Waitall(...) DAGC_RECORD_AT(MPI_Waitall(__VA_ARGS__))
+#define MPI_Waitany(...) DAGC_RECORD_AT(MPI_Waitany(__VA_ARGS__))
+#define MPI_Waitsome(...) DAGC_RECORD_AT(MPI_Waitsome(__VA_ARGS__))
+#define MPI_Test(...) DAGC_RECORD_AT(MPI_Test(__VA_ARGS__))
+#define MPI_Testall(...) DAGC_RECORD_AT(MPI_Testall(__VA_ARGS__))
+#define MPI_Allreduce(...) DAGC_RECORD_AT(MPI_Allreduce(__VA_ARGS__))
+#define MPI_Iallreduce(...) DAGC_RECORD_AT(MPI_Iallreduce(__VA_ARGS__))
+#define MPI_Reduce(...) DAGC_RECORD_AT(MPI_Reduce(__VA_ARGS__))
+#define MPI_Bcast(...) DAGC_RECORD_AT(MPI_Bcast(__VA_ARGS__))
+#define MPI_Ibcast(...) DAGC_RECORD_AT(MPI_Ibcast(__VA_ARGS__))
+#define MPI_Allgather(...) DAGC_RECORD_AT(MPI_Allgather(__VA_ARGS__))
+#define MPI_Alltoall(...) DAGC_RECORD_AT(MPI_Alltoall(__VA_ARGS__))
+#define MPI_Alltoallv(...) DAGC_RECORD_AT(MPI_Alltoallv(__VA_ARGS__))
+#define MPI_Gather(...) DAGC_RECORD_AT(MPI_Gather(__VA_ARGS__))
+#define MPI_Scatter(...) DAGC_RECORD_AT(MPI_Scatter(__VA_ARGS__))
+#define MPI_Allgatherv(...) DAGC_RECORD_AT(MPI_Allgatherv(__VA_ARGS__))
+#define MPI_Gatherv(...) DAGC_RECORD_AT(MPI_Gatherv(__VA_ARGS__))
+#define MPI_Scatterv(...) DAGC_RECORD_AT(MPI_Scatterv(__VA_ARGS__))
+#define MPI_Scan(...) DAGC_RECORD_AT(MPI_Scan(__VA_ARGS__))
+#define MPI_Exscan(...) DAGC_RECORD_AT(MPI_Exscan(__VA_ARGS__))
+#define MPI_Reduce_scatter(...) DAGC_RECORD_AT(MPI_Reduce_scatter(__VA_ARGS__))
+#define MPI_Barrier(...) DAGC_RECORD_AT(MPI_Barrier(__VA_ARGS__))
+#define MPI_Ibarrier(...) DAGC_RECORD_AT(MPI_Ibarrier(__VA_ARGS__))
+#define MPI_Send_init(...) DAGC_RECORD_AT(MPI_Send_init(__VA_ARGS__))
+#define MPI_Recv_init(...) DAGC_RECORD_AT(MPI_Recv_init(__VA_ARGS__))
+#define MPI_Start(...) DAGC_RECORD_AT(MPI_Start(__VA_ARGS__))
+#define MPI_Startall(...) DAGC_RECORD_AT(MPI_Startall(__VA_ARGS__))
+#define MPI_Put(...) DAGC_RECORD_AT(MPI_Put(__VA_ARGS__))
+#define MPI_Get(...) DAGC_RECORD_AT(MPI_Get(__VA_ARGS__))
+#define MPI_Accumulate(...) DAGC_RECORD_AT(MPI_Accumulate(__VA_ARGS__))
+#endif

@@ -1,0 +1,235 @@
+// See log.hpp.
+#include "log.hpp"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace dagc::record {
+namespace {
+
+struct Memory {
+  std::size_t bytes;
+  std::string kind;
+  long long event;  // which allocated it
+};
+
+struct State {
+  std::mutex mutex;
+  std::FILE* file = nullptr;
+  std::string folder;
+  long long count = 0, from = -1, to = -1;
+  std::size_t limit = 0;
+  int rank = 0;
+  pthread_t first{};
+  std::map<const char*, Memory> memory;
+  Device device;
+  bool written[2] = {false, false};
+};
+
+// Never destroyed: events may come until the process ends.
+State& state() {
+  static State& all = *new State;
+  return all;
+}
+
+thread_local const char* here_file = "";
+thread_local int here_line = 0;
+thread_local bool inside = false;  // a call that is recorded, or contents that are written: what it calls is not
+
+void line(const std::string& text) {
+  State& s = state();
+  if (s.file == nullptr) return;
+  std::fwrite(text.data(), 1, text.size(), s.file);
+  std::fputc('\n', s.file);
+}
+
+// Writes the contents of all memory, each in a file named by the event that allocated it.
+void contents(int which) {
+  State& s = state();
+  if (s.written[which]) return;
+  s.written[which] = true;
+  std::size_t total = 0;
+  for (const auto& [begin, m] : s.memory) total += m.bytes;
+  if (s.limit != 0 && total > s.limit) {
+    line("{\"e\": \"too-large\", \"bytes\": " + std::to_string(total) + "}");
+    return;
+  }
+  if (s.device.wait != nullptr) s.device.wait();
+  for (const auto& [begin, m] : s.memory) {
+    std::vector<char> copy(m.bytes);
+    if (s.device.read != nullptr)
+      s.device.read(copy.data(), begin, m.bytes);
+    else
+      std::memcpy(copy.data(), begin, m.bytes);
+    const std::string name = "contents-" + std::to_string(which) + "-" + std::to_string(s.rank) + "-" +
+                             std::to_string(m.event) + ".bin";
+    std::ofstream(s.folder + "/" + name, std::ios::binary)
+        .write(copy.data(), static_cast<std::streamsize>(copy.size()));
+  }
+  line("{\"e\": \"contents\", \"which\": " + std::to_string(which) + ", \"bytes\": " + std::to_string(total) + "}");
+}
+
+void finish() {
+  State& s = state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  if (s.file == nullptr) return;
+  if (s.count == s.to) contents(1);
+  line("{\"e\": \"end\", \"n\": " + std::to_string(s.count) + "}");
+  std::fclose(s.file);
+  s.file = nullptr;
+}
+
+void in_child() {
+  State& s = state();
+  s.file = nullptr;  // not closed: what its buffer holds belongs to the parent
+}
+
+void after_fork() {
+  State& s = state();
+  line("{\"e\": \"fork\", \"n\": " + std::to_string(s.count) + "}");
+}
+
+// Before the application's own constructors, which may allocate.
+__attribute__((constructor(101))) void begin() {
+  const char* folder = std::getenv("DAGC_RECORD_TO");
+  if (folder == nullptr) return;
+  State& s = state();
+  s.folder = folder;
+  s.first = pthread_self();
+  if (const char* limit = std::getenv("DAGC_RECORD_BYTES")) s.limit = std::strtoull(limit, nullptr, 10);
+  s.file = std::fopen((s.folder + "/events-" + std::to_string(getpid()) + ".jsonl").c_str(), "w");
+  std::atexit(finish);
+  pthread_atfork(nullptr, after_fork, in_child);
+  rank(0, 1);
+}
+
+}  // namespace
+
+void at(const char* file, int line) {
+  here_file = file;
+  here_line = line;
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20)
+      out += ' ';
+    else
+      out += c;
+  }
+  return out + '"';
+}
+
+std::string hex(const void* bytes, std::size_t count) {
+  static const char digits[] = "0123456789abcdef";
+  std::string out;
+  for (std::size_t i = 0; i < count; ++i) {
+    const unsigned char byte = static_cast<const unsigned char*>(bytes)[i];
+    out += {digits[byte >> 4], digits[byte & 15]};
+  }
+  return out;
+}
+
+Event::Event(const char* kind) : on_(!inside) {
+  if (!on_) return;
+  inside = true;
+  State& s = state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  if (s.count == s.from) contents(0);
+  if (s.count == s.to) contents(1);
+  line_ = "{\"e\": " + quoted(kind) + ", \"n\": " + std::to_string(s.count++);
+  if (here_line != 0) line_ += ", \"at\": " + quoted(std::string(here_file) + ":" + std::to_string(here_line));
+  if (!pthread_equal(pthread_self(), s.first)) line_ += ", \"thread\": 1";
+}
+
+Event::~Event() {
+  if (!on_) return;
+  inside = false;
+  State& s = state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  line(line_ + "}");
+}
+
+Event& Event::raw(const char* name, const std::string& json) {
+  if (on_) line_ += ", " + quoted(name) + ": " + json;
+  return *this;
+}
+Event& Event::add(const char* name, long long value) { return raw(name, std::to_string(value)); }
+Event& Event::add(const char* name, const std::string& text) { return raw(name, quoted(text)); }
+Event& Event::add(const char* name, const void* address) {
+  return raw(name, std::to_string(reinterpret_cast<std::uintptr_t>(address)));
+}
+
+namespace {
+
+void remember(const void* memory, std::size_t bytes, const char* kind, const std::string& text, const std::string& of) {
+  State& s = state();
+  long long event = 0;
+  {
+    Event e("alloc");
+    e.add("p", memory).add("bytes", static_cast<long long>(bytes)).add("kind", kind).add("text", text).add("of", of);
+    const std::lock_guard<std::mutex> lock(s.mutex);
+    event = s.count - 1;
+  }
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  if (memory != nullptr && bytes != 0) s.memory[static_cast<const char*>(memory)] = {bytes, kind, event};
+}
+
+}  // namespace
+
+void allocated(const void* memory, std::size_t bytes, const char* kind, const std::string& text) {
+  remember(memory, bytes, kind, text, "");
+}
+
+void variable(const void* memory, std::size_t bytes, const std::string& of, const std::string& text) {
+  State& s = state();
+  bool known = false;
+  {
+    const std::lock_guard<std::mutex> lock(s.mutex);
+    known = s.memory.count(static_cast<const char*>(memory)) != 0;
+  }
+  if (known)
+    Event("unsupported").add("call", "cudaMemcpyToSymbol");
+  else
+    remember(memory, bytes, "symbol", text, of);
+}
+
+void freed(const void* memory) {
+  State& s = state();
+  { Event("free").add("p", memory); }
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  s.memory.erase(static_cast<const char*>(memory));
+}
+
+void device(Device functions) { state().device = functions; }
+
+void rank(int rank, int size) {
+  State& s = state();
+  s.rank = rank;
+  const char* span = std::getenv("DAGC_RECORD_SPAN");
+  s.from = s.to = -1;
+  for (const char* at = span; at != nullptr && *at != '\0';) {
+    long long from = 0, to = 0;
+    int of = 0;
+    if (std::sscanf(at, "%lld,%lld,%d", &from, &to, &of) == 3 && of == rank) s.from = from, s.to = to;
+    at = std::strchr(at, ';');
+    if (at != nullptr) ++at;
+  }
+  line("{\"e\": \"rank\", \"rank\": " + std::to_string(rank) + ", \"size\": " + std::to_string(size) + "}");
+}
+
+}  // namespace dagc::record
+
+extern "C" void dagc_record_mark(const char* name) { dagc::record::Event("mark").add("name", std::string(name)); }
+extern "C" void dagc_record_at(const char* file, int line) { dagc::record::at(file, line); }

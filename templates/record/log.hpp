@@ -1,0 +1,61 @@
+// The log of a recorded run: one event a line, as JSON, in a file of each process; and the contents of the arrays at two
+// events. `dagc/record/log.py` reads it.
+//
+//   DAGC_RECORD_TO     the directory that logs and contents are written to
+//   DAGC_RECORD_SPAN   FROM,TO,RANK: number of the event before which the contents are written the first time, and the
+//                      second; repeated for each rank, with `;`
+//   DAGC_RECORD_BYTES  the most bytes of contents that a rank writes
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace dagc::record {
+
+// Where the call stands that is recorded next by this thread; macros set it.
+void at(const char* file, int line);
+
+// An event: its number is taken, and contents that are due are written, when it is made, before the call that it
+// records; its line is written at its end.
+class Event {
+ public:
+  explicit Event(const char* kind);
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  Event& add(const char* name, long long value);
+  Event& add(const char* name, const std::string& text);
+  Event& add(const char* name, const char* text) { return add(name, std::string(text)); }
+  Event& add(const char* name, const void* address);
+  Event& raw(const char* name, const std::string& json);
+
+ private:
+  std::string line_;
+  bool on_;
+};
+
+std::string quoted(const std::string& text);
+std::string hex(const void* bytes, std::size_t count);
+
+// Memory whose contents belong to the recording, from now on, or no longer.
+void allocated(const void* memory, std::size_t bytes, const char* kind, const std::string& text);
+void freed(const void* memory);
+
+// A variable of the GPU's memory that is set now, with the type of its elements.
+void variable(const void* memory, std::size_t bytes, const std::string& of, const std::string& text);
+
+// How contents are read: waits for the device; copies to the host. The side that records CUDA sets them.
+struct Device {
+  void (*wait)() = nullptr;
+  void (*read)(void* to, const void* from, std::size_t bytes) = nullptr;
+};
+void device(Device functions);
+
+void rank(int rank, int size);
+
+}  // namespace dagc::record
+
+extern "C" void dagc_record_mark(const char* name);
+extern "C" void dagc_record_at(const char* file, int line);

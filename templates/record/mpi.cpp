@@ -1,0 +1,291 @@
+// Records MPI calls, by the profiling interface: each writes an event and calls PMPI's function. Ranks in events are
+// those of MPI_COMM_WORLD; -1: MPI_PROC_NULL.
+#define DAGC_RECORD_MPI  // the functions themselves
+#include <mpi.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "log.hpp"
+
+using dagc::record::Event;
+
+namespace {
+
+template <class Handle>
+long long number(Handle handle) {
+  return static_cast<long long>((std::intptr_t)handle);
+}
+
+const std::vector<int>& members(MPI_Comm comm) {
+  static std::map<long long, std::vector<int>>& known = *new std::map<long long, std::vector<int>>;
+  std::vector<int>& world = known[number(comm)];
+  if (!world.empty()) return world;
+  int size = 0;
+  MPI_Group group, all;
+  PMPI_Comm_size(comm, &size);
+  PMPI_Comm_group(comm, &group);
+  PMPI_Comm_group(MPI_COMM_WORLD, &all);
+  std::vector<int> own(static_cast<std::size_t>(size));
+  for (int i = 0; i < size; ++i) own[static_cast<std::size_t>(i)] = i;
+  world.resize(own.size());
+  PMPI_Group_translate_ranks(group, size, own.data(), all, world.data());
+  PMPI_Group_free(&group);
+  PMPI_Group_free(&all);
+  return world;
+}
+
+int world_rank(MPI_Comm comm, int rank) {
+  if (rank == MPI_PROC_NULL) return -1;
+  const std::vector<int>& all = members(comm);
+  return rank >= 0 && rank < static_cast<int>(all.size()) ? all[static_cast<std::size_t>(rank)] : rank;
+}
+
+std::string list(MPI_Comm comm) {
+  std::string out;
+  for (const int rank : members(comm)) out += (out.empty() ? "" : ", ") + std::to_string(rank);
+  return "[" + out + "]";
+}
+
+// The name of a basic type; of another, how it was made.
+std::string type_of(MPI_Datatype type) {
+  int integers = 0, addresses = 0, types = 0, combiner = 0;
+  PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
+  if (combiner == MPI_COMBINER_NAMED) {
+    char name[MPI_MAX_OBJECT_NAME];
+    int length = 0;
+    PMPI_Type_get_name(type, name, &length);
+    return std::string(name, static_cast<std::size_t>(length));
+  }
+  return "derived";
+}
+
+long long bytes_of(long long count, MPI_Datatype type) {
+  int size = 0;
+  PMPI_Type_size(type, &size);
+  return count * size;
+}
+
+std::string operator_of(MPI_Op op) {
+  if (op == MPI_SUM) return "sum";
+  if (op == MPI_PROD) return "prod";
+  if (op == MPI_MIN) return "min";
+  if (op == MPI_MAX) return "max";
+  return "other";
+}
+
+constexpr long long kInline = 64;  // bytes of a buffer that an event carries
+
+void buffer(Event& e, const char* name, const void* memory, long long count, MPI_Datatype type, bool read) {
+  const long long bytes = bytes_of(count, type);
+  e.add(name, memory == MPI_IN_PLACE ? nullptr : memory).add("bytes", bytes).add("type", type_of(type));
+  if (read && memory != MPI_IN_PLACE && bytes <= kInline && type_of(type) != "derived")
+    e.add("data", dagc::record::hex(memory, static_cast<std::size_t>(bytes)));
+}
+
+void message(Event& e, const void* memory, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, bool sends) {
+  buffer(e, "buf", memory, count, type, sends);
+  e.add("peer", world_rank(comm, peer)).add("tag", tag).add("comm", number(comm));
+}
+
+void requests(Event& e, int count, const MPI_Request* all) {
+  std::string out;
+  for (int i = 0; i < count; ++i)
+    if (all[i] != MPI_REQUEST_NULL) out += (out.empty() ? "" : ", ") + std::to_string(number(all[i]));
+  e.raw("reqs", "[" + out + "]");
+}
+
+void collective(Event& e, const char* name, const void* send, const void* receive, long long count, MPI_Datatype type,
+                MPI_Comm comm, const std::string& op = "", int root = -1) {
+  e.add("op", std::string(name)).add("recv", receive);
+  buffer(e, "send", send == MPI_IN_PLACE ? receive : send, count, type, true);
+  e.add("operator", op).add("root", root < 0 ? -1 : world_rank(comm, root)).raw("ranks", list(comm));
+}
+
+}  // namespace
+
+extern "C" {
+
+static void joined() {
+  int rank = 0, size = 1;
+  PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  PMPI_Comm_size(MPI_COMM_WORLD, &size);
+  dagc::record::rank(rank, size);
+}
+
+int MPI_Init(int* argc, char*** argv) {
+  const int error = PMPI_Init(argc, argv);
+  joined();
+  return error;
+}
+int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
+  const int error = PMPI_Init_thread(argc, argv, required, provided);
+  joined();
+  return error;
+}
+int MPI_Finalize() {
+  { Event("finalize"); }
+  return PMPI_Finalize();
+}
+
+#define DAGC_SEND(name)                                                                                       \
+  int MPI_##name(const void* buf, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm) {           \
+    Event e("send");                                                                                          \
+    message(e, buf, count, type, peer, tag, comm, true);                                                      \
+    e.raw("reqs", "[]");                                                                                      \
+    return PMPI_##name(buf, count, type, peer, tag, comm);                                                    \
+  }
+#define DAGC_ISEND(name)                                                                                      \
+  int MPI_##name(const void* buf, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm,             \
+                 MPI_Request* request) {                                                                      \
+    Event e("send");                                                                                          \
+    message(e, buf, count, type, peer, tag, comm, true);                                                      \
+    const int error = PMPI_##name(buf, count, type, peer, tag, comm, request);                                \
+    requests(e, 1, request);                                                                                  \
+    return error;                                                                                             \
+  }
+DAGC_SEND(Send)
+DAGC_SEND(Ssend)
+DAGC_SEND(Rsend)
+DAGC_SEND(Bsend)
+DAGC_ISEND(Isend)
+DAGC_ISEND(Issend)
+
+// The source and the tag where any was asked for, known after the message.
+static void received(Event& e, MPI_Comm comm, const MPI_Status& status, int source, int tag) {
+  if (source == MPI_ANY_SOURCE) e.add("source", world_rank(comm, status.MPI_SOURCE));
+  if (tag == MPI_ANY_TAG) e.add("got", status.MPI_TAG);
+}
+
+int MPI_Recv(void* buf, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Status* status) {
+  Event e("recv");
+  MPI_Status own;
+  message(e, buf, count, type, peer, tag, comm, false);
+  e.raw("reqs", "[]");
+  const int error = PMPI_Recv(buf, count, type, peer, tag, comm, &own);
+  received(e, comm, own, peer, tag);
+  if (status != MPI_STATUS_IGNORE) *status = own;
+  return error;
+}
+int MPI_Irecv(void* buf, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Request* request) {
+  Event e("recv");
+  message(e, buf, count, type, peer, tag, comm, false);
+  const int error = PMPI_Irecv(buf, count, type, peer, tag, comm, request);
+  requests(e, 1, request);
+  return error;
+}
+// As a receive and a send that are under way together: two events, and a wait for both.
+int MPI_Sendrecv(const void* out, int out_count, MPI_Datatype out_type, int to, int out_tag, void* in, int in_count,
+                 MPI_Datatype in_type, int from, int in_tag, MPI_Comm comm, MPI_Status* status) {
+  {
+    Event e("recv");
+    message(e, in, in_count, in_type, from, in_tag, comm, false);
+    e.raw("reqs", "[-1]");
+  }
+  {
+    Event e("send");
+    message(e, out, out_count, out_type, to, out_tag, comm, true);
+    e.raw("reqs", "[-2]");
+  }
+  Event e("complete");
+  e.raw("reqs", "[-1, -2]");
+  return PMPI_Sendrecv(out, out_count, out_type, to, out_tag, in, in_count, in_type, from, in_tag, comm, status);
+}
+
+int MPI_Wait(MPI_Request* request, MPI_Status* status) {
+  Event e("complete");
+  requests(e, 1, request);
+  return PMPI_Wait(request, status);
+}
+int MPI_Waitall(int count, MPI_Request all[], MPI_Status statuses[]) {
+  Event e("complete");
+  requests(e, count, all);
+  return PMPI_Waitall(count, all, statuses);
+}
+int MPI_Waitany(int count, MPI_Request all[], int* index, MPI_Status* status) {
+  Event e("complete");
+  const std::vector<MPI_Request> before(all, all + count);
+  const int error = PMPI_Waitany(count, all, index, status);
+  if (*index != MPI_UNDEFINED)
+    requests(e, 1, &before[static_cast<std::size_t>(*index)]);
+  else
+    e.raw("reqs", "[]");
+  return error;
+}
+int MPI_Test(MPI_Request* request, int* flag, MPI_Status* status) {
+  const MPI_Request before = *request;
+  const int error = PMPI_Test(request, flag, status);
+  if (*flag == 0) return error;  // how often it was asked differs between runs
+  Event e("complete");
+  requests(e, 1, &before);
+  return error;
+}
+int MPI_Testall(int count, MPI_Request all[], int* flag, MPI_Status statuses[]) {
+  const std::vector<MPI_Request> before(all, all + count);
+  const int error = PMPI_Testall(count, all, flag, statuses);
+  if (*flag == 0) return error;
+  Event e("complete");
+  requests(e, count, before.data());
+  return error;
+}
+
+int MPI_Allreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  Event e("collective");
+  collective(e, "allreduce", send, receive, count, type, comm, operator_of(op));
+  return PMPI_Allreduce(send, receive, count, type, op, comm);
+}
+int MPI_Reduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm) {
+  Event e("collective");
+  collective(e, "reduce", send, receive, count, type, comm, operator_of(op), root);
+  return PMPI_Reduce(send, receive, count, type, op, root, comm);
+}
+int MPI_Bcast(void* memory, int count, MPI_Datatype type, int root, MPI_Comm comm) {
+  Event e("collective");
+  collective(e, "bcast", memory, memory, count, type, comm, "", root);
+  return PMPI_Bcast(memory, count, type, root, comm);
+}
+int MPI_Allgather(const void* send, int send_count, MPI_Datatype send_type, void* receive, int count, MPI_Datatype type,
+                  MPI_Comm comm) {
+  Event e("collective");
+  collective(e, "allgather", send, receive, send_count, send_type, comm);
+  return PMPI_Allgather(send, send_count, send_type, receive, count, type, comm);
+}
+int MPI_Alltoall(const void* send, int send_count, MPI_Datatype send_type, void* receive, int count, MPI_Datatype type,
+                 MPI_Comm comm) {
+  Event e("collective");
+  const long long ranks = static_cast<long long>(members(comm).size());
+  collective(e, "alltoall", send, receive, send_count * ranks, send_type, comm);
+  return PMPI_Alltoall(send, send_count, send_type, receive, count, type, comm);
+}
+int MPI_Barrier(MPI_Comm comm) {
+  Event e("collective");
+  collective(e, "barrier", nullptr, nullptr, 0, MPI_BYTE, comm);
+  return PMPI_Barrier(comm);
+}
+
+// What no .dag expresses: recorded by its name.
+#define DAGC_UNSUPPORTED(name, parameters, arguments)               \
+  int MPI_##name parameters {                                       \
+    Event("unsupported").add("call", "MPI_" #name);    \
+    return PMPI_##name arguments;                                   \
+  }
+DAGC_UNSUPPORTED(Send_init, (const void* b, int c, MPI_Datatype t, int p, int g, MPI_Comm m, MPI_Request* r),
+                 (b, c, t, p, g, m, r))
+DAGC_UNSUPPORTED(Recv_init, (void* b, int c, MPI_Datatype t, int p, int g, MPI_Comm m, MPI_Request* r),
+                 (b, c, t, p, g, m, r))
+DAGC_UNSUPPORTED(Win_create, (void* b, MPI_Aint s, int d, MPI_Info i, MPI_Comm c, MPI_Win* w), (b, s, d, i, c, w))
+DAGC_UNSUPPORTED(Win_allocate, (MPI_Aint s, int d, MPI_Info i, MPI_Comm c, void* b, MPI_Win* w), (s, d, i, c, b, w))
+DAGC_UNSUPPORTED(Iallreduce, (const void* s, void* r, int n, MPI_Datatype t, MPI_Op o, MPI_Comm c, MPI_Request* q),
+                 (s, r, n, t, o, c, q))
+DAGC_UNSUPPORTED(Gather, (const void* s, int n, MPI_Datatype t, void* r, int m, MPI_Datatype u, int o, MPI_Comm c),
+                 (s, n, t, r, m, u, o, c))
+DAGC_UNSUPPORTED(Scatter, (const void* s, int n, MPI_Datatype t, void* r, int m, MPI_Datatype u, int o, MPI_Comm c),
+                 (s, n, t, r, m, u, o, c))
+DAGC_UNSUPPORTED(Sendrecv_replace,
+                 (void* b, int n, MPI_Datatype t, int d, int g, int s, int h, MPI_Comm c, MPI_Status* u),
+                 (b, n, t, d, g, s, h, c, u))
+DAGC_UNSUPPORTED(Waitsome, (int n, MPI_Request r[], int* o, int i[], MPI_Status s[]), (n, r, o, i, s))
+
+}  // extern "C"

@@ -1,0 +1,81 @@
+"""`dagc record`: applications of CUDA and MPI are built for the host and recorded, and their programs run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import find_cxx
+from tests.cli.command import dagc
+
+ROOT = Path(__file__).parents[2]
+APPS = Path(__file__).parent / "apps"
+mpi = find_mpi()
+pytestmark = [
+    pytest.mark.skipif(
+        mpi is None or mpi.mpiexec is None or find_cxx() is None, reason="needs an MPI and a C++ compiler"
+    ),
+    pytest.mark.mpi,
+    pytest.mark.usefixtures("unoptimised"),
+]
+
+
+def recorded(source: Path, folder: Path, *arguments: str, options: tuple[str, ...] = ()) -> tuple[int, str, str]:
+    """Exit code, output, and the program of an application that is recorded in a folder."""
+    shutil.copy(source, folder)
+    words = ("--host", source.name, "-o", f"{source.stem}.dag", *options, "--quiet", "--")
+    done = dagc("record", *words, "mpiexec", "-n", "2", f"./{source.stem}", *arguments, cwd=folder)
+    program = folder / f"{source.stem}.dag"
+    return done.returncode, done.stdout + done.stderr, program.read_text() if program.exists() else ""
+
+
+def agrees(program: Path) -> bool:
+    """Whether the program computes what was recorded, each op by itself and all of them as they are ordered."""
+    done = api.compile(program, program.parent / "out", target="host", run=True, ranks=2, seconds=1e-3, repeats=2)
+    return done.result is not None
+
+
+def test_staging_buffers_are_dropped(tmp_path: Path) -> None:
+    """The solver of the port: each exchange through the host is one of rows on the device, and the kernel has the name
+    and the launch that it has in the unchanged file."""
+    code, said, text = recorded(ROOT / "samples/port/before/heat.cu", tmp_path, "64", "32", "12")
+    assert code == 0, said
+    ops = re.findall(r"(\w+)\[t\] : (\w+ \w+)", text)
+    kinds = [kind for _, kind in ops]
+    assert kinds == ["mpi exchange", "gpu heat_step"] * 2
+    assert "send now[2048 .. 2112] to peer  recv now[0 .. 64] from peer_2" in text
+    assert "launch grid(ceil(nx / 32), ceil(rows / 8)) block(32, 8)" in text
+    assert 'cuda heat_step from "heat.cu"' in text
+    assert "gpu heat_step(next[64 .. 2176], now, 32, 64)" in text
+    assert agrees(tmp_path / "heat.dag")
+
+
+def test_what_the_host_computes_is_named(tmp_path: Path) -> None:
+    """Conjugate gradients: the scalars of each round are in the data, wait for the reduction that they come from, and
+    are what a person finishes."""
+    code, said, text = recorded(APPS / "cg.cu", tmp_path, "64", "12", options=("--rounds", "2"))
+    assert code == 1, said
+    left = re.findall(r"(cg.cu:\d+): the host computes (\w+) of (\w+)", said)
+    assert [kernel for _, _, kernel in left] == ["axpy", "axpy", "xpby"]
+    places = {f"cg.cu:{number}" for number, line in enumerate((APPS / "cg.cu").read_text().splitlines(), 1)
+              if re.search(r"  (axpy|xpby)<<<", line)}  # fmt: skip
+    assert {place for place, _, _ in left} == places
+    assert "allreduce[t] -> axpy[t]" in text
+    assert "dot_blocks(sums, p[1 .. 66], q, 64)" in text
+    assert agrees(tmp_path / "cg.dag")
+
+
+def test_streams_page_locked_buffers_and_constants(tmp_path: Path) -> None:
+    """Waves: the messages keep buffers, since the inner rows are computed meanwhile; the constant is set by an op."""
+    code, said, text = recorded(APPS / "waves.cu", tmp_path, "64", "32", "12", options=("--rounds", "2"))
+    assert code == 0, said
+    assert text.count("mpi exchange") == 2
+    assert "set_speed : gpu set_speed(speed)" in text
+    assert "grid(ceil(nx / 32), ceil((last - first) / 4))" in text
+    assert 'cuda rows_of from "waves_calls_waves.cu"' in text  # the file is compiled once
+    assert agrees(tmp_path / "waves.dag")
