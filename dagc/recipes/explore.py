@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from dagc.base.deadline import Clock, Deadline
+from dagc.base.errors import UsageError
+from dagc.base.files import scratch_directory
+from dagc.ir.program import Program
 from dagc.lab.engine import UNKEPT
-from dagc.lab.orders import OrderStore
+from dagc.lab.orders import Orders, OrderStore
 from dagc.lab.replay import ReplayMachine
 from dagc.measure.service import RankLink, link_ranks
 from dagc.report.display import Display, warn
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import ProgramText, read
-from dagc.store.results import noise_advice
+from dagc.store.results import Results, noise_advice
 from dagc.store.settings import fixed_in
+from dagc.study.decisions import SearchRequest
 from dagc.study.domain import check_strategy, checked, ready, replayed, usable_domain
 from dagc.study.following import check_rules, followed
 from dagc.study.outcome import (
@@ -103,7 +107,12 @@ def _explore_replayed(
     from dagc.store.records import Records  # loads msgspec, sqlite3
 
     request, program, domain, recorded, notes = replayed(text, options, deadline)
-    options, machine = request.options, ReplayMachine(recorded, domain, options.seed)
+    options = request.options
+    if options.simulate is not None:
+        if out is not None:
+            raise UsageError("--simulate: predicted times are kept in no file", "drop -o")
+        return _explore_simulated(request, program, domain, recorded, notes)
+    machine = ReplayMachine(recorded, domain, options.seed)
     first = followed(options, domain, notes)
     if out is None:
         done = search(request, domain, machine, UNKEPT, recorded.noise, None, first)
@@ -119,3 +128,18 @@ def _explore_replayed(
         earlier = records.results(request.objective.text) if options.resume else None
         done = search(request, domain, machine, OrderStore(domain, records), recorded.noise, earlier, first)
     return explored(done, domain, Path(out), notes, recorded, options)
+
+
+def _explore_simulated(
+    request: SearchRequest, program: Program, domain: Orders, recorded: Results, notes: list[str]
+) -> Explored:
+    """Explore with the times that SimGrid predicts."""
+    from dagc.study.simulated import simulated  # only with --simulate
+
+    options = request.options
+    with scratch_directory("dagc-simulate-") as scratch:
+        machine = simulated(request, program, domain, recorded, scratch)
+        where = f"{options.ranks} ranks on {options.simulate}"
+        notes[-1] = f"times are predicted by SimGrid for {where}; nothing was measured"
+        done = search(request, domain, machine, UNKEPT, 0.0, None, followed(options, domain, notes))
+    return explored(done, domain, None, notes, recorded, options)

@@ -244,6 +244,10 @@ class EarlierOptions:
         " json`)",
     )  # fmt: skip
     replay: str | None = option("--replay RESULTS", "take times from this results file instead of measuring")
+    simulate: str | None = option(
+        "--simulate PLATFORM", "predict times for -n ranks on this platform of SimGrid, from the traces of the replayed"
+        " results", only="--replay",
+    )  # fmt: skip
     data: str | None = option("--data DIR", "arrays written by `dagc setup` (default: generated)", without="--replay")
 
 

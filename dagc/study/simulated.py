@@ -1,0 +1,220 @@
+"""`explore --simulate`: times that SimGrid predicts for many ranks, from what recorded traces say of single entries.
+
+An actor simulates the CPU of each rank, and one each of its streams (`templates/simgrid/simulate.cpp`). Calls, kernels
+and copies take the times of the traces in the results file, messages what the platform gives. Streams of a rank do not
+slow each other down.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, TypeAlias
+from xml.etree import ElementTree as ET
+
+from dagc.base import children
+from dagc.base.errors import MissingTool, RunFailed, UsageError
+from dagc.base.resources import resource
+from dagc.base.sample import Sample
+from dagc.build.builder import Build, build
+from dagc.build.toolchain import has_library
+from dagc.ir.program import Action, CollectiveOp, CopyOp, Graph, KernelOp, Program, blocks
+from dagc.ir.sym import evaluate
+from dagc.ir.traversal import Entry, Record, parse_traversal
+from dagc.lab.candidate import Candidate
+from dagc.lab.orders import Orders
+from dagc.perf.bound import runs
+from dagc.perf.copies import bytes_of
+from dagc.setup import run_setup
+from dagc.setup.arrays import read_scalars
+from dagc.space.loops import unroll
+from dagc.store.results import Results
+from dagc.study.decisions import SearchRequest
+
+ROUNDS = 4  # iterations of each traversal
+INSTALL = "apt-get install libsimgrid-dev"
+_KINDS = {
+    Action.POST_SEND: "send", Action.POST_RECV: "receive", Action.WAIT_SEND: "sent", Action.WAIT_RECV: "received",
+    Action.GROUP: "exchange",
+}  # fmt: skip
+_WAITS = (Action.WAIT_SEND, Action.WAIT_RECV)
+Scalars: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryTimes:
+    """Seconds of the entries of recorded traversals: of the CPU, by op, and by kind for those without one; of the work
+    of each op on its stream. Medians over ranks and traces; of what waits the least, which has not waited."""
+
+    calls: Mapping[str, float]
+    work: Mapping[str, float]
+
+    @classmethod
+    def of(cls, domain: Orders, results: Results) -> EntryTimes:
+        """Raises UsageError for a file without traces of these configurations."""
+        calls: dict[str, list[float]] = defaultdict(list)
+        work: dict[str, list[float]] = defaultdict(list)
+        by_number = {each.id: each for each in results.implementations}
+        for number, spans in results.traces.items():
+            index = domain.number(by_number[number].configuration)
+            if index is None:
+                continue
+            folded = domain.spaces[index].graph
+            graph, traversal = unroll(folded, parse_traversal(by_number[number].traversal, folded, "the results"))
+            for span in spans:
+                entry = traversal.entries[span.position]
+                name = _kind(entry) if entry.op is None else graph.ops[entry.op].name
+                calls[name].append(span.end - span.begin)
+                if entry.op is not None and not math.isnan(span.gpu_end):
+                    work[name].append(span.gpu_end - span.gpu_begin)
+        if not calls:
+            raise UsageError("the results have no trace of these configurations", "record them without --no-trace")
+        ops = (op for space in domain.spaces for op in space.graph.unrolled.ops)
+        waits = {"sync", *(op.name for op in ops if op.action in _WAITS)}
+        least = {name: (min if name in waits else median)(times) for name, times in calls.items()}
+        return cls(least, {name: median(times) for name, times in work.items()})
+
+
+def _kind(entry: Entry) -> str:
+    return "record" if isinstance(entry, Record) else "sync" if entry.stream is None else "wait"
+
+
+@dataclass(slots=True)
+class SimulatedMachine:
+    """Measures candidates by the simulation of `ranks` ranks on a platform."""
+
+    domain: Orders
+    platform: Path
+    simulator: Path
+    problem: Path
+    missing: Mapping[int, str]  # spaces with an op whose time is not known, and its name
+    seconds: dict[Candidate, float] = field(default_factory=dict)
+
+    def measure(self, candidate: Candidate) -> Sample:
+        """Always the same value."""
+        if candidate.space in self.missing:
+            return Sample(failure=f"no recorded trace has op `{self.missing[candidate.space]}`")
+        if candidate not in self.seconds:
+            _, traversal = unroll(self.domain.spaces[candidate.space].graph, candidate.traversal)
+            rows = ";".join(" ".join(map(str, entry.row)) for entry in traversal.entries)
+            (self.seconds[candidate],) = self.run([f"{candidate.space} {rows}"])
+        return Sample(self.seconds[candidate], iterations=1)
+
+    def run(self, lines: Sequence[str]) -> list[float]:
+        """Seconds of an iteration of each traversal. Raises UsageError for a platform that SimGrid refuses, RunFailed
+        if ranks wait for each other."""
+        command: list[str | Path] = [self.simulator, self.platform, self.problem, "--log=root.thres:error"]
+        done = children.run(command, text="".join(f"{line}\n" for line in lines))
+        out = [float(line.split()[0]) for line in done.stdout.splitlines()]
+        if len(out) == len(lines) and done.returncode == 0:
+            return out
+        said = [_BEFORE.sub("", line) for line in done.stderr.splitlines() if line.strip()]
+        if any("eadlock" in line for line in said):
+            raise RunFailed("the simulated ranks wait for each other: " + "\n".join(said[:20]))
+        raise UsageError(f"SimGrid cannot use {self.platform}: {said[0] if said else 'it says nothing'}", _PLATFORM)
+
+
+_BEFORE = re.compile(
+    r"^\[[^\]]*\] .*?\[[^\]]*\] "
+)  # of a message of SimGrid: the time, the place in its code, the category
+_PLATFORM = "write one as https://simgrid.org/doc/latest/Platform.html describes, with a core for each rank"
+
+
+def simulated(
+    request: SearchRequest, program: Program, domain: Orders, results: Results, scratch: Path
+) -> SimulatedMachine:
+    """Runs the set-up for all ranks. Raises DagcErrors: without SimGrid, for a platform that cannot be used, and for
+    what is not simulated (collectives, communicators, messages with counts)."""
+    options, ranks = request.options, request.options.ranks
+    simulator = compiled(scratch)
+    machine = SimulatedMachine(domain, readable(Path(str(options.simulate))), simulator, scratch / "problem", {})
+    machine.problem.write_text(problem_text((), EntryTimes({}, {}), [{}] * ranks))
+    machine.run([])
+    times, graphs = EntryTimes.of(domain, results), [space.graph.unrolled for space in domain.spaces]
+    with request.display.phase("setting up the ranks", ranks, "rank") as phase:
+        run_setup(program, request.text.path.parent, ranks, options.seed, scratch / "data", done=phase.advance)
+    scalars = [{**program.param_values, **read_scalars(program, scratch / "data", ranks, r)} for r in range(ranks)]
+    machine.problem.write_text(problem_text(graphs, times, scalars))
+    machine.missing = {
+        index: lacking for index, graph in enumerate(graphs) if (lacking := _without_time(graph, times)) is not None
+    }
+    return machine
+
+
+def problem_text(graphs: Sequence[Graph], times: EntryTimes, scalars: Sequence[Scalars], rounds: int = ROUNDS) -> str:
+    """What the simulator reads. `scalars`: of each rank, with the params."""
+    lines = [f"ranks {len(scalars)} rounds {rounds}", f"calls {_seconds(times, 'record', 'wait', 'sync')}"]
+    for graph in graphs:
+        lines += ["space", *_ops(graph, times), *_of_ranks(graph, scalars)]
+    return "\n".join(lines) + "\n"
+
+
+def readable(path: Path) -> Path:
+    """The platform file, if it is XML. Raises UsageError."""
+    try:
+        ET.parse(path)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", "give a platform file of SimGrid") from None
+    except ET.ParseError as error:
+        line, column = error.position
+        raise UsageError(f"{path}:{line}:{column + 1}: not XML: {str(error).partition(':')[0]}", _PLATFORM) from None
+    return path.resolve()
+
+
+def compiled(scratch: Path) -> Path:
+    """The compiled simulator. Raises MissingTool without SimGrid."""
+    if not has_library("simgrid"):
+        raise MissingTool("--simulate needs SimGrid, which is not installed", INSTALL)
+    source = scratch / "simulate.cpp"
+    source.write_text(resource("templates/simgrid/simulate.cpp").read_text(encoding="utf-8"), encoding="utf-8")
+    return build(Build([source], include=(), libraries=("simgrid",), warnings_as_errors=False), scratch / "simulate")
+
+
+def _without_time(graph: Graph, times: EntryTimes) -> str | None:
+    """The first op that the traces do not have."""
+    for op in graph.ops:
+        on_stream = op.gpu and op.action is not Action.GROUP
+        if op.action is not Action.END and (op.name not in times.calls or (on_stream and op.name not in times.work)):
+            return op.name
+    return None
+
+
+def _seconds(times: EntryTimes, *names: str) -> str:
+    return " ".join(f"{times.calls.get(name, 0.0):.9g}" for name in names)
+
+
+def _ops(graph: Graph, times: EntryTimes) -> Iterator[str]:
+    for op in graph.ops:
+        blocking = isinstance(op.op, CopyOp) and blocks(graph.program, op.op)
+        kind = _KINDS.get(op.action) or ("blocking" if blocking else "on_stream" if op.gpu else "on_cpu")
+        call, work = times.calls.get(op.name, 0.0), times.work.get(op.name, 0.0)
+        if blocking:
+            call = 0.0  # the call lasts as long as the copy
+        if op.action is Action.GROUP or op.action is Action.END:
+            work = 0.0  # the messages alone
+        if kind == "on_cpu":
+            call, work = 0.0, call
+        name = op.op.name.replace(" ", "") if op.op is not None else "-"
+        yield f"op {kind} {call:.9g} {work:.9g} {name}"
+
+
+def _of_ranks(graph: Graph, scalars: Sequence[Scalars]) -> Iterator[str]:
+    """The messages of each op and rank, and the ranks on which it does nothing."""
+    for op in graph.ops:
+        if isinstance(op.op, CollectiveOp) or op.comm or any(m.send_counts or m.recv_counts for _, m in op.messages):
+            what = "collectives, communicators and messages with counts are not simulated"
+            raise UsageError(f"`{op.name}`: {what}", "predict a program with exchanges alone")
+        when = op.op.when if isinstance(op.op, KernelOp | CopyOp) else None
+        for rank, values in enumerate(scalars):
+            if not runs(when, values):
+                yield f"idle {op.id} {rank}"
+            for number, message in op.messages if op.action in _KINDS else ():
+                if runs(message.when, values):
+                    to, source = (int(evaluate(peer, values)) for peer in (message.to, message.source))  # type: ignore[arg-type]
+                    size = bytes_of(graph.program, message.send, values)
+                    yield f"message {op.id} {rank} {number} {to} {size} {source}"

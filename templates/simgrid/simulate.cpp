@@ -1,0 +1,337 @@
+// Simulates traversals of a program on many ranks by SimGrid: an actor for the CPU of each rank, and one for each of its streams.
+//
+//   simulate PLATFORM PROBLEM < TRAVERSALS
+//
+// Each line of the standard input is a space of the problem and the rows of a traversal (`kind a b;`, as runners execute them,
+// dagc/runner.hpp); the answer to each is one line: seconds of an iteration, and the rank that took the most. Problems are
+// written by dagc/lab/simgrid.py:
+//
+//   ranks N rounds N                   // iterations of each traversal, one after the other
+//   calls RECORD WAIT SYNC             // seconds of the CPU
+//   space                              // each space: its ops, by number
+//   op KIND CALL WORK EXCHANGE         // seconds of the CPU, and of the stream, or of the CPU where it runs there
+//   message OP RANK NUMBER TO BYTES FROM
+//   idle OP RANK                       // the op does nothing on this rank
+//
+// Ranks fill the hosts in the order of their names, one on each core. A message of up to 64 KiB leaves when it is posted, a larger
+// one when both ends are.
+#include <simgrid/s4u.hpp>
+
+#include <algorithm>
+#include <cctype>
+#include <deque>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+namespace s4u = simgrid::s4u;
+
+constexpr std::uint64_t kEager = 65536;
+enum Kind { issue, record, wait_in_stream, wait_of_cpu };
+
+struct Message {
+  std::size_t number;
+  int to, from;  // negative: there is no such end
+  std::uint64_t bytes;
+};
+
+struct Op {
+  std::string kind;  // on_stream, blocking, on_cpu, send, receive, sent, received, exchange
+  double call = 0, work = 0;
+  std::string exchange;
+  std::map<int, std::vector<Message>> messages;  // by rank
+  std::map<int, bool> idle;
+};
+
+struct Row {
+  int kind, a, b;
+};
+
+struct Problem {
+  int ranks = 0, rounds = 0;
+  double record = 0, wait = 0, sync = 0;
+  std::vector<std::vector<Op>> spaces;
+};
+
+Problem read(const char* path) {
+  Problem out;
+  std::ifstream file(path);
+  for (std::string word; file >> word;) {
+    if (word == "ranks") {
+      file >> out.ranks >> word >> out.rounds;
+    } else if (word == "calls") {
+      file >> out.record >> out.wait >> out.sync;
+    } else if (word == "space") {
+      out.spaces.emplace_back();
+    } else if (word == "op") {
+      Op op;
+      file >> op.kind >> op.call >> op.work >> op.exchange;
+      out.spaces.back().push_back(op);
+    } else if (word == "message") {
+      std::size_t op = 0;
+      int rank = 0;
+      Message m{};
+      file >> op >> rank >> m.number >> m.to >> m.bytes >> m.from;
+      out.spaces.back()[op].messages[rank].push_back(m);
+    } else if (word == "idle") {
+      std::size_t op = 0;
+      int rank = 0;
+      file >> op >> rank;
+      out.spaces.back()[op].idle[rank] = true;
+    }
+  }
+  return out;
+}
+
+// An event that happens once.
+class Flag {
+ public:
+  void set() { there_->release(); }
+  void wait() {
+    there_->acquire();
+    there_->release();
+  }
+
+ private:
+  s4u::SemaphorePtr there_ = s4u::Semaphore::create(0);
+};
+using FlagPtr = std::shared_ptr<Flag>;
+
+// A queue with an actor that executes it; an empty function ends it.
+class Stream {
+ public:
+  Stream(s4u::Host* host, const std::string& name) {
+    actor_ = s4u::Actor::create(name, host, [this] {
+      while (true) {
+        ready_->acquire();
+        const auto next = queue_.front();
+        queue_.pop_front();
+        if (!next) return;
+        next();
+      }
+    });
+  }
+  void push(std::function<void()> work) {
+    queue_.push_back(std::move(work));
+    ready_->release();
+  }
+  void join() {
+    push({});
+    actor_->join();
+  }
+
+ private:
+  std::deque<std::function<void()>> queue_;
+  s4u::SemaphorePtr ready_ = s4u::Semaphore::create(0);
+  s4u::ActorPtr actor_;
+};
+
+class Rank {
+ public:
+  Rank(int number, const Problem& problem, const std::vector<Op>& ops, const std::vector<Row>& rows)
+      : number_(number), problem_(problem), ops_(ops), rows_(rows) {}
+
+  void run() {
+    for (int round = 0; round < problem_.rounds; ++round)
+      for (const Row& row : rows_) execute(row);
+    for (auto& [key, stream] : streams_) stream->join();
+  }
+
+  static std::string mailbox(const std::string& exchange, std::size_t number, int from, int to) {
+    return exchange + ":" + std::to_string(number) + ":" + std::to_string(from) + ":" + std::to_string(to);
+  }
+
+ private:
+  Stream& stream(int key) {
+    auto& found = streams_[key];
+    if (!found) found = std::make_unique<Stream>(s4u::this_actor::get_host(), "stream-" + std::to_string(number_) + "-" + std::to_string(key));
+    return *found;
+  }
+
+  static void sleep(double seconds) {
+    if (seconds > 0) s4u::this_actor::sleep_for(seconds);
+  }
+
+  void execute(const Row& row) {
+    if (row.kind == issue) return execute(ops_[static_cast<std::size_t>(row.a)], row.b);
+    if (row.kind == record) {
+      sleep(problem_.record);
+      const FlagPtr flag = events_[row.a] = std::make_shared<Flag>();
+      stream(row.b).push([flag] { flag->set(); });
+    } else if (row.kind == wait_in_stream) {
+      sleep(problem_.wait);
+      stream(row.b).push([flag = events_.at(row.a)] { flag->wait(); });
+    } else if (row.kind == wait_of_cpu) {
+      events_.at(row.a)->wait();
+      sleep(problem_.sync);
+    }
+  }
+
+  void execute(const Op& op, int on) {
+    if (op.kind == "received") wait_received(op);
+    if (op.kind == "sent") {
+      for (const s4u::CommPtr& comm : sends_[op.exchange]) comm->wait();
+      sends_[op.exchange].clear();
+    }
+    sleep(op.call);
+    if (op.kind == "send") {
+      for (s4u::CommPtr& comm : post_sends(op)) sends_[op.exchange].push_back(std::move(comm));
+    } else if (op.kind == "receive") {
+      for (auto& [number, comm] : post_receives(op)) receives_[op.exchange][number] = std::move(comm);
+    } else if (on >= 0) {
+      on_stream(op, on);
+    } else if (!idle(op)) {
+      sleep(op.work);
+    }
+  }
+
+  void on_stream(const Op& op, int on) {
+    stream(on).push([this, &op] {
+      if (op.kind == "exchange") {
+        std::vector<s4u::CommPtr> all = post_sends(op);
+        for (auto& [number, comm] : post_receives(op)) all.push_back(comm);
+        for (const s4u::CommPtr& comm : all) comm->wait();
+      }
+      if (!idle(op)) sleep(op.work);
+    });
+    if (op.kind != "blocking") return;
+    const FlagPtr done = std::make_shared<Flag>();
+    stream(on).push([done] { done->set(); });
+    done->wait();
+  }
+
+  bool idle(const Op& op) const { return op.idle.count(number_) != 0; }
+
+  const std::vector<Message>& messages(const Op& op) const {
+    static const std::vector<Message> none;
+    const auto found = op.messages.find(number_);
+    return found == op.messages.end() ? none : found->second;
+  }
+
+  std::vector<s4u::CommPtr> post_sends(const Op& op) const {
+    std::vector<s4u::CommPtr> out;
+    for (const Message& m : messages(op)) {
+      if (m.to < 0) continue;
+      static int token = 0;
+      s4u::Mailbox* const box = s4u::Mailbox::by_name(mailbox(op.exchange, m.number, number_, m.to));
+      const s4u::CommPtr comm = box->put_init(&token, m.bytes);
+      if (m.bytes <= kEager)
+        comm->detach();
+      else
+        out.push_back(boost::dynamic_pointer_cast<s4u::Comm>(s4u::ActivityPtr(comm->start())));
+    }
+    return out;
+  }
+
+  std::vector<std::pair<std::size_t, s4u::CommPtr>> post_receives(const Op& op) const {
+    std::vector<std::pair<std::size_t, s4u::CommPtr>> out;
+    static int* sink = nullptr;
+    for (const Message& m : messages(op))
+      if (m.from >= 0)
+        out.emplace_back(m.number, s4u::Mailbox::by_name(mailbox(op.exchange, m.number, m.from, number_))->get_async<int>(&sink));
+    return out;
+  }
+
+  void wait_received(const Op& op) {
+    for (const Message& m : messages(op))
+      if (m.from >= 0) receives_[op.exchange].at(m.number)->wait();
+  }
+
+  int number_;
+  const Problem& problem_;
+  const std::vector<Op>& ops_;
+  const std::vector<Row>& rows_;
+  std::map<int, std::unique_ptr<Stream>> streams_;
+  std::map<int, FlagPtr> events_;
+  std::map<std::string, std::vector<s4u::CommPtr>> sends_;
+  std::map<std::string, std::map<std::size_t, s4u::CommPtr>> receives_;
+};
+
+// Names in order, numbers in them by their value: node-2 before node-10.
+bool before(const std::string& a, const std::string& b) {
+  std::size_t i = 0, j = 0;
+  const auto digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
+  while (i < a.size() && j < b.size()) {
+    if (digit(a[i]) && digit(b[j])) {
+      std::size_t m = 0, n = 0;
+      const unsigned long x = std::stoul(a.substr(i), &m), y = std::stoul(b.substr(j), &n);
+      if (x != y) return x < y;
+      i += m, j += n;
+    } else {
+      if (a[i] != b[j]) return a[i] < b[j];
+      ++i, ++j;
+    }
+  }
+  return a.size() - i < b.size() - j;
+}
+
+std::vector<s4u::Host*> places(const s4u::Engine& engine, int ranks) {
+  std::vector<s4u::Host*> hosts = engine.get_all_hosts(), out;
+  std::sort(hosts.begin(), hosts.end(), [](const s4u::Host* a, const s4u::Host* b) { return before(a->get_name(), b->get_name()); });
+  for (s4u::Host* host : hosts) out.insert(out.end(), static_cast<std::size_t>(host->get_core_count()), host);
+  if (static_cast<std::size_t>(ranks) > out.size()) {
+    std::cerr << "the platform has " << out.size() << " cores, and there are " << ranks << " ranks\n";
+    std::exit(2);
+  }
+  return out;
+}
+
+void simulate(const Problem& problem, const std::vector<s4u::Host*>& hosts, const std::vector<Op>& ops, const std::vector<Row>& rows) {
+  std::vector<Rank> ranks;
+  std::vector<s4u::ActorPtr> actors;
+  std::vector<double> ended(hosts.size());
+  const double begin = s4u::Engine::get_clock();
+  for (int r = 0; r < problem.ranks; ++r) ranks.emplace_back(r, problem, ops, rows);
+  for (int r = 0; r < problem.ranks; ++r)
+    actors.push_back(s4u::Actor::create("rank-" + std::to_string(r), hosts[static_cast<std::size_t>(r)], [&ranks, &ended, r] {
+      ranks[static_cast<std::size_t>(r)].run();
+      ended[static_cast<std::size_t>(r)] = s4u::Engine::get_clock();
+    }));
+  for (const Op& op : ops)  // a message leaves as it is posted if its mailbox has a receiver
+    for (const auto& [to, messages] : op.messages)
+      for (const Message& m : messages)
+        if (m.from >= 0 && m.bytes <= kEager)
+          s4u::Mailbox::by_name(Rank::mailbox(op.exchange, m.number, m.from, to))->set_receiver(actors[static_cast<std::size_t>(to)]);
+  for (const s4u::ActorPtr& actor : actors) actor->join();
+  const auto last = std::max_element(ended.begin(), ended.begin() + problem.ranks);
+  std::cout << (*last - begin) / problem.rounds << " " << last - ended.begin() << std::endl;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  s4u::Engine engine(&argc, argv);
+  s4u::Engine::set_config("network/model:CM02");
+  s4u::Engine::set_config("network/crosstraffic:0");
+  s4u::Engine::set_config("surf/precision:1e-9");
+  if (argc != 3) {
+    std::cerr << "usage: simulate PLATFORM PROBLEM < TRAVERSALS\n";
+    return 2;
+  }
+  engine.load_platform(argv[1]);
+  const Problem problem = read(argv[2]);
+  const std::vector<s4u::Host*> hosts = places(engine, problem.ranks);
+  std::cout.precision(12);
+  s4u::Actor::create("traversals", hosts[0], [&] {
+    for (std::string line; std::getline(std::cin, line);) {
+      std::istringstream text(line);
+      std::size_t space = 0;
+      std::vector<Row> rows;
+      text >> space;
+      for (Row row{}; text >> row.kind >> row.a >> row.b;) {
+        rows.push_back(row);
+        text.ignore(1);
+      }
+      simulate(problem, hosts, problem.spaces.at(space), rows);
+    }
+  });
+  engine.run();
+  return 0;
+}

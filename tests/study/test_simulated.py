@@ -1,0 +1,124 @@
+"""Times that SimGrid predicts: against timelines by hand, from recorded traces, and what cannot be simulated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.base import children
+from dagc.base.errors import MissingTool, UsageError
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import find_cxx, has_library
+from dagc.cli.main import main
+from dagc.ir.traversal import parse_traversal
+from dagc.study import simulated
+from dagc.study.simulated import EntryTimes, compiled, problem_text, readable
+
+RING = """
+program ring
+param n : i64 = 12500
+setup "ring.py" given(n)
+scalar left, right : i32
+array s : f64[n] inout
+array r : f64[n]
+array y : f64[n] out
+kernel fill(s: out f64[m], m: i64) {
+  gpu { launch grid(ceil(m / 64)) block(64)
+        cuda \"\"\" long i = (long)blockIdx.x * 64 + threadIdx.x; if (i < m) s[i] = i; \"\"\" }
+}
+dag {
+  if rank != 0 { a : gpu fill(s, n) }
+  halo : mpi exchange { m : send s to right  recv r from left }
+  b : gpu copy(y, r)
+}
+"""
+SETUP = """
+import numpy as np
+def given(rank, size, seed, n):
+    return {"left": (rank - 1) % size, "right": (rank + 1) % size, "s": np.zeros(n)}
+"""
+PLATFORM = """<?xml version='1.0'?>
+<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
+<platform version="4.1">
+  <cluster id="nodes" prefix="node-" suffix="" radical="0-3" speed="1Gf" bw="1GBps" lat="10us" core="1"/>
+</platform>
+"""
+ORDER = "a@s0 record(e0)@s0 sync(e0) post_recv post_send wait_recv wait_send b@s0 record(e1)@s0 sync(e1) end"
+MICRO = 1e-6
+CALLS = "record wait a b post_recv post_send wait_recv wait_send".split()
+TIMES = EntryTimes({**dict.fromkeys(CALLS, MICRO), "sync": 3 * MICRO}, {"a": 10 * MICRO, "b": 20 * MICRO})
+
+has_simgrid = find_cxx() is not None and has_library("simgrid")
+mpi = find_mpi()
+
+
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ring")
+    for name, text in {"ring.dag": RING, "ring.py": SETUP, "platform.xml": PLATFORM}.items():
+        (folder / name).write_text(text)
+    return folder / "ring.dag"
+
+
+def seconds(ring: Path, folder: Path, n: int, ranks: int) -> float:
+    graph = api.load_graph(ring, {"n": n, "transport": "mpi_host", "capture": False})
+    values = [{"n": n, "rank": r, "left": (r - 1) % ranks, "right": (r + 1) % ranks} for r in range(ranks)]
+    (folder / "problem").write_text(problem_text([graph], TIMES, values, rounds=1))
+    rows = ";".join(" ".join(map(str, entry.row)) for entry in parse_traversal(ORDER, graph).entries)
+    command = [compiled(folder), ring.with_name("platform.xml"), folder / "problem"]
+    return float(children.run(command, text=f"0 {rows}\n").stdout.split()[0])
+
+
+@pytest.mark.simgrid
+@pytest.mark.skipif(not has_simgrid, reason="needs SimGrid")
+@pytest.mark.parametrize(("n", "microseconds"), [(12500, 162), (1000, 70)])
+def test_four_ranks_take_the_time_of_the_timeline(ring: Path, tmp_path: Path, n: int, microseconds: float) -> None:
+    """Rank 0 does not run `a` and is early. The others: `a` until 11, the CPU has seen it at 14, posts at 15 and 16. A
+    large message takes 20 + 100 from the later post, 136; its waits end at 138, `b` is launched at 139 and ends at
+    159, which is seen at 162. A small one takes 20 + 8 and leaves when it is posted: 44, 46, 47, 67, 70."""
+    assert seconds(ring, tmp_path, n, 4) == pytest.approx(microseconds * MICRO, abs=1e-9)
+
+
+@pytest.mark.simgrid
+@pytest.mark.skipif(not has_simgrid, reason="needs SimGrid")
+@pytest.mark.mpi
+@pytest.mark.skipif(mpi is None or mpi.mpiexec is None, reason="needs an MPI")
+def test_from_a_measured_search_to_more_ranks(
+    ring: Path, tmp_path: Path, unoptimised: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results, platform = tmp_path / "ring.db", ring.with_name("platform.xml")
+    base = [str(ring), "-D", "n=1000", "-D", "transport=mpi_host", "-D", "staging=fused", "-D", "streams=1"]
+    few = ["--budget", "2", "--confirm", "0", "--strategy", "random", "--quiet"]
+    assert main(["explore", *base, *few, "--target", "host", "-n", "2", "-o", str(results)]) == 0
+    command = ["explore", *base, *few, "--replay", str(results), "--simulate"]
+    assert main([*command, str(platform), "-n", "4"]) == 0
+    assert "times are predicted by SimGrid for 4 ranks" in "".join(capsys.readouterr())
+    assert main([*command, str(platform), "-n", "5"]) == 2
+    assert "the platform has 4 cores, and there are 5 ranks" in capsys.readouterr().err
+    (tmp_path / "bad.xml").write_text(PLATFORM.replace("1GBps", "1GXps"))
+    assert main([*command, str(tmp_path / "bad.xml")]) == 2
+    assert "bad.xml:4: unknown unit: GXps" in capsys.readouterr().err
+
+
+def test_a_platform_that_is_not_xml(tmp_path: Path) -> None:
+    (tmp_path / "bad.xml").write_text("<platform>\n <host")
+    with pytest.raises(UsageError, match=r"bad\.xml:2:2: not XML: unclosed token"):
+        readable(tmp_path / "bad.xml")
+
+
+def test_what_is_not_simulated(tmp_path: Path) -> None:
+    (tmp_path / "sum.dag").write_text(
+        "program sum\narray x, y : f64[4] on host inout\ndag { total : mpi allreduce(y, x, sum) }\n"
+    )
+    graph = api.load_graph(tmp_path / "sum.dag", {})
+    with pytest.raises(UsageError, match=r"total.*collectives, communicators and messages with counts"):
+        problem_text([graph], TIMES, [{"rank": 0}])
+
+
+def test_without_simgrid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated, "has_library", lambda name: False)
+    with pytest.raises(MissingTool, match="needs SimGrid") as missing:
+        compiled(tmp_path)
+    assert (missing.value.exit_code, missing.value.help) == (3, "apt-get install libsimgrid-dev")
