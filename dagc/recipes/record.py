@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dagc.base.errors import MissingTool, UsageError, counted
 from dagc.base.files import scratch_directory, write_bytes_atomic
+from dagc.base.python import np
 from dagc.recipes.init import checked_name
 from dagc.record import application as host
 from dagc.record.data import SETUP, compressed, recorded_data
@@ -18,7 +19,7 @@ from dagc.record.loop import Window, between, described, windows
 from dagc.record.merge import Blocks, Differs, ProgramStep, steps_of
 from dagc.record.program import Writer, Written
 from dagc.record.sources import Sources
-from dagc.record.trouble import differences, refuse
+from dagc.record.trouble import compare, differences, refuse
 from dagc.report.display import SILENT, Display
 from dagc.stages.options import RecordOptions
 from dagc.stages.program import check
@@ -75,10 +76,18 @@ def record(command: Sequence[str], output: str | Path, options: RecordOptions, d
         span = ";".join(_span(log, window) for log, window in zip(logs, found, strict=True))
         second = run("second", span)
         differences(logs, second, found, options.bytes)
+
+        def made(logs: Sequence[RankLog], name: str) -> tuple[Written, dict[str, np.ndarray]]:
+            sources = Sources(application.texts)
+            written = Writer(out.stem, steps, Blocks(logs, steps), sources, found[0].rounds).write(comment)
+            return written, recorded_data(written, folder / name, len(logs))
+
         comment = _comment(command, options.host, found)
-        program = Writer(out.stem, steps, Blocks(second, steps), Sources(application.texts), found[0].rounds)
-        written = program.write(comment)
-        data = recorded_data(written, folder / "second", len(second))
+        written, data = made(second, "second")
+        if options.twice:
+            third = run("third", span)
+            differences(logs, third, found, options.bytes)
+            compare(data, made(third, "third")[1])
     return _write(out, written, compressed(data), found)
 
 

@@ -136,12 +136,11 @@ def run(command: Sequence[str], log: Path, mpi: MPI | None, seconds: float, span
     log.mkdir()
     env = {"DAGC_RECORD_TO": str(log), "DAGC_RECORD_SPAN": span, "DAGC_RECORD_BYTES": str(limit)}
     env |= rank_environment(mpi, os.cpu_count() or 1)
-    shown = shlex.join(command)
     try:
         done = children.run(command, seconds=seconds, env=env)
     except subprocess.TimeoutExpired:
         help = "record a shorter run, or give it longer with --watchdog"
-        raise RunFailed(f"{shown}: the application did not end within {seconds:g} s", help) from None
+        raise RunFailed(f"the application did not end within {seconds:g} s", help) from None
     except OSError as error:
         raise UsageError(f"{command[0]}: {error.strerror or error}", "write the command that starts it") from None
     if done.returncode != 0:
@@ -149,5 +148,5 @@ def run(command: Sequence[str], log: Path, mpi: MPI | None, seconds: float, span
         how = f"was terminated by {signals.named(number)}" if number else f"ended with exit code {done.returncode}"
         said = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
         help = "it must run by itself: a call that the host target lacks returns an error there"
-        raise RunFailed(f"{shown}: the application {how}\n{said}".rstrip(), help)
+        raise RunFailed(f"the application {how}\n{said}".rstrip(), help)
     return done.stdout

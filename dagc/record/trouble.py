@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from dagc.base.errors import RunFailed, UsageError
+from dagc.base.python import np
 from dagc.record.log import Alloc, Event, Finalize, MessageCall, RankLog, Unsupported
 from dagc.record.loop import Window, keys_of
 
@@ -71,6 +72,19 @@ def differences(first: Sequence[RankLog], second: Sequence[RankLog], found: Sequ
             raise UsageError(
                 f"the arrays of rank {b.rank} have {b.too_large} bytes, more than the {limit} of --bytes",
                 "record a smaller problem, which is the same program, or raise --bytes",
+            )
+
+
+def compare(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> None:
+    """Raises UsageError for data of two runs (`recorded_data`) that are not equal to the bit."""
+    for key, values in one.items():
+        if values.tobytes() != other[key].tobytes():
+            when, rank, name = key.split(" ", 2)
+            place = "before the rounds" if when == "before" else "after them"
+            raise UsageError(
+                f"rank {rank} had other values of {name} in another run, {place}",
+                "give the verify of what depends on it a tolerance that allows this, and record without --twice; or fix"
+                " the seeds and the order of sums",
             )
 
 

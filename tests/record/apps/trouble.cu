@@ -1,0 +1,65 @@
+// Steps of a vector, each of which does one thing that no program of dagc does: by name, the second argument.
+#include <cuda_runtime.h>
+#include <mpi.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#ifdef __has_include
+#if __has_include(<dagc_record.h>)
+#include <dagc_record.h>
+#endif
+#endif
+
+__global__ void add(double* x, int n, int step) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] += step;
+}
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  int rank, size;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  const int n = 64;
+  const char* what = argc > 1 ? argv[1] : "";
+  const auto is = [&](const char* name) { return std::strcmp(what, name) == 0; };
+  double *x, *managed, host[8] = {};
+  cudaMalloc(&x, n * sizeof(double));
+  cudaMemset(x, 0, n * sizeof(double));
+  if (is("managed")) cudaMallocManaged(&managed, 64);
+  MPI_Datatype column;
+  MPI_Type_vector(2, 1, 2, MPI_DOUBLE, &column);
+  MPI_Type_commit(&column);
+  MPI_Request request;
+  MPI_Win window;
+  const int threads = is("calls") ? 64 + getpid() % 512 : 64;
+  for (int t = 0; t < 8; ++t) {
+#ifdef DAGC_RECORD_MARK
+    if (is("mark") && rank == 0 && t == 3) DAGC_RECORD_BEGIN();
+#endif
+    if (is("crash") && t == 5) std::abort();
+    if (is("exit") && t == 5) MPI_Abort(MPI_COMM_WORLD, 3);
+    const auto launch = [&] { add<<<1, threads>>>(x, n, is("values") ? getpid() : 1); };
+    if (is("thread"))
+      std::thread(launch).join();
+    else
+      launch();
+    if (is("derived"))
+      MPI_Sendrecv(host, 1, column, rank, 0, host + 4, 1, column, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (is("persistent")) {
+      MPI_Send_init(host, 1, MPI_DOUBLE, MPI_PROC_NULL, 0, MPI_COMM_WORLD, &request);
+      MPI_Start(&request);
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+      MPI_Request_free(&request);
+    }
+    if (is("window")) {
+      MPI_Win_create(host, sizeof host, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+      MPI_Win_free(&window);
+    }
+  }
+  cudaDeviceSynchronize();
+  MPI_Finalize();
+}

@@ -1,0 +1,73 @@
+"""Applications that no program expresses, and commands without one: what is said, and that nothing is written."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dagc.build.mpi import find_mpi
+from dagc.build.toolchain import find_cxx
+from tests.cli.command import dagc
+
+SOURCE = Path(__file__).parent / "apps/trouble.cu"
+mpi = find_mpi()
+pytestmark = [
+    pytest.mark.skipif(
+        mpi is None or mpi.mpiexec is None or find_cxx() is None, reason="needs an MPI and a C++ compiler"
+    ),
+    pytest.mark.mpi,
+    pytest.mark.usefixtures("unoptimised"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all tests: the application is built once."""
+    path = tmp_path_factory.mktemp("trouble")
+    shutil.copy(SOURCE, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("what", "options", "code", "message"),
+    [
+        ("crash", (), 5, "the application ended with exit code"),
+        ("exit", (), 5, "the application ended with exit code 3"),
+        ("managed", (), 2, "trouble.cu:32: managed memory, whose copies are in no call"),
+        ("thread", (), 2, "a call from a second thread"),
+        ("derived", (), 2, "a message of a derived datatype"),
+        ("persistent", (), 2, "MPI_Send_init is not recorded"),
+        ("window", (), 2, "MPI_Win_create is not recorded"),
+        ("mark", (), 2, "rank 1 never reaches the mark BEGIN of --from; rank 0 does"),
+        ("good", ("--from", "nowhere"), 2, "no rank reaches the mark nowhere of --from"),
+        ("good", ("--bytes", "100"), 2, "more than the 100 of --bytes"),
+        ("calls", (), 2, "rank 0 made another call in a second run"),
+        ("values", ("--twice",), 2, "rank 0 had other values of x in another run"),
+    ],
+)
+def test_nothing_is_written(folder: Path, what: str, options: tuple[str, ...], code: int, message: str) -> None:
+    words = ("--host", "trouble.cu", "-o", "trouble.dag", *options, "--quiet", "--")
+    done = dagc("record", *words, "mpiexec", "-n", "2", "./trouble", what, cwd=folder)
+    assert message in done.stderr
+    assert "help: " in done.stderr
+    assert done.returncode == code
+    assert [path.name for path in folder.iterdir()] == ["trouble.cu"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--host", "trouble.cu", "-o", "a.dag", "--", "mpiexec", "app"), "names no program of the application"),
+        (("--host", "missing.cu", "-o", "a.dag", "--", "./missing"), "missing.cu: No such file or directory"),
+        (("--host", "trouble.cu", "-o", "a.txt", "--", "./trouble"), "a.txt: the output is a program"),
+        (("--host", "trouble.cu", "-o", "no/a.dag", "--", "./trouble"), "no is no directory"),
+        (("--host", "/usr/include/mpi.cu", "-o", "a.dag", "--", "./mpi"), "it is not below"),
+        (("--host", "trouble.cu", "-o", "for.dag", "--", "./trouble"), "`for` is a reserved word"),
+    ],
+)  # fmt: skip
+def test_a_command_that_records_nothing(folder: Path, words: tuple[str, ...], message: str) -> None:
+    done = dagc("record", "--quiet", *words, cwd=folder)
+    assert message in done.stderr
+    assert done.returncode == 2
