@@ -371,6 +371,8 @@ class _Driver:
         size = [self._text(substitute(e, env)) for e in impl.launch.grid]
         block = [self._text(substitute(e, env)) for e in impl.launch.block]
         where = self._local(op.name, "grid")
+        for grid in self.layout.written_grids(op):
+            self.setup[f"dagc.grid({', '.join(map(self._text, grid))})"] = None
         self.setup[f"{where} = dagc.grid({', '.join(size)})"] = None
         args = [self._arg(a) for a in op.args] + [f"p.{s.member}.address" for s in scratch]
         args += [self._text(substitute(value, env)) for _, value in impl.launch.numbers]

@@ -9,15 +9,16 @@ from __future__ import annotations
 import keyword
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 
 from dagc.base.errors import DagcError
 from dagc.emit.expressions import CXX, Expressions
 from dagc.emit.render import Names
 from dagc.forms import kernel_of
+from dagc.forms.fuse import calls_of
 from dagc.ir import program as ir
-from dagc.ir.choice import VARIANT, qualified
+from dagc.ir.choice import AS_WRITTEN, FORM, VARIANT, qualified
 from dagc.ir.enums import ElementType, Mode, Place, Transport
 from dagc.ir.plan import MEASURED, CodeFeature, Opened, conversion_of, feature_variable, first_equal, variant_number
 from dagc.ir.repetition import Tested
@@ -402,6 +403,21 @@ class Layout:
         for name, expr in (*kernel.lets, *impl.lets):  # those of features, too
             env[name] = specialised(expr, env)
         return env
+
+    def written_grids(self, op: ir.KernelOp) -> Iterator[tuple[Sym, ...]]:
+        """The grids as written of an op whose launch is another one, under forms or of several calls: a negative size
+        is an error there too, and may not show in what the launch has."""
+        _, impl = kernel_of(self.program, op)
+        for call in calls_of(self.program, op):
+            formed = {n for n, v in call.tunables if n.startswith(FORM) and (v != AS_WRITTEN or self.opened.get(op, n))}
+            written = replace(call, tunables=tuple(t for t in call.tunables if t[0] not in formed))
+            launch = kernel_of(self.program, written)[1].launch
+            if launch is None or written == op or launch == impl.launch:
+                continue
+            sizes = tuple(substitute(size, self.formals(written)) for size in launch.grid)
+            names = frozenset[str]().union(*map(free, sizes))
+            if names and names.isdisjoint(self.features):
+                yield sizes
 
 
 _WAITS = {

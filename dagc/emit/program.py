@@ -801,7 +801,11 @@ def _arguments(layout: Layout, op: ir.KernelOp) -> Iterator[CallStep]:
 
 
 def _grid(layout: Layout, op: ir.KernelOp, impl: ir.Impl, env: Mapping[str, Sym]) -> Iterator[CallStep]:
-    """The grid in y and z against the limit of every GPU, where it depends on what is known when the program starts."""
+    """The grid in y and z against the limit of every GPU, where it depends on what is known when the program starts;
+    and that as written, where another one is launched."""
+    if not layout.opened.variants(op):
+        for grid in layout.written_grids(op):
+            yield CallStep("dagc::grid", ", ".join(map(layout.text, grid)))
     known = {"rank", "ranks", *(s.name for s in layout.program.scalars)}
     sizes = impl.launch.grid[1:] if impl.launch is not None and not layout.opened.variants(op) else ()
     for axis, written in zip("yz", sizes, strict=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
@@ -371,6 +372,38 @@ def test_the_text_is_that_of_the_kernel_after_its_arguments() -> None:
     ]
     assert [name for name, _ in impl.launch.numbers] == [f"end_{k}" for k in range(5)]
     assert len(kernel.formals) == 6 + 1 + 3 + 2 + 1  # buffers, the array, axes, sides, the size of all faces
+
+
+NEGATIVE = """program negative
+param side : i64 = 2
+setup "coarse.py" numbers(side)
+scalar n : i64
+array x : f32[(n + 2) * (n + 2)] in
+array y : f32[64]
+kernel k(y: out f32[64], x: in f32[*], n: i64) {
+  gpu { launch grid(n) block(1) cuda \"\"\" y[blockIdx.x] = x[blockIdx.x]; \"\"\" }
+}
+dag { a : gpu k(y[0 .. 32], x, n - 3)  b : gpu k(y[32 .. 64], x, n + 2) }
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
+def test_a_negative_grid_is_an_error_as_it_is_in_the_program_as_written(tmp_path: Path) -> None:
+    """Also where the launch has a positive one: of both calls, or of joined blocks."""
+    text = NEGATIVE.replace("out f32[64]", "out f32[32]")
+    made = {
+        name: Plan(graph := graph_of(text, **defines), next(iter(Space(graph))), Target.HOST)
+        for name, defines in {"plain": {}, "fused": {"fuse.a_b": "1"}, "joined": {"a.form.coarsen": "2"}}.items()
+    }
+    programs = build_together(made, tmp_path / "bench", flags=("-O0", "-Wall", "-Wextra", "-Werror"))
+    run_setup(made["plain"].program, DATA, 1, 0, tmp_path / "data")
+    for program in programs.values():
+        done = launch([program, "--data", tmp_path / "data", "--seconds", "0.001", "--repeats", "1"], 1, timeout=300)
+        assert done.returncode == 5
+        assert "a grid of -1 x 1 x 1 blocks cannot be launched" in done.stderr
+    driver = emit(Plan(made["fused"].graph, made["fused"].traversal, Target.CUDA))["driver.py"]
+    assert re.search(r"^ +dagc\.grid\(.*n - 3\)$", driver, re.MULTILINE)
 
 
 def test_a_driver_gives_the_ends_and_a_plan_has_the_fusion() -> None:
