@@ -199,6 +199,23 @@ def may_be(site: AccessSite, written: set[str], alike: Neighbours) -> bool:
     return False
 
 
+def refuse_others(
+    alike: Neighbours, stores: Sequence[AccessSite], own: Callable[[Neighbours, Poly, Poly], bool]
+) -> None:
+    """Raise NotAlike where a lane may access what another one stores. `own`: whether no lane accesses by one place what
+    another one stores by the other, in one array."""
+    written = {s.array for s in stores}
+    for site in alike.sites:
+        if site.place is None and may_be(site, written, alike):
+            raise NotAlike(f"`{text_of(site.node)}` may be what a neighbour stores", site.node)
+        for store in stores:
+            if site.place is None or store.place is None or site.array != store.array:
+                continue
+            if not own(alike, site.place, store.place):
+                by = text_of(store.node)
+                raise NotAlike(f"`{text_of(site.node)}` may be what a neighbour stores by `{by}`", site.node)
+
+
 def share_loads(alike: Neighbours) -> bool:
     """Whether lanes load the same elements in a loop."""
     loops = [at for at in below(alike.body) if at.type in LOOPS]

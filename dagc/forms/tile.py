@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from dagc.cuda.syntax import body_of, field_of, text_of
 from dagc.forms.affine import coefficient, names_of
-from dagc.forms.lanes import GroupText, alike_of, may_be, read_plainly, refusal_of, share_loads, unread
+from dagc.forms.lanes import GroupText, alike_of, read_plainly, refusal_of, refuse_others, share_loads, unread
 from dagc.forms.lockstep import LaneNames, Lockstep
 from dagc.forms.neighbours import Neighbours, NotAlike
 from dagc.forms.text import KernelReading, NotInKernel, joined
@@ -56,14 +56,7 @@ def _refuse_stores(alike: Neighbours) -> None:
             raise NotAlike(f"where `{text_of(site.node)}` is stored is not known", site.node)
         if not step:
             raise NotAlike(f"neighbours along {letter} store one element by `{text_of(site.node)}`", site.node)
-    written = {s.array for s in stores}
-    for site in alike.sites:
-        if site.place is None and may_be(site, written, alike):
-            raise NotAlike(f"`{text_of(site.node)}` may be what a neighbour stores", site.node)
-        for store in stores:
-            if site.array == store.array and site.place is not None and site.place != store.place:
-                by = text_of(store.node)
-                raise NotAlike(f"`{text_of(site.node)}` may be what a neighbour stores by `{by}`", site.node)
+    refuse_others(alike, stores, lambda _, place, stored: place == stored)
     if not share_loads(alike):
         raise NotAlike(f"neighbours along {letter} load nothing in common in a loop")
 

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from dagc.cuda.syntax import text_of
 from dagc.forms.affine import NUMBER, coefficient, number_of, plus
-from dagc.forms.lanes import GroupText, alike_of, may_be, read_plainly, refusal_of, rewrite_by
+from dagc.forms.lanes import GroupText, alike_of, read_plainly, refusal_of, refuse_others, rewrite_by
 from dagc.forms.lockstep import LaneNames, Lockstep, multiples_in, shown_multiples
-from dagc.forms.neighbours import AccessSite, Neighbours, NotAlike
+from dagc.forms.neighbours import Neighbours, NotAlike
 from dagc.forms.text import NotInKernel, joined
 from dagc.forms.types import Form, Refusal, Surroundings
 from dagc.ir.choice import AS_WRITTEN
 from dagc.ir.program import Impl, Kernel, Launch
-from dagc.ir.sym import Sym
+from dagc.ir.sym import Poly, Sym
 
 
 def _refuse_stores(alike: Neighbours) -> None:
@@ -34,22 +34,13 @@ def _refuse_stores(alike: Neighbours) -> None:
             raise NotAlike(f"where `{text_of(site.node)}` is stored is not known", site.node)
         if number_of(coefficient(site.place, alike.along.place)) != 1:
             raise NotAlike(f"neighbours do not store neighbouring elements by `{text_of(site.node)}`", site.node)
-    written = {s.array for s in stores}
-    for site in alike.sites:
-        if site.place is None and may_be(site, written, alike):
-            raise NotAlike(f"`{text_of(site.node)}` may be what a neighbour stores", site.node)
-        for store in stores:
-            if site.array == store.array and site.place is not None and not _own(alike, site, store):
-                by = text_of(store.node)
-                raise NotAlike(f"`{text_of(site.node)}` may be what a neighbour stores by `{by}`", site.node)
+    refuse_others(alike, stores, _own)
 
 
-def _own(alike: Neighbours, site: AccessSite, store: AccessSite) -> bool:
+def _own(alike: Neighbours, site: Poly, store: Poly) -> bool:
     """Whether no lane stores what another one accesses: the places are the same, or V elements apart where rows have a
     multiple of V."""
-    assert site.place is not None
-    assert store.place is not None
-    apart = plus(site.place, store.place, -1)
+    apart = plus(site, store, -1)
     number = number_of(apart)
     if number is not None:
         return number == 0 or abs(number) >= alike.lanes
