@@ -80,15 +80,17 @@ def make(args: argparse.Namespace) -> int:
             jobs += [{**job, **some, "blocks": sample(job["setting"], job["blocks"], 3)} for job in again]
     (args.folder / f"{args.label}.json").write_text(json.dumps(jobs))
     with ThreadPool(2) as pool:
-        codes = pool.starmap(compiled, [(args.folder / name, text, args.sm) for name, text in sources.items()])
+        codes = pool.starmap(
+            compiled, [(args.folder / name, text, args.sm, args.flags) for name, text in sources.items()]
+        )
     return max(codes)
 
 
-def compiled(path: Path, text: str, sm: int) -> int:
+def compiled(path: Path, text: str, sm: int, flags: str) -> int:
     source, runtime = path.with_suffix(".cu"), ROOT / "templates/runtime"
     source.write_text(text)
     words = ["nvcc", "-cubin", "-O3", "-std=c++17", f"-arch=sm_{sm}", f"-I{runtime}", "-o", f"{path}.cubin", source]
-    return subprocess.run([str(word) for word in words], check=False).returncode
+    return subprocess.run([*map(str, words), *flags.split()], check=False).returncode
 
 
 def jobs_of(file: Path, size: str, settings: Sequence[str], sms: int) -> tuple[list[Job], str]:
@@ -153,7 +155,7 @@ def _allows(program: Program, op: KernelOp, setting: str) -> bool:
 
 
 def blocks_of(kernel: Kernel, impl: Impl, values: Mapping[str, Any], open_: Sequence[Decision]) -> Iterator[list[Any]]:
-    """The legal values of open tunables, with the grid and the block."""
+    """The legal values of open tunables, with the grid, the block and the bytes of shared memory."""
     names = [own_name(d.name) for d in open_]
     for each in itertools.product(*(d.values for d in open_)):
         env = {**values, **dict(zip(names, each, strict=True))}
@@ -162,8 +164,9 @@ def blocks_of(kernel: Kernel, impl: Impl, values: Mapping[str, Any], open_: Sequ
         if all(evaluate(c, env) for c in (*kernel.requires, *impl.requires)):
             grid, block = ([int(evaluate(e, env)) for e in dims] for dims in (impl.launch.grid, impl.launch.block))
             words = " ".join(f"{name}={env[name]}" for name in names)
+            shared = int(evaluate(impl.launch.shared, env)) if impl.launch.shared is not None else 0
             if min(grid) > 0:
-                yield [words, [*grid, 1, 1][:3], [*block, 1, 1][:3]]
+                yield [words, [*grid, 1, 1][:3], [*block, 1, 1][:3], shared]
 
 
 def _pairs(text: str) -> list[tuple[str, int]]:
@@ -257,10 +260,10 @@ def compared(cu: Any, np: Any, args: argparse.Namespace, jobs: Sequence[Job], en
         arrays = Arrays(cu, np, jobs[0]["args"], shift)
         for job in jobs:
             wrong = 0
-            for _, grid, block in job["blocks"]:
+            for block in job["blocks"]:
                 arrays.fill()
-                load(job)(*arrays.given, grid=tuple(grid), block=tuple(block))
-                wrong += arrays.different(differ)
+                if _run(cu, load(job), arrays, block):
+                    wrong += arrays.different(differ)
             yield [job["kernel"], f"{job['size']}+{shift}", job["label"], job["setting"], "", "", wrong]
         arrays.free()
 
@@ -276,17 +279,29 @@ def timed(cu: Any, np: Any, args: argparse.Namespace, jobs: Sequence[Job], end: 
     wanted: list[tuple[Job, Any, list[Any], int]] = []
     for job in jobs:
         some = sample(job["kernel"], job["blocks"], args.blocks)
-        arrays.fill()
-        load(job)(*arrays.given, grid=tuple(some[0][1]), block=tuple(some[0][2]))
-        wrong = arrays.different(differ)
-        wanted += [(job, load(job), block, wrong) for block in some]
+        able = []
+        for block in some:
+            arrays.fill()
+            able += [block] if _run(cu, load(job), arrays, block) else []
+        wrong = arrays.different(differ) if able else 0
+        wanted += [(job, load(job), block, wrong) for block in able]
     random.Random(args.seed).shuffle(wanted)
-    for job, function, (words, grid, block), wrong in wanted:
+    for job, function, block, wrong in wanted:
         if time.monotonic() > end:
             break
-        micros = time_of(lambda f=function, g=grid, b=block: f(*arrays.given, grid=tuple(g), block=tuple(b)))
-        yield [job["kernel"], job["size"], job["label"], job["setting"], words, f"{micros:.2f}", wrong]
+        micros = time_of(lambda f=function, b=block: _run(cu, f, arrays, b))
+        yield [job["kernel"], job["size"], job["label"], job["setting"], block[0], f"{micros:.2f}", wrong]
     arrays.free()
+
+
+def _run(cu: Any, function: Any, arrays: Arrays, block: Sequence[Any]) -> bool:
+    """Launch it; whether a block has registers enough."""
+    _, grid, threads, shared = block
+    try:
+        function(*arrays.given, grid=tuple(grid), block=tuple(threads), shared=shared)
+    except cu.LaunchError:
+        return False
+    return True
 
 
 def _functions(cu: Any, folder: Path) -> tuple[Callable[[Job], Any], Any]:
@@ -323,6 +338,7 @@ def main(words: Sequence[str] | None = None) -> int:
     made.add_argument("--label", default="dagc")
     made.add_argument("--sm", type=int, default=90)
     made.add_argument("--sms", type=int, default=132)
+    made.add_argument("--flags", default="", help="for nvcc: with -fmad=false all settings have equal results")
     made.set_defaults(run=make)
     for name, rows in (("time", timed), ("compare", compared)):
         run = commands.add_parser(name)
