@@ -1,0 +1,134 @@
+"""Times that SimGrid predicts against times measured with a real MPI, of the same implementations on the host target.
+
+    python -m benchmarks.simulated --out FOLDER [--number 20] [--measure]
+
+For each program: implementations drawn at random are measured with 4 and with 8 ranks (with --measure that is all: the
+files can be predicted on another machine, which has SimGrid). Each number of ranks is predicted from the traces of its
+own file, and 8 ranks also from those of 4. Prints the rank correlation over the implementations, the ratio of the
+predicted to the measured time (median and extremes), and how much the implementation that is predicted to be the
+fastest loses against the fastest measured. The platform has one host, with latency and bandwidth of a ping-pong. A rank
+on the host target has a thread for its CPU and two for its streams, and the simulation gives each a core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from scipy.stats import spearmanr
+
+from dagc.base.deadline import ENDLESS
+from dagc.build.mpi import require_mpi
+from dagc.lab.candidate import Candidate
+from dagc.measure.launch import launch
+from dagc.stages.options import ExploreOptions
+from dagc.stages.program import read
+from dagc.store.records import load
+from dagc.study.domain import replayed
+from dagc.study.outcome import candidate_of
+from dagc.study.simulated import simulated
+
+SAMPLES = Path(__file__).parents[1] / "samples"
+FIXED = {"transport": "mpi_host", "capture": False}
+PROGRAMS = {
+    "heat/heat.dag": {"nx": 256, "rows": 64, "steps": 2, **FIXED},
+    "halo3d/halo3d.dag": {"nx": 32, "ny": 32, "nz": 32, "per_axis": False, **FIXED},
+}
+RANKS = (4, 8)
+PING_PONG = """
+import time
+import numpy as np
+from mpi4py import MPI
+comm, rounds = MPI.COMM_WORLD, 200
+for size in (8, 1 << 20):
+    data, best = np.zeros(size, np.uint8), float("inf")
+    for _ in range(rounds):
+        comm.Barrier()
+        begin = time.perf_counter()
+        if comm.rank == 0:
+            comm.Send(data, 1); comm.Recv(data, 1)
+        else:
+            comm.Recv(data, 0); comm.Send(data, 0)
+        best = min(best, (time.perf_counter() - begin) / 2)
+    if comm.rank == 0:
+        print(best)
+"""
+PLATFORM = """<?xml version='1.0'?>
+<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
+<platform version="4.1">
+  <cluster id="here" prefix="node-" suffix="" radical="0-0" speed="1Gf" core="{cores}" bw="1GBps" lat="1us"
+           loopback_bw="{bandwidth:.0f}Bps" loopback_lat="{latency:.4g}s"/>
+</platform>
+"""
+
+
+def platform(out: Path) -> Path:
+    (out / "ping_pong.py").write_text(PING_PONG)
+    if not (out / "ping_pong.txt").exists():
+        done = launch([sys.executable, out / "ping_pong.py"], 2).check()
+        (out / "ping_pong.txt").write_text(done.stdout)
+    latency, large = map(float, (out / "ping_pong.txt").read_text().split())
+    text = PLATFORM.format(cores=max(RANKS), bandwidth=(1 << 20) / max(large - latency, 1e-9), latency=latency)
+    (out / "here.xml").write_text(text)
+    print(f"ping-pong: latency {latency * 1e6:.2f} us, bandwidth {(1 << 20) / (large - latency) / 1e9:.2f} GB/s")
+    return out / "here.xml"
+
+
+def measured(program: str, ranks: int, number: int, out: Path) -> Path:
+    file = out / f"{Path(program).stem}-{ranks}.db"
+    if not file.exists():
+        given = [word for name, value in PROGRAMS[program].items() for word in ("-D", f"{name}={value}".lower())]
+        command = ["explore", SAMPLES / program, *given, "--target", "host", "-n", ranks, "--strategy", "random",
+                   "--budget", number, "--passes", "3", "--quiet", "-o", file]  # fmt: skip
+        subprocess.run([sys.executable, "-m", "dagc", *map(str, command)], check=True, stdout=subprocess.DEVNULL)
+    return file
+
+
+def compare(program: str, traced: Path, file: Path, ranks: int, where: Path, scratch: Path) -> None:
+    """Predict the implementations of `file` from the traces of `traced`."""
+    text = read(SAMPLES / program, PROGRAMS[program])
+    options = ExploreOptions(replay=str(file), simulate=str(where), ranks=ranks, strategy="random", quiet=True)
+    request, lowered, domain, results, _ = replayed(text, options, ENDLESS)
+    scratch.mkdir(exist_ok=True)
+    recorded = load(str(traced))
+    machine = simulated(
+        replace(request, options=replace(request.options, ranks=ranks)), lowered, domain, recorded, scratch
+    )
+    pairs: list[tuple[float, float]] = []
+    for one in results.measured():
+        candidate: Candidate | None = candidate_of(domain, one)
+        sample = machine.measure(candidate) if candidate is not None else None
+        if sample is not None and not sample.failure:
+            pairs.append((sample.value, one.value(results.reference)))
+    predicted, real = zip(*pairs, strict=True)
+    ratios = sorted(p / r for p, r in pairs)
+    chosen, source = min(pairs)[1] / min(real) - 1, traced.stem.rpartition("-")[2]
+    print(
+        f"{Path(program).stem:8} {ranks} ranks from traces of {source}: {len(pairs)} implementations,"
+        f" rank correlation {spearmanr(predicted, real).statistic:.2f}, predicted / measured {median(ratios):.2f}"
+        f" ({ratios[0]:.2f} to {ratios[-1]:.2f}), loss of the predicted best {100 * chosen:.1f} %,"
+        f" measured {min(real) * 1e6:.0f} to {max(real) * 1e6:.0f} us"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--number", type=int, default=20)
+    parser.add_argument("--measure", action="store_true")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    require_mpi()
+    where = platform(given.out)
+    for program in PROGRAMS:
+        files = {ranks: measured(program, ranks, given.number, given.out) for ranks in RANKS}
+        for traced, ranks in () if given.measure else ((4, 4), (8, 8), (4, 8)):
+            compare(program, files[traced], files[ranks], ranks, where, given.out / "scratch")
+
+
+if __name__ == "__main__":
+    main()
