@@ -72,9 +72,9 @@ def test_how_busy_the_gpu_is_counts_overlaps_once() -> None:
 
 
 def test_an_op_in_a_worker_thread_is_on_its_stream_and_does_not_occupy_the_gpu() -> None:
-    graph = api.load_graph(SAMPLES / "cg/cg.dag", {"test.thread": "worker"})
+    graph = api.load_graph(SAMPLES.parent / "tests/emit/data/newton.dag", {"largest.thread": "worker"})
     traversal = Space(graph).first()
-    (at,) = (i for i, e in enumerate(traversal.entries) if isinstance(e, Issue) and graph.ops[e.op].name == "test")
+    (at,) = (i for i, e in enumerate(traversal.entries) if isinstance(e, Issue) and graph.ops[e.op].name == "largest")
     (line,) = timelines(graph, traversal, [TraceSpan(0, at, 0.0, 1.0, 1.0, 4.0)])
     assert [(lane.name, b.look) for lane in line.lanes for b in lane.bars] == [("CPU", "launch"), ("stream 0", "cpu")]
     assert line.busy == 0.0
