@@ -4,6 +4,7 @@ expected to be far slower than the fastest.
 The expected time of an answer is a sum of amounts of work (the features of the site) over rates, as in
 `dagc.choice.trends`. It continues beyond the measured inputs, so that small ones tell which answers lose at large ones.
 An answer is left out only if the difference exceeds the errors of both expectations at the inputs measured so far.
+These errors say little of an input that takes longer than all of them: there it has to take more than SHORT too.
 """
 
 from __future__ import annotations
@@ -18,17 +19,19 @@ from dagc.study.train import TrainingTable
 
 LEAST = 12  # inputs at which an answer was timed before anything is expected of it
 SURE = 0.9  # of the inputs have errors within the margin of an answer
+SHORT = 0.2  # seconds; five kernels on an H200: up to 6 % more time, the fastest answer and those near it left out less
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
     """`names`: of the features; `answers`: numbers of the columns of `trend`; `margins`: errors of the logarithms to
-    base 2."""
+    base 2; `longest`: the seconds of the fastest answer where they are most."""
 
     names: tuple[str, ...]
     answers: tuple[int, ...]
     trend: SumTrend
     margins: tuple[float, ...]
+    longest: float
 
     @classmethod
     def of(cls, table: TrainingTable) -> Expected | None:
@@ -42,7 +45,8 @@ class Expected:
         logs = np.log2([[row.finite.get(a, math.nan) for a in answers] for row in rows])
         trend = sums_beyond(features, logs, ~np.isnan(logs))
         errors = np.abs(logs_of(trend, features, features) - logs)
-        return cls(table.names, answers, trend, tuple(map(float, np.nanquantile(errors, SURE, axis=0))))
+        margins = tuple(map(float, np.nanquantile(errors, SURE, axis=0)))
+        return cls(table.names, answers, trend, margins, max(min(row.finite.values()) for row in rows))
 
     def seconds(self, features: Mapping[str, float]) -> dict[int, float]:
         """Of each answer of which anything is expected; empty where a feature is not finite."""
@@ -54,5 +58,6 @@ class Expected:
     def slow(self, seconds: Mapping[int, float], factor: float, least: float) -> frozenset[int]:
         """The answers that take more than `factor` times the fastest, and `least` seconds, whatever the errors."""
         margin = dict(zip(self.answers, self.margins, strict=True))
+        least = max(least, SHORT) if min(seconds.values()) > self.longest else least
         bound = min(value * 2 ** margin[a] for a, value in seconds.items())
         return frozenset(a for a, t in seconds.items() if t > least and t * 2 ** -margin[a] > factor * bound)

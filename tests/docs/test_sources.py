@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import lzma
 import re
 from pathlib import Path
 
 import pytest
 
 from dagc.cli.main import main
+from tests.tiers import representatives
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/sources.md"
 ROW = re.compile(r"^\| [TKNMS]\d+ \|(?P<theirs>[^|]+)\| (?P<state>\w+) \|(?P<ours>[^|]+)\|$", re.MULTILINE)
 COMMANDS = tuple(dict.fromkeys(re.findall(r"`dagc ([^`]+)`", PAGE.read_text())))
 QUICK = ("check", "list", "show", "fmt")  # those that run here, where every file is of the repository
+RESULTS = ROOT / "benchmarks/results/2026-11-28-2xh200-limit/spmv.db"
+TUNED = ROOT / "benchmarks/results/2026-11-29-h200-variants-2/sort.db.xz"
+OF_RESULTS = tuple(c for c in COMMANDS if c.split()[0] in ("rules", "report", "export") and "A.db" not in c)
+OF_TUNED = tuple(c for c in COMMANDS if ("--show" in c and "-o TUNED" in c) or "--evaluate" in c)
+ALONE = tuple(
+    c for c in COMMANDS if c.startswith("count samples") or ("--show" in c and "samples/" in c) or c.endswith("help")
+)
 
 
 def test_each_row_says_present_differs_or_not() -> None:
@@ -42,6 +51,24 @@ def test_quick_commands_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert len(quick) >= 8
     failed = [c for c in quick if main(c.split()) != 0]
     assert failed == [], capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command", representatives([*OF_RESULTS, *OF_TUNED, *ALONE], "rules FILE --all --sets 3", "export FILE --csv")
+)
+def test_commands_on_records_of_a_gpu_run(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that read a results file or a tuned file, and those that measure nothing."""
+    tuned, of_tuned = tmp_path / "sort.db", command in OF_TUNED or "TUNED" in command
+    if of_tuned:
+        tuned.write_bytes(lzma.decompress(TUNED.read_bytes()))
+    program = str(ROOT / "samples/sort/sort.dag")
+    files = {
+        "FILE": program if command in OF_TUNED else str(RESULTS), "FULL": str(RESULTS), "PROGRAM": program,
+        "PAGE": str(tmp_path / "page.html"), "TUNED": str(tuned), "K": "sort",
+    }  # fmt: skip
+    monkeypatch.chdir(ROOT)
+    more = ["--samples", "60"] if "--replay" in command else []
+    assert main([*(files.get(word, word) for word in command.split()), *more]) == 0
 
 
 def test_each_word_is_that_of_the_glossary_and_of_the_language() -> None:

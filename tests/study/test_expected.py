@@ -12,7 +12,7 @@ from dagc.build.toolchain import find_cxx
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
-from dagc.study.expected import LEAST, Expected
+from dagc.study.expected import LEAST, SHORT, Expected
 from dagc.study.train import TrainingTable
 
 PROGRAM = '''program summed
@@ -72,6 +72,17 @@ def test_small_inputs_tell_what_is_slow_at_large_ones() -> None:
     assert 1 not in expected.slow(large, 8, 0.01)
     assert not expected.slow(large, 8, 1e9), "what takes less is measured"
     assert expected.seconds({"n": 1e6}) == {}
+
+
+def test_beyond_all_inputs_what_is_expected_to_be_short_is_measured() -> None:
+    """Errors at small inputs say little of larger ones."""
+    expected = Expected.of(table(40))
+    assert expected is not None
+    inside, beyond, far = (expected.seconds({"n": n, "pairs": n * n}) for n in (7e3, 1.2e4, 1e5))
+    assert 0.02 < inside[0] < beyond[0] < SHORT < far[0]
+    assert 0 in expected.slow(inside, 8, 0.01)
+    assert 0 not in expected.slow(beyond, 8, 0.01)
+    assert 0 in expected.slow(far, 8, 0.01)
 
 
 def test_an_error_of_the_expectation_leaves_an_answer_in() -> None:
