@@ -12,7 +12,13 @@ memory (their bound is set by bytes, and the kernel as written reaches `--reache
 that forms were not made on (`--held-out`) apart. Kernels that allow no form count as 1 in the means over all. With
 `--compiled` (benchmarks.tune.compiled, benchmarks.gpu.judge) the model knows the registers, as in `dagc tune`.
 
-The oracle: benchmarks/gpu/oracle.py --one, whose --settings keeps all settings of the kernels as written.
+`--margins`: how much larger the predicted gain of a form must be than nothing for it to be taken with nothing measured
+(FORM_ERROR of dagc.lab.across): for each value the gain over the choice of the kernel as written, and how many kernels
+are slower than that by over 2 %; then the same for the median error of predictions on all families but that which is
+judged.
+
+The oracles: benchmarks/gpu/judge.py, or benchmarks/gpu/oracle.py --one, whose --settings keeps all settings of the
+kernels as written.
 """
 
 from __future__ import annotations
@@ -27,12 +33,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.tune.corpus import Replay
+from benchmarks.tune.corpus import Replay, op_times
 from benchmarks.tune.launches import Measured, load
 from dagc.base.errors import DagcError
 from dagc.choice.legal import op_of, op_under
 from dagc.choice.residual import FILE, load_learner
 from dagc.ir.choice import AS_WRITTEN, Choice, names_form
+from dagc.lab.across import AcrossSizes
 from dagc.perf.bound import MEMORY, Ceilings, bound_of
 from dagc.perf.hardware import load_hardware
 
@@ -110,17 +117,76 @@ def summary(found: Sequence[Gain]) -> list[str]:
     return [str(len(found)), *means, str(slower), share]
 
 
+# ---- how much a prediction is trusted ----
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """Logarithms of the gain of the best form that the model expects over what it chooses of the kernel as written:
+    predicted, and measured."""
+
+    family: str
+    predicted: float
+    measured: float
+
+
+MARGINS = (0.0, 0.02, 0.05, 0.08, 0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
+
+
+def predictions(kernel: Measured, replay: Replay) -> Iterable[Predicted]:
+    times = op_times(kernel, replay.learner)
+    number = {choice: i for i, choice in enumerate(kernel.choices)}
+    mean, formed = times.surface.mean, {i for i, (_, choice) in enumerate(times.rows) if choice.formed}
+    for case, logs in zip(kernel.cases, kernel.logs, strict=True):
+        forms = [i for i in times.of.get(case, ()) if i in formed]
+        if not forms:
+            continue
+        best = min(forms, key=lambda i: float(mean[i]))
+        times.closed |= formed
+        chosen = AcrossSizes([times], 0).choice(kernel.op, case)
+        times.closed -= formed
+        plain = times.number[case, chosen]
+        gain = logs[number[chosen]] - logs[number[times.rows[best][1]]]
+        yield Predicted(kernel.family, mean[plain] - mean[best], gain)
+
+
+def taken(found: Sequence[Predicted], margin: Callable[[Predicted], float]) -> str:
+    """A row of the table of margins."""
+    used = [p.predicted > margin(p) for p in found]
+    gains_ = [p.measured if use else 0.0 for p, use in zip(found, used, strict=True)]
+    slower = sum(g < math.log(0.98) for g in gains_)
+    return f"{sum(used)} | {math.exp(statistics.fmean(gains_)):.3f} | {slower} | {math.exp(min(gains_)):.3f} |"
+
+
+def error_of(found: Sequence[Predicted]) -> float:
+    return statistics.median(abs(p.predicted - p.measured) for p in found)
+
+
+def margins(found: Sequence[Predicted]) -> Iterable[str]:
+    yield f"| margin | of {len(found)} kernels taken | gain | over 2 % slower | worst |"
+    yield "|---|---|---|---|---|"
+    for margin in MARGINS:
+        yield f"| {margin} | {taken(found, lambda _, m=margin: m)}"
+    yield f"The error of a prediction is {error_of(found):.3f} (median), without one family or the other:"
+    errors = {f: error_of([p for p in found if p.family != f]) for f in {p.family for p in found}}
+    yield f"| {min(errors.values()):.3f} to {max(errors.values()):.3f} | {taken(found, lambda p: errors[p.family])}"
+
+
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("oracle", type=Path)
+    parser.add_argument("oracles", type=Path, nargs="+")
     parser.add_argument("--gpu", default="h200")
     parser.add_argument("--compiled", type=Path, nargs="+", default=(), metavar="JSON", help="registers and spills")
     parser.add_argument("--held-out", default="polybench", metavar="FAMILIES")
+    parser.add_argument("--margins", action="store_true", help="what margins of predicted gains are worth")
     parser.add_argument("--reached", type=float, default=0.25, metavar="S", help="share of the bound (default: 0.25)")
     args = parser.parse_args(words)
     ceilings = Ceilings.of_hardware(load_hardware(args.gpu))
     replay = Replay(load_learner(FILE))
-    kernels = load([args.oracle], args.gpu, args.compiled, forms=True)
+    kernels = load(args.oracles, args.gpu, args.compiled, forms=True)
+    if args.margins:
+        print("\n".join(margins([p for kernel in kernels for p in predictions(kernel, replay)])))
+        return 0
     found = [g for kernel in kernels for g in gains(kernel, ceilings, replay)]
     print("| kernel | size | bound, us | as written | with forms | | factor | nothing measured | 5 measured |")
     print("|---|---|---|---|---|---|---|---|---|")

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from dagc.choice.surface import TimeSurface
 
 RISK = 0.3  # largest probability of being slower than the default for a setting chosen without measurements
-FORM_RISK = 0.35  # the same, for a form of a kernel than the best that is expected of the kernel as written
+# Least predicted gain over the kernel as written of a form that is chosen without measurements (a logarithm): the
+# median error of such a prediction, 0.10 to 0.14 without one family or the other (`benchmarks.tune.forms --margins`).
+FORM_ERROR = 0.12
 MOST_COMPARED = 150  # most cells of an op whose gain is computed before a measurement
 DOUBT = 0.05  # probability of a faster setting: with `until`, the search ends when it is at most this
 FLOOR = 0.001  # least expected gain that is worth a measurement, if the noise is less than that
@@ -305,13 +307,14 @@ class AcrossSizes:
     # ---- choices -------------------------------------------------------------------
 
     def choice(self, op: str, case: Case) -> Choice:
-        """The fastest measured setting, if any was measured at the size. Otherwise that of the kernel as written with
-        the least expected time among those that are slower than the default with a probability of at most RISK; or one
-        with a form that is slower than this with a probability of at most FORM_RISK."""
+        """The fastest measured setting, if any was measured at the size; one with a form, if it is faster than all of
+        the kernel as written with a probability of 1 - DOUBT. Otherwise that of the kernel as written with the least
+        expected time among those that are slower than the default with a probability of at most RISK; or one with a
+        form that is expected to be faster than this by more than FORM_ERROR."""
         times = self.ops[op]
         known = times.measured(case)
         if known:
-            return times.rows[min(known, key=lambda i: times.seconds[i])][1]
+            return times.rows[self._fastest(times, known)][1]
         start = times.start(case)
         if start is None:
             return times.default
@@ -321,9 +324,17 @@ class AcrossSizes:
         written = [i for i in times.usable(case) if not times.rows[i][1].formed]
         good = [i for i in written if i == start or _slower(times.surface.against(i, start)) <= RISK]
         plain = min(good, key=lambda i: float(mean[i]), default=start)
-        formed = set(times.usable(case)) - set(written)
-        good = [i for i in formed if _slower(times.surface.against(i, plain)) <= FORM_RISK]
-        return times.rows[min((plain, *good), key=lambda i: float(mean[i]))][1]
+        best = min(set(times.usable(case)) - set(written), key=lambda i: float(mean[i]), default=plain)
+        return times.rows[best if mean[best] < mean[plain] - FORM_ERROR else plain][1]
+
+    @staticmethod
+    def _fastest(times: OpTimes, known: Sequence[int]) -> int:
+        """Of measured rows."""
+        best = min(known, key=lambda i: times.seconds[i])
+        written = [i for i in known if not times.rows[i][1].formed]
+        plain = min(written, key=lambda i: times.seconds[i], default=best)
+        sure = plain == best or _slower(times.surface.against(best, plain)) <= DOUBT
+        return best if sure else plain
 
     def hopeful(self, op: str, number: int) -> list[Choice]:
         """The settings that are expected to be nearest to the best at some size."""

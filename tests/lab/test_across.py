@@ -128,6 +128,14 @@ def test_a_form_is_chosen_unmeasured_where_its_gain_exceeds_the_error_of_the_mod
     assert bool(chosen.formed) == formed
 
 
+@pytest.mark.parametrize(("gain", "formed"), [(1.002, False), (1.1, True)])
+def test_a_form_that_is_faster_by_noise_alone_is_not_chosen(gain: float, formed: bool) -> None:
+    search = AcrossSizes([with_form(0.1, 0.3)], 8)
+    while (cell := search.propose()) is not None:
+        search.learn(cell, 1e-6 / (gain if cell.choice.formed else 1), 0.01)
+    assert bool(search.choice("k", POINTS[0]).formed) == formed
+
+
 @pytest.mark.parametrize("budget", [3, 4, 6])
 def test_a_form_is_compared_with_the_best_block_of_the_kernel_as_written(budget: int) -> None:
     """Not only with the default: forms take as long as it here, and one block of the kernel as written half of it."""
