@@ -1,7 +1,9 @@
 // Conjugate gradients by cuSPARSE and cuBLAS, as they are written by hand: scalars stay on the device, and the host looks at the
-// residual after every second iteration. Poisson's equation on a square, to 1e-8 of |b|.
+// residual after every second iteration. Poisson's equation on a square, to 1e-8 of |b|. Beside them the same method as one
+// cooperative kernel, whose blocks wait for each other three times in each iteration.
 //
 //   loops SIDE ...      prints way,side,iterations,us an iteration: median of 9 solves, and the least
+#include <cooperative_groups.h>
 #include <cublas_v2.h>
 #include <cusparse.h>
 
@@ -23,6 +25,61 @@ static void check(int status, const char* what) {
 __global__ void divide(double* out, double* negative, const double* a, const double* b) {
   *out = *a / *b;
   if (negative) *negative = -*out;
+}
+
+static constexpr int kThreads = 256;
+
+__device__ double block_sum(double v) {
+  __shared__ double s[kThreads];
+  __syncthreads();
+  s[threadIdx.x] = v;
+  for (int d = kThreads / 2; d > 0; d /= 2) {
+    __syncthreads();
+    if (static_cast<int>(threadIdx.x) < d) s[threadIdx.x] += s[threadIdx.x + d];
+  }
+  __syncthreads();
+  return s[0];
+}
+
+// The same bits in all blocks.
+__device__ double grid_sum(double v, double* parts) {
+  v = block_sum(v);
+  if (threadIdx.x == 0) parts[blockIdx.x] = v;
+  cooperative_groups::this_grid().sync();
+  v = 0;
+  for (unsigned i = threadIdx.x; i < gridDim.x; i += kThreads) v += parts[i];
+  return block_sum(v);
+}
+
+__global__ void __launch_bounds__(kThreads) persistent(int n, const int* ptr, const int* col, const double* val, double* x, double* r,
+                                                       double* p, double* q, double* parts, int most, int* ran) {
+  const int first = blockIdx.x * kThreads + threadIdx.x, stride = gridDim.x * kThreads;
+  double s = 0;
+  for (int i = first; i < n; i += stride) s += r[i] * r[i];
+  double rr = grid_sum(s, parts + gridDim.x);
+  int done = 0;
+  while (done < most && (done == 0 || done % 2 == 1 || rr >= 1e-16)) {
+    s = 0;
+    for (int i = first; i < n; i += stride) {
+      double sum = 0;
+      for (int k = ptr[i]; k < ptr[i + 1]; ++k) sum += val[k] * p[col[k]];
+      q[i] = sum;
+      s += sum * p[i];
+    }
+    const double alpha = rr / grid_sum(s, parts);
+    s = 0;
+    for (int i = first; i < n; i += stride) {
+      x[i] += alpha * p[i];
+      r[i] -= alpha * q[i];
+      s += r[i] * r[i];
+    }
+    const double next = grid_sum(s, parts + gridDim.x), beta = next / rr;
+    for (int i = first; i < n; i += stride) p[i] = r[i] + beta * p[i];
+    rr = next;
+    ++done;
+    cooperative_groups::this_grid().sync();
+  }
+  if (first == 0) *ran = done;
 }
 
 template <class T>
@@ -93,6 +150,31 @@ int main(int argc, char** argv) {
       CHECK(cublasDscal(blas, n, s + 7, p, 1));
       CHECK(cublasDaxpy(blas, n, s, r, 1, p, 1));
     };
+    int most_blocks = 0, processors = 0;
+    CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&most_blocks, persistent, kThreads, 0));
+    CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
+    double* parts = on_device(std::vector<double>(2 * most_blocks * processors));
+    int* ran = on_device(std::vector<int>{0});
+    for (const int each : {1, 2, most_blocks}) {  // blocks of a multiprocessor
+      const int blocks = std::min((n + kThreads - 1) / kThreads, each * processors);
+      std::vector<double> times;
+      int iterations = 0, most = 10000;
+      for (int turn = 0; turn < 10; ++turn) {
+        CHECK(cudaMemcpy(x, zero.data(), n * sizeof(double), cudaMemcpyHostToDevice));
+        CHECK(cudaMemcpy(r, d_b, n * sizeof(double), cudaMemcpyDeviceToDevice));
+        CHECK(cudaMemcpy(p, d_b, n * sizeof(double), cudaMemcpyDeviceToDevice));
+        CHECK(cudaDeviceSynchronize());
+        const auto begin = std::chrono::steady_clock::now();
+        void* given[] = {const_cast<int*>(&n), &d_ptr, &d_col, &d_val, &x, &r, &p, &q, &parts, &most, &ran};
+        CHECK(cudaLaunchCooperativeKernel(persistent, dim3(blocks), dim3(kThreads), given, 0, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+        CHECK(cudaMemcpy(&iterations, ran, sizeof(int), cudaMemcpyDeviceToHost));
+        if (turn > 0) times.push_back(took.count() / iterations);
+      }
+      std::sort(times.begin(), times.end());
+      std::printf("one cooperative kernel of %d blocks,%d,%d,%.3f,%.3f\n", blocks, side, iterations, times[times.size() / 2], times[0]);
+    }
     for (const bool graph : {false, true}) {  // launches one by one, or two iterations as one graph
       cudaGraphExec_t two = nullptr;
       std::vector<double> times;

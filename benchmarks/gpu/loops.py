@@ -5,8 +5,9 @@
 Each program is a library for each way: the host starts each run (launches one by one, or graphs), or the device does
 (with full and with early edges). Whole solves to the end, in turn, in one process; the same on two ranks that share the
 GPU, for the bits alone. A chain of ten kernels has no test: `run(n)`. Beside them conjugate gradients by cuSPARSE and
-cuBLAS (loops.cu), with a test after every second iteration as in samples/cg. Writes OUT/loops.csv (case, ranks, way,
-runs, same bits and runs as by the host, us an iteration: median and least) and OUT/rival.csv.
+cuBLAS (loops.cu), with a test after every second iteration as in samples/cg, and as one cooperative kernel. Writes
+OUT/loops.csv (case, ranks, way, runs, same bits and runs as by the host, us an iteration: median and least) and
+OUT/rival.csv.
 """
 
 from __future__ import annotations
