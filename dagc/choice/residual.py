@@ -99,7 +99,7 @@ def coordinates(site: Site, choices: Sequence[Choice]) -> Array:
 
 # The logarithm that the predicted gain of a form is too large by, with one block; that of `coarsen` for each doubling.
 # Medians over 76 kernels of benchmarks/results/2026-11-29-h200-judge: `coarsen` 2, 4, 8 by 0.06, 0.11, 0.13, `wide`
-# 4 by 0.01, `freedom` by 0.00. A third more than this for `coarsen` loses least of what is chosen. Of a form without an
+# 4 by 0.01, `freedom` by 0.00. About twice as much for `coarsen` makes the best choices on them. Of a form without an
 # entry little is known.
 FORM_BIAS = {"form.wide": 0.0, "form.freedom": 0.0}
 COARSEN_BIAS, UNKNOWN_BIAS = 0.1, 0.1
