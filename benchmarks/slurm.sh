@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Runs a command under a Slurm of two virtual nodes on this machine (root; Debian: apt-get install slurm-wlm munge), and ends it:
+#   bash benchmarks/slurm.sh srun --mpi=pmi2 -N 2 -n 4 dagc compile samples/heat/heat.dag --target host --run
+set -euo pipefail
+for tool in slurmctld slurmd munged srun; do
+  command -v "$tool" >/dev/null || { echo "no $tool: apt-get install slurm-wlm munge" >&2; exit 3; }
+done
+work=$(mktemp -d)
+mkdir "$work/state"
+host=$(hostname -s) cores=$(nproc)
+leave() {
+  for file in "$work"/*.pid; do [ ! -f "$file" ] || kill "$(cat "$file")" 2>/dev/null || true; done
+  rm -rf "$work"
+}
+trap leave EXIT
+cat >"$work/slurm.conf" <<END
+ClusterName=local
+SlurmctldHost=$host(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation=$work/state
+SlurmdSpoolDir=$work/spool-%n
+SlurmctldPidFile=$work/slurmctld.pid
+SlurmdPidFile=$work/slurmd-%n.pid
+SlurmctldLogFile=$work/slurmctld.log
+SlurmdLogFile=$work/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmctldPort=26817
+NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=27001 CPUs=$cores State=UNKNOWN
+NodeName=n2 NodeHostname=$host NodeAddr=127.0.0.1 Port=27002 CPUs=$cores State=UNKNOWN
+PartitionName=all Nodes=n1,n2 Default=YES State=UP
+END
+export SLURM_CONF=$work/slurm.conf
+if ! munge -n >/dev/null 2>&1; then
+  [ -e /etc/munge/munge.key ] || { mungekey --create --keyfile /etc/munge/munge.key && chown munge: /etc/munge/munge.key; }
+  mkdir -p /run/munge && chown munge: /run/munge
+  runuser -u munge -- munged --pid-file /run/munge/munged.pid
+fi
+slurmctld -f "$SLURM_CONF"
+for node in n1 n2; do slurmd -N "$node" -f "$SLURM_CONF"; done
+for _ in $(seq 60); do
+  [ "$(sinfo -h -t idle -o %D)" = 2 ] && break
+  sleep 0.5
+done
+"$@"
