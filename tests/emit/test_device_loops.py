@@ -16,7 +16,9 @@ import pytest
 from dagc import api
 from dagc.base.source import Source
 from dagc.build.mpi import require_mpi, thread_sanitizer_environment
+from dagc.emit import rows
 from dagc.ir import repetition
+from dagc.ir.enums import Opcode
 from dagc.ir.plan import Target
 from dagc.ir.program import LOOP
 from dagc.lab.configurations import configurations, open_decisions
@@ -109,7 +111,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Path], Pa
     plans = {name: plan(RELAX, Target.HOST, **choices) for name, choices in PLANS.items()}
     for name, made in plans.items():
         run_setup(made.program, RELAX.parent, RANKS, 0, folder / name)
-    return build_together(plans, folder / "bench", flags=("-O0", "-Werror"), sanitize="thread"), folder
+    plans["runner"] = plans["host"]
+    flags = ("-O0", "-Werror")
+    return build_together(plans, folder / "bench", flags=flags, sanitize="thread", runners={"runner"}), folder
 
 
 def _bench(program: Path, data: Path, *options: str | Path, **env: str) -> Finished:
@@ -152,6 +156,18 @@ def test_a_value_that_is_not_a_number_never_ends_it(
     assert re.search(
         r"until shown < tolerance: not converged, 30 of at most 30 runs, .+ s; the value is \S+\n", done.stdout
     )
+
+
+def test_a_runner_takes_a_table_of_either_way(built: tuple[dict[str, Path], Path], tmp_path: Path) -> None:
+    programs, data = built
+    made = plan(RELAX, Target.HOST, **ON_DEVICE)
+    assert made.loop is not None
+    tables = [rows(made.traversal, True, (), loop) for loop in (None, made.loop)]
+    assert [table[0][0] for table in tables] == [Opcode.BEGIN, Opcode.LOOP]
+    lines = (";".join(f"{int(kind)},{a},{b}" for kind, a, b in table) + "\n" for table in tables)
+    (tmp_path / "tables").write_text("".join(lines))
+    done = _bench(programs["runner"], data / "host", "--tables", tmp_path / "tables").check()
+    assert done.stdout.count(": good") == 2
 
 
 def test_ranks_that_would_not_end_together_are_errors(built: tuple[dict[str, Path], Path], tmp_path: Path) -> None:
