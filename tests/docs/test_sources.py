@@ -19,7 +19,7 @@ QUICK = ("check", "list", "show", "fmt")  # those that run here, where every fil
 RESULTS = ROOT / "benchmarks/results/2026-11-28-2xh200-limit/spmv.db"
 TUNED = ROOT / "benchmarks/results/2026-11-29-h200-variants-2/sort.db.xz"
 OF_RESULTS = tuple(c for c in COMMANDS if c.split()[0] in ("rules", "report", "export") and "A.db" not in c)
-OF_TUNED = tuple(c for c in COMMANDS if ("--show" in c and "-o TUNED" in c) or "--evaluate" in c)
+OF_TUNED = tuple(c for c in COMMANDS if ("--show" in c and "-o TUNED" in c) or ("--evaluate" in c and "LIST" not in c))
 ALONE = tuple(
     c for c in COMMANDS if c.startswith("count samples") or ("--show" in c and "samples/" in c) or c.endswith("help")
 )
