@@ -78,7 +78,7 @@ def record(command: Sequence[str], output: str | Path, options: RecordOptions, d
         differences(logs, second, found, options.bytes)
 
         def made(logs: Sequence[RankLog], name: str) -> tuple[Written, dict[str, np.ndarray]]:
-            sources = Sources(application.texts)
+            sources = Sources(application.texts, application.named)
             written = Writer(out.stem, steps, Blocks(logs, steps), sources, found[0].rounds).write(comment)
             return written, recorded_data(written, folder / name, len(logs))
 

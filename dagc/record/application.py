@@ -29,10 +29,12 @@ _STARTERS = ("mpiexec", "mpirun", "mpiexec.hydra", "srun")
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """`texts`: the files of the application by their paths, relative to the directory of the `.dag`."""
+    """`texts`: the files of the application by their paths, relative to the directory of the `.dag`; `named`: the paths
+    of those that are compiled, not included."""
 
     program: Path
     texts: Mapping[str, str]
+    named: tuple[str, ...]
     mpi: MPI | None
 
 
@@ -70,7 +72,9 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
         warnings_as_errors=False,
     )  # fmt: skip
     try:
-        return Application(build(order, folder / "application"), {_shown(p, top): t for p, t in texts.items()}, mpi)
+        paths = tuple(_shown(Path(source).resolve(), top) for source in sources)
+        program_of = build(order, folder / "application")
+        return Application(program_of, {_shown(p, top): t for p, t in texts.items()}, paths, mpi)
     except BuildFailed as error:
         help = "name all its files with --host, and directories of headers with -I; flags: DAGC_CXXFLAGS"
         raise BuildFailed(error.message, error.help or help, error.first) from None

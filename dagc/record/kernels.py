@@ -170,6 +170,10 @@ class Kernels:
         """The file of functions that need a file of the application."""
         return f"{self._program}_calls_{Path(source).stem}.cu"
 
+    def uses(self, source: str) -> bool:
+        """Whether a kernel of the program names a file of the application, or one that includes it."""
+        return source in self.files or any(f'from "{source}"' in text for text in self.texts)
+
     def _direct(self, members: Sequence[tuple[int, ProgramStep]], grids: Sequence[str]) -> None:
         call = members[0][1].first
         assert isinstance(call, KernelCall)

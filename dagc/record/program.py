@@ -235,7 +235,11 @@ class Writer:
         indexed += [f"  array {g.name}[t] : {g.of}[{g.count}] on pinned const" for g in values.given]
         yield from ("for t in 0..rounds {", *indexed, "}") if indexed else ()
         yield ""
-        yield from (f"{kernel}\n" for kernel in self._kernels.texts)
+        texts = [f"{kernel}\n" for kernel in self._kernels.texts]
+        for file in self._sources.named:  # the functions of one file may call those of another
+            if texts and len(self._sources.named) > 1 and not self._kernels.uses(file):
+                yield f'{"cuda" if file.endswith(".cu") else "cpp"} from "{file}"'
+        yield from texts
 
     def _array(self, array: RecordedArray) -> str:
         rows = self._values.number([count // array.per for count in array.counts], f"{array.name}_size")

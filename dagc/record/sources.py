@@ -58,10 +58,10 @@ class KernelSource:
 
 
 class Sources:
-    """The files of the application, by their paths as programs name them."""
+    """The files of the application, by their paths as programs name them; `named`: those that are not only included."""
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
-        self.texts = texts
+    def __init__(self, texts: Mapping[str, str], named: Sequence[str]) -> None:
+        self.texts, self.named = texts, named
         self._found: dict[str, tuple[KernelSource, ...]] = {}
 
     def kernel(self, call: KernelCall) -> KernelSource | None:

@@ -18,6 +18,7 @@ _HELP = {
     "MPI_Win_allocate": "use messages: the language has no one-sided communication",
     "cudaMemcpyToSymbol": "pass what changes as an argument of the kernel, or set the variable before --from",
     "cudaStreamBeginCapture": "record the application without its graphs: dagc makes its own",
+    "an invalid launch": "check the sizes of the grid and the block: the application runs without this kernel",
     "cudaSetDevice": "one GPU for each process: start a rank for each GPU",
 }
 

@@ -97,6 +97,7 @@ template <class... Parameters>
 void launch(record::Named<void (*)(Parameters...)> kernel, LaunchGrid grid, dim3 block, std::size_t shared,
             cudaStream_t stream, typename host::Same<Parameters>::type... arguments) {
   record::at(grid.file, grid.line);
+  if (!host::valid_launch(grid.size, block, shared)) record::Event("unsupported").add("call", "an invalid launch");
   record::Event event("launch");
   record::describe(event, kernel.name, grid, block, shared, stream, arguments...);
   launch(kernel.kernel, grid, block, shared, stream, arguments...);
@@ -105,6 +106,7 @@ template <class Call, class... Arguments>
 void launch(record::Named<host::Template<Call>> kernel, LaunchGrid grid, dim3 block, std::size_t shared,
             cudaStream_t stream, Arguments... arguments) {
   record::at(grid.file, grid.line);
+  if (!host::valid_launch(grid.size, block, shared)) record::Event("unsupported").add("call", "an invalid launch");
   record::Event event("launch");
   record::describe(event, kernel.name, grid, block, shared, stream, arguments...);
   launch(kernel.kernel, grid, block, shared, stream, arguments...);
@@ -206,6 +208,19 @@ cudaError_t to_symbol(Site, const char* text, T& symbol, const void* from, std::
   return ::cudaMemcpyToSymbol(symbol, from, bytes, offset, kind);
 }
 
+// ---- devices ----
+
+// As many as the ranks of a machine may ask for: each has the one of this machine as its own.
+inline cudaError_t count_devices(int* count) {
+  *count = 64;
+  return cudaSuccess;
+}
+inline cudaError_t set_device(Site, int device) {
+  static const int first = device;
+  if (device != first) Event("unsupported").add("call", "cudaSetDevice");
+  return ::cudaSetDevice(0);
+}
+
 // ---- streams, events, waits ----
 
 inline cudaError_t wait_device(Site) {
@@ -237,6 +252,8 @@ cudaError_t begin_capture(Site, Arguments... arguments) {
 }  // namespace dagc::record
 
 #define DAGC_RECORD_SITE dagc::record::Site(__FILE__, __LINE__)
+#define cudaGetDeviceCount(...) dagc::record::count_devices(__VA_ARGS__)
+#define cudaSetDevice(...) dagc::record::set_device(DAGC_RECORD_SITE, __VA_ARGS__)
 #define cudaMalloc(...) dagc::record::allocate(DAGC_RECORD_SITE, #__VA_ARGS__, __VA_ARGS__)
 #define cudaMallocHost(...) dagc::record::allocate_pinned(DAGC_RECORD_SITE, #__VA_ARGS__, __VA_ARGS__)
 #define cudaHostAlloc(...) dagc::record::allocate_pinned(DAGC_RECORD_SITE, #__VA_ARGS__, __VA_ARGS__)
