@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from dagc.base.deadline import Clock
 from dagc.base.sample import CONFIRM, Sample
 from dagc.base.signals import deferred
-from dagc.base.statistics import FEWEST_PAIRS, Changes, Noise, faster, followed
+from dagc.base.statistics import FEWEST_PAIRS, Changes, Noise, faster, followed, interval
 from dagc.lab.domain import C, Domain
 from dagc.lab.strategy import Judge, Modelled, Proposer, RankingStrategy, fallback
 from dagc.lab.trust import CandidateSamples, Trust
@@ -96,7 +96,8 @@ class Progress(Generic[C]):
     phase        "search", "passes" or "confirm"
     budget       maximal number of measurements at the end of the phase; None: not known
     space        size of the space; None: not counted
-    best         the best so far; `best_value`: the median of its `measurements_of_best` measurements
+    best         the best so far; `best_value`: the median of its `measurements_of_best` measurements, `low` to `high`
+                 their 95% interval, which is their range for fewer than six
     """
 
     phase: str
@@ -111,6 +112,8 @@ class Progress(Generic[C]):
     best: C | None
     values: Sequence[float]
     measurements_of_best: int = 0
+    low: float = math.nan
+    high: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,7 +520,7 @@ class _Loop(Generic[C]):
             Progress(
                 phase, self.measurements, budget, self._size(), len(self.samples), self.failures,
                 self._elapsed(), self.options.time, median(times) if times else math.nan,
-                best.candidate if best else None, self.times, len(times),
+                best.candidate if best else None, self.times, len(times), *(interval(times) if times else ()),
             )
         )  # fmt: skip
 

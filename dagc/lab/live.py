@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -93,15 +93,22 @@ class LiveMachine:
         """
         if self._since >= EVERY:
             self.time_reference()
-        seconds, iterations, failure, others = self._time(candidate, self._observed)
-        if failure:
-            return Sample(failure=failure)
+        sample = self.probe(candidate)
+        if sample.failure:
+            return sample
         self._since += 1
         if self._reference is None:
             self._reference = candidate
             self.time_reference()
+        return replace(sample, reference=self._around()) if self._objective.is_time else sample
+
+    def probe(self, candidate: Candidate) -> Sample:
+        """As `measure`, without the drift reference: while other work disturbs the machine."""
+        seconds, iterations, failure, others = self._time(candidate, self._observed)
+        if failure:
+            return Sample(failure=failure)
         if self._objective.is_time:
-            return Sample(seconds, self._around(), iterations)
+            return Sample(seconds, iterations=iterations)
         metrics = {"time": seconds, **others}
         value = self._objective.value(metrics)
         if math.isnan(value) or not all(0 <= amount < math.inf for amount in metrics.values()):
@@ -149,14 +156,6 @@ class LiveMachine:
     def load(self, index: int, loadable: Loadable) -> None:
         """The runner library of a space, which has been built."""
         self._loadables[index] = loadable
-
-    def seconds_of(self, index: int) -> float:
-        """Seconds of the iteration of a space that was timed last."""
-        return self._last[index]
-
-    def probe(self, index: int) -> str:
-        """Open the library of a space, check and time its first traversal. Returns the failure, or ""."""
-        return self._time(self.domain.first(index))[2]
 
     def quickest(self) -> Candidate:
         """The first traversal of the space whose last time was the least, for example after `probe`."""

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import UsageError, counted
 from dagc.build.toolchain import choose_target
 from dagc.ir.traversal import parse_traversal
+from dagc.report.display import spread
 from dagc.report.limits import limit_lines
 from dagc.stages.artifacts import compile_traversal
 from dagc.stages.options import CompileOptions
 from dagc.store.results import ranking, wanted_repeats
 from dagc.store.settings import fixed_of
 from dagc.study.loaded import Loaded, judged
-from dagc.study.outcome import equal, fixed_lines, spread, unconfirmed
+from dagc.study.outcome import equal, fixed_lines, unconfirmed
 
 if TYPE_CHECKING:
     from dagc.store.results import Implementation

@@ -71,16 +71,23 @@ def _explore_here(
 ) -> Explored:
     from dagc.store.records import Records  # loads msgspec, sqlite3
 
-    with ExitStack() as stack:
-        prepared = ready(text, out, options, Display(quiet=options.quiet, clock=deadline.clock), stack, deadline)
-        machine = prepared.machine(link)
-        facts, usable = checked(prepared, machine)
-    request, program, notes, options = prepared.request, prepared.program, prepared.notes, prepared.request.options
-    setup, size = setup_digest(text.path, program, options), usable.domain.size()
-    run = run_record(facts, options, text.path, setup, prepared.fixed, prepared.domain.folded, size)
-    with Records.open(
-        prepared.output, program_record(program), run, resume=options.resume, other_machine=options.other_machine
-    ) as records:
+    with ExitStack() as kept:
+        with ExitStack() as compilers:
+            display = Display(quiet=options.quiet, clock=deadline.clock)
+            prepared = ready(text, out, options, display, compilers, deadline)
+            machine, request = prepared.machine(link), prepared.request
+            program, notes, options = prepared.program, prepared.notes, request.options
+            facts = machine.facts(request.chosen.target.value, request.chosen.arch)
+            setup = setup_digest(text.path, program, options)
+            run = run_record(facts, options, text.path, setup, prepared.fixed, prepared.domain.folded)
+            records = kept.enter_context(
+                Records.open(
+                    prepared.output, program_record(program), run,
+                    resume=options.resume, other_machine=options.other_machine,
+                )
+            )  # fmt: skip
+            usable = checked(prepared, machine, records)
+        records.searched(usable.domain.size())
         domain = usable_domain(prepared, machine, usable, records)
         noise = noise_floor(request, machine, records)
         warn(noise_advice(noise, facts, options.ranks), quiet=options.quiet)

@@ -28,7 +28,16 @@ from dagc.base.sample import Sample
 from dagc.choice.types import Case, Cell
 from dagc.ir.choice import Choice
 from dagc.store.read import implementations_in, load, read_program, read_runs, refuse_tuned, results_in, snapshot
-from dagc.store.results import Implementation, ImplementationId, MachineRecord, ProgramRecord, Results, Run, TraceSpan
+from dagc.store.results import (
+    SPACE,
+    Implementation,
+    ImplementationId,
+    MachineRecord,
+    ProgramRecord,
+    Results,
+    Run,
+    TraceSpan,
+)
 from dagc.store.schema import candidate_id, check, connect_as, create, damaged, full, insert_sample, metric_id, reading
 
 if TYPE_CHECKING:
@@ -268,6 +277,31 @@ class Records:
         """Store the noise floor measured by this run."""
         with self._writing():
             self._connection.execute("UPDATE run SET noise = ? WHERE id = ?", (_real(value), self._run))
+
+    def searched(self, space: int | None) -> None:
+        """Store the number of implementations that this run searches (None: not counted)."""
+
+        def write() -> None:
+            (text,) = self._connection.execute("SELECT options FROM run WHERE id = ?", (self._run,)).fetchone()
+            options = json.loads(text) | ({} if space is None else {SPACE: str(space)})
+            self._connection.execute("UPDATE run SET options = ? WHERE id = ?", (json.dumps(options), self._run))
+
+        self._transaction(write)
+
+    def forget(self) -> None:
+        """Remove what this run has measured so far, and what was begun without being measured."""
+
+        def write() -> None:
+            mine = "(SELECT id FROM sample WHERE run = ?)"
+            self._connection.execute(f"DELETE FROM value WHERE sample IN {mine}", (self._run,))
+            self._connection.execute("DELETE FROM sample WHERE run = ?", (self._run,))
+            self._connection.execute(
+                "DELETE FROM candidate WHERE failure = '' AND deaths = 0 AND domain = ''"
+                " AND id NOT IN (SELECT candidate FROM sample UNION SELECT candidate FROM trace)"
+            )
+
+        self._transaction(write)
+        self._known.clear()
 
     def add_fact(self, name: str, value: Any) -> None:
         """A further fact of the machine of this run (`MachineRecord.facts`)."""

@@ -21,15 +21,16 @@ from dagc.ir.plan import Target
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.live import LiveMachine
-from dagc.lab.orders import Orders
+from dagc.lab.orders import Orders, OrderStore
 from dagc.lab.strategy import Judge, default, find
 from dagc.measure.metrics import objective_for, units
 from dagc.measure.service import RankLink
 from dagc.report.display import Display
 from dagc.stages.options import ExploreOptions, forms_are_open
 from dagc.stages.program import ProgramText
-from dagc.store.results import MachineRecord, Results
+from dagc.store.results import Results
 from dagc.store.settings import Origin, Origins, not_searched, without_settings
+from dagc.study.beside import Beside
 from dagc.study.decisions import SEARCH, SearchRequest, configured, domain_of, excluded_notes, is_folded
 from dagc.study.launch import (
     Sites,
@@ -133,16 +134,23 @@ def ready(
     return Ready(request, program, output, domain, fixed, notes, arrays(), compilation)
 
 
-def checked(prepared: Ready, machine: LiveMachine) -> tuple[MachineRecord, Usable]:
-    """The machine's facts, and the configurations that can be searched, checked as they are built. While compilers run,
-    the ranks start, the space is counted, and the model ranks launch settings."""
+def checked(prepared: Ready, machine: LiveMachine, records: Records) -> Usable:
+    """The configurations that can be searched, checked as they are built. While compilers run, the space is counted,
+    the model ranks launch settings, and what is built is measured, which `records` keeps until all is undisturbed."""
     request, domain, deadline = prepared.request, prepared.domain, prepared.request.deadline
     with Workers(1) as pool:
         predicting = pool.submit(predicted, request, domain.spaces, prepared.data)
-        facts = machine.facts(request.chosen.target.value, request.chosen.arch)
         domain.size()
-        out = check_as_built(machine, prepared.compilation, request, prepared.data, deadline.part(BUILD_SHARE))
+        beside = Beside(machine, OrderStore(domain, records), request.objective, request.options.seed)
+        end = deadline.part(BUILD_SHARE)
+        try:
+            out = check_as_built(machine, prepared.compilation, request, prepared.data, beside, end)
+        except KeyboardInterrupt:
+            if beside.line:
+                request.display.say(f"{beside.line}\n{records.path} keeps it; --resume continues")
+            raise
         prepared.compilation.stop()
+        records.forget()
         if deadline.over:
             took = f"took {deadline.passed:.0f} s, longer than --time {deadline.seconds:g} s"
             prepared.notes.append(f"to set up, compile and check the first configuration {took}")
@@ -157,7 +165,7 @@ def checked(prepared: Ready, machine: LiveMachine) -> tuple[MachineRecord, Usabl
             out = replace(out, domain=machine.domain)
     late = ((s.configuration, "not built and checked within the time limit (--time)") for s in out.late)
     prepared.notes.extend(excluded_notes((choices, why, why) for choices, why in late))
-    return facts, out
+    return out
 
 
 def _use(machine: LiveMachine, sites: Sites) -> None:

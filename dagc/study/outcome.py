@@ -22,6 +22,7 @@ from dagc.lab.strategy import Judge, find
 from dagc.learn.disagreement import WRONG, Disagreement, SpaceKind, by_settings, disagreement
 from dagc.measure.machine import measured_ceilings
 from dagc.report import si
+from dagc.report.display import spread
 from dagc.report.limits import LimitRow, limit_lines
 from dagc.setup import read_scalars
 from dagc.space.loops import waits_between
@@ -168,19 +169,6 @@ def fixed_lines(fixed: Origins) -> list[str]:
         return []
     head = ("fixed", *[""] * len(fixed))
     return [f"{word:10} {line}" for word, line in zip(head, fixed_text(fixed), strict=False)]
-
-
-def spread(low: float, high: float, measurements: int, objective: Objective = TIME, *, shrunk: bool = False) -> str:
-    """`95%: 20.76 us to 21.20 us, 10 measurements`; `low` and `high` are values of the objective.
-
-    With fewer than six measurements even their whole range has less than 95% confidence, unless the estimate is
-    `shrunk`; a single one has no range.
-    """
-    number = counted(measurements, "measurement")
-    if measurements == 1:
-        return number
-    what = "95%" if shrunk or measurements >= 6 else "range"
-    return f"{what}: {objective.show(low)} to {objective.show(high)}, {number}"
 
 
 # ---- the search -------------------------------------------------------------------------------

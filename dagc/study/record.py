@@ -13,7 +13,7 @@ from dagc.base.source import find_file, read_file
 from dagc.build.toolchain import answer_of
 from dagc.ir.plan import program_hash
 from dagc.ir.program import Program
-from dagc.store.results import FOLDED, SPACE, MachineRecord, Run
+from dagc.store.results import FOLDED, MachineRecord, Run
 from dagc.store.results import ProgramRecord as Kept
 from dagc.store.settings import OPTION, Origins, fixed_to_json
 
@@ -60,17 +60,15 @@ def run_record(
     setup: str = "",
     fixed: Origins | None = None,
     folded: bool = False,
-    space: int | None = None,
 ) -> Run:
     """`setup`: digest of the set-up file; `fixed`: the values that are not searched; `folded`: whether traversals
-    cover one round of each loop; `space`: the number of implementations searched. `options.strategy` must be set."""
+    cover one round of each loop. `options.strategy` must be set."""
     assert options.strategy is not None
     more = {
         OPTION: fixed_to_json(fixed or {}),
         **({"setup": setup} if setup else {}),
         **({FOLDED: True} if folded else {}),
     }
-    more |= {SPACE: str(space)} if space is not None else {}
     return Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine, ranks=options.ranks,
         seed=options.seed, strategy=options.strategy, seconds=options.seconds, revision=revision(path.parent),

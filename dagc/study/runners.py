@@ -3,8 +3,10 @@ of the ranks."""
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from dagc.base.children import Workers
 from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import BuildFailed, MissingTool, RunFailed, WrongResult, counted
 from dagc.base.files import is_output
+from dagc.base.sample import Sample
 from dagc.build import toolchain
 from dagc.build.mpi import cores as compilers
 from dagc.build.mpi import require_mpi, takes_device_pointers
@@ -35,13 +38,13 @@ from dagc.lab.live import LiveMachine, Loadable
 from dagc.lab.orders import Orders
 from dagc.lang.code import where_to_look
 from dagc.measure.service import RunnerLibrary, require_ranks
-from dagc.report import si
 from dagc.report.display import SILENT, Display
 from dagc.setup import check_arrays, setup_under_way
 from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
 from dagc.stages.artifacts import build_artifact, write_sources
+from dagc.study.beside import SHARE, Beside
 from dagc.study.decisions import SearchRequest
 
 if TYPE_CHECKING:
@@ -68,13 +71,23 @@ class Compilation:
     stop: Callable[[], None]
 
     def as_built(
-        self, end: Deadline = ENDLESS, enough: Callable[[], bool] = lambda: True
+        self,
+        end: Deadline = ENDLESS,
+        enough: Callable[[], bool] = lambda: True,
+        meanwhile: Callable[[], bool] = lambda: False,
     ) -> Iterator[tuple[tuple[Choice, ...], Path | BuildFailed]]:
         """Each as soon as it is built, or why it is not. At `end` it is over if that is `enough`; if not, the others
-        follow in the order of the jobs, whichever is built first."""
+        follow in the order of the jobs, whichever is built first. `meanwhile`: called while none is built, for the
+        SHARE of the time, until it returns False."""
         pending = list(self.jobs)
         while pending:
-            done = wait(pending, end.timeout, FIRST_COMPLETED).done
+            done = wait(pending, 0).done
+            while not done and not end.over:
+                began = time.monotonic()
+                more = meanwhile()
+                rest = (1 / SHARE - 1) * (time.monotonic() - began) if more else math.inf
+                limit = min(rest, math.inf if end.timeout is None else end.timeout)
+                done = wait(pending, limit if math.isfinite(limit) else None, FIRST_COMPLETED).done
             if end.over and enough():
                 return
             for job in [job for job in pending if job in done] or pending[:1]:
@@ -268,10 +281,15 @@ class Usable:
 
 
 def check_as_built(
-    machine: LiveMachine, compilation: Compilation, request: SearchRequest, data: Path, end: Deadline = ENDLESS
+    machine: LiveMachine,
+    compilation: Compilation,
+    request: SearchRequest,
+    data: Path,
+    beside: Beside,
+    end: Deadline = ENDLESS,
 ) -> Usable:
-    """Check each configuration of the machine's domain as soon as it is built, and leave out what fails. When one is
-    right, no other is waited for beyond `end`.
+    """Check each configuration of the machine's domain as soon as it is built, and leave out what fails; measure
+    `beside`. When one is right, no other is waited for beyond `end`.
 
     If none remains, raises BuildFailed if none was built, WrongResult if all results were wrong, else RunFailed.
     """
@@ -283,7 +301,13 @@ def check_as_built(
         return "" in results.values()
 
     with display.phase("compiling, checking results against the reference", len(number), "configuration") as phase:
-        for configurations, library in compilation.as_built(end, enough):
+
+        def meanwhile() -> bool:
+            measured = beside.step()
+            phase.at(len(results), detail=beside.line)
+            return measured
+
+        for configurations, library in compilation.as_built(end, enough, meanwhile):
             for index in (number[c] for c in configurations):
                 if end.over and enough():
                     break
@@ -292,21 +316,26 @@ def check_as_built(
                 else:
                     runner = RunnerLibrary(library, data, vouched)
                     machine.load(index, loadable_of(domain.spaces[index], runner))
-                    results[index] = machine.probe(index)
-                    _say_first(machine, index, results, display)
-                phase.advance()
+                    sample = beside.first(index)
+                    results[index] = sample.failure
+                    _say_first(domain.spaces[index], sample, len(number) - len(results), results, request)
+                phase.advance(beside.line)
     return _of_results(machine, results)
 
 
-def _say_first(machine: LiveMachine, index: int, results: Mapping[int, str | BuildFailed], display: Display) -> None:
-    """Report the first that was checked: its time, or why it fails."""
-    space, failure = machine.domain.spaces[index], results[index]
-    rest = len(machine.domain.spaces) - len(results)
-    if failure and len(results) == 1 and rest:
+def _say_first(
+    space: ConfiguredSpace,
+    sample: Sample,
+    rest: int,
+    results: Mapping[int, str | BuildFailed],
+    request: SearchRequest,
+) -> None:
+    """Report the first that was checked: its value, or why it fails. `rest`: how many follow."""
+    if sample.failure and len(results) == 1 and rest:
         others = counted(rest, "other configuration follows", "other configurations follow")
-        display.say(f"{space.configuration.text}: {failure}\n  {others}; Ctrl-C ends it")
-    if not failure and list(results.values()).count("") == 1:
-        display.say(f"first measurement: {si.seconds(machine.seconds_of(index))}, {space.configuration.text}")
+        request.display.say(f"{space.configuration.text}: {sample.failure}\n  {others}; Ctrl-C ends it")
+    if not sample.failure and list(results.values()).count("") == 1:
+        request.display.say(f"first measurement: {request.objective.show(sample.value)}, {space.configuration.text}")
 
 
 def _of_results(machine: LiveMachine, results: Mapping[int, str | BuildFailed]) -> Usable:

@@ -177,7 +177,7 @@ def test_configurations_share_the_ranks(library: Subject, folder: Path, link: Ra
             spaces.append(ConfiguredSpace(Choice.of(decisions), configured.space))
             loadables.append(replace(one.loadable, capture=capture))
     machine, random = LiveMachine(Orders(spaces), loadables, link, seconds=0.002), Random(2)
-    assert [machine.probe(index) for index in range(4)] == [""] * 4
+    assert [machine.probe(machine.domain.first(index)).failure for index in range(4)] == [""] * 4
     assert [machine.measure(machine.domain.sample(random)).failure for _ in range(12)] == [""] * 12
     captured = Candidate(3, spaces[3].space.first())
     assert len(machine.trace(captured)) == RANKS * len(captured.traversal.entries)
@@ -272,8 +272,9 @@ def test_a_library_that_does_not_load_is_a_failure(library: Subject, link: RankL
         library.domain, [Loadable(replace(library.loadable.library, path=tmp_path / "lib.so"), rows)], link
     )
     assert "cannot be loaded" in machine.measure(library.first).failure
-    assert "cannot be loaded" in machine.probe(0)
-    assert library.machine(link).probe(0) == ""
+    assert "cannot be loaded" in machine.probe(machine.domain.first(0)).failure
+    again = library.machine(link)
+    assert not again.probe(again.domain.first(0)).failure
 
 
 def test_ranks_that_cannot_be_started_end_the_search(

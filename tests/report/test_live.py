@@ -35,7 +35,11 @@ def test_one_line_says_where_the_search_is() -> None:
 
 def test_how_often_the_best_was_measured_is_shown() -> None:
     assert "best 40.12 us (1 measurement), " in one_line(replace(PROGRESS, measurements_of_best=1))
-    assert "40.12 us (5 measurements)" in "\n".join(_shown(replace(PROGRESS, measurements_of_best=5)))
+    noisy = one_line(replace(PROGRESS, measurements_of_best=1), noise=0.01)
+    assert "best 40.12 us (noise: 39.32 us to 40.92 us, 1 measurement), " in noisy
+    eight = replace(PROGRESS, measurements_of_best=8, low=39.9e-6, high=41e-6)
+    assert "(95%: 39.90 us to 41.00 us, 8 measurements)" in " ".join("".join(_shown(eight)).split())
+    assert "(range: 39.90 us to 41.00 us, 2 measurements)" in one_line(replace(eight, measurements_of_best=2))
 
 
 def test_the_sooner_of_budget_and_time_is_what_is_left() -> None:

@@ -13,10 +13,12 @@ import pytest
 
 from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import BuildFailed
+from dagc.base.sample import Sample
 from dagc.ir.choice import Choice
 from dagc.recipes.explore import explore
 from dagc.stages.options import ExploreOptions
 from dagc.store.records import load
+from dagc.study.beside import Beside
 from dagc.study.outcome import Explored
 from dagc.study.runners import Compilation
 
@@ -153,3 +155,51 @@ def test_within_the_limit_the_first_that_is_built_is_taken() -> None:
     assert next(built) == (members[1], Path("b"))
     jobs[0].set_result(Path("a"))
     assert list(built) == [(members[0], Path("a"))]
+
+
+def test_an_interrupt_while_compilers_run_leaves_a_file_that_can_be_continued(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C after the first configuration was checked and measured again, beside the compilers of the others."""
+    first = Beside.first
+
+    def interrupted(beside: Beside, index: int) -> Sample:
+        assert first(beside, index).failure == ""
+        assert beside.step()
+        raise KeyboardInterrupt
+
+    out = tmp_path / "r.db"
+    with monkeypatch.context() as patch:
+        patch.setattr(Beside, "first", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            explore(program, out, replace(OPTIONS, quiet=False, time=1e4, budget=6))
+    said = capsys.readouterr().err
+    assert "best so far " in said
+    assert f"{out} keeps it; --resume continues" in said
+    assert sum(len(i.samples) for i in load(out).measured()) == 2
+    done = searched(program, out, Jump(math.inf), resume=True, time=1e4, budget=6)
+    assert len(load(out).runs) == 2
+    assert done.summary.measurements >= 6
+
+
+def test_while_nothing_is_built_other_work_is_done() -> None:
+    job: Future[Path | BuildFailed] = Future()
+    calls = []
+
+    def meanwhile() -> bool:
+        calls.append(len(calls))
+        if len(calls) == 3:
+            job.set_result(Path("built"))
+        return True
+
+    compilation = Compilation({job: (Choice(()),)}, lambda: None)
+    assert list(compilation.as_built(meanwhile=meanwhile)) == [((Choice(()),), Path("built"))]
+    assert calls == [0, 1, 2]
+
+
+def test_what_compilers_disturbed_is_not_kept(program: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r.db"
+    done = searched(program, out, Jump(math.inf), time=1e4, budget=6)
+    results = load(out)
+    assert sum(len(i.samples) for i in results.implementations) == done.summary.measurements
+    assert results.searched == done.summary.space
