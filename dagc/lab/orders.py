@@ -24,6 +24,7 @@ from dagc.lab.neighbours import follow, neighbour, outline, translated
 from dagc.space import Counter, Space, TooManyStates
 from dagc.space.moves import Asker, Moves, State
 from dagc.store.results import ImplementationId
+from dagc.store.settings import without_later
 
 if TYPE_CHECKING:
     from dagc.lab.model.estimate import Model
@@ -311,9 +312,9 @@ def carried_over(traversal: Traversal, old: Space, new: Space) -> Traversal:
 
 
 def _without_sites(configuration: Choice, sites: Sequence[Site]) -> Choice:
-    """The decisions that are not launch settings of these sites."""
+    """The decisions that are not launch settings of these sites, as files of all versions have them."""
     names = {name for site in sites for name in site.decisions}
-    return Choice(tuple((n, v) for n, v in configuration.decisions if n not in names))
+    return without_later(Choice(tuple((n, v) for n, v in configuration.decisions if n not in names)))
 
 
 def _reset(sites: Sequence[Site], candidate: Candidate, random: Random) -> tuple[Choice, ...]:

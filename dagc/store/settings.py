@@ -138,6 +138,12 @@ _EARLIER = {
 }  # fmt: skip
 
 
+def without_later(configuration: Choice) -> Choice:
+    """Without what says the same as its absence: decisions that files of earlier versions lack, as they were then."""
+    kept = ((n, v) for n, v in configuration.decisions if v != (0 if n.startswith(FUSE) else _EARLIER.get(n)))
+    return Choice(tuple(kept))
+
+
 def check_fixed(path: str | Path, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raises UsageError if a tuned file is for other parameters or decisions."""
     for kind in ("params", "decisions"):

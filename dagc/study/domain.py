@@ -140,6 +140,7 @@ def checked(prepared: Ready, machine: LiveMachine, records: Records) -> Usable:
     request, domain, deadline = prepared.request, prepared.domain, prepared.request.deadline
     with Workers(1) as pool:
         predicting = pool.submit(predicted, request, domain.spaces, prepared.data)
+        declare(records, request.objective, units())
         domain.size()
         beside = Beside(machine, OrderStore(domain, records), request.objective, request.options.seed)
         end = deadline.part(BUILD_SHARE)
@@ -288,7 +289,6 @@ def usable_domain(prepared: Ready, machine: LiveMachine, usable: Usable, records
     """The domain without what does not run, which the file keeps as failures; with the times of single launches."""
     request, domain = prepared.request, usable.domain
     machine.on_reference = records.reference
-    declare(records, request.objective, units())
     if request.options.strategy == "model" and any(s.sites for s in domain.spaces):
         domain = timed_sites(machine, prepared.data, request)
     if not domain.earlier:  # a configuration was excluded

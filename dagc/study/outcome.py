@@ -258,13 +258,15 @@ def search(
 
 def earlier_samples(earlier: Results, domain: Orders) -> dict[Candidate, list[Sample]]:
     """The samples of a file for the candidates of a domain, with drift divided out."""
-    out = {}
+    out: dict[Candidate, list[Sample]] = {}
     for implementation in earlier.implementations:
         candidate = candidate_of(domain, implementation)
         if candidate is not None and (implementation.samples or implementation.failure):
             timed = zip(implementation.samples, implementation.times(earlier.reference), strict=True)
-            out[candidate] = [Sample(value, purpose=m.purpose) for m, value in timed]
-            out[candidate] += [Sample(failure=implementation.failure)] if implementation.failure else []
+            # Of one candidate, versions of dagc may have written several configurations.
+            samples = out.setdefault(candidate, [])
+            samples += [Sample(value, purpose=m.purpose) for m, value in timed]
+            samples += [Sample(failure=implementation.failure)] if implementation.failure else []
     return out
 
 

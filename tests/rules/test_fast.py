@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.cli.main import main
-from dagc.learn.fast import FEWEST, MOST, FastEnd, fast_end
+from dagc.learn.fast import FEWEST, MOST, FastEnd, FastRule, fast_end
 from dagc.learn.features import Samples, in_order
 from dagc.learn.text import render_fast
-from dagc.learn.types import Example, Rule
+from dagc.learn.types import Example, FeatureKind, Rule, RuleFeature
 from dagc.study.loaded import Loaded
 from tests.rules.samples import h200_samples
 
@@ -151,3 +151,12 @@ def test_rules_are_rules() -> None:
     assert fast is not None
     assert all(isinstance(rule, Rule) for rule in fast.plain)
     assert fast.followers == int(Samples.of(_planted(1)).follow(fast.plain).sum())
+
+
+def test_five_rules_leave_room_for_the_option_that_prints_the_rest() -> None:
+    """Seven lines in all."""
+    rule = Rule(RuleFeature(FeatureKind.CHOICE, "a", "true"), True)
+    five = FastEnd((FastRule(rule, 0.1, 9),) * 5, 100, 1e-5, 20, 1e-5, 0.1, 0.05, 20, 0.5)
+    lines = render_fast(five, None, ()).splitlines()
+    assert len(lines) == 7
+    assert lines[-1].endswith("`--all` prints the classes, the tree and its rules.")
