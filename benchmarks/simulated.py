@@ -1,6 +1,7 @@
 """Times that SimGrid predicts against times measured with a real MPI, of the same implementations on the host target.
 
     python -m benchmarks.simulated --out FOLDER [--number 20] [--measure]
+    python -m benchmarks.simulated --out FOLDER --scale RANKS    # how long a simulation of so many ranks takes
 
 For each program: implementations drawn at random are measured with 4 and with 8 ranks (with --measure that is all: the
 files can be predicted on another machine, which has SimGrid). Each number of ranks is predicted from the traces of its
@@ -13,9 +14,13 @@ on the host target has a thread for its CPU and two for its streams, and the sim
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import resource
 import subprocess
 import sys
+import time
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -25,12 +30,13 @@ from dagc.base.deadline import ENDLESS
 from dagc.build.mpi import require_mpi
 from dagc.lab.candidate import Candidate
 from dagc.measure.launch import launch
+from dagc.space import Space
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import read
 from dagc.store.records import load
 from dagc.study.domain import replayed
 from dagc.study.outcome import candidate_of
-from dagc.study.simulated import simulated
+from dagc.study.simulated import EntryTimes, compiled, problem_text, simulated
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 FIXED = {"transport": "mpi_host", "capture": False}
@@ -62,6 +68,15 @@ PLATFORM = """<?xml version='1.0'?>
 <platform version="4.1">
   <cluster id="here" prefix="node-" suffix="" radical="0-0" speed="1Gf" core="{cores}" bw="1GBps" lat="1us"
            loopback_bw="{bandwidth:.0f}Bps" loopback_lat="{latency:.4g}s"/>
+</platform>
+"""
+
+
+MANY = """<?xml version='1.0'?>
+<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
+<platform version="4.1">
+  <cluster id="many" prefix="node-" suffix="" radical="0-{last}" speed="1Gf" core="4" bw="25GBps" lat="1us"
+           bb_bw="10TBps" bb_lat="1us"/>
 </platform>
 """
 
@@ -115,13 +130,49 @@ def compare(program: str, traced: Path, file: Path, ranks: int, where: Path, scr
     )
 
 
+def scale(ranks: int, out: Path) -> None:
+    """Simulate an iteration of halo3d on many ranks, with calls of 1 us and kernels of 20 us."""
+    spec = importlib.util.spec_from_file_location("halo", SAMPLES / "halo3d/halo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    halo = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(halo)
+    graph = read(SAMPLES / "halo3d/halo3d.dag", {**FIXED, "per_axis": False}).graph().unrolled
+    names, grid = ["record", "wait", "sync", *(op.name for op in graph.ops)], halo.dims_create(ranks)
+    times = EntryTimes(dict.fromkeys(names, 1e-6), dict.fromkeys(names, 2e-5))
+
+    def values(rank: int) -> dict[str, object]:
+        out: dict[str, object] = {**graph.program.param_values, "rank": rank, "ranks": ranks}
+        for (d, dim), (s, side) in product(enumerate("xyz"), enumerate(("lo", "hi"))):
+            at = list(halo.coordinates(rank, grid))
+            at[d] = (at[d] + (1 if s else -1)) % grid[d]
+            out[f"nbr[{dim},{side}]"] = (at[2] * grid[1] + at[1]) * grid[0] + at[0]
+        return out
+
+    (out / "problem").write_text(problem_text([graph], times, [values(r) for r in range(ranks)], rounds=1))
+    (out / "many.xml").write_text(MANY.format(last=-(-ranks // 4) - 1))
+    rows = ";".join(" ".join(map(str, entry.row)) for entry in Space(graph).first().entries)
+    begin = time.perf_counter()
+    command = [compiled(out), out / "many.xml", out / "problem", "--log=root.thres:error"]
+    done = subprocess.run(command, input=f"0 {rows}\n", capture_output=True, text=True, check=True)
+    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3
+    print(
+        f"halo3d on {ranks} ranks: an iteration of {float(done.stdout.split()[0]) * 1e3:.1f} ms simulated in"
+        f" {time.perf_counter() - begin:.1f} s, at most {memory:.0f} MB (compiler included)"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--number", type=int, default=20)
     parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--scale", type=int, default=0, metavar="RANKS")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
+    if given.scale:
+        scale(given.scale, given.out)
+        return
     require_mpi()
     where = platform(given.out)
     for program in PROGRAMS:

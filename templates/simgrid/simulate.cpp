@@ -311,6 +311,8 @@ int main(int argc, char** argv) {
   s4u::Engine::set_config("network/model:CM02");
   s4u::Engine::set_config("network/crosstraffic:0");
   s4u::Engine::set_config("surf/precision:1e-9");
+  s4u::Engine::set_config("contexts/stack-size:128");  // KiB
+  s4u::Engine::set_config("contexts/guard-size:0");    // pages; each would be a mapping, of which Linux allows 65 530
   if (argc != 3) {
     std::cerr << "usage: simulate PLATFORM PROBLEM < TRAVERSALS\n";
     return 2;
