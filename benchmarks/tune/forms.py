@@ -206,6 +206,7 @@ def main(words: Sequence[str] | None = None) -> int:
         ("bound by memory", by_memory),
         ("of them, families held out", [g for g in by_memory if g.family.startswith(held)]),
         ("all", found),
+        ("all of the families held out", [g for g in found if g.family.startswith(held)]),
     ):
         print(f"| {title} | {' | '.join(summary(some))} |")
     return 0
