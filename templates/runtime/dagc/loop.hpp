@@ -98,10 +98,8 @@ class DeviceLoop {
     }
     if (!test_) until(static_cast<const int*>(nullptr), Compare::never, 0);
     if (why_host_.empty()) why_host_ = without_nodes();
-    if (why_host_.empty())
-      capture_while(origin, std::move(work));
-    else
-      iteration_.capture(origin, std::move(work));
+    if (why_host_.empty()) why_host_ = capture_while(origin, work);
+    if (!why_host_.empty()) iteration_.capture(origin, std::move(work));
   }
 
   struct Ran {
@@ -163,8 +161,9 @@ class DeviceLoop {
     end_op();
   }
 
+  // "", or why a while node cannot have these ops.
   template <class Work>
-  void capture_while([[maybe_unused]] cudaStream_t origin, [[maybe_unused]] Work work) {
+  std::string capture_while([[maybe_unused]] cudaStream_t origin, [[maybe_unused]] Work& work) {
 #if DAGC_WHILE_NODES
     cudaGraph_t graph = nullptr;
     DAGC_CUDA(cudaGraphCreate(&graph, 0));
@@ -197,12 +196,15 @@ class DeviceLoop {
       size_ = shortened(body);
       status = cudaGraphInstantiate(&executable_, graph, 0);
     }
-    if (status != cudaSuccess)
-      fail(exit_run_failed, std::string("these ops cannot be repeated on the device: ") + cudaGetErrorString(status) +
-                                " (one of them synchronises, allocates, or uses another stream; compile with loop=host)");
     DAGC_CUDA(cudaGraphDestroy(graph));
+    if (status != cudaSuccess) {
+      executable_ = nullptr;
+      static_cast<void>(cudaGetLastError());
+      return std::string("a while node cannot have these ops: ") + cudaGetErrorString(status);
+    }
     DAGC_CUDA(cudaGraphUpload(executable_, origin));
 #endif
+    return "";
   }
 
   std::function<void(cudaStream_t, LoopState*, cudaGraphConditionalHandle, bool)> test_;
