@@ -5,8 +5,9 @@
 All programs are built first, side by side. Then each is searched in two ways: once for each way to fuse, with the
 launch settings of the text and without other forms, which needs no further build ("orders"); and for some seconds
 with forms, launch settings, orders and fusion, each of which may need one ("all"). Prints CSV: case, search, fusion,
-microseconds of the fastest, implementations measured, settings. Results files and logs stay in DIR. 180 s on 16
-cores. With compute-sanitizer installed, `--sanitize` also runs memcheck and racecheck on small fused programs.
+microseconds of the fastest, implementations measured, settings. Results files and logs stay in DIR. All cases took
+more than 200 s on 16 cores before the first row: name one or two. With compute-sanitizer installed, `--sanitize` also
+runs memcheck and racecheck on small fused programs.
 """
 
 from __future__ import annotations

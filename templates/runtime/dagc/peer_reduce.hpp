@@ -178,9 +178,11 @@ static __global__ void __launch_bounds__(peer_threads, 2)
     reduce(const __grid_constant__ PeerReduction all, const T* from, T* to, std::int64_t count, Op op) {
   wait_for_dependencies();
   Flag epoch = *static_cast<volatile Flag*>(all.epoch);
-  const std::int64_t pieces = (count + all.piece - 1) / all.piece;  // of sizes that differ by one at most
+  // Of sizes that differ by one at most. One piece needs no division, which takes long.
+  const std::int64_t pieces = count <= all.piece ? 1 : (count + all.piece - 1) / all.piece;
   for (std::int64_t k = 0; k < pieces; ++k) {
-    const std::int64_t start = k * count / pieces, n = (k + 1) * count / pieces - start;
+    const std::int64_t start = pieces == 1 ? 0 : k * count / pieces;
+    const std::int64_t n = (pieces == 1 ? count : (k + 1) * count / pieces) - start;
     const unsigned int number = static_cast<unsigned int>(++epoch);
     T* const into = to == nullptr ? nullptr : to + start;
     if (all.two_shots)
