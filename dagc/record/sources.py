@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 
 from dagc.base.errors import UsageError
+from dagc.cuda.lexer import includes
 from dagc.cuda.syntax import (
     Declarator,
     NotUnderstood,
@@ -81,6 +84,23 @@ class Sources:
                 return file
         raise UsageError(f"{name} is defined in no file of the application", "name its file with --host")
 
+    def _compiled(self, file: str) -> str:
+        """The compiled file that a file is, or is included in: a header need not compile by itself."""
+        if file in self.named:
+            return file
+        return next((one for one in self.named if Path(file) in self._included(Path(one))), file)
+
+    def _included(self, file: Path) -> set[Path]:
+        """The files that a file includes, and those that they include."""
+        found, todo = set[Path](), [file]
+        while todo:
+            one = todo.pop()
+            names = [name for name, _ in includes(self.texts.get(one.as_posix(), ""))]
+            paths = {Path(os.path.normpath(one.parent / name)) for name in names} | set(map(Path, names))
+            todo += paths - found
+            found |= paths
+        return found
+
     def _definitions(self, name: str) -> Iterator[KernelSource]:
         for file, text in self.texts.items():
             if name not in text or "__global__" not in text:
@@ -97,7 +117,7 @@ class Sources:
                         ]
                         void = len(words) == 1 and text_of(words[0]) == "void"
                         body = text_of(field_of(node, "body")).strip().removeprefix("{").removesuffix("}")
-                        yield KernelSource(file, () if void else tuple(names), template, body)
+                        yield KernelSource(self._compiled(file), () if void else tuple(names), template, body)
 
 
 def variable_of(symbol: MemoryBlock) -> str:

@@ -1,0 +1,34 @@
+"""Where the application defines its kernels, and what their text shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from dagc.record.flow import KernelCall, PointerArgument
+from dagc.record.log import MemoryPlace
+from dagc.record.sources import Sources
+
+HEADER = """
+__global__ void shifted(point* x) { x[threadIdx.x] = x[threadIdx.x + 1]; }
+__global__ void around(point* x) { x[threadIdx.x] = x[threadIdx.x - 1]; }
+"""
+TEXTS = {"src/main.cu": 'typedef double point;\n#include "../include/kernels.h"', "include/kernels.h": HEADER}
+
+
+def call(kernel: str) -> KernelCall:
+    pointer = PointerArgument(MemoryPlace(0, 64, 8), "f64", 8, False, "double")
+    return KernelCall("src/main.cu:9", kernel, (1, 1, 1), (32, 1, 1), 0, 0, (pointer,))
+
+
+def test_a_kernel_of_a_header_is_that_of_the_file_which_is_compiled() -> None:
+    """The header needs names that the file defines before it."""
+    source = Sources(TEXTS, ["src/main.cu"]).kernel(call("shifted"))
+    assert source is not None
+    assert source.file == "src/main.cu"
+
+
+@pytest.mark.parametrize(("kernel", "above"), [("shifted", True), ("around", False)])
+def test_whether_a_kernel_stays_above_its_pointer(kernel: str, above: bool) -> None:
+    source = Sources(TEXTS, ["src/main.cu"]).kernel(call(kernel))
+    assert source is not None
+    assert source.stays_above(call(kernel), 0) is above
