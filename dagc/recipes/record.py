@@ -10,6 +10,7 @@ from pathlib import Path
 from dagc.base.errors import MissingTool, UsageError, counted
 from dagc.base.files import scratch_directory, write_bytes_atomic
 from dagc.base.python import np
+from dagc.base.source import include_directories
 from dagc.recipes.init import checked_name
 from dagc.record import application as host
 from dagc.record.data import SETUP, compressed, recorded_data
@@ -48,7 +49,8 @@ class Recorded:
             lines.append(f"{counted(len(self.unfinished), 'place')} to finish by hand:")
             lines += [f"  {text}" for text in self.unfinished]
             lines += [self.errors] if self.errors else []
-        lines.append(f"next  dagc compile {program} --run -n {self.ranks}")
+        folders = "".join(f" -I {shlex.quote(str(folder))}" for folder in include_directories())
+        lines.append(f"next  dagc compile {program}{folders} --run -n {self.ranks}")
         return "\n".join(lines) + "\n"
 
 

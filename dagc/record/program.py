@@ -236,9 +236,8 @@ class Writer:
         yield from ("for t in 0..rounds {", *indexed, "}") if indexed else ()
         yield ""
         texts = [f"{kernel}\n" for kernel in self._kernels.texts]
-        for file in self._sources.named:  # the functions of one file may call those of another
-            if texts and len(self._sources.named) > 1 and not self._kernels.uses(file):
-                yield f'{"cuda" if file.endswith(".cu") else "cpp"} from "{file}"'
+        for file in self._sources.needed_by([file for file in self._sources.named if self._kernels.uses(file)]):
+            yield f'{"cuda" if file.endswith(".cu") else "cpp"} from "{file}"'
         yield from texts
 
     def _array(self, array: RecordedArray) -> str:

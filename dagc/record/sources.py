@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 
 from dagc.base.errors import UsageError
-from dagc.cuda.lexer import includes
+from dagc.cuda.lexer import includes, names_used
 from dagc.cuda.syntax import (
     Declarator,
     NotUnderstood,
@@ -24,6 +24,7 @@ from dagc.cuda.syntax import (
     text_of,
     tree_of,
 )
+from dagc.cuda.text import functions_defined
 from dagc.ir.plan import AXES
 from dagc.record.flow import KernelCall, PointerArgument, ScalarArgument
 from dagc.record.merge import MemoryBlock
@@ -31,6 +32,7 @@ from dagc.record.merge import MemoryBlock
 SCALARS = {"i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q", "f32": "f",
            "f64": "d", "bool": "?"}  # fmt: skip
 _NAME = re.compile(r"(?:::)?\w+(?:::\w+)*")
+_GLOBAL = re.compile(r"^\w[\w \t*:]*?[ \t*](\w+)[ \t]*(?:\[[^\]]*\][ \t]*)*=", re.MULTILINE)  # that is initialised
 _VECTOR = re.compile(r"(?:u?char|u?short|u?int|u?longlong|u?long|float|double)([1-4])")
 _OF_VECTORS = {"char": "i8", "uchar": "u8", "short": "i16", "ushort": "u16", "int": "i32", "uint": "u32", "long": "i64",
                "ulong": "u64", "longlong": "i64", "ulonglong": "u64", "float": "f32", "double": "f64"}  # fmt: skip
@@ -84,6 +86,16 @@ class Sources:
                 return file
         raise UsageError(f"{name} is defined in no file of the application", "name its file with --host")
 
+    def needed_by(self, files: Sequence[str]) -> list[str]:
+        """The other compiled files whose functions or global variables these files, or those, use."""
+        needed, todo = set(files), list(files)
+        while todo:
+            used = names_used(self.texts[todo.pop()])
+            more = [f for f in self.named if f not in needed and used & _defined(self.texts[f])]
+            needed |= set(more)
+            todo += more
+        return [file for file in self.named if file in needed and file not in files]
+
     def _compiled(self, file: str) -> str:
         """The compiled file that a file is, or is included in: a header need not compile by itself."""
         if file in self.named:
@@ -118,6 +130,10 @@ class Sources:
                         void = len(words) == 1 and text_of(words[0]) == "void"
                         body = text_of(field_of(node, "body")).strip().removeprefix("{").removesuffix("}")
                         yield KernelSource(self._compiled(file), () if void else tuple(names), template, body)
+
+
+def _defined(text: str) -> frozenset[str]:
+    return functions_defined(text) | frozenset(_GLOBAL.findall(text))
 
 
 def variable_of(symbol: MemoryBlock) -> str:

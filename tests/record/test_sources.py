@@ -32,3 +32,13 @@ def test_whether_a_kernel_stays_above_its_pointer(kernel: str, above: bool) -> N
     source = Sources(TEXTS, ["src/main.cu"]).kernel(call(kernel))
     assert source is not None
     assert source.stays_above(call(kernel), 0) is above
+
+
+def test_files_whose_functions_and_variables_are_used_are_linked() -> None:
+    texts = {
+        "k.cu": "extern const float most; float half(float); float f() { return half(1); }",
+        "half.cu": "extern const float most;\nfloat half(float x) { return x < most ? x / 2 : 0; }",
+        "constants.cu": "const float most = 2;",
+        "main.cu": "int main() { return 0; }",
+    }
+    assert Sources(texts, list(texts)).needed_by(["k.cu"]) == ["half.cu", "constants.cu"]
