@@ -100,7 +100,8 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
     program = text.program()
     fixed = {name for name in text.defines if name not in {p.name for p in program.params}}
     every = _opened(options, gpus)
-    if gpus and program.repeat is not None and LOOP not in {text.partition("=")[0] for text in every}:
+    # Without a test, iterations of one graph follow each other faster than those of a while node (docs/figures.md).
+    if gpus and program.until is not None and LOOP not in {text.partition("=")[0] for text in every}:
         every.append(LOOP)
     opened = [text for text in every if text.partition("=")[0] not in fixed or text in options.opened]
     values = open_decisions(program, opened, fixed)

@@ -27,6 +27,9 @@ from dagc.lang.lower import lower, parse_with_includes
 from dagc.measure.launch import Finished, launch
 from dagc.passes import graph_with_diagnostics
 from dagc.setup import run_setup
+from dagc.stages.options import ExploreOptions
+from dagc.stages.program import ProgramText
+from dagc.study.decisions import configured
 from tests.emit.build import ROOT, graph_of, plan
 from tests.emit.together import build_together
 from tests.library.conftest import needs_mpi
@@ -100,6 +103,16 @@ def test_graphs_are_counted_once_for_each_who_repeats() -> None:
     assert domain_of([(c.configuration, c.graph) for c in found]).size() == 3 * sizes[0]
     assert len(sizes) == 3
     assert len(set(sizes)) == 1
+
+
+def test_a_search_with_gpus_opens_who_repeats_where_a_value_is_tested() -> None:
+    text = RELAX.read_text(encoding="utf-8")
+    for until in (True, False):
+        written = text if until else text.replace(" until shown < tolerance", "")
+        written = written.replace("tune loop      in {device, host}\n", "")
+        program = ProgramText(RELAX, parse_with_includes(Source(str(RELAX), written)), {"transport": "peer"})
+        _, found, _ = configured(program, ExploreOptions(), True)
+        assert ({c.configuration.get(LOOP) for c in found} == {"host", "device"}) is until
 
 
 # ---- benches, under ThreadSanitizer ----
