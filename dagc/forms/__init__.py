@@ -102,9 +102,10 @@ def _with_forms(
 
 # What is left out first where that would be more. On an H200 a tile with vectors did without `coarsen` and `freedom`,
 # and the product and SYRK of PolyBench lost up to 2 % without vectors of two elements, up to a third with tiles of four
-# alone (benchmarks/results/2026-11-29-h200-tiles).
+# alone (benchmarks/results/2026-11-29-h200-tiles). `columns` gained where `wide` is not legal, and little beside it
+# (benchmarks/results/2026-11-29-h200-forms-3).
 _LEAST = (
-    ("coarsen", 8), ("coarsen", 4), ("coarsen", 2), ("wide", 2), ("freedom", 2), ("tile", 2), ("jam", 2), ("jam", 4),
+    ("columns", 2), ("columns", 4), ("coarsen", 8), ("coarsen", 4), ("coarsen", 2), ("wide", 2), ("freedom", 2), ("tile", 2), ("jam", 2), ("jam", 4),
     ("tile", 4), ("wide", 4), ("tile", 8), ("jam", 8),
 )  # fmt: skip
 

@@ -363,7 +363,7 @@ COARSEN = _Joining("coarsen", _Order.NEXT, slowest, _ONE_BLOCK).form(
 )
 # `tile` may leave one block along the second axis: then x is the slowest in the text, but not in a launch that is open.
 COLUMNS = _Joining("columns", _Order.NEXT, not_slowest_x, "the grid has no two axes with blocks").form(
-    "a block does 2 or 4 neighbouring blocks along x: a thread several columns", VALUES[:3], "tile", NOT_MEASURED
+    "a block does 2 or 4 neighbouring blocks along x: a thread several columns", VALUES[:3], "tile"
 )
 STRIDED = _Joining("strided", _Order.APART, slowest, _ONE_BLOCK).form(
     "a block does 2, 4 or 8 blocks that are a grid apart", VALUES, "coarsen tile", NOT_MEASURED

@@ -36,7 +36,7 @@ class Surroundings:
 Legal = Callable[[Kernel, Impl, Surroundings], tuple[int, ...] | Refusal]
 Rewrite = Callable[[Kernel, Impl, Surroundings, int], CodeText]
 Unproven = Callable[[Impl], str]
-NOT_MEASURED = "it has not been measured on a GPU"
+NOT_MEASURED = "it has no measured gain on a GPU"
 
 
 def launch_as_given(launch: Launch, value: Sym) -> Launch:

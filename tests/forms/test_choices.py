@@ -160,13 +160,13 @@ def test_from_tuning_to_the_program(tmp_path: Path) -> None:
     done = tune(path, tuned, options)
     file = load_tuned(tuned)
     measured = {tuple(cell.choice.own.items()) for cell, sample in file.samples if sample.times}
-    assert {name for own in measured for name, _ in own} == {"form.coarsen"}  # it has a lambda
-    assert len(measured) == 4
+    assert {name for own in measured for name, _ in own} == {"form.coarsen", "form.columns"}  # it has a lambda
+    assert len(measured) == 12
     assert file.forms
     assert "a" in {line.op for line in done.lines}
     ran = compile(path, tmp_path / "out", target="host", launch=str(tuned), run=True, ranks=1, defines={"side": 33})
     assert ran.result is not None
-    assert {d.name for d in ran.plan.open} == {"a.form.coarsen"}
+    assert {d.name for d in ran.plan.open} == {"a.form.coarsen", "a.form.columns"}
 
 
 def test_a_form_whose_text_cannot_be_read_is_ranked_as_the_kernel_as_written() -> None:
