@@ -105,8 +105,8 @@ def _with_forms(
 # alone (benchmarks/results/2026-11-29-h200-tiles). `columns` gained where `wide` is not legal, and little beside it
 # (benchmarks/results/2026-11-29-h200-forms-3).
 _LEAST = (
-    ("columns", 2), ("columns", 4), ("coarsen", 8), ("coarsen", 4), ("coarsen", 2), ("wide", 2), ("freedom", 2), ("tile", 2), ("jam", 2), ("jam", 4),
-    ("tile", 4), ("wide", 4), ("tile", 8), ("jam", 8),
+    ("columns", 2), ("columns", 4), ("coarsen", 8), ("coarsen", 4), ("coarsen", 2), ("wide", 2), ("freedom", 2),
+    ("tile", 2), ("jam", 2), ("jam", 4), ("tile", 4), ("wide", 4), ("tile", 8), ("jam", 8),
 )  # fmt: skip
 
 
