@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 
 from dagc.base.errors import UsageError
-from dagc.cuda.lexer import includes, names_used
+from dagc.cuda.lexer import includes, words_of
 from dagc.cuda.syntax import (
     Declarator,
     NotUnderstood,
@@ -90,7 +90,7 @@ class Sources:
         """The other compiled files whose functions or global variables these files, or those, use."""
         needed, todo = set(files), list(files)
         while todo:
-            used = names_used(self.texts[todo.pop()])
+            used = words_of(self.texts[todo.pop()]) - {"main"}  # which may be declared there too
             more = [f for f in self.named if f not in needed and used & _defined(self.texts[f])]
             needed |= set(more)
             todo += more
