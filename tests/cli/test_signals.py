@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -52,8 +52,11 @@ class Command:
 
     def shared(self) -> set[str]:
         """Files of MPI in shared memory that its processes have mapped."""
-        maps = (Path(f"/proc/{pid}/maps") for pid in self.processes())
-        return {name for file in maps if file.exists() for name in re.findall(r"/dev/shm/mpich\S+", file.read_text())}
+        names = set[str]()
+        for pid in self.processes():
+            with suppress(OSError):  # it has ended
+                names |= set(re.findall(r"/dev/shm/mpich\S+", Path(f"/proc/{pid}/maps").read_text()))
+        return names
 
     def when(self, ready: Callable[[], object]) -> None:
         """Wait until something has happened. The command must still run then."""
