@@ -23,7 +23,7 @@ class Language:
 
     `integers` and `reals`: calls, by what they compute with. `quotients`: `floor` and `ceil` of a quotient of integers.
     `words`: infix operators. `converts`: whether integers beside real numbers in comparisons and conditions are
-    converted by the language. `wide`: how an integer gets 64 bits.
+    converted by the language. `wide`: how an integer gets 64 bits; empty where integers have no size.
     """
 
     constant: Callable[[Number], str]
@@ -81,7 +81,7 @@ PYTHON = Language(
     words={Fn.AND: "and", Fn.OR: "or"},
     real="float({0})",
     converts=False,
-    wide="{0}",
+    wide="",
 )  # fmt: skip
 
 
@@ -158,7 +158,7 @@ class Expressions:
 
     def _wide_operand(self, expr: Apply) -> str | None:
         """The left operand with 64 bits, where both have fewer and the result may need them."""
-        wanted = expr.fn in _ARITHMETIC and self._bound(expr) >= _NARROW
+        wanted = self.language.wide and expr.fn in _ARITHMETIC and self._bound(expr) >= _NARROW
         return self.language.wide.format(self.text(expr.args[0])) if wanted else None
 
     def _magnitude(self, expr: Sym) -> int:

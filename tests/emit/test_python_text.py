@@ -168,6 +168,11 @@ def test_neutral_operands_are_left_out_and_values_stay() -> None:
     assert [show(e) for e in kept] == ["0 - a", "0 * a", "0 % a"]
 
 
+def test_a_sum_is_one_operand_where_ranks_have_few_bits() -> None:
+    sum_ = Apply(Fn.ADD, (Var("rank"), Var("ranks")))
+    assert in_python(Apply(Fn.MUL, (sum_, Var("ranks")))) == (ENV["rank"] + ENV["ranks"]) * ENV["ranks"]
+
+
 @pytest.mark.parametrize("equal", [Fn.EQ, Fn.NE])
 def test_a_comparison_of_comparisons_is_no_chain(equal: Fn) -> None:
     """`a < b == c` of Python is `a < b and b == c`."""
