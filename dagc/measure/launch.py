@@ -143,6 +143,15 @@ def _started_by(
     return command, {**os.environ, **rank_environment(mpi, ranks), **(env or {}), _MARK: uuid.uuid4().hex}
 
 
+def run_command(command: Sequence[str], *, env: Mapping[str, str], timeout: float) -> Finished:
+    """Run a command that starts ranks by itself, `mpiexec -n 2 ./app`, and wait until it ends; else as `launch`.
+
+    `env` is added to this process's environment. Raises RunFailed (it cannot be started).
+    """
+    environment = {**os.environ, **env, _MARK: uuid.uuid4().hex}
+    return _run(tuple(command), environment, timeout, None, True, own_group=True)
+
+
 class Started:
     """A program running on its ranks. `end` it, or `wait` until it ends."""
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagc.base import children, signals
 from dagc.base.errors import BuildFailed, RunFailed, UsageError
 from dagc.base.resources import resource
 from dagc.base.source import Source, encoded, include_directories, refuse_outside
@@ -23,6 +22,7 @@ from dagc.cuda.lexer import includes
 from dagc.cuda.text import rewrite_for_host
 from dagc.emit.common import host_headers
 from dagc.emit.render import cxx_string
+from dagc.measure.launch import run_command
 
 _STARTERS = ("mpiexec", "mpirun", "mpiexec.hydra", "srun")
 
@@ -140,17 +140,14 @@ def run(command: Sequence[str], log: Path, mpi: MPI | None, seconds: float, span
     log.mkdir()
     env = {"DAGC_RECORD_TO": str(log), "DAGC_RECORD_SPAN": span, "DAGC_RECORD_BYTES": str(limit)}
     env |= rank_environment(mpi, os.cpu_count() or 1)
-    try:
-        done = children.run(command, seconds=seconds, env=env)
-    except subprocess.TimeoutExpired:
+    if shutil.which(command[0]) is None:
+        raise UsageError(f"{command[0]}: no such command", "write the command that starts it")
+    done = run_command(command, env=env, timeout=seconds)
+    if done.timed_out:
         help = "record a shorter run, or give it longer with --watchdog"
-        raise RunFailed(f"the application did not end within {seconds:g} s", help) from None
-    except OSError as error:
-        raise UsageError(f"{command[0]}: {error.strerror or error}", "write the command that starts it") from None
+        raise RunFailed(f"the application did not end within {seconds:g} s", help)
     if done.returncode != 0:
-        number = signals.of_code(done.returncode)
-        how = f"was terminated by {signals.named(number)}" if number else f"ended with exit code {done.returncode}"
         said = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
         help = "it must run by itself: a call that the host target lacks returns an error there"
-        raise RunFailed(f"the application {how}\n{said}".rstrip(), help)
+        raise RunFailed(f"the application {done.why()}\n{said}".rstrip(), help)
     return done.stdout

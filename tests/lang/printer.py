@@ -269,6 +269,7 @@ _ITEMS: dict[type, Callable[[Any, int], str]] = {
     ast.Kernel: _kernel,
     ast.Impl: _impl,
     ast.Forms: lambda i, indent: f"forms {i.names[0]}" if i.word else f"forms {{{', '.join(i.names)}}}",
+    ast.Devices: lambda i, indent: "devices " + ", ".join(f"{word} {print_expr(n)}" for word, n in i.counts),
     ast.Link: lambda i, indent: "link " + ", ".join(f'"{name}"' for name in i.libraries),
     ast.Launch: _launch,
     ast.Prepare: lambda i, indent: f"prepare {_code(i.code, indent)}",

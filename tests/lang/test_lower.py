@@ -12,7 +12,7 @@ from dagc.base.source import Source
 from dagc.ir import program as ir
 from dagc.ir.enums import ElementType, Mode
 from dagc.ir.program import Device
-from dagc.ir.sym import Const, Var, evaluate, show
+from dagc.ir.sym import Const, Fn, Var, evaluate, show
 from dagc.lang.lower import analyse, lower, parse_with_includes
 from dagc.passes import analysis_of, build_graph
 
@@ -263,7 +263,7 @@ def test_cg_compounds_and_repetition() -> None:
     local = p.ops[2]
     assert isinstance(local, ir.KernelOp)
     assert (local.base, local.accesses[0]) == ("mv.local", ir.Access(ir.Region("q"), Mode.OUT))
-    assert (p.repeat, p.until) == (Const(250), ir.Until("done"))
+    assert (p.repeat, p.until) == (Const(250), ir.Until("rr_h", Fn.LT, Const(1.0000000000000001e-16)))
     collective = next(op for op in p.ops if isinstance(op, ir.CollectiveOp))
     assert (collective.reduce, [a.mode for a in collective.accesses]) == ("sum", [Mode.INOUT])
 

@@ -48,7 +48,7 @@ def test_staging_buffers_are_dropped(tmp_path: Path) -> None:
     ops = re.findall(r"(\w+)\[t\] : (\w+ \w+)", text)
     kinds = [kind for _, kind in ops]
     assert kinds == ["mpi exchange", "gpu heat_step"] * 2
-    assert "send now[2048 .. 2112] to peer  recv now[0 .. 64] from peer_2" in text
+    assert "send now[2048 .. 2112] to partner  recv now[0 .. 64] from partner_2" in text
     assert "launch grid(ceil(nx / 32), ceil(rows / 8)) block(32, 8)" in text
     assert 'cuda heat_step from "heat.cu"' in text
     assert "gpu heat_step(next[64 .. 2176], now, 32, 64)" in text

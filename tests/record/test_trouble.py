@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -33,8 +36,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("what", "options", "code", "message"),
     [
-        ("crash", (), 5, "the application ended with exit code"),
-        ("exit", (), 5, "the application ended with exit code 3"),
+        ("crash", (), 5, "the application "),
+        ("exit", (), 5, "the application failed with exit code 3"),
         ("managed", (), 2, "trouble.cu:32: managed memory, whose copies are in no call"),
         ("thread", (), 2, "a call from a second thread"),
         ("derived", (), 2, "a message of a derived datatype"),
@@ -54,6 +57,22 @@ def test_nothing_is_written(folder: Path, what: str, options: tuple[str, ...], c
     assert "help: " in done.stderr
     assert done.returncode == code
     assert [path.name for path in folder.iterdir()] == ["trouble.cu"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_an_application_ends_with_its_command(folder: Path) -> None:
+    words = ("--host", "trouble.cu", "-o", "trouble.dag", "--quiet", "--watchdog", "2", "--")
+    done = dagc("record", *words, "mpiexec", "-n", "2", "./trouble", "wait", cwd=folder)
+    assert "the application did not end within 2 s" in done.stderr
+    assert done.returncode == 5
+    assert not [line for line in _commands() if b"/trouble" in line]
+
+
+def _commands() -> Iterator[bytes]:
+    """The command lines of the processes of this machine."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            yield (entry / "cmdline").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
     if (is("mark") && rank == 0 && t == 3) DAGC_RECORD_BEGIN();
 #endif
     if (is("crash") && t == 5) std::abort();
+    if (is("wait") && t == 5) sleep(600);
     if (is("exit") && t == 5) MPI_Abort(MPI_COMM_WORLD, 3);
     const auto launch = [&] { add<<<1, threads>>>(x, n, is("values") ? getpid() : 1); };
     if (is("thread"))
