@@ -52,8 +52,11 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "simulation as the cost model of searches": ("lab/model/*", "lab/strategies/model.py"),
     "design rules": (
         "learn/types.py", "learn/classes.py", "learn/features.py", "learn/tree.py", "learn/judging.py", "learn/text.py",
-        "learn/across.py", "learn/conjunction.py", "learn/fast.py", "study/following.py", "recipes/rules.py",
+        "learn/across.py", "learn/conjunction.py", "learn/fast.py", "learn/kinds.py", "study/following.py",
+        "recipes/rules.py",
     ),
+    "`dagc record`": ("record/*", "recipes/record.py"),
+    "times of more ranks by SimGrid": ("study/simulated.py",),
     "`explain`": ("learn/edits.py", "learn/pairs.py", "learn/explain.py", "recipes/explain.py", "lab/neighbours.py"),
     "tables, pictures and pages": ("report/*",),
     "merge and export of records": (
