@@ -97,7 +97,7 @@ TEST = [  # (graph, layers, hidden)
 
 DEPTHS = (2, 3, 4, 6, 9)  # layers of deep networks; each is a program of its own, MLCD has 4 to 9
 DEEPEST, NARROW = max(DEPTHS), 4
-DEEP_TRAINING, DEEP_TEST = 8, 10  # networks of each model; and Cora and CiteSeer at two depths
+DEEP_TRAINING, DEEP_TEST = 16, 10  # networks of each model; and Cora and CiteSeer at two depths
 
 
 def deep(count: int, seed: int) -> list[tuple[str, int, int]]:

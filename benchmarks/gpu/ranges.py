@@ -24,7 +24,7 @@ from dagc.study.cases import Draws
 ROOT = Path(__file__).resolve().parents[2]
 OF_GEMM, OF_SQUARES = 160_380, 3_140  # inputs of MLCD
 POOL = 20_000  # draws from which the shares of the strata are known
-MOST = 0.3  # of the time: a stratum whose inputs take longer, each, is left out
+MOST = 0.1  # of the time: an input that takes longer is left out
 LEAST, PART = 8, 0.08  # inputs of a stratum, if they take no more than this part of the time; else fewer, but one
 SQUARES = "gemm-steps"  # the range of the inputs that MLCD adds for GEMM*
 STEPS = range(50, 31_351, 100)  # sizes of GEMM*
@@ -58,7 +58,7 @@ def _gemm(p: Params) -> float:
 
 def _gemm_seconds(p: Params) -> float:
     elements = p["m"] * p["k"] + p["k"] * p["n"] + p["m"] * p["n"]
-    return 0.15 + elements / 1e8 + 30 * _gemm(p) / 4e13
+    return 0.15 + elements / 7e7 + 30 * _gemm(p) / 4e13
 
 
 def _pairs(p: Params) -> float:
@@ -76,7 +76,7 @@ RANGES = {
     SQUARES: Range(4e13, _gemm, (1e8, 1e9, 1e10, 1e11, 1e12, 1e13), _gemm_seconds, STEPS),
     "pagerank": Range(1e7, _edges, (1e4, 3e4, 1e5, 3e5, 1e6), lambda p: 0.2 + 2e-7 * _edges(p)),
     "nbody": Range(6e12, _pairs, (1e4, 1e6, 1e8, 1e9, 1e10, 1e11, 1e12), lambda p: 0.15 + _pairs(p) / 2.5e11),
-    "kmotif": Range(1e8, _edges, (1e4, 1e5, 1e6, 4e6, 1.6e7, 4e7), lambda p: 0.15 + 1e-6 * _edges(p)),
+    "kmotif": Range(1e8, _edges, (1e4, 1e5, 1e6, 4e6, 1.6e7, 4e7), lambda p: 0.1 + 3.5e-7 * _edges(p)),
 }
 
 

@@ -16,8 +16,8 @@ say() { echo "$SECONDS s: $*" | tee -a "$out/times.txt"; }
 
 tridiag="python benchmarks/gpu/tridiag.py --work $work/tri --memory 16 --ahead 1e8 --blocks 64 $options"
 overwrite="--reals f64,f32 --subsystems 32,64 --chunks 2 --depths 0,1 --overwrites 0,1"
-tall="--reals f64,f32 --subsystems 64,128,256,512,768,1024 --chunks 2,8"
-tallest="--reals f64,f32 --subsystems 128,256,512,1024 --chunks 8"
+tall="--reals f64,f32 --subsystems 128,256,512,768,1024 --chunks 8"
+tallest="--reals f64,f32 --subsystems 256,512,768,1024 --chunks 8"
 deep="--reals f64,f32 --subsystems 32 --chunks 8 --depths 2"
 parts=" ${PARTS:-points overwrite large largest deep middle tests} "
 has() { [[ $parts == *" $1 "* ]]; }
@@ -45,7 +45,7 @@ rows() { # SECONDS NAME SIZES [OPTION...]: what the end leaves out is the last o
   say "$2: exit code $?"
 }
 rows 30 overwrite "$small" $overwrite
-rows 60 large "$large" $tall
+rows 45 large "$large" $tall
 rows 80 largest "$largest" $tallest
 rows 30 deep "$large,$largest" $deep
 rows 50 middle "$middle" $tallest
