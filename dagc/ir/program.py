@@ -475,6 +475,11 @@ class KernelOp(Spanned):
     unit: int = 0
 
     @property
+    def is_promised(self) -> bool:
+        """Whether the text says which rows of an array it uses (`touching`)."""
+        return not {access.region for access in self.accesses} <= set(self.args)
+
+    @property
     def elsewhere(self) -> bool:
         """Whether another GPU than the first one runs it."""
         return self.device is Device.GPU and self.unit > 0

@@ -52,7 +52,8 @@ def conditional_regions(op: Op) -> Iterator[tuple[Region, Sym | None]]:
     """The regions that an op of the program names in its arguments or messages, with the condition under which the rank
     uses each, None if it always does."""
     if isinstance(op, KernelOp | CollectiveOp):
-        yield from ((a, op.when) for a in op.args if isinstance(a, Region))
+        named = (*(a for a in op.args if isinstance(a, Region)), *(access.region for access in op.accesses))
+        yield from ((region, op.when) for region in dict.fromkeys(named))
     elif isinstance(op, CopyOp):
         yield from ((op.dst, op.when), (op.src, op.when))
     else:

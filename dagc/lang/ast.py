@@ -69,6 +69,14 @@ class Ref(Spanned):
 
 
 @dataclass(frozen=True, slots=True)
+class Touched(Spanned):
+    """`u touching [a .. b] [c .. d]`: an argument of which the kernel uses these rows of the array."""
+
+    array: Ref
+    rows: tuple[Index, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Named(Spanned):
     name: str
     value: Expr
@@ -113,7 +121,7 @@ class Range(Spanned):
     stop: Expr
 
 
-Expr: TypeAlias = Literal | Ref | Call | Unary | Binary | Conditional | ListExpr
+Expr: TypeAlias = Literal | Ref | Touched | Call | Unary | Binary | Conditional | ListExpr
 
 # ---- declarations ---------------------------------------------------------------------
 

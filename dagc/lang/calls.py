@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import NoReturn
 
 from dagc.base.errors import UsageError, counted
@@ -20,7 +21,7 @@ from dagc.ir.program import AT_RUN_TIME, Device, on_units
 from dagc.ir.regions import Regions
 from dagc.ir.sym import Apply, Const, Sym, Var, show
 from dagc.lang import ast
-from dagc.lang.declarations import check_sizes, storage
+from dagc.lang.declarations import check_sizes, storage, touched
 from dagc.lang.frames import Frame, GraphOut
 from dagc.lang.scope import (
     FIX_SOME,
@@ -41,11 +42,16 @@ BLOCK_LIMIT = "the limit of 1 to 1024 threads in a block"
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An array argument of a call, and its formal."""
+    """An array argument of a call, and its formal. `touched`: what it uses of the array, if not what it gets."""
 
     formal: ir.Formal
     storage: Storage
     span: Span
+    touched: tuple[Storage, ...] = ()
+
+    @property
+    def used(self) -> tuple[Storage, ...]:
+        return self.touched or (self.storage,)
 
 
 def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -> ir.KernelOp:
@@ -408,7 +414,10 @@ def _arguments(
             if formal.dims is None:
                 out.append(by_value(frame, formal, arg))
             else:
-                out.append(Argument(formal, array_argument(frame, formal, arg, devices), arg.span))
+                whole = arg.array if isinstance(arg, ast.Touched) else arg
+                actual = array_argument(frame, formal, whole, devices)
+                rows = arg.rows if isinstance(arg, ast.Touched) else ()
+                out.append(Argument(formal, actual, arg.span, tuple(touched(frame.ev, actual, r) for r in rows)))
         except Skip:
             failed = True
     if failed:
@@ -548,12 +557,13 @@ def _accesses(out: GraphOut, frame: Frame, name: str, args: tuple[Argument | Sym
     for i, a in enumerate(arrays):
         for b in arrays[:i]:
             written = a.formal.mode is not Mode.IN or b.formal.mode is not Mode.IN
-            if written and Regions(frame.ctx.facts).overlap(a.storage.region, b.storage.region):
+            pairs = ((x.region, y.region) for x in a.used for y in b.used)
+            if written and any(starmap(Regions(frame.ctx.facts).overlap, pairs)):
                 names = f"`{b.formal.name}` and as `{a.formal.name}`"
                 message = f"`{a.storage.label}` is passed as {names}, and one is written"
                 related = ((b.span, "also passed here"),)
                 frame.ctx.report.error("aliased-arguments", message, a.span, "make it one `inout` formal", related)
-    return tuple(out.use(frame, name, a.storage, a.formal.mode or Mode.IN, a.span) for a in arrays)
+    return tuple(out.use(frame, name, used, a.formal.mode or Mode.IN, a.span) for a in arrays for used in a.used)
 
 
 def pinned_stream(frame: Frame, item: ast.Op) -> int | None:

@@ -81,6 +81,16 @@ def storage(ev: Evaluator, ref: ast.Ref, strided: bool = False, sliced: str = _S
     return value
 
 
+def touched(ev: Evaluator, passed: Storage, rows: ast.Index) -> Storage:
+    """The rows of an array, counted from its beginning, that a kernel uses. May raise Skip."""
+    array = passed.array
+    whole = Storage(array, ir.Region(array.name), array.dims, passed.label, passed.mode)
+    found = _sliced(ev, whole, rows, What.ARRAY)
+    if found.region.columns is not None:
+        ev.ctx.report.fail("bad-index", f"`{found.label}` is not contiguous", rows.span, "write the rows alone")
+    return found
+
+
 def _sliced(ev: Evaluator, base: Storage, trailer: ast.Member | ast.Index, what: What) -> Storage:
     """`base[a .. b]`, and `base[a .. b, c .. d]`: the first dimension and one further one are sliced."""
     report = ev.ctx.report

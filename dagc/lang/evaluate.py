@@ -79,6 +79,8 @@ class Evaluator:
             return self._unary(expr)
         if isinstance(expr, ast.Binary):
             return self._binary(expr)
+        if isinstance(expr, ast.Touched):
+            self._fail("type-mismatch", "only an array argument of a kernel has `touching`", expr.span, "drop it")
         return self._conditional(expr)
 
     def sym(self, expr: ast.Expr, wanted: tuple[ScalarKind, ...] = ()) -> Sym:

@@ -247,6 +247,8 @@ class TokenLayout:
         message = token.text == "recv" and previous.text != "."
         if (self.starts_item(i) or message) and previous.text != "{":
             return 2
+        if previous.text == "touching" and token.text == "[" and self.tokens[i - 2].text not in (*RESERVED, ",", "("):
+            return 1
         method = i > 1 and self.tokens[i - 2].text == "with"
         return gap(previous, token, inner, opened, i - 1 in self._unary, self._wide_dots(i), method)
 

@@ -238,6 +238,7 @@ _RULES: dict[str, _Rule] = {
     "false": lambda b, c, s: ast.Literal(False, span=s),
     "call": lambda b, c, s: ast.Call(c[0], c[1] or (), span=s),
     "named": lambda b, c, s: ast.Named(str(c[0]), c[1], span=s),
+    "touched": lambda b, c, s: ast.Touched(c[0], tuple(c[1:]), span=s),
     "ref": lambda b, c, s: ast.Ref(str(c[0]), tuple(c[1:]), span=s),
     "member": lambda b, c, s: c[0] if isinstance(c[0], ast.Member) else ast.Member(str(c[0]), span=s),
     "index": lambda b, c, s: ast.Index(_some(c), span=s),

@@ -64,7 +64,7 @@ def checked(done: Compiled, how: Running) -> Compiled:
     """Check and time it. If its results are wrong, or a kernel failed on the GPU, search for the op."""
     from dagc.measure.bench import fails_in_a_kernel  # loads numpy
 
-    if promises(done.plan.graph):
+    if promises(done.plan.graph) or any(op.is_promised for op in done.plan.program.kernel_ops):
         _audit(done, how)
     try:
         return replace(done, result=how.time(done))

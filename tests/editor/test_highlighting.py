@@ -33,6 +33,7 @@ CONTEXTS = {
     "shared": "launch shared(4)",
     "explicit": "edges explicit",
     "equal": "rtol 0 nan equal",
+    "touching": "a : gpu f(b touching [0 .. 1])",
     "split": "x : mpi exchange split apart {",
     "after": "rtol 0 after 2 runs",
     "devices": "devices gpu 2",

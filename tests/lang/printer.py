@@ -47,6 +47,8 @@ def print_expr(expr: ast.Expr | ast.Range | ast.Every | ast.Named, outer: int = 
             return _literal(expr)
         case ast.Ref():
             return expr.name + "".join(map(_trailer, expr.trailers))
+        case ast.Touched():
+            return f"{print_expr(expr.array)} touching {' '.join(map(_trailer, expr.rows))}"
         case ast.Call():
             return f"{print_expr(expr.callee)}({_list(expr.args)})"
         case ast.ListExpr():

@@ -43,6 +43,8 @@ CASES = {
     "empty lines": ("\n\nlet a = 1\n\n\n\nlet b = 2\n\n", "let a = 1\n\nlet b = 2\n"),
     "edges of a block": ("dag {\n\n  a -> b\n\n}\n", "dag {\n  a -> b\n}\n"),
     "comments": ("//a  \nlet a = 1 // b\n/* c\n     d */\n", "//a\nlet a = 1  // b\n/* c\n     d */\n"),
+    "rows that are touched": ("dag { a : gpu f(b  touching[0..1] [ 2..3 ], touching[0..1]) }\n",
+                              "dag { a : gpu f(b touching [0..1][2..3], touching[0..1]) }\n"),
     "comment column": ("let a=1             // b\nlet aa = 1          // c\n",
                        "let a = 1           // b\nlet aa = 1          // c\n"),
     "comment inside": ("let a = f(b,/* why */c)\n", "let a = f(b, /* why */ c)\n"),

@@ -457,6 +457,29 @@ def test_collectives() -> None:
     assert ops["a"].args[2:] == (ir.Region("many"), ir.Region("many"))
 
 
+def test_what_a_kernel_touches_is_apart_from_the_pointer_that_it_gets() -> None:
+    source = """program t
+array u, v : f64[9] inout
+kernel step(v: inout f64[*], u: in f64[*], first: i32, last: i32) {
+  gpu {
+    launch grid(1) block(32)
+    cuda \"\"\" int i = first + threadIdx.x; if (i < last) v[i] = u[i - 1] + u[i + 1]; \"\"\"
+  }
+}
+dag {
+  halo   : mpi exchange { send u[1 .. 2] to rank - 1  recv u[8 .. 9] from rank + 1 }
+  inner  : gpu step(v touching [1 .. 7], u touching [0 .. 8], 1, 7)
+  last   : gpu step(v touching [7 .. 8], u touching [6 .. 7][8 .. 9], 7, 8)
+}"""
+    graph = build_graph(lower(parse_with_includes(Source("t.dag", source))))
+    op = next(op for op in graph.program.kernel_ops if op.name == "last")
+    assert [a.text for a in op.args if isinstance(a, ir.Region)] == ["v", "u"]
+    assert [a.region.text for a in op.accesses] == ["v[7 .. 8]", "u[6 .. 7]", "u[8 .. 9]"]
+    edges = {(graph.ops[a].name, graph.ops[b].name) for a, b in graph.completion}
+    assert ("wait_recv", "last") in edges
+    assert not any(after == "inner" for before, after in edges if before != "start")
+
+
 @pytest.mark.parametrize("repeat", ["0", "2 - 5"])
 def test_a_dag_runs_at_least_once(repeat: str) -> None:
     text = BASE.format(decls="", items="", dag="o : gpu scale(y, x, n)").replace("\ndag {", f"\ndag repeat {repeat} {{")

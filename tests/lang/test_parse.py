@@ -21,7 +21,21 @@ from dagc.cuda.lexer import KEYWORDS
 from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role
 from dagc.lang import ast
 from dagc.lang import parse as parser
-from dagc.lang.ast import Binary, BinaryOp, Call, Code, DeclName, Every, Index, Literal, Member, Named, Range, Ref
+from dagc.lang.ast import (
+    Binary,
+    BinaryOp,
+    Call,
+    Code,
+    DeclName,
+    Every,
+    Index,
+    Literal,
+    Member,
+    Named,
+    Range,
+    Ref,
+    Touched,
+)
 from dagc.lang.parse import parse
 from dagc.lang.syntax import FREE, RESERVED, TokenKind, scan
 
@@ -114,6 +128,9 @@ ITEMS = {
     "dag repeat 2 until a <= b {}": ast.MainDag((), Literal(2), ast.Until(A, BinaryOp.LE, B)),
     "dag f(y: out f64[n]) {}": ast.SubDag("f", (ast.Formal((DeclName("y"),), "f64", Mode.OUT, (N,)),), ()),
     "a : gpu f(b, n = 1) stream 0": ast.Op(A, OpKind.GPU, Call(Ref("f"), (B, Named("n", Literal(1)))), Literal(0)),
+    "a : gpu f(b touching [0 .. n][n .. a])": ast.Op(
+        A, OpKind.GPU, Call(Ref("f"), (Touched(B, (Index((Range(Literal(0), N),)), Index((Range(N, A),)))),))
+    ),
     "a[0] : any f.v()": ast.Op(Ref("a", (Index((Literal(0),)),)), OpKind.ANY, Call(Ref("f", (Member("v"),)))),
     "a : cpu f()": ast.Op(A, OpKind.CPU, Call(Ref("f"))),
     "a : dag f()": ast.Op(A, OpKind.DAG, Call(Ref("f"))),

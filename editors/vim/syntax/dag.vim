@@ -17,6 +17,7 @@ syntax keyword dagType i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 bool str type
 syntax match dagFunction "\<\%(floor\|ceil\|min\|max\|abs\|log2\|sqrt\|sizeof\|copy\|allreduce\|reduce\|bcast\|allgather\|alltoallv\|alltoall\|barrier\)\ze\s*("
 syntax match dagStatement "\<\%(grid\|block\|shared\)\ze\s*("
 syntax match dagStatement "\%(\<edges\s\+\)\@<=explicit\>"
+syntax match dagStatement "\%([A-Za-z0-9_\]]\s\+\)\@<=touching\ze\s*\["
 syntax match dagStatement "\<after\ze\s[^~{}]*\<runs\>"
 syntax match dagStatement "\%(\<after\s[^~{}]*\)\@<=\<runs\>"
 syntax match dagStatement "\<devices\ze\s\+\%(gpu\|socket\)\>"
