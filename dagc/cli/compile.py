@@ -60,7 +60,7 @@ COMMANDS = {
         *FILE,
         output("DIR", "output directory (default: dagc-out/PROGRAM)"),
         *(*options_of(parts.TargetOptions), DEFINES),
-        *(*named(parts.CompileOptions, "traversal"), STREAMS, TRANSPORT),
+        *(*named(parts.CompileOptions, "traversal", "forms"), STREAMS, TRANSPORT),
         *options_of(OrderOptions),
         *named(parts.FormOptions, "form", "name", "build"),
         Option(

@@ -160,7 +160,11 @@ COMMANDS = {
         *_PROGRAM,
         Option("--format {text,dot,svg,html}", default="text"),
         Option("--fold", "one round of each loop (default: all rounds; html has both)", without="--format html"),
-        Option("--forms KERNEL", "the forms of a kernel or op in place of the DAG; with -D OP.form.NAME=V, the text"),
+        Option(
+            "--forms KERNEL[,LIST]",
+            "the forms of a kernel or op in place of the DAG; with a list, `stencil,wide=4`, or -D OP.form.NAME=V, the"
+            " text",
+        ),
         output("PATH", "write to PATH instead of standard output"),
         QUIET,
     ),

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import lru_cache
 from itertools import product
 from math import prod
 
+from dagc.base.errors import UsageError
 from dagc.base.source import Source
 from dagc.forms.coarsen import COARSEN, COLUMNS, PERSIST, STRIDED
 from dagc.forms.freedom import BOUNDS, FREEDOM, LITERALS
@@ -25,7 +27,7 @@ from dagc.forms.tile import TILE
 from dagc.forms.types import Form, Refusal, Surroundings
 from dagc.forms.unroll import UNROLL
 from dagc.forms.wide import WIDE
-from dagc.ir.choice import AS_WRITTEN, FORM
+from dagc.ir.choice import AS_WRITTEN, FORM, qualified
 from dagc.ir.enums import CodeLang, ElementType
 from dagc.ir.plan import kernel_as_written
 from dagc.ir.program import CodeText, Device, Impl, Kernel, KernelOp, Param, Program, Tunable, Value
@@ -69,6 +71,33 @@ def explained(refusal: Refusal, impl: Impl, sources: Mapping[str, Source]) -> st
         return refusal.reason
     start = source.text.find('"""', impl.code.span.start) + 3
     return f"{source.path}:{source.line_column(start)[0] + refusal.line}: {refusal.reason}"
+
+
+def forms_asked(program: Program, asked: str, ops: Iterable[KernelOp]) -> tuple[dict[str, int], tuple[str, ...]]:
+    """What -D would give for a list of forms, `wide=4,coarsen`, in all `ops` whose kernels allow them, without a value
+    the largest one; and for each kernel that does not allow one, why. Raises UsageError for a list that gives nothing.
+    """
+    names, around = {form.name: form for form in FORMS}, surroundings_of(program)
+    given: dict[str, int] = {}
+    left: dict[str, None] = {}
+    for item in asked.split(","):
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if name not in names or (equals and not (value.isdecimal() and value.isascii())):
+            close = get_close_matches(name, names, 1)
+            help = f"did you mean `{close[0]}`?" if close and name not in names else f"choose from {', '.join(names)}"
+            raise UsageError(f"{item.strip() or asked!r}: not a form, or a form and its value, `wide=4`", help)
+        for op in ops:
+            kernel, impl = kernel_as_written(program, op)
+            ((form, legal),) = forms_of(kernel, impl, around, (names[name],))
+            if isinstance(legal, Refusal):
+                left[f"kernel `{kernel.name}`: {name}: {explained(legal, impl, program.sources)}"] = None
+            elif value and int(value) not in legal:
+                left[f"kernel `{kernel.name}`: {name}={value}: it has {', '.join(map(str, legal))}"] = None
+            else:
+                given[qualified(op.site, form.tunable)] = int(value) if value else legal[-1]
+    if not given:
+        raise UsageError(f"no kernel allows {asked}", "; ".join(left) or "the program launches no kernel on a GPU")
+    return given, tuple(left)
 
 
 # Each combination of values is a compiled kernel, as each of other tunables that are constants of the code is.

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import UsageError
 from dagc.build.ranks import ranks_or_default
 from dagc.build.toolchain import TargetChoice, choose_target
+from dagc.forms import forms_asked
 from dagc.ir.plan import Features
+from dagc.ir.program import Device
 from dagc.report.display import SILENT, Display
 from dagc.report.stages import NOTHING_PRINTED, Printer
 from dagc.stages.artifacts import Compiled, OpenChoices, compile_traversal, defaults_of_open_devices
 from dagc.stages.options import CompileOptions
-from dagc.stages.program import read
+from dagc.stages.program import ProgramText, read
 from dagc.stages.running import Running, checked, rank_of, run_as_rank
 from dagc.stages.traversal import wanted_traversal
 
@@ -51,6 +53,7 @@ def compile(
 
     def compile_here() -> Compiled:
         text, without = read(path, options.defines, folds=not options.unroll).on(chosen.target)  # text -> AST
+        text, without = _formed(text, options.forms, without)
         text = replace(text.with_open_devices(_placed(tuned)), forms=tuned is not None and tuned.forms)
         if printer.stages:
             printer.after_lowering(text.program())
@@ -70,6 +73,15 @@ def compile(
     if rank is not None:
         return run_as_rank(compile_here, how)
     return checked(compile_here(), how) if options.run else compile_here()
+
+
+def _formed(text: ProgramText, asked: str, without: tuple[str, ...]) -> tuple[ProgramText, tuple[str, ...]]:
+    """The text with the forms of `--forms`, and what was left out. Raises UsageError."""
+    if asked == "off":
+        return text, without
+    program = text.program()
+    given, left = forms_asked(program, asked, [op for op in program.kernel_ops if op.device is Device.GPU])
+    return text.with_defines({**given, **text.defines}), (*without, *left)
 
 
 def limits(done: Compiled, options: CompileOptions) -> tuple[LimitRow, ...]:

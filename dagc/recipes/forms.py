@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from dagc.base.errors import UsageError, counted
-from dagc.forms import explained, forms_of, kernel_of, surroundings_of
+from dagc.forms import explained, forms_asked, forms_of, kernel_of, surroundings_of
 from dagc.forms.groups import groups
 from dagc.forms.types import Refusal
 from dagc.ir.choice import AS_WRITTEN, FORM, FUSE
@@ -19,7 +19,9 @@ from dagc.stages.program import read
 
 def show_forms(path: str | Path, name: str, defines: Mapping[str, str | Value] | None = None) -> str:
     """A line for each form of a kernel, or of that of an op: its values, or why it is not legal; the same for launches
-    that may be one; and the text of each op under the forms and fusions that `defines` gives. Raises UsageError."""
+    that may be one; and the text of each op under the forms and fusions that `defines` gives, or a list of forms after
+    the name, `stencil,wide=4`; without either under the first that a search has. Raises UsageError."""
+    name, _, asked = name.partition(",")
     program = read(path, defines).program()
     called = {op.name: program.kernel(op.kernel) for op in program.kernel_ops}
     parts = {name: {call.kernel.name for call in kernel.fused} for name, kernel in called.items()}
@@ -28,6 +30,10 @@ def show_forms(path: str | Path, name: str, defines: Mapping[str, str | Value] |
     if not kernels:
         have = dict.fromkeys(op.kernel for op in program.kernel_ops)
         raise UsageError(f"{program.name}: no op calls a kernel `{name}`", f"one of: {', '.join(have)}")
+    asked = asked or ("" if defines else _first(program, kernels))
+    if asked:
+        more, _ = forms_asked(program, asked, [op for op in ops if op.device is Device.GPU])
+        return show_forms(path, name, {**more, **(defines or {})})
     lines = [line for kernel in kernels for line in _forms(program, program.kernel(kernel))]
     lines += _fusions(read(path, _unfused(defines or {})).program(), kernels)
     shown: dict[str, None] = {}
@@ -38,6 +44,14 @@ def show_forms(path: str | Path, name: str, defines: Mapping[str, str | Value] |
             under = f" with {', '.join(values)}" if values else ""
             shown[f"\n{op.kernel}{under}:\n{textwrap.indent(code.text, '  ')}"] = None
     return "\n".join([*lines, *shown, ""])
+
+
+def _first(program: Program, kernels: Iterable[str]) -> str:
+    """The first form that a search would have of one of these kernels, "" if there is none."""
+    around = surroundings_of(program)
+    impls = [(program.kernel(name), impl) for name in kernels for impl in program.kernel(name).impls]
+    legal = (pair for kernel, impl in impls for pair in forms_of(kernel, impl, around) if not pair[0].unproven(impl))
+    return next((form.name for form, values in legal if not isinstance(values, Refusal)), "")
 
 
 def _forms(program: Program, kernel: Kernel) -> Iterator[str]:

@@ -159,6 +159,10 @@ class CompileOptions(TargetOptions, OrderOptions, FormOptions, RunOptions, Point
 
     defines: Mapping[str, Any] | None = None
     traversal: str = option("--traversal first|ID|FILE", "which implementation", default="first")
+    forms: str = option(
+        "--forms off|LIST", "rewrite each kernel that allows it: `wide=4,coarsen`, without a value the largest one; -D"
+        " of an op counts before", default="off",
+    )  # fmt: skip
 
 
 # ---- explore and explain --------------------------------------------------------------------

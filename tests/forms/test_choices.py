@@ -132,6 +132,29 @@ def test_the_forms_of_a_kernel_are_listed_with_reasons_and_shown() -> None:
     with pytest.raises(UsageError, match="no op calls a kernel `sten`") as refused:
         show_forms(JACOBI, "sten")
     assert refused.value.help == "one of: stencil"
+    assert "stencil with form.wide = 4:" in show_forms(JACOBI, "stencil")  # a text in any case: of the first searched
+    assert "stencil with form.wide = 2, form.freedom = 2:" in show_forms(JACOBI, "inner,wide=2,freedom")
+
+
+def test_a_list_of_forms_is_for_all_kernels_that_allow_them(tmp_path: Path) -> None:
+    """`--forms wide=2,tile`: the ops of the loop and of their fusions have it, -D of an op counts before, and what no
+    kernel allows is named with the reason."""
+    done = compile(
+        JACOBI, tmp_path, target="host", build=False, forms="wide=2,tile,coarsen", defines={"last.form.coarsen": 2}
+    )
+    assert done.left_out == ("kernel `stencil`: tile: neighbours along y load nothing in common in a loop",)
+    emitted = (tmp_path / "kernels.cu").read_text()
+    assert "form.wide = 2: this thread does 2 neighbours" in emitted
+    assert "for (unsigned part = 0; part < 8; ++part)" in emitted
+    assert "for (unsigned part = 0; part < 2; ++part)" in emitted
+    for asked, message, help in (
+        ("wid", "'wid': not a form", "did you mean `wide`?"),
+        ("wide=", "'wide=': not a form", "choose from unroll"),
+        ("wide=3", "no kernel allows wide=3", "kernel `stencil`: wide=3: it has 1, 2, 4"),
+    ):
+        with pytest.raises(UsageError, match=message) as refused:
+            compile(JACOBI, tmp_path, target="host", build=False, forms=asked)
+        assert (refused.value.help or "").startswith(help)
 
 
 PROGRAM = """
