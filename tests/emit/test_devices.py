@@ -13,7 +13,8 @@ import pytest
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.build.mpi import find_mpi
-from dagc.build.toolchain import find_cxx
+from dagc.build.toolchain import find_cxx, find_nvcc, gpus
+from dagc.ir.plan import Target
 from dagc.ir.program import Devices, Graph, Value
 from dagc.lab.configurations import configurations, open_decisions
 from dagc.measure.launch import Finished, launch
@@ -117,10 +118,22 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.mpi
 def test_every_placement_gives_the_results_of_numpy(tmp_path: Path) -> None:
     """Random ones on three GPUs and two sockets, under random traversals; each op changes only what it declares."""
+    agree(tmp_path, "devices gpu 3, socket 2", Target.HOST)
+
+
+@needs_mpi
+@pytest.mark.mpi
+@pytest.mark.skipif(find_nvcc() is None or len(gpus()) < 2, reason="needs two GPUs")
+def test_every_placement_gives_the_results_of_numpy_on_two_gpus(tmp_path: Path) -> None:
+    """Of this machine, which both ranks share."""
+    agree(tmp_path, "devices gpu 2, socket 2", Target.CUDA)
+
+
+def agree(tmp_path: Path, devices: str, target: Target) -> None:
     shutil.copy(PLACED.with_suffix(".py"), tmp_path)
     path = tmp_path / PLACED.name
-    path.write_text(PLACED.read_text().replace("\nscalar n", "\ndevices gpu 3, socket 2\nscalar n"))
-    placements = built(tmp_path / "out", path=path)
+    path.write_text(PLACED.read_text().replace("\nscalar n", f"\n{devices}\nscalar n"))
+    placements = built(tmp_path / "out", target=target, path=path)
     for pageable in (False, True):
         lines = placements.lines(150, seed=7)
         done = placements.run(lines, pageable=pageable)

@@ -40,6 +40,8 @@ class Audit {
   void before(std::int32_t op) {
     ranges_ = declared_.writes(program_, op);
     digests_ = program_.store.digests_without(ranges_);
+    data_.clear();
+    for (std::size_t i = 0; i < digests_.size(); ++i) data_.push_back(program_.store.data(i));
     contents_.clear();
     for (const Promise& p : declared_.promises)
       if (p.first == op || p.second == op) contents_[p.array] = program_.store.contents(p.array);
@@ -48,7 +50,7 @@ class Audit {
   void after(std::int32_t op, const char* name) {
     const std::vector<std::uint64_t> now = program_.store.digests_without(ranges_);
     for (std::size_t i = 0; wrong_.empty() && i < now.size(); ++i)
-      if (now[i] != digests_[i]) wrong_ = undeclared(name, i);
+      if (now[i] != digests_[i] && program_.store.data(i) == data_[i]) wrong_ = undeclared(name, i);
     const std::vector<std::string> overrun = program_.store.overrun();
     if (wrong_.empty() && !overrun.empty())
       wrong_ = std::string("op `") + name + "` writes " + overrun.front();
@@ -83,6 +85,7 @@ class Audit {
   const Declared<Program>& declared_;
   std::vector<Range> ranges_;
   std::vector<std::uint64_t> digests_;
+  std::vector<const void*> data_;  // memory that the op itself has allocated, for its own arrays, had no contents before
   std::map<std::string, std::vector<char>> contents_;
   std::map<std::pair<std::int32_t, std::string>, std::vector<bool>> written_;  // elements
   std::string wrong_;

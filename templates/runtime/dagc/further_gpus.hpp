@@ -40,11 +40,14 @@ class FurtherGpus {
     if (needed > there_)
       fail(exit_missing, "ops of this program run on " + std::to_string(needed) + " GPUs of a rank, and this host has " +
                              std::to_string(there_) + "; leave their device open, or fix it by -D OP.device=gpu");
+    for (int from = 0; from < number_ && has(from); ++from)
+      for (int to = 0; to < number_ && has(to); ++to) link(from, to);
+    if (there_ > 0) leave();
   }
   bool has(int unit) const { return unit < number_ && unit < there_; }
 
   // What the thread allocates and issues until `leave` is on this GPU.
-  void enter(int unit) const { DAGC_CUDA(cudaSetDevice((first_ + unit) % there_)); }
+  void enter(int unit) const { DAGC_CUDA(cudaSetDevice(number_of(unit))); }
   void leave() const { DAGC_CUDA(cudaSetDevice(first_)); }
 
   void enter(int unit, cudaStream_t home) {
@@ -66,6 +69,16 @@ class FurtherGpus {
     cudaStream_t stream = nullptr;
     cudaEvent_t before = nullptr, after = nullptr;  // the one of the first GPU, the other of this one
   };
+
+  // Copies from one GPU to another take the link between the two if there is one, else they go through the host.
+  void link(int from, int to) const {
+    int direct = 0;
+    const int a = number_of(from), b = number_of(to);
+    enter(from);
+    if (a != b && cudaDeviceCanAccessPeer(&direct, a, b) == cudaSuccess && direct) cudaDeviceEnablePeerAccess(b, 0);
+    cudaGetLastError();  // of a link that is open already
+  }
+  int number_of(int unit) const { return (first_ + unit) % there_; }
 
   Companion& companion(int unit, cudaStream_t home) {
     Companion& one = companions_[{unit, home}];

@@ -131,6 +131,11 @@ inline cudaError_t cudaGetDevice(int* device) {
   *device = dagc::host::device;
   return cudaSuccess;
 }
+inline cudaError_t cudaDeviceCanAccessPeer(int* direct, int, int) {
+  *direct = 1;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 inline cudaError_t cudaDeviceSynchronize() {
   if (dagc::host::capturing) return dagc::host::spoil(cudaErrorStreamCaptureUnsupported);
   dagc::host::Runtime::get().synchronize_all();
