@@ -3,7 +3,7 @@
     python benchmarks/gpu/oracle.py -o oracle/ [--set polybench] [--only gemm,atax] [--time 500] [--prepared]
     python benchmarks/gpu/oracle.py -o oracle/ --set fit --time 540 [--done oracle-fit.csv.xz]
 
-A set is `polybench`, a split of the corpus (`fit`, `validate`, `unseen`, `unseen2` to `unseen6`), or `corpus` for all
+A set is `polybench`, a split of the corpus (`fit`, `validate`, `unseen`, `unseen2` to `unseen7`), or `corpus` for all
 of it. One tuned file a program (`oracle/gemm.db`, `oracle/stream.add.db`); what is there already is not measured
 again, nor what the CSVs of `--done` have (made by benchmarks/tune/oracle_csv.py, from another machine of the kind),
 so that several runs add up.

@@ -1,12 +1,14 @@
 """Times given settings of kernels, forms included, from binaries that another machine has compiled.
 
-    python benchmarks/gpu/settings.py make FOLDER FILE@SIZE@SETTINGS ...      # needs nvcc, no GPU
+    python benchmarks/gpu/settings.py make FOLDER FILE@SIZE[@SETTINGS] ...    # needs nvcc, no GPU
     python benchmarks/gpu/settings.py time FOLDER OUT.csv --seconds 60        # needs pycuda and a GPU, no nvcc
     python benchmarks/gpu/settings.py compare FOLDER OUT.csv
 
 SIZE is `NI=256,NJ=512` (other scalars are 1/8), or several, `NI=256,NJ=512/NI=7,NJ=5`: the first is timed, `compare`
-runs the others, with arrays at their places and all an element later; bytes around arrays count as results. SETTINGS is
-`;form.wide=4;form.wide=4,form.coarsen=4`: the kernel as written, and two others. All settings of a kernel are functions
+runs the others, with arrays at their places and all an element later; bytes around arrays count as results (with
+`--around 0` there are none, so that memcheck of compute-sanitizer sees each access beyond an array). SETTINGS is
+`;form.wide=4;form.wide=4,form.coarsen=4`: the kernel as written, and two others; without them, all that a search
+compiles. All settings of a kernel are functions
 of one binary; those that the kernel does not allow are left out with the reason. Block dimensions are left open: each
 is timed at all legal blocks, at most `--blocks` of them at random; other tunables have their first value. For
 `form.index` the arrays are said to have at most 2^32 elements, and for `form.literals` the sizes are numbers in the
@@ -37,6 +39,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+from dagc.base.errors import DagcError
 from dagc.emit.kernels import Functions
 from dagc.emit.render import number_lines, render
 from dagc.forms import forms_of, kernel_of, surroundings_of
@@ -46,7 +49,7 @@ from dagc.forms.types import Refusal
 from dagc.ir.choice import own_name
 from dagc.ir.plan import Target, kernel_as_written, open_tunables
 from dagc.ir.program import Decision, Impl, Kernel, KernelOp, Program
-from dagc.ir.sym import Apply, Const, Fn, evaluate
+from dagc.ir.sym import Apply, Const, Fn, UnboundName, Var, evaluate
 from dagc.stages.program import read
 
 TYPES = {"f32": "f4", "f64": "f8", "i32": "i4", "i64": "i8", "u8": "u1", "u32": "u4", "u64": "u8"}
@@ -68,13 +71,18 @@ def make(args: argparse.Namespace) -> int:
     sources = {"differ": DIFFER}
     jobs = []
     for word in args.kernels:
-        file, size, settings = word.split("@")
+        file, size, *given = word.split("@")
+        settings = given[0].split(";") if given else searched(Path(file))
         binary = f"{Path(file).parent.name}-{Path(file).stem}-{args.label}"
         first, *others = size.split("/")
-        of_kernel, sources[binary] = jobs_of(Path(file), first, settings.split(";"), args.sms)
+        try:
+            of_kernel, sources[binary] = jobs_of(Path(file), first, settings, args.sms)
+        except (DagcError, ArithmeticError, KeyError, UnboundName) as error:  # a size that the data give, say
+            print(f"{file}: left out: {type(error).__name__}: {error}")
+            continue
         jobs += [{**job, "label": args.label, "binary": binary, "timed": True} for job in of_kernel]
         for other in others:  # sizes are numbers of the text with `literals`
-            again = jobs_of(Path(file), other, settings.split(";"), args.sms)[0]
+            again = jobs_of(Path(file), other, settings, args.sms)[0]
             again = [job for job in again if job["blocks"] and LITERALS.tunable not in job["setting"]]
             some = {"label": args.label, "binary": binary, "timed": False}
             jobs += [{**job, **some, "blocks": sample(job["setting"], job["blocks"], 3)} for job in again]
@@ -91,6 +99,16 @@ def compiled(path: Path, text: str, sm: int, flags: str) -> int:
     source.write_text(text)
     words = ["nvcc", "-cubin", "-O3", "-std=c++17", f"-arch=sm_{sm}", f"-I{runtime}", "-o", f"{path}.cubin", source]
     return subprocess.run([*map(str, words), *flags.split()], check=False).returncode
+
+
+def searched(file: Path) -> list[str]:
+    """The settings of the first op of a program that a search compiles."""
+    graph = replace(read(file), forms=True).graph()
+    op = next(op.kernel for op in graph.ops if op.kernel is not None)
+    open_ = [d for d in open_tunables(graph.program, [op.site]) if not d.axis]
+    first = {own_name(d.name): d.values[0] for d in open_}
+    each = Functions(graph, Target.CUDA, open_).settled(op)
+    return [",".join(f"{n}={v}" for n, v in one.tunables if n in first and v != first[n]) for one in each]
 
 
 def jobs_of(file: Path, size: str, settings: Sequence[str], sms: int) -> tuple[list[Job], str]:
@@ -112,7 +130,11 @@ def jobs_of(file: Path, size: str, settings: Sequence[str], sms: int) -> tuple[l
         if setting in ops:
             kernel, impl = kernel_of(program, ops[setting])
             args = [
-                [f.type.value, "inout" if f.mode.value != "in" else "in", _product(evaluate(d, values) for d in f.dims)]
+                [
+                    f.type.value,
+                    "inout" if f.mode.value != "in" else "in",
+                    _product(evaluate(d or Var(f"length of {f.name}"), values) for d in f.dims),
+                ]
                 if f.mode is not None
                 else [f.type.value, "value", values.get(f.name, 0.125)]
                 for f in kernel.formals
@@ -213,7 +235,7 @@ def measure(args: argparse.Namespace) -> int:
 class Arrays:
     """The arguments of a kernel: device memory with bytes around each array, `shift` elements late."""
 
-    def __init__(self, cu: Any, np: Any, args: Sequence[Any], shift: int) -> None:
+    def __init__(self, cu: Any, np: Any, args: Sequence[Any], shift: int, around: int = AROUND) -> None:
         self.cu, self.np, self.given, self.results = cu, np, [], []
         self.arrays: list[tuple[Any, Any, int, str]] = []
         rng = np.random.default_rng(1)
@@ -223,8 +245,8 @@ class Arrays:
                 self.given.append(type_.type(value))
                 continue
             values = np.resize(rng.uniform(0.1, 1, 1000003).astype(type_), value)
-            host = np.full(-(-(values.nbytes + AROUND) // 4) * 4, 0xA5, np.uint8)
-            at = AROUND // 2 + shift * type_.itemsize
+            host = np.full(-(-(values.nbytes + shift * type_.itemsize + around) // 4) * 4, 0xA5, np.uint8)
+            at = around // 2 + shift * type_.itemsize
             host[at : at + values.nbytes] = values.view(np.uint8)
             array, first = cu.mem_alloc(host.nbytes), cu.to_device(host)
             self.arrays.append((array, first, host.nbytes, how))
@@ -257,7 +279,7 @@ def compared(cu: Any, np: Any, args: argparse.Namespace, jobs: Sequence[Job], en
     """Results of a few blocks of each setting, as given and with all arrays an element late."""
     load, differ = _functions(cu, args.folder)
     for shift in (0, 1):
-        arrays = Arrays(cu, np, jobs[0]["args"], shift)
+        arrays = Arrays(cu, np, jobs[0]["args"], shift, args.around)
         for job in jobs:
             wrong = 0
             for block in job["blocks"]:
@@ -347,6 +369,7 @@ def main(words: Sequence[str] | None = None) -> int:
         run.add_argument("--seconds", type=float, default=1e6, metavar="S")
         run.add_argument("--blocks", type=int, default=26, metavar="N")
         run.add_argument("--seed", type=int, default=1)
+        run.add_argument("--around", type=int, default=AROUND, metavar="BYTES", help="around arrays, in compare")
         run.add_argument("--only", default="", metavar="REGEX", help="kernels")
         run.set_defaults(run=measure, rows=rows)
     args = parser.parse_args(words)

@@ -44,6 +44,8 @@ from dagc.ir.sym import Poly, Var
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+_MOST_LISTED = 64  # elements that are listed in the emitted text
+_NOT_LISTED = ("initializer_list", "initializer_pair", "string_literal", "parameter_pack_expansion")
 _LEAVING = ("return_statement", "break_statement", "continue_statement")
 Multiple = tuple[int, tuple[str, ...]]  # a number, and names that it is multiplied by
 Key = tuple[str, tuple[tuple[object, object], ...]]
@@ -394,16 +396,19 @@ class Lockstep:
             assert declaration is not None
             prefix = prefix_of(declaration)
             words = prefix.split()
-            plain = one.value is None or one.value.type not in ("argument_list", "initializer_list")
+            listed = _listed(one)
+            plain = one.value is None or one.value.type not in ("argument_list", "initializer_list") or bool(listed)
             if sum(name == one.name for name in _declares(_scope_of(node))) > 1:
                 raise NotAlike(f"`{one.name}` hides another variable, or another hides it", node)
-            if "auto" in words or one.reference or not one.simple or not plain or (one.sizes and one.value is not None):
+            unread = one.sizes and one.value is not None and not listed
+            if "auto" in words or one.reference or not one.simple or not plain or unread:
                 raise NotAlike(f"the declaration of `{one.name}` is not read", node)
             kept = prefix if one.pointers else f"{_unqualified(prefix)} "
             target = field_of(node, "declarator") if node.type == "init_declarator" else node
             assert target is not None
             assert one.at is not None
             own = text_of(target).replace("const", "") if one.pointers else text_of(target)
+            own = own.replace("[]", f"[{len(listed)}]") if listed else own
             self.lines.append(f"{indent}{kept}{own.replace(one.name, f'{one.name}[{self.lanes}]', 1)};")
             self.each.add(one.name)
 
@@ -412,6 +417,9 @@ class Lockstep:
         if node.parent is None or node.parent.type != "declaration":
             return self._text(node, lane)
         one = Declarator.of(node)
+        if one.name in self.each and (listed := _listed(one)):
+            texts = [self._text(each, lane) if each is not None else "0" for each in listed]
+            return "\n".join(f"{one.name}[{lane}][{k}] = {text};" for k, text in enumerate(texts))
         if one.name in self.each:
             return f"{one.name}[{lane}] = {self._text(one.value, lane)};" if one.value is not None else ""
         return f"{prefix_of(node.parent)}{self._text(node, lane)};"
@@ -704,6 +712,18 @@ def _change(node: Node) -> Change | None:
     """The assignment that a statement is."""
     inner = [c for c in node.named_children if c.type != "comment"] if node.type == "expression_statement" else []
     return change_of(inner[0]) if len(inner) == 1 else None
+
+
+def _listed(declared: Declarator) -> list[Node | None]:
+    """What the elements of an array of one dimension begin with, None for 0: `float r[4] = {a, b}`; [] for others."""
+    value, sizes = declared.value, declared.sizes
+    if value is None or value.type != "initializer_list" or len(sizes) != 1:
+        return []
+    given = [each for each in value.named_children if each.type != "comment"]
+    size = text_of(sizes[0]) if sizes[0] is not None else str(len(given))
+    if not size.isdecimal() or int(size) > _MOST_LISTED or any(each.type in _NOT_LISTED for each in given):
+        return []
+    return [*given, *[None] * (int(size) - len(given))]
 
 
 def _inside(nodes: Sequence[Node]) -> list[Node]:

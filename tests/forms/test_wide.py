@@ -16,7 +16,7 @@ from dagc.forms.tile import TILE
 from dagc.forms.types import Refusal
 from dagc.forms.wide import WIDE
 from dagc.ir.plan import Plan, Target
-from dagc.ir.program import Graph
+from dagc.ir.program import Graph, Program
 from dagc.ir.sym import Const
 from dagc.perf.geometry import read_accesses
 from dagc.space import Space
@@ -113,6 +113,10 @@ REFUSED = {
         "where `v` is declared is not read",
         3,
     ),
+    INDEX + "float a[2][1] = {{x[j]}, {1}};\nfor (int k = 0; k < 2; ++k) y[k * n + j] = a[k][0];": (
+        "the declaration of `a` is not read",
+        2,
+    ),
     INDEX + "float2 v;\nv.x = x[j];\ny[j] = v.dot();": ("`v.dot` is not read", 4),
     INDEX + "#ifdef SOME\ny[j] = 1;\n#endif\ny[j] = 2;": ("it has directives of the preprocessor", 2),
     INDEX + "*(float4*)(y + j) = float4{};": ("where `*(float4*)(y + j)` is stored is not known", 2),
@@ -167,13 +171,26 @@ def test_the_access_analysis_reads_vectors() -> None:
     }  # fmt: skip
 
 
-def test_a_block_that_the_program_decides_is_known() -> None:
-    """The launch has its value, the text its name."""
-    text = 'cuda """const int j = blockIdx.x * block + threadIdx.x; if (j < n) y[j] = x[j];"""'
-    program = graph_of(
+def one(body: str) -> Program:
+    """A kernel of blocks of a size that the program decides, with vectors of four elements."""
+    return graph_of(
         "program one\ntune block in {128, 256}\nscalar n : i64\narray x : f32[n] in\narray y : f32[n] out\n"
         "kernel k(y: out f32[n], x: in f32[n], n: i64) { gpu { launch grid(ceil(n / block)) block(block)\n"
-        f"{text} }} }}\ndag {{ a : gpu k(y, x, n) }}",
+        f'cuda """const int j = blockIdx.x * block + threadIdx.x; if (j < n) {{ {body} }}""" }} }}\n'
+        "dag { a : gpu k(y, x, n) }",
         **{"a.form.wide": "4", "block": "256"},
     ).program
+
+
+def test_each_lane_has_the_initial_values_of_an_array() -> None:
+    program = one("float a[3] = {x[j], 2 * x[j]};\nfor (int k = 0; k < n; ++k) a[k % 3] += k;\ny[j] = a[1];")
+    code = kernel_of(program, program.kernel_ops[0])[1].code
+    assert code is not None
+    lines = [line.strip() for line in (code.text or "").splitlines()]
+    assert {"float a[4][3];", "a[lane][0] = x_0[lane];", "a[lane][2] = 0;", "a[lane][k % 3] += k;"} <= {*lines}
+
+
+def test_a_block_that_the_program_decides_is_known() -> None:
+    """The launch has its value, the text its name."""
+    program = one("y[j] = x[j];")
     assert kernel_of(program, program.kernel_ops[0])[1].launch.block == (Const(256),)  # type: ignore[union-attr]
