@@ -50,6 +50,15 @@ def ranks_or_default(asked: int | None) -> int:
     return asked or (DEFAULT_RANKS if place is None else place[1])
 
 
+def several_hosts(ranks: int, environment: Mapping[str, str] | None = None) -> bool:
+    """Whether the starter of this command put its ranks on several hosts, or DAGC_RANKS_PER_HOST says so."""
+    env = os.environ if environment is None else environment
+    names = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE") if joined(env) else ()
+    here = [size for name in ("DAGC_RANKS_PER_HOST", *names) if (size := _number(env, name))]
+    nodes = _number(env, "SLURM_STEP_NUM_NODES") if joined(env) else None
+    return any(size < ranks for size in here) or (nodes or 1) > 1
+
+
 def rank_among(ranks: int) -> int | None:
     """This command's rank among `ranks`; None if it was started alone.
 

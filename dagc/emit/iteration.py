@@ -15,7 +15,7 @@ from dagc.emit.layout import Layout, WriteView, writes
 from dagc.emit.render import cxx_string, cxx_value
 from dagc.forms import kernel_of
 from dagc.ir import program as ir
-from dagc.ir.enums import CodeLang, Opcode, Place, Role
+from dagc.ir.enums import CodeLang, Opcode, Pairs, Place, Role
 from dagc.ir.plan import (
     ArrayValue,
     EmittedChoosers,
@@ -361,7 +361,9 @@ class StepBuilder:
         device, buffer = self.layout.pointer(region), self.layout.message_pointer(region)
         dst, src = (buffer, device) if outwards else (device, buffer)
         size = self._bytes(region)
-        if staged.source is not None:
+        if staged.source is not None and staged.pairs is not Pairs.ALL:
+            size = f"{self._peer(staged.source, staged.comm, staged.pairs)} < 0 ? 0 : {size}"
+        elif staged.source is not None:
             size = f"{self.layout.text(Apply(Fn.LT, (staged.source, Const(0))))} ? 0 : {size}"
         return Copy(dst, src, size, self._direction(outwards, not outwards), stream)
 
@@ -395,30 +397,38 @@ class StepBuilder:
         assert isinstance(exchange, ir.ExchangeOp)
         for number, message in op.messages:
             region = message.send if send else message.recv
-            what, args = self._ends(message, send)
+            what, args = self._ends(exchange, message, send)
             buffer = self.layout.message_pointer(region, exchange.transport)
             tag, comm = self.tag(exchange.name, number), f"{self.layout.on(exchange.comm)}.comm"
             text = f"{self.layout.requests(op)}, {buffer}, {args}, {tag}, {comm}"
             calls.append(CallStep(f"dagc::post_{what}", text))
         return tuple(calls)
 
-    def _ends(self, message: ir.Message, send: bool) -> tuple[str, str]:
+    def _ends(self, op: ir.ExchangeOp, message: ir.Message, send: bool) -> tuple[str, str]:
         """Function name and the arguments that name the peers."""
         region, peer, counts = message.end(send)
         what = "send" if send else "recv"
         if isinstance(peer, str):
             assert counts is not None
-            return f"{what}s", self.peers(peer, counts, message.when)
-        return what, f"{self.layout.extent(region).count}, static_cast<int>({self.layout.text(peer)})"
+            return f"{what}s", self.peers(peer, counts, message.when, op)
+        return what, f"{self.layout.extent(region).count}, {self._peer(peer, op.comm, op.pairs)}"
 
-    def peers(self, ranks: str, counts: str, when: Sym | None = None) -> str:
+    def _peer(self, peer: Sym, comm: str, pairs: Pairs) -> str:
+        """C++ text of a rank; negative if it is not of these pairs."""
+        text = f"static_cast<int>({self.layout.text(peer)})"
+        return text if pairs is Pairs.ALL else f"{self.layout.on(comm)}.hosts.{pairs.value}({text})"
+
+    def peers(self, ranks: str, counts: str, when: Sym | None = None, op: ir.Op | None = None) -> str:
         """The text of a dagc::Peers: all ranks in order if `ranks` is "", none on ranks where `when` does not hold."""
         c = self.layout.array(counts)
         if not ranks:
             return f"{{nullptr, {c}.data, {c}.size}}"
         r = self.layout.array(ranks)
         many = f"{r}.size" if when is None else f"({self.layout.text(when)}) ? {r}.size : 0"
-        return f"{{{r}.data, {c}.data, {many}}}"
+        only = ""
+        if isinstance(op, ir.ExchangeOp) and op.pairs is not Pairs.ALL:
+            only = f", &dagc::Hosts::{op.pairs.value}, &{self.layout.on(op.comm)}.hosts"
+        return f"{{{r}.data, {c}.data, {many}{only}}}"
 
     def _group(self, op: ir.GraphOp, stream: str) -> CallStep:
         group, layout = self.layout.group(op), self.layout
@@ -447,9 +457,9 @@ class StepBuilder:
                 where = f"{k}, {base}, {extent.start}"
                 if isinstance(peer, str):
                     assert counts is not None
-                    out.append(CallStep(f"{what}s", f"{where}, {self.peers(peer, counts, message.when)}"))
+                    out.append(CallStep(f"{what}s", f"{where}, {self.peers(peer, counts, message.when, op)}"))
                 else:
-                    rank = f"static_cast<int>({self.layout.text(peer)})"
+                    rank = self._peer(peer, op.comm, op.pairs if isinstance(op, ir.ExchangeOp) else Pairs.ALL)
                     out.append(CallStep(what, f"{where}, {extent.count}, {rank}"))
         return tuple(out)
 

@@ -18,7 +18,7 @@ from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.choice import VARIANT, own_name, qualified, site_of
 from dagc.ir.constraints import alike, may_not_hold
-from dagc.ir.enums import Place, Role, Transport
+from dagc.ir.enums import Pairs, Place, Role, Transport
 from dagc.ir.names import data_file
 from dagc.ir.plan import (
     FAR,
@@ -259,6 +259,7 @@ class ProgramView:
     requests: tuple[RequestView, ...]
     comms: tuple[CommView, ...]
     connections: tuple[ConnectionView, ...]
+    hosts: tuple[str, ...]  # C++ texts of what finds the ranks of this host: the program, communicators
     groups: tuple[GroupView, ...]
     checks: tuple[CallStep, ...]
     alike: tuple[CallStep, ...]  # what the ranks of a collective must have alike
@@ -360,6 +361,7 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
         requests=tuple(_requests(layout)),
         comms=tuple(_comms(layout)),
         connections=tuple(_connections(layout)),
+        hosts=tuple(dict.fromkeys(layout.on(op.comm) for op in layout.graph.ops if op.pairs is not Pairs.ALL)),
         groups=tuple(_groups(layout, steps)),
         checks=tuple(c for c in checks if not _measured(c.args)),
         alike=tuple(_alike(layout)),
@@ -416,6 +418,9 @@ def _connections(layout: Layout) -> Iterator[ConnectionView]:
     for (kind, comm), member in layout.connections.items():
         assert kind is not None
         counts = f"{of[kind]}, {of.total() - of[kind]}"
+        alike = [op for _, op in layout.group_members() if (op.transport, op.comm) == (kind, comm)]
+        if alike and all(op.pairs is Pairs.WITHIN_HOST for op in alike):
+            counts += ", true"
         opens = f"{member}.open(comm, {counts})" if kind in whole or kind is Transport.NCCL else ""
         if comm:
             opens = f"{member}.split({layout.connections[kind, '']}, comm, {layout.comms[comm]}, {counts})"

@@ -94,6 +94,19 @@ class Transport(Enum):
         """Whether it has calls for collectives. Else they are messages, and reductions are named when ranks connect."""
         return self is not Transport.PEER
 
+    @property
+    def of_one_host(self) -> bool:
+        """Whether it reaches ranks of the same host only."""
+        return self is Transport.PEER
+
+
+class Pairs(Enum):
+    """The pairs of ranks whose messages an op moves. The values are functions of templates/runtime/dagc/message.hpp."""
+
+    ALL = "all"
+    WITHIN_HOST = "within"
+    BETWEEN_HOSTS = "between"
+
 
 class CodeLang(Enum):
     CUDA = "cuda"

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import NewType, TypeAlias
 
 from dagc.base.source import NOWHERE, Source, Span, Spanned
-from dagc.ir.enums import CodeLang, ElementType, Mode, Place, Role, Transport
+from dagc.ir.enums import CodeLang, ElementType, Mode, Pairs, Place, Role, Transport
 from dagc.ir.names import mangle
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, show
 
@@ -25,6 +25,7 @@ Value: TypeAlias = int | float | bool | str
 TRANSPORT = "transport"  # the decision for all messages; `OP.transport` is that of one exchange or collective
 GRAPH_EDGES = "graph_edges"  # a `GraphEdges`; a program has it only if it is asked for
 COLLECTIVES = "collectives"  # the transport of collectives, where a program has exchanges too
+WITHIN_HOST = "within_host"  # the transport of exchanges between ranks of one host
 LOOP = "loop"  # the decision of who starts the next run of a `repeat` (`Repetition`)
 SAME = "same"  # its value for that of the exchanges
 
@@ -560,8 +561,9 @@ class Message(Spanned):
 @dataclass(frozen=True, slots=True)
 class ExchangeOp(Spanned):
     """`comm`: the name of the communicator whose ranks the peers are; "" for all ranks of the program. `transport`: of
-    its arrays on the device, if it has any. `split`: each message has a post and a wait of its own; else all are
-    posted, and received, by one op."""
+    its arrays on the device, if it has any; `within`: of its messages between ranks of one host, if another. Then it
+    is lowered as two ops of the graph, with `pairs`. `split`: each message has a post and a wait of its own; else all
+    are posted, and received, by one op."""
 
     name: str
     base: str
@@ -569,6 +571,8 @@ class ExchangeOp(Spanned):
     comm: str = ""
     transport: Transport = Transport.MPI_HOST
     split: bool = True
+    within: Transport | None = None
+    pairs: Pairs = Pairs.ALL
 
     @property
     def accesses(self) -> tuple[Access, ...]:
@@ -884,11 +888,14 @@ class Staged:
     """A region that is copied between the device and its staging buffer.
 
     `source`: of what is received, the rank that sends it, if there is one rank. If it is negative, nothing is received
-    or copied, and the device keeps its values, as under every other transport; nor is anything sent or copied.
+    or copied, and the device keeps its values, as under every other transport; nor is anything sent or copied. With
+    `pairs` other than all, also of what is sent, the rank of `comm` that gets it: nothing is copied for other pairs.
     """
 
     region: Region
     source: Sym | None = None
+    pairs: Pairs = Pairs.ALL
+    comm: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -936,6 +943,11 @@ class GraphOp:
     def transport(self) -> Transport | None:
         """That of an exchange or a collective."""
         return self.op.transport if isinstance(self.op, ExchangeOp | CollectiveOp) else None
+
+    @property
+    def pairs(self) -> Pairs:
+        """Those whose messages it moves, of an exchange."""
+        return self.op.pairs if isinstance(self.op, ExchangeOp) else Pairs.ALL
 
     @property
     def messages(self) -> tuple[tuple[int, Message], ...]:
@@ -995,7 +1007,8 @@ class Graph:
     @property
     def transports(self) -> str:
         """`transport=peer collectives=nccl`: that of all messages, and what differs from it."""
-        others = [d for d in self.program.decisions if d.name == COLLECTIVES or d.name.endswith(f".{TRANSPORT}")]
+        named = (COLLECTIVES, WITHIN_HOST)
+        others = [d for d in self.program.decisions if d.name in named or d.name.endswith(f".{TRANSPORT}")]
         words = [f"{d.name}={d.chosen}" for d in others if d.chosen != SAME]
         return " ".join([f"{TRANSPORT}={self.transport.value}", *words])
 

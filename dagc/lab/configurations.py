@@ -23,7 +23,9 @@ from dagc.ir.program import (
     LOOP,
     SAME,
     TRANSPORT,
+    WITHIN_HOST,
     Device,
+    ExchangeOp,
     Graph,
     GraphEdges,
     Program,
@@ -82,8 +84,9 @@ def effective(choices: Mapping[str, Value]) -> dict[str, Value]:
         values["capture"] = True
     if Transport.MPI_HOST.value not in transports_of(values):
         values.pop("staging", None)
-    if values.get(COLLECTIVES, SAME) in (SAME, values.get(TRANSPORT)):
-        values.pop(COLLECTIVES, None)
+    for name in (COLLECTIVES, WITHIN_HOST):
+        if values.get(name, SAME) in (SAME, values.get(TRANSPORT)):
+            values.pop(name, None)
     if values.get("capture") is False or values.get(GRAPH_EDGES) == GraphEdges.FULL.value:
         values.pop(GRAPH_EDGES, None)
     return values
@@ -148,13 +151,15 @@ def open_decisions(program: Program, opened: Iterable[str], fixed: Iterable[str]
 
 def by_name(program: Program) -> dict[str, tuple[Value, ...]]:
     """The decisions that a program has if they are asked for: those of CUDA graphs, `loop` if it repeats, and the
-    transport of each exchange and collective with arrays on the device."""
+    transport of each exchange and collective with arrays on the device, and that of exchanges within a host."""
     ops = between_devices(program.ops, program.arrays)
     transports = tuple(transport.value for transport in Transport)
     edges = tuple(edge.value for edge in GraphEdges)
     loop = {LOOP: tuple(one.value for one in Repetition)} if program.repeat is not None else {}
     each = {qualified(op.base, TRANSPORT): transports for op in ops}
-    return {"capture": (False, True), GRAPH_EDGES: edges, **loop, **each}
+    within = (SAME, *(transport.value for transport in Transport if transport.of_one_host))
+    hosts = {WITHIN_HOST: within} if any(isinstance(op, ExchangeOp) for op in ops) else {}
+    return {"capture": (False, True), GRAPH_EDGES: edges, **loop, **hosts, **each}
 
 
 def _some(name: str, values: Sequence[Value], text: str) -> tuple[Value, ...]:

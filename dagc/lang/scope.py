@@ -494,6 +494,7 @@ WORDS: Mapping[str, tuple[ir.Value, ...]] = {
     }.items()
 }  # fmt: skip
 WORDS = {**WORDS, ir.COLLECTIVES: (ir.SAME, *WORDS[ir.TRANSPORT])}
+WORDS = {**WORDS, ir.WITHIN_HOST: (ir.SAME, *(one.value for one in Transport if one.of_one_host))}
 PREDEFINED: Mapping[str, tuple[ir.Value, ...]] = {**WORDS, "streams": (2,), "capture": (False, True)}
 MAX_STREAMS = 64
 HARDWARE = frozenset(

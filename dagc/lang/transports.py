@@ -2,18 +2,19 @@
 
 `transport` holds for all messages of device arrays. A program with exchanges and collectives of them also has
 `collectives`, and each of these ops a decision of its own, `OP.transport`, which exists only where -D or `--open` gives
-it: a space with all of them would be large, and one with two is what most programs need.
+it: a space with all of them would be large, and one with two is what most programs need. `within_host`, of exchanges
+between ranks of one host, exists where it is asked for, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from dagc.base.source import Span
 from dagc.ir import program as ir
 from dagc.ir.choice import qualified
-from dagc.ir.enums import Transport
+from dagc.ir.enums import Place, Transport
 from dagc.ir.regions import between_devices
 from dagc.lang.scope import WORDS, Context
 
@@ -26,6 +27,8 @@ def own_transports(ops: Sequence[ir.Op], arrays: Sequence[ir.Array]) -> dict[str
 def choose_transports(ctx: Context, ops: Sequence[ir.Op], arrays: Sequence[ir.Array], span: Span) -> None:
     """Enter `collectives`, and `OP.transport` where -D gives it. One that no op follows is fixed."""
     messages = between_devices(ops, arrays)
+    if ir.WITHIN_HOST in ctx.defines and ir.WITHIN_HOST not in ctx.choices:
+        ctx.choose(ir.WITHIN_HOST, WORDS[ir.WITHIN_HOST], span, fixed=True).structural = True
     own = own_transports(ops, arrays)
     for op in messages:
         if (name := own[op.base]) in ctx.defines and name not in ctx.choices:
@@ -48,10 +51,20 @@ def choose_transports(ctx: Context, ops: Sequence[ir.Op], arrays: Sequence[ir.Ar
         whole.chosen, whole.fixed = _transport(ctx, messages[0]).value, True
 
 
-def with_transports(ctx: Context, ops: Sequence[ir.Op]) -> tuple[ir.Op, ...]:
-    """The ops, each exchange and collective with its transport."""
-    kinds = ir.ExchangeOp | ir.CollectiveOp
-    return tuple(replace(op, transport=_transport(ctx, op)) if isinstance(op, kinds) else op for op in ops)
+def with_transports(ctx: Context, ops: Sequence[ir.Op], arrays: Sequence[ir.Array]) -> tuple[ir.Op, ...]:
+    """The ops, each exchange and collective with its transport, or its two."""
+    on_host = {array.name for array in arrays if array.place is not Place.DEVICE}
+    return tuple(_with_transport(ctx, op, on_host) for op in ops)
+
+
+def _with_transport(ctx: Context, op: ir.Op, on_host: Collection[str]) -> ir.Op:
+    if not isinstance(op, ir.ExchangeOp | ir.CollectiveOp):
+        return op
+    transport, within = _transport(ctx, op), ctx.choices.get(ir.WITHIN_HOST)
+    if isinstance(op, ir.CollectiveOp) or within is None or within.chosen in (ir.SAME, transport.value):
+        return replace(op, transport=transport)
+    moved = any(access.region.array in on_host for access in op.accesses)
+    return replace(op, transport=transport, within=None if moved else Transport(str(within.chosen)))
 
 
 def _transport(ctx: Context, op: ir.ExchangeOp | ir.CollectiveOp) -> Transport:

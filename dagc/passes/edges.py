@@ -3,7 +3,7 @@ and the reason of each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heappop, heappush
@@ -13,7 +13,7 @@ from typing import TypeAlias
 from dagc.base.errors import Diagnostic, Severity
 from dagc.base.source import Span
 from dagc.ir import program as ir
-from dagc.ir.enums import Mode, Place, Transport
+from dagc.ir.enums import Mode, Pairs, Place, Transport
 from dagc.ir.regions import Regions, TooManyRegions
 from dagc.ir.sym import show
 from dagc.lang.scope import listing
@@ -189,6 +189,8 @@ class Hazards:
     def __init__(self, program: ir.Program, lowered: LoweredMessages, edges: Edges) -> None:
         """The written edges must have no cycle. Raises TooManyConflicts."""
         self.touches, self.edges = lowered.touches, edges
+        both = ((op.id, op.op) for op in lowered.ops)
+        self._exchanges = {n: x for n, x in both if isinstance(x, ir.ExchangeOp) and x.pairs is not Pairs.ALL}
         self.ordered: list[tuple[int, int]] = []  # pairs of indices into touches, in order of execution
         self.inferred: list[tuple[int, int]] = []  # the pairs of `ordered` that got an edge
         self.unordered: list[tuple[int, int]] = []  # pairs without an order, in text order
@@ -233,7 +235,7 @@ class Hazards:
                 if self._looked_at > LIMIT:
                     raise TooManyConflicts(touch.region.array, f"has more than {LIMIT} pairs of accesses that conflict")
                 for i in candidates:
-                    if not self._same(i, touch):
+                    if not (self._same(i, touch) or self._of_other_pairs(i, touch)):
                         yield i
 
     def _order(self, i: int, j: int, infer: bool) -> None:
@@ -266,6 +268,12 @@ class Hazards:
     def _not_before(self, indices: list[int], touch: ir.Touch) -> list[int]:
         """The earlier accesses that `touch` does not cover: those of other ops that are not known to come before it."""
         return [i for i in indices if not (self._same(i, touch) or self.edges.path(self.touches[i].end, touch.begin))]
+
+    def _of_other_pairs(self, i: int, touch: ir.Touch) -> bool:
+        """Whether both are of one exchange, one of the messages within hosts and one of those between them. On a rank,
+        each message is one or the other, and messages of an exchange have disjoint buffers."""
+        a, b = self._exchanges.get(self.touches[i].begin), self._exchanges.get(touch.begin)
+        return a is not None and b is not None and a.name == b.name and a.pairs is not b.pairs
 
     def _same(self, i: int, touch: ir.Touch) -> bool:
         return self.touches[i].begin == touch.begin and self.touches[i].end == touch.end
@@ -458,28 +466,20 @@ def _too_many(lowered: LoweredMessages, error: TooManyConflicts) -> Diagnostic:
     return Diagnostic("too-many-ops", f"array `{error.array}` {error.why}", lowered.ops[first.begin].span, help)
 
 
-def leaving(ends: Ends, end: ir.EdgeEnd) -> list[ir.OpId]:
+def leaving(several: Iterable[Ends], end: ir.EdgeEnd) -> list[ir.OpId]:
     """The lowered ops at which an edge out of this end of an exchange starts: its last ones."""
-    tables = {
-        ir.End.SEND: (ends.last_send,),
-        ir.End.RECV: (ends.last_recv,),
-        ir.End.WHOLE: (ends.last_send, ends.last_recv),
-    }
-    return _pick(tables[end.end], end.message)
+    return _pick(((ends.last_send, ends.last_recv) for ends in several), end)
 
 
-def entering(ends: Ends, end: ir.EdgeEnd) -> list[ir.OpId]:
+def entering(several: Iterable[Ends], end: ir.EdgeEnd) -> list[ir.OpId]:
     """The lowered ops at which an edge into this end of an exchange arrives: its first ones."""
-    tables = {
-        ir.End.SEND: (ends.first_send,),
-        ir.End.RECV: (ends.first_recv,),
-        ir.End.WHOLE: (ends.first_send, ends.first_recv),
-    }
-    return _pick(tables[end.end], end.message)
+    return _pick(((ends.first_send, ends.first_recv) for ends in several), end)
 
 
-def _pick(tables: tuple[dict[str, ir.OpId], ...], message: str | None) -> list[ir.OpId]:
-    ops = [op for table in tables for label, op in table.items() if message is None or label == message]
+def _pick(several: Iterable[Sequence[dict[str, ir.OpId]]], end: ir.EdgeEnd) -> list[ir.OpId]:
+    sides = {ir.End.SEND: slice(0, 1), ir.End.RECV: slice(1, 2), ir.End.WHOLE: slice(0, 2)}[end.end]
+    tables = (table for both in several for table in both[sides])
+    ops = [op for table in tables for label, op in table.items() if end.message is None or label == end.message]
     return list(dict.fromkeys(ops))
 
 

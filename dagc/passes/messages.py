@@ -7,20 +7,21 @@ mpi_cuda  device pointers; no copies.
 nccl      one exchange, or collective, is one grouped GPU op on a stream.
 peer      one exchange, or collective, is one GPU op that writes into the other GPUs' memory.
 
-Messages of host arrays use MPI under every transport. Each exchange and collective has a transport of its own.
+Messages of host arrays use MPI under every transport. Each exchange and collective has a transport of its own, and an
+exchange may have another one between ranks of one host: it is then lowered twice, and each message runs in one of both.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, TypeAlias
 
 from dagc.base.errors import Diagnostic
 from dagc.ir import program as ir
 from dagc.ir.choice import qualified
-from dagc.ir.enums import ElementType, Mode, Place, Transport
+from dagc.ir.enums import ElementType, Mode, Pairs, Place, Transport
 from dagc.ir.regions import Regions, TooManyRegions
 from dagc.ir.sym import Apply, Const, Fn, Sym
 
@@ -45,7 +46,7 @@ class LoweredMessages:
     ops: tuple[ir.GraphOp, ...]
     touches: tuple[ir.Touch, ...]
     inner: tuple[tuple[ir.OpId, ir.OpId], ...]
-    ends: dict[str, Ends]
+    ends: dict[str, tuple[Ends, ...]]
     staged: tuple[ir.Region, ...]
     matches: tuple[tuple[ir.OpId, ir.OpId], ...]
     findings: tuple[Diagnostic, ...]
@@ -83,7 +84,7 @@ class _Lowering:
         self.touches: list[ir.Touch] = []
         self.inner: list[tuple[ir.OpId, ir.OpId]] = []
         self.matches: list[tuple[ir.OpId, ir.OpId]] = []
-        self.ends: dict[str, Ends] = {}
+        self.ends: dict[str, tuple[Ends, ...]] = {}
         self.staged: dict[ir.Region, None] = {}
         self.findings: list[Diagnostic] = []
         # Per op name: regions of device arrays that it copies from, or to, their staging buffers.
@@ -96,12 +97,16 @@ class _Lowering:
             match op:
                 case ir.KernelOp() | ir.CopyOp():
                     self._work(op)
-                case ir.ExchangeOp() | ir.CollectiveOp() if op.transport.grouped and self._on_device(op):
-                    self._group(op)
-                case ir.ExchangeOp():
-                    self._exchange(op, plan[op.name])
-                case ir.CollectiveOp():
-                    self._collective(op, plan[op.name])
+                case ir.ExchangeOp() if op.within is not None:
+                    if op.transport is Transport.MPI_HOST and any(message.recv_counts for message in op.messages):
+                        why = "has ranks in arrays: what the host receives would be copied over what ranks of it wrote"
+                        help = f"choose -D {qualified(op.base, ir.TRANSPORT)}=nccl, or {ir.WITHIN_HOST}=same"
+                        self._refuse(op, why, help)
+                    between, within = (replace(op, pairs=pairs) for pairs in (Pairs.BETWEEN_HOSTS, Pairs.WITHIN_HOST))
+                    self._group(replace(within, transport=op.within), f"{op.name}.{ir.WITHIN_HOST}")
+                    self._messages(between, plan[op.name])
+                case ir.ExchangeOp() | ir.CollectiveOp():
+                    self._messages(op, plan[op.name])
         self._add("end", ir.Action.END, None)
         self._names_are_unique()
         return LoweredMessages(
@@ -113,6 +118,14 @@ class _Lowering:
             tuple(self.matches),
             tuple(self.findings),
         )
+
+    def _messages(self, op: ir.ExchangeOp | ir.CollectiveOp, own: dict[tuple[ir.Region, bool], bool]) -> None:
+        if op.transport.grouped and self._on_device(op):
+            self._group(op, op.name)
+        elif isinstance(op, ir.ExchangeOp):
+            self._exchange(op, own)
+        else:
+            self._collective(op, own)
 
     # ---- staging ------------------------------------------------------------------------
 
@@ -231,7 +244,7 @@ class _Lowering:
         for staged in copy_out:
             self._touch(number, number, staged.region, Mode.OUT, staged=True)
         here = {"": number}
-        self.ends[op.name] = Ends(here, here, here, here)
+        self._enter(op, Ends(here, here, here, here))
 
     def _on_device(self, op: ir.ExchangeOp | ir.CollectiveOp) -> bool:
         """Whether all arrays of an exchange are on the device. A mixture is refused: neither MPI nor the GPU could
@@ -242,16 +255,19 @@ class _Lowering:
             self._refuse(op, "has arrays on the host and on the device", help)
         return places == {True}
 
-    def _group(self, op: ir.ExchangeOp | ir.CollectiveOp) -> None:
+    def _enter(self, op: ir.Op, ends: Ends) -> None:
+        self.ends[op.name] = (*self.ends.get(op.name, ()), ends)
+
+    def _group(self, op: ir.ExchangeOp | ir.CollectiveOp, name: str) -> None:
         if isinstance(op, ir.CollectiveOp) and op.transport is Transport.NCCL and not self._nccl_has(op):
             help = f"choose -D {qualified(op.base, ir.TRANSPORT)}=peer or mpi_host"
             self._refuse(op, "is a reduction of a type that NCCL does not have", help)
-        number = self._add(op.name, ir.Action.GROUP, op, gpu=True)
+        number = self._add(name, ir.Action.GROUP, op, gpu=True)
         for region, mode in _message_accesses(op):
             self._touch(number, number, region, mode)
         labels = [message.label for message in op.messages] if isinstance(op, ir.ExchangeOp) else [""]
         here = dict.fromkeys(labels, number)
-        self.ends[op.name] = Ends(here, here, here, here)
+        self._enter(op, Ends(here, here, here, here))
 
     def _nccl_has(self, op: ir.CollectiveOp) -> bool:
         types = {a.type for a in self.program.arrays if any(a.name == x.region.array for x in op.accesses)}
@@ -297,7 +313,7 @@ class _Lowering:
                 stage = self._stage(op, k, message.recv, names.of("stage_in", k), outwards=False)
                 self.inner.append((last_recv[message.label], stage))
                 last_recv[message.label] = stage
-        self.ends[op.name] = Ends({**sends, **first_send}, dict.fromkeys(sends, all_sent), recvs, last_recv)
+        self._enter(op, Ends({**sends, **first_send}, dict.fromkeys(sends, all_sent), recvs, last_recv))
 
     def _stage(
         self, op: ir.ExchangeOp | ir.CollectiveOp, k: int | None, region: ir.Region, name: str, *, outwards: bool
@@ -325,7 +341,7 @@ class _Lowering:
         for access in op.accesses:
             self._touch(post, wait, access.region, access.mode, staged=self._staged(op, access.region))
         first = {"": chain[0] if chain else post}
-        self.ends[op.name] = Ends(first, {"": last}, first, {"": last})
+        self._enter(op, Ends(first, {"": last}, first, {"": last}))
 
     def _staged(self, op: ir.ExchangeOp | ir.CollectiveOp, region: ir.Region) -> bool:
         """Whether the op accesses the region's staging buffer: other messages of the region may use the array."""
@@ -377,12 +393,18 @@ def _staged(op: object, region: ir.Region, outwards: bool) -> ir.Staged:
     """The description of a copy of the region, with its exchange or collective."""
     if isinstance(op, ir.CollectiveOp) and op.when is not None:
         return ir.Staged(region, Apply(Fn.COND, (op.when, Const(0), Const(-1))))
-    if isinstance(op, ir.ExchangeOp) and outwards:
+    if not isinstance(op, ir.ExchangeOp):
+        return ir.Staged(region)
+    messages, split = op.messages, op.within is not None
+    if outwards:
+        receivers = [m.to for m in messages if m.send == region]
+        if split and len(receivers) == 1 and not isinstance(receivers[0], str):
+            return ir.Staged(region, receivers[0], Pairs.BETWEEN_HOSTS, op.comm)
         return ir.Staged(region, _sent(op, region))
-    messages = op.messages if isinstance(op, ir.ExchangeOp) else ()
     sources = [_source(m) for m in messages if m.recv == region and (m.when or not isinstance(m.source, str))]
-    certain = [isinstance(s, Const) and isinstance(s.value, int) and s.value >= 0 for s in sources]
-    return ir.Staged(region, sources[0] if sources and not certain[0] else None)
+    certain = [isinstance(s, Const) and isinstance(s.value, int) and s.value >= 0 and not split for s in sources]
+    pairs = Pairs.BETWEEN_HOSTS if split else Pairs.ALL
+    return ir.Staged(region, sources[0], pairs, op.comm) if sources and not certain[0] else ir.Staged(region)
 
 
 def _sent(op: ir.ExchangeOp, region: ir.Region) -> Sym | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dagc.ir.enums import Pairs
 from dagc.ir.program import CopyOp, ExchangeOp, GraphOp, Message, Program, Region
 from dagc.ir.sym import Apply, Fn, Sym, UnboundName, evaluate
 from dagc.perf.bound import CACHE, LAUNCH, LINK, MEMORY, Ceilings, Footprint, LowerBound, Moved, runs, seconds_of
@@ -20,6 +21,8 @@ def copy_bound(program: Program, op: GraphOp, values: Mapping[str, Any], ceiling
         return LowerBound(unknown="what it copies is not known") if not copied else _longest(copied, 0.0, ceilings)
     if not isinstance(op.op, ExchangeOp):
         return LowerBound(unknown="the messages of a collective are not counted")
+    if op.pairs is not Pairs.ALL:
+        return LowerBound(unknown="which messages stay within a host is not known")
     received = {message.recv: _received(program, message, known) for message in op.op.messages}
     moved = tuple(Moved(region.array, size, size) for region, size in received.items() if size)
     if not moved:

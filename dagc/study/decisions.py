@@ -10,11 +10,24 @@ from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import UsageError
 from dagc.base.objective import TIME, Objective
 from dagc.build.mpi import cores as compilers
+from dagc.build.ranks import several_hosts
 from dagc.build.toolchain import TargetChoice
 from dagc.choice.types import Site
 from dagc.ir.choice import FUSE, VARIANT, Choice, own_name, qualified
 from dagc.ir.plan import Target, stays_fixed
-from dagc.ir.program import COLLECTIVES, DEVICE, GRAPH_EDGES, LOOP, SAME, TRANSPORT, KernelOp, Program, Value, shown
+from dagc.ir.program import (
+    COLLECTIVES,
+    DEVICE,
+    GRAPH_EDGES,
+    LOOP,
+    SAME,
+    TRANSPORT,
+    WITHIN_HOST,
+    KernelOp,
+    Program,
+    Value,
+    shown,
+)
 from dagc.lab.configurations import IN_TABLES, Configured, by_name, combinations, configurations, open_decisions
 from dagc.lab.orders import COUNTING_WORK, Orders
 from dagc.lab.orders import domain_of as domain
@@ -100,8 +113,11 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
     program = text.program()
     fixed = {name for name in text.defines if name not in {p.name for p in program.params}}
     every = _opened(options, gpus)
+    named = {text.partition("=")[0] for text in every} | fixed
+    if several_hosts(options.ranks) and WITHIN_HOST in by_name(program) and WITHIN_HOST not in named:
+        every.append(WITHIN_HOST)
     # Without a test, iterations of one graph follow each other faster than those of a while node (docs/figures.md).
-    if gpus and program.until is not None and LOOP not in {text.partition("=")[0] for text in every}:
+    if gpus and program.until is not None and LOOP not in named:
         every.append(LOOP)
     opened = [text for text in every if text.partition("=")[0] not in fixed or text in options.opened]
     values = open_decisions(program, opened, fixed)

@@ -224,7 +224,7 @@ def _machine(
 ) -> LiveMachine:
     """The runner libraries and the arrays of the domain, on real ranks. The arrays are those of the exploration."""
     configurations = [Configured(a.configuration, a.configuration, a.graph) for a in domain.spaces]
-    require_transports(configurations, chosen, options.mpi_takes_device_pointers)
+    require_transports(configurations, chosen, options.mpi_takes_device_pointers, ranks_of(loaded))
     folder = Path(loaded.path).parent / f"{Path(loaded.path).stem}-build"
     data = arrays_of(loaded, options, domain, folder)
     libraries = build_runners(configurations, chosen, folder / "explain", display)

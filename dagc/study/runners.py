@@ -25,12 +25,13 @@ from dagc.base.sample import Sample
 from dagc.build import toolchain
 from dagc.build.mpi import cores as compilers
 from dagc.build.mpi import require_mpi, takes_device_pointers
+from dagc.build.ranks import several_hosts
 from dagc.build.toolchain import TargetChoice
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice
 from dagc.ir.enums import Transport
 from dagc.ir.plan import Plan, Target, open_tunables
-from dagc.ir.program import Program, Value
+from dagc.ir.program import WITHIN_HOST, Program, Value
 from dagc.ir.repetition import on_device
 from dagc.ir.traversal import Traversal, traversal_text
 from dagc.lab.configurations import IN_TABLES, Configured, transports_of
@@ -49,7 +50,7 @@ from dagc.study.decisions import SearchRequest
 
 if TYPE_CHECKING:
     from dagc.lab.candidate import ConfiguredSpace
-    from dagc.stages.options import PointerOptions
+    from dagc.stages.options import ExploreOptions
 
 
 _POLL_SECONDS = 0.05
@@ -168,27 +169,29 @@ def build_runners(
 
 
 def that_can_run(
-    configurations: Sequence[Configured], chosen: TargetChoice, options: PointerOptions, notes: list[str]
+    configurations: Sequence[Configured], chosen: TargetChoice, options: ExploreOptions, notes: list[str]
 ) -> list[Configured]:
     """The configurations without those of transports that this machine lacks. Raises MissingTool if none remains."""
-    lacking = _lacking(configurations, chosen, options.mpi_takes_device_pointers)
+    lacking = _lacking(configurations, chosen, options.mpi_takes_device_pointers, options.ranks)
     out = [c for c in configurations if lacking.keys().isdisjoint(transports_of(c.configuration))]
     if not out:
-        require_transports(configurations, chosen, options.mpi_takes_device_pointers)
+        require_transports(configurations, chosen, options.mpi_takes_device_pointers, options.ranks)
     notes += [f"without transport={transport}: {reason}" for transport, (reason, _) in lacking.items()]
     return out
 
 
-def require_transports(configurations: Iterable[Configured], chosen: TargetChoice, vouched: bool) -> None:
+def require_transports(configurations: Iterable[Configured], chosen: TargetChoice, vouched: bool, ranks: int) -> None:
     """Raises MissingTool if one of them has a transport that this machine lacks.
 
     `vouched`: the user asserts, on this command line, that the MPI accepts device pointers.
     """
-    for transport, (reason, help) in _lacking(configurations, chosen, vouched).items():
+    for transport, (reason, help) in _lacking(configurations, chosen, vouched, ranks).items():
         raise MissingTool(f"{reason}, which transport {transport} needs", help)
 
 
-def _lacking(configurations: Iterable[Configured], chosen: TargetChoice, vouched: bool) -> dict[Value, tuple[str, str]]:
+def _lacking(
+    configurations: Iterable[Configured], chosen: TargetChoice, vouched: bool, ranks: int
+) -> dict[Value, tuple[str, str]]:
     """Of the transports of the configurations those that this machine lacks, with the reason and what to do."""
     wanted = {transport for c in configurations for transport in transports_of(c.configuration)}
     out: dict[Value, tuple[str, str]] = {}
@@ -200,6 +203,10 @@ def _lacking(configurations: Iterable[Configured], chosen: TargetChoice, vouched
     if Transport.NCCL.value in wanted and toolchain.find_nccl() is None:
         help = f"{toolchain.NO_NCCL_HELP}, or choose another --transport"
         out[Transport.NCCL.value] = "no NCCL found (nccl.h and libnccl.so)", help
+    for transport in Transport:
+        if transport.of_one_host and transport.value in wanted and several_hosts(ranks):
+            help = f"choose another --transport, with -D {WITHIN_HOST}={transport.value} for messages within a host"
+            out[transport.value] = "the ranks are on several hosts, and not on one", help
     return out
 
 

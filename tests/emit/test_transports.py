@@ -9,12 +9,13 @@ from random import Random
 
 import pytest
 
-from dagc.base.errors import MissingTool, UsageError
+from dagc.base.errors import MissingTool, ProgramError, UsageError
 from dagc.build import toolchain
 from dagc.build.mpi import find_mpi
+from dagc.build.ranks import several_hosts
 from dagc.build.toolchain import find_cxx
 from dagc.emit import emit, table_line
-from dagc.ir.enums import Transport
+from dagc.ir.enums import Pairs, Transport
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Value
 from dagc.lab.configurations import Configured, combinations, configuration_of, open_decisions
@@ -26,12 +27,14 @@ from dagc.setup import run_setup
 from dagc.space import Counter, Space
 from dagc.space.moves import Moves
 from dagc.stages.options import ExploreOptions
+from dagc.stages.program import read
 from dagc.store.settings import check_fixed, values_fixed
-from dagc.study.decisions import with_automatic
+from dagc.study.decisions import configured, with_automatic
 from dagc.study.runners import that_can_run
-from tests.emit.build import COLLECTIVES, graph, graph_of, plan
+from tests.emit.build import COLLECTIVES, COMMS, SPMV, graph, graph_of, plan
 from tests.emit.test_ranks import drawn
 from tests.emit.together import build_together
+from tests.space.naive import all_traversals
 from tests.tiers import representatives
 
 DATA = Path(__file__).parent / "data"
@@ -191,17 +194,102 @@ def test_every_transport_beside_every_other(rows: list[tuple[int, ...]], tmp_pat
     run(TRANSPORTS, plans, 4, tmp_path)
 
 
-def run(path: Path, plans: Mapping[str, Plan], ranks: int, folder: Path) -> None:
-    """In three orders drawn at random each, beside NumPy's results."""
+def run(path: Path, plans: Mapping[str, Plan], ranks: int, folder: Path, hosts: tuple[int, ...] = ()) -> None:
+    """In three orders drawn at random each, beside NumPy's results; with each of these numbers of ranks a host."""
     random = Random(1)
     built = build_together(plans, folder, "runner", flags=("-O0", "-Werror"))
     run_setup(graph(path).program, path.parent, ranks, 1, folder / "data")
-    for name, made in plans.items():
+    for (name, made), each in product(plans.items(), hosts or (ranks,)):
         lines = [table_line(drawn(made, random), made.capture) for _ in range(3)]
         (folder / "tables").write_text("".join(f"{line}\n" for line in lines))
-        done = launch([built[name], "--data", folder / "data", "--tables", folder / "tables"], ranks, timeout=300)
+        command = [built[name], "--data", folder / "data", "--tables", folder / "tables"]
+        done = launch(command, ranks, timeout=300, env={"DAGC_RANKS_PER_HOST": str(each)})
         assert done.returncode == 0, (name, done.stderr)
         assert [line.split(": ")[1] for line in done.stdout.splitlines()] == ["good"] * len(lines), name
+
+
+# ---- several hosts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [{"transport": "nccl"}, {"transport": "mpi_cuda"}, {"staging": "ops"}], ids=str)
+def test_messages_within_hosts_are_ops_of_their_own(more: dict[str, str]) -> None:
+    """Neither half of the exchange waits for the other, what reads the result waits for both, and the space is that of
+    a naive enumeration."""
+    alone = TINY.replace("  sum  : mpi allreduce(y, y, sum)\n", "  c : gpu copy(y, x)\n")
+    made = graph_of(alone, **more, within_host="peer")
+    within, between = ([op.id for op in made.ops if op.pairs is p] for p in (Pairs.WITHIN_HOST, Pairs.BETWEEN_HOSTS))
+    assert not any({(a, b), (b, a)} & {*made.completion} for a, b in product(within, between))
+    reader = made.by_name("c")
+    assert {u for u, v in made.completion if v == reader.id} >= {*within, *between[-1:]}
+    assert Counter(Moves.of(made)).total() == len(all_traversals(made))
+
+
+def test_halves_have_all_written_edges() -> None:
+    made = graph(SPMV, transport="nccl", within_host="peer")
+    edges = {(made.ops[u].name, made.ops[v].name) for u, v in made.completion}
+    halves = ("x", "x.within_host")
+    assert {*product(["pack"], halves), *product(halves, ["yr"])} < edges
+    with pytest.raises(ProgramError, match="`x` has ranks in arrays: what the host receives would be copied over"):
+        graph(SPMV, transport="mpi_host", within_host="peer")
+
+
+def test_peer_for_all_messages_is_one_op() -> None:
+    assert configuration_of(graph(TRANSPORTS, transport="peer", within_host="peer")) == configuration_of(
+        graph(TRANSPORTS, transport="peer")
+    )
+    assert not any(op.pairs is not Pairs.ALL for op in graph(TRANSPORTS, transport="peer", within_host="peer").ops)
+
+
+def test_a_search_on_several_hosts_opens_the_transport_within_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, options = read(TRANSPORTS), ExploreOptions(ranks=4)
+    _, one, _ = configured(text, options, gpus=False)
+    monkeypatch.setenv("DAGC_RANKS_PER_HOST", "2")
+    _, both, _ = configured(text, options, gpus=False)
+    transports = {c.configuration.get("transport") for c in both if c.configuration.get("within_host") == "peer"}
+    assert transports == {"mpi_host", "mpi_cuda", "nccl"}
+    assert not any("within_host" in c.configuration for c in one)
+    gpu = toolchain.TargetChoice(Target.CUDA, "sm_90", "")
+    left = that_can_run(both, gpu, ExploreOptions(ranks=4, mpi_takes_device_pointers=True), notes := [])
+    assert not any(c.configuration.get("transport") == "peer" for c in left)
+    assert "without transport=peer: the ranks are on several hosts, and not on one" in notes
+
+
+@pytest.mark.parametrize(
+    ("environment", "several"),
+    [
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, True),
+        ({"PMI_RANK": "0", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "4"}, False),
+        ({"PMI_RANK": "0", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "2"}, True),
+        ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "0", "SLURM_STEP_NUM_NODES": "2"}, True),
+        ({"SLURM_STEP_NUM_NODES": "2"}, False),  # the shell of a job
+        ({}, False),
+    ],
+)
+def test_starters_say_whether_there_are_several_hosts(environment: dict[str, str], several: bool) -> None:
+    assert several_hosts(4, environment) is several
+
+
+@pytest.mark.mpi
+@can_run
+def test_four_ranks_as_two_hosts(tmp_path: Path) -> None:
+    """Each message by what its pair has: within hosts of 2 and of 3 ranks, and between them."""
+    plans = {
+        name: plan(TRANSPORTS, Target.HOST, within_host="peer", **more)
+        for name, more in {
+            "fused": {}, "ops": {"staging": "ops"}, "captured": {"transport": "nccl", "capture": "true"}
+        }.items()
+    }  # fmt: skip
+    posts = [line for line in emit(plans["fused"])["iteration.hpp"].splitlines() if "dagc::post_send(" in line]
+    assert posts
+    assert all("p.hosts.between(" in line for line in posts)  # nothing is sent by both
+    run(TRANSPORTS, plans, 4, tmp_path, (2, 3))
+
+
+@pytest.mark.mpi
+@can_run
+def test_parts_of_hosts_and_ranks_in_arrays(tmp_path: Path) -> None:
+    """Communicators of which one is within hosts, another across them; ranks and counts in arrays."""
+    run(COMMS, {"comms": plan(COMMS, Target.HOST, transport="nccl", within_host="peer")}, 4, tmp_path, (2, 3))
 
 
 # ---- collectives ------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ class Communicator {
   int ranks = 0;
   std::vector<int> members;  // the ranks of the program, by their ranks in this
   SelfCopies self_copies;
+  Hosts hosts;  // once they are asked for
   int colour = -1, key = 0;
 
   // Collective over `all`. Ranks of one colour are together, by `key`, then by their rank; none if the colour is negative.

@@ -89,7 +89,7 @@ class GroupEnds {
   static void add_all(std::vector<MessageEnd>& ends, int message, T* base, std::int64_t start, const Peers& peers) {
     for (std::int64_t i = 0; i < peers.n; ++i) {
       if (peers.rank(i) < 0) continue;
-      add(ends, message, base, start, peers.counts[i], peers.rank(i));
+      add(ends, message, base, start, peers.counts[i], peers.peer(i));
       start += peers.counts[i];
     }
   }

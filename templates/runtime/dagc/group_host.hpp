@@ -17,12 +17,13 @@ class HostGroup;
 
 class HostComm {
  public:
-  void open(MPI_Comm comm, int /*groups*/, int /*others*/) {
+  void open(MPI_Comm comm, int /*groups*/, int /*others*/, bool /*within_hosts*/ = false) {
     comm_ = comm;
     need_threads(comm);
   }
   // Instead of `open`: of the ranks of a part. Collective over `all`.
-  void split(const HostComm& /*parent*/, MPI_Comm all, const Communicator& part, int /*groups*/, int /*others*/) {
+  void split(const HostComm& /*parent*/, MPI_Comm all, const Communicator& part, int /*groups*/, int /*others*/,
+             bool /*within_hosts*/ = false) {
     comm_ = part.comm;
     need_threads(all);
   }

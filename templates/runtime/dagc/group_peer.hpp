@@ -145,22 +145,23 @@ static __global__ void __launch_bounds__(peer_threads) peer_exchange(PeerTable t
 
 class PeerComm {
  public:
-  // Collective. All ranks must be on one host. `groups`: the number of groups that will connect; `others`: of groups
-  // by other transports.
-  void open(MPI_Comm comm, int groups, int others) {
+  // Collective. All ranks must be on one host, unless the messages of all groups stay `within_hosts`. `groups`: the number
+  // of groups that will connect; `others`: of groups by other transports.
+  void open(MPI_Comm comm, int groups, int others, bool within_hosts = false) {
     const LocalRank local = local_rank(comm);
     int ranks = 1;
     DAGC_MPI(MPI_Comm_size(comm, &ranks));
-    if (local.ranks != ranks)  // on some rank of any host, and so on all of one
-      fail(exit_missing, "transport peer needs all ranks on one host; choose another --transport");
+    if (local.ranks != ranks && !within_hosts)  // on some rank of any host, and so on all of one
+      fail(exit_missing, std::string("transport peer needs all ranks on one host; ") + kElse);
     take(comm, local.ranks, groups, others);
   }
-  // Instead of `open`: of the ranks of a part, which must be on one host. Collective over `all`. `groups`: of all parts.
-  void split(const PeerComm& /*parent*/, MPI_Comm all, const Communicator& part, int groups, int others) {
+  // Instead of `open`: of the ranks of a part. Collective over `all`. `groups`: of all parts.
+  void split(const PeerComm& /*parent*/, MPI_Comm all, const Communicator& part, int groups, int others,
+             bool within_hosts = false) {
     const LocalRank local = local_rank(all), here = part.ranks > 0 ? local_rank(part.comm) : LocalRank{0, 0};
     together(all, [&] {
-      if (here.ranks != part.ranks)
-        fail(exit_missing, "transport peer needs all ranks of a communicator on one host; choose another --transport");
+      if (here.ranks != part.ranks && !within_hosts)
+        fail(exit_missing, std::string("transport peer needs all ranks of a communicator on one host; ") + kElse);
     });
     if (part.ranks > 0) take(part.comm, local.ranks, groups, others);
   }
@@ -170,6 +171,7 @@ class PeerComm {
   unsigned int blocks() const { return blocks_; }  // available to one group
 
  private:
+  static constexpr const char* kElse = "choose another --transport, with -D within_host=peer for messages within a host";
   static constexpr int kOthers = 64;  // blocks of a kernel of NCCL, each of which may need a multiprocessor of its own
 
   // `local`: the number of ranks of this host.

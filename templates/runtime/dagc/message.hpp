@@ -10,6 +10,8 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -56,27 +58,59 @@ class Mpi {
   int ranks_ = 1;
 };
 
-// Index of this rank among those of its host, and their number. By the host's name: MPI_Comm_split_type returns
-// the ranks with shared memory, which are none for an MPI that runs without it (MPIR_CVAR_NOLOCAL).
+// Index of this rank among those of its host, and their number.
 struct LocalRank {
   int rank = 0, ranks = 1;
 };
 
-inline LocalRank local_rank(MPI_Comm comm = MPI_COMM_WORLD) {
-  int rank = 0, ranks = 1, length = 0;
-  DAGC_MPI(MPI_Comm_rank(comm, &rank));
-  DAGC_MPI(MPI_Comm_size(comm, &ranks));
-  char mine[MPI_MAX_PROCESSOR_NAME] = "";
-  DAGC_MPI(MPI_Get_processor_name(mine, &length));
-  std::vector<char> names(static_cast<std::size_t>(ranks) * MPI_MAX_PROCESSOR_NAME);
-  DAGC_MPI(MPI_Allgather(mine, MPI_MAX_PROCESSOR_NAME, MPI_CHAR, names.data(), MPI_MAX_PROCESSOR_NAME, MPI_CHAR, comm));
-  LocalRank out{0, 0};
-  for (int r = 0; r < ranks; ++r) {
-    if (std::string(&names[static_cast<std::size_t>(r) * MPI_MAX_PROCESSOR_NAME]) != mine) continue;
-    ++out.ranks;
-    if (r < rank) ++out.rank;
+// The ranks of a communicator that are on the host of this one. By the host's name: MPI_Comm_split_type returns the ranks
+// with shared memory, which are none for an MPI that runs without it (MPIR_CVAR_NOLOCAL). With DAGC_RANKS_PER_HOST=N,
+// consecutive ranks of MPI_COMM_WORLD count as a host of N, to try on one machine what runs on several.
+class Hosts {
+ public:
+  // Collective.
+  void find(MPI_Comm comm) {
+    here_.clear();
+    local_ = {0, 0};
+    if (comm == MPI_COMM_NULL) return;  // of a part that this rank is not in
+    int rank = 0, ranks = 1, length = 0, world = 0;
+    DAGC_MPI(MPI_Comm_rank(comm, &rank));
+    DAGC_MPI(MPI_Comm_size(comm, &ranks));
+    DAGC_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &world));
+    constexpr std::size_t kSize = MPI_MAX_PROCESSOR_NAME + sizeof(int);
+    char mine[kSize] = "";
+    DAGC_MPI(MPI_Get_processor_name(mine, &length));
+    const char* const declared = std::getenv("DAGC_RANKS_PER_HOST");
+    const int each = declared ? std::atoi(declared) : 0, part = each > 0 ? world / each : 0;
+    std::memcpy(mine + MPI_MAX_PROCESSOR_NAME, &part, sizeof part);
+    std::vector<char> all(static_cast<std::size_t>(ranks) * kSize);
+    DAGC_MPI(MPI_Allgather(mine, kSize, MPI_CHAR, all.data(), kSize, MPI_CHAR, comm));
+    for (int r = 0; r < ranks; ++r) {
+      here_.push_back(std::memcmp(&all[static_cast<std::size_t>(r) * kSize], mine, kSize) == 0);
+      if (!here_.back()) continue;
+      ++local_.ranks;
+      if (r < rank) ++local_.rank;
+    }
   }
-  return out;
+
+  LocalRank local() const { return local_; }
+  // The rank, if it is on this host; else negative. `between`: if it is on another one.
+  int within(int peer) const { return on_this(peer) ? peer : -1; }
+  int between(int peer) const { return on_this(peer) ? -1 : peer; }
+
+ private:
+  bool on_this(int peer) const {
+    return peer >= 0 && static_cast<std::size_t>(peer) < here_.size() && here_[static_cast<std::size_t>(peer)];
+  }
+
+  std::vector<bool> here_;  // by rank
+  LocalRank local_;
+};
+
+inline LocalRank local_rank(MPI_Comm comm = MPI_COMM_WORLD) {
+  Hosts hosts;
+  hosts.find(comm);
+  return hosts.local();
 }
 
 // True if the MPI reports that it accepts device pointers. On the host target device memory is plain memory: true.
@@ -119,13 +153,17 @@ MPI_Datatype mpi_type() {
 }
 
 // The counts form of a message: `n` peers, with `counts[i]` elements for or from `ranks[i]`, one after the other. Without
-// `ranks` (null), from rank 0 on: an alltoallv.
+// `ranks` (null), from rank 0 on: an alltoallv. `pairs`: of `hosts`, those whose elements are moved; null: all.
 struct Peers {
   const std::int32_t* ranks;
   const std::int32_t* counts;
   std::int64_t n;
+  int (Hosts::*pairs)(int) const = nullptr;
+  const Hosts* hosts = nullptr;
 
   int rank(std::int64_t i) const { return ranks ? ranks[i] : static_cast<int>(i); }
+  // Negative also for another pair, whose elements have their place nevertheless.
+  int peer(std::int64_t i) const { return pairs ? (hosts->*pairs)(rank(i)) : rank(i); }
 
   // Elements of all of them together; the least size of the buffer.
   std::int64_t total() const {
@@ -278,7 +316,7 @@ template <class T>
 void post_sends(Requests& requests, const T* data, const Peers& to, int tag, MPI_Comm comm) {
   std::int64_t offset = 0;
   for (std::int64_t i = 0; i < to.n; ++i) {
-    post_send(requests, data + offset, to.counts[i], to.rank(i), tag, comm);
+    post_send(requests, data + offset, to.counts[i], to.peer(i), tag, comm);
     if (to.rank(i) >= 0) offset += to.counts[i];
   }
 }
@@ -287,7 +325,7 @@ template <class T>
 void post_recvs(Requests& requests, T* data, const Peers& from, int tag, MPI_Comm comm) {
   std::int64_t offset = 0;
   for (std::int64_t i = 0; i < from.n; ++i) {
-    post_recv(requests, data + offset, from.counts[i], from.rank(i), tag, comm);
+    post_recv(requests, data + offset, from.counts[i], from.peer(i), tag, comm);
     if (from.rank(i) >= 0) offset += from.counts[i];
   }
 }

@@ -1,6 +1,8 @@
 // Every form of message and collective, for every element type, on any number of ranks; ends with 1 where data is wrong.
 // messages large [ELEMENTS]: a message of more than INT_MAX elements of one byte to itself.
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -108,6 +110,32 @@ void every_type() {
   for (std::int64_t n : {0, 1, 1000, 400000}) (scalar_peers<T>(sends, receives, n), ...);
 }
 
+// With several numbers of ranks a host: each rank but a negative one is on this host or on another.
+void hosts() {
+  for (int each = 1; each <= 3; ++each) {
+    setenv("DAGC_RANKS_PER_HOST", std::to_string(each).c_str(), 1);
+    dagc::Hosts found;
+    found.find(comm);
+    const int first = rank - rank % each;
+    expect(found.local().rank == rank % each && found.local().ranks == std::min(each, ranks - first), "the ranks of this host");
+    for (int p = -1; p < ranks; ++p) {
+      const bool here = p >= 0 && p / each == rank / each;
+      expect(found.within(p) == (here ? p : -1) && found.between(p) == (here ? -1 : p), "the host of rank " + std::to_string(p));
+    }
+    // One element for each rank; those of other pairs keep their places.
+    std::vector<std::int32_t> peers(static_cast<std::size_t>(ranks)), counts(peers.size(), 1);
+    std::iota(peers.begin(), peers.end(), 0);
+    std::vector<int> out(peers.size(), rank), in(peers.size(), -1);
+    const dagc::Peers far{peers.data(), counts.data(), ranks, &dagc::Hosts::between, &found};
+    dagc::Requests requests;
+    dagc::post_recvs(requests, in.data(), far, 0, comm);
+    dagc::post_sends(requests, out.data(), far, 0, comm);
+    dagc::wait_all(requests);
+    for (int p = 0; p < ranks; ++p) expect(in[static_cast<std::size_t>(p)] == found.between(p), "an element from another host");
+  }
+  unsetenv("DAGC_RANKS_PER_HOST");
+}
+
 void large(std::int64_t n) {
   expect(n > 0, "usage: messages [ELEMENTS]");
   std::vector<std::int8_t> out(static_cast<std::size_t>(n), 3), in(out.size());
@@ -131,6 +159,7 @@ int main(int argc, char** argv) {
     every_type<std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t,
                std::uint64_t, float, double, bool>();
     counts_form();
+    hosts();
     collectives();
     expect(dagc::mpi_takes_device_pointers(), "on the host target every MPI takes device pointers");
   }
