@@ -17,8 +17,7 @@ from typing import Any, TypeAlias
 import sympy as sp
 
 from dagc.base.python import np
-from dagc.cuda.accesses import accesses_of
-from dagc.cuda.expressions import Clause, CountedLoop, MemoryAccess, real, symbol
+from dagc.cuda.expressions import Clause, CountedLoop, MemoryAccess, symbol
 from dagc.ir.plan import AXES
 
 Terms: TypeAlias = dict[str, int]  # the factor of each index; "" has the constant
@@ -54,22 +53,6 @@ def elements_of(access: MemoryAccess, values: Mapping[sp.Symbol, sp.Expr], shape
     if access.surely is None:
         raise Uncounted("whether it runs depends on data")
     return _read(access.address, access.loops, access.surely, values, shape).count(access.size)
-
-
-def lowest_touched(
-    text: str, array: str, arrays: Mapping[str, int], values: Mapping[str, float], shape: Mapping[str, int]
-) -> int:
-    """The lowest byte of an array that a kernel with this body may touch, counted from its pointer, whatever its
-    conditions are. `arrays`: element size of each pointer; `values`: of the other formals; `shape` as for
-    `elements_of`.
-
-    Raises Uncounted, and NotUnderstood for a text that cannot be read.
-    """
-    known = {n: sp.Integer(v) if isinstance(v, int) else real(n) for n, v in values.items()}
-    accesses = [a for a in accesses_of(text, arrays, known).accesses if a.array == array]
-    if not accesses or not all(access.known for access in accesses):
-        raise Uncounted("an address is not a sum of indices")
-    return min(_read(a.address, a.loops, frozenset(), {}, shape).lowest() for a in accesses)
 
 
 def executions_of(
@@ -160,10 +143,6 @@ class _System:
         most = math.ceil(self._bounds(self._terms(value))[1])
         self._quotients = kept  # those of the value alone have no place in the address
         return max(0, most)
-
-    def lowest(self) -> int:
-        """The lowest address, without conditions."""
-        return math.floor(self._bounds(self._address)[0])
 
     def _bounds(self, terms: Mapping[str, Fraction] | Terms) -> tuple[Fraction, Fraction]:
         low = high = Fraction(terms.get("", 0))

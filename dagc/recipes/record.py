@@ -74,12 +74,13 @@ def record(command: Sequence[str], output: str | Path, options: RecordOptions, d
 
         logs = run("first", "")
         ranges = between(logs, options.begin, options.end)
-        found, steps = _rounds(logs, ranges, options.rounds)
+        found = _rounds(logs, ranges, options.rounds)
         span = ";".join(_span(log, window) for log, window in zip(logs, found, strict=True))
         second = run("second", span)
         differences(logs, second, found, options.bytes)
 
         def made(logs: Sequence[RankLog], name: str) -> tuple[Written, dict[str, np.ndarray]]:
+            steps = _steps(logs, found)
             sources = Sources(application.texts, application.named)
             written = Writer(out.stem, steps, Blocks(logs, steps), sources, found[0].rounds).write(comment)
             return written, recorded_data(written, folder / name, len(logs))
@@ -108,23 +109,24 @@ def _check(out: Path, options: RecordOptions) -> None:
         raise UsageError(f"{out}: it exists already", "choose another name, or replace it with --force")
 
 
-def _rounds(
-    logs: Sequence[RankLog], ranges: Sequence[tuple[int, int]], most: int
-) -> tuple[tuple[Window, ...], tuple[ProgramStep, ...]]:
+def _rounds(logs: Sequence[RankLog], ranges: Sequence[tuple[int, int]], most: int) -> tuple[Window, ...]:
     """The first windows whose rounds are those of one loop on all ranks. Raises UsageError."""
     first: Differs | None = None
     for found in windows(logs, ranges, most):
         refuse(logs, found)
         try:
-            steps = steps_of([flow_of(log, window) for log, window in zip(logs, found, strict=True)])
+            if _steps(logs, found):
+                return found
         except Differs as error:
             first = first or error
-            continue
-        if steps:
-            return found, steps
     if first is not None:
         raise first
     raise UsageError("nothing between the marks uses the GPU or MPI", "choose other marks with --from and --to")
+
+
+def _steps(logs: Sequence[RankLog], found: Sequence[Window]) -> tuple[ProgramStep, ...]:
+    """Raises Differs."""
+    return steps_of([flow_of(log, window) for log, window in zip(logs, found, strict=True)])
 
 
 def _span(log: RankLog, window: Window) -> str:

@@ -24,6 +24,11 @@ from dagc.emit.common import host_headers
 from dagc.emit.render import cxx_string
 from dagc.measure.launch import run_command
 
+# Calls at each access, of functions of touched.cpp in place of the library of ThreadSanitizer.
+_WATCHED = (
+    "-fsanitize=thread", "-U__SANITIZE_THREAD__", "-nodefaultlibs",
+    *(f"-Wl,--wrap={name}" for name in ("memcpy", "memmove", "memset")), "-Wl,--no-as-needed",
+)  # fmt: skip
 _STARTERS = ("mpiexec", "mpirun", "mpiexec.hydra", "srun")
 
 
@@ -56,7 +61,7 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
         (headers / name).parent.mkdir(parents=True, exist_ok=True)
         (headers / name).write_text(text)
     templates, mpi = resource("templates"), find_mpi()
-    own = ["log.cpp", *(["mpi.cpp"] if mpi is not None else [])]
+    own = ["log.cpp", "touched.cpp", *(["mpi.cpp"] if mpi is not None else [])]
     named = [copies[Path(source).resolve()] for source in sources]
     mirrored = [folder / "code" / directory.resolve().relative_to("/") for directory in include_directories()]
     order = Build(
@@ -68,7 +73,8 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
             *dict.fromkeys(path.parent for path in (*map(Path, sources), *include_directories())),
         ],
         mpi=mpi,
-        flags=("-include", str(templates / "record" / "cuda_host.hpp"), "-w"),
+        flags=("-include", str(templates / "record" / "cuda_host.hpp"), "-w", *_WATCHED),
+        libraries=("stdc++", "m", "pthread", "c", "gcc_s", "gcc"),
         warnings_as_errors=False,
     )  # fmt: skip
     try:

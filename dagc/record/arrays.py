@@ -146,7 +146,7 @@ def _note(use: _Use, op: Op, slot: str, sources: Sources) -> None:
             pointer, source = op.args[int(slot)], sources.kernel(op)
             if isinstance(pointer, PointerArgument):
                 use.elements += [element_of(pointer)] if pointer.of != "void" else []
-                use.written |= not pointer.const
+                use.written |= not pointer.writes_none
             if use.hint in ("data", "host"):
                 use.hint = source.parameters[int(slot)] if source else f"a{slot}"
         case Messages():

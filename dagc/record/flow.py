@@ -6,7 +6,7 @@ the message then has the places on the device, if what happens in between permit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -19,9 +19,11 @@ from dagc.record.log import (
     LaunchCall,
     Memory,
     MemoryPlace,
+    Pieces,
     RankLog,
     Recv,
     Send,
+    pieces_of,
 )
 from dagc.record.loop import Window
 
@@ -30,13 +32,19 @@ from dagc.record.loop import Window
 
 @dataclass(frozen=True, slots=True)
 class PointerArgument:
-    """An argument. `reads`, `writes`: what it touches, if that is known; else all of the block."""
+    """An argument. `reads`, `writes`: what the launch touches of the block; None if that was not recorded."""
 
     place: MemoryPlace
     of: str
     width: int  # bytes of an element
     const: bool
     type: str
+    reads: Pieces | None = None
+    writes: Pieces | None = None
+
+    @property
+    def writes_none(self) -> bool:
+        return self.const if self.writes is None else not self.writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +135,13 @@ class Flow:
 
 
 def touched(op: Op) -> tuple[tuple[MemoryPlace, ...], tuple[MemoryPlace, ...]]:
-    """What an operation reads, and what it writes. Of a kernel whole blocks: its text alone knows more."""
+    """What an operation reads, and what it writes. Of a kernel whole blocks if that was not recorded."""
     match op:
         case KernelCall():
-            pointers = [a for a in op.args if isinstance(a, PointerArgument)]
-            whole = [(MemoryPlace(p.place.block, 0, 1 << 62), p.const) for p in pointers]
-            return tuple(p for p, _ in whole), tuple(p for p, const in whole if not const)
+            whole, pointers = ((0, 1 << 62),), [a for a in op.args if isinstance(a, PointerArgument)]
+            reads = ((p, whole if p.reads is None else p.reads) for p in pointers)
+            writes = ((p, (() if p.const else whole) if p.writes is None else p.writes) for p in pointers)
+            return tuple(_pieces(reads)), tuple(_pieces(writes))
         case Move():
             return (_span(op.source, op.rows, op.pitches[1]),), (_span(op.to, op.rows, op.pitches[0]),)
         case Set():
@@ -141,6 +150,10 @@ def touched(op: Op) -> tuple[tuple[MemoryPlace, ...], tuple[MemoryPlace, ...]]:
             return _places(op.sends), _places(op.receives)
         case Together():
             return (op.source,), (op.to,)
+
+
+def _pieces(touched: Iterable[tuple[PointerArgument, Pieces]]) -> Iterator[MemoryPlace]:
+    return (MemoryPlace(p.place.block, begin, end - begin) for p, pieces in touched for begin, end in pieces)
 
 
 def _span(place: MemoryPlace, rows: int, pitch: int) -> MemoryPlace:
@@ -245,7 +258,10 @@ class _Passage:
         def argument(one: LaunchArgument) -> PointerArgument | ScalarArgument:
             if not one.is_pointer:
                 return ScalarArgument(one.of, one.hex, one.type)
-            return PointerArgument(self.memory.place(one.p), one.of, one.bytes, bool(one.const), one.type)
+            place = self.memory.place(one.p)
+            known = [t for t in event.touched if t.memory == place.block]
+            reads, writes = (pieces_of(known[0].reads), pieces_of(known[0].writes)) if known else (None, None)
+            return PointerArgument(place, one.of, one.bytes, bool(one.const), one.type, reads, writes)
 
         args = tuple(map(argument, event.args))
         return KernelCall(event.at, event.kernel, event.grid, event.block, event.shared, event.stream, args)

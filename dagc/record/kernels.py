@@ -3,13 +3,15 @@ launch them so; else through a function in a file beside the program, which incl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from dagc.base.errors import UsageError
 from dagc.record.arrays import Arrays, FreeNames, RecordedArray, Values
 from dagc.record.flow import KernelCall, PointerArgument, ScalarArgument
+from dagc.record.log import PIECES, Pieces, joined
 from dagc.record.merge import MemoryBlock, ProgramStep
 from dagc.record.sources import SCALARS, KernelSource, Sources, element_of, grid_text, is_named, variable_of
 
@@ -19,15 +21,23 @@ _C_TYPES = {"f32": "float", "f64": "double", **{f"{s}{n}": f"std::{'u' if s == '
 
 @dataclass(frozen=True, slots=True)
 class BoundPointer:
-    """A pointer of a call: its array, and the bytes before it there on each rank (None: not called there)."""
+    """A pointer of a call: its array, and the bytes before it there on each rank (None: not called there). `touched`:
+    what the call touches of the array on each rank; None: not known, or not called there."""
 
     array: RecordedArray
     offsets: tuple[int | None, ...]
     pointer: PointerArgument
+    only_read: bool
+    touched: tuple[Pieces | None, ...]
 
     @property
     def moved(self) -> bool:
         return any(self.offsets)
+
+    @property
+    def known(self) -> bool:
+        """Whether it was recorded what each rank touches."""
+        return all(at is None or its is not None for at, its in zip(self.offsets, self.touched, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +80,9 @@ class Kernels:
                 groups.setdefault((call.kernel, call.block, call.shared, len(call.args)), []).append((number, step))
         later = []
         for members in groups.values():
-            direct = [m for m in members if self._can_be_direct(*m)]
+            bounds = [self.bound(*m) for m in members]
+            kept = {k for k in bounds[0] if all(k in bound and bound[k].only_read for bound in bounds)}
+            direct = [m for m in members if self._can_be_direct(*m, kept)]
             grids = self._grids(direct)
             if None in grids:
                 direct = []
@@ -78,9 +90,9 @@ class Kernels:
                 if (number, step) not in direct:
                     self._of_step[number] = self._wrapped(number, step)
             if direct:
-                later.append((direct, [str(grid) for grid in grids]))
-        for chosen, texts in later:  # a file with functions of ours is compiled once, with them
-            self._direct(chosen, texts)
+                later.append((direct, [str(grid) for grid in grids], kept))
+        for one in later:  # a file with functions of ours is compiled once, with them
+            self._direct(*one)
 
     # ---- what a call passes ----
 
@@ -102,21 +114,25 @@ class Kernels:
             if not isinstance(one, PointerArgument):
                 continue
             offsets: list[int | None] = []
-            array = None
+            touched: list[Pieces | None] = []
+            array, only_read = None, True
             for rank, ops in enumerate(step.ops):
                 arg = ops[0].args[index] if ops and isinstance(ops[0], KernelCall) else None
                 if not isinstance(arg, PointerArgument) or self._is_null(first, index, arg):
                     offsets.append(None)
+                    touched.append(None)
                     continue
                 found, before = self._arrays.find(number, step, rank, str(index), arg.place)
                 if array is not None and found is not array:
                     raise UsageError(
                         f"{first.at}: argument {index + 1} of {first.kernel} is another array on rank {rank}"
                     )
-                array = found
+                array, only_read = found, only_read and arg.writes_none
                 offsets.append(before)
+                both = None if arg.reads is None or arg.writes is None else (*arg.reads, *arg.writes)
+                touched.append(None if both is None else joined(both, PIECES))
             if array is not None:
-                out[index] = BoundPointer(array, tuple(offsets), one)
+                out[index] = BoundPointer(array, tuple(offsets), one, only_read, tuple(touched))
         return out
 
     @staticmethod
@@ -130,7 +146,8 @@ class Kernels:
             )
         return True
 
-    def _can_be_direct(self, number: int, step: ProgramStep) -> bool:
+    def _can_be_direct(self, number: int, step: ProgramStep, kept: Collection[int]) -> bool:
+        """`kept`: the arguments that no call of the kernel writes to."""
         call = step.first
         assert isinstance(call, KernelCall)
         source, bound = self._source(call), self.bound(number, step)
@@ -145,13 +162,12 @@ class Kernels:
             if index not in bound:
                 return False
             array = bound[index].array
-            users.setdefault(array.name, []).append(one.const)
+            users.setdefault(array.name, []).append(index in kept)
             if element_of(one) != (array.of, array.per):
                 return False
-            if bound[index].moved and not (
-                all(at % array.width == 0 for at in bound[index].offsets if at)
-                and all(source.stays_above(one_call, index) for one_call in _calls(step))
-            ):
+            if any(at % array.width for at in bound[index].offsets if at):
+                return False
+            if bound[index].moved and not bound[index].known:
                 return False
         return all(len(consts) == 1 or all(consts) for consts in users.values())
 
@@ -174,14 +190,14 @@ class Kernels:
         """Whether a kernel of the program names a file of the application, or one that includes it."""
         return source in self.files or any(f'from "{source}"' in text for text in self.texts)
 
-    def _direct(self, members: Sequence[tuple[int, ProgramStep]], grids: Sequence[str]) -> None:
+    def _direct(self, members: Sequence[tuple[int, ProgramStep]], grids: Sequence[str], kept: Collection[int]) -> None:
         call = members[0][1].first
         assert isinstance(call, KernelCall)
         source, bound = self._source(call), self.bound(*members[0])
         names = _formal_names(source, call)
         formals = [
             f"{name}: {one.of}" if isinstance(one, ScalarArgument)
-            else bound[index].array.formal(name, "in" if one.const else "inout")
+            else bound[index].array.formal(name, "in" if index in kept else "inout")
             for index, (one, name) in enumerate(zip(call.args, names, strict=True))
         ]  # fmt: skip
         kernel = RecordedKernel(self._names.free(_base(call)), True, tuple(names))
@@ -231,7 +247,7 @@ class Kernels:
             ]
         else:
             number_of = self._values.number
-            words = [bound[i].array.name for i in kernel.arrays]
+            words = [bound[i].array.name + self._touching(bound[i], kernel.formals[i]) for i in kernel.arrays]
             words += [number_of(bound[i].offsets, f"{kernel.formals[i]}_at") for i in kernel.offsets]
             words += scalars.values()
             for axis in kernel.axes:
@@ -240,14 +256,35 @@ class Kernels:
         return f"{kernel.name}({', '.join(words)})", computed
 
     def _slice(self, bound: BoundPointer, hint: str) -> str:
-        """The rest of the array, from the pointer on."""
-        array = bound.array
+        """The rest of the array, from the pointer on, and what is touched."""
+        array, touching = bound.array, self._touching(bound, hint)
         if not bound.moved:
-            return array.name
+            return f"{array.name}{touching}"
         begins = [None if at is None else at // array.width for at in bound.offsets]
         ends = [count // array.per for count in array.counts]
         begin, end = self._values.number(begins, f"{hint}_begin"), self._values.number(ends, f"{array.name}_size")
-        return f"{array.name}[{begin} .. {end}]"
+        return f"{array.name}[{begin} .. {end}]{touching}"
+
+    def _touching(self, bound: BoundPointer, hint: str) -> str:
+        """The rows that the call touches: the same on all ranks if their arrays are of one size, so that it is known
+        when the program is compiled whether an exchange needs them."""
+        array = bound.array
+        if not bound.known:
+            return ""
+        rows = [
+            None if pieces is None else joined([(a // array.width, -(-b // array.width)) for a, b in pieces], PIECES)
+            for pieces in bound.touched
+        ]
+        sizes = {count // array.per for count in array.counts}
+        if len(sizes) == 1:
+            every = joined(chain(*(one for one in rows if one is not None)), PIECES) or ((0, 0),)
+            if every == ((0, *sizes),):
+                return ""
+            return " touching " + "".join(f"[{a} .. {b}]" for a, b in every)
+        begins = [one[0][0] if one else None if one is None else 0 for one in rows]
+        ends = [one[-1][1] if one else None if one is None else 0 for one in rows]
+        begin, end = self._values.number(begins, f"{hint}_from"), self._values.number(ends, f"{hint}_to")
+        return f" touching [{begin} .. {end}]"
 
     # ---- kernels that the application does not have ----
 
@@ -313,7 +350,7 @@ class _Wrapper:
         first: dict[str, int] = {}  # array -> the first argument that points to it
         for index, one in self._bound.items():
             first.setdefault(one.array.name, index)
-        only = {name: all(b.pointer.const for b in self._bound.values() if b.array.name == name) for name in first}
+        only = {name: all(b.only_read for b in self._bound.values() if b.array.name == name) for name in first}
         for name, index in first.items():
             array, formal, const = self._bound[index].array, self._names[index], "const " if only[name] else ""
             self._formals.append(array.formal(formal, "in" if only[name] else "inout"))

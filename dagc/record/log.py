@@ -6,7 +6,7 @@ A log has a line of JSON for each event. Addresses are those of the process; ran
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -30,6 +30,29 @@ class LaunchArgument:
     @property
     def is_pointer(self) -> bool:
         return self.p >= 0
+
+
+PIECES = 4  # of an array that an operation reads, or writes
+Pieces: TypeAlias = tuple[tuple[int, int], ...]  # begin and end of each, in bytes, in their order
+
+
+def pieces_of(ends: Sequence[int]) -> Pieces:
+    return tuple(zip(ends[::2], ends[1::2], strict=True))
+
+
+def joined(pieces: Iterable[tuple[int, int]], most: int) -> Pieces:
+    """The pieces that cover these: at most `most`, without gaps that are small beside all of them."""
+    ordered = sorted(p for p in pieces if p[0] < p[1])
+    out: list[tuple[int, int]] = []
+    for begin, end in ordered:
+        if out and begin - out[-1][1] <= (ordered[-1][1] - ordered[0][0]) // 16:
+            out[-1] = (out[-1][0], max(out[-1][1], end))
+        else:
+            out.append((begin, end))
+    while len(out) > most:
+        at = min(range(1, len(out)), key=lambda k: out[k][0] - out[k - 1][1])
+        out[at - 1 : at + 1] = [(out[at - 1][0], out[at][1])]
+    return tuple(out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +86,17 @@ class LaunchCall(LoggedCall):
     shared: int
     stream: int
     args: tuple[LaunchArgument, ...]
+    touched: tuple[Touched, ...] = ()  # none: not recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Touched(LoggedCall):
+    """What the launch of this number reads and writes of an array: begins and ends in bytes. `memory`: the number of
+    the event that allocated it."""
+
+    memory: int
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +208,7 @@ Event: TypeAlias = LoggedCall
 _KINDS: dict[str, type[LoggedCall]] = {
     "alloc": Alloc, "free": Free, "launch": LaunchCall, "copy": CopyCall, "fill": Fill, "sync": Sync, "wait": WaitCall,
     "record": RecordCall, "send": Send, "recv": Recv, "complete": Complete, "collective": CollectiveCall,
-    "mark": MarkCall, "unsupported": Unsupported, "finalize": Finalize,
+    "mark": MarkCall, "unsupported": Unsupported, "finalize": Finalize, "touched": Touched,
 }  # fmt: skip
 
 
@@ -234,8 +268,20 @@ def _read(path: Path) -> RankLog:
                 events.append(_event(path, number, _KINDS[kind], item))
             case _:
                 raise _damaged(path, number)
-    events.sort(key=lambda event: event.n)
-    return RankLog(rank, size, tuple(_numbered(events)), frozenset(contents), large, ended, forked)
+    calls = sorted((event for event in events if not isinstance(event, Touched)), key=lambda event: event.n)
+    return RankLog(
+        rank, size, tuple(_with_touched(_numbered(calls), events)), frozenset(contents), large, ended, forked
+    )
+
+
+def _with_touched(calls: Iterable[Event], events: Iterable[Event]) -> Iterator[Event]:
+    """The calls, each launch with what it touches."""
+    of: dict[int, list[Touched]] = {}
+    for event in events:
+        if isinstance(event, Touched):
+            of.setdefault(event.n, []).append(event)
+    for call in calls:
+        yield replace(call, touched=tuple(of[call.n])) if isinstance(call, LaunchCall) and call.n in of else call
 
 
 def _numbered(events: Iterable[Event]) -> Iterator[Event]:

@@ -7,12 +7,23 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TypeAlias
 
 from dagc.base.errors import UsageError
-from dagc.record.flow import Flow, KernelCall, MessageEnd, Messages, Move, Op, PointerArgument, Set, Together
-from dagc.record.log import Alloc, MemoryPlace, RankLog
+from dagc.record.flow import (
+    Flow,
+    KernelCall,
+    MessageEnd,
+    Messages,
+    Move,
+    Op,
+    PointerArgument,
+    ScalarArgument,
+    Set,
+    Together,
+)
+from dagc.record.log import PIECES, Alloc, MemoryPlace, RankLog, joined
 
 Key: TypeAlias = tuple[object, ...]
 
@@ -96,7 +107,7 @@ def _step(key: Key, flows: Sequence[Flow], keys: Sequence[list[Key]]) -> Program
     ops: list[tuple[Op, ...] | None] = []
     for flow, of_rank in zip(flows, keys, strict=True):
         at = of_rank.index(key) if key in of_rank else None
-        ops.append(None if at is None else tuple(round[at] for round in flow.rounds))
+        ops.append(None if at is None else tuple(_alike([round[at] for round in flow.rounds])))
     lines: tuple[MessageLine, ...] = ()
     if key[0] in ("exchange", "together"):
         if any(op is None for op in ops):
@@ -105,6 +116,28 @@ def _step(key: Key, flows: Sequence[Flow], keys: Sequence[list[Key]]) -> Program
         if key[0] == "exchange":
             lines = _lines([op[0] for op in ops if op and isinstance(op[0], Messages)])
     return ProgramStep(key, tuple(ops), lines)
+
+
+def _alike(ops: Sequence[Op]) -> Iterator[Op]:
+    """The operations of all rounds, each of which touches what they touch together."""
+    for op in ops:
+        if isinstance(op, KernelCall):
+            columns = zip(*(one.args for one in ops if isinstance(one, KernelCall)), strict=True)
+            op = replace(op, args=tuple(_together(op.args[k], column) for k, column in enumerate(columns)))
+        yield op
+
+
+def _together(
+    one: PointerArgument | ScalarArgument, column: Sequence[PointerArgument | ScalarArgument]
+) -> PointerArgument | ScalarArgument:
+    if not isinstance(one, PointerArgument):
+        return one
+    pointers = [p for p in column if isinstance(p, PointerArgument)]
+    reads = [p.reads for p in pointers if p.reads is not None]
+    writes = [p.writes for p in pointers if p.writes is not None]
+    if len(reads) < len(column) or len(writes) < len(column):
+        return replace(one, reads=None, writes=None)
+    return replace(one, reads=joined(chain(*reads), PIECES), writes=joined(chain(*writes), PIECES))
 
 
 # ---- messages ----

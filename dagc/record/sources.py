@@ -1,4 +1,4 @@
-"""The definitions of kernels in the files of the application: parameters, grids, what they touch below a pointer."""
+"""The definitions of kernels in the files of the application: parameters, grids."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from dagc.base.errors import UsageError
 from dagc.cuda.lexer import includes, words_of
 from dagc.cuda.syntax import (
     Declarator,
-    NotUnderstood,
     declarators,
     field_of,
     function_declarator,
@@ -25,7 +24,6 @@ from dagc.cuda.syntax import (
     tree_of,
 )
 from dagc.cuda.text import functions_defined
-from dagc.ir.plan import AXES
 from dagc.record.flow import KernelCall, PointerArgument, ScalarArgument
 from dagc.record.merge import MemoryBlock
 
@@ -45,21 +43,6 @@ class KernelSource:
     file: str
     parameters: tuple[str, ...]
     template: bool
-    body: str
-
-    def stays_above(self, call: KernelCall, index: int) -> bool:
-        """Whether the kernel certainly touches no element before the pointer that is passed."""
-        from dagc.perf.footprint import Uncounted, lowest_touched  # loads sympy
-
-        arguments = dict(zip(self.parameters, call.args, strict=True))
-        sizes = {name: a.width for name, a in arguments.items() if isinstance(a, PointerArgument)}
-        values = {n: value_of(a) for n, a in arguments.items() if isinstance(a, ScalarArgument) and a.of in SCALARS}
-        shape = {f"blockDim_{axis}": n for axis, n in zip(AXES, call.block, strict=True)}
-        shape |= {f"gridDim_{axis}": n for axis, n in zip(AXES, call.grid, strict=True)}
-        try:
-            return lowest_touched(self.body, self.parameters[index], sizes, values, shape) >= 0
-        except (NotUnderstood, Uncounted):
-            return False
 
 
 class Sources:
@@ -128,8 +111,7 @@ class Sources:
                             Declarator.of(field_of(w, "declarator")).name for w in words if "declaration" in w.type
                         ]
                         void = len(words) == 1 and text_of(words[0]) == "void"
-                        body = text_of(field_of(node, "body")).strip().removeprefix("{").removesuffix("}")
-                        yield KernelSource(self._compiled(file), () if void else tuple(names), template, body)
+                        yield KernelSource(self._compiled(file), () if void else tuple(names), template)
 
 
 def _defined(text: str) -> frozenset[str]:

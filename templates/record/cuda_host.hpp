@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <typeinfo>
@@ -79,6 +80,16 @@ void describe(Event& event, const char* kernel, const LaunchGrid& grid, dim3 blo
   event.add("shared", static_cast<long long>(shared)).add("stream", stream).raw("args", "[" + list + "]");
 }
 
+// A launch, between the tasks of its stream that record what it touches.
+template <class Launch>
+void watched_launch(const Event& event, cudaStream_t stream, const Launch& launch) {
+  const auto one = std::make_shared<const Watch>(watch(event.number()));
+  if (one->arrays.empty()) return launch();
+  host::issue(stream, [one] { one->begin(); });
+  launch();
+  host::issue(stream, [one] { one->end(); });
+}
+
 template <class Kernel>
 struct Named {
   const char* name;
@@ -100,7 +111,7 @@ void launch(record::Named<void (*)(Parameters...)> kernel, LaunchGrid grid, dim3
   if (!host::valid_launch(grid.size, block, shared)) record::Event("unsupported").add("call", "an invalid launch");
   record::Event event("launch");
   record::describe(event, kernel.name, grid, block, shared, stream, arguments...);
-  launch(kernel.kernel, grid, block, shared, stream, arguments...);
+  record::watched_launch(event, stream, [&] { launch(kernel.kernel, grid, block, shared, stream, arguments...); });
 }
 template <class Call, class... Arguments>
 void launch(record::Named<host::Template<Call>> kernel, LaunchGrid grid, dim3 block, std::size_t shared,
@@ -109,7 +120,7 @@ void launch(record::Named<host::Template<Call>> kernel, LaunchGrid grid, dim3 bl
   if (!host::valid_launch(grid.size, block, shared)) record::Event("unsupported").add("call", "an invalid launch");
   record::Event event("launch");
   record::describe(event, kernel.name, grid, block, shared, stream, arguments...);
-  launch(kernel.kernel, grid, block, shared, stream, arguments...);
+  record::watched_launch(event, stream, [&] { launch(kernel.kernel, grid, block, shared, stream, arguments...); });
 }
 
 }  // namespace dagc

@@ -48,8 +48,8 @@ thread_local bool inside = false;  // a call that is recorded, or contents that 
 void line(const std::string& text) {
   State& s = state();
   if (s.file == nullptr) return;
-  std::fwrite(text.data(), 1, text.size(), s.file);
-  std::fputc('\n', s.file);
+  const std::string whole = text + '\n';  // in one call: several threads write
+  std::fwrite(whole.data(), 1, whole.size(), s.file);
 }
 
 // Writes the contents of all memory, each in a file named by the event that allocated it.
@@ -148,7 +148,7 @@ Event::Event(const char* kind) : on_(!inside) {
   const std::lock_guard<std::mutex> lock(s.mutex);
   if (s.count == s.from) contents(0);
   if (s.count == s.to) contents(1);
-  line_ = "{\"e\": " + quoted(kind) + ", \"n\": " + std::to_string(s.count++);
+  line_ = "{\"e\": " + quoted(kind) + ", \"n\": " + std::to_string(number_ = s.count++);
   if (here_line != 0) line_ += ", \"at\": " + quoted(std::string(here_file) + ":" + std::to_string(here_line));
   if (!pthread_equal(pthread_self(), s.first)) line_ += ", \"thread\": 1";
 }
@@ -210,6 +210,21 @@ void freed(const void* memory) {
   { Event("free").add("p", memory); }
   const std::lock_guard<std::mutex> lock(s.mutex);
   s.memory.erase(static_cast<const char*>(memory));
+}
+
+Watch watch(long long launch) {
+  State& s = state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  Watch out{launch, {}};
+  if (s.from < 0 || launch < s.from || launch >= s.to) return out;
+  for (const auto& [begin, m] : s.memory)
+    if (m.kind != "symbol") out.arrays.push_back({begin, m.bytes, m.event});
+  return out;
+}
+
+void touched(long long launch, long long memory, const std::string& reads, const std::string& writes) {
+  line("{\"e\": \"touched\", \"n\": " + std::to_string(launch) + ", \"memory\": " + std::to_string(memory) +
+       ", \"reads\": " + reads + ", \"writes\": " + writes + "}");
 }
 
 void device(Device functions) { state().device = functions; }

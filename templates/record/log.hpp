@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace dagc::record {
 
@@ -30,8 +31,10 @@ class Event {
   Event& add(const char* name, const char* text) { return add(name, std::string(text)); }
   Event& add(const char* name, const void* address);
   Event& raw(const char* name, const std::string& json);
+  long long number() const { return number_; }
 
  private:
+  long long number_ = -1;
   std::string line_;
   bool on_;
 };
@@ -45,6 +48,23 @@ void freed(const void* memory);
 
 // A variable of the GPU's memory that is set now, with the type of its elements.
 void variable(const void* memory, std::size_t bytes, const std::string& of, const std::string& text);
+
+// A launch whose accesses are recorded, if it has arrays: those of the thread between `begin` and `end`.
+struct Watch {
+  struct Array {
+    const void* memory;
+    std::size_t bytes;
+    long long event;  // which allocated it
+  };
+  long long launch;
+  std::vector<Array> arrays;
+
+  void begin() const;
+  void end() const;
+};
+Watch watch(long long launch);
+// Pieces are begins and ends in bytes.
+void touched(long long launch, long long memory, const std::string& reads, const std::string& writes);
 
 // How contents are read: waits for the device; copies to the host. The side that records CUDA sets them.
 struct Device {

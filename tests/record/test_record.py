@@ -51,7 +51,7 @@ def test_staging_buffers_are_dropped(tmp_path: Path) -> None:
     assert "send now[2048 .. 2112] to partner  recv now[0 .. 64] from partner_2" in text
     assert "launch grid(ceil(nx / 32), ceil(rows / 8)) block(32, 8)" in text
     assert 'cuda heat_step from "heat.cu"' in text
-    assert "gpu heat_step(next[64 .. 2176], now, 32, 64)" in text
+    assert "gpu heat_step(next[64 .. 2176] touching [64 .. 2112], now touching [1 .. 2175], 32, 64)" in text
     assert agrees(tmp_path / "heat.dag")
 
 
@@ -66,16 +66,26 @@ def test_what_the_host_computes_is_named(tmp_path: Path) -> None:
               if re.search(r"  (axpy|xpby)<<<", line)}  # fmt: skip
     assert {place for place, _, _ in left} == places
     assert "allreduce[t] -> axpy[t]" in text
-    assert "dot_blocks(sums, p[1 .. 66], q, 64)" in text
+    assert "b: in f64[*], n: i32) {\n  gpu {\n    launch grid(1) block(128)\n    cuda dot_blocks" in text  # not const
+    assert "dot_blocks(sums, p[1 .. 66] touching [1 .. 65], q, 64)" in text
+    assert "dot_blocks(sums, r, r, 64)" in text
     assert agrees(tmp_path / "cg.dag")
 
 
-def test_streams_page_locked_buffers_and_constants(tmp_path: Path) -> None:
-    """Waves: the messages keep buffers, since the inner rows are computed meanwhile; the constant is set by an op."""
+def test_what_kernels_touch_leaves_the_overlap_of_the_application(tmp_path: Path) -> None:
+    """Waves: the inner rows are computed while messages are under way, which need no buffers; the constant is set by an
+    op."""
     code, said, text = recorded(APPS / "waves.cu", tmp_path, "64", "32", "12", options=("--rounds", "2"))
     assert code == 0, said
-    assert text.count("mpi exchange") == 2
+    assert (text.count("mpi exchange"), text.count("gpu copy")) == (2, 0)
     assert "set_speed : gpu set_speed(speed)" in text
     assert "grid(ceil(nx / 32), ceil((last - first) / 4))" in text
     assert 'cuda rows_of from "waves_calls_waves.cu"' in text  # the file is compiled once
+    assert "rows_of(before_ touching [130 .. 254], now touching [2 .. 382], 64, 0, 2)" in text
+    assert "rows_of(before_ touching [258 .. 2046], now touching [130 .. 2174], 64, 2, 30)" in text
+    graph = api.load_graph(tmp_path / "waves.dag")
+    before = {name: {graph.ops[u].name for u, v in graph.completion if graph.ops[v].name == name}
+              for name in ("rows_of[1]", "rows_of_3[1]")}  # fmt: skip
+    assert "halo_2[0].wait_recv.m0" in before["rows_of[1]"]
+    assert before["rows_of_3[1]"] == {"rows_of_4[0]", "rows_of_5[0]", "rows_of_6[0]"}
     assert agrees(tmp_path / "waves.dag")

@@ -1,8 +1,6 @@
-"""Where the application defines its kernels, and what their text shows."""
+"""Where the application defines its kernels, and what they need."""
 
 from __future__ import annotations
-
-import pytest
 
 from dagc.record.flow import KernelCall, PointerArgument
 from dagc.record.log import MemoryPlace
@@ -10,7 +8,6 @@ from dagc.record.sources import Sources
 
 HEADER = """
 __global__ void shifted(point* x) { x[threadIdx.x] = x[threadIdx.x + 1]; }
-__global__ void around(point* x) { x[threadIdx.x] = x[threadIdx.x - 1]; }
 """
 TEXTS = {"src/main.cu": 'typedef double point;\n#include "../include/kernels.h"', "include/kernels.h": HEADER}
 
@@ -25,13 +22,6 @@ def test_a_kernel_of_a_header_is_that_of_the_file_which_is_compiled() -> None:
     source = Sources(TEXTS, ["src/main.cu"]).kernel(call("shifted"))
     assert source is not None
     assert source.file == "src/main.cu"
-
-
-@pytest.mark.parametrize(("kernel", "above"), [("shifted", True), ("around", False)])
-def test_whether_a_kernel_stays_above_its_pointer(kernel: str, above: bool) -> None:
-    source = Sources(TEXTS, ["src/main.cu"]).kernel(call(kernel))
-    assert source is not None
-    assert source.stays_above(call(kernel), 0) is above
 
 
 def test_files_whose_functions_and_variables_are_used_are_linked() -> None:

@@ -23,7 +23,7 @@ __global__ void apply(double* __restrict__ q, const double* __restrict__ p, int 
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) q[i] = 2.1 * p[i + 1] - p[i] - p[i + 2];
 }
-__global__ void dot_blocks(double* sums, const double* a, const double* b, int n) {
+__global__ void dot_blocks(double* sums, const double* a, double* b, int n) {
   __shared__ double part[kBlock];
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   part[threadIdx.x] = i < n ? a[i] * b[i] : 0;
@@ -51,7 +51,7 @@ __global__ void xpby(double* p, const double* r, double b, int n) {
 static double* sums;
 static double* dot_out;
 
-static double dot(const double* a, const double* b, int n) {
+static double dot(const double* a, double* b, int n) {
   const int blocks = (n + kBlock - 1) / kBlock;
   dot_blocks<<<blocks, kBlock>>>(sums, a, b, n);
   sum<<<1, 1>>>(dot_out, sums, blocks);
