@@ -86,11 +86,11 @@ class LaunchCall(LoggedCall):
     shared: int
     stream: int
     args: tuple[LaunchArgument, ...]
-    touched: tuple[Touched, ...] = ()  # none: not recorded
+    touched: tuple[TouchedMemory, ...] = ()  # none: not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Touched(LoggedCall):
+class TouchedMemory(LoggedCall):
     """What the launch of this number reads and writes of an array: begins and ends in bytes. `memory`: the number of
     the event that allocated it."""
 
@@ -208,7 +208,7 @@ Event: TypeAlias = LoggedCall
 _KINDS: dict[str, type[LoggedCall]] = {
     "alloc": Alloc, "free": Free, "launch": LaunchCall, "copy": CopyCall, "fill": Fill, "sync": Sync, "wait": WaitCall,
     "record": RecordCall, "send": Send, "recv": Recv, "complete": Complete, "collective": CollectiveCall,
-    "mark": MarkCall, "unsupported": Unsupported, "finalize": Finalize, "touched": Touched,
+    "mark": MarkCall, "unsupported": Unsupported, "finalize": Finalize, "touched": TouchedMemory,
 }  # fmt: skip
 
 
@@ -268,7 +268,7 @@ def _read(path: Path) -> RankLog:
                 events.append(_event(path, number, _KINDS[kind], item))
             case _:
                 raise _damaged(path, number)
-    calls = sorted((event for event in events if not isinstance(event, Touched)), key=lambda event: event.n)
+    calls = sorted((event for event in events if not isinstance(event, TouchedMemory)), key=lambda event: event.n)
     return RankLog(
         rank, size, tuple(_with_touched(_numbered(calls), events)), frozenset(contents), large, ended, forked
     )
@@ -276,9 +276,9 @@ def _read(path: Path) -> RankLog:
 
 def _with_touched(calls: Iterable[Event], events: Iterable[Event]) -> Iterator[Event]:
     """The calls, each launch with what it touches."""
-    of: dict[int, list[Touched]] = {}
+    of: dict[int, list[TouchedMemory]] = {}
     for event in events:
-        if isinstance(event, Touched):
+        if isinstance(event, TouchedMemory):
             of.setdefault(event.n, []).append(event)
     for call in calls:
         yield replace(call, touched=tuple(of[call.n])) if isinstance(call, LaunchCall) and call.n in of else call
