@@ -6,12 +6,14 @@ Every command needs this at its start, so this module does not import the toolch
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import NoReturn
 
 from dagc.base.errors import DagcError, UsageError, counted
 
 DEFAULT_RANKS = 4
+BINDINGS = ("none", "show", "near")
 
 
 def joined(environment: Mapping[str, str] | None = None) -> tuple[int, int] | None:
@@ -57,6 +59,34 @@ def several_hosts(ranks: int, environment: Mapping[str, str] | None = None) -> b
     here = [size for name in ("DAGC_RANKS_PER_HOST", *names) if (size := _number(env, name))]
     nodes = _number(env, "SLURM_STEP_NUM_NODES") if joined(env) else None
     return any(size < ranks for size in here) or (nodes or 1) > 1
+
+
+_BIND = "DAGC_BIND"
+
+
+def wanted_binding() -> str:
+    """How ranks are to be placed (templates/runtime/dagc/binding.hpp); "": as their starter does."""
+    return os.environ.get(_BIND, "")
+
+
+def bind_ranks(where: str) -> None:
+    """Place the ranks that this process starts, or is one of: `--bind`. Raises UsageError."""
+    seat = re.compile(r"\d+@\d+")
+    if where and where not in BINDINGS and not all(seat.fullmatch(part) for part in where.split(",")):
+        refuse(
+            UsageError(
+                f"--bind {where}: not a placement",
+                f"choose from {', '.join(BINDINGS)}, or list GPU@NODE for the ranks of a host: 0@0,1@1",
+            )
+        )
+    if where:
+        os.environ[_BIND] = where
+
+
+def numbers(text: str) -> set[int]:
+    """Those of a list of Linux: `0-3,8`."""
+    ends = (part.split("-") for part in text.split(",") if part)
+    return {n for end in ends for n in range(int(end[0]), int(end[-1]) + 1)}
 
 
 def rank_among(ranks: int) -> int | None:

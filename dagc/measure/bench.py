@@ -16,6 +16,7 @@ import numpy as np
 from dagc.base.deadline import HANGS
 from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, WrongResult, counted
 from dagc.base.statistics import median_interval
+from dagc.build.ranks import numbers, wanted_binding
 from dagc.ir.traversal import Row
 from dagc.measure.launch import Finished, Printed, launch
 from dagc.measure.runner import Runner, world
@@ -48,6 +49,11 @@ class BenchResult:
     warnings: tuple[str, ...] = ()  # printed by the program
 
     @property
+    def seats(self) -> tuple[Seat, ...]:
+        """Where each rank ran."""
+        return tuple(Seat.of(line) for line in self.record.get("environment", {}).get("placement", ()))
+
+    @property
     def chosen(self) -> tuple[str, ...]:
         """The choices of the program, with the number of ranks for each reason: `y: ell (chosen 2)`."""
         return tuple(
@@ -64,7 +70,10 @@ class BenchResult:
         )  # fmt: skip
         widths = [max(len(a), len(b)) for a, b in zip(names, cells, strict=True)]
         rows = ["  ".join(f"{c:>{w}}" for c, w in zip(row, widths, strict=True)) for row in (names, cells)]
-        return ["results agree with the reference; time per iteration, maximum over ranks:", *rows, *self._solve()]
+        where = placement(self.seats) if wanted_binding() else misplaced(self.seats)
+        return [
+            "results agree with the reference; time per iteration, maximum over ranks:", *rows, *self._solve(), *where,
+        ]  # fmt: skip
 
     def _solve(self) -> list[str]:
         """The lines for a program with CUDA graphs, what is in each; with `until`, how its repetition ended; and for
@@ -80,6 +89,55 @@ class BenchResult:
         if "beside" in record:
             out.append(f"all runs in {record['solve_seconds']:.4g} s; beside the first: {record['beside']}")
         return out
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a rank runs: the number of its GPU (-1: none) and the NUMA node of that (-1: not known), the cores that its
+    threads may use and the nodes of these, as `0-3,8`."""
+
+    host: str
+    gpu: int
+    gpu_node: int
+    cores: str
+    nodes: str
+
+    @classmethod
+    def of(cls, line: str) -> Seat:
+        host, gpu, gpu_node, cores, nodes = line.split("\t")
+        return cls(host, int(gpu), int(gpu_node), cores, nodes)
+
+    @property
+    def text(self) -> str:
+        near = f" (node {self.gpu_node})" if self.gpu_node >= 0 else ""
+        gpu = f"GPU {self.gpu}{near}, " if self.gpu >= 0 else ""
+        return f"{self.host}: {gpu}cores {self.cores}" + (f" (node {self.nodes})" if self.nodes else "")
+
+
+MOST_SEATS = 16  # that are printed
+
+
+def placement(seats: Sequence[Seat]) -> list[str]:
+    """A line for each rank, and notes on those that are placed badly."""
+    lines = [f"rank {rank} on {seat.text}" for rank, seat in enumerate(seats[:MOST_SEATS])]
+    if len(seats) > MOST_SEATS:
+        lines.append(f"and {counted(len(seats) - MOST_SEATS, 'other rank')}")
+    for host in dict.fromkeys(seat.host for seat in seats):
+        here = [numbers(seat.cores) for seat in seats if seat.host == host]
+        if (cores := len(set().union(*here))) < len(here):
+            lines.append(f"note: {counted(len(here), 'rank')} of {host} share {counted(cores, 'core')}")
+    return [*lines, *misplaced(seats)]
+
+
+def misplaced(seats: Sequence[Seat]) -> list[str]:
+    """A note if ranks run on cores of another NUMA node than that of their GPU."""
+    far = [rank for rank, seat in enumerate(seats) if seat.gpu_node >= 0 and seat.gpu_node not in numbers(seat.nodes)]
+    if not far:
+        return []
+    first = seats[far[0]]
+    others = f", as {counted(len(far) - 1, 'other rank')}" if len(far) > 1 else ""
+    where = f"rank {far[0]} has cores of node {first.nodes} and GPU {first.gpu} of node {first.gpu_node}"
+    return [f"note: {where}{others}; --bind near gives each rank cores of the node of its GPU"]
 
 
 def run_bench(
@@ -266,7 +324,9 @@ class Team:
             guess, _ = watched(lambda: runner.measure(table, seconds))  # warm-up
             times = [watched(lambda: runner.measure(table, seconds, guess)[0]) for _ in range(repeats)]
             self._require_right(watched(lambda: runner.check(table, poison=1, runs=0)))
-        return describe(times, self.size)
+            where = {"placement": runner.placement(self.size)}
+        result = describe(times, self.size)
+        return replace(result, record={**result.record, "environment": where})
 
     def _require_right(self, wrong: str) -> None:
         if wrong:

@@ -69,6 +69,12 @@ class Runner:
         """Free everything. The object must not be used afterwards."""
         self._library.dagc_runner_close()
 
+    def placement(self, ranks: int) -> list[str]:
+        """Where each of so many ranks runs, as in the record of `bench`."""
+        text = ctypes.create_string_buffer(ranks * _MESSAGE_BYTES)
+        self._library.dagc_runner_placement(text, ctypes.c_int64(len(text)))
+        return text.value.decode(errors="replace").splitlines()
+
     def prepare(self, rows: Sequence[Row]) -> Table:
         """The table of a traversal (`dagc.emit.rows`), checked against the library's ops; its regions are captured.
 

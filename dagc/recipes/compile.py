@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
-from dagc.build.ranks import ranks_or_default
+from dagc.build.ranks import bind_ranks, ranks_or_default
 from dagc.build.toolchain import TargetChoice, choose_target
 from dagc.forms import forms_asked
 from dagc.ir.plan import Features
@@ -39,6 +39,7 @@ def compile(
     options = replace(options, build=options.build or options.run)
     how = Running(ranks_or_default(options.ranks), options, display)
     rank = rank_of(how, options.form) if options.run else None
+    bind_ranks(options.bind)
     chosen, tuned = choose_target(options.target, options.arch), _tuned(options.launch)
     mode = _mode(options, tuned)
     if tuned is not None and _chooses_plans(tuned, options.form):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dagc.base.errors import UsageError
+from dagc.build.ranks import bind_ranks
 from dagc.learn.explain import render
 from dagc.learn.text import FORMATS
 from dagc.measure.service import link_ranks
@@ -33,6 +34,7 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
         explanation, interrupted = replayed(loaded, options, options.replay)
         return render(explanation, form, options.everything), 130 if interrupted else 0
 
+    bind_ranks(options.bind)
     link = link_ranks(ranks_of(loaded))
     if link is None:
         return "", 0

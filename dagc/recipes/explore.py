@@ -11,6 +11,7 @@ from typing import Any
 from dagc.base.deadline import Clock, Deadline
 from dagc.base.errors import UsageError
 from dagc.base.files import scratch_directory
+from dagc.build.ranks import bind_ranks
 from dagc.ir.program import Program
 from dagc.lab.engine import UNKEPT
 from dagc.lab.orders import Orders, OrderStore
@@ -59,6 +60,7 @@ def explore(
     if options.replay is not None:
         return _explore_replayed(read(path, defines, not options.unroll), out, options, deadline)
 
+    bind_ranks(options.bind)
     link = link_ranks(options.ranks)
     if link is None:
         return None

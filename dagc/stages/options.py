@@ -109,6 +109,10 @@ class PointerOptions:
         "--mpi-takes-device-pointers", "assert that the MPI accepts device pointers, if it cannot be queried",
         only="--run", without="--replay",
     )  # fmt: skip
+    bind: str = option(
+        "--bind none|show|near|GPU@NODE,...", "place the ranks of each host: print where they run; on cores of the NUMA"
+        " node of their GPU; or the GPU and the node of each", default="", only="--run", without="--replay",
+    )  # fmt: skip
 
 
 # ---- compile --------------------------------------------------------------------------------

@@ -57,6 +57,8 @@ def rank_of(how: Running, form: str) -> int | None:
     """The rank of this process, None if it starts all ranks. Raises UsageError for options that cannot run."""
     if form not in ("program", "driver"):
         raise UsageError(f"--run needs a standalone program, not a {form}", "drop --run, or drop --as")
+    if form == "driver" and how.options.bind:
+        raise UsageError("--bind is for programs in C++, and a driver places no ranks", "drop --bind, or drop --as")
     return rank_among(how.ranks)
 
 

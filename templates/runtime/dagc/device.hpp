@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "dagc/binding.hpp"
 #include "dagc/check.hpp"
 #include "dagc/message.hpp"
 #include "dagc/target.hpp"
@@ -66,8 +67,8 @@ inline int number_of_gpus() {
   return cudaGetDeviceCount(&gpus) == cudaSuccess ? gpus : 0;
 }
 
-// Selects the first of the GPUs of a rank, `each` in a row: (local rank * each) mod number of GPUs. Reports if ranks share one.
-// Ends the program if there is none.
+// Selects the first of the GPUs of a rank, `each` in a row: (local rank * each) mod number of GPUs, or as DAGC_BIND says, and
+// binds the rank. Reports if ranks share one. Ends the program if there is none. Collective.
 inline void take_gpu(int rank, MPI_Comm comm, int each = 1) {
 #if !defined(__CUDACC__)
   host::gpus = std::max(each, 1);
@@ -75,8 +76,11 @@ inline void take_gpu(int rank, MPI_Comm comm, int each = 1) {
   const int gpus = number_of_gpus();
   if (gpus == 0)
     fail(exit_missing, "no GPU found; for a machine without one compile with --target host");
-  const LocalRank local = local_rank(comm);
-  DAGC_CUDA(cudaSetDevice(local.rank * each % gpus));
+  Hosts hosts;
+  hosts.find(comm);
+  const LocalRank local = hosts.local();
+  DAGC_CUDA(cudaSetDevice(seated_gpu(comm, local, gpus, local.rank * each % gpus)));
+  bind_rank(comm, hosts);
 #if defined(__CUDACC__)
   if (rank == 0 && local.ranks * each > gpus && local.ranks > 1)
     std::fprintf(stderr, "note: %d ranks of this host share %d GPU%s\n", local.ranks, gpus, gpus == 1 ? "" : "s");

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "dagc/binding.hpp"
 #include "dagc/check.hpp"
 #include "dagc/target.hpp"
 
@@ -236,7 +237,9 @@ inline JsonObject environment(MPI_Comm comm) {
   std::strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", &utc);
   const std::string version(library);
   JsonObject out;
-  out.field("time", now).field("ranks", ranks).raw("hosts", "[" + hosts + "]");
+  std::string places;
+  for (const std::string& place : placement_of(comm)) places += (places.empty() ? "" : ", ") + json_text(place);
+  out.field("time", now).field("ranks", ranks).raw("hosts", "[" + hosts + "]").raw("placement", "[" + places + "]");
   out.field("mpi", version.substr(0, version.find_first_of("\r\n")));
 #ifdef __CUDACC__
   int device = 0, driver = 0, runtime = 0;

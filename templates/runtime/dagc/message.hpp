@@ -7,6 +7,7 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstddef>
 #include <cstdint>
@@ -94,6 +95,8 @@ class Hosts {
   }
 
   LocalRank local() const { return local_; }
+  // The lowest rank of this host.
+  int first() const { return static_cast<int>(std::find(here_.begin(), here_.end(), true) - here_.begin()); }
   // The rank, if it is on this host; else negative. `between`: if it is on another one.
   int within(int peer) const { return on_this(peer) ? peer : -1; }
   int between(int peer) const { return on_this(peer) ? -1 : peer; }
