@@ -22,16 +22,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "dagc/allocation.hpp"
-#include "dagc/communicator.hpp"
-#include "dagc/group.hpp"
+#include "dagc/peer_memory.hpp"
 #include "dagc/peer_reduce.hpp"
-#include "dagc/vote.hpp"
 #include "dagc/waiting.hpp"
 
 namespace dagc {
@@ -62,14 +57,6 @@ struct PeerTable {
 
 namespace detail {
 
-__device__ inline void store_release(Flag* flag, Flag value) {
-  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
-}
-__device__ inline Flag load_acquire(const Flag* flag) {
-  Flag value;
-  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(flag) : "memory");
-  return value;
-}
 __device__ inline void wait_for(const Flag* flag, Flag epoch) {
   for (unsigned int pause = 16; load_acquire(flag) < epoch; pause = pause < 256 ? 2 * pause : pause) __nanosleep(pause);
 }
@@ -194,18 +181,11 @@ class PeerComm {
   unsigned int blocks_ = 1;
 };
 
-class PeerGroup : public GroupEnds {
+class PeerGroup : public PeerMemory {
  public:
-  PeerGroup() = default;
-  PeerGroup(const PeerGroup&) = delete;
-  PeerGroup& operator=(const PeerGroup&) = delete;
-  // The barrier ensures that no rank frees memory that others have mapped.
+  PeerGroup() : PeerMemory("peer") {}
   ~PeerGroup() {
-    if (flags_ == nullptr) return;
     cudaDeviceSynchronize();
-    for (const auto& opened : opened_) cudaIpcCloseMemHandle(opened.second);
-    if (connected_ && mpi_running()) MPI_Barrier(comm_);
-    cudaFree(flags_);
     cudaFree(sends_device_);
     cudaFree(recvs_device_);
   }
@@ -217,7 +197,7 @@ class PeerGroup : public GroupEnds {
     if (comm_ == MPI_COMM_NULL) return;  // of a part that this rank is not in
     std::vector<Info> mine, theirs;
     together(comm_, [&] { mine = size_ > 0 ? describe_inbox(comm) : describe_all(); });
-    theirs = size_ > 0 ? gather(mine.front(), comm) : exchange(mine);
+    theirs = size_ > 0 ? gather(mine.front(), comm.ranks()) : exchange(mine);
     together(comm_, [&] { size_ > 0 ? make_reduction(comm, theirs) : make_table(comm, theirs); });
     connected_ = true;
   }
@@ -258,14 +238,6 @@ class PeerGroup : public GroupEnds {
     DAGC_CUDA(cudaPeekAtLastError());
   }
 
-  // Data that one end sends to the other, and a rank of a reduction to all.
-  struct Info {
-    cudaIpcMemHandle_t memory, flags;
-    std::uint64_t base, flags_base;  // addresses there, for a rank that sends to itself
-    std::int64_t offset, bytes, flag;
-    unsigned int blocks;
-  };
-
   // Flags: ready and copied of each send, arrived of each receive, epoch, finished.
   std::vector<Info> describe_all() {
     const std::size_t s = sends_.size(), r = recvs_.size();
@@ -285,19 +257,10 @@ class PeerGroup : public GroupEnds {
                              std::to_string(comm.ranks()) + "; choose another transport for the collective");
     const std::int64_t words = PeerShape(count_, size_, comm.ranks()).slots * (size_ > 4 ? 2 : 1);
     make_flags(kInbox + static_cast<std::size_t>(words));
-    Info info{};
-    DAGC_CUDA(cudaIpcGetMemHandle(&info.flags, flags_));
-    info.flags_base = reinterpret_cast<std::uint64_t>(flags_);
+    Info info = describe_flags();
     // Two blocks of a reduction fit on a multiprocessor, and at most four of an exchange, which `blocks` counts.
     info.blocks = std::max(1u, comm.blocks() / 2);
     return {info};
-  }
-
-  // Collective: what all ranks have.
-  std::vector<Info> gather(const Info& mine, const PeerComm& comm) const {
-    std::vector<Info> all(static_cast<std::size_t>(comm.ranks()));
-    DAGC_MPI(MPI_Allgather(&mine, sizeof(Info), MPI_BYTE, all.data(), sizeof(Info), MPI_BYTE, comm_));
-    return all;
   }
 
   // The number of blocks is the same on all ranks, so that threads of a number have the same elements.
@@ -307,34 +270,9 @@ class PeerGroup : public GroupEnds {
     blocks_ = shape.blocks;
     for (std::size_t r = 0; r < all.size(); ++r) {
       const int rank = static_cast<int>(r);
-      char* const flags = map(all[r].flags, all[r].flags_base, rank == comm.rank(), rank);
-      reduction_.inbox[r] = reinterpret_cast<Flag*>(flags) + kInbox;
+      reduction_.inbox[r] = flags_of(all[r], rank == comm.rank(), rank) + kInbox;
       blocks_ = std::min(blocks_, all[r].blocks);
     }
-  }
-
-  // Zero. They have their own allocation, since IPC shares whole allocations.
-  void make_flags(std::size_t number) {
-    const std::size_t bytes = std::max<std::size_t>(2u << 20, number * sizeof(Flag));
-    DAGC_CUDA(cudaMalloc(&flags_, bytes));
-    DAGC_CUDA(cudaMemset(flags_, 0, bytes));
-    DAGC_CUDA(cudaDeviceSynchronize());
-  }
-
-  // Collective: what the other ends of the messages sent, in the order of `mine`.
-  std::vector<Info> exchange(const std::vector<Info>& mine) const {
-    std::vector<Info> theirs(mine.size());
-    std::vector<MPI_Request> requests(2 * mine.size());
-    for (std::size_t i = 0; i < mine.size(); ++i) {
-      const bool sending = i < sends_.size();
-      const MessageEnd& end = sending ? sends_[i] : recvs_[i - sends_.size()];
-      // Data from senders has even tags, data from receivers odd ones.
-      const int out = 2 * end.message + (sending ? 0 : 1), in = 2 * end.message + (sending ? 1 : 0);
-      DAGC_MPI(MPI_Irecv(&theirs[i], sizeof(Info), MPI_BYTE, end.peer, in, comm_, &requests[2 * i]));
-      DAGC_MPI(MPI_Isend(&mine[i], sizeof(Info), MPI_BYTE, end.peer, out, comm_, &requests[2 * i + 1]));
-    }
-    DAGC_MPI(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
-    return theirs;
   }
 
   void make_table(const PeerComm& comm, const std::vector<Info>& theirs) {
@@ -346,11 +284,10 @@ class PeerGroup : public GroupEnds {
     for (std::size_t i = 0; i < s; ++i) {
       const Info& other = theirs[i];
       const bool self = sends_[i].peer == comm.rank();
-      check_sizes(sends_[i], other);
       // If there is no room for separate blocks, messages share them.
       const unsigned int blocks = std::min(blocks_for(sends_[i].bytes), comm.blocks());
       if (first + blocks > comm.blocks()) first = 0;
-      sends.push_back({sends_[i].data(), map(other.memory, other.base, self, sends_[i].peer) + other.offset, flags_ + i,
+      sends.push_back({sends_[i].data(), data_of(other, self, sends_[i]), flags_ + i,
                        flag_of(other, self, sends_[i].peer), flags_ + s + i, sends_[i].bytes, first, blocks});
       first += blocks;
       blocks_ = std::max(blocks_, first);
@@ -369,47 +306,6 @@ class PeerGroup : public GroupEnds {
     return static_cast<unsigned int>(std::min<std::int64_t>(32, std::max<std::int64_t>(1, bytes >> 14)));
   }
 
-  // IPC shares whole allocations, and the array of an application may be a part of one.
-  Info describe(const MessageEnd& end, std::size_t flag) const {
-    Info info{};
-    const char* const base = allocation_of(end.base).base;
-    if (const cudaError_t status = cudaIpcGetMemHandle(&info.memory, const_cast<char*>(base)); status != cudaSuccess)
-      fail(exit_bad_input, std::string("transport peer cannot share the memory of a message with other processes (") +
-                               cudaGetErrorString(status) + "); allocate the array by cudaMalloc, not from a pool or as "
-                               "managed or virtual memory, or choose another --transport");
-    DAGC_CUDA(cudaIpcGetMemHandle(&info.flags, flags_));
-    info.base = reinterpret_cast<std::uint64_t>(base);
-    info.flags_base = reinterpret_cast<std::uint64_t>(flags_);
-    info.offset = end.data() - base;
-    info.bytes = end.bytes;
-    info.flag = static_cast<std::int64_t>(flag);
-    return info;
-  }
-
-  static void check_sizes(const MessageEnd& send, const Info& other) {
-    if (send.bytes != other.bytes)
-      fail(exit_run_failed, "a message of " + std::to_string(send.bytes) + " bytes to rank " +
-                                std::to_string(send.peer) + ", which expects " + std::to_string(other.bytes));
-  }
-
-  Flag* flag_of(const Info& other, bool self, int peer) {
-    return reinterpret_cast<Flag*>(map(other.flags, other.flags_base, self, peer)) + other.flag;
-  }
-
-  // Another rank's memory in this process; each handle is opened once.
-  char* map(const cudaIpcMemHandle_t& handle, std::uint64_t base, bool self, int peer) {
-    if (self) return reinterpret_cast<char*>(base);
-    for (const auto& opened : opened_)
-      if (std::memcmp(&opened.first, &handle, sizeof handle) == 0) return static_cast<char*>(opened.second);
-    void* memory = nullptr;
-    const cudaError_t status = cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess);
-    if (status != cudaSuccess)
-      fail(exit_missing, "transport peer cannot reach the memory of rank " + std::to_string(peer) + "'s GPU (" +
-                             cudaGetErrorString(status) + "); choose another --transport");
-    opened_.emplace_back(handle, memory);
-    return static_cast<char*>(memory);
-  }
-
   template <class T>
   static const T* upload(const std::vector<T>& values, void** memory) {
     if (values.empty()) return nullptr;
@@ -418,16 +314,12 @@ class PeerGroup : public GroupEnds {
     return static_cast<const T*>(*memory);
   }
 
-  MPI_Comm comm_ = MPI_COMM_NULL;
-  Flag* flags_ = nullptr;
   void* sends_device_ = nullptr;
   void* recvs_device_ = nullptr;
-  std::vector<std::pair<cudaIpcMemHandle_t, void*>> opened_;
   PeerTable table_{};
   PeerReduction reduction_{};
   std::int64_t count_ = 0, size_ = 0;  // of a reduction: elements, and bytes of one; 0: the group is an exchange
   unsigned int blocks_ = 0;
-  bool connected_ = false;  // on all ranks
 };
 
 }  // namespace dagc

@@ -21,12 +21,11 @@
 #include <thread>
 #endif
 
+#include "dagc/flags.hpp"
 #include "dagc/target.hpp"
 #include "dagc/waiting.hpp"
 
 namespace dagc {
-
-using Flag = unsigned long long;
 
 constexpr int peer_most_ranks = 8;  // of a reduction
 constexpr unsigned int peer_threads = 512;
