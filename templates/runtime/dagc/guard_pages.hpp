@@ -47,7 +47,7 @@ class GuardedMemory {
     const std::size_t open = (room + page - 1) / page * page;
     const std::lock_guard<std::mutex> lock(mutex_);
     // The system limits the number of mappings. Beyond the limit, memory has no guards.
-    if (!guard_pages || blocks_.size() >= most) return std::aligned_alloc(alignment, room);
+    if (!(guard_pages || always_) || blocks_.size() >= most) return std::aligned_alloc(alignment, room);
     void* const mapping = mmap(nullptr, open + 2 * guard, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapping == MAP_FAILED) return std::aligned_alloc(alignment, room);
     char* const first = static_cast<char*>(mapping) + guard;
@@ -57,7 +57,7 @@ class GuardedMemory {
     }
     char* const data = first + (open - room);
     std::memset(first, front, open - room);
-    blocks_[first - guard] = {data, open, bytes, 1, ""};
+    blocks_[first - guard] = {data, open, bytes, 1, "", -1};
     return data;
   }
 
@@ -66,12 +66,48 @@ class GuardedMemory {
       const std::lock_guard<std::mutex> lock(mutex_);
       const auto at = block_of(static_cast<const char*>(memory));
       if (at != blocks_.end() && at->second.data == memory) {
+        if (at->second.file >= 0) close(at->second.file);
         munmap(const_cast<char*>(at->first), at->second.open + 2 * guard);
         blocks_.erase(at);
         return;
       }
     }
     std::free(memory);
+  }
+
+  // From now on memory has guards, and can be shared, under sanitizers too.
+  void always() { always_ = true; }
+
+  // Pages of a file. `data`: where in it the memory begins.
+  struct File {
+    int descriptor;
+    std::size_t bytes, data;
+  };
+
+  // The file of this memory, which other processes can map. It has one from the first call on, in which nothing else may
+  // use the memory. `descriptor` is negative if that fails.
+  File share(const void* memory) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto at = block_of(static_cast<const char*>(memory));
+    if (at == blocks_.end()) return {-1, 0, 0};
+    Block& b = at->second;
+    char* const first = const_cast<char*>(at->first) + guard;
+    if (b.file < 0) {
+      const int file = memfd_create("dagc", MFD_CLOEXEC);
+      std::size_t done = 0;
+      while (file >= 0 && done < b.open) {
+        const ssize_t n = write(file, first + done, b.open - done);
+        if (n <= 0) break;
+        done += static_cast<std::size_t>(n);
+      }
+      const bool filled = file >= 0 && done == b.open;
+      if (!filled || mmap(first, b.open, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
+        if (file >= 0) close(file);
+        return {-1, 0, 0};
+      }
+      b.file = file;
+    }
+    return {b.file, b.open, static_cast<std::size_t>(static_cast<const char*>(memory) - first)};
   }
 
   // Declares the content of this memory: an array of `bytes` bytes, of elements of `width` bytes.
@@ -118,6 +154,7 @@ class GuardedMemory {
     std::size_t open;          // bytes of the pages between the guards
     std::size_t bytes, width;  // of the array, of an element
     std::string name;
+    int file;  // negative: none
   };
   using Blocks = std::map<const char*, Block>;  // by the beginning of the guard before
 
@@ -134,6 +171,7 @@ class GuardedMemory {
 
   std::mutex mutex_;
   Blocks blocks_;
+  bool always_ = false;
 };
 
 }  // namespace dagc
