@@ -37,13 +37,14 @@ needs_cxx = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler"
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
 
 Make = Callable[[str, str], tuple[Path, str]]
-PARTS = ("kernels", "api", "wrong", "races", "peers")
+PARTS = ("kernels", "api", "wrong", "races", "peers", "put")
 MAIN = """
 int main(int count, char** arguments) {
   const char* part = count < 2 ? "" : arguments[1];
   if (std::strcmp(part, "kernels") == 0) return kernels::main(count - 1, arguments + 1);
   if (std::strcmp(part, "api") == 0) return api::main(count - 1, arguments + 1);
   if (std::strcmp(part, "peers") == 0) return peers::main(count - 1, arguments + 1);
+  if (std::strcmp(part, "put") == 0) return put::main(count - 1, arguments + 1);
   if (std::strcmp(part, "wrong") == 0) return wrong::main(count - 1, arguments + 1);
   return std::strcmp(part, "races") == 0 ? races::main(count - 1, arguments + 1) : 64;
 }
@@ -129,6 +130,16 @@ def test_reductions_by_peer(make: Make, mode: str) -> None:
     """Ranks that are streams reduce through one another's memory, in the order of the ranks, whoever is ahead."""
     result = run(make("peers", mode), "all")
     assert (result.returncode, result.stderr) == (0, "")
+
+
+@needs_cxx
+@pytest.mark.parametrize("case", cases("put"))
+def test_messages_that_kernels_write(make: Make, case: str) -> None:
+    """Right and without a race; without one of their four synchronisations ThreadSanitizer finds one."""
+    result = run(make("put", "thread"), case)
+    assert (result.returncode, "data race" in result.stderr) == (
+        (RACE, True) if case.startswith("broken") else (0, False)
+    )
 
 
 @needs_cxx

@@ -1,0 +1,124 @@
+// Messages that the kernel which computes them writes into the memory of the receiver: no copy, no launch of a copy.
+//
+// In a kernel whose array `y` is sent, `y` is a `PutArray`: each store is made here and, if the element belongs to a
+// message, in the memory of the rank that receives it too. When the last block has ended, the kernel sets a flag there for
+// each message.
+//
+//   put_free     a barrier of all ranks: those that end it know that the others have read what is written next
+//   the kernel   writes; its last block sets arrived = run at each receiver
+//   put_await    ends when what this rank receives has arrived
+//
+// Memory model: the writes of a block are ordered before the counter of blocks by the barrier of the block and a fence. The last
+// block has seen all of them when, after a fence at system scope, it sets the flags, which are loaded with acquire semantics.
+//
+// Deadlock: only `put_free` and `put_await` wait, each one block. `put_free` waits for the same on other ranks, and
+// `put_await` for kernels that are issued before it there, which wait for nothing (docs/explanation/transports.md).
+#pragma once
+
+#include <cstdint>
+
+#include "dagc/flags.hpp"
+#include "dagc/target.hpp"
+#include "dagc/waiting.hpp"
+
+namespace dagc {
+
+// The messages, N at most, that one array of a kernel is sent in. Elements first <= i < last of message p go to `to`.
+template <int N>
+struct Put {
+  struct Part {
+    std::int64_t first, last;
+    void* to;       // in the memory of the receiver
+    Flag* arrived;  // there
+  };
+  Part part[N];
+  int parts;           // others have no receiver
+  Flag *run, *ended;   // here: runs of the kernel, and its blocks that have ended in this one
+};
+
+// In place of the array. It can be stored to, and not read.
+template <class T, int N>
+class PutArray {
+ public:
+  __device__ PutArray(T* here, const Put<N>& put) : here_(here), put_(put) {}
+
+  class Element {
+   public:
+    __device__ Element(const PutArray& array, std::int64_t i) : array_(array), i_(i) {}
+    __device__ T operator=(T value) const {
+      array_.here_[i_] = value;
+#pragma unroll
+      for (int p = 0; p < N; ++p) {
+        const typename Put<N>::Part& part = array_.put_.part[p];
+        if (i_ >= part.first && i_ < part.last) static_cast<T*>(part.to)[i_ - part.first] = value;
+      }
+      return value;
+    }
+
+   private:
+    const PutArray& array_;
+    std::int64_t i_;
+  };
+  template <class Index>
+  __device__ Element operator[](Index i) const {
+    return Element(*this, static_cast<std::int64_t>(i));
+  }
+
+ private:
+  T* here_;
+  const Put<N>& put_;
+};
+
+// At the end of its scope, the body of the kernel: the messages are complete once all blocks have come there. Threads may come from
+// different places, so the barrier is not that of `__syncthreads`, for which the threads of a warp must be together.
+template <int N>
+class PutEnd {
+ public:
+  __device__ explicit PutEnd(const Put<N>& put)
+      : put_(put), run_(put.parts == 0 ? 0 : *static_cast<volatile Flag*>(put.run) + 1) {}  // it arrives during the body
+  PutEnd(const PutEnd&) = delete;
+  PutEnd& operator=(const PutEnd&) = delete;
+  __device__ ~PutEnd() {
+#ifdef __CUDACC__
+    asm volatile("barrier.sync 15;" ::: "memory");
+#else
+    __syncthreads();
+#endif
+    if (threadIdx.x + threadIdx.y + threadIdx.z != 0 || put_.parts == 0) return;
+    const Flag blocks = static_cast<Flag>(gridDim.x) * gridDim.y * gridDim.z;
+    if (blocks > 1) {
+      __threadfence();
+      if (atomicAdd(put_.ended, Flag{1}) != blocks - 1) return;
+      *put_.ended = 0;
+    }
+    __threadfence_system();
+    for (int p = 0; p < put_.parts; ++p) detail::store_fenced(put_.part[p].arrived, run_);
+    *put_.run = run_;
+  }
+
+ private:
+  const Put<N>& put_;
+  const Flag run_;
+};
+
+constexpr int put_threads = 32;  // of the kernels that wait
+
+// `theirs`: the flag of this rank in the memory of each; `here`: those of each rank in the memory of this one.
+static __global__ void put_free(Flag* const* theirs, const Flag* here, Flag* run, int ranks) {
+  wait_for_dependencies();
+  const Flag now = *static_cast<volatile Flag*>(run) + 1;
+  for (int r = static_cast<int>(threadIdx.x); r < ranks; r += put_threads) detail::store_release(theirs[r], now);
+  for (int r = static_cast<int>(threadIdx.x); r < ranks; r += put_threads) detail::spin_until(here + r, now);
+  __syncthreads();
+  if (threadIdx.x == 0) *run = now;
+}
+
+static __global__ void put_await(const Flag* arrived, Flag* run, int messages) {
+  wait_for_dependencies();
+  const Flag now = *static_cast<volatile Flag*>(run) + 1;
+  for (int m = static_cast<int>(threadIdx.x); m < messages; m += put_threads) detail::spin_until(arrived + m, now);
+  __syncthreads();
+  if (threadIdx.x == 0) *run = now;
+}
+
+}  // namespace dagc
