@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, str] = {
     "ir": "cuda",
     "forms": "ir cuda",
     "lang": "ir cuda forms",
-    "passes": "ir lang",
+    "passes": "ir cuda forms lang",
     "space": "ir",
     "setup": "ir",
     "emit": "ir cuda forms",

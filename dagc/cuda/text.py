@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ from dagc.cuda.syntax import (
     function_declarator,
     identifiers,
     in_scopes,
+    operator_of,
     parsable,
     specifiers,
     text_of,
@@ -43,6 +44,42 @@ def names_read(text: str) -> frozenset[str]:
     except NotUnderstood:
         return frozenset(name.text for name in names_in(text) if not name.member)
     return frozenset(identifiers(body)) - frozenset(_declared(body))
+
+
+_JOINS = ("__syncthreads", "cooperative_groups", "barrier", "__syncwarp", "this_thread_block")
+
+
+def other_use(body: str, array: str, around: Iterable[str] = ()) -> str | None:
+    """What a kernel's body does with an array other than to assign to its elements, `y[i] = ...`, as the text has it;
+    also a `return` where its threads, or functions of the texts `around` it, wait for one another: the end of the
+    kernel, where they all meet, would be a barrier too many. None if it does neither."""
+    try:
+        nodes = list(below(body_of(body)))
+    except NotUnderstood:
+        return "a text that cannot be read"
+    if any(at.type == "return_statement" for at in nodes):
+        names = (name.text for text in (body, *around) for name in names_in(text))
+        if (join := next((name for name in names if name.startswith(_JOINS)), None)) is not None:
+            return f"return` beside `{join}"
+    for at in nodes:
+        if text_of(at) == array and at.type in ("identifier", "type_identifier") and not _is_stored(at):
+            return " ".join(text_of(at.parent).split())
+        if at.type.startswith("preproc_") and array in (name.text for name in names_in(text_of(at))):
+            return " ".join(text_of(at).split())
+    return None
+
+
+def _is_stored(name: Node) -> bool:
+    """Whether an element of what it names is assigned there."""
+    element = name.parent
+    if element is None or element.type != "subscript_expression" or field_of(element, "argument") != name:
+        return False
+    above = element.parent
+    while above is not None and above.type == "parenthesized_expression":
+        element, above = above, above.parent
+    if above is None or above.type != "assignment_expression" or operator_of(above) != "=":
+        return False
+    return field_of(above, "left") == element
 
 
 @lru_cache(maxsize=64)

@@ -189,12 +189,19 @@ def _common(
         "looped": plan.loop is not None,
         "test": layout.test_on_device(found) if isinstance(found := tested(plan.graph), Tested) else None,
         "nccl": uses_nccl(plan),
-        "group_headers": ["group_host"] if host else [f"group_{kind.value}" for kind in layout.kinds],
+        "group_headers": _group_headers(layout.kinds, host),
         "view": program,
         "captured": captured,
         "threads": bool(program.groups) and host,  # whether streams call MPI
         "namespace": "",
     }
+
+
+def _group_headers(kinds: Iterable[Transport], host: bool) -> list[str]:
+    """On the host target ranks share memory as well, and else have MPI on the threads of streams."""
+    return list(
+        dict.fromkeys("group_host" if host and kind is not Transport.PUT else f"group_{kind.value}" for kind in kinds)
+    )
 
 
 def _period(plan: Plan) -> str:

@@ -124,7 +124,7 @@ class _Theirs:
         self.numbers = frozenset(numbers)
 
     def _needs(self, op: ir.GraphOp) -> bool:
-        if op.action is ir.Action.GROUP or (op.action is ir.Action.END and self.layout.sides):
+        if op.action in (ir.Action.GROUP, ir.Action.FREE) or (op.action is ir.Action.END and self.layout.sides):
             return True
         match op.op:
             case ir.KernelOp() as kernel:
@@ -140,7 +140,7 @@ class _Theirs:
 
     def _kernel(self, op: ir.KernelOp) -> bool:
         """Whether a kernel or its call is more than a launch of a function in kernels.cu."""
-        if op.placed or len(self.functions.settled(op)) > 1 or self.layout.opened.has(op):
+        if op.placed or op.puts or len(self.functions.settled(op)) > 1 or self.layout.opened.has(op):
             return True
         kernel, impl = kernel_of(self.plan.program, op)
         if impl.code is None or impl.code.lang is CodeLang.CPP or impl.launch is None or self.functions.is_entry(op):

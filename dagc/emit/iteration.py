@@ -146,6 +146,8 @@ class StepBuilder:
                 return (CallStep("dagc::wait_all", self.layout.requests(op)),)
             case ir.Action.POST_COLLECTIVE if isinstance(op.op, ir.CollectiveOp):
                 return self._guarded(op.op.when, (self._collective(op, op.op),))
+            case ir.Action.FREE:
+                return (CallStep(f"p.{self.layout.connections[op.transport, op.comm]}.free", stream),)
             case ir.Action.GROUP:
                 when = op.op.when if isinstance(op.op, ir.CollectiveOp) else None
                 return self._guarded(when, (self._group(op, stream),))
@@ -250,6 +252,7 @@ class StepBuilder:
         args = [self._arg(a, op) for a in op.args]
         args += [f"p.{s.member}.data" for s in self.layout.scratch(op)]
         args += self._features(op, impl.code)
+        args += (self._put(op, put) for put in op.puts)
         function = self.functions.call(op)
         if impl.code is None or impl.code.lang is CodeLang.CPP:
             if op.device is ir.Device.GPU:
@@ -268,6 +271,12 @@ class StepBuilder:
         args += [f"static_cast<unsigned>({self._size(value, env)})" for _, value in impl.launch.numbers]
         entry = self.functions.is_entry(op)
         return KernelLaunch(function, grid, block, shared, stream, ", ".join(args), cxx_string(op.name), entry)
+
+    def _put(self, op: ir.KernelOp, put: ir.Put) -> str:
+        """The messages that a kernel writes: what it stores to an array, and their numbers."""
+        formals = kernel_of(self.layout.program, op)[0].formals
+        array = next(a for f, a in zip(formals, op.args, strict=True) if f.name == put.formal)
+        return f"{self.layout.group(put.exchange)}.put({', '.join((self._arg(array, op), *map(str, put.messages)))})"
 
     def _features(self, op: ir.KernelOp, code: ir.CodeText | None) -> list[str]:
         """The values of the features that the code of the op's implementation names."""
@@ -431,7 +440,7 @@ class StepBuilder:
         return f"{{{r}.data, {c}.data, {many}{only}}}"
 
     def _group(self, op: ir.GraphOp, stream: str) -> CallStep:
-        group, layout = self.layout.group(op), self.layout
+        group, layout = self.layout.group(op.name), self.layout
         assert isinstance(op.op, ir.ExchangeOp | ir.CollectiveOp)
         if isinstance(op.op, ir.ExchangeOp) or op.op.messages:
             return CallStep(f"{group}.run", stream)
@@ -806,7 +815,8 @@ def _what(op: ir.GraphOp) -> str:
         case ir.ExchangeOp():
             sends = op.action in (ir.Action.POST_SEND, ir.Action.WAIT_SEND)
             ends = f"{'sends' if sends else 'receives'} of {op.op.name}"
-            return "all messages" if op.action is ir.Action.GROUP else f"all {ends}"
+            waits = {ir.Action.GROUP: "all messages", ir.Action.FREE: "all ranks"}
+            return waits.get(op.action, f"all {ends}")
         case ir.CollectiveOp() as c:
             return f"{c.collective.value}({', '.join([*(_arg(a) for a in c.args), *([c.reduce] if c.reduce else [])])})"
         case _:

@@ -10,7 +10,7 @@ from itertools import product
 
 from dagc.base.errors import DagcError, UsageError
 from dagc.cuda.lexer import is_global, names_used, uses_openmp
-from dagc.cuda.text import FunctionSignature, functions_defined, has_kernels, rewrite_for_host, signatures_of
+from dagc.cuda.text import FunctionSignature, functions_defined, has_kernels, other_use, rewrite_for_host, signatures_of
 from dagc.emit.render import (
     CodeView,
     ConstantView,
@@ -51,6 +51,7 @@ class FunctionView:
     code: CodeView
     kernel: bool
     streamed: bool
+    waits: bool = False  # edges of CUDA graphs to it may be programmatic
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +181,11 @@ class Functions:
         functions += tuple(self._prepare(k, op) for k, op in self._prepares.items() if not self._prepared_by_file(op))
         functions += tuple(self._feature(f) for f in self.features)
         code = tuple(self._code(c) for c in self.program.code if c.file is None)
-        includes = tuple(sorted({name for op in self._ops.values() for name in includes_of(op)}))
+        includes = {name for op in self._ops.values() for name in includes_of(op)}
+        includes |= {"dagc/put.hpp" for op in self._ops.values() if op.puts}
         entries = tuple(e for u in self.units for e in u.entries)
-        waiting = tuple(f.name for f in functions if f.begins)
-        return KernelsView(includes, self._constants[0], code, functions, entries, waiting)
+        waiting = tuple(f.name for f in functions if f.waits)
+        return KernelsView(tuple(sorted(includes)), self._constants[0], code, functions, entries, waiting)
 
     @cached_property
     def units(self) -> tuple[UnitView, ...]:
@@ -260,7 +262,8 @@ class Functions:
         seen |= {n for _, e in (*kernel.lets, *impl.lets) for n in free(e)}
         formed = {n for n, v in tunables if n.startswith(FORM) and not _is_written(n, v)} if prepare is None else set()
         literals = code.literals if code is not None else ()
-        shown = (*((n, v) for n, v in tunables if n in seen | formed), *literals)
+        puts = ((f"put_{put.formal}", len(put.messages)) for put in (op.puts if prepare is None else ()))
+        shown = (*((n, v) for n, v in tunables if n in seen | formed), *literals, *puts)
         return op.kernel, f"{op.device.value} {op.variant}", shown
 
     @cached_property
@@ -321,20 +324,27 @@ class Functions:
 
     def _function(self, op: ir.KernelOp) -> FunctionView:
         kernel, impl = kernel_of(self.program, op)
-        return self._written(op, self._code_of(impl, kernel), self.name(op), self._comment(op))
+        return self._written(op, self._code_of(impl, kernel), self.name(op), self._comment(op), op.puts)
 
     def _prepare(self, key: Key, op: ir.KernelOp) -> FunctionView:
         prepare = kernel_of(self.program, op)[1].prepare
         assert prepare is not None
         return self._written(op, prepare, self._prepare_names[key], f"prepare of {self._comment(op)}")
 
-    def _written(self, op: ir.KernelOp, code: ir.CodeText, function: str, comment: str) -> FunctionView:
-        """The function of a text of the program."""
+    def _written(
+        self, op: ir.KernelOp, code: ir.CodeText, function: str, comment: str, puts: Sequence[ir.Put] = ()
+    ) -> FunctionView:
+        """The function of a text of the program. Of an array that is sent as it is stored, the parameter has another
+        name."""
         kernel, impl = kernel_of(self.program, op)
         view = self._code(code)
         is_kernel = code.lang is CodeLang.CUDA
         used = names_used(view.text)
         formals = self._formals(op, code, lambda name: _unused(name, used))
+        sent = {put.formal for put in puts}
+        formals = [(type_, f"{name}_here" if name in sent else name) for type_, name in formals]
+        formals += [(f"const dagc::Put<{len(put.messages)}>", f"{put.formal}_put") for put in puts]
+        waits = self._begins(code) if is_kernel else ()
         head = "__global__ void" if is_kernel else "inline void"
         if code.bounds is not None:
             head += f" __launch_bounds__({code.bounds[0]}, {code.bounds[1]})"
@@ -345,7 +355,7 @@ class Functions:
             linkage='extern "C" ' if is_kernel else "",
             signature=f"{head} {function}({', '.join(f'{type_} {name}'.rstrip() for type_, name in formals)})",
             comment=comment,
-            begins=self._begins(code) if is_kernel else (),
+            begins=(*waits, *(line for put in puts for line in self._sends(op, code, put))),
             constants=(
                 *(ConstantView(n, f"constexpr {types[n]} {n} = {cxx_value(v)};") for n, v in code.literals),
                 *(c for c in self._constants[1] if not used.isdisjoint(c.labels or (c.name,))),
@@ -354,6 +364,21 @@ class Functions:
             code=view,
             kernel=is_kernel,
             streamed=impl.device is ir.Device.GPU and not is_kernel,
+            waits=bool(waits),
+        )
+
+    def _sends(self, op: ir.KernelOp, code: ir.CodeText, put: ir.Put) -> tuple[str, str]:
+        """What makes stores to an array messages, and their end."""
+        around = (c.text for c in self.program.code if c.text is not None)
+        if (use := other_use(code.text or "", put.formal, around)) is not None:  # by a form of the kernel
+            raise UsageError(
+                f"{place(self.program, code)}`{op.name}` has `{use}` and cannot write messages of `{put.exchange}`",
+                "choose another transport for the exchange, or another form of the kernel",
+            )
+        name = f"{put.formal}_put"
+        return (
+            f"const dagc::PutEnd {name}_end({name});",
+            f"const dagc::PutArray {put.formal}({put.formal}_here, {name});",
         )
 
     def _begins(self, code: ir.CodeText) -> tuple[str, ...]:

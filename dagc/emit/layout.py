@@ -318,9 +318,9 @@ class Layout:
         """The requests that a post adds to and its wait completes. `op` is either."""
         return f"p.{self._requests[self.wait_of(op).name]}"
 
-    def group(self, op: ir.GraphOp) -> str:
-        """The group of an exchange on the GPU."""
-        return f"p.{self._groups[op.name]}"
+    def group(self, op: str) -> str:
+        """The group of an exchange on the GPU, by its name."""
+        return f"p.{self._groups[op]}"
 
     def group_members(self) -> tuple[tuple[str, ir.GraphOp], ...]:
         """(member, op) of every group."""

@@ -83,11 +83,17 @@ class Transport(Enum):
     MPI_CUDA = "mpi_cuda"
     NCCL = "nccl"
     PEER = "peer"
+    PUT = "put"  # of exchanges alone
 
     @property
     def grouped(self) -> bool:
         """Whether an exchange of device arrays is one GPU op."""
-        return self in (Transport.NCCL, Transport.PEER)
+        return self in (Transport.NCCL, Transport.PEER, Transport.PUT)
+
+    @property
+    def of_collectives(self) -> Transport:
+        """That of collectives, where this one is that of all messages."""
+        return Transport.PEER if self is Transport.PUT else self
 
     @property
     def calls(self) -> bool:
@@ -97,6 +103,11 @@ class Transport(Enum):
     @property
     def of_one_host(self) -> bool:
         """Whether it reaches ranks of the same host only."""
+        return self in (Transport.PEER, Transport.PUT)
+
+    @property
+    def beside_another(self) -> bool:
+        """Whether it may move the messages within hosts, and another one those between them."""
         return self is Transport.PEER
 
 

@@ -448,6 +448,16 @@ class OtherVariant:
 
 
 @dataclass(frozen=True, slots=True)
+class Put:
+    """Messages of an exchange, by their numbers, that a kernel writes into the memory of their receivers: what it
+    stores to the array of its formal is sent in them."""
+
+    formal: str
+    exchange: str
+    messages: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KernelOp(Spanned):
     """`args` are in the order of the kernel's formals: a Region for an array formal, a Sym for a by-value one.
 
@@ -456,6 +466,7 @@ class KernelOp(Spanned):
     on the CPU it runs once all before it on its stream has completed, and the host waits for it. `worker`: on the CPU
     it is enqueued on its stream, and runs in a worker thread; the host does not wait. `states`: what the code uses
     beside the arguments. `pinned`: the tunables that the call gives. `unit`: which of the devices of its kind runs it.
+    `puts`: in the graph, the messages that it writes.
     """
 
     name: str  # display name, indices resolved: `pack[x,lo]`
@@ -474,6 +485,7 @@ class KernelOp(Spanned):
     states: tuple[HiddenState, ...] = ()
     pinned: tuple[str, ...] = ()
     unit: int = 0
+    puts: tuple[Put, ...] = ()
 
     @property
     def is_promised(self) -> bool:
@@ -874,7 +886,8 @@ class Action(Enum):
     WAIT_RECV = "wait_recv"
     POST_COLLECTIVE = "post"
     WAIT_COLLECTIVE = "wait"
-    GROUP = "group"  # nccl, peer: one exchange, or collective, as one GPU op
+    GROUP = "group"  # nccl, peer: one exchange, or collective, as one GPU op; put: the wait for its messages
+    FREE = "free"  # gpu; put: ends once all ranks have come there, so that they may write what others receive
     END = "end"
 
     @property

@@ -84,9 +84,11 @@ def effective(choices: Mapping[str, Value]) -> dict[str, Value]:
         values["capture"] = True
     if Transport.MPI_HOST.value not in transports_of(values):
         values.pop("staging", None)
-    for name in (COLLECTIVES, WITHIN_HOST):
-        if values.get(name, SAME) in (SAME, values.get(TRANSPORT)):
-            values.pop(name, None)
+    whole = Transport(values.get(TRANSPORT, Transport.MPI_HOST.value))
+    if values.get(COLLECTIVES, SAME) in (SAME, whole.of_collectives.value):
+        values.pop(COLLECTIVES, None)
+    if values.get(WITHIN_HOST, SAME) in (SAME, whole.value) or whole.of_one_host:
+        values.pop(WITHIN_HOST, None)
     if values.get("capture") is False or values.get(GRAPH_EDGES) == GraphEdges.FULL.value:
         values.pop(GRAPH_EDGES, None)
     return values
@@ -157,7 +159,7 @@ def by_name(program: Program) -> dict[str, tuple[Value, ...]]:
     edges = tuple(edge.value for edge in GraphEdges)
     loop = {LOOP: tuple(one.value for one in Repetition)} if program.repeat is not None else {}
     each = {qualified(op.base, TRANSPORT): transports for op in ops}
-    within = (SAME, *(transport.value for transport in Transport if transport.of_one_host))
+    within = (SAME, *(transport.value for transport in Transport if transport.beside_another))
     hosts = {WITHIN_HOST: within} if any(isinstance(op, ExchangeOp) for op in ops) else {}
     return {"capture": (False, True), GRAPH_EDGES: edges, **loop, **hosts, **each}
 

@@ -493,8 +493,11 @@ WORDS: Mapping[str, tuple[ir.Value, ...]] = {
         "transfers": ir.TransferTiming, ir.GRAPH_EDGES: ir.GraphEdges, ir.LOOP: ir.Repetition,
     }.items()
 }  # fmt: skip
-WORDS = {**WORDS, ir.COLLECTIVES: (ir.SAME, *WORDS[ir.TRANSPORT])}
-WORDS = {**WORDS, ir.WITHIN_HOST: (ir.SAME, *(one.value for one in Transport if one.of_one_host))}
+WORDS = {
+    **WORDS,
+    ir.COLLECTIVES: (ir.SAME, *(one.value for one in Transport if one.of_collectives is one)),
+    ir.WITHIN_HOST: (ir.SAME, *(one.value for one in Transport if one.beside_another)),
+}
 PREDEFINED: Mapping[str, tuple[ir.Value, ...]] = {**WORDS, "streams": (2,), "capture": (False, True)}
 MAX_STREAMS = 64
 HARDWARE = frozenset(

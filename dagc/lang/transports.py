@@ -37,7 +37,7 @@ def choose_transports(ctx: Context, ops: Sequence[ir.Op], arrays: Sequence[ir.Ar
     both = len({isinstance(op, ir.CollectiveOp) for op in messages}) == 2
     whole = ctx.choices[ir.TRANSPORT]
     if ir.COLLECTIVES not in ctx.choices and (both or ir.COLLECTIVES in ctx.defines):
-        searched = whole.decision().values
+        searched = [value for value in whole.decision().values if value in WORDS[ir.COLLECTIVES]]
         values = (ir.SAME, *searched) if len(searched) > 1 else (ir.SAME,)
         given = ir.COLLECTIVES in ctx.defines
         ctx.choose(ir.COLLECTIVES, WORDS[ir.COLLECTIVES] if given else values, span, fixed=not both)
@@ -61,7 +61,7 @@ def _with_transport(ctx: Context, op: ir.Op, on_host: Collection[str]) -> ir.Op:
     if not isinstance(op, ir.ExchangeOp | ir.CollectiveOp):
         return op
     transport, within = _transport(ctx, op), ctx.choices.get(ir.WITHIN_HOST)
-    if isinstance(op, ir.CollectiveOp) or within is None or within.chosen in (ir.SAME, transport.value):
+    if isinstance(op, ir.CollectiveOp) or within is None or within.chosen == ir.SAME or transport.of_one_host:
         return replace(op, transport=transport)
     moved = any(access.region.array in on_host for access in op.accesses)
     return replace(op, transport=transport, within=None if moved else Transport(str(within.chosen)))
@@ -71,4 +71,5 @@ def _transport(ctx: Context, op: ir.ExchangeOp | ir.CollectiveOp) -> Transport:
     """From the decision of the op, else that of collectives, else that of all."""
     names = [qualified(op.base, ir.TRANSPORT), *([ir.COLLECTIVES] if isinstance(op, ir.CollectiveOp) else [])]
     chosen = (ctx.choices[name].chosen for name in (*names, ir.TRANSPORT) if name in ctx.choices)
-    return Transport(next(value for value in chosen if value != ir.SAME))
+    transport = Transport(next(value for value in chosen if value != ir.SAME))
+    return transport.of_collectives if isinstance(op, ir.CollectiveOp) else transport

@@ -27,6 +27,7 @@ _OF_MESSAGES = {
     Action.WAIT_RECV: "wait for messages",
     Action.POST_COLLECTIVE: "collective",
     Action.WAIT_COLLECTIVE: "wait for a collective",
+    Action.FREE: "wait of all ranks",
     Action.END: "end",
 }  # fmt: skip
 _SERVICE = dict(zip(SYNC_OPS, ("record after {}", "wait of the CPU before {}", "wait of a stream for {}"), strict=True))

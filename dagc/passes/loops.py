@@ -487,7 +487,7 @@ def repeated(graph: Graph, rounds: int) -> Graph | None:
     """
     n = len(graph.ops) - 1
     edges = Edges(rounds * n + 1)
-    groups = [op.id for op in graph.ops if op.action is Action.GROUP]
+    groups = [op.id for op in graph.ops if op.action in (Action.GROUP, Action.FREE)]
     calls = _host_functions(graph)
     for turn in range(rounds):
         for u, v in graph.completion:

@@ -6,6 +6,7 @@ mpi_host  through pinned memory on the host. A region of a device array that a m
 mpi_cuda  device pointers; no copies.
 nccl      one exchange, or collective, is one grouped GPU op on a stream.
 peer      one exchange, or collective, is one GPU op that writes into the other GPUs' memory.
+put       the kernels that compute what an exchange sends write it there (dagc.passes.puts); a GPU op waits for it.
 
 Messages of host arrays use MPI under every transport. Each exchange and collective has a transport of its own, and an
 exchange may have another one between ranks of one host: it is then lowered twice, and each message runs in one of both.
@@ -13,17 +14,17 @@ exchange may have another one between ranks of one host: it is then lowered twic
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, TypeAlias
+from typing import Any
 
 from dagc.base.errors import Diagnostic
 from dagc.ir import program as ir
 from dagc.ir.choice import qualified
 from dagc.ir.enums import ElementType, Mode, Pairs, Place, Transport
-from dagc.ir.regions import Regions, TooManyRegions
 from dagc.ir.sym import Apply, Const, Fn, Sym
+from dagc.passes.uses import Uses, accesses_of, message_accesses, on_gpu
 
 EDGES_LIMIT = 1_000_000
 _NOT_NCCL = {ElementType.I16, ElementType.U16}
@@ -76,9 +77,8 @@ class _Lowering:
         self.program, self.staging = program, staging
         self.places = {array.name: array.place for array in program.arrays}
         self.two_sided = ir.two_sided(program.ops, program.arrays)
-        self._reads, self._writes = _by_array(program)
-        self._neighbours: dict[str, dict[ir.Region, list[ir.Region]]] = {}
-        self.regions = Regions.of(program)
+        self.uses = Uses(program)
+        self.regions = self.uses.regions
         self.exchanges = sum(isinstance(op, ir.ExchangeOp) for op in program.ops)
         self.ops: list[ir.GraphOp] = []
         self.touches: list[ir.Touch] = []
@@ -87,12 +87,19 @@ class _Lowering:
         self.ends: dict[str, tuple[Ends, ...]] = {}
         self.staged: dict[ir.Region, None] = {}
         self.findings: list[Diagnostic] = []
+        self.puts: dict[str, list[ir.Put]] = {}  # by kernel op, as `Puts` has them
+        self.waits: dict[str, list[ir.ExchangeOp]] = {}
+        self.frees: dict[str, ir.OpId] = {}  # by exchange, under `put`
+        self.writers: dict[str, list[ir.OpId]] = {}  # of its messages, by exchange
         # Per op name: regions of device arrays that it copies from, or to, their staging buffers.
         self.copy_in: dict[str, list[ir.Staged]] = {}
         self.copy_out: dict[str, list[ir.Staged]] = {}
 
     def run(self) -> LoweredMessages:
         plan = {op.name: self._stages(i) for i, op in enumerate(self.program.ops)}
+        exchanges = [(i, op) for i, op in enumerate(self.program.ops) if isinstance(op, ir.ExchangeOp)]
+        if any(op.transport is Transport.PUT for _, op in exchanges):
+            self._plan_puts(exchanges)
         for op in self.program.ops:
             match op:
                 case ir.KernelOp() | ir.CopyOp():
@@ -127,6 +134,16 @@ class _Lowering:
         else:
             self._collective(op, own)
 
+    def _plan_puts(self, exchanges: Iterable[tuple[int, ir.ExchangeOp]]) -> None:
+        from dagc.passes.puts import Puts  # only with transport=put: it reads kernels
+
+        puts = Puts(self.program, self.uses)
+        for index, op in exchanges:
+            if op.transport is Transport.PUT and self._places(op) == {True}:
+                refused = puts.plan(index, op)
+                self.findings += [refused] if refused is not None else []
+        self.puts, self.waits = puts.of_kernel, puts.before
+
     # ---- staging ------------------------------------------------------------------------
 
     def _stages(self, index: int) -> dict[tuple[ir.Region, bool], bool]:
@@ -138,7 +155,7 @@ class _Lowering:
         out: dict[tuple[ir.Region, bool], bool] = {}
         if not isinstance(op, ir.ExchangeOp | ir.CollectiveOp) or op.transport is not Transport.MPI_HOST:
             return out
-        for region, mode in _message_accesses(op):
+        for region, mode in message_accesses(op):
             if self.places[region.array] is not Place.DEVICE:
                 continue
             self.staged.setdefault(region)
@@ -146,26 +163,12 @@ class _Lowering:
                 if mode is not (Mode.OUT if outwards else Mode.IN):
                     partner = None
                     if self.staging is ir.Staging.FUSED:
-                        partner = self._producer(index, region) if outwards else self._consumer(index, region)
+                        partner = self.uses.producer(index, region) if outwards else self._consumer(index, region)
                     out[region, outwards] = partner is None
                     if partner is not None:
                         table = self.copy_out if outwards else self.copy_in
                         table.setdefault(partner, []).append(_staged(op, region, outwards))
         return out
-
-    def _producer(self, index: int, region: ir.Region) -> str | None:
-        """The one GPU op whose result is sent; None if a copy cannot be fused with it."""
-        if self.program.explicit:
-            writers_before = self._others(region, self._writes, index)
-            if len(writers_before) != 1:
-                return None
-        else:
-            writers_before = self._meeting(region, self._writes, range(index), 1, last=True)
-        if not writers_before:
-            return None
-        op = self.program.ops[writers_before[0]]
-        whole = any(self.regions.within(region, a.region) for a in _accesses(op) if a.mode is not Mode.IN)
-        return op.name if _on_gpu(op) and whole else None
 
     def _consumer(self, index: int, region: ir.Region) -> str | None:
         """The one GPU op that reads what was received; None if there are several.
@@ -176,44 +179,18 @@ class _Lowering:
         """
         ops = self.program.ops
         if self.program.explicit:
-            readers = self._others(region, self._reads, index)
+            readers = self.uses.others(region, self.uses.reads, index)
         else:
-            stop = self._meeting(region, self._writes, range(index + 1, len(ops)), 1)
+            stop = self.uses.meeting(region, self.uses.writes, range(index + 1, len(ops)), 1)
             end = stop[0] if stop else len(ops)
-            readers = self._meeting(region, self._reads, range(index + 1, end), 2)
+            readers = self.uses.meeting(region, self.uses.reads, range(index + 1, end), 2)
             if stop and not any(self._reads_all(ops[reader], region) for reader in readers):
-                readers = self._meeting(region, self._reads, range(index + 1, end + 1), 2)
+                readers = self.uses.meeting(region, self.uses.reads, range(index + 1, end + 1), 2)
         (first,) = readers if len(readers) == 1 else (None,)
-        return ops[first].name if first is not None and _on_gpu(ops[first]) else None
+        return ops[first].name if first is not None and on_gpu(ops[first]) else None
 
     def _reads_all(self, op: ir.Op, region: ir.Region) -> bool:
-        return any(self.regions.within(region, a.region) for a in _accesses(op) if a.mode is not Mode.OUT)
-
-    def _others(self, region: ir.Region, uses: _Uses, index: int) -> list[int]:
-        """The first two ops besides `index` whose access may share elements with the region."""
-        ops = self._meeting(region, uses, range(len(self.program.ops)), 3)
-        return [op for op in ops if op != index][:2]
-
-    def _meeting(self, region: ir.Region, uses: _Uses, within: range, most: int, last: bool = False) -> list[int]:
-        """The first `most` ops of a range, or the last ones, whose access may share elements with the region."""
-        by_region = uses.get(region.array, {})
-        meeting: set[int] = set()
-        for other in self._near(region):
-            ops = by_region.get(other, ())
-            start, stop = bisect_left(ops, within.start), bisect_left(ops, within.stop)
-            meeting.update(ops[max(start, stop - most) : stop] if last else ops[start : min(stop, start + most)])
-        return sorted(meeting, reverse=last)[:most]
-
-    def _near(self, region: ir.Region) -> list[ir.Region]:
-        """The regions of its array that may share elements with it, itself included."""
-        array = region.array
-        if array not in self._neighbours:
-            used = dict.fromkeys((*self._reads.get(array, ()), *self._writes.get(array, ())))
-            try:
-                self._neighbours[array] = self.regions.neighbours(used)
-            except TooManyRegions:  # reported as an error of the array when its conflicts are examined
-                self._neighbours[array] = {}
-        return self._neighbours[array].get(region, [])
+        return any(self.regions.within(region, a.region) for a in accesses_of(op) if a.mode is not Mode.OUT)
 
     # ---- ops ----------------------------------------------------------------------------
 
@@ -230,14 +207,18 @@ class _Lowering:
         self.touches.append(ir.Touch(begin, end, region, mode, staged))
 
     def _work(self, op: ir.KernelOp | ir.CopyOp) -> None:
+        for exchange in self.waits.get(op.name, ()):
+            self._free(exchange)
+        if isinstance(op, ir.KernelOp) and op.name in self.puts:
+            op = replace(op, puts=tuple(self.puts[op.name]))
         copy_in, copy_out = self.copy_in.get(op.name, []), self.copy_out.get(op.name, [])
         action = ir.Action.COPY if isinstance(op, ir.CopyOp) else ir.Action.KERNEL
         copies = {"copy_in": tuple(copy_in), "copy_out": tuple(copy_out)}
-        number = self._add(op.name, action, op, _on_gpu(op), stream=op.stream, **copies)
+        number = self._add(op.name, action, op, on_gpu(op), stream=op.stream, **copies)
         for staged in copy_in:
             self._touch(number, number, staged.region, Mode.IN, staged=True)
             self._touch(number, number, staged.region, Mode.OUT)
-        for access in _accesses(op):
+        for access in accesses_of(op):
             self._touch(number, number, access.region, access.mode)
         for state in op.states if isinstance(op, ir.KernelOp) else ():
             self._touch(number, number, ir.Region(state.name), state.mode)
@@ -245,11 +226,23 @@ class _Lowering:
             self._touch(number, number, staged.region, Mode.OUT, staged=True)
         here = {"": number}
         self._enter(op, Ends(here, here, here, here))
+        for put in op.puts if isinstance(op, ir.KernelOp) else ():
+            self.writers.setdefault(put.exchange, []).append(number)
+            self.inner += [(self.frees[put.exchange], number)] if put.exchange in self.frees else []
+
+    def _free(self, exchange: ir.ExchangeOp) -> None:
+        """All ranks wait for one another, in the same order for every such wait."""
+        number = self._add(f"{exchange.name}.free", ir.Action.FREE, exchange, gpu=True)
+        self.inner += [(last, number) for last in list(self.frees.values())[-1:]]
+        self.frees[exchange.name] = number
+
+    def _places(self, op: ir.ExchangeOp | ir.CollectiveOp) -> set[bool]:
+        return {self.places[region.array] is Place.DEVICE for region, _ in message_accesses(op)}
 
     def _on_device(self, op: ir.ExchangeOp | ir.CollectiveOp) -> bool:
         """Whether all arrays of an exchange are on the device. A mixture is refused: neither MPI nor the GPU could
         transfer it alone."""
-        places = {self.places[region.array] is Place.DEVICE for region, _ in _message_accesses(op)}
+        places = self._places(op)
         if len(places) > 1:
             help = f"use arrays of one place, or choose -D {qualified(op.base, ir.TRANSPORT)}=mpi_host"
             self._refuse(op, "has arrays on the host and on the device", help)
@@ -263,8 +256,11 @@ class _Lowering:
             help = f"choose -D {qualified(op.base, ir.TRANSPORT)}=peer or mpi_host"
             self._refuse(op, "is a reduction of a type that NCCL does not have", help)
         number = self._add(name, ir.Action.GROUP, op, gpu=True)
-        for region, mode in _message_accesses(op):
-            self._touch(number, number, region, mode)
+        for region, mode in message_accesses(op):
+            self._touch(number if mode is Mode.IN else self.frees.get(op.name, number), number, region, mode)
+        for kernel in self.writers.get(op.name, ()):
+            self.matches.append((number, kernel))
+            self.inner.append((kernel, number))
         labels = [message.label for message in op.messages] if isinstance(op, ir.ExchangeOp) else [""]
         here = dict.fromkeys(labels, number)
         self._enter(op, Ends(here, here, here, here))
@@ -423,39 +419,3 @@ def _source(message: ir.Message) -> Sym:
         assert message.when is not None
         return Apply(Fn.COND, (message.when, Const(0), Const(-1)))
     return message.source
-
-
-def _accesses(op: ir.Op) -> tuple[ir.Access, ...]:
-    return () if isinstance(op, ir.ExchangeOp) else op.accesses
-
-
-def _message_accesses(op: ir.Op) -> list[tuple[ir.Region, Mode]]:
-    """Regions that a message reads or writes; one entry per array, with its modes combined."""
-    modes: dict[ir.Region, Mode] = {}
-    for access in op.accesses if isinstance(op, ir.ExchangeOp | ir.CollectiveOp) else ():
-        modes[access.region] = access.mode if modes.get(access.region, access.mode) is access.mode else Mode.INOUT
-    return list(modes.items())
-
-
-_Uses: TypeAlias = dict[str, dict[ir.Region, list[int]]]
-
-
-def _by_array(program: ir.Program) -> tuple[_Uses, _Uses]:
-    """The readers and the writers of each region of each array: indices of ops, ascending."""
-    reads: _Uses = {}
-    writes: _Uses = {}
-    for i, op in enumerate(program.ops):
-        pairs = [(a.region, a.mode) for a in _accesses(op)]
-        if isinstance(op, ir.ExchangeOp):
-            pairs += _message_accesses(op)
-        for region, mode in pairs:
-            for table, unwanted in ((reads, Mode.OUT), (writes, Mode.IN)):
-                if mode is not unwanted:
-                    ops = table.setdefault(region.array, {}).setdefault(region, [])
-                    if ops[-1:] != [i]:  # several arguments of an op may be of one region
-                        ops.append(i)
-    return reads, writes
-
-
-def _on_gpu(op: ir.Op) -> bool:
-    return isinstance(op, ir.CopyOp) or (isinstance(op, ir.KernelOp) and op.on_stream)

@@ -3,6 +3,7 @@
 For each entry of a traversal the proof derives which ops are *known to have completed* before it starts, from the
 order of a stream, events, host waits and MPI completion alone, and demands that this covers every edge, every data
 hazard, issue-order edges, matching of messages (no wait before a post that its partner needs) and, at `end`, all ops.
+Where kernels write what other ranks receive, these must have used it before, and the kernel must know (`Remote`).
 It shares no code with the generation of traversals, so it checks the space too.
 
 CUDA guarantees: an op of a stream starts after all earlier ops of that stream have completed and after the CPU has
@@ -12,12 +13,13 @@ nothing where the event was not recorded yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from dagc.base.errors import DagcError
 from dagc.ir.enums import Mode
-from dagc.ir.program import Graph, OpId
+from dagc.ir.program import Action, ExchangeOp, Graph, Message, OpId, Region
 from dagc.ir.traversal import Entry, Event, Issue, Stream, Traversal, awaited, recorded
 from dagc.space.loops import unroll
 
@@ -48,6 +50,72 @@ class NotProved(DagcError):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A kernel that writes what another rank receives: `message` says what, of the exchange `op`.
+
+    The receiver runs the same traversal. That its ops `users` (bits) have completed, and its run before, is known to
+    the kernel if it has waited
+
+    - for one of `frees`, which ends once all ranks have come there, and so after all that is known to have completed
+      before it; or
+    - for an exchange that has brought a message from the receiver: of `answers`, (the kernel that wrote it there, the
+      exchange). Its flag follows all that was known to have completed before that kernel, and what the kernel itself
+      has read, by release and acquire at system scope.
+    """
+
+    kernel: OpId
+    op: OpId
+    message: str
+    users: int
+    frees: tuple[OpId, ...]
+    answers: tuple[tuple[OpId, OpId], ...]
+
+    def unknown(self, known: Sequence[int]) -> int:
+        """The users of which the kernel does not know that they have completed; also `op`, in the run before, where it
+        has heard nothing from the receiver."""
+        here = known[self.kernel]
+        done = [known[free] for free in self.frees if here >> free & 1]
+        done += [known[kernel] | 1 << kernel for kernel, exchange in self.answers if here >> exchange & 1]
+        left = self.users
+        for some in done:
+            left &= ~some
+        return left if done else self.users | 1 << self.op
+
+
+def remote_writes(graph: Graph) -> tuple[Remote, ...]:
+    """Those of an unrolled graph."""
+    exchanges = {op.name: op for op in graph.ops if op.action is Action.GROUP and isinstance(op.op, ExchangeOp)}
+    frees = tuple(op.id for op in graph.ops if op.action is Action.FREE)
+    messages = {
+        (op.id, exchanges[put.exchange].id, number): exchanges[put.exchange]
+        for op in graph.ops
+        for put in (op.kernel.puts if op.kernel is not None else ())
+        for number in put.messages
+    }
+    users: dict[tuple[OpId, Region], int] = {}
+    for i, j in graph.hazards:
+        later = (graph.touches[j].end, graph.touches[j].region)
+        users[later] = users.get(later, 0) | 1 << graph.touches[i].end
+    out = []
+    for (kernel, exchange, number), op in messages.items():
+        message = op.op.messages[number]  # type: ignore[union-attr]
+        answers = tuple(
+            (other, at)
+            for (other, at, place), back in messages.items()
+            if at != exchange and op.comm == back.comm and _turned(message, back.op.messages[place])  # type: ignore[union-attr]
+        )
+        of = users.get((exchange, message.recv), 0)
+        out.append(Remote(kernel, exchange, message.recv.text, of, frees, answers))
+    return tuple(out)
+
+
+def _turned(one: Message, other: Message) -> bool:
+    """Whether `other` goes to where `one` comes from, on every rank."""
+    unconditional = one.when is None and other.when is None and not isinstance(one.to, str)
+    return unconditional and one.to == other.source and one.source == other.to
+
+
 class Prover:
     """Proves traversals of one graph. Its preparation pays off from the first proof: a few mask operations each.
 
@@ -71,6 +139,11 @@ class Prover:
             self._issued[v] |= 1 << u
         for wait, post in graph.matches:
             self._issued[wait] |= 1 << post
+        self._remote = remote_writes(graph)
+        for remote in self._remote:
+            self._issued[remote.op] |= 1 << remote.kernel
+        for before, free in pairwise(op.id for op in graph.ops if op.action is Action.FREE):  # they share their flags
+            self._complete[free] |= 1 << before
         self._gpu = [op.gpu for op in graph.ops]
         self._end = OpId(n - 1)
         self._all = (1 << n) - 1
@@ -94,6 +167,7 @@ class Prover:
         _, traversal = unroll(self._given, traversal)
         gaps: list[Gap] = []
         issued = 0
+        at: dict[OpId, tuple[int, int]] = {}  # of what is issued: position, what is known to have completed
         complete, before = self._complete, self._issued
         for position, entry, known in _issues(traversal):
             op, bit = entry.op, 1 << entry.op
@@ -107,9 +181,23 @@ class Prover:
                 if first_only:
                     return gaps
             issued |= bit
+            at[op] = position, known
+        gaps += self._overwritten(at)
         if issued != self._all or traversal.entries[-1] != Issue(self._end):
             gaps.append(self._incomplete(traversal, issued))
         return gaps
+
+    def _overwritten(self, at: Mapping[OpId, tuple[int, int]]) -> Iterator[Gap]:
+        """What other ranks may write too early. Only in traversals that issue every op."""
+        ops = self.graph.ops
+        known = [at[op.id][1] for op in ops] if self._remote and len(at) == len(ops) else []
+        for remote in self._remote if known else ():
+            left = remote.unknown(known)
+            for u in (u for u in range(len(ops)) if left >> u & 1):
+                name = ops[remote.kernel].name
+                user = f"`{ops[u].name}`{' of the run before' if u == remote.op else ''}"
+                reason = f"`{name}` may write `{remote.message}` of another rank before {user} has completed there"
+                yield Gap(at[remote.kernel][0], OpId(u), remote.kernel, reason)
 
     def known(self, traversal: Traversal) -> list[int]:
         """For each op of the unrolled graph, the set of ops (as bits) that have completed before it starts."""

@@ -205,7 +205,7 @@ def _lacking(
         out[Transport.NCCL.value] = "no NCCL found (nccl.h and libnccl.so)", help
     for transport in Transport:
         if transport.of_one_host and transport.value in wanted and several_hosts(ranks):
-            help = f"choose another --transport, with -D {WITHIN_HOST}={transport.value} for messages within a host"
+            help = f"choose another --transport, with -D {WITHIN_HOST}={transport.of_collectives.value} within a host"
             out[transport.value] = "the ranks are on several hosts, and not on one", help
     return out
 

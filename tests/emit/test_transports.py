@@ -40,6 +40,7 @@ from tests.tiers import representatives
 DATA = Path(__file__).parent / "data"
 TRANSPORTS = DATA / "transports.dag"
 TYPES = DATA / "element_types.dag"
+PUTS = DATA / "puts.dag"
 OPS = ("halo", "again", "all", "most", "cast")
 
 mpi = find_mpi()
@@ -90,7 +91,7 @@ def test_only_messages_of_device_arrays_have_a_transport() -> None:
 def test_a_choice_without_effect_is_no_further_configuration() -> None:
     program = graph(TRANSPORTS).program
     opened = open_decisions(program, ["transport", "collectives", "staging"], ())
-    assert len(combinations(opened)) == 16 + 7  # pairs of transports, seven of which stage
+    assert len(combinations(opened)) == 5 * 4 + 8  # pairs of transports, eight of which stage
     same = configuration_of(graph(TRANSPORTS, transport="nccl", collectives="nccl"))
     assert same == configuration_of(graph(TRANSPORTS, transport="nccl"))  # as files of before have it
     assert "collectives" not in same
@@ -113,21 +114,23 @@ def test_the_transport_of_an_op_is_opened_by_its_name_alone() -> None:
     assert open_decisions(program, ["halo.transport=peer,nccl"], ()) == {"halo.transport": ("peer", "nccl")}
 
 
-TINY = """
+TINY = '''
 program tiny
 array x, y : f64[4] inout
+kernel fill(x: out f64[1]) { gpu { launch grid(1) block(1) cuda """x[0] = 1;""" } }
 dag {
+  fill : gpu fill(x[0 .. 1])
   halo : mpi exchange { send x[0 .. 1] to 0 recv x[3 .. 4] from 0 }
   sum  : mpi allreduce(y, y, sum)
 }
-"""
+'''
 
 
 def test_the_space_is_the_sum_over_pairs_of_transports() -> None:
     """Each pair once, and with both stagings where one of the two stages."""
     report = count_report(lambda choices: graph_of(TINY, **{name: str(value) for name, value in choices.items()}))
     total = 0
-    for halo, both in product(WORDS["transport"], repeat=2):
+    for halo, both in product(WORDS["transport"], WORDS["collectives"][1:]):
         for staging in ("fused", "ops") if "mpi_host" in (halo, both) else ("fused",):
             own = {"halo.transport": str(halo), "sum.transport": str(both), "staging": staging}
             total += Counter(Moves.of(graph_of(TINY, **own))).total()
@@ -192,6 +195,13 @@ def test_every_transport_beside_every_other(rows: list[tuple[int, ...]], tmp_pat
         more = {"capture": "true"} if number % 2 else {"staging": "ops"}
         plans[f"mixed{number}"] = plan(TRANSPORTS, Target.HOST, **mixed(row), **more)
     run(TRANSPORTS, plans, 4, tmp_path)
+
+
+@pytest.mark.mpi
+@can_run
+def test_messages_that_kernels_write(tmp_path: Path) -> None:
+    """On four ranks that share memory, in a line and in a ring, and captured."""
+    run(PUTS, {"puts": plan(PUTS, Target.HOST, transport="put", capture="true")}, 4, tmp_path)
 
 
 def run(path: Path, plans: Mapping[str, Plan], ranks: int, folder: Path, hosts: tuple[int, ...] = ()) -> None:

@@ -175,8 +175,9 @@ class Simulator:
         if op.in_worker:
             return number("worker"), number("cpu", f"{base} {chosen}")
         if op.gpu:
-            kind = {Action.COPY: "copy", Action.STAGE_OUT: "stage", Action.STAGE_IN: "stage", Action.GROUP: "group"}
-            what = f"{base} {chosen} {transport if op.action is Action.GROUP else ''}"
+            kind = {Action.COPY: "copy", Action.STAGE_OUT: "stage", Action.STAGE_IN: "stage"}
+            kind |= {Action.GROUP: "group", Action.FREE: "group"}
+            what = f"{base} {chosen} {transport if op.action in (Action.GROUP, Action.FREE) else ''}"
             what += " pageable" if isinstance(op.op, CopyOp) and blocks(self.graph.program, op.op) else ""
             prior = site.prior[0] if site is not None and site.prior and isfinite(site.prior[0]) else None
             out = [number(kind.get(op.action, "kernel"), what, prior)]

@@ -1,0 +1,144 @@
+"""Which kernels write the messages of an exchange into the memory of the receivers, under the transport `put`, and
+where the ranks must wait for one another before.
+
+A message is written by the one kernel that computes what it sends. The receiver's region must then be free: the ops
+that use it on the receiver, earlier in the text, must have completed there. Two things say so:
+
+- a message the other way round, from the receiver, that a kernel wrote after all of these, and that the sender has
+  waited for before it writes. In a solver whose boundary is computed from the last message this is the message of the
+  step before, and costs nothing;
+- else a `free` before the first of the kernels: all ranks wait for one another.
+
+The happens-before proof (dagc.space.proof) finds the same by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dagc.base.errors import Diagnostic
+from dagc.cuda.text import other_use
+from dagc.forms import kernel_of
+from dagc.ir import program as ir
+from dagc.ir.choice import qualified
+from dagc.ir.enums import CodeLang, Mode
+from dagc.passes.uses import Uses
+
+_RECENT = 8  # exchanges among which an answer is sought
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """An exchange, with the kernel that writes each message: indices of ops."""
+
+    index: int
+    op: ir.ExchangeOp
+    kernels: tuple[int, ...]
+
+
+class _Refused(Exception):
+    pass
+
+
+class Puts:
+    """`of_kernel`: the messages that a kernel op writes, by its name; `before`: the exchanges for which the ranks wait
+    just before it."""
+
+    def __init__(self, program: ir.Program, uses: Uses) -> None:
+        self.program, self.uses = program, uses
+        self.of_kernel: dict[str, list[ir.Put]] = {}
+        self.before: dict[str, list[ir.ExchangeOp]] = {}
+        self._planned: list[_Planned] = []
+        self._numbers = {op.name: number for number, op in enumerate(program.ops)}
+
+    def plan(self, index: int, op: ir.ExchangeOp) -> Diagnostic | None:
+        """Plan an exchange; what is wrong if its messages cannot be written so."""
+        ops = self.program.ops
+        written: dict[tuple[int, str], list[int]] = {}
+        try:
+            if self.program.explicit:
+                raise _Refused("the program has `edges explicit`, which cannot order what another rank writes")
+            for number, message in enumerate(op.messages):
+                written.setdefault(self._writer(index, message), []).append(number)
+            first = min(kernel for kernel, _ in written)
+            for message in op.messages:
+                self._nothing_between(first, index, message.recv)
+        except _Refused as refused:
+            help = f"choose -D {qualified(op.base, ir.TRANSPORT)}=peer"
+            return Diagnostic("ungroupable", f"`{op.name}` cannot be put: {refused}", op.span, help)
+        of_message = {number: kernel for (kernel, _), numbers in written.items() for number in numbers}
+        planned = _Planned(index, op, tuple(of_message[number] for number in range(len(op.messages))))
+        if not all(map(self._answered, planned.kernels, op.messages)):
+            self.before.setdefault(ops[first].name, []).append(op)
+        for (kernel, formal), numbers in written.items():
+            self.of_kernel.setdefault(ops[kernel].name, []).append(ir.Put(formal, op.name, tuple(numbers)))
+        self._planned.append(planned)
+        return None
+
+    def _writer(self, index: int, message: ir.Message) -> tuple[int, str]:
+        """The kernel op that writes what is sent, and its formal."""
+        if isinstance(message.to, str):
+            raise _Refused("its ranks are in an array")
+        name = self.uses.producer(index, message.send)
+        op = self.program.ops[self._numbers[name]] if name is not None else None
+        if not isinstance(op, ir.KernelOp) or op.device is not ir.Device.GPU or op.worker:
+            raise _Refused(f"no kernel on the GPU writes all of `{message.send.text}` before it")
+        if op.placed or op.elsewhere or op.others or op.when is not None:
+            why = "runs on some ranks only" if op.when is not None else "has another variant or device"
+            raise _Refused(f"`{op.name}`, which writes `{message.send.text}`, {why}")
+        return self._numbers[op.name], self._formal(op, message.send)
+
+    def _formal(self, op: ir.KernelOp, region: ir.Region) -> str:
+        kernel, impl = kernel_of(self.program, op)
+        pairs = [(f, a) for f, a in zip(kernel.formals, op.args, strict=True) if isinstance(a, ir.Region)]
+        stored = [(f, a) for f, a in pairs if f.mode is not Mode.IN and self.uses.regions.overlap(region, a)]
+        if len(stored) != 1 or stored[0][0].mode is not Mode.OUT:
+            raise _Refused(f"`{op.name}` updates `{region.text}`: what it leaves as it was would not be sent")
+        name, code = stored[0][0].name, impl.code
+        if code is None or code.text is None or code.lang is not CodeLang.CUDA:
+            raise _Refused(f"kernel `{op.kernel}` has no text in the program")
+        around = (c.text for c in self.program.code if c.text is not None)
+        if (use := other_use(code.text, name, around)) is not None:
+            raise _Refused(f"kernel `{op.kernel}` has `{use}`, where only `{name}[...] = ...` can be sent as well")
+        return name
+
+    def _nothing_between(self, first: int, index: int, region: ir.Region) -> None:
+        """From the first kernel on, other ranks may write the region."""
+        for table in (self.uses.reads, self.uses.writes):
+            for user in self.uses.meeting(region, table, range(first, index), 1):
+                name, kernel = self.program.ops[user].name, self.program.ops[first].name
+                also = "while it writes messages" if user == first else f"after `{kernel}`, with which others write it"
+                raise _Refused(f"`{name}` uses `{region.text}` {also}")
+
+    def _answered(self, kernel: int, message: ir.Message) -> bool:
+        """Whether a message from the receiver says, before the kernel starts, that it has used its region."""
+        answers = [
+            planned.kernels[number]
+            for planned in self._planned[-_RECENT:]
+            if planned.index < kernel and self._conflict(planned.index, kernel)
+            for number, other in enumerate(planned.op.messages)
+            if (other.to, other.source, other.when, message.when) == (message.source, message.to, None, None)
+        ]
+        users = self._users(message.recv, kernel)
+        return bool(answers) and all(any(self._done(user, answer) for answer in answers) for user in users)
+
+    def _done(self, user: int, kernel: int) -> bool:
+        return user == kernel or (user < kernel and self._conflict(user, kernel))
+
+    def _users(self, region: ir.Region, before: int) -> Iterable[int]:
+        """The ops that use a region, from the last one on that writes all of it."""
+        uses, ops = self.uses, self.program.ops
+        last = uses.meeting(region, uses.writes, range(before), 1, last=True)
+        written = (a.region for a in ops[last[0]].accesses if a.mode is not Mode.IN) if last else ()
+        start = last[0] if any(uses.regions.within(region, one) for one in written) else 0
+        tables = (uses.reads, uses.writes)
+        return {user for table in tables for user in uses.meeting(region, table, range(start, before), len(ops))}
+
+    def _conflict(self, one: int, other: int) -> bool:
+        """Whether a hazard orders two ops."""
+        pairs = ((a, b) for a in self.program.ops[one].accesses for b in self.program.ops[other].accesses)
+        return any(
+            (a.mode is not Mode.IN or b.mode is not Mode.IN) and self.uses.regions.overlap(a.region, b.region)
+            for a, b in pairs
+        )

@@ -1,0 +1,155 @@
+"""Messages that kernels write (`transport=put`): which may be, where the ranks wait, and that too early is found."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from dagc.ir.program import Action, Graph
+from dagc.ir.traversal import parse_traversal
+from dagc.passes.puts import Puts
+from dagc.space import Space
+from dagc.space.proof import Prover
+from tests.emit.build import graph as of_file
+from tests.emit.build import graph_of
+from tests.measure.conftest import SAMPLES
+
+JACOBI = SAMPLES / "jacobi/jacobi.dag"
+PACKED = """
+program packed
+let transport = {transport}
+scalar left, right : i32
+array a, snd, rcv : f64[8] inout
+kernel pack(y: {mode} f64[m], x: in f64[m], m: i64) {{
+  gpu {{ launch grid(1) block(8) cuda \"\"\"{body}\"\"\" }}
+}}
+kernel unpack(y: inout f64[m], x: in f64[m], m: i64) {{
+  gpu {{ launch grid(1) block(8) cuda \"\"\"y[threadIdx.x] += x[threadIdx.x];\"\"\" }}
+}}
+dag {{
+{dag}
+}}
+"""
+ONCE = """pack : gpu pack(snd, a, 8)
+halo : mpi exchange { send snd to left recv rcv from right }
+use : gpu unpack(a, rcv, 8)"""
+
+
+def packed(
+    dag: str = ONCE, body: str = "y[threadIdx.x] = x[threadIdx.x];", mode: str = "out", transport: str = "put"
+) -> Graph:
+    return graph_of(PACKED.format(dag=dag, body=body, mode=mode, transport=transport))
+
+
+def frees(graph: Graph) -> list[str]:
+    return [op.name for op in graph.ops if op.action is Action.FREE]
+
+
+def writes(graph: Graph) -> dict[str, list[str]]:
+    kernels = [op.kernel for op in graph.ops if op.kernel is not None and op.kernel.puts]
+    return {k.name: [f"{p.formal} {p.exchange} {list(p.messages)}" for p in k.puts] for k in kernels}
+
+
+def test_a_packed_message_is_written_by_the_kernel_that_packs_it_once_all_ranks_have_come() -> None:
+    graph = packed()
+    names = [op.name for op in graph.ops]
+    assert names == ["halo.free", "pack", "halo", "use", "end"]
+    assert writes(graph) == {"pack": ["y halo [0]"]}
+    assert {(names[u], names[v]) for u, v in graph.completion} == {
+        ("halo.free", "pack"), ("pack", "halo"), ("halo", "use"), ("pack", "use"), ("use", "end"),
+    }  # fmt: skip
+    assert (Space(graph).count(), Space(packed(transport="peer")).count()) == (2**3, 2**2)  # chains on two streams
+
+
+def test_where_messages_of_the_step_before_answer_the_ranks_wait_once() -> None:
+    graph = of_file(JACOBI, transport="put", nx="64", rows="32")
+    assert frees(graph) == ["halo[0].free"]
+    assert len(writes(graph)) == 40
+    assert writes(graph)["last[3]"] == ["dst halo[3] [1]"]
+
+
+def test_messages_in_one_direction_are_not_answered() -> None:
+    dag = "\n".join(
+        f"p{t} : gpu pack(snd, a, 8)\nx{t} : mpi exchange {{ send snd to left recv rcv from right }}\n"
+        f"i{t} : gpu unpack(a, rcv, 8)"
+        for t in range(3)
+    )
+    graph = packed(dag)
+    assert frees(graph) == ["x0.free", "x1.free", "x2.free"]
+    Prover(graph).prove(next(iter(Space(graph))))
+
+
+# ---- what is refused --------------------------------------------------------------------------------
+
+OTHER = "halo : mpi exchange { send snd to left recv rcv from right }"
+PLAIN = "y[threadIdx.x] = 1;"
+REFUSED = {
+    "through a pointer": (ONCE, "double* p = y + 1; *p = 0;", "out", "has `y + 1`, where only `y[...] = ...`"),
+    "its address": (ONCE, "atomicExch(&y[threadIdx.x], 1.0);", "out", "has `y[threadIdx.x]`"),
+    "read": (ONCE, "y[threadIdx.x] = 1; y[0] = y[1];", "out", "has `y[1]`"),
+    "added to": (ONCE, "y[threadIdx.x] += 1;", "out", "has `y[threadIdx.x]`"),
+    "updated": (ONCE, PLAIN, "inout", "`pack` updates `snd`: what it leaves"),
+    "a barrier and a return": (ONCE, "if (m > 6) return; __syncthreads(); y[0] = 1;", "out", "`return` beside"),
+    "nothing writes it": (OTHER, PLAIN, "out", "no kernel on the GPU writes all of `snd` before it"),
+    "half": (f"pack : gpu pack(snd[0 .. 4], a[0 .. 4], 4)\n{OTHER}", PLAIN, "out", "no kernel on the GPU writes all"),
+    "used in between": (
+        f"pack : gpu pack(snd, a, 8)\nuse : gpu unpack(a, rcv, 8)\n{OTHER}", PLAIN, "out",
+        "`use` uses `rcv` after `pack`, with which others write it",
+    ),
+    "used by itself": (
+        f"pack : gpu pack(snd, rcv, 8)\n{OTHER}", PLAIN, "out", "`pack` uses `rcv` while it writes messages",
+    ),
+    "explicit edges": (f"edges explicit\npack : gpu pack(snd, a, 8)\n{OTHER}", PLAIN, "out", "has `edges explicit`"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("dag", "body", "mode", "why"), REFUSED.values(), ids=REFUSED)
+def test_a_message_that_no_kernel_can_write(dag: str, body: str, mode: str, why: str) -> None:
+    with pytest.raises(Exception, match="cannot be put") as refused:
+        packed(dag, body, mode)
+    assert why in str(refused.value)
+    assert "choose -D halo.transport=peer" in str(refused.value)
+
+
+# ---- proof ------------------------------------------------------------------------------------------
+
+
+def gaps(graph: Graph, traversal: str) -> list[str]:
+    return [gap.reason for gap in Prover(graph).gaps(parse_traversal(traversal, graph))]
+
+
+def test_waits_that_are_dropped_are_found() -> None:
+    graph = packed()
+    good = "halo.free@s0 record(e0)@s0 wait(e0)@s1 pack@s1 halo@s1 record(e1)@s1 wait(e1)@s0 use@s0 record(e2)@s0"
+    good += " sync(e2) end"
+    assert gaps(graph, good) == []
+    reader = gaps(graph, good.replace("wait(e1)@s0 ", ""))
+    assert "`use@s0` may start before `halo` has completed, which writes `rcv`" in reader
+    writer = gaps(graph, good.replace("wait(e0)@s1 ", ""))
+    assert "`pack` may write `rcv` of another rank before `halo` of the run before has completed there" in writer
+    deadlock = gaps(graph, good.replace("pack@s1 halo@s1", "halo@s1 pack@s1"))
+    assert "`halo@s1` must be issued after `pack`" in deadlock
+
+
+@pytest.mark.parametrize("path", ["jacobi", "packed"])
+def test_a_buffer_that_is_overwritten_a_step_early_is_found(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the wait of all ranks; and where the answer comes from another rank than the receiver."""
+    monkeypatch.setattr(Puts, "_answered", lambda *_: True)
+    graph = packed() if path == "packed" else of_file(JACOBI, transport="put", nx="64", rows="32", steps="4")
+    assert frees(graph) == []
+    found = gaps(graph, " ".join(_in_order(graph)))
+    first = "pack" if path == "packed" else "first[0]"
+    assert re.search(rf"`{re.escape(first)}` may write .* of another rank before .* of the run before has", found[0])
+    assert len(set(found)) == (1 if path == "packed" else 2)  # later steps are answered
+
+
+def _in_order(graph: Graph) -> list[str]:
+    ops = [op.name if op.action is Action.END else f"{op.name}@s0" for op in graph.ops]
+    return [*ops[:-1], "record(e0)@s0", "sync(e0)", ops[-1]]
+
+
+def test_an_answer_from_elsewhere_is_none() -> None:
+    text = JACOBI.read_text().replace("to down", "to up").replace("from up", "from down")
+    graph = graph_of(text.replace("setup", "// setup").replace("verify", "// verify"), transport="put", steps="4")
+    assert len(frees(graph)) == 4
