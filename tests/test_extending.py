@@ -235,7 +235,7 @@ ADDED: dict[str, dict[str, str | Insertion]] = {
     },
 }
 # The second places in the same files.
-GROUPED = Insertion("Transport.MAIL, ", "Transport.NCCL, Transport.PEER)")
+GROUPED = Insertion("Transport.MAIL, ", "Transport.NCCL, Transport.PEER, ")
 IN_TABLE = Insertion("BACKWARDS, ", "COARSEN, STRIDED, PERSIST, INDEX")
 
 

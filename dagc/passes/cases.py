@@ -56,7 +56,8 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """The program for some values. `failed`: it has errors; `outside`: a `require` excludes the values."""
+    """The program for some values. `failed`: it has errors; `outside`: a `require` excludes the values, or the
+    transport `put`, which few programs allow."""
 
     values: Values
     lowered: Lowered
@@ -69,7 +70,7 @@ class _Case:
 
     @property
     def outside(self) -> bool:
-        return any(d.code == "unsatisfiable-require" for d in self.diagnostics)
+        return any(d.code in ("unsatisfiable-require", "not-put") for d in self.diagnostics)
 
 
 @dataclass(frozen=True, slots=True)

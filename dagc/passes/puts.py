@@ -66,7 +66,7 @@ class Puts:
                 self._nothing_between(first, index, message.recv)
         except _Refused as refused:
             help = f"choose -D {qualified(op.base, ir.TRANSPORT)}=peer"
-            return Diagnostic("ungroupable", f"`{op.name}` cannot be put: {refused}", op.span, help)
+            return Diagnostic("not-put", f"`{op.name}` cannot be put: {refused}", op.span, help)
         of_message = {number: kernel for (kernel, _), numbers in written.items() for number in numbers}
         planned = _Planned(index, op, tuple(of_message[number] for number in range(len(op.messages))))
         if not all(map(self._answered, planned.kernels, op.messages)):
