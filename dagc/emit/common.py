@@ -16,6 +16,7 @@ from dagc.emit.kernels import CODE, Functions
 from dagc.emit.layout import Layout
 from dagc.emit.program import ProgramView, program_view
 from dagc.emit.render import cxx_string, macro, number_lines, render, tidy
+from dagc.emit.whole import WholeView, whole_view
 from dagc.ir.enums import Role, Transport
 from dagc.ir.plan import Plan, Target, plan_to_json, program_hash
 from dagc.ir.program import Action, Graph
@@ -126,6 +127,7 @@ class Emission:
     steps: StepBuilder  # the steps of each op
     program: ProgramView
     iteration: IterationView
+    whole: WholeView | None  # one kernel that repeats it
     folded: Graph | None
     common: dict[str, object]
 
@@ -138,8 +140,9 @@ def emission(plan: Plan) -> Emission:
     program = program_view(layout, steps, plan.chooser)
     folded = plan.period[0] if plan.period is not None else None
     iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded, plan.loop)
-    common = _common(plan, layout, functions, program, bool(iteration.regions))
-    return Emission(functions, layout, steps, program, iteration, folded, common)
+    whole = whole_view(plan, layout, steps)
+    common = {**_common(plan, layout, functions, program, bool(iteration.regions)), "whole": whole}
+    return Emission(functions, layout, steps, program, iteration, whole, folded, common)
 
 
 def sources_of_ops(plan: Plan, views: Emission, common: Mapping[str, object]) -> dict[str, str]:

@@ -249,10 +249,7 @@ class StepBuilder:
     def _work(self, op: ir.KernelOp, stream: str) -> Work:
         """The steps of one implementation, for one choice of its constant tunables."""
         _, impl = kernel_of(self.layout.program, op)
-        args = [self._arg(a, op) for a in op.args]
-        args += [f"p.{s.member}.data" for s in self.layout.scratch(op)]
-        args += self._features(op, impl.code)
-        args += (self._put(op, put) for put in op.puts)
+        args = self.arguments(op)
         function = self.functions.call(op)
         if impl.code is None or impl.code.lang is CodeLang.CPP:
             if op.device is ir.Device.GPU:
@@ -265,10 +262,9 @@ class StepBuilder:
         if impl.launch is None:
             help = "add `launch grid(...) block(...)`"
             raise DagcError(f"kernel `{op.kernel}`: implementation `{impl.name}` has no launch", help)
+        grid, block = self.shape(op)
         env = self.layout.formals(op)
-        grid, block = (", ".join(self._size(e, env) for e in sizes) for sizes in (impl.launch.grid, impl.launch.block))
         shared = self._size(impl.launch.shared, env) if impl.launch.shared is not None else "0"
-        args += [f"static_cast<unsigned>({self._size(value, env)})" for _, value in impl.launch.numbers]
         entry = self.functions.is_entry(op)
         return KernelLaunch(function, grid, block, shared, stream, ", ".join(args), cxx_string(op.name), entry)
 
@@ -277,6 +273,32 @@ class StepBuilder:
         formals = kernel_of(self.layout.program, op)[0].formals
         array = next(a for f, a in zip(formals, op.args, strict=True) if f.name == put.formal)
         return f"{self.layout.group(put.exchange)}.put({', '.join((self._arg(array, op), *map(str, put.messages)))})"
+
+    def arguments(self, op: ir.KernelOp) -> list[str]:
+        """Those of its function, but for the stream of host code."""
+        _, impl = kernel_of(self.layout.program, op)
+        out = [self._arg(a, op) for a in op.args]
+        out += [f"p.{s.member}.data" for s in self.layout.scratch(op)]
+        out += self._features(op, impl.code)
+        out += (self._put(op, put) for put in op.puts)
+        numbers = impl.launch.numbers if impl.launch is not None else ()
+        env = self.layout.formals(op) if numbers else {}
+        return out + [f"static_cast<unsigned>({self._size(value, env)})" for _, value in numbers]
+
+    def shape(self, op: ir.KernelOp) -> tuple[str, str]:
+        """The sizes of its grid, and of its block."""
+        _, impl = kernel_of(self.layout.program, op)
+        assert impl.launch is not None
+        env = self.layout.formals(op)
+        grid, block = (", ".join(self._size(e, env) for e in sizes) for sizes in (impl.launch.grid, impl.launch.block))
+        return grid, block
+
+    def which(self, several: Sequence[ir.KernelOp]) -> str:
+        """The number of the op that is chosen of several."""
+        out = str(len(several) - 1)
+        for number, one in reversed(list(enumerate(several[:-1]))):
+            out = f"{self._settled(one)} ? {number} : {out}"
+        return out
 
     def _features(self, op: ir.KernelOp, code: ir.CodeText | None) -> list[str]:
         """The values of the features that the code of the op's implementation names."""

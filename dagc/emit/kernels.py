@@ -23,6 +23,9 @@ from dagc.emit.render import (
     place,
 )
 from dagc.forms import includes_of, kernel_of
+from dagc.forms.fuse import renamed
+from dagc.forms.text import PLACES
+from dagc.forms.within import IN_BLOCK, Within
 from dagc.ir import program as ir
 from dagc.ir.choice import AS_WRITTEN, FORM, own_name
 from dagc.ir.enums import CodeLang, ElementType, Mode, Role
@@ -321,6 +324,30 @@ class Functions:
         if self.target is Target.CUDA:
             return view
         return CodeView(rewrite_for_host(view.text), view.line, view.file)
+
+    def further_names(self) -> Names:
+        """For functions beside those of the ops."""
+        taken = (*self._names.values(), *self._prepare_names.values(), *self.feature_names.values())
+        return Names({*(c.name for c in self._constants[0]), *_OURS, *taken}, library=True)
+
+    def parameters(self, op: ir.KernelOp) -> list[tuple[str, str]]:
+        """Type and name of those of the kernel of an op."""
+        kernel, impl = kernel_of(self.program, op)
+        return self._formals(op, self._code_of(impl, kernel), lambda name: "")
+
+    def block(self, op: ir.KernelOp, code: Within, function: str) -> FunctionView:
+        """The kernel of an op as a function that does one block."""
+        view = self._written(op, code.code, function, f"{self._comment(op)}: a block of it")
+        types = ("const uint3", "const dim3", "const uint3", "const dim3")
+        places = ", ".join(f"[[maybe_unused]] {t} {name}" for t, name in zip(types, code.names, strict=True))
+        formals = view.signature.partition("(")[2] if self.parameters(op) else ")"
+        head = f"__device__ inline void {function}({places}"
+        words = dict(zip((*PLACES, *IN_BLOCK), code.names, strict=True))
+        constants = tuple(replace(c, declaration=renamed(c.declaration, words)) for c in view.constants)
+        return replace(
+            view, linkage="", signature=f"{head}, {formals}" if formals != ")" else f"{head})", begins=(),
+            constants=constants, kernel=False,
+        )  # fmt: skip
 
     def _function(self, op: ir.KernelOp) -> FunctionView:
         kernel, impl = kernel_of(self.program, op)

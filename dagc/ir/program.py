@@ -777,7 +777,7 @@ class Program:
     def graph_edges(self) -> GraphEdges:
         """Those of its CUDA graphs, which it only has with `capture`, or where the device repeats it."""
         chosen = {d.name: d.chosen for d in self.decisions}
-        graphs = chosen.get("capture") is True or chosen.get(LOOP) == Repetition.DEVICE.value
+        graphs = chosen.get("capture") is True or chosen.get(LOOP) in (Repetition.DEVICE.value, Repetition.KERNEL.value)
         return GraphEdges(chosen.get(GRAPH_EDGES, "full") if graphs else "full")
 
     @property
@@ -869,10 +869,12 @@ class GraphEdges(Enum):
 
 
 class Repetition(Enum):
-    """Who starts the next run of a `repeat`, and tests `until`: the host, or the device within a CUDA graph."""
+    """Who starts the next run of a `repeat`, and tests `until`: the host, the device within a CUDA graph, or one kernel,
+    whose blocks do all ops and wait for each other between them."""
 
     HOST = "host"
     DEVICE = "device"
+    KERNEL = "kernel"
 
 
 class Action(Enum):
@@ -1002,6 +1004,7 @@ class Graph:
     matches    (wait, post) pairs: the wait may only be issued after the post (every rank issues the same traversal)
     folding    its meaning, if it has one period of each loop in place of all; `touches` and `hazards`, which
                only proofs need, are empty then
+    phases     of the graph that runs, if one kernel repeats it: the ops between two waits of all its blocks, in order
     """
 
     program: Program
@@ -1016,6 +1019,7 @@ class Graph:
     hazards: tuple[tuple[int, int], ...]
     matches: tuple[tuple[OpId, OpId], ...]
     folding: Folding | None = None
+    phases: tuple[tuple[OpId, ...], ...] = ()
 
     @property
     def transports(self) -> str:

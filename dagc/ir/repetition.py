@@ -43,9 +43,21 @@ class Tested:
     dropped: OpId | None = None
 
 
+def wanted(program: Program) -> Repetition:
+    """The value of `loop` that is chosen."""
+    return next((Repetition(d.chosen) for d in program.decisions if d.name == LOOP), Repetition.HOST)
+
+
 def wants_device(program: Program) -> bool:
-    """Whether `loop=device` is chosen."""
-    return any(d.name == LOOP and d.chosen == Repetition.DEVICE.value for d in program.decisions)
+    """Whether `loop=device` or `loop=kernel` is chosen."""
+    return wanted(program) is not Repetition.HOST
+
+
+def possible(graph: Graph) -> Repetition:
+    """Who repeats the dag: of `loop=kernel` and `loop=device` what is possible."""
+    if on_device(graph) is None:
+        return Repetition.HOST
+    return Repetition.KERNEL if graph.unrolled.phases else Repetition.DEVICE
 
 
 def on_device(graph: Graph) -> Tested | None:
@@ -78,6 +90,12 @@ def _of_host(graph: Graph) -> Iterator[str]:
         elif isinstance(op.op, CopyOp) and blocks(graph.program, op.op):
             yield f"the copy `{op.name}` keeps the host waiting"
     yield from (f"`{t.region.array}` is on either side" for t in graph.touches if t.region.array in at_run_time)
+
+
+def changes_tested(graph: Graph, test: Tested) -> bool:
+    """Whether the first phase of an iteration may change what is tested after the one before."""
+    changed = {t.region.array for t in graph.touches if t.begin in graph.phases[0] and t.mode is not Mode.IN}
+    return test.region is not None and test.region.array in changed
 
 
 def _value(graph: Graph) -> Tested | str:

@@ -35,9 +35,10 @@ from dagc.ir.program import (
     device_named,
 )
 from dagc.ir.regions import between_devices
-from dagc.ir.repetition import on_device
+from dagc.ir.repetition import possible
 
 IN_TABLES = frozenset(("capture", LOOP))  # decisions of a runner's table, which need no library of their own
+IN_LIBRARY = (LOOP, Repetition.KERNEL.value)  # but this one does
 MOST = 64  # default limit on the number of configurations: each is compiled before a search
 
 
@@ -63,8 +64,8 @@ def configuration_of(graph: Graph) -> Choice:
     """All decisions of the program of a graph that have an effect, `capture` always. `loop` is what is possible."""
     values: dict[str, Value] = {d.name: d.chosen for d in graph.program.decisions}
     values.setdefault("capture", False)
-    if LOOP in values and on_device(graph) is None:
-        values[LOOP] = Repetition.HOST.value
+    if LOOP in values:
+        values[LOOP] = possible(graph).value
     values["streams"] = graph.streams
     return Choice.of(effective(values))
 
@@ -78,9 +79,9 @@ def transports_of(choices: Mapping[str, Value]) -> set[Value]:
 def effective(choices: Mapping[str, Value]) -> dict[str, Value]:
     """The choices that have an effect: those of `in_use`, `staging` only if a transport stages, the transport of
     collectives only if it is another, and edges of CUDA graphs only if these exist and the edges are not full. What the
-    device repeats is captured."""
+    device repeats is captured, and what one kernel repeats has no such edges."""
     values = in_use(choices)
-    if values.get(LOOP) == Repetition.DEVICE.value:
+    if values.get(LOOP) in (Repetition.DEVICE.value, Repetition.KERNEL.value):
         values["capture"] = True
     if Transport.MPI_HOST.value not in transports_of(values):
         values.pop("staging", None)
@@ -89,7 +90,8 @@ def effective(choices: Mapping[str, Value]) -> dict[str, Value]:
         values.pop(COLLECTIVES, None)
     if values.get(WITHIN_HOST, SAME) in (SAME, whole.value) or whole.of_one_host:
         values.pop(WITHIN_HOST, None)
-    if values.get("capture") is False or values.get(GRAPH_EDGES) == GraphEdges.FULL.value:
+    kernel = values.get(LOOP) == Repetition.KERNEL.value
+    if kernel or values.get("capture") is False or values.get(GRAPH_EDGES) == GraphEdges.FULL.value:
         values.pop(GRAPH_EDGES, None)
     return values
 

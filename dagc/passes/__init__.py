@@ -11,12 +11,13 @@ from dagc.base.errors import Diagnostic, ProgramError, Severity, report_notes
 from dagc.base.python import uncollected
 from dagc.base.source import Source
 from dagc.ir.enums import Transport
-from dagc.ir.program import LOOP, TRANSPORT, Graph, Program, Staging
-from dagc.ir.repetition import tested, wants_device
+from dagc.ir.program import LOOP, TRANSPORT, Graph, Program, Repetition, Staging
+from dagc.ir.repetition import tested, wanted, wants_device
 from dagc.lang.lower import Parsed, parse_with_includes
 from dagc.passes.cases import examine
 from dagc.passes.edges import connect, written
 from dagc.passes.messages import lower_messages, too_many_edges
+from dagc.passes.phases import in_one_kernel
 
 
 def build_graph(program: Program) -> Graph:
@@ -77,13 +78,25 @@ def _graph(program: Program) -> tuple[Graph | None, tuple[Diagnostic, ...]]:
         hazards=hazards,
         matches=lowered.matches,
     )
-    why = tested(graph) if wants_device(program) else ""
-    if isinstance(why, str) and why:
-        span = next(d.span for d in program.decisions if d.name == LOOP)
-        text = f"loop=device: {why}, so the host repeats the dag"
-        help = "let the iteration run on streams alone, or fix loop=host"
-        findings.append(Diagnostic("host-loop", text, span, help=help, severity=Severity.NOTE))
-    return graph, tuple(findings)
+    graph, note = _repeated(graph)
+    return graph, (*findings, *note)
+
+
+def _repeated(graph: Graph) -> tuple[Graph, tuple[Diagnostic, ...]]:
+    """The graph as it is repeated, and a note if that is not as chosen."""
+    chosen = wanted(graph.program)
+    if not wants_device(graph.program):
+        return graph, ()
+    why: object = tested(graph)
+    then, help = "the host repeats the dag", "let the iteration run on streams alone, or fix loop=host"
+    if chosen is Repetition.KERNEL and not isinstance(why, str):
+        why = in_one_kernel(graph)
+        then, help = "a graph repeats the dag", "let the iteration have kernels alone, or fix loop=device"
+    if isinstance(why, str):
+        span = next(d.span for d in graph.program.decisions if d.name == LOOP)
+        text = f"loop={chosen.value}: {why}, so {then}"
+        return graph, (Diagnostic("host-loop", text, span, help=help, severity=Severity.NOTE),)
+    return why if isinstance(why, Graph) else graph, ()
 
 
 # ---- all stages of one text ------------------------------------------------------------------------

@@ -567,7 +567,7 @@ def _unfolded(graph: ir.Graph) -> dict[Pair, tuple[EdgeReason, ...]]:
             reasons[edge].setdefault(reason)
     for (u, v), known in reasons.items():
         if not known:
-            known[_otherwise(graph.ops[u], graph.ops[v])] = None
+            known[_otherwise(graph.ops[u], graph.ops[v], bool(graph.phases))] = None
     return {edge: tuple(known) for edge, known in reasons.items()}
 
 
@@ -600,7 +600,7 @@ def _hazard(a: ir.Touch, b: ir.Touch, u: ir.GraphOp, v: ir.GraphOp) -> EdgeReaso
     return EdgeReason(why, text, (u.span, v.span), a.region, b.region)
 
 
-def _otherwise(u: ir.GraphOp, v: ir.GraphOp) -> EdgeReason:
+def _otherwise(u: ir.GraphOp, v: ir.GraphOp, in_order: bool) -> EdgeReason:
     """The reason of an edge that comes neither from the text nor from a hazard."""
     if u.action is v.action is ir.Action.GROUP:
         text = (
@@ -609,6 +609,8 @@ def _otherwise(u: ir.GraphOp, v: ir.GraphOp) -> EdgeReason:
         return EdgeReason(Why.MESSAGE, text, (u.span, v.span))
     if v.action is ir.Action.END:
         return EdgeReason(Why.END, f"the iteration ends after `{u.name}`")
+    if in_order:
+        return EdgeReason(Why.ROUNDS, "one kernel does the ops in the order of the text")
     return EdgeReason(Why.MESSAGE, f"inside the exchange or collective, `{u.name}` comes before `{v.name}`", (u.span,))
 
 

@@ -34,7 +34,7 @@ from dagc.ir.plan import Plan, Target, open_tunables
 from dagc.ir.program import WITHIN_HOST, Program, Value
 from dagc.ir.repetition import on_device
 from dagc.ir.traversal import Traversal, traversal_text
-from dagc.lab.configurations import IN_TABLES, Configured, transports_of
+from dagc.lab.configurations import IN_LIBRARY, IN_TABLES, Configured, transports_of
 from dagc.lab.live import LiveMachine, Loadable
 from dagc.lab.orders import Orders
 from dagc.lang.code import where_to_look
@@ -115,7 +115,7 @@ def compiling(
     others = Event()  # may be built
     distinct: dict[Choice, list[Configured]] = {}
     for configured in sorted(configurations, key=_promise):
-        decisions = tuple((n, v) for n, v in configured.configuration.decisions if n not in IN_TABLES)
+        decisions = tuple(d for d in configured.configuration.decisions if d[0] not in IN_TABLES or d == IN_LIBRARY)
         distinct.setdefault(Choice(decisions), []).append(configured)
 
     def make(number: int, configured: Configured) -> Path | BuildFailed:

@@ -1,4 +1,5 @@
-// Iterations that follow one another on the device: a `while` node of a CUDA graph, whose body is an iteration and its test.
+// Iterations that follow one another on the device: a `while` node of a CUDA graph, whose body is an iteration and its test, or
+// one kernel (one_kernel.hpp).
 // The host waits once for many of them.
 //
 //   loop.until(residual, Compare::lt, 1e-8);                  // optional: the condition that ends them
@@ -15,6 +16,7 @@
 #include "dagc/capture.hpp"
 #include "dagc/check.hpp"
 #include "dagc/message.hpp"
+#include "dagc/one_kernel.hpp"
 #include "dagc/target.hpp"
 
 #if DAGC_TARGET_CUDA && CUDART_VERSION < 12040
@@ -26,30 +28,13 @@ using cudaGraphConditionalHandle = unsigned long long;
 
 namespace dagc {
 
-enum class Compare { never, ne, lt, le, gt, ge, eq };
-
-// In device memory.
-struct LoopState {
-  std::int64_t left;   // iterations that may follow
-  std::int32_t stops;  // whether the condition ends them
-  std::int32_t ended;  // whether it held after the last one
-  double value;        // what was compared then
-};
-
 DAGC_KERNELS_BEGIN
 
-// After an iteration, by one thread. A comparison with NaN is false, as on the host. `node`: whether a while node reads `handle`.
+// After an iteration, by one thread. `node`: whether a while node reads `handle`.
 template <class T, class Bound>
-__global__ void test_loop(LoopState* state, const T* value, Compare compare, Bound bound, cudaGraphConditionalHandle handle,
-                          bool node) {
-  const Bound v = compare == Compare::never ? Bound() : static_cast<Bound>(*value);
-  const bool ended = compare == Compare::ne   ? v != bound
-                     : compare == Compare::lt ? v < bound
-                     : compare == Compare::le ? v <= bound
-                     : compare == Compare::gt ? v > bound
-                     : compare == Compare::ge ? v >= bound
-                     : compare == Compare::eq ? v == bound
-                                              : false;
+__global__ void test_loop(LoopState* state, LoopTest<T, Bound> test, cudaGraphConditionalHandle handle, bool node) {
+  const Bound v = test.seen();
+  const bool ended = test.holds(v);
   const std::int64_t left = --state->left;
   state->ended = ended;
   state->value = static_cast<double>(v);
@@ -73,10 +58,24 @@ class DeviceLoop {
 
   // The condition after each iteration: `*value`, which the device reads, against `bound`.
   template <class T, class Bound>
-  void until(const T* value, Compare compare, Bound bound) {
+  LoopTest<T, Bound> until(const T* value, Compare compare, Bound bound) {
+    const LoopTest<T, Bound> test{value, compare, bound};
     test_ = [=](cudaStream_t stream, LoopState* state, cudaGraphConditionalHandle handle, bool node) {
-      launch(test_loop<T, Bound>, dim3(1), dim3(1), 0, stream, state, value, compare, bound, handle, node);
+      launch(test_loop<T, Bound>, dim3(1), dim3(1), 0, stream, state, test, handle, node);
       DAGC_CUDA(cudaGetLastError());
+    };
+    return test;
+  }
+
+  // Iterations within `kernel`, in place of a while node, if its blocks can run at once. Before `capture`.
+  template <class Test, std::size_t N, class... Parameters>
+  void in_one_kernel(void (*kernel)(LoopState*, Test, OpGrids<N>, Parameters...), Test test, const OpGrids<N>& of,
+                     typename SameType<Parameters>::type... arguments) {
+    const Together shape = together(kernel, of);
+    why_nodes_ = shape.why;
+    if (!shape.why.empty()) return;
+    kernel_ = [=](cudaStream_t stream, LoopState* state) {
+      launch_together(kernel, shape.blocks, shape.threads, stream, state, test, of, arguments...);
     };
   }
 
@@ -86,8 +85,11 @@ class DeviceLoop {
     agree_ = std::move(agree);
   }
 
-  // Why the host tests after each iteration; "" if a while node does.
+  // Why the host tests after each iteration; "" if the device does.
   const std::string& why_host() const { return why_host_; }
+
+  // Why iterations are not within one kernel, as wanted; "" if they are, or that is not wanted.
+  const std::string& why_nodes() const { return why_nodes_; }
 
   // Captures an iteration that `work` issues on `origin`, and on streams that wait for it. Nothing is executed.
   template <class Work>
@@ -97,6 +99,7 @@ class DeviceLoop {
       DAGC_CUDA(cudaMallocHost(&seen_, sizeof(LoopState)));
     }
     if (!test_) until(static_cast<const int*>(nullptr), Compare::never, 0);
+    if (kernel_) return;
     if (why_host_.empty()) why_host_ = without_nodes();
     if (why_host_.empty()) why_host_ = capture_while(origin, work);
     if (!why_host_.empty()) iteration_.capture(origin, std::move(work));
@@ -108,7 +111,7 @@ class DeviceLoop {
   };
 
   // Of the iteration, with its test if that is in the graph.
-  GraphSize size() const { return why_host_.empty() ? size_ : iteration_.size(); }
+  GraphSize size() const { return kernel_ ? GraphSize{1, 0, 0} : why_host_.empty() ? size_ : iteration_.size(); }
 
   // What was compared after the last iteration.
   double value() const { return seen_->value; }
@@ -149,7 +152,9 @@ class DeviceLoop {
   void launch_some(cudaStream_t stream, std::int64_t some, bool stops) {
     *seen_ = {some, stops, 0, 0};
     DAGC_CUDA(cudaMemcpyAsync(state_, seen_, sizeof(LoopState), cudaMemcpyHostToDevice, stream));
-    if (executable_ != nullptr) {
+    if (kernel_) {
+      kernel_(stream, state_);
+    } else if (executable_ != nullptr) {
       DAGC_CUDA(cudaGraphLaunch(executable_, stream));
     } else {
       iteration_.launch(stream);
@@ -208,8 +213,9 @@ class DeviceLoop {
   }
 
   std::function<void(cudaStream_t, LoopState*, cudaGraphConditionalHandle, bool)> test_;
+  std::function<void(cudaStream_t, LoopState*)> kernel_;
   std::function<bool(bool)> agree_;
-  std::string why_host_;
+  std::string why_host_, why_nodes_;
   cudaGraphExec_t executable_ = nullptr;
   GraphSize size_;
   CapturedGraph iteration_;  // where the host tests

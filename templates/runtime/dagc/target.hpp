@@ -42,6 +42,11 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
 
 #include "host_cuda.hpp"
 
+namespace dagc {
+template <class T>
+using SameType = host::Same<T>;
+}
+
 #define DAGC_TARGET_CUDA 0
 #define DAGC_TARGET_HOST 1
 #define DAGC_TARGET_NAME "host"

@@ -1,0 +1,142 @@
+"""Views of the kernel that repeats iterations by itself (`loop=kernel`): its functions, phases and arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dagc.emit.iteration import StepBuilder, describe
+from dagc.emit.kernels import FunctionView
+from dagc.emit.layout import Layout
+from dagc.emit.render import Names, cxx_type
+from dagc.forms.types import Refusal
+from dagc.forms.within import Within, within
+from dagc.ir.plan import Plan
+from dagc.ir.program import CopyOp, GraphOp, KernelOp, Region
+from dagc.ir.repetition import Tested, changes_tested, tested
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCall:
+    """`condition`: C++ text of when it is this function of several, "" for one. `shares`: whether it has shared memory."""
+
+    function: str
+    condition: str
+    shares: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WholeOp:
+    """An op as the kernel does it: blocks of the grid with this number, or where it has no `calls`, a copy."""
+
+    comment: str
+    args: str
+    calls: tuple[BlockCall, ...] = ()
+    number: int = 0
+
+
+class GridView(NamedTuple):
+    """C++ texts of the members of `dagc::OpGrid`."""
+
+    blocks: str
+    threads: str
+    meets: str
+    shaped: str
+
+
+@dataclass(frozen=True, slots=True)
+class WholeView:
+    """`test`: the template arguments of its `dagc::LoopTest`; `waits`: whether an iteration may change what is tested
+    before all blocks have read it."""
+
+    name: str
+    test: str
+    waits: bool
+    functions: tuple[FunctionView, ...]
+    phases: tuple[tuple[WholeOp, ...], ...]
+    grids: tuple[GridView, ...]
+    parameters: tuple[str, ...]
+    arguments: tuple[str, ...]
+
+
+def whole_view(plan: Plan, layout: Layout, steps: StepBuilder) -> WholeView | None:
+    """None where the host, or a graph, repeats the dag."""
+    test = tested(plan.graph)
+    if not plan.graph.phases or plan.loop is None or not isinstance(test, Tested):
+        return None
+    writer = _Writer(layout, steps)
+    phases = tuple(tuple(writer.op(plan.graph.ops[op]) for op in phase) for phase in plan.graph.phases)
+    types = "int, int"
+    if test.region is not None:
+        type_ = layout.arrays[test.region.array].type
+        types = f"{cxx_type(type_)}, {'double' if type_.is_float else 'std::int64_t'}"
+    return WholeView(
+        writer.names.new("iterations"), types, changes_tested(plan.graph, test), tuple(writer.functions.values()),
+        phases, tuple(writer.grids), tuple(f"{type_} {name}" for type_, name in writer.given.values()),
+        tuple(text for _, text in writer.given),
+    )  # fmt: skip
+
+
+class _Writer:
+    def __init__(self, layout: Layout, steps: StepBuilder) -> None:
+        self.layout, self.steps = layout, steps
+        self.names = steps.functions.further_names()
+        self.locals = Names(("state", "test", "of", "repeated", "tile", "tiles", "lane", "lanes"))
+        self.functions: dict[str, FunctionView] = {}
+        self.grids: dict[GridView, int] = {}
+        self.given: dict[tuple[str, str], tuple[str, str]] = {}  # an argument -> type and name of the parameter
+
+    def op(self, op: GraphOp) -> WholeOp:
+        if op.kernel is not None:
+            return self._kernel(op, op.kernel)
+        assert isinstance(op.op, CopyOp)
+        dst, src = op.op.dst, op.op.src
+        whole = src if not self.layout.is_whole(src) else dst
+        type_ = cxx_type(self.layout.arrays[dst.array].type)
+        args = (
+            self._given(f"{type_}*", self.layout.pointer(dst), dst.array),
+            self._given(f"const {type_}*", self.layout.pointer(src), src.array),
+            self._given("const std::int64_t", self.layout.extent(whole).count, f"{whole.array}_count"),
+        )
+        return WholeOp(describe(op), ", ".join(args))
+
+    def _kernel(self, op: GraphOp, call: KernelOp) -> WholeOp:
+        several = self.steps.functions.settled(call)
+        found = [self._within(one) for one in several]
+        formals = self.steps.functions.parameters(several[0])
+        texts = self.steps.arguments(several[0])
+        named = [a.array if isinstance(a, Region) else "" for a in call.args] + [""] * len(texts)
+        args = [
+            self._given(type_, text, array or name or "unused")
+            for (type_, name), text, array in zip(formals, texts, named, strict=False)
+        ]
+        chosen = self._given("const int", self.steps.which(several), f"which_{op.name}") if len(several) > 1 else ""
+        calls = tuple(
+            BlockCall(self._function(one), f"{chosen} == {k}" if chosen else "", within.meets)
+            for k, (one, within) in enumerate(zip(several, found, strict=True))
+        )
+        grid, block = self.steps.shape(several[0])
+        meets, shaped = (str(any(getattr(one, what) for one in found)).lower() for what in ("meets", "shaped"))
+        number = self.grids.setdefault(GridView(grid, block, meets, shaped), len(self.grids))
+        return WholeOp(describe(self.steps.functions.shown(op)), ", ".join(args), calls, number)
+
+    def _within(self, op: KernelOp) -> Within:
+        found = within(self.layout.program, op)
+        assert not isinstance(found, Refusal), found.reason
+        return found
+
+    def _function(self, op: KernelOp) -> str:
+        """The name of the function that does a block of it."""
+        own = self.steps.functions.name(op)
+        if own not in self.functions:
+            name = self.names.new(f"{own}_block")
+            self.functions[own] = self.steps.functions.block(op, self._within(op), name)
+        return self.functions[own].name
+
+    def _given(self, type_: str, text: str, name: str) -> str:
+        """The parameter with this value: one for what some ops read and others write."""
+        plain = type_.removeprefix("const ")
+        before, own = self.given.get((plain, text), (type_, ""))
+        own = own or self.locals.new(name)
+        self.given[plain, text] = (before if before == type_ else plain), own
+        return own
