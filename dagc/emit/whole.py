@@ -1,4 +1,4 @@
-"""Views of the kernel that repeats iterations by itself (`loop=kernel`): its functions, phases and arguments."""
+"""Views of the kernel that repeats iterations by itself (`loop=persistent`): its functions, phases and arguments."""
 
 from __future__ import annotations
 

@@ -777,7 +777,10 @@ class Program:
     def graph_edges(self) -> GraphEdges:
         """Those of its CUDA graphs, which it only has with `capture`, or where the device repeats it."""
         chosen = {d.name: d.chosen for d in self.decisions}
-        graphs = chosen.get("capture") is True or chosen.get(LOOP) in (Repetition.DEVICE.value, Repetition.KERNEL.value)
+        graphs = chosen.get("capture") is True or chosen.get(LOOP) in (
+            Repetition.DEVICE.value,
+            Repetition.PERSISTENT.value,
+        )
         return GraphEdges(chosen.get(GRAPH_EDGES, "full") if graphs else "full")
 
     @property
@@ -874,7 +877,7 @@ class Repetition(Enum):
 
     HOST = "host"
     DEVICE = "device"
-    KERNEL = "kernel"
+    PERSISTENT = "persistent"
 
 
 class Action(Enum):

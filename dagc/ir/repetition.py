@@ -49,15 +49,15 @@ def wanted(program: Program) -> Repetition:
 
 
 def wants_device(program: Program) -> bool:
-    """Whether `loop=device` or `loop=kernel` is chosen."""
+    """Whether `loop=device` or `loop=persistent` is chosen."""
     return wanted(program) is not Repetition.HOST
 
 
 def possible(graph: Graph) -> Repetition:
-    """Who repeats the dag: of `loop=kernel` and `loop=device` what is possible."""
+    """Who repeats the dag: of `loop=persistent` and `loop=device` what is possible."""
     if on_device(graph) is None:
         return Repetition.HOST
-    return Repetition.KERNEL if graph.unrolled.phases else Repetition.DEVICE
+    return Repetition.PERSISTENT if graph.unrolled.phases else Repetition.DEVICE
 
 
 def on_device(graph: Graph) -> Tested | None:

@@ -38,7 +38,7 @@ from dagc.ir.regions import between_devices
 from dagc.ir.repetition import possible
 
 IN_TABLES = frozenset(("capture", LOOP))  # decisions of a runner's table, which need no library of their own
-IN_LIBRARY = (LOOP, Repetition.KERNEL.value)  # but this one does
+IN_LIBRARY = (LOOP, Repetition.PERSISTENT.value)  # but this one does
 MOST = 64  # default limit on the number of configurations: each is compiled before a search
 
 
@@ -81,7 +81,7 @@ def effective(choices: Mapping[str, Value]) -> dict[str, Value]:
     collectives only if it is another, and edges of CUDA graphs only if these exist and the edges are not full. What the
     device repeats is captured, and what one kernel repeats has no such edges."""
     values = in_use(choices)
-    if values.get(LOOP) in (Repetition.DEVICE.value, Repetition.KERNEL.value):
+    if values.get(LOOP) in (Repetition.DEVICE.value, Repetition.PERSISTENT.value):
         values["capture"] = True
     if Transport.MPI_HOST.value not in transports_of(values):
         values.pop("staging", None)
@@ -90,7 +90,7 @@ def effective(choices: Mapping[str, Value]) -> dict[str, Value]:
         values.pop(COLLECTIVES, None)
     if values.get(WITHIN_HOST, SAME) in (SAME, whole.value) or whole.of_one_host:
         values.pop(WITHIN_HOST, None)
-    kernel = values.get(LOOP) == Repetition.KERNEL.value
+    kernel = values.get(LOOP) == Repetition.PERSISTENT.value
     if kernel or values.get("capture") is False or values.get(GRAPH_EDGES) == GraphEdges.FULL.value:
         values.pop(GRAPH_EDGES, None)
     return values

@@ -89,7 +89,7 @@ def _repeated(graph: Graph) -> tuple[Graph, tuple[Diagnostic, ...]]:
         return graph, ()
     why: object = tested(graph)
     then, help = "the host repeats the dag", "let the iteration run on streams alone, or fix loop=host"
-    if chosen is Repetition.KERNEL and not isinstance(why, str):
+    if chosen is Repetition.PERSISTENT and not isinstance(why, str):
         why = in_one_kernel(graph)
         then, help = "a graph repeats the dag", "let the iteration have kernels alone, or fix loop=device"
     if isinstance(why, str):

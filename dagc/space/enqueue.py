@@ -14,7 +14,20 @@ from functools import partial
 from itertools import count
 
 from dagc.ir.program import Action, Graph, OpId
-from dagc.ir.traversal import Entry, Event, Issue, Stream, Traversal, awaited, bound, in_order, recorded, streams_of
+from dagc.ir.traversal import (
+    Entry,
+    Event,
+    Issue,
+    Record,
+    Stream,
+    Traversal,
+    Wait,
+    awaited,
+    bound,
+    in_order,
+    recorded,
+    streams_of,
+)
 from dagc.space.loops import Carried, Slot, added_record
 from dagc.space.proof import NotProved, Prover, renumbered
 
@@ -45,6 +58,28 @@ def without_host(graph: Graph, traversal: Traversal) -> Traversal | str:
 def _waits_for_all(entries: Sequence[Entry], events: int) -> Iterator[Entry]:
     for event, stream in enumerate(sorted(streams_of(entries)), events):
         yield from in_order(stream, Event(event), None)
+
+
+def by_phases(graph: Graph) -> Traversal:
+    """What one kernel that repeats a dag does in an iteration, as a traversal: each op has a stream of its own, and
+    between two phases each op of the second waits for events of all ops of the first. Ops that the kernel leaves out
+    follow, as the host waits then."""
+    left_out = (op.id for op in graph.ops if op.gpu and all(op.id not in phase for phase in graph.phases))
+    entries: list[Entry] = []
+    before: list[Event] = []
+    for phase in (*graph.phases, tuple(left_out)):
+        for op in phase:
+            entries += [*(Wait(event, Stream(op)) for event in before), Issue(op, Stream(op))]
+        before = [Event(op) for op in phase] or before
+        entries += [Record(Event(op), Stream(op)) for op in phase]
+    entries += [Wait(event) for event in before]
+    return renumbered([*entries, Issue(OpId(len(graph.ops) - 1))])
+
+
+def prove_phases(graph: Graph) -> None:
+    """Prove the waits of the kernel that repeats a dag, if one does. Raises NotProved, which would be a fault."""
+    if graph.phases:
+        Prover(graph).prove(by_phases(graph), "the kernel that repeats the dag")
 
 
 # ---- iterations that overlap ----

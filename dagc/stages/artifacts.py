@@ -23,7 +23,7 @@ from dagc.ir.program import Decision, Device, Graph, KernelOp, Program, shown
 from dagc.passes.loops import repeated
 from dagc.report.display import SILENT, Display
 from dagc.report.stages import NOTHING_PRINTED, Printer
-from dagc.space.enqueue import ROUNDS, overlapped, without_host
+from dagc.space.enqueue import ROUNDS, overlapped, prove_phases, without_host
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover, prune
 from dagc.stages.options import CompileOptions
@@ -161,6 +161,7 @@ def _require_driver(plan: Plan) -> None:
 
 
 def write_sources(plan: Plan, directory: Path, force: bool, library: Library | None = None) -> tuple[str, ...]:
+    prove_phases(plan.graph)
     contents = _library_files(plan, library.name) if library is not None else _program_files(plan)
     with output_directory(directory, force=force) as scratch:
         for name, content in contents.items():

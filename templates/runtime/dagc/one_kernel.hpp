@@ -158,8 +158,10 @@ Together together(Kernel* kernel, const OpGrids<N>& of) {
     if (op.shaped && volume(op.threads) == volume(out.threads)) out.threads = op.threads;
   for (const OpGrid& op : of.op) {
     const bool same = op.threads.x == out.threads.x && op.threads.y == out.threads.y && op.threads.z == out.threads.z;
-    if (op.meets && volume(op.threads) != volume(out.threads)) out.why = "blocks of its ops have different numbers of threads, which meet";
-    if (op.shaped && !same) out.why = "blocks of its ops have different shapes, and what they call asks for the place of a thread";
+    if (op.meets && volume(op.threads) != volume(out.threads))
+      out.why = "blocks of its ops have different numbers of threads, which meet";
+    else if (op.shaped && !same)
+      out.why = "blocks of its ops have different shapes, and what they call asks for the place of a thread";
     if (volume(op.blocks) > 0x7fffffff) out.why = "an op has more blocks than 31 bits count";
   }
   if (!out.why.empty()) return out;
