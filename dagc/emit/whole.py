@@ -18,7 +18,7 @@ from dagc.ir.repetition import Tested, changes_tested, tested
 
 @dataclass(frozen=True, slots=True)
 class BlockCall:
-    """`condition`: C++ text of when it is this function of several, "" for one. `shares`: whether it has shared memory."""
+    """`condition`: C++ text of when it is this function of several, "" for one. `shares`: whether it shares memory."""
 
     function: str
     condition: str

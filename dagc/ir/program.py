@@ -872,8 +872,8 @@ class GraphEdges(Enum):
 
 
 class Repetition(Enum):
-    """Who starts the next run of a `repeat`, and tests `until`: the host, the device within a CUDA graph, or one kernel,
-    whose blocks do all ops and wait for each other between them."""
+    """Who starts the next run of a `repeat`, and tests `until`: the host, the device within a CUDA graph, or one
+    kernel, whose blocks do all ops and wait for each other between them."""
 
     HOST = "host"
     DEVICE = "device"

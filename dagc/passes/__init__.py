@@ -17,7 +17,6 @@ from dagc.lang.lower import Parsed, parse_with_includes
 from dagc.passes.cases import examine
 from dagc.passes.edges import connect, written
 from dagc.passes.messages import lower_messages, too_many_edges
-from dagc.passes.phases import in_one_kernel
 
 
 def build_graph(program: Program) -> Graph:
@@ -90,6 +89,8 @@ def _repeated(graph: Graph) -> tuple[Graph, tuple[Diagnostic, ...]]:
     why: object = tested(graph)
     then, help = "the host repeats the dag", "let the iteration run on streams alone, or fix loop=host"
     if chosen is Repetition.PERSISTENT and not isinstance(why, str):
+        from dagc.passes.phases import in_one_kernel  # only with loop=persistent
+
         why = in_one_kernel(graph)
         then, help = "a graph repeats the dag", "let the iteration have kernels alone, or fix loop=device"
     if isinstance(why, str):

@@ -14,20 +14,7 @@ from functools import partial
 from itertools import count
 
 from dagc.ir.program import Action, Graph, OpId
-from dagc.ir.traversal import (
-    Entry,
-    Event,
-    Issue,
-    Record,
-    Stream,
-    Traversal,
-    Wait,
-    awaited,
-    bound,
-    in_order,
-    recorded,
-    streams_of,
-)
+from dagc.ir.traversal import Entry, Event, Issue, Stream, Traversal, awaited, bound, in_order, recorded, streams_of
 from dagc.space.loops import Carried, Slot, added_record
 from dagc.space.proof import NotProved, Prover, renumbered
 
@@ -64,15 +51,13 @@ def by_phases(graph: Graph) -> Traversal:
     """What one kernel that repeats a dag does in an iteration, as a traversal: each op has a stream of its own, and
     between two phases each op of the second waits for events of all ops of the first. Ops that the kernel leaves out
     follow, as the host waits then."""
-    left_out = (op.id for op in graph.ops if op.gpu and all(op.id not in phase for phase in graph.phases))
+    left_out = tuple(op.id for op in graph.ops if op.gpu and all(op.id not in phase for phase in graph.phases))
+    phases = [phase for phase in (*graph.phases, left_out) if phase]
     entries: list[Entry] = []
-    before: list[Event] = []
-    for phase in (*graph.phases, tuple(left_out)):
-        for op in phase:
-            entries += [*(Wait(event, Stream(op)) for event in before), Issue(op, Stream(op))]
-        before = [Event(op) for op in phase] or before
-        entries += [Record(Event(op), Stream(op)) for op in phase]
-    entries += [Wait(event) for event in before]
+    for phase, then in zip(phases, [*phases[1:], ()], strict=True):
+        entries += [Issue(op, Stream(op)) for op in phase]
+        waiting = tuple(Stream(op) for op in then) or (None,)
+        entries += [entry for op in phase for entry in in_order(Stream(op), Event(op), *waiting)]
     return renumbered([*entries, Issue(OpId(len(graph.ops) - 1))])
 
 
