@@ -57,7 +57,10 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     ),
     "`dagc record`": ("record/*", "recipes/record.py"),
     "times of more ranks by SimGrid": ("study/simulated.py",),
-    "`explain`": ("learn/edits.py", "learn/pairs.py", "learn/explain.py", "recipes/explain.py", "lab/neighbours.py"),
+    "`explain`": (
+        "learn/bundles.py", "learn/edits.py", "learn/pairs.py", "learn/explain.py", "recipes/explain.py",
+        "lab/neighbours.py",
+    ),
     "tables, pictures and pages": ("report/*",),
     "merge and export of records": (
         "store/merge.py", "store/export.py", "study/merged.py", "recipes/merge.py", "recipes/export.py",

@@ -2,13 +2,16 @@
 
 The program is `PROGRAMS[seed // 2 % 5]`. Machines with an odd seed were not looked at while the strategies were
 developed. Kernels take from 1 us to 1 ms, so some machines are bound by launches, some by bandwidth.
+
+Machines with seeds from EFFECTS on also have effects of what runs next to what, of one of the `KINDS`, noise of 3 % of
+one of the four `NOISES` and a drift of 2 %.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -34,7 +37,9 @@ PROGRAMS: dict[str, tuple[Path, tuple[dict[str, Any], ...]]] = {
 }
 # Every third machine of the SpMV searches transports and capture too.
 JOINT = tuple({"transport": t, "capture": c} for t in ("mpi_host", "nccl", "peer") for c in (False, True))
-NOISES = ("normal", "heavy", "bursty")
+NOISES = ("normal", "heavy", "bursty", "humped")
+EFFECTS = 1000  # the first seed of the machines with effects
+KINDS = ("contention", "caches", "messages", "throttling")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ class Noise:
     period: float
 
     def factors(self, random: Random) -> Iterator[float]:
-        """One after the other; heavy tails and bursts only make it slower."""
+        """One after the other; heavy tails and bursts only make it slower; with two humps, a third is 8 % slower."""
         phase, burst, number = random.uniform(0, 2 * math.pi), 0, 0
         while True:
             factor = 1 + random.gauss(0, self.deviation)
@@ -57,6 +62,8 @@ class Noise:
             elif self.kind == "bursty":
                 burst = max(0, burst - 1) if burst else (random.randint(2, 8) if random.random() < 0.03 else 0)
                 factor *= random.uniform(1.1, 1.5) if burst else 1.0
+            elif self.kind == "humped":
+                factor *= 1.08 if random.random() < 1 / 3 else 1.0
             drift = 1 + self.drift * math.sin(2 * math.pi * number / self.period + phase)
             number += 1
             yield max(0.5, factor) * drift
@@ -99,10 +106,37 @@ def draw(seed: int) -> Drawn:
     graphs = _graphs(program, joint)
     domain = domain_of(graphs)
     machine = machine_of(random, [graph for _, graph in graphs])
-    kind = random.choice(NOISES)
+    if seed >= EFFECTS:
+        kind = KINDS[(seed - EFFECTS) // (2 * len(PROGRAMS)) % len(KINDS)]
+        messages = any(op.action.of_messages for _, graph in graphs for op in graph.ops)
+        machine = replace(machine, **effects(kind, random, machine, messages))
+        noise = Noise(random.choice(NOISES), 0.03, 0.02, random.uniform(50, 400))
+        executions = tuple(Execution(machine, s.graph, s.configuration) for s in domain.spaces)
+        return Drawn(seed, program, domain, machine, noise, executions)
+    kind = random.choice(NOISES[:3])
     noise = Noise(kind, random.uniform(0.01, 0.03), random.choice((0.0, 0.01, 0.02)), random.uniform(50, 400))
     executions = tuple(Execution(machine, s.graph, s.configuration) for s in domain.spaces)
     return Drawn(seed, program, domain, machine, noise, executions)
+
+
+def effects(kind: str, random: Random, machine: Machine, messages: bool) -> dict[str, Any]:
+    """The fields of a machine of this kind. Without messages, the kind `messages` has the effects of two others."""
+    names = sorted(machine.work)
+    pairs = [(a, b) for a in names for b in names if a != b]
+    slowed = {pair: random.uniform(0.2, 1.0) for pair in pairs if random.random() < 0.4}
+    reused = {pair: random.uniform(0.1, 0.5) for pair in pairs if random.random() < 0.25}
+    shared = {"exclusive": False, "demand": {name: min(0.5, d) for name, d in machine.demand.items()}}
+    match kind:
+        case "contention":
+            return {**shared, "slowed": slowed}
+        case "caches":
+            return {"reused": reused}
+        case "messages" if messages:
+            return {**shared, "disturbed": random.uniform(0.3, 1.0)}
+        case "messages":
+            return {**shared, "slowed": slowed, "reused": reused}
+    heat = random.uniform(0.3, 0.7) * sum(machine.work.values())
+    return {**shared, "heat": heat, "throttled": random.uniform(0.1, 0.5), "slowed": slowed}
 
 
 def machine_of(random: Random, graphs: list[Graph]) -> Machine:

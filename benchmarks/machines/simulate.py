@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +43,14 @@ class Machine:
     grouped               of an exchange as one GPU op: its share of the time on the wire, by transport
     graph, node           issue of a captured region, and of each entry in it on the GPU
     quirks                (op, other op, factor - 1): what the time is multiplied by where the first is issued first
+    slowed                (op, other op) -> factor - 1: how much slower the first runs while the second does; of several
+                          others the largest counts
+    reused                (op, other op) -> share of its work that an op saves if the other was the last that started
+                          before it
+    disturbed             factor - 1: how much slower kernels run while a message moves, and a message that starts while
+                          the GPU is busy
+    heat, throttled       microseconds of work of all streams in an iteration, after which the GPU is slower by this
+                          factor - 1
     """
 
     launch: float
@@ -69,6 +78,11 @@ class Machine:
     graph: float
     node: float
     quirks: tuple[tuple[str, str, float], ...]
+    slowed: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    reused: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    disturbed: float = 0.0
+    heat: float = math.inf
+    throttled: float = 0.0
 
 
 @dataclass(slots=True)
@@ -80,6 +94,7 @@ class _Item:
     demand: float = 0.0  # 0: needs no processors (a copy engine)
     event: int = -1
     need: int = -1
+    name: str = ""  # of the op
 
 
 @dataclass(slots=True)
@@ -90,6 +105,9 @@ class _Gpu:
     free: list[float] = field(default_factory=list)  # per stream: when its last kernel was done
     running: dict[int, list[float]] = field(default_factory=dict)  # stream -> [work left, demand]
     events: dict[int, float] = field(default_factory=dict)
+    moving: list[tuple[float, float]] = field(default_factory=list)  # of messages: from, until
+    last: str = ""  # the op that started last
+    worked: float = 0.0  # of all streams
 
     def advance(self, until: float, event: int = -1, room: int = -1) -> float:
         """Run until this moment, or until the event is done (stream `room` has a free place); the moment reached."""
@@ -100,10 +118,11 @@ class _Gpu:
                 return self.events[event]
             if room >= 0 and len(queues[room]) < machine.depth:
                 return self.now
-            demand = sum(d for _, d in running.values())
-            for left, wanted in running.values():
-                slow = demand if demand > 1.0 and wanted > 0.0 else 1.0
-                following = min(following, self.now + left * slow)
+            speeds = self._slowness()
+            for stream, (left, _) in running.items():
+                following = min(following, self.now + left * speeds[stream])
+            if machine.disturbed and running:  # speeds change where messages begin or end to move
+                following = min([following, *(t for span in self.moving for t in span if t > self.now + 1e-9)])
             if following > until:
                 following = until
             if following == math.inf:
@@ -111,7 +130,8 @@ class _Gpu:
             passed = following - self.now
             for stream in list(running):
                 state = running[stream]
-                state[0] -= passed / (demand if demand > 1.0 and state[1] > 0.0 else 1.0)
+                state[0] -= passed / speeds[stream]
+                self.worked += passed
                 if state[0] <= 1e-9:
                     del running[stream]
                     queues[stream].popleft()
@@ -120,6 +140,21 @@ class _Gpu:
             if self.now >= until:
                 self._start()
                 return self.now
+
+    def _slowness(self) -> dict[int, float]:
+        """How many times as long as alone what runs takes now, by stream."""
+        machine, running = self.machine, self.running
+        demand = sum(d for _, d in running.values())
+        names = {stream: self.queues[stream][0].name for stream in running}
+        common = 1.0 + machine.throttled * (self.worked > machine.heat)
+        if machine.disturbed and any(begin <= self.now + 1e-9 < end for begin, end in self.moving):
+            common += machine.disturbed
+        out = {}
+        for stream, (_, wanted) in running.items():
+            others = (machine.slowed.get((names[stream], n), 0.0) for s, n in names.items() if s != stream)
+            shared = demand if demand > 1.0 and wanted > 0.0 else 1.0
+            out[stream] = shared * common * (1.0 + max(others, default=0.0))
+        return out
 
     def _start(self) -> float:
         """Start and finish what can be now; when the next thing happens that is not the end of a kernel."""
@@ -144,7 +179,8 @@ class _Gpu:
                     if item.need < 0 and item.event < 0:
                         if machine.exclusive and item.demand > 0 and any(d > 0 for _, d in self.running.values()):
                             break
-                        self.running[stream] = [item.work, item.demand]
+                        saved = machine.reused.get((item.name, self.last), 0.0)
+                        self.running[stream], self.last = [item.work * (1 - saved), item.demand], item.name
                         break
                     if item.event >= 0:
                         self.events[item.event] = max(self.now, self.free[stream])
@@ -221,15 +257,15 @@ class Execution:
         if at.action is Action.GROUP:
             messages = len(getattr(at.op, "messages", ())) or 1
             work = machine.network + machine.grouped[self.graph.transport.value] * machine.wire * messages
-            return _Item(now, work, 0.1)
+            return _Item(now, work, 0.1, name=name)
         if at.action in (Action.STAGE_IN, Action.STAGE_OUT):
-            return _Item(now, machine.stage * machine.wire + 1.0, 0.0 if machine.engines else 1.0)
+            return _Item(now, machine.stage * machine.wire + 1.0, 0.0 if machine.engines else 1.0, name=name)
         work = machine.work.get(name, machine.work.get(kind, 1.0))
         demand = machine.demand.get(name, machine.demand.get(kind, 1.0))
         if at.action is Action.COPY:
-            return _Item(now, work, 0.0 if machine.engines else 1.0)
+            return _Item(now, work, 0.0 if machine.engines else 1.0, name=name)
         staged = len(at.copy_in) + len(at.copy_out)
-        return _Item(now, work + staged * (machine.stage * machine.wire + 1.0), demand)
+        return _Item(now, work + staged * (machine.stage * machine.wire + 1.0), demand, name=name)
 
     def _host(self, op: int, now: float, messages: dict[Any, _Message], wire: list[float], gpu: _Gpu) -> float:
         machine, at = self.machine, self.ops[op]
@@ -241,37 +277,41 @@ class Execution:
             message = messages.setdefault(key, _Message())
             message.posted_send = now + machine.post
             if machine.eager:
-                self._move(message, message.posted_send, wire)
+                self._move(message, message.posted_send, wire, gpu)
             return now + machine.post
         if action is Action.WAIT_SEND:
             mine = [m for (owner, _), m in messages.items() if owner == key[0]]
-            self._progress(mine, now, wire)
+            self._progress(mine, now, wire, gpu)
             if machine.eager:
                 return now + machine.call
             return max(now, *(m.done for m in mine)) + machine.call
         if action is Action.WAIT_RECV:
             message = messages[key]
-            self._progress([m for (owner, _), m in messages.items() if owner == key[0]], now, wire)
+            self._progress([m for (owner, _), m in messages.items() if owner == key[0]], now, wire, gpu)
             late = machine.eager and message.posted_recv > message.done
             return max(now, message.done) + machine.call + late * machine.unexpected * machine.wire
         if action is Action.END:
             return max(now, gpu.advance(math.inf)) if any(gpu.queues) or gpu.running else now
         return now + machine.work.get(at.name, machine.work.get(self.kind[op], 1.0))
 
-    def _progress(self, messages: list[_Message], now: float, wire: list[float]) -> None:
+    def _progress(self, messages: list[_Message], now: float, wire: list[float], gpu: _Gpu) -> None:
         """The CPU is in a wait: rendezvous messages that both sides have posted move, or have moved by themselves."""
         if self.machine.eager:
             return
         waiting = [m for m in messages if m.done == math.inf and max(m.posted_send, m.posted_recv) < math.inf]
         for message in sorted(waiting, key=lambda m: max(m.posted_send, m.posted_recv)):
             ready = max(message.posted_send, message.posted_recv) + self.machine.network
-            self._move(message, ready if self.machine.progress else max(now, ready), wire)
+            self._move(message, ready if self.machine.progress else max(now, ready), wire, gpu)
 
-    def _move(self, message: _Message, start: float, wire: list[float]) -> None:
+    def _move(self, message: _Message, start: float, wire: list[float], gpu: _Gpu) -> None:
         machine = self.machine
         begin = max(start, wire[0]) if machine.serial else start
         wire[0] = begin + machine.wire
-        message.done = begin + machine.wire + machine.network
+        if machine.disturbed:
+            gpu.advance(begin)
+            wire[0] += machine.disturbed * machine.wire * bool(gpu.running)
+            gpu.moving.append((begin, wire[0]))
+        message.done = wire[0] + machine.network
 
     def _quirks(self, traversal: Traversal) -> float:
         if not self.quirks:

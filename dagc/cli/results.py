@@ -206,7 +206,7 @@ COMMANDS = {
     "explain": Command(
         _explain,
         *(_RESULTS, _OBJECTIVE, INCLUDE),
-        *named(parts.ExplainOptions, "replay", "variants", "pairs", "seconds", "data", "seed", "everything"),
+        *named(parts.ExplainOptions, "replay", "rank", "variants", "pairs", "seconds", "data", "seed", "everything"),
         _FORMAT,
         *named(parts.ExplainOptions, "watchdog", "other_machine", "mpi_takes_device_pointers"),
         QUIET,

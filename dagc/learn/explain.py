@@ -379,8 +379,8 @@ def explanation(
         noise=answers.noise,
         answers=answers.answers,
         shown=tuple(
-            tuple(_view(domain, asked.best, a.question.rule, edit) for edit in a.question.edits)
-            for a in answers.answers
+            tuple(view_of(domain, asked.best, edit.candidate, about) for edit in a.question.edits)
+            for a, about in ((a, (a.rule.feature.a, a.rule.feature.b)) for a in answers.answers)
         ),
         notes=(
             *notes,
@@ -391,14 +391,14 @@ def explanation(
     )
 
 
-def _view(domain: Orders, best: Candidate, rule: Rule, edit: Edit) -> EditView:
-    here, there = domain.spaces[best.space], domain.spaces[edit.candidate.space]
+def view_of(domain: Orders, best: Candidate, edit: Candidate, about: Sequence[str] = ()) -> EditView:
+    """What an edit changes in the best. `about`: names; what concerns them comes first."""
+    here, there = domain.spaces[best.space], domain.spaces[edit.space]
     old = traversal_text(best.traversal, here.space.graph)
-    new = traversal_text(edit.candidate.traversal, there.space.graph)
+    new = traversal_text(edit.traversal, there.space.graph)
     before, after = difference(old.split(), new.split())
-    if best.space == edit.candidate.space:
-        about = (rule.feature.a, rule.feature.b)
-        effect = mechanism(here.space.graph, best.traversal, edit.candidate.traversal, about)
+    if best.space == edit.space:
+        effect = mechanism(here.space.graph, best.traversal, edit.traversal, about)
     else:
         effect = changes(here.configuration, there.configuration)
         effect += "" if old == new else ", and another order"
@@ -468,16 +468,16 @@ def _finding(answer: AnsweredQuestion) -> str:
     return f"{_WORDS[answer.finding]}, together with {named}"
 
 
-def _percent(ratio: float) -> str:
+def percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f}"
 
 
-def _cost(timing: PairTiming | None, objective: Objective) -> str:
+def cost_text(timing: PairTiming | None, objective: Objective) -> str:
     """`+5.1 % (+3.2 to +7.0), 3.48 us`."""
     if timing is None or timing.verdict is Verdict.FAILED:
         return "-"
-    span = f"({_percent(timing.low)} to {_percent(timing.high)})"
-    return f"{_percent(timing.ratio)} % {span}, {objective.show(timing.cost, '+')}"
+    span = f"({percent(timing.low)} to {percent(timing.high)})"
+    return f"{percent(timing.ratio)} % {span}, {objective.show(timing.cost, '+')}"
 
 
 def _sorted(explanation: Explanation, own: bool) -> Iterator[tuple[AnsweredQuestion, tuple[EditView, ...]]]:
@@ -565,7 +565,7 @@ def _text(explanation: Explanation, everything: bool) -> str:
         if not answers:
             out += ["  there are none"] if own else []
             continue
-        rows = [(answer.rule.text, _cost(answer.middle, objective), _finding(answer)) for answer, _ in answers]
+        rows = [(answer.rule.text, cost_text(answer.middle, objective), _finding(answer)) for answer, _ in answers]
         rule, cost = (max(len(row[i]) for row in rows) for i in (0, 1))
         out += [f"  {row[0]:{rule}}  {row[1]:{cost}}  {row[2]}" for row in rows]
     out += ["", *_closing(explanation)]
@@ -582,7 +582,7 @@ def _text_of(answer: AnsweredQuestion, views: Sequence[EditView], objective: Obj
             yield f"  {remark}"
     edits = zip(answer.question.edits, answer.timings, views, strict=True)
     for number, (edit, timing, view) in enumerate(edits, 1):
-        yield f"  {number}. {timing.failure or _cost(timing, objective)}; {_size(edit)}"
+        yield f"  {number}. {timing.failure or cost_text(timing, objective)}; {_size(edit)}"
         if view.mechanism:
             yield f"     {view.mechanism}"
         if view.before:
@@ -609,7 +609,8 @@ def _markdown(explanation: Explanation, everything: bool) -> str:
         if answers:
             out += ["", title, "", "| rule | cost | finding | remarks |", "|---|---|---|---|"]
             out += [
-                f"| {cell(a.rule.text)} | {_cost(a.middle, objective)} | {_finding(a)} | {cell(_none(a) or _also(a))} |"
+                f"| {cell(a.rule.text)} | {cost_text(a.middle, objective)} | {_finding(a)} |"
+                f" {cell(_none(a) or _also(a))} |"
                 for a, _ in answers
             ]
     out += ["", *(f"- {cell(line)}" for line in _closing(explanation))]
@@ -624,7 +625,7 @@ def _markdown(explanation: Explanation, everything: bool) -> str:
 
 def _markdown_row(timing: PairTiming, view: EditView, objective: Objective) -> str:
     entries = [f"`{text}`" if text else "" for text in (view.before, view.after)]
-    cost = cell(timing.failure) or _cost(timing, objective)
+    cost = cell(timing.failure) or cost_text(timing, objective)
     return f"| {cost} | {cell(view.mechanism)} | {entries[0]} | {entries[1]} |"
 
 

@@ -1,4 +1,4 @@
-"""`dagc explain`: results -> rules -> edits of the fastest -> timed pairs -> text."""
+"""`dagc explain`: results -> rules -> edits of the fastest (or decisions of another one) -> timed pairs -> text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 from dagc.base.errors import UsageError
 from dagc.build.ranks import bind_ranks
-from dagc.learn.explain import render
+from dagc.learn.bundles import BundlesView
+from dagc.learn.explain import Explanation, render
 from dagc.learn.text import FORMATS
 from dagc.measure.service import link_ranks
 from dagc.stages.options import ExplainOptions
@@ -18,6 +19,8 @@ MOST_PAIRS = 1000  # pairs of an edit: computing the interval takes time quadrat
 
 def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tuple[str, int]:
     """For each rule of the fastest implementation: the cost of breaking it alone, measured in interleaved pairs.
+
+    With `rank`: why the rank-th after the fastest is slower than it, in bundles of decisions that act together.
 
     Measures on this machine and stores the measurements in the file, or with `replay` takes times from a results file.
     Returns the text to print and the exit code, 130 if the user interrupted. The text is "" on all ranks but the first
@@ -32,7 +35,7 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
         raise UsageError(f"{path} has no measurements", "run `dagc explore` first, or continue with --resume")
     if options.replay is not None:
         explanation, interrupted = replayed(loaded, options, options.replay)
-        return render(explanation, form, options.everything), 130 if interrupted else 0
+        return _rendered(explanation, form, options.everything), 130 if interrupted else 0
 
     bind_ranks(options.bind)
     link = link_ranks(ranks_of(loaded))
@@ -40,4 +43,10 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
         return "", 0
     with link:
         explanation, interrupted = measured(loaded, options, link)
-    return render(explanation, form, options.everything), 130 if interrupted else 0
+    return _rendered(explanation, form, options.everything), 130 if interrupted else 0
+
+
+def _rendered(explanation: Explanation | BundlesView, form: str, everything: bool) -> str:
+    if isinstance(explanation, BundlesView):
+        return explanation.render(form, everything)
+    return render(explanation, form, everything)

@@ -290,7 +290,11 @@ class ExplainOptions(WatchdogOptions, PointerOptions):
     objective: str | None = None
     everything: bool = option("--all", "also each edit that breaks a rule, and what it changes")
     replay: str | None = option("--replay RESULTS", "take times from this results file instead of measuring")
-    variants: int = option("--variants N", "edits tried for each rule", positive, default=3)
+    rank: int | None = option(
+        "--rank N", "no rules: why the N-th after the fastest is slower, in bundles of decisions that act together",
+        positive,
+    )  # fmt: skip
+    variants: int = option("--variants N", "edits tried for each rule", positive, default=3, without="--rank")
     pairs: int = option("--pairs N", "maximal number of pairs timed for each edit", positive, default=30)
     seconds: float = option("--seconds S", "length of one measurement", in_seconds, default=0.01, without="--replay")
     data: str | None = option("--data DIR", "arrays written by `dagc setup` (default: generated)", without="--replay")

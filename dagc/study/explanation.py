@@ -1,5 +1,5 @@
-"""The fastest implementation of a results file, explained: its rules, edits that break one each, and pairs that are
-timed on this machine or taken from a recording."""
+"""The fastest implementation of a results file, explained: its rules, edits that break one each, or what makes another
+one slower; by pairs that are timed on this machine or taken from a recording."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import collections
 import math
 import os
 import shlex
-from collections.abc import Collection, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,13 +26,14 @@ from dagc.ir.program import KernelOp, Program
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.configurations import Configured
-from dagc.lab.engine import UNKEPT
+from dagc.lab.engine import UNKEPT, Machine, Store
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders, OrderStore, domain_of
 from dagc.lab.replay import ReplayMachine
+from dagc.learn.bundles import BundlesView, difference_of
 from dagc.learn.classes import noise_of
 from dagc.learn.explain import Answers, Explanation, Inquiry, answer, ask, explanation
-from dagc.learn.pairs import AnsweredQuestion, TimingOptions
+from dagc.learn.pairs import AnsweredQuestion, PairTiming, TimingOptions, time_pairs
 from dagc.learn.tree import LearnedRules
 from dagc.measure.metrics import objective_for
 from dagc.measure.service import RankLink, RunnerLibrary
@@ -80,7 +83,25 @@ class Subject:
         changed = one_change(best, measured, loaded.structure(best).program)
         self.domain: Orders = domain_of((c, loaded.graph(c)) for c in (*measured, *changed))
         self.best = self.candidate(self.ranked[0])
-        self.learned: LearnedRules = learn(loaded)
+
+    @cached_property
+    def learned(self) -> LearnedRules:
+        return learn(self.loaded)
+
+    def moved(self, candidate: Candidate, domain: Orders) -> Candidate:
+        """The candidate in a domain that has its configuration."""
+        index = domain.number(self.domain.spaces[candidate.space].configuration)
+        assert index is not None
+        return replace(candidate, space=index)
+
+    def other(self, rank: int) -> Candidate:
+        """The rank-th after the fastest. Raises UsageError."""
+        if rank >= len(self.ranked):
+            raise UsageError(
+                f"{self.loaded.path} has {counted(len(self.ranked), 'implementation')} measured often enough",
+                f"give --rank 1 to {len(self.ranked) - 1}" if len(self.ranked) > 1 else "run `dagc explore --resume`",
+            )
+        return self.candidate(self.ranked[rank])
 
     @property
     def value(self) -> float:
@@ -129,42 +150,84 @@ class Subject:
         return explanation(self.learned, domain, asked, answers, self.value, notes, objective), answers.interrupted
 
 
+@dataclass(slots=True)
+class _Pairs:
+    """Times candidates against a base in interleaved pairs; after an interruption, nothing more."""
+
+    machine: Machine[Candidate]
+    store: Store[Candidate]
+    options: TimingOptions
+    most: Callable[[Candidate], int] | None = None
+    progress: Callable[[int, int], None] | None = None
+    interrupted: bool = False
+
+    def __call__(self, base: Candidate, candidates: Sequence[Candidate]) -> Sequence[PairTiming]:
+        if self.interrupted:
+            return [PairTiming(failure="not timed") for _ in candidates]
+        timed = time_pairs(base, candidates, self.machine, self.store, self.options, self.most, self.progress)
+        self.interrupted = timed.interrupted
+        return timed.timings
+
+
 # ---- on a recording -------------------------------------------------------------------------
 
 
-def replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Explanation, bool]:
-    """With the times of a recording; and whether the user interrupted. Raises UsageError."""
-    from dagc.store.records import load  # loads msgspec, sqlite3
+class _Recording:
+    """The times of a results file, for the fastest of the same or another one."""
 
-    recorded = load(replay, loaded.results.objective.text)
-    if not recorded.program.is_same(loaded.results.program):
-        raise UsageError(
-            f"{replay} holds results of another program ({recorded.program.hash}, not {loaded.results.program.hash})",
-            "replay an exploration of the same text and parameters",
-        )
-    subject = Subject(loaded)
-    machine = ReplayMachine(recorded, subject.domain, options.seed)
-    if not machine.passes(subject.best):
-        raise UsageError(f"{replay} has no times of the fastest of {loaded.path}", "replay a full exploration")
-    asked = subject.ask(options, machine)
+    def __init__(self, loaded: Loaded, options: ExplainOptions, replay: str) -> None:
+        """Raises UsageError."""
+        from dagc.store.records import load  # loads msgspec, sqlite3
 
-    def passes(edit: Candidate) -> int:
+        recorded = load(replay, loaded.results.objective.text)
+        if not recorded.program.is_same(loaded.results.program):
+            raise UsageError(
+                f"{replay} holds results of another program ({recorded.program.hash}, not"
+                f" {loaded.results.program.hash})",
+                "replay an exploration of the same text and parameters",
+            )
+        self.subject = subject = Subject(loaded)
+        self.machine = ReplayMachine(recorded, subject.domain, options.seed)
+        if not self.machine.passes(subject.best):
+            raise UsageError(f"{replay} has no times of the fastest of {loaded.path}", "replay a full exploration")
+        selection_bias = subject.selection_bias(recorded)
+        series = (i.times(recorded.reference) for i in recorded.measured())
+        alike = tuple(math.log(b / a) for times in series for a, b in pairwise(times))
+        self.timing = TimingOptions(
+            pairs=options.pairs, noise=recorded.noise, selection_bias=selection_bias, seed=options.seed,
+            together=True, alike=alike,
+        )  # fmt: skip
+        self.note = f"times are replayed from {replay}; only recorded implementations can be edits"
+        if selection_bias:
+            share = f"{100 * selection_bias:.1f} %"
+            self.note += f"; the best was chosen by these times: up to {share} of each cost may be selection bias"
+
+    def passes(self, edit: Candidate) -> int:
         """More pairs than recorded passes would only appear to be more data."""
-        return min(machine.passes(subject.best), machine.passes(edit))
+        return min(self.machine.passes(self.subject.best), self.machine.passes(edit))
 
-    selection_bias = subject.selection_bias(recorded)
-    series = (i.times(recorded.reference) for i in recorded.measured())
-    alike = tuple(math.log(b / a) for times in series for a, b in pairwise(times))
-    timing = TimingOptions(
-        pairs=options.pairs, noise=recorded.noise, selection_bias=selection_bias, seed=options.seed,
-        together=True, alike=alike,
-    )  # fmt: skip
-    answers = answer(subject.domain, asked, machine, UNKEPT, timing, most=passes)
-    note = f"times are replayed from {replay}; only recorded implementations can be edits"
-    if selection_bias:
-        share = f"{100 * selection_bias:.1f} %"
-        note += f"; the best was chosen by these times: up to {share} of each cost may be selection bias"
-    return subject.explained(subject.domain, asked, answers, [note])
+
+def replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Explanation | BundlesView, bool]:
+    """With the times of a recording; and whether the user interrupted. Raises UsageError."""
+    recorded = _Recording(loaded, options, replay)
+    subject, machine, timing = recorded.subject, recorded.machine, recorded.timing
+    if options.rank is not None:
+        pairs = _Pairs(machine, UNKEPT, timing, recorded.passes)
+        return _difference(subject, subject.domain, options.rank, pairs, [recorded.note])
+    asked = subject.ask(options, machine)
+    answers = answer(subject.domain, asked, machine, UNKEPT, timing, most=recorded.passes)
+    return subject.explained(subject.domain, asked, answers, [recorded.note])
+
+
+def _difference(
+    subject: Subject, domain: Orders, rank: int, pairs: _Pairs, notes: Sequence[str]
+) -> tuple[BundlesView, bool]:
+    """The bundles of the rank-th after the fastest. `domain` has the configurations of both."""
+    best, other = (subject.moved(c, domain) for c in (subject.best, subject.other(rank)))
+    found = difference_of(domain, best, other, pairs)
+    stopped = ["interrupted: some implementations were timed less, or not at all"] if pairs.interrupted else []
+    objective = subject.loaded.results.objective
+    return BundlesView.of(domain, found, rank, (*notes, *stopped), objective), pairs.interrupted
 
 
 def _overlap(one: Results, other: Results) -> bool:
@@ -175,43 +238,61 @@ def _overlap(one: Results, other: Results) -> bool:
 # ---- on the machine -------------------------------------------------------------------------
 
 
-def measured(loaded: Loaded, options: ExplainOptions, link: RankLink) -> tuple[Explanation, bool]:
+def measured(loaded: Loaded, options: ExplainOptions, link: RankLink) -> tuple[Explanation | BundlesView, bool]:
     """With times measured here, which the file keeps; and whether the user interrupted. Raises DagcErrors."""
     display = Display(quiet=options.quiet)
-    earlier, subject = _exploration(loaded), Subject(loaded)
-    asked, objective = subject.ask(options), loaded.results.objective
+    subject = Subject(loaded)
+    if options.rank is not None:
+        domain = _compiled(subject, (subject.best, subject.other(options.rank)))
+        best, what = subject.moved(subject.best, domain), "timing decisions of the other"
+        with _measuring(loaded, options, domain, link, display, best, what) as pairs:
+            return _difference(subject, domain, options.rank, pairs, ())
+    asked = subject.ask(options)
     if not any(question.edits for question in asked.questions):  # nothing to compile, nothing to time
         nothing = tuple(AnsweredQuestion(question, ()) for question in asked.questions)
         return subject.explained(subject.domain, asked, Answers(nothing, loaded.results.noise, False), ())
-    chosen = choose_target(earlier.machine.target, earlier.machine.arch or None)
-    objective_for(objective.text, chosen.target.value, subject.domain.spaces[0].graph.program)
-    # Only timed configurations are compiled.
-    spaces = sorted({candidate.space for candidate in asked.candidates})
-    domain = Orders([subject.domain.spaces[index] for index in spaces])
+    domain = _compiled(subject, asked.candidates)
     asked = asked.moved(subject.domain, domain)
-    machine = _machine(loaded, options, domain, link, chosen, display)
-    answers = _timed(loaded, options, machine, asked, _run(loaded, options, machine, chosen), display)
+    what = f"timing {counted(len(set(asked.candidates)) - 1, 'edit')} of the best"
+    with _measuring(loaded, options, domain, link, display, asked.best, what) as pairs:
+        answers = answer(domain, asked, pairs.machine, pairs.store, pairs.options, progress=pairs.progress)
     return subject.explained(domain, asked, answers, ())
 
 
-def _timed(
-    loaded: Loaded, options: ExplainOptions, machine: LiveMachine, asked: Inquiry, run: Run, display: Display
-) -> Answers:
-    """The answers by interleaved pairs, which the file keeps."""
+def _compiled(subject: Subject, candidates: Iterable[Candidate]) -> Orders:
+    """Their configurations alone: others are not compiled."""
+    return Orders([subject.domain.spaces[index] for index in sorted({candidate.space for candidate in candidates})])
+
+
+@contextmanager
+def _measuring(
+    loaded: Loaded,
+    options: ExplainOptions,
+    domain: Orders,
+    link: RankLink,
+    display: Display,
+    best: Candidate,
+    what: str,
+) -> Iterator[_Pairs]:
+    """Real ranks, whose measurements the file keeps, after the noise floor was measured. `what` is shown meanwhile."""
     from dagc.store.records import Records  # loads msgspec, sqlite3
 
-    results, domain, edits = loaded.results, machine.domain, len(set(asked.candidates)) - 1
+    earlier, results = _exploration(loaded), loaded.results
+    chosen = choose_target(earlier.machine.target, earlier.machine.arch or None)
+    objective_for(results.objective.text, chosen.target.value, domain.spaces[0].graph.program)
+    machine = _machine(loaded, options, domain, link, chosen, display)
+    run = _run(loaded, options, machine, chosen)
     with Records.open(loaded.path, results.program, run, resume=True, other_machine=options.other_machine) as records:
         machine.on_reference = records.reference
         for name in results.objective.metrics:
             records.metric(name, results.units[name])
         with display.phase("measuring the noise floor"):
-            noise = machine.noise_floor(asked.best)
+            noise = machine.noise_floor(best)
         records.noise(noise)
         noise = results.noise if math.isnan(noise) else noise
         timing = TimingOptions(pairs=options.pairs, noise=noise, seed=options.seed)
-        with display.phase(f"timing {counted(edits, 'edit')} of the best", unit="pair") as phase:
-            return answer(domain, asked, machine, OrderStore(domain, records), timing, progress=phase.at)
+        with display.phase(what, unit="pair") as phase:
+            yield _Pairs(machine, OrderStore(domain, records), timing, progress=phase.at)
 
 
 def _machine(
