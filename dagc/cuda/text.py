@@ -258,15 +258,19 @@ _NAMES = ("identifier", "qualified_identifier", "template_function")
 _CONFIGURATION = (b"0", b"nullptr")  # defaults of shared memory and stream
 
 
+_SIZES = re.compile(r"<<<.*?>>>", re.DOTALL)
+_BRACED = re.compile(r"((?:<<<|,)\s*)\{")  # which the syntax tree does not know there
+
+
 def rewrite_for_host(text: str) -> str:
     """Replace each `kernel<<<grid, block, shared, stream>>>(args)` by `dagc::launch(DAGC_KERNEL(kernel), grid, ...)`,
-    and each `extern __shared__ T name[];` by `DAGC_DYNAMIC_SHARED(T, name);`. Incomplete ones are unchanged. Lines
-    `#pragma unroll` are left blank.
+    where sizes `{x, y, 1}` are a dim3, and each `extern __shared__ T name[];` by `DAGC_DYNAMIC_SHARED(T, name);`.
+    Incomplete ones are unchanged. Lines `#pragma unroll` are left blank.
 
     `threadIdx.x` becomes `dagc::here().threadIdx.x`, also of the other variables of a thread, unless the text has that
     variable in another way: declared, or as a whole. Then its uses are unchanged, which is right too, and slower."""
     if "<<<" in text or "__shared__" in text:
-        text = _rewrite(text.encode()).decode()
+        text = _rewrite(_SIZES.sub(lambda match: _BRACED.sub(r"\1dim3{", match[0]), text).encode()).decode()
     return _of_the_thread(_UNROLL.sub("", text))
 
 

@@ -26,7 +26,7 @@ from dagc.measure.launch import run_command
 
 # Calls at each access, of functions of touched.cpp in place of the library of ThreadSanitizer.
 _WATCHED = (
-    "-fsanitize=thread", "-U__SANITIZE_THREAD__", "-nodefaultlibs",
+    "-fsanitize=thread", "-U__SANITIZE_THREAD__", "-nodefaultlibs", "-rdynamic",
     *(f"-Wl,--wrap={name}" for name in ("memcpy", "memmove", "memset")), "-Wl,--no-as-needed",
 )  # fmt: skip
 _STARTERS = ("mpiexec", "mpirun", "mpiexec.hydra", "srun")

@@ -13,7 +13,7 @@ from dagc.record.arrays import Arrays, FreeNames, RecordedArray, Values
 from dagc.record.flow import KernelCall, PointerArgument, ScalarArgument
 from dagc.record.log import PIECES, Pieces, joined
 from dagc.record.merge import MemoryBlock, ProgramStep
-from dagc.record.sources import SCALARS, KernelSource, Sources, element_of, grid_text, is_named, variable_of
+from dagc.record.sources import SCALARS, KernelSource, Sources, element_of, grid_text, named, variable_of
 
 _C_TYPES = {"f32": "float", "f64": "double", **{f"{s}{n}": f"std::{'u' if s == 'u' else ''}int{n}_t"
             for s in "iu" for n in (8, 16, 32, 64)}, "bool": "bool"}  # fmt: skip
@@ -151,7 +151,7 @@ class Kernels:
         call = step.first
         assert isinstance(call, KernelCall)
         source, bound = self._source(call), self.bound(number, step)
-        if not is_named(call.kernel) or (source.template and "<" not in call.kernel):
+        if not named(call.kernel) or (source.template and "<" not in call.kernel):
             return False
         users: dict[str, list[bool]] = {}
         for index, one in enumerate(call.args):
@@ -205,7 +205,7 @@ class Kernels:
         self.texts.append(
             f"kernel {kernel.name}({', '.join(formals)}) {{\n  gpu {{\n"
             f"    launch grid({', '.join(_trimmed(grids))}) block({', '.join(_trimmed(list(map(str, call.block))))})"
-            f'{shared}\n    cuda {call.kernel.strip()} from "{self._file(source.file)}"\n  }}\n}}'
+            f'{shared}\n    cuda {named(call.kernel)} from "{self._file(source.file)}"\n  }}\n}}'
         )
         for number, _ in members:
             self._of_step[number] = kernel
@@ -213,7 +213,7 @@ class Kernels:
     def _wrapped(self, number: int, step: ProgramStep) -> RecordedKernel:
         call = step.first
         assert isinstance(call, KernelCall)
-        if not is_named(call.kernel) and not self._sources.kernel(call):
+        if not named(call.kernel) and not self._sources.kernel(call):
             raise UsageError(
                 f"{call.at}: {call.kernel} is launched, which is no function", "launch kernels by their names"
             )
@@ -293,20 +293,20 @@ class Kernels:
         if array.of not in self._fills:
             name = self._fills[array.of] = self._names.free(f"fill_{array.of}")
             self.texts.append(
-                f"kernel {name}(to: inout {array.of}[*], value: i32, n: i64) {{\n"
-                f'  gpu {{ cpp """ cudaMemsetAsync(to, value, n * sizeof(*to), stream); """ }}\n}}'
+                f"kernel {name}(target: inout {array.of}[*], value: i32, n: i64) {{\n"
+                f'  gpu {{ cpp """ cudaMemsetAsync(target, value, n * sizeof(*target), stream); """ }}\n}}'
             )
         return self._fills[array.of]
 
     def copy_rows(self, to: RecordedArray, source: RecordedArray, amounts: Sequence[str]) -> str:
         """The name of a kernel that copies rows; `amounts`: its parameters."""
         name, same = self._names.free("copy_rows"), to is source
-        formals = [to.formal("to", "inout"), *([] if same else [source.formal("source", "in")])]
+        formals = [to.formal("target", "inout"), *([] if same else [source.formal("source", "in")])]
         formals += [f"{amount}: i64" for amount in amounts]
         self.texts.append(
             f'kernel {name}({", ".join(formals)}) {{\n  gpu {{\n    cpp """\n'
-            f"      const char* from = reinterpret_cast<const char*>({'to' if same else 'source'}) + from_at;\n"
-            "      cudaMemcpy2DAsync(reinterpret_cast<char*>(to) + to_at, to_pitch, from, from_pitch,\n"
+            f"      const char* from = reinterpret_cast<const char*>({'target' if same else 'source'}) + from_at;\n"
+            "      cudaMemcpy2DAsync(reinterpret_cast<char*>(target) + to_at, to_pitch, from, from_pitch,\n"
             f'                        width, rows, cudaMemcpyDefault, stream);\n    """\n  }}\n}}'
         )
         return name

@@ -35,6 +35,10 @@ _VECTOR = re.compile(r"(?:u?char|u?short|u?int|u?longlong|u?long|float|double)([
 _OF_VECTORS = {"char": "i8", "uchar": "u8", "short": "i16", "ushort": "u16", "int": "i32", "uint": "u32", "long": "i64",
                "ulong": "u64", "longlong": "i64", "ulonglong": "u64", "float": "f32", "double": "f64"}  # fmt: skip
 
+_OF_TYPES = {"float": "f32", "double": "f64", "int": "i32", "unsigned int": "u32", "unsigned": "u32", "long": "i64",
+             "unsigned long": "u64", "long long": "i64", "unsigned long long": "u64", "short": "i16", "bool": "bool",
+             "signed char": "i8", "unsigned char": "u8", "unsigned short": "u16"}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
@@ -138,13 +142,20 @@ def element_of(pointer: PointerArgument) -> tuple[str, int]:
     return "u8", pointer.width
 
 
-def is_named(kernel: str) -> bool:
-    """Whether the launch names a function, perhaps a template with its arguments, that another file can name."""
+def named(kernel: str) -> str:
+    """The function that a launch names, perhaps a template with its arguments, as a program names it; "" if it cannot."""
     head, _, arguments = kernel.partition("<")
-    return bool(_NAME.fullmatch(head.strip())) and all(
-        re.fullmatch(r"\s*(?:\d+|true|false|int|float|double|long|unsigned|char|short)\s*", word)
-        for word in (arguments.rpartition(">")[0].split(",") if arguments else ())
-    )
+    words = [_argument(word.strip()) for word in arguments.rpartition(">")[0].split(",")] if arguments else []
+    if not _NAME.fullmatch(head.strip()) or "" in words:
+        return ""
+    return f"{head.strip()}<{', '.join(words)}>" if words else head.strip()
+
+
+def _argument(word: str) -> str:
+    """An argument of a template: a number, or a type by the language's name."""
+    if re.fullmatch(r"true|false|-?\d+[uUlL]*", word):
+        return word.rstrip("uUlL")
+    return _OF_TYPES.get(word, "")
 
 
 # ---- grids ----

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cxxabi.h>
+#include <dlfcn.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -67,16 +68,33 @@ std::string argument(const T& value) {
   }
 }
 
+// A kernel as its launch names it; an instance of a template with the values of its arguments, which may be names there.
+template <class... Parameters>
+std::string kernel_name(const char* text, void (*kernel)(Parameters...)) {
+  Dl_info found{};
+  if (std::strchr(text, '<') == nullptr || dladdr(reinterpret_cast<void*>(kernel), &found) == 0) return text;
+  int status = -1;
+  char* whole = found.dli_sname == nullptr ? nullptr : abi::__cxa_demangle(found.dli_sname, nullptr, nullptr, &status);
+  const std::string name = status == 0 ? whole : "";
+  std::free(whole);
+  const std::size_t begin = name.find(' '), end = name.rfind(">(");  // `void k<32, true>(float*)`
+  return begin < end && end != std::string::npos ? name.substr(begin + 1, end - begin) : text;
+}
+template <class Call>
+std::string kernel_name(const char* text, const host::Template<Call>&) {
+  return text;
+}
+
 inline std::string triple(dim3 size) {
   return "[" + std::to_string(size.x) + ", " + std::to_string(size.y) + ", " + std::to_string(size.z) + "]";
 }
 
 template <class... Arguments>
-void describe(Event& event, const char* kernel, const LaunchGrid& grid, dim3 block, std::size_t shared,
+void describe(Event& event, const std::string& kernel, const LaunchGrid& grid, dim3 block, std::size_t shared,
               cudaStream_t stream, const Arguments&... arguments) {
   std::string list;
   ((list += (list.empty() ? "" : ", ") + argument(arguments)), ...);
-  event.add("kernel", std::string(kernel)).raw("grid", triple(grid.size)).raw("block", triple(block));
+  event.add("kernel", kernel).raw("grid", triple(grid.size)).raw("block", triple(block));
   event.add("shared", static_cast<long long>(shared)).add("stream", stream).raw("args", "[" + list + "]");
 }
 
@@ -110,7 +128,7 @@ void launch(record::Named<void (*)(Parameters...)> kernel, LaunchGrid grid, dim3
   record::at(grid.file, grid.line);
   if (!host::valid_launch(grid.size, block, shared)) record::Event("unsupported").add("call", "an invalid launch");
   record::Event event("launch");
-  record::describe(event, kernel.name, grid, block, shared, stream, arguments...);
+  record::describe(event, record::kernel_name(kernel.name, kernel.kernel), grid, block, shared, stream, arguments...);
   record::watched_launch(event, stream, [&] { launch(kernel.kernel, grid, block, shared, stream, arguments...); });
 }
 template <class Call, class... Arguments>
@@ -119,7 +137,7 @@ void launch(record::Named<host::Template<Call>> kernel, LaunchGrid grid, dim3 bl
   record::at(grid.file, grid.line);
   if (!host::valid_launch(grid.size, block, shared)) record::Event("unsupported").add("call", "an invalid launch");
   record::Event event("launch");
-  record::describe(event, kernel.name, grid, block, shared, stream, arguments...);
+  record::describe(event, record::kernel_name(kernel.name, kernel.kernel), grid, block, shared, stream, arguments...);
   record::watched_launch(event, stream, [&] { launch(kernel.kernel, grid, block, shared, stream, arguments...); });
 }
 

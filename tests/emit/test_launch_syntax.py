@@ -29,6 +29,10 @@ LAUNCHES = [
     ("k<<<g, T<U<int>>{}>>>(x);", "dagc::launch(DAGC_KERNEL(k), g, T<U<int>>{}, 0, nullptr, x);"),
     ("k<<<g, b>>>(\")\", ')', x);", "dagc::launch(DAGC_KERNEL(k), g, b, 0, nullptr, \")\", ')', x);"),
     ("k<<<g, /* , >>>( */ b>>>(x);", "dagc::launch(DAGC_KERNEL(k), g, /* , >>>( */ b, 0, nullptr, x);"),
+    (
+        "k<n><<<{f(a), 2}, {32, n, 1}, 0, s>>>(T{1, {2}});",
+        "dagc::launch(DAGC_KERNEL(k<n>), dim3{f(a), 2}, dim3{32, n, 1}, 0, s, T{1, {2}});",
+    ),
     ("k<<<1'000, b>>>(x);", "dagc::launch(DAGC_KERNEL(k), 1'000, b, 0, nullptr, x);"),
     (
         "for (;;) k<<<g, b>>>(x); l<<<g, b>>>();",

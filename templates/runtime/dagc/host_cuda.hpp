@@ -309,6 +309,12 @@ inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int 
   (*stream)->device = dagc::host::device;
   return cudaSuccess;
 }
+// Streams have no priorities, as on GPUs without them.
+inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  if (least != nullptr) *least = 0;
+  if (greatest != nullptr) *greatest = 0;
+  return cudaSuccess;
+}
 inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int) {
   return cudaStreamCreateWithFlags(stream, flags);
 }
