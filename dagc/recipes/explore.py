@@ -19,20 +19,23 @@ from dagc.lab.replay import ReplayMachine
 from dagc.measure.service import RankLink, link_ranks
 from dagc.report.display import Display, warn
 from dagc.stages.options import ExploreOptions
-from dagc.stages.program import ProgramText, read
+from dagc.stages.program import ProgramText, read, read_source
 from dagc.store.results import Results, noise_advice
 from dagc.store.settings import fixed_in
 from dagc.study.decisions import SearchRequest
 from dagc.study.domain import check_strategy, checked, ready, replayed, usable_domain
 from dagc.study.following import check_rules, followed
 from dagc.study.outcome import (
+    ORIGINAL,
     Explored,
     declare,
     disagreement_of,
     explored,
     limited,
+    measured_again,
     noise_floor,
     notes_on_earlier_runs,
+    original,
     search,
     settled,
     traced,
@@ -56,6 +59,8 @@ def explore(
     """
     check_strategy(options)
     check_rules(options)
+    if options.original is not None:
+        read_source(options.original, ORIGINAL)
     deadline = Deadline.after(options.time, clock)
     if options.replay is not None:
         return _explore_replayed(read(path, defines, not options.unroll), out, options, deadline)
@@ -95,9 +100,12 @@ def _explore_here(
         warn(noise_advice(noise, facts, options.ranks), quiet=options.quiet)
         notes += notes_on_earlier_runs(prepared.output, records, run, options)
         before = records.results(request.objective.text) if options.resume else None
-        first = followed(request.options, domain, notes)
+        compared = original(request.options, domain)
+        first = (*([compared] if compared else []), *followed(request.options, domain, notes))
         done = search(request, domain, machine, OrderStore(domain, records), noise, before, first)
         if not done.interrupted:
+            if compared is not None and done.best is not None and not deadline.over:
+                measured_again((done.best, compared), OrderStore(domain, records), machine, options.repeats)
             machine.time_reference()
         results = records.results()
         done, noise = settled(done, domain, results), results.noise
@@ -106,7 +114,7 @@ def _explore_here(
         if wrong is None:
             traced(request, machine, domain, records, done, notes)
         limits = limited(request, domain, records, done, prepared.data, notes)
-    return explored(done, domain, prepared.output, notes, results, options, wrong, limits)
+    return explored(done, domain, prepared.output, notes, results, options, wrong, limits, compared)
 
 
 def _explore_replayed(

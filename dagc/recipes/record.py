@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,19 +12,23 @@ from dagc.base.errors import MissingTool, UsageError, counted
 from dagc.base.files import scratch_directory, write_bytes_atomic
 from dagc.base.python import np
 from dagc.base.source import include_directories
+from dagc.ir.program import Graph, GraphOp
+from dagc.ir.traversal import Traversal, traversal_text
+from dagc.lab.neighbours import ISSUE, follow
 from dagc.recipes.init import checked_name
 from dagc.record import application as host
 from dagc.record.data import SETUP, compressed, recorded_data
-from dagc.record.flow import flow_of
+from dagc.record.flow import Messages, Op, Together, flow_of
 from dagc.record.log import RankLog, read_logs
 from dagc.record.loop import Window, between, described, windows
 from dagc.record.merge import Blocks, Differs, ProgramStep, steps_of
-from dagc.record.program import Writer, Written
+from dagc.record.program import Writer, Written, streams_of
 from dagc.record.sources import Sources
 from dagc.record.trouble import compare, differences, refuse
 from dagc.report.display import SILENT, Display
+from dagc.space.moves import Moves
 from dagc.stages.options import RecordOptions
-from dagc.stages.program import check
+from dagc.stages.program import check, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,45 @@ def _comment(command: Sequence[str], sources: Sequence[str], found: Sequence[Win
     return f"Recorded by dagc record from {', '.join(sources)}:\n  {shlex.join(command)}\n{described(found)}."
 
 
+def original(graph: Graph, names: Sequence[tuple[str, Op]]) -> Traversal:
+    """The order and the streams of the application, with the sync ops that the graph needs; ops of a transport are
+    where the application has its calls. Its waits that no data require are not in it."""
+    streams = streams_of(op for _, op in names)
+    known = {name: (number, op) for number, (name, op) in enumerate(names)}
+
+    def place(op: GraphOp) -> tuple[float, float, int]:
+        """Round, position in it, and stream."""
+        name, _, rest = op.name.partition("[")
+        index, _, part = rest.partition("]")
+        if name not in known:
+            return (math.inf if op.name == "end" else -1), 0, 0
+        number, of = known[name]
+        at, stream = of.index, 0
+        if isinstance(of, Messages):
+            outwards = "stage_out" in part
+            own = [(i, s) for out, i, s in of.stages if out is outwards] if "stage" in part else []
+            at, stream = own[0] if own else (of.done if "wait" in part or "stage" in part else at, 0)
+        elif not isinstance(of, Together):
+            stream = of.stream
+        if at < 0:  # of another rank: where it stands in the text
+            at = max((one.index for _, one in names[:number]), default=0)
+        return float(index) if index.isdecimal() else 0.5, at, streams.get(stream, 0)
+
+    places = {op.id: place(op) for op in graph.ops}
+    moves = Moves.of(graph)
+    items = [
+        (ISSUE, int(op.id), -1 if not op.gpu else op.stream if op.stream is not None else places[op.id][2])
+        for op in sorted(graph.ops, key=lambda op: places[op.id][:2])
+    ]
+    return follow(moves, items)
+
+
+def _original(out: Path, written: Written) -> str:
+    graph = read(out, None, True).graph()
+    words = traversal_text(original(graph, written.names), graph).split()
+    return "\n".join([f"# {out.name}: the order and the streams of the application", *words, ""])
+
+
 def _write(out: Path, written: Written, data: bytes, found: Sequence[Window]) -> Recorded:
     files = {out.with_suffix(".npz"): data, out.with_suffix(".py"): SETUP.format(name=out.stem).encode()}
     files |= {out.with_name(name): text.encode() for name, text in written.calls.items()}
@@ -148,4 +192,9 @@ def _write(out: Path, written: Written, data: bytes, found: Sequence[Window]) ->
         write_bytes_atomic(path, content)
     checked = check(out)
     errors = checked.render() if checked.errors else ""
+    if not errors:
+        order = out.with_name(f"{out.stem}_original.txt")
+        text = _original(out, written).encode()
+        write_bytes_atomic(order, text)
+        files = {order: text, **files}
     return Recorded(tuple(reversed(files)), len(found), described(found), len(data), written.unfinished, errors)

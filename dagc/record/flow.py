@@ -63,6 +63,7 @@ class KernelCall:
     shared: int
     stream: int
     args: tuple[PointerArgument | ScalarArgument, ...]
+    index: float = field(default=-1, compare=False)  # of its event
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class Move:
     pitches: tuple[int, int]
     stream: int
     content: str = ""  # of a source on the host that no event wrote
+    index: float = field(default=-1, compare=False)  # of its event
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class Set:
     to: MemoryPlace
     value: int
     stream: int
+    index: float = field(default=-1, compare=False)  # of its event
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +106,14 @@ class MessageEnd:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
+    """`index`: of the last event that posts one; `done`: of that from which all are received; `stages`: the copies of
+    the application through the host, to it (True) or from it, each with its index and stream."""
+
     sends: tuple[MessageEnd, ...]
     receives: tuple[MessageEnd, ...]
+    index: float = field(default=-1, compare=False)
+    done: float = field(default=-1, compare=False)
+    stages: tuple[tuple[bool, float, int], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +129,7 @@ class Together:
     ranks: tuple[int, ...]
     type: str
     content: str = ""
+    index: float = field(default=-1, compare=False)  # of its event
 
 
 Op: TypeAlias = KernelCall | Move | Set | Messages | Together
@@ -190,6 +200,7 @@ class _Part:
     stage: Move | None = None
     pack: _Pack | None = None
     on_host: bool = False
+    done: int = -1
 
 
 @dataclass(slots=True)
@@ -363,6 +374,8 @@ class _Passage:
         for group in self.groups:
             group.open -= set(event.reqs)
             for part in group.parts:
+                if part.done < 0 and set(part.event.reqs) & set(event.reqs):  # later ones may have the same handle
+                    part.done = index
                 if isinstance(part.event, Recv) and part.ready == part.index and set(part.event.reqs) & set(event.reqs):
                     part.ready = index
 
@@ -407,7 +420,8 @@ class _Passage:
         self.ops.sort(key=lambda item: item[0])
         rounds: list[list[Op]] = [[] for _ in range(self.window.rounds)]
         for index, op in self.ops:
-            rounds[min(max(self._round(index), 0), len(rounds) - 1)].append(op)
+            one = op if isinstance(op, Messages) else replace(op, index=index)
+            rounds[min(max(self._round(index), 0), len(rounds) - 1)].append(one)
         return Flow(tuple(map(tuple, rounds)), self.buffered, self.memory)
 
     def _direct(self, part: _Part) -> bool:
@@ -453,7 +467,10 @@ class _Passage:
 
 def _exchange(parts: Sequence[_Part]) -> Messages:
     sends = tuple(_end(part) for part in parts if isinstance(part.event, Send))
-    return Messages(sends, tuple(_end(part) for part in parts if isinstance(part.event, Recv)))
+    receives = tuple(_end(part) for part in parts if isinstance(part.event, Recv))
+    stages = tuple((isinstance(p.event, Send), p.ready, p.stage.stream) for p in parts if p.stage is not None)
+    posted = max(part.index for part in parts)
+    return Messages(sends, receives, posted, max(posted, *(part.done for part in parts)), stages)
 
 
 def _end(part: _Part) -> MessageEnd:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dagc.base.errors import UsageError
@@ -28,6 +28,8 @@ class Written:
     arrays: tuple[RecordedArray, ...]
     given: tuple[Given, ...]
     unfinished: tuple[str, ...]
+    names: tuple[tuple[str, Op], ...] = ()  # of the operations of a round, in their order
+    staged: bool = False  # whether the application sends through copies on the host
 
 
 class Writer:
@@ -42,6 +44,7 @@ class Writer:
         self._kernels = Kernels(name, steps, self._arrays, self._values, sources, [b for b, _ in self._symbols])
         self._op_names = FreeNames()
         self._unfinished: list[str] = []
+        self._named: list[tuple[str, Op]] = []
         self._edges: list[tuple[str, str]] = []  # (what the host read last: "" before the first, what it computed)
         self._host_result = ""
         self._index = "[t]" if rounds > 1 else ""
@@ -52,7 +55,17 @@ class Writer:
         text = "\n".join([*self._head(comment), *self._dag(before, ops), *self._verified()]) + "\n"
         arrays = (*self._arrays.all(), *(array for _, array in self._symbols))
         calls, given = self._kernels.calls(), tuple(self._values.given)
-        return Written(text, calls, self._values.scalars, arrays, given, tuple(self._unfinished))
+        return Written(
+            text, calls, self._values.scalars, arrays, given, tuple(self._unfinished), tuple(self._named), self._staged
+        )
+
+    @property
+    def _staged(self) -> bool:
+        return any(isinstance(step.first, Messages) and step.first.stages for step in self._steps)
+
+    @property
+    def _streams(self) -> int:
+        return len(streams_of([step.first for step in self._steps]))
 
     def _symbol(self, block: MemoryBlock, array: RecordedArray) -> str:
         """The op that sets a variable of the GPU's memory to what it was before the rounds."""
@@ -64,6 +77,7 @@ class Writer:
     def _op(self, number: int, step: ProgramStep) -> list[str]:
         op, before = step.first, len(self._unfinished)
         name, lines, computed = self._lines(number, step)
+        self._named.append((name, op))
         if step.partial:
             flag = self._values.number([int(ops is not None) for ops in step.ops], f"runs_{name}")
             lines = [f"if {flag} == 1 {{", *(f"  {line}" for line in lines), "}"]
@@ -226,6 +240,10 @@ class Writer:
         values = self._values
         yield from (f"// {line}" for line in comment.splitlines())
         yield from (f"program {self._name}", "", f'setup "{self._name}.py" start()', f"let rounds = {self._rounds}")
+        if self._streams > 2:
+            yield f"let streams = {self._streams}"
+        if self._staged:  # by copies of their own, as in the application, is the default
+            yield "tune staging in {ops, fused}"
         arrays = [self._array(array) for array in self._arrays.all()]  # which may need scalars
         arrays += [self._array(array) for _, array in self._symbols]
         for of in dict.fromkeys(values.types.values()):
@@ -270,6 +288,13 @@ class Writer:
         for array in self._arrays.all():
             if array.written and array.has_data:
                 yield f"verify {array.name} ~ result() {_TOLERANCES.get(array.of, 'rtol 0')}"
+
+
+def streams_of(ops: Iterable[Op]) -> dict[int, int]:
+    """The streams of the application, numbered in the order of their first use."""
+    used = [s for op in ops for s in ([s for _, _, s in op.stages] if isinstance(op, Messages) else
+                                      [] if isinstance(op, Together) else [op.stream])]  # fmt: skip
+    return {stream: number for number, stream in enumerate(dict.fromkeys(used))}
 
 
 def _each(step: ProgramStep, slot: str) -> list[tuple[str, MemoryPlace] | None]:

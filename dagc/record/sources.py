@@ -143,7 +143,7 @@ def element_of(pointer: PointerArgument) -> tuple[str, int]:
 
 
 def named(kernel: str) -> str:
-    """The function that a launch names, perhaps a template with its arguments, as a program names it; "" if it cannot."""
+    """The function that a launch names, perhaps an instance of a template, as a program names it; "" if it cannot."""
     head, _, arguments = kernel.partition("<")
     words = [_argument(word.strip()) for word in arguments.rpartition(">")[0].split(",")] if arguments else []
     if not _NAME.fullmatch(head.strip()) or "" in words:

@@ -251,6 +251,10 @@ class EarlierOptions:
         "--follow RULES", "measure implementations first that follow the rules in this file (`dagc rules --format"
         " json`)",
     )  # fmt: skip
+    original: str | None = option(
+        "--original FILE", "measure this order first, as in the file that `dagc record` writes, and state what the best"
+        " gains over it", without="--replay",
+    )  # fmt: skip
     replay: str | None = option("--replay RESULTS", "take times from this results file instead of measuring")
     simulate: str | None = option(
         "--simulate PLATFORM", "predict times for -n ranks on this platform of SimGrid, from the traces of the replayed"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagc.base.errors import DagcError, WrongResult, counted
+from dagc.base.errors import DagcError, UsageError, WrongResult, counted
 from dagc.base.objective import TIME, Objective
 from dagc.base.sample import Sample
 from dagc.ir.traversal import parse_traversal, traversal_text
@@ -17,6 +17,7 @@ from dagc.lab.engine import Machine as Measurer
 from dagc.lab.engine import SearchOptions, Store, Summary
 from dagc.lab.engine import explore as run_search
 from dagc.lab.live import LiveMachine
+from dagc.lab.neighbours import follow, outline
 from dagc.lab.orders import Orders, OrderStore
 from dagc.lab.strategy import Judge, find
 from dagc.learn.disagreement import WRONG, Disagreement, SpaceKind, by_settings, disagreement
@@ -28,6 +29,7 @@ from dagc.setup import read_scalars
 from dagc.space.loops import waits_between
 from dagc.space.proof import Prover, prune
 from dagc.stages.options import EarlierOptions, StrategyOptions
+from dagc.stages.program import read_source
 from dagc.store.results import Implementation, Results, Run, best_estimate, lowest, ranking, timed
 from dagc.store.settings import Origins, fixed_of, fixed_text
 from dagc.study.decisions import SearchRequest
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from dagc.store.records import Records
 
 
+ORIGINAL = "the order that `dagc record` wrote"
 REASONS = 3  # number of failure reasons shown
 UNTIL = 0.01  # a search ends by itself if nothing faster by more than this fraction is expected
 DISTINCT = 0.005  # a lowest time this close to the median is not reported
@@ -62,6 +65,7 @@ class Explored:
     waits: str = ""  # of the best between the rounds of a loop
     disagreement: Disagreement | None = None
     limits: tuple[LimitRow, ...] = ()  # of the best
+    original: str = ""  # the line on the order of `--original`
 
     @property
     def exit_code(self) -> int:
@@ -110,6 +114,7 @@ class Explored:
             f"best       {self.objective.named(s.value)} ({interval_of}){equal(s.ties)}",
             *self._how_sure(),
             *self._extent(),
+            *([self.original] if self.original else []),
             f"           {self.configuration.text}",
             f"           {self.traversal}",
             *([f"           {self.waits}"] if self.waits else []),
@@ -280,6 +285,39 @@ def candidate_of(domain: Orders, implementation: Implementation) -> Candidate | 
     return Candidate(index, traversal, choices)
 
 
+def original(options: EarlierOptions, domain: Orders) -> Candidate | None:
+    """The order of `--original`, in the first configuration that has its ops. Raises UsageError."""
+    if options.original is None:
+        return None
+    source, wrong = read_source(options.original, ORIGINAL), ""
+    for index, configured in enumerate(domain.spaces):
+        try:
+            found = parse_traversal(source.text, configured.graph, options.original)
+            if follow(configured.space.moves, outline(found)) == found:
+                return Candidate(index, found, configured.usual)
+            wrong = wrong or f"{options.original}: not an order of this program"
+        except (UsageError, ValueError, KeyError) as error:
+            wrong = wrong or str(error)
+    raise UsageError(wrong, "give a file that `dagc record` or `dagc list` wrote for this program, or record again")
+
+
+def measured_again(pair: Sequence[Candidate], store: OrderStore, machine: LiveMachine, repeats: int) -> None:
+    """In turn, so that both have the same drift."""
+    for _ in range(repeats):
+        for one in pair:
+            store.add(store.begin(one), machine.measure(one))
+
+
+def against_original(one: Candidate | None, domain: Orders, results: Results, best: float) -> str:
+    """What the order of `--original` takes, and the best in comparison; "" without one."""
+    found = [e for i, e in timed(results) if one is not None and candidate_of(domain, i) == one]
+    if one is None or not found:
+        return "" if one is None else "original   could not be measured"
+    objective, it = results.objective, found[0]
+    interval = spread(it.low, it.high, it.measurements, objective, shrunk=it.shrunk)
+    return f"original   {objective.named(it.value)} ({interval}); the best has {best / it.value:.3g} of it"
+
+
 def _same_work(domain: Orders) -> Callable[[Candidate], str]:
     """A key that is equal for candidates that become equal once redundant sync ops are removed."""
     provers = [Prover(configured.graph) for configured in domain.spaces]
@@ -353,6 +391,7 @@ def explored(
     options: StrategyOptions,
     wrong: Disagreement | None = None,
     limits: tuple[LimitRow, ...] = (),
+    against: Candidate | None = None,
 ) -> Explored:
     configuration, text, waits = None, "", ""
     done = done if wrong is None else replace(done, best=None)
@@ -365,6 +404,7 @@ def explored(
     return Explored(
         done, configuration, text, output, tuple(notes), results.noise, domain.more_than(), fixed, results.objective,
         UNTIL if options.until is None else options.until, waits, wrong, () if wrong is not None else limits,
+        against_original(against, domain, results, done.value),
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -16,14 +17,17 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import UsageError
 from dagc.base.files import MARK
 from dagc.build.toolchain import gpus
 from dagc.cli.main import main
+from dagc.ir.traversal import traversal_text
 from dagc.lab.strategy import names
 from dagc.measure.launch import launch
 from dagc.recipes.explore import explore
 from dagc.report.limits import limit_lines
+from dagc.space import Space
 from dagc.stages.options import ExplainOptions, ExploreOptions
 from dagc.store.records import Records, load
 from dagc.store.results import ranking
@@ -62,13 +66,19 @@ def test_explore_and_everything_that_reads_it(
 ) -> None:
     file = tmp_path / "r.db"
     monkeypatch.setattr("dagc.store.results.NOISY", 0.0)  # whatever the machine is: it is called noisy
-    done = run(file, replace(QUICK, transport="mpi_cuda,peer", capture="both", quiet=False))
+    graph = api.load_graph(SPMV, {**SMALL, "transport": "mpi_cuda"})
+    original = tmp_path / "original.txt"
+    original.write_text(f"# of the application\n{traversal_text(Space(graph).last(), graph)}\n")
+    asked = replace(QUICK, transport="mpi_cuda,peer", capture="both", quiet=False, original=str(original))
+    done = run(file, asked)
     assert done.exit_code == 0
     assert "warning: The noise floor of one measurement is" in capsys.readouterr().err
     assert "The noise floor of one measurement is" in done.render()
     assert done.summary.measurements >= 12
     results = load(file)
     assert results.runs[0].options["transport"] == "mpi_cuda,peer"
+    assert re.search(r"\noriginal   [0-9.]+ us \(.*\); the best has [0-9.]+ of it\n", done.render())
+    assert any(i.traversal == traversal_text(Space(graph).last(), graph) for i in results.implementations)
     assert len(results.traces) in (1, 2, 3)
     assert len(results.runs[0].machine.facts["scalars"]) == QUICK.ranks
     assert {"pack", "y", "program"} <= {row.name for row in done.limits}
@@ -235,6 +245,7 @@ def test_replay_of_another_program(tmp_path: Path) -> None:
         (["--time", "soon"], "not a time such as 90s"),
         (["--transport", ","], "`transport=,` names no value of `transport`"),
         (["--open", "yl.block="], "`yl.block=` names no value of `yl.block`"),
+        (["--original", "nowhere"], "nowhere: No such file"),
         (["--data", "nowhere"], "nowhere: no such directory"),
         (["--data", str(SPMV.parent)], "holds no arrays of `dagc setup`"),
     ],
