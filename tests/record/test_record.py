@@ -87,7 +87,7 @@ def test_what_kernels_touch_leaves_the_overlap_of_the_application(tmp_path: Path
     its = ["rows_of[0]@s0", "rows_of_2[0]@s0", "halo[0].stage_out.m1@s0", "rows_of_3[0]@s1", "halo[0].post_send.m1",
            "halo[0].wait_recv.m0", "halo[0].stage_in.m1@s0", "rows_of_4[0]@s0", "rows_of[1]@s0"]  # fmt: skip
     assert [line for line in order if line in its] == its
-    graph = api.load_graph(tmp_path / "waves.dag")
+    graph = api.load_graph(tmp_path / "waves.dag", {"staging": "fused"})
     before = {name: {graph.ops[u].name for u, v in graph.completion if graph.ops[v].name == name}
               for name in ("rows_of[1]", "rows_of_3[1]")}  # fmt: skip
     assert "halo_2[0].wait_recv.m0" in before["rows_of[1]"]
