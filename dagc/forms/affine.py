@@ -33,7 +33,7 @@ from dagc.cuda.syntax import (
     text_of,
     without_brackets,
 )
-from dagc.ir.sym import Apply, Const, Fn, Poly, Sym, Var, free, polynomial
+from dagc.ir.sym import Apply, Const, Fn, Poly, Sym, Var, free, polynomial, substitute
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -45,7 +45,8 @@ LOOPS = frozenset(("for_statement", "while_statement", "do_statement"))
 _RING = {"+": Fn.ADD, "-": Fn.SUB, "*": Fn.MUL}
 _WORD = 4  # bytes of the narrowest type whose numbers are taken to be exact
 _PURE = frozenset("min max abs std::min std::max int long unsigned size_t".split())
-MOVED = "'"  # after a variable's name: the sum of what its changes have added to its first value
+MOVED = "'"  # after a variable's name: the sum of what its changes have added to its first value; before another
+# variable's name: what it is where that one is declared
 NUMBER: tuple[Sym, ...] = ()  # the monomial of a polynomial's number
 
 
@@ -274,9 +275,8 @@ class Numbers:
         )
         amounts = [self._amount(at, name) for at in self.changes[name]]
         known = [amount for amount in amounts if amount is not None]
-        if value is None or len(known) < len(amounts) or not self._keeps(value, one):
-            return None
-        return value, known
+        kept = self._kept(value, one) if value is not None and len(known) == len(amounts) else None
+        return None if kept is None else (kept, known)
 
     def _amount(self, target: Node, name: str) -> Poly | None:
         """By how much a statement of its own moves a variable: `i += n`, `i = i + n`, `++i`."""
@@ -309,6 +309,18 @@ class Numbers:
         if text_of(left) == name:
             return right, minus
         return left if text_of(right) == name and not minus else None, False
+
+    def _kept(self, value: Sym, of: ThreadVariable) -> Sym | None:
+        """The value where its variable is declared: once, outside of loops, so that names that change have another
+        name for what they are there, `k MOVED idx`; None inside."""
+        if self._keeps(value, of):
+            return value
+        at = of.declaration.parent
+        while at is not None and at.type not in (*LOOPS, "lambda_expression"):
+            at = at.parent
+        changed = [name for name in free(value) if name.removesuffix(MOVED) in self.changes]
+        there = {name: Var(f"{name.removesuffix(MOVED)}{MOVED}{of.name}") for name in changed}
+        return substitute(value, there) if at is None else None
 
     def _keeps(self, value: Sym, of: ThreadVariable) -> bool:
         """Whether a value stays the same where its variable is known: what it names changes in the headers of loops

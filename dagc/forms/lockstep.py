@@ -350,6 +350,8 @@ class Lockstep:
 
     def _each_lane(self, texts: Sequence[str], indent: str) -> None:
         lane = self.names.lane
+        if not any(texts):
+            return  # declarations without values
         self.lines += [f"{indent}#pragma unroll", f"{indent}for (int {lane} = 0; {lane} < {self.lanes}; ++{lane}) {{"]
         self.lines += [f"{indent}  {line}" for text in texts if text for line in text.split("\n")]
         self.lines.append(f"{indent}}}")

@@ -149,7 +149,7 @@ class Neighbours:
         return without(value, self.along.block) if value is not None and not self._names_varying(value) else None
 
     def _names_varying(self, value: Poly) -> bool:
-        return any(name.removesuffix(MOVED) in self.varying for name in names_of(value))
+        return any(name.partition(MOVED)[0] in self.varying for name in names_of(value))
 
     def check(self, node: Node) -> None:
         """Raise NotAlike where the place of a thread in its block, or its block, matters by itself."""

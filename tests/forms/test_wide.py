@@ -26,7 +26,7 @@ from tests.forms.compared import check_at
 from tests.forms.neighbours_made_up import MadeUp
 
 DATA = Path(__file__).parent / "data"
-KERNELS = ("jacobi", "border", "shifted", "unguarded", "updates", "columns", "data", "window", "rows", "down")
+KERNELS = ("jacobi", "border", "shifted", "unguarded", "updates", "columns", "data", "window", "rows", "down", "march")
 FORMS = ((1, 1), (2, 1), (4, 1), (4, 2))  # wide, coarsen
 
 
@@ -131,6 +131,14 @@ REFUSED = {
     ),
     INDEX + "int at = j;\nfor (int k = 0; k < 9; ++k, at += 3) y[at] = 1;": ("`y[at]` is not where a vector", 3),
     INDEX + "int at = j;\nfor (int k = 0; k < 9; ++k, at += k) y[at] = 1;": ("where `y[at]` is stored is not known", 3),
+    INDEX + "int k = 0;\nif (x[j] > 0) k = 1;\nint at = j + k * n;\nat += n;\ny[at] = 1;": (
+        "where `y[at]` is stored",
+        6,
+    ),
+    INDEX + "int k = 0;\nwhile (k < 3) {\nint at = j + k * n;\nat += n;\nk = max(k, 1) + 1;\ny[at] = 1;\n}": (
+        "where `y[at]` is stored is not known",
+        7,
+    ),
     INDEX + "int at = j;\nfor (int k = 0; k < x[j]; ++k) at += n;\ny[at] = 1;": ("where `y[at]` is stored", 4),
     "y[threadIdx.x] = 1;": ("`threadIdx.x` depends on more than", 0),
 }
