@@ -61,6 +61,7 @@ from dagc.cuda.syntax import (
     Declarator,
     NotUnderstood,
     body_of,
+    change_of,
     changes_below,
     child_of,
     declarators,
@@ -544,20 +545,51 @@ def _stepped_in(body: Node, condition: Node | None) -> tuple[str, Node]:
 
 
 def _steps_of(body: Node) -> dict[str, Node]:
-    """Variables that a loop's body steps by a fixed amount, once in each iteration (`p += n;`), with the step."""
+    """Variables that a loop's body steps by a fixed amount, once in each iteration (`p += n;`), with the step; also
+    those that it uses and steps only under a condition that, where it holds, has held in all iterations before."""
     if body.type != "compound_statement" or _continues(body):
         return {}
+    out = _steps_among(body, body)
+    for child in body.named_children:
+        then = field_of(child, "consequence") if child.type == "if_statement" else None
+        if (
+            then is None
+            or field_of(child, "alternative") is not None
+            or not _falls(child_of(child, "condition"), body, out)
+        ):
+            continue
+        every = list(names_below(body))
+        inside = list(names_below(then))
+        out |= {n: one for n, one in _steps_among(then, body).items() if every.count(n) == inside.count(n)}
+    return out
+
+
+def _falls(condition: Node, body: Node, steps: Mapping[str, Node]) -> bool:
+    """Whether a condition, once it fails, fails in all later iterations: that a variable which they step upwards is
+    below what they do not change."""
+    at = without_brackets(condition)
+    left, right = field_of(at, "left"), field_of(at, "right")
+    step = steps.get(text_of(left))
+    change = change_of(step) if step is not None else None
+    if change is None or operator_of(at) not in ("<", "<="):
+        return False
+    amount, minus = change.added
+    up = not minus and amount.type == "number_literal" if amount is not None else "--" not in text_of(step)
+    changed = {*(name for name, _ in assigned_names(body)), *_declared_names(body)}
+    return up and not changed & set(names_below(right))
+
+
+def _steps_among(block: Node, body: Node) -> dict[str, Node]:
+    """The statements of a block that step a variable which the body changes nowhere else."""
     changed = [name for name, _ in assigned_names(body)]
     out = {}
-    for child in body.named_children:
+    for child in block.named_children:
         one = child.named_children[0] if child.type == "expression_statement" and child.named_children else None
-        names = (
-            [name for name, bumped in assigned_names(one) if bumped] if one is not None and _only_variables(one) else []
-        )
-        if one is None or len(names) != 1 or changed.count(names[0]) != 1:
+        change = change_of(one) if one is not None and _only_variables(one) else None
+        if one is None or change is None or not change.steps or not change.name or changed.count(change.name) != 1:
             continue
-        if not set(list(names_below(one))[1:]) & {*changed, *_declared_names(body)}:
-            out[names[0]] = one
+        if not set(names_below(change.added[0])) & {*changed, *_declared_names(body), *_declared_names(block)}:
+            out[change.name] = one
     return out
 
 
@@ -565,6 +597,14 @@ def _continues(node: Node) -> bool:
     """Whether an iteration may `continue`: end early, with another one after it."""
     inner = ("for_statement", "while_statement", "do_statement")
     return any(c.type == "continue_statement" or (c.type not in inner and _continues(c)) for c in node.named_children)
+
+
+def _amounts(step: Node | None) -> set[str]:
+    """The names in the amount of a step."""
+    change = change_of(step) if step is not None else None
+    if change is None:
+        return set(names_below(step))
+    return set(names_below(change.added[0] if change.steps else change.value))
 
 
 def _fixed(state: State, names: set[str], condition: Node | None, body: Node) -> None:
@@ -581,7 +621,7 @@ def _counted_loop(
     bounds = {n for n in names_below(condition) if n != name}
     if bounds & ({n for n, _ in assigned_names(body)} | state.shared) or name in state.shared:
         raise NotUnderstood(f"`{shown_text(condition)}` changes in its loop")
-    if name in list(names_below(own))[1:]:  # `i += i`
+    if name in _amounts(own):  # `i += i`
         raise NotUnderstood(f"the step of a loop, `{shown_text(own)}`, changes in it")
     start = as_number(state.env.get(name))
     halvings = _geometric(state, condition, own, name, start)
@@ -748,8 +788,8 @@ def _updates(node: Node | None, condition: Node | None, name: str) -> tuple[Node
     moving = {name, *others}
     used = [
         *names_below(condition),
-        *names_below(own),
-        *(n for part in others.values() for n in list(names_below(part))[1:]),
+        *_amounts(own),
+        *(n for part in others.values() for n in _amounts(part)),
     ]
     if any(n in moving for n in used if n != name) or any(name in names_below(part) for part in others.values()):
         raise NotUnderstood(f"the step of a loop, `{shown_text(node)}`, is not understood")
@@ -832,14 +872,13 @@ def _powers(relation: str, start: Any, bound: Any, factor: sp.Integer, up: int) 
 
 
 def _step(state: State, node: Node | None, name: str) -> sp.Expr:
-    words = text_of(node).replace(" ", "")
-    if words in (f"++{name}", f"{name}++"):
-        return sp.Integer(1)
-    if words in (f"--{name}", f"{name}--"):
-        return sp.Integer(-1)
-    if node is not None and node.type == "assignment_expression" and words.startswith((f"{name}+=", f"{name}-=")):
-        amount = as_number(value_of(state, child_of(node, "right")))
-        return amount if words.startswith(f"{name}+=") else -amount
+    change = change_of(node) if node is not None else None
+    if change is not None and change.name == name and change.how == "++":
+        return sp.Integer(-1 if "--" in text_of(node) else 1)
+    added, minus = change.added if change is not None and change.name == name else (None, False)
+    if added is not None:
+        amount = as_number(value_of(state, added))
+        return -amount if minus else amount
     raise NotUnderstood(f"the step of a loop, `{shown_text(node)}`, is not understood")
 
 

@@ -316,8 +316,21 @@ class Change:
 
     @property
     def steps(self) -> bool:
-        """Whether it changes the place by an amount: `p++`, `p += 2`."""
-        return self.how in ("++", "+=", "-=")
+        """Whether it changes the place by an amount: `p++`, `p += 2`, `p = p + 2`."""
+        return self.how == "++" or self.added[0] is not None
+
+    @property
+    def added(self) -> tuple[Node | None, bool]:
+        """What `p += 2` and `p = p + 2` add, None of what does something else; and whether it is subtracted."""
+        if self.how in ("+=", "-="):
+            return self.value, self.how == "-="
+        sum_ = self.value
+        if self.how != "=" or sum_ is None or sum_.type != "binary_expression" or operator_of(sum_) not in ("+", "-"):
+            return None, False
+        left, right, minus = field_of(sum_, "left"), field_of(sum_, "right"), operator_of(sum_) == "-"
+        if text_of(left) == text_of(self.target):
+            return right, minus
+        return (left, minus) if text_of(right) == text_of(self.target) and not minus else (None, False)
 
     @property
     def name(self) -> str:

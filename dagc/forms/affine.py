@@ -19,7 +19,6 @@ from dagc.cuda.syntax import (
     TYPE_SIZES,
     VECTORS,
     Callee,
-    Change,
     Declarator,
     bare_type,
     below,
@@ -288,7 +287,7 @@ class Numbers:
             return None
         if change.value is None:  # ++i
             return {NUMBER: Fraction(-1 if text_of(target.parent).count("-") > 1 else 1)}
-        added, minus = self._added(change, name)
+        added, minus = change.added
         value = self.value(added) if added is not None else None
         amount = polynomial(value) if value is not None else None
         unknown = {*self.variables, *self.changes, *self.arrays}
@@ -297,18 +296,6 @@ class Numbers:
         ):
             return None
         return {m: -c for m, c in amount.items()} if minus else amount
-
-    def _added(self, change: Change, name: str) -> tuple[Node | None, bool]:
-        """What an assignment adds to a variable, None if it does something else; and whether it is subtracted."""
-        if change.how in ("+=", "-="):
-            return change.value, change.how == "-="
-        sum_ = change.value
-        if change.how != "=" or sum_ is None or sum_.type != "binary_expression" or operator_of(sum_) not in ("+", "-"):
-            return None, False
-        left, right, minus = field_of(sum_, "left"), field_of(sum_, "right"), operator_of(sum_) == "-"
-        if text_of(left) == name:
-            return right, minus
-        return left if text_of(right) == name and not minus else None, False
 
     def _kept(self, value: Sym, of: ThreadVariable) -> Sym | None:
         """The value where its variable is declared: once, outside of loops, so that names that change have another

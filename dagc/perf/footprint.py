@@ -192,6 +192,16 @@ class _System:
             return self._floor(self._terms(value.args[0]))
         if isinstance(value, sp.ceiling):
             return {n: -f for n, f in self._floor({n: -f for n, f in self._terms(value.args[0]).items()}).items()}
+        if isinstance(value, (sp.Max, sp.Min)):
+            return self._most([self._terms(part) for part in value.args], -1 if isinstance(value, sp.Min) else 1)
+        raise Uncounted("its place is not a sum of indices")
+
+    def _most(self, parts: Sequence[dict[str, Fraction]], sign: int) -> dict[str, Fraction]:
+        """The largest, or with -1 the smallest, of sums of which one always is. Raises Uncounted."""
+        for part in parts:
+            others = ({**part, **{n: part.get(n, Fraction(0)) - f for n, f in other.items()}} for other in parts)
+            if all(min(sign * end for end in self._bounds(apart)) >= 0 for apart in others):
+                return part
         raise Uncounted("its place is not a sum of indices")
 
     def _floor(self, terms: Mapping[str, Fraction]) -> dict[str, Fraction]:

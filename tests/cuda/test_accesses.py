@@ -151,6 +151,10 @@ STEPPED = [
         "float *p = a + t; for (int i = 0; i < n; i += 4, p += n) *p = 1;",
         lambda n, t: (t + n * i for i in range(-(-n // 4))),
     ),
+    (
+        "int k = t; for (int i = 0; i < n; i = i + 2) { a[k] = 1; k = 5 + k; }",
+        lambda n, t: (t + 5 * i for i in range(-(-n // 2))),
+    ),
     ("for (int i = 0; i < n; ++i) a[(i & 31) + (i & ~31)] = 1;", lambda n, t: range(n)),
     ("for (int i = 0; i < n; ++i) a[i & 7] = 1;", lambda n, t: (i % 8 for i in range(n))),
 ]

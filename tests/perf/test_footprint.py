@@ -96,6 +96,24 @@ KERNELS = {
     "short circuits": _part("if (i < 7 && a[i] > 1e9f) y[i] = 1; if (i < 9 || a[n + i] > 0) y[n + i] = 2;"),
     "chosen by data": _part("y[i] = k[i] > 1 ? a[i] : a[n + i];"),
     "scattered": _part("y[k[i]] = a[k[i]];"),
+    "a step while": _whole(
+        "int c = 0, at = i; y[at] = a[at];"
+        " for (int r = 1; r < 4; ++r) { c += 1; if (c < 3) { at = at + n; y[at] = a[at]; } }"
+    ),
+    "a step from then on": _part(
+        "int c = 0, at = i; for (int r = 1; r < 4; ++r) { ++c; if (c > 2) { at = at + n; y[at] = a[at]; } }"
+    ),
+    "a step down": _part(
+        "int c = 5, at = i; for (int r = 1; r < 6; ++r) { c -= 1; if (c < 3) { at += n; y[at] = a[at]; } }"
+    ),
+    "a step while, used outside": _part(
+        "int c = 0, at = i; for (int r = 1; r < 9; ++r) { c += 2; if (c < 6) at += n; y[at] = a[at]; }"
+    ),
+    "a step to an end that moves": _part(
+        "int c = 0, m = 1, at = i;"
+        " for (int r = 1; r < 9; ++r) { c += 1; m = r * r % 5; if (c < m) { at += n; y[at] = 1; } }"
+    ),
+    "above another": _whole("y[max(i + 2, 1)] = a[i];"),
     "a clamp": _part("y[i] = a[max(i - 1, 0)];"),
     "no difference": _part("if (i - 5 != 0) y[i] = 1; if (i == 6) y[n + i] = a[i];"),
 }  # fmt: skip
