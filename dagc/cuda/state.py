@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from dagc.cuda.lexer import Macro, expanded, is_global, macros_of, names_in, words_of
@@ -101,6 +101,7 @@ class Definitions:
         for key, text in texts.items():
             _Reader(self, key).read(tree_of(parsable(expanded(text, self.macros)).encode()))
 
+    @cached_property
     def functions(self) -> dict[str, tuple[Callee, ...]]:
         """The functions with a body, by name; overloads in the order of the texts."""
         out: dict[str, tuple[Callee, ...]] = {}

@@ -298,7 +298,7 @@ def changed_parameters(reading: KernelReading, kernel: Kernel, impl: Impl) -> li
         if at.type == "declaration" and any(Declarator.of(d).reference for d in declarators(at)):
             out |= set(names_below(at))
         called = text_of(field_of(at, "function")) if at.type == "call_expression" else ""
-        functions = reading.definitions.functions().get(called, ())
+        functions = reading.definitions.functions.get(called, ())
         if any("&" in text_of(function.body.parent).partition("{")[0] for function in functions):
             out |= set(names_below(at))
     return [name for name in (*(f.name for f in kernel.formals), *(s.name for s in impl.scratch)) if name in out]

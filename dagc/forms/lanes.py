@@ -47,7 +47,7 @@ def numbers_of(
 ) -> Numbers:
     """The reader of numbers and addresses of a kernel that is launched."""
     assert impl.launch is not None
-    body, functions = reading.body, reading.definitions.functions()
+    body, functions = reading.body, reading.definitions.functions
     constants = dict(around.constants)
     lets = dict((*kernel.lets, *impl.lets))
     floats = {f.name for f in kernel.formals if f.mode is None and f.type.is_float}
@@ -175,7 +175,7 @@ def _refuse_call(node: Node, numbers: Numbers, reading: KernelReading) -> None:
     name = text_of(function)
     if name.startswith(_CALLS) or (function is not None and function.type == "field_expression"):
         raise NotAlike(f"`{name}` is not read", node)
-    for callee in reading.definitions.functions().get(name.partition("<")[0].rpartition("::")[2], ()):
+    for callee in reading.definitions.functions.get(name.partition("<")[0].rpartition("::")[2], ()):
         head = text_of(callee.body.parent).partition("{")[0].partition("(")[2]
         if any("&" in parameter and "const" not in parameter for parameter in head.split(",")):
             raise NotAlike(f"`{name}` may change what it is given", node)

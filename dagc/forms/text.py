@@ -102,7 +102,7 @@ def _unreadable(reading: KernelReading, impl: Impl, around: Surroundings) -> Ref
             return Refusal(_NOT_READ["asm"], reading.line(node))
     if found is not None:
         return Refusal(f"{_NOT_READ[found[0]]} (`{found[0]}`)", found[1])
-    if waits_for_threads(reading.body, reading.definitions.functions()):
+    if waits_for_threads(reading.body, reading.definitions.functions):
         return Refusal("a loop waits for another thread")
     return _unknown_call(reading, around)
 

@@ -167,7 +167,7 @@ class _Launched:
     def launch(self) -> LaunchOf | None:
         """It with its tree; None if there is no such function."""
         definitions = definitions_of(self.texts)
-        every = definitions.functions()
+        every = definitions.functions
         names: dict[str, Value] = dict(definitions.numbers())
         if self.function:
             named = every.get(self.code.rpartition("::")[2], ())

@@ -34,7 +34,7 @@ def launch(text: str, grid: tuple[int, int, int] = (3, 1, 1), block: tuple[int, 
     definitions = Definitions({"a.cu": FILE})
     names: dict[str, Value] = {n: ElementPlace(n, 0, view="4") for n in ("x", "y", "col")}
     names |= {"n": 4096, "k": 1, "v": UNKNOWN, **definitions.numbers()}
-    return LaunchOf(definitions.block(text), names, grid, block, definitions.functions())
+    return LaunchOf(definitions.block(text), names, grid, block, definitions.functions)
 
 
 @pytest.mark.parametrize(
