@@ -1,12 +1,16 @@
-"""Lower bounds of copies and of messages that a GPU op exchanges: their bytes through memory and over a link."""
+"""Lower bounds of copies and of messages that a GPU op exchanges: their bytes through memory and over a link between
+GPUs, of other ranks or of the same."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from dagc.ir.enums import Pairs
-from dagc.ir.program import CopyOp, ExchangeOp, GraphOp, Message, Program, Region
+from dagc.ir.plan import ArrayValue, values_of
+from dagc.ir.program import CopyOp, Device, ExchangeOp, GraphOp, Message, Program, Region
 from dagc.ir.sym import Apply, Fn, Sym, UnboundName, evaluate
 from dagc.perf.bound import CACHE, LAUNCH, LINK, MEMORY, Ceilings, Footprint, LowerBound, Moved, runs, seconds_of
 
@@ -28,6 +32,36 @@ def copy_bound(program: Program, op: GraphOp, values: Mapping[str, Any], ceiling
     if not moved:
         return LowerBound(unknown="its messages are not known")
     return _longest(moved, max(received.values()) / ceilings.link, ceilings)
+
+
+def over_links(program: Program) -> dict[str, tuple[ArrayValue, ...]]:
+    """For ops by name: what another GPU of the rank writes and is copied to theirs. Only where devices are fixed, and no
+    other op of its GPU reads it, which may be issued first."""
+    ops, out = {op.name: op for op in program.kernel_ops}, dict[str, tuple[ArrayValue, ...]]()
+    for value in values_of(program):
+        users = [ops[name] for name in ((value.producer,) if value.producer else ()) + value.readers]
+        if value.producer is None or any(op.placed for op in users) or users[0].device is not Device.GPU:
+            continue
+        units = [op.unit for op in users if op.device is Device.GPU]
+        for op in users[1:]:
+            if op.device is Device.GPU and op.unit != users[0].unit and units.count(op.unit) == 1:
+                out[op.name] = (*out.get(op.name, ()), value)
+    return out
+
+
+def with_links(
+    bound: LowerBound, values: tuple[ArrayValue, ...], known: Mapping[str, Any], ceilings: Ceilings
+) -> LowerBound:
+    """The bound of a launch that these values are copied for, over the link between two GPUs, before it begins."""
+    sizes = []
+    for value in values if not bound.unknown else ():
+        with suppress(UnboundName):
+            sizes += [] if value.bytes is None else [(value.array, int(evaluate(value.bytes, known)))]
+    copied = sum(size for _, size in sizes) / ceilings.link
+    seconds = bound.seconds + copied
+    if copied <= bound.seconds:
+        return replace(bound, seconds=seconds)
+    return LowerBound(seconds, LINK, Footprint(tuple(Moved(array, size, size) for array, size in sizes)))
 
 
 def _longest(moved: tuple[Moved, ...], over_link: float, ceilings: Ceilings) -> LowerBound:

@@ -14,12 +14,12 @@ from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import DagcError, UsageError, counted
 from dagc.build.toolchain import gpus
 from dagc.choice.legal import op_of, op_under
-from dagc.ir.plan import Target
+from dagc.ir.plan import ArrayValue, Target
 from dagc.ir.program import Action, CopyOp, Device, ExchangeOp
 from dagc.ir.traversal import parse_traversal
 from dagc.measure.machine import measured_ceilings
 from dagc.perf.bound import ARITHMETIC, CACHE, LAUNCH, LINK, MEMORY, Ceilings, LowerBound, bound_of, path_of, seconds_of
-from dagc.perf.copies import copy_bound
+from dagc.perf.copies import copy_bound, over_links, with_links
 from dagc.perf.hardware import load_hardware
 from dagc.report import si
 from dagc.report.limits import LimitRow
@@ -162,14 +162,15 @@ def program_limits(
 def op_bounds(graph: Graph, scalars: Sequence[Scalars], ceilings: Ceilings) -> dict[OpId, LowerBound]:
     """Of what works on a stream: the lowest bound of any rank. Of a site whose ops have many sizes, of MOST of them."""
     sites: dict[str, dict[tuple[object, ...], list[GraphOp]]] = {}
+    linked = over_links(graph.program)
     for op in graph.ops:
         if (key := _size_key(graph.program, op)) is not None:
-            sites.setdefault(_site(op), {}).setdefault(key, []).append(op)
+            sites.setdefault(_site(op), {}).setdefault((*key, linked.get(op.name)), []).append(op)
     out: dict[OpId, LowerBound] = {}
     for sizes in sites.values():
         groups = list(sizes.values())
         for group in groups[:: -(-len(groups) // MOST)]:
-            bound = min((_bound(graph, group[0], one, ceilings) for one in distinct(scalars)), key=lambda b: b.seconds)
+            bound = min((_bound(graph, group[0], one, ceilings, linked) for one in distinct(scalars)), key=lambda b: b.seconds)
             out |= {op.id: bound for op in group}
     return dict(sorted(out.items()))
 
@@ -201,9 +202,12 @@ def _size_key(program: Program, op: GraphOp) -> tuple[object, ...] | None:
     return (op.op,) if op.action is Action.GROUP else None
 
 
-def _bound(graph: Graph, op: GraphOp, values: Scalars, ceilings: Ceilings) -> LowerBound:
+def _bound(
+    graph: Graph, op: GraphOp, values: Scalars, ceilings: Ceilings, linked: Mapping[str, tuple[ArrayValue, ...]]
+) -> LowerBound:
     if op.kernel is not None:
-        return bound_of(graph.program, op.kernel, values, ceilings)
+        bound = bound_of(graph.program, op.kernel, values, ceilings)
+        return with_links(bound, linked.get(op.name, ()), {**graph.program.param_values, **values}, ceilings)
     return copy_bound(graph.program, op, values, ceilings)
 
 

@@ -9,7 +9,9 @@ import pytest
 from dagc import api
 from dagc.ir.program import Graph
 from dagc.perf.bound import CACHE, LAUNCH, LINK, MEMORY, Ceilings, bound_of
-from dagc.perf.copies import copy_bound
+from dagc.perf.copies import copy_bound, over_links
+from dagc.study.limits import op_bounds
+from tests.emit.build import ROOT
 
 TEXT = """
 program copies
@@ -76,3 +78,20 @@ def test_what_may_not_run_takes_no_time_for_certain(graph: Graph) -> None:
     assert bound("maybe", k=3) == bound("maybe") == (0.0, "it may not run")
     assert bound("maybe", k=4) == (pytest.approx(16e6 / 8e12), "")
     assert bound("none", k=7) == (0.0, "nothing is launched")
+
+
+def test_what_another_gpu_writes_comes_over_the_link() -> None:
+    """Of G = (A B) (C D) with the product of C and D on a second GPU: the last op waits for F, and not for E."""
+    sides = {"n": 256, "f.device": "gpu1"}
+    graph = api.read(ROOT / "benchmarks/gpu/several.dag", sides).graph()
+    assert {op: [v.array for v in values] for op, values in over_links(graph.program).items()} == {"g": ["F"]}
+
+    def seconds(graph: Graph, op: str) -> float:
+        return op_bounds(graph, [{}], CEILINGS)[graph.by_name(op).id].seconds
+
+    alone = api.read(ROOT / "benchmarks/gpu/several.dag", {"n": 256}).graph()
+    assert seconds(graph, "g") - seconds(alone, "g") == pytest.approx(256 * 256 * 4 / CEILINGS.link)
+    assert seconds(graph, "f") == seconds(alone, "f")
+    bound = op_bounds(graph, [{}], replace(CEILINGS, link=1e6))[graph.by_name("g").id]
+    assert (bound.why, bound.footprint.bytes) == (LINK, 256 * 256 * 4)
+    assert not over_links(api.read(ROOT / "benchmarks/gpu/several.dag", {**sides, "g.device": "any"}).graph().program)
