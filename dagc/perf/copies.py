@@ -35,8 +35,8 @@ def copy_bound(program: Program, op: GraphOp, values: Mapping[str, Any], ceiling
 
 
 def over_links(program: Program) -> dict[str, tuple[ArrayValue, ...]]:
-    """For ops by name: what another GPU of the rank writes and is copied to theirs. Only where devices are fixed, and no
-    other op of its GPU reads it, which may be issued first."""
+    """For ops by name: what another GPU of the rank writes and is copied to theirs. Only where devices are fixed, and
+    no other op of its GPU reads it, which may be issued first."""
     ops, out = {op.name: op for op in program.kernel_ops}, dict[str, tuple[ArrayValue, ...]]()
     for value in values_of(program):
         users = [ops[name] for name in ((value.producer,) if value.producer else ()) + value.readers]

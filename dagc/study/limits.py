@@ -170,7 +170,8 @@ def op_bounds(graph: Graph, scalars: Sequence[Scalars], ceilings: Ceilings) -> d
     for sizes in sites.values():
         groups = list(sizes.values())
         for group in groups[:: -(-len(groups) // MOST)]:
-            bound = min((_bound(graph, group[0], one, ceilings, linked) for one in distinct(scalars)), key=lambda b: b.seconds)
+            bounds = (_bound(graph, group[0], one, ceilings, linked) for one in distinct(scalars))
+            bound = min(bounds, key=lambda b: b.seconds)
             out |= {op.id: bound for op in group}
     return dict(sorted(out.items()))
 
