@@ -11,8 +11,10 @@ from typing import Final
 from dagc.base.objective import Objective
 from dagc.base.statistics import interval
 
-# What a sample is for: to search, to confirm a choice, to compare an edit, to compare results with the reference.
+# What a sample is for: to search, to confirm a choice, to compare an edit, to compare results with the reference; or
+# to have a first answer while compilers run, which disturb it.
 SEARCH: Final = "search"
+BESIDE: Final = "beside"
 CONFIRM: Final = "confirm"
 EXPLAIN: Final = "explain"
 CHECK: Final = "check"

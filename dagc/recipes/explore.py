@@ -28,6 +28,7 @@ from dagc.study.following import check_rules, followed
 from dagc.study.outcome import (
     ORIGINAL,
     Explored,
+    begin_with,
     declare,
     disagreement_of,
     explored,
@@ -99,10 +100,15 @@ def _explore_here(
         noise = noise_floor(request, machine, records)
         warn(noise_advice(noise, facts, options.ranks), quiet=options.quiet)
         notes += notes_on_earlier_runs(prepared.output, records, run, options)
-        before = records.results(request.objective.text) if options.resume else None
+        before = records.results(request.objective.text)
         compared = original(request.options, domain)
-        first = (*([compared] if compared else []), *followed(request.options, domain, notes))
-        done = search(request, domain, machine, OrderStore(domain, records), noise, before, first)
+        first = (
+            *([compared] if compared else []),
+            *followed(request.options, domain, notes),
+            *begin_with(before, domain),
+        )
+        known = before if options.resume else None
+        done = search(request, domain, machine, OrderStore(domain, records), noise, known, first)
         if not done.interrupted:
             if compared is not None and done.best is not None and not deadline.over:
                 measured_again((done.best, compared), OrderStore(domain, records), machine, options.repeats)

@@ -170,7 +170,8 @@ def _measurements(
 ) -> dict[int, list[tuple[Taken, Sample]]]:
     """By implementation. References of each run are scaled to a median of `reference` (the file's), and to the part of
     their change that repeated measurements follow. If the time is only part of the objective, drift is divided out
-    here. Measurements without all metrics of the objective are skipped.
+    here. Measurements without all metrics of the objective are skipped, and what compilers disturbed as soon as there
+    is anything else.
 
     `places`: the index of each run in the file, by its key.
     Runs may have different drift references, so drift is divided out within a run only: differences between runs
@@ -180,7 +181,8 @@ def _measurements(
     rows = connection.execute(
         "SELECT s.id, s.run, s.candidate, s.purpose, m.name, v.value FROM sample s JOIN value v ON v.sample = s.id"
         " JOIN metric m ON m.id = v.metric JOIN candidate c ON c.id = s.candidate"
-        " WHERE c.domain = '' AND s.purpose != 'explain' ORDER BY s.id"
+        " WHERE c.domain = '' AND s.purpose != 'explain' AND (s.purpose != 'beside' OR"
+        " NOT EXISTS (SELECT 1 FROM sample WHERE purpose NOT IN ('beside', 'explain'))) ORDER BY s.id"
     )
     samples = [
         (*of, {name: value for *_, name, value in metrics})

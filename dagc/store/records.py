@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagc.base.errors import NotWritten, UsageError, counted, not_written
-from dagc.base.sample import Sample
+from dagc.base.sample import BESIDE, CONFIRM, EXPLAIN, SEARCH, Sample
 from dagc.choice.types import Case, Cell
 from dagc.ir.choice import Choice
 from dagc.store.read import implementations_in, load, read_program, read_runs, refuse_tuned, results_in, snapshot
@@ -137,7 +137,7 @@ __all__ = ["PURPOSES", "Records", "check_resumable", "is_fresh", "load"]
 
 T = TypeVar("T")
 NO_OTHERS: Mapping[str, float] = MappingProxyType({})
-PURPOSES = ("search", "confirm", "explain")
+PURPOSES = (SEARCH, CONFIRM, EXPLAIN, BESIDE)
 RUN_ENDED_TWICE = "the run ended twice while it was measured"
 
 
@@ -287,21 +287,6 @@ class Records:
             self._connection.execute("UPDATE run SET options = ? WHERE id = ?", (json.dumps(options), self._run))
 
         self._transaction(write)
-
-    def forget(self) -> None:
-        """Remove what this run has measured so far, and what was begun without being measured."""
-
-        def write() -> None:
-            mine = "(SELECT id FROM sample WHERE run = ?)"
-            self._connection.execute(f"DELETE FROM value WHERE sample IN {mine}", (self._run,))
-            self._connection.execute("DELETE FROM sample WHERE run = ?", (self._run,))
-            self._connection.execute(
-                "DELETE FROM candidate WHERE failure = '' AND deaths = 0 AND domain = ''"
-                " AND id NOT IN (SELECT candidate FROM sample UNION SELECT candidate FROM trace)"
-            )
-
-        self._transaction(write)
-        self._known.clear()
 
     def add_fact(self, name: str, value: Any) -> None:
         """A further fact of the machine of this run (`MachineRecord.facts`)."""

@@ -1,7 +1,7 @@
 """What is measured while compilers run: a first answer, long before all configurations are built.
 
-Compilers disturb these measurements, so the search does not use them: they show where it stands, and are what a run
-that ends meanwhile leaves in its file.
+Compilers disturb these measurements, so they judge nothing once there are others: they show where the search stands,
+say with which implementations it begins, and are the answer of a file whose run ended meanwhile.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from random import Random
 from statistics import median
 
 from dagc.base.objective import Objective
-from dagc.base.sample import Sample
+from dagc.base.sample import BESIDE, Sample
 from dagc.base.signals import deferred
 from dagc.base.statistics import interval
 from dagc.lab.candidate import Candidate
@@ -72,5 +72,5 @@ class Beside:
         if not sample.failure:
             self._times.setdefault(candidate, []).append(sample.value)
             with deferred():  # what was measured is kept
-                self._store.add(self._store.begin(candidate), sample)
+                self._store.add(self._store.begin(candidate), replace(sample, purpose=BESIDE))
         return sample

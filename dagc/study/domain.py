@@ -136,7 +136,7 @@ def ready(
 
 def checked(prepared: Ready, machine: LiveMachine, records: Records) -> Usable:
     """The configurations that can be searched, checked as they are built. While compilers run, the space is counted,
-    the model ranks launch settings, and what is built is measured, which `records` keeps until all is undisturbed."""
+    the model ranks launch settings, and what is built is measured, which `records` keeps as disturbed."""
     request, domain, deadline = prepared.request, prepared.domain, prepared.request.deadline
     with Workers(1) as pool:
         predicting = pool.submit(predicted, request, domain.spaces, prepared.data)
@@ -151,7 +151,6 @@ def checked(prepared: Ready, machine: LiveMachine, records: Records) -> Usable:
                 request.display.say(f"{beside.line}\n{records.path} keeps it; --resume continues")
             raise
         prepared.compilation.stop()
-        records.forget()
         if deadline.over:
             took = f"took {deadline.passed:.0f} s, longer than --time {deadline.seconds:g} s"
             prepared.notes.append(f"to set up, compile and check the first configuration {took}")

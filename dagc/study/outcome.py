@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import DagcError, UsageError, WrongResult, counted
 from dagc.base.objective import TIME, Objective
-from dagc.base.sample import Sample
+from dagc.base.sample import BESIDE, Sample
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine as Measurer
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 ORIGINAL = "the order that `dagc record` wrote"
 REASONS = 3  # number of failure reasons shown
 UNTIL = 0.01  # a search ends by itself if nothing faster by more than this fraction is expected
+BEGIN_WITH = 3  # of the fastest that were measured while compilers ran, so many are measured first
 DISTINCT = 0.005  # a lowest time this close to the median is not reported
 
 
@@ -262,17 +264,27 @@ def search(
 
 
 def earlier_samples(earlier: Results, domain: Orders) -> dict[Candidate, list[Sample]]:
-    """The samples of a file for the candidates of a domain, with drift divided out."""
+    """The samples of a file for the candidates of a domain, with drift divided out, without what compilers disturbed."""
     out: dict[Candidate, list[Sample]] = {}
     for implementation in earlier.implementations:
         candidate = candidate_of(domain, implementation)
-        if candidate is not None and (implementation.samples or implementation.failure):
+        undisturbed = any(sample.purpose != BESIDE for sample in implementation.samples)
+        if candidate is not None and (undisturbed or implementation.failure):
             timed = zip(implementation.samples, implementation.times(earlier.reference), strict=True)
             # Of one candidate, versions of dagc may have written several configurations.
             samples = out.setdefault(candidate, [])
-            samples += [Sample(value, purpose=m.purpose) for m, value in timed]
+            samples += [Sample(value, purpose=m.purpose) for m, value in timed if m.purpose != BESIDE]
             samples += [Sample(failure=implementation.failure)] if implementation.failure else []
     return out
+
+
+def begin_with(results: Results, domain: Orders) -> tuple[Candidate, ...]:
+    """What a search measures first: the fastest of a file with nothing but what was measured beside compilers."""
+    measured = results.measured()
+    if any(sample.purpose != BESIDE for one in measured for sample in one.samples):
+        return ()
+    fastest = sorted(measured, key=lambda one: median(one.times(results.reference)))
+    return tuple(c for one in fastest[:BEGIN_WITH] if (c := candidate_of(domain, one)) is not None)
 
 
 def candidate_of(domain: Orders, implementation: Implementation) -> Candidate | None:

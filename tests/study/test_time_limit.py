@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -176,10 +178,15 @@ def test_an_interrupt_while_compilers_run_leaves_a_file_that_can_be_continued(
     said = capsys.readouterr().err
     assert "best so far " in said
     assert f"{out} keeps it; --resume continues" in said
-    assert sum(len(i.samples) for i in load(out).measured()) == 2
+    (before,) = load(out).measured()
+    assert [sample.purpose for sample in before.samples] == ["beside"] * 2
     done = searched(program, out, Jump(math.inf), resume=True, time=1e4, budget=6)
-    assert len(load(out).runs) == 2
+    results = load(out)
+    assert len(results.runs) == 2
     assert done.summary.measurements >= 6
+    assert sum(len(i.samples) for i in results.implementations) == done.summary.measurements
+    first = min((taken.order, i.traversal) for i in results.implementations for taken in i.taken)
+    assert first[1] == before.traversal  # what was the fastest before
 
 
 def test_while_nothing_is_built_other_work_is_done() -> None:
@@ -197,9 +204,12 @@ def test_while_nothing_is_built_other_work_is_done() -> None:
     assert calls == [0, 1, 2]
 
 
-def test_what_compilers_disturbed_is_not_kept(program: Path, tmp_path: Path) -> None:
+def test_what_compilers_disturbed_judges_nothing(program: Path, tmp_path: Path) -> None:
     out = tmp_path / "r.db"
     done = searched(program, out, Jump(math.inf), time=1e4, budget=6)
     results = load(out)
     assert sum(len(i.samples) for i in results.implementations) == done.summary.measurements
+    with closing(sqlite3.connect(out)) as file:
+        beside = file.execute("SELECT count(*) FROM sample WHERE purpose = 'beside'").fetchone()
+    assert beside[0] >= 1
     assert results.searched == done.summary.space
