@@ -264,7 +264,7 @@ def search(
 
 
 def earlier_samples(earlier: Results, domain: Orders) -> dict[Candidate, list[Sample]]:
-    """The samples of a file for the candidates of a domain, with drift divided out, without what compilers disturbed."""
+    """The samples of a file for the candidates of a domain, drift divided out, without what compilers disturbed."""
     out: dict[Candidate, list[Sample]] = {}
     for implementation in earlier.implementations:
         candidate = candidate_of(domain, implementation)
