@@ -149,7 +149,7 @@ def scale(ranks: int, out: Path) -> None:
             out[f"nbr[{dim},{side}]"] = (at[2] * grid[1] + at[1]) * grid[0] + at[0]
         return out
 
-    (out / "problem").write_text(problem_text([graph], times, [values(r) for r in range(ranks)], rounds=1))
+    (out / "problem").write_text(problem_text([graph], times, [[values(r) for r in range(ranks)]], rounds=1))
     (out / "many.xml").write_text(MANY.format(last=-(-ranks // 4) - 1))
     rows = ";".join(" ".join(map(str, entry.row)) for entry in Space(graph).first().entries)
     begin = time.perf_counter()

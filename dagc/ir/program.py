@@ -693,11 +693,12 @@ class Edge(Spanned):
 
 @dataclass(frozen=True, slots=True)
 class Setup(Spanned):
-    """`args`: keyword arguments, evaluated."""
+    """`args`: keyword arguments, evaluated. `decisions`: those that they depend on."""
 
     file: str
     function: str
     args: tuple[tuple[str, Value], ...]
+    decisions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,7 +202,11 @@ def setup(ev: Evaluator, item: ast.Setup) -> ir.Setup:
     """May raise Skip."""
     if not item.file.strip():
         ev.ctx.report.fail("bad-setup", "the set-up needs a file", item.span, 'write `setup "file.py" function(...)`')
-    return ir.Setup(item.file, _function(ev, item.call), _keywords(ev, item.call), span=item.span)
+    args = _keywords(ev, item.call)
+    values = [arg.value if isinstance(arg, ast.Named) else arg for arg in item.call.args]
+    used = {name for expr in values if not isinstance(ev.value(expr), TypeValue) for name in free(ev.sym(expr))}
+    decisions = tuple(name for name in ev.ctx.choices if name in used)
+    return ir.Setup(item.file, _function(ev, item.call), args, decisions, span=item.span)
 
 
 def verify(ev: Evaluator, out: GraphOut, item: ast.Verify, has_setup: bool) -> ir.Verify:
@@ -305,7 +309,7 @@ def _keywords(ev: Evaluator, call: ast.Call) -> tuple[tuple[str, ir.Value], ...]
         if isinstance(value, TypeValue):
             out[name] = value.type.value
             continue
-        number = ev.constant(expr, "an argument of the set-up")
+        number = ev.constant(expr, "an argument of the set-up", structural=True)
         out[name] = float(number) if isinstance(number, Fraction) else number
     return tuple(out.items())
 

@@ -43,7 +43,7 @@ from dagc.stages.options import ExplainOptions
 from dagc.store.results import Implementation, Results, Run, ranking
 from dagc.study.loaded import Loaded, judged, learn
 from dagc.study.record import revision
-from dagc.study.runners import build_runners, clear_incomplete, loadable_of, require_transports
+from dagc.study.runners import ArraysOf, arrays_name, build_runners, clear_incomplete, loadable_of, require_transports
 
 MOST_CHANGED = 24  # unmeasured configurations, as edits of launch settings
 
@@ -309,7 +309,14 @@ def _machine(
     folder = Path(loaded.path).parent / f"{Path(loaded.path).stem}-build"
     data = arrays_of(loaded, options, domain, folder)
     libraries = build_runners(configurations, chosen, folder / "explain", display)
-    runners = {c: RunnerLibrary(libraries[c], data, options.mpi_takes_device_pointers) for c in libraries}
+    earlier, first = _exploration(loaded), domain.spaces[0].graph.program
+    arrays = ArraysOf(first, data, earlier.ranks, earlier.seed, options.data is not None)
+    runners = {
+        s.configuration: RunnerLibrary(
+            libraries[s.configuration], arrays.of(s.graph.program), options.mpi_takes_device_pointers
+        )
+        for s in domain.spaces
+    }
     loadables = [loadable_of(space, runners[space.configuration]) for space in domain.spaces]
     return LiveMachine(
         domain, loadables, link, seconds=options.seconds, watchdog=options.watchdog,
@@ -352,7 +359,7 @@ def arrays_of(loaded: Loaded, options: ExplainOptions, domain: Orders, folder: P
             f"{loaded.path} was measured with arrays that were given, which a results file may not choose for you",
             f"give them again, if you know this directory: --data {shown}",
         )
-    data = Path(options.data) if options.data is not None else folder / f"data-{earlier.ranks}"
+    data = Path(options.data) if options.data is not None else folder / arrays_name(program, earlier.ranks)
     if options.data is not None or (data.is_dir() and is_output(data)):
         check_arrays(program, data, earlier.ranks)
         return data

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from threading import Event
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from dagc.base import children
 from dagc.base.children import Workers
 from dagc.base.deadline import ENDLESS, Deadline
-from dagc.base.errors import BuildFailed, MissingTool, RunFailed, WrongResult, counted
+from dagc.base.errors import BuildFailed, DagcError, MissingTool, RunFailed, UsageError, WrongResult, counted
 from dagc.base.files import is_output
 from dagc.base.sample import Sample
 from dagc.build import toolchain
@@ -31,7 +31,7 @@ from dagc.choice.types import Site
 from dagc.ir.choice import Choice
 from dagc.ir.enums import Transport
 from dagc.ir.plan import Plan, Target, open_tunables
-from dagc.ir.program import WITHIN_HOST, Program, Value
+from dagc.ir.program import WITHIN_HOST, Program, Value, shown
 from dagc.ir.repetition import on_device
 from dagc.ir.traversal import Traversal, traversal_text
 from dagc.lab.configurations import IN_LIBRARY, IN_TABLES, Configured, transports_of
@@ -40,7 +40,7 @@ from dagc.lab.orders import Orders
 from dagc.lang.code import where_to_look
 from dagc.measure.service import RunnerLibrary, require_ranks
 from dagc.report.display import SILENT, Display
-from dagc.setup import check_arrays, setup_under_way
+from dagc.setup import check_arrays, run_setup, setup_under_way
 from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
@@ -236,7 +236,7 @@ def arrays_under_way(program: Program, folder: Path, request: SearchRequest) -> 
         check_arrays(program, Path(options.data), options.ranks)
         yield lambda: Path(options.data or "")
         return
-    data = folder / f"data-{options.ranks}"
+    data = folder / arrays_name(program, options.ranks)
     clear_incomplete(data)
     with setup_under_way(program, Path(program.path).parent, options.ranks, options.seed, data) as wait:
 
@@ -248,6 +248,43 @@ def arrays_under_way(program: Program, folder: Path, request: SearchRequest) -> 
             return data
 
         yield written
+
+
+@dataclass(slots=True)
+class ArraysOf:
+    """Directories with arrays: `data`, those of `program`, and one beside it for each other set-up, where decisions
+    are arguments of it. Given arrays are those of one set-up."""
+
+    program: Program
+    data: Path
+    ranks: int
+    seed: int
+    given: bool
+    _made: set[Path] = field(default_factory=set)
+
+    def of(self, program: Program) -> Path:
+        """Runs the set-up, the first time. Raises UsageError, ProgramError."""
+        if program.setup == self.program.setup:
+            return self.data
+        folder = self.data.with_name(arrays_name(program, self.ranks))
+        if self.given:
+            message = f"--data has the arrays of one set-up, and this is another: {' '.join(_chosen(program))}"
+            raise UsageError(message, "drop --data, or fix the decision with -D")
+        if folder not in self._made:
+            clear_incomplete(folder)
+            run_setup(program, Path(program.path).parent, self.ranks, self.seed, folder)
+            self._made.add(folder)
+        return folder
+
+
+def arrays_name(program: Program, ranks: int) -> str:
+    """Of the directory: `data-4`, `data-4-px=2` where the set-up depends on a decision."""
+    return "-".join([f"data-{ranks}", *_chosen(program)])
+
+
+def _chosen(program: Program) -> list[str]:
+    names = program.setup.decisions if program.setup is not None else ()
+    return [f"{name}={shown(program.decision(name))}" for name in names]
 
 
 def loadable_of(configured: ConfiguredSpace, library: RunnerLibrary) -> Loadable:
@@ -301,6 +338,8 @@ def check_as_built(
     If none remains, raises BuildFailed if none was built, WrongResult if all results were wrong, else RunFailed.
     """
     domain, display, vouched = machine.domain, request.display, request.options.mpi_takes_device_pointers
+    program, given = request.text.program(), request.options.data is not None
+    arrays = ArraysOf(program, data, request.options.ranks, request.options.seed, given)
     number = {space.configuration: index for index, space in enumerate(domain.spaces)}
     results: dict[int, str | BuildFailed] = {}
 
@@ -321,13 +360,24 @@ def check_as_built(
                 if isinstance(library, BuildFailed):
                     results[index] = library
                 else:
-                    runner = RunnerLibrary(library, data, vouched)
-                    machine.load(index, loadable_of(domain.spaces[index], runner))
-                    sample = beside.first(index)
+                    sample = _first_sample(machine, index, library, arrays, vouched, beside)
                     results[index] = sample.failure
                     _say_first(domain.spaces[index], sample, len(number) - len(results), results, request)
                 phase.advance(beside.line)
     return _of_results(machine, results)
+
+
+def _first_sample(
+    machine: LiveMachine, index: int, library: Path, arrays: ArraysOf, vouched: bool, beside: Beside
+) -> Sample:
+    """Of a configuration that is built, with its arrays; a failure where its set-up refuses them."""
+    space = machine.domain.spaces[index]
+    try:
+        runner = RunnerLibrary(library, arrays.of(space.graph.program), vouched)
+    except DagcError as error:
+        return Sample(failure=error.first)
+    machine.load(index, loadable_of(space, runner))
+    return beside.first(index)
 
 
 def _say_first(

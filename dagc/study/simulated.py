@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -18,12 +18,12 @@ from typing import Any, TypeAlias
 from xml.etree import ElementTree as ET
 
 from dagc.base import children
-from dagc.base.errors import MissingTool, RunFailed, UsageError
+from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError
 from dagc.base.resources import resource
 from dagc.base.sample import Sample
 from dagc.build.builder import Build, build
 from dagc.build.toolchain import has_library
-from dagc.ir.program import Action, CollectiveOp, CopyOp, Graph, KernelOp, Program, blocks
+from dagc.ir.program import Action, CollectiveOp, CopyOp, Graph, KernelOp, Program, Setup, blocks
 from dagc.ir.sym import evaluate
 from dagc.ir.traversal import Entry, Record, parse_traversal
 from dagc.lab.candidate import Candidate
@@ -92,13 +92,13 @@ class SimulatedMachine:
     platform: Path
     simulator: Path
     problem: Path
-    missing: Mapping[int, str]  # spaces with an op whose time is not known, and its name
+    missing: dict[int, str]  # spaces that are not simulated, and why
     seconds: dict[Candidate, float] = field(default_factory=dict)
 
     def measure(self, candidate: Candidate) -> Sample:
         """Always the same value."""
         if candidate.space in self.missing:
-            return Sample(failure=f"no recorded trace has op `{self.missing[candidate.space]}`")
+            return Sample(failure=self.missing[candidate.space])
         if candidate not in self.seconds:
             _, traversal = unroll(self.domain.spaces[candidate.space].graph, candidate.traversal)
             rows = ";".join(" ".join(map(str, entry.row)) for entry in traversal.entries)
@@ -133,24 +133,48 @@ def simulated(
     options, ranks = request.options, request.options.ranks
     simulator = compiled(scratch)
     machine = SimulatedMachine(domain, readable(Path(str(options.simulate))), simulator, scratch / "problem", {})
-    machine.problem.write_text(problem_text((), EntryTimes({}, {}), [{}] * ranks))
+    machine.problem.write_text(problem_text((), EntryTimes({}, {}), [[{}] * ranks]))
     machine.run([])
     times, graphs = EntryTimes.of(domain, results), [space.graph.unrolled for space in domain.spaces]
+    known: dict[Setup | None, list[Scalars] | DagcError] = {}
     with request.display.phase("setting up the ranks", ranks, "rank") as phase:
-        run_setup(program, request.text.path.parent, ranks, options.seed, scratch / "data", done=phase.advance)
-    scalars = [{**program.param_values, **read_scalars(program, scratch / "data", ranks, r)} for r in range(ranks)]
+        for one in (graph.program for graph in graphs):
+            if one.setup not in known:
+                known[one.setup] = _scalars(one, request, scratch / f"data-{len(known)}", phase.advance)
+    every = [known[graph.program.setup] for graph in graphs]
+    refused = [error for error in every if isinstance(error, DagcError)]
+    if len(refused) == len(every):
+        raise refused[0]
+    scalars = [[] if isinstance(values, DagcError) else values for values in every]
     machine.problem.write_text(problem_text(graphs, times, scalars))
-    machine.missing = {
-        index: lacking for index, graph in enumerate(graphs) if (lacking := _without_time(graph, times)) is not None
-    }
+    for index, (graph, values) in enumerate(zip(graphs, every, strict=True)):
+        if isinstance(values, DagcError):
+            machine.missing[index] = values.first
+        elif (lacking := _without_time(graph, times)) is not None:
+            machine.missing[index] = f"no recorded trace has op `{lacking}`"
     return machine
 
 
-def problem_text(graphs: Sequence[Graph], times: EntryTimes, scalars: Sequence[Scalars], rounds: int = ROUNDS) -> str:
-    """What the simulator reads. `scalars`: of each rank, with the params."""
-    lines = [f"ranks {len(scalars)} rounds {rounds}", f"calls {_seconds(times, 'record', 'wait', 'sync')}"]
-    for graph in graphs:
-        lines += ["space", *_ops(graph, times), *_of_ranks(graph, scalars)]
+def _scalars(
+    program: Program, request: SearchRequest, folder: Path, done: Callable[[], None]
+) -> list[Scalars] | DagcError:
+    """Those of each rank, with the params; why the set-up refuses them."""
+    ranks, seed = request.options.ranks, request.options.seed
+    try:
+        run_setup(program, request.text.path.parent, ranks, seed, folder, references=False, done=done)
+    except DagcError as error:
+        return error
+    return [{**program.param_values, **read_scalars(program, folder, ranks, r)} for r in range(ranks)]
+
+
+def problem_text(
+    graphs: Sequence[Graph], times: EntryTimes, scalars: Sequence[Sequence[Scalars]], rounds: int = ROUNDS
+) -> str:
+    """What the simulator reads. `scalars`: by graph, of each rank, with the params."""
+    ranks = max(map(len, scalars))
+    lines = [f"ranks {ranks} rounds {rounds}", f"calls {_seconds(times, 'record', 'wait', 'sync')}"]
+    for graph, of_ranks in zip(graphs, scalars, strict=False):
+        lines += ["space", *_ops(graph, times), *_of_ranks(graph, of_ranks)]
     return "\n".join(lines) + "\n"
 
 

@@ -19,7 +19,8 @@ from dagc.study.simulated import EntryTimes, compiled, problem_text, readable
 RING = """
 program ring
 param n : i64 = 12500
-setup "ring.py" given(n)
+tune far in {2, 1, 3}
+setup "ring.py" given(n, far)
 scalar left, right : i32
 array s : f64[n] inout
 array r : f64[n]
@@ -36,8 +37,10 @@ dag {
 """
 SETUP = """
 import numpy as np
-def given(rank, size, seed, n):
-    return {"left": (rank - 1) % size, "right": (rank + 1) % size, "s": np.zeros(n)}
+def given(rank, size, seed, n, far):
+    if far == 3:
+        raise ValueError("too far")
+    return {"left": (rank - far) % size, "right": (rank + far) % size, "s": np.zeros(n)}
 """
 PLATFORM = """<?xml version='1.0'?>
 <!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
@@ -65,7 +68,7 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def seconds(ring: Path, folder: Path, n: int, ranks: int) -> float:
     graph = api.load_graph(ring, {"n": n, "transport": "mpi_host", "capture": False})
     values = [{"n": n, "rank": r, "left": (r - 1) % ranks, "right": (r + 1) % ranks} for r in range(ranks)]
-    (folder / "problem").write_text(problem_text([graph], TIMES, values, rounds=1))
+    (folder / "problem").write_text(problem_text([graph], TIMES, [values], rounds=1))
     rows = ";".join(" ".join(map(str, entry.row)) for entry in parse_traversal(ORDER, graph).entries)
     command = [compiled(folder), ring.with_name("platform.xml"), folder / "problem"]
     return float(children.run(command, text=f"0 {rows}\n").stdout.split()[0])
@@ -95,6 +98,11 @@ def test_from_a_measured_search_to_more_ranks(
     command = ["explore", *base, *few, "--replay", str(results), "--simulate"]
     assert main([*command, str(platform), "-n", "4"]) == 0
     assert "times are predicted by SimGrid for 4 ranks" in "".join(capsys.readouterr())
+    pairs = tmp_path / "pairs.xml"  # of ranks on one host: two links share no cable if each rank sends to the next
+    loop = 'core="2" loopback_bw="100GBps" loopback_lat="0us"'
+    pairs.write_text(PLATFORM.replace("0-3", "0-1").replace('core="1"', loop))
+    assert main([*command, str(pairs), "-n", "4", "--open", "far", "--budget", "4"]) == 0
+    assert " far=1 " in "".join(capsys.readouterr())
     assert main([*command, str(platform), "-n", "5"]) == 2
     assert "the platform has 4 cores, and there are 5 ranks" in capsys.readouterr().err
     (tmp_path / "bad.xml").write_text(PLATFORM.replace("1GBps", "1GXps"))
@@ -114,7 +122,7 @@ def test_what_is_not_simulated(tmp_path: Path) -> None:
     )
     graph = api.load_graph(tmp_path / "sum.dag", {})
     with pytest.raises(UsageError, match=r"total.*collectives, communicators and messages with counts"):
-        problem_text([graph], TIMES, [{"rank": 0}])
+        problem_text([graph], TIMES, [[{"rank": 0}]])
 
 
 def test_without_simgrid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
