@@ -1,13 +1,13 @@
 """Repetitions by the host and on the device, on one GPU: bits, numbers of runs, and the time of an iteration.
 
-    python -m benchmarks.gpu.loops OUT [--target host] [--sides 64 250 1000] [--limit SECONDS]
+    python -m benchmarks.gpu.loops OUT [--target host] [--sides 64 250 1000] [--limit SECONDS] [--programs NAME ...]
 
 Each program is a library for each way: the host starts each run (launches one by one, or graphs), or the device does
-(with full and with early edges). Whole solves to the end, in turn, in one process; the same on two ranks that share the
-GPU, for the bits alone. A chain of ten kernels has no test: `run(n)`. Beside them conjugate gradients by cuSPARSE and
-cuBLAS (loops.cu), with a test after every second iteration as in samples/cg, and as one cooperative kernel. Writes
-OUT/loops.csv (case, ranks, way, runs, same bits and runs as by the host, us an iteration: median and least) and
-OUT/rival.csv.
+(with full and with early edges; or one kernel, but for cg, which sends messages). Whole solves to the end, in turn, in
+one process; the same on two ranks that share the GPU, for the bits alone. A chain of ten kernels has no test: `run(n)`.
+Beside them conjugate gradients by cuSPARSE and cuBLAS (loops.cu), with a test after every second iteration as in
+samples/cg, and as one cooperative kernel. Writes OUT/loops.csv (case, ranks, way, runs, same bits and runs as by the
+host, us an iteration: median and least) and OUT/rival.csv.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ WAYS: dict[str, Mapping[str, str]] = {
     "device": {"loop": "device"},
     "host_graph_early": {"loop": "host", "capture": "true", "graph_edges": "early"},
     "device_early": {"loop": "device", "graph_edges": "early"},
+    "persistent": {"loop": "persistent"},
 }
 STREAMS = {"streams": "1"}
 PROGRAMS: dict[str, tuple[Path, Mapping[str, str], int]] = {  # text, values, iterations of a run
-    "cg": (ROOT / "samples/cg/cg.dag", {**STREAMS, "transport": "peer"}, 2),
-    "solvers": (ROOT / "samples/solvers/solvers.dag", {**STREAMS, "tolerance": "1e-8"}, 4),
+    "cg": (ROOT / "samples/cg/cg.dag", {**STREAMS, "transport": "peer", "steps": "4000"}, 2),
+    "krylov": (ROOT / "benchmarks/gpu/krylov.dag", STREAMS, 2),
+    "solvers": (ROOT / "samples/solvers/solvers.dag", {**STREAMS, "tolerance": "1e-8", "steps": "4000"}, 4),
     "ten": (ROOT / "benchmarks/gpu/chain.dag", {**STREAMS, "links": "10"}, 1),
     "one": (ROOT / "benchmarks/gpu/chain.dag", {**STREAMS, "links": "1"}, 1),
 }
@@ -95,6 +97,10 @@ for instance in instances.values():
 """
 
 
+def ways_of(program: str) -> list[str]:
+    return [way for way in WAYS if not (program == "cg" and way == "persistent")]
+
+
 def run(*words: object, limit: float) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=limit, check=False)
@@ -148,21 +154,23 @@ def set_up(program: str, values: Mapping[str, str], ranks: int, to: Path, args: 
 def cases(args: argparse.Namespace) -> list[tuple[str, str, Mapping[str, str], int, int, int]]:
     """Name, program, values of the set-up, ranks, runs (0: to the end), turns."""
     out: list[tuple[str, str, Mapping[str, str], int, int, int]] = [
-        (one, one, {"n": "64"}, 1, RUNS, 12) for one in ("ten", "one")
+        (one, one, {"n": "64"}, 1, RUNS, 12) for one in ("ten", "one") if one in args.programs
     ]
     for side in args.sides:
         turns = 9 if side < 1000 else 4
-        steps = {"side": str(side), "steps": "4000"}
-        out.append((f"cg {side}", "cg", steps, 1, 0, turns))
-        if side < 1000:  # of larger systems the set-up takes minutes
-            system = {"system": f"poisson(side = {side})", "steps": "4000"}
+        out += [
+            (f"{one} {side}", one, {"side": str(side)}, 1, 0, turns) for one in ("krylov", "cg") if one in args.programs
+        ]
+        if side < 1000 and "solvers" in args.programs:  # of larger systems the set-up takes minutes
+            system = {"system": f"poisson(side = {side})"}
             out.append((f"solvers {side}", "solvers", system, 1, 0, turns))
-    return [*out, (f"cg {args.sides[0]}", "cg", {"side": str(args.sides[0]), "steps": "4000"}, 2, 0, 2)]
+    two = [(f"cg {args.sides[0]}", "cg", {"side": str(args.sides[0])}, 2, 0, 2)]
+    return [*out, *(two if "cg" in args.programs else [])]
 
 
 def measure(case: tuple[str, str, Mapping[str, str], int, int, int], data: Path, args: argparse.Namespace) -> str:
     name, program, _, ranks, runs, turns = case
-    folders = [args.out / "work" / program / way for way in WAYS if ranks == 1 or way in ("host", "device")]
+    folders = [args.out / "work" / program / way for way in ways_of(program) if ranks == 1 or way in ("host", "device")]
     script, folded = args.out / "work/application.py", PROGRAMS[program][2]
     words = [sys.executable, script, args.target, name, data, runs, folded, turns, *folders]
     left = max(1, min(60, args.end - time.monotonic()))
@@ -176,6 +184,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--target", choices=("cuda", "host"), default="cuda")
     parser.add_argument("--sides", type=int, nargs="+", default=[64, 250, 1000])
+    parser.add_argument("--programs", nargs="+", choices=list(PROGRAMS), default=list(PROGRAMS))
     parser.add_argument("--limit", type=float, default=110, help="seconds, after which nothing more is started")
     args = parser.parse_args()
     args.out, args.end = args.out.resolve(), time.monotonic() + args.limit
@@ -184,7 +193,7 @@ def main() -> None:
     (work / "application.py").write_text(APPLICATION)
     todo = [(case, work / f"data-{number}") for number, case in enumerate(cases(args))]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [pool.submit(build, program, way, args) for program in PROGRAMS for way in WAYS]
+        jobs = [pool.submit(build, program, way, args) for program in args.programs for way in ways_of(program)]
         jobs += [pool.submit(rival, args)] if args.target == "cuda" else []
         jobs += [pool.submit(set_up, case[1], case[2], case[3], data, args) for case, data in todo]
         for job in jobs:

@@ -487,6 +487,9 @@ def _reserved(stop: Stop) -> Diagnostic | None:
     if word in ("send", "recv") and stop.previous is not None and stop.previous.text == "mpi":
         help = "write both ends of a message: `NAME : mpi exchange { send A to RANK recv B from RANK }`"
         return Diagnostic("reserved-word", f"`{word}` is not an op", stop.span(stop.token), help)
+    if word == "until" and stop.previous is not None and stop.previous.text == "repeat":
+        help = "write how often at most: `dag repeat 1_000 until ...`"
+        return Diagnostic("bad-until", "a repetition that may never end", stop.span(stop.token), help)
     return _not_a_name(stop, stop.token, describe(stop.accepts))
 
 

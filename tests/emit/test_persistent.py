@@ -157,13 +157,15 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Path], Pa
     return build_together(plans, folder / "bench", flags=("-O0", "-Werror"), runners={"runner"}), folder / "data"
 
 
-def _bench(program: Path, data: Path, *options: str | Path) -> Finished:
-    return launch([program, "--data", data, "--seconds", "0.001", "--repeats", "2", *options], 1, timeout=60)
+def _bench(program: Path, data: Path, *options: str | Path, ranks: int = 1) -> Finished:
+    """With a driver that has no while nodes, which one kernel does not need."""
+    words = [program, "--data", data, "--seconds", "0.001", "--repeats", "2", *options]
+    return launch(words, ranks, timeout=60, env={"DAGC_HOST_DRIVER": "12020"})
 
 
-def _changed(data: Path, to: Path, name: str, value: object) -> Path:
+def _changed(data: Path, to: Path, name: str, value: object, rank: int = 0) -> Path:
     shutil.copytree(data, to)
-    np.save(to / f"rank-0000/{name}.npy", value)
+    np.save(to / f"rank-{rank:04}/{name}.npy", value)
     return to
 
 
@@ -176,6 +178,7 @@ def test_it_ends_when_numpy_does(built: tuple[dict[str, Path], Path], tmp_path: 
     assert (record["runs"], record["converged"]) == (runs, converged)
     why = "loop=persistent: a graph repeats the dag: blocks of its ops have different numbers of threads, which meet"
     assert (why in done.stderr) is (name == "narrow")
+    assert ("the host tests after each iteration: the driver is for CUDA 12.2" in done.stderr) is (name == "narrow")
 
 
 def test_without_a_wait_results_are_wrong(built: tuple[dict[str, Path], Path]) -> None:
@@ -190,6 +193,17 @@ def test_a_value_that_is_not_a_number_never_ends_it(built: tuple[dict[str, Path]
     spoilt = _changed(data, tmp_path / "data", "tolerance", np.float64("nan"))
     done = _bench(programs["persistent"], spoilt, "--check-only").check()
     assert "not converged, 200 of at most 200 runs" in done.stdout
+
+
+def test_ranks_whose_tests_disagree_are_an_error(built: tuple[dict[str, Path], Path], tmp_path: Path) -> None:
+    programs, _ = built
+    run_setup(plan(COOL, Target.HOST).program, COOL.parent, 2, 0, tmp_path / "same")
+    _, runs, _ = MODULE["solved"](MODULE["plate"](0, 1, 0, *SIZES)["u"])
+    assert f"{runs} of at most 200 runs" in _bench(programs["persistent"], tmp_path / "same", ranks=2).check().stdout
+    other = _changed(tmp_path / "same", tmp_path / "other", "tolerance", np.float64(0.1), rank=1)
+    done = _bench(programs["persistent"], other, ranks=2)
+    assert done.returncode == 5
+    assert "the ranks do not agree on `until shown < tolerance`" in done.stderr
 
 
 def test_a_runner_has_the_kernel(built: tuple[dict[str, Path], Path], tmp_path: Path) -> None:
