@@ -314,15 +314,16 @@ def _apart(accesses: Accesses, values: Mapping[sp.Symbol, sp.Expr], shape: Mappi
 
 
 def path_of(
-    graph: Graph, traversal: Traversal, seconds: Mapping[OpId, float], wait: float
+    graph: Graph, traversal: Traversal | None, seconds: Mapping[OpId, float], wait: float
 ) -> tuple[float, tuple[OpId, ...]]:
-    """The longest chain of ops that wait for each other, by edges or on one stream, in seconds, and its ops. `seconds`:
-    of ops (others take none); `wait`: more, where the CPU waits for a stream and a stream for the CPU after that."""
+    """The longest chain of ops that wait for each other, by edges or on one stream (without a traversal by edges), in
+    seconds, and its ops. `seconds`: of ops (others take none); `wait`: more, where the CPU waits for a stream and a
+    stream for the CPU after that."""
     before: dict[OpId, set[OpId]] = {op.id: set() for op in graph.ops}
     for u, v in graph.completion:
         before[v].add(u)
     last: dict[int, OpId] = {}
-    for entry in traversal.entries:
+    for entry in traversal.entries if traversal is not None else ():
         if entry.op is not None and entry.stream is not None:
             if entry.stream in last:
                 before[entry.op].add(last[entry.stream])

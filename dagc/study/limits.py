@@ -110,12 +110,14 @@ def limits_of_run(plan: Plan, result: BenchResult, data: Path) -> tuple[LimitRow
     return program_limits(plan.graph, plan.traversal, scalars, ceilings, result.median)
 
 
-def with_limits(lines: Sequence[KernelResult], known: ChooserInputs, deadline: Deadline) -> tuple[KernelResult, ...]:
-    """The lines of kernels at sizes with their limits, where the speed of the machine is known. It is not measured
-    after the deadline."""
+def with_limits(
+    lines: Sequence[KernelResult], known: ChooserInputs, deadline: Deadline
+) -> tuple[tuple[KernelResult, ...], LimitRow | None]:
+    """The lines of kernels at sizes with their limits, and that of the program in any order at the size where the
+    limit of a kernel is largest; where the speed of the machine is known. It is not measured after the deadline."""
     task, ceilings = known.ready.task, ceilings_here(known, deadline)
-    if ceilings is None:
-        return tuple(lines)
+    if ceilings is None or not lines:
+        return tuple(lines), None
 
     def limit(line: KernelResult) -> LimitRow:
         graph = task.graph_at(line.case)
@@ -126,7 +128,12 @@ def with_limits(lines: Sequence[KernelResult], known: ChooserInputs, deadline: D
         where = f"{line.op} at {line.case.text}" if line.case.text else line.op
         return _row(where, [bound], [] if math.isnan(line.chosen_value) else [line.chosen_value])
 
-    return tuple(replace(line, limit=limit(line)) for line in lines)
+    limits = [limit(line) for line in lines]
+    case = max(zip(limits, lines, strict=True), key=lambda one: one[0].bound)[1].case
+    graph, values = task.graph_at(case), known.ready.at[case].values
+    whole = _whole(graph, None, op_bounds(graph, [values], ceilings), ceilings, math.nan, {})
+    whole = replace(whole, name=f"{WHOLE} at {case.text}" if case.text else WHOLE)
+    return tuple(replace(line, limit=own) for line, own in zip(lines, limits, strict=True)), whole
 
 
 # ---- the rows -----------------------------------------------------------------------------------
@@ -254,7 +261,7 @@ def held_of(bound: LowerBound) -> str:
 
 
 def _whole(
-    graph: Graph, traversal: Traversal, bounds: Mapping[OpId, LowerBound], ceilings: Ceilings, value: float,
+    graph: Graph, traversal: Traversal | None, bounds: Mapping[OpId, LowerBound], ceilings: Ceilings, value: float,
     lost: Mapping[str, float],
 ) -> LimitRow:  # fmt: skip
     path, chain = path_of(graph, traversal, {op: b.seconds for op, b in bounds.items()}, ceilings.wait)

@@ -171,7 +171,7 @@ class KernelResult:
 class Tuning:
     """The result of `dagc tune`. `seconds`: time to check and time all `cells`; `busy`: the part spent in checks and
     timings, without starting processes and loading data. `objective`: that of the values in `lines`, which are in
-    seconds if it is the time."""
+    seconds if it is the time. `whole`: the lower bound of the program, if it is known."""
 
     lines: tuple[KernelResult, ...]
     grade: str
@@ -183,6 +183,7 @@ class Tuning:
     seconds: float = 0.0
     busy: float = 0.0
     objective: Objective = TIME
+    whole: LimitRow | None = None
 
     def render(self) -> str:
         """A line per kernel and size. For a learned method, the figure is the regret at held-out sizes: it was trained
@@ -226,12 +227,12 @@ class Tuning:
         }
 
     def _largest_limits(self) -> list[LimitRow]:
-        """Of each kernel, at the size with the largest bound."""
+        """Of each kernel, at the size with the largest bound; and that of the program."""
         out: dict[str, LimitRow] = {}
         for line in self.lines if self.objective.is_time else ():
             if line.limit is not None and line.limit.bound >= out.get(line.op, line.limit).bound:
                 out[line.op] = line.limit
-        return list(out.values())
+        return [*out.values(), *([self.whole] if out and self.whole is not None else [])]
 
     def _limits(self) -> dict[str, list[str]]:
         """The lower bounds, and which part of the time they are; without columns where none is known."""

@@ -62,6 +62,7 @@ ACTIVE_STEPS = 6  # of the quality by samples that an active run prints; each tr
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
+    from dagc.report.limits import LimitRow
 
 
 def task_asked(text: ProgramText, output: str | Path | None, options: TuneOptions) -> TuningTask:
@@ -124,7 +125,8 @@ class Way:
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """What was learned: the records of choosers by site, and the facts under which they are valid; the lines of the
-    table, and what is printed around it. `cells`: how many samples it was learned from."""
+    table, and what is printed around it. `cells`: how many samples it was learned from. `whole`: the lower bound of the
+    program, if it is known."""
 
     choosers: Mapping[str, dict[str, Any]]
     lines: Sequence[KernelResult]
@@ -133,6 +135,7 @@ class Chosen:
     cells: int
     notes: Sequence[str]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    whole: LimitRow | None = None
 
 
 def stored(study: Sizes | Visits, learned: Chosen, output: str | Path | None) -> Tuning:
@@ -145,7 +148,7 @@ def stored(study: Sizes | Visits, learned: Chosen, output: str | Path | None) ->
     return Tuning(
         tuple(learned.lines), learned.grade, learned.method, learned.cells, tuple(study.failures),
         (*learned.notes, *study.task.text.changed()), Path(output) if output is not None else None, study.seconds,
-        study.busy, study.objective,
+        study.busy, study.objective, learned.whole,
     )  # fmt: skip
 
 
@@ -248,7 +251,8 @@ def _of_sizes(study: Sizes) -> Chosen:
     notes = [*study.notes, *ended]
     chosen, _ = _of_kernels(study, study.known, samples, samples, task.cases, notes, expected, sureness(search))
     facts = {**chosen.facts, "sizes": features_at_sizes(study.known.ready)}
-    chosen = replace(chosen, lines=with_limits(chosen.lines, study.known, study.options.deadline), facts=facts)
+    lines, whole = with_limits(chosen.lines, study.known, study.options.deadline)
+    chosen = replace(chosen, lines=lines, whole=whole, facts=facts)
     return _with_achieved(study, chosen) if samples and task.chosen.target is Target.CUDA and can_run(task) else chosen
 
 
