@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from dagc.base.errors import UsageError
 from dagc.choice.types import Site
-from dagc.forms import kernel_of
+from dagc.forms import kernel_of, surroundings_of
 from dagc.ir import sym
 from dagc.ir.choice import FORM, VARIANT, Choice
 from dagc.ir.plan import answers_of, feature_variable, is_open, only_explored, open_tunables, open_variants, variants_of
-from dagc.ir.program import CodeText, Graph, Impl, KernelOp, Program, Region
+from dagc.ir.program import CodeText, Graph, Impl, Kernel, KernelOp, Program, Region
 from dagc.ir.sym import Const, Number, Sym, Var, at_run_time, free, specialised, substitute
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
@@ -123,7 +123,10 @@ def op_under(program: Program, op: KernelOp, choice: Choice) -> KernelOp:
 def bindings(program: Program, op: KernelOp, choice: Choice) -> dict[str, Sym]:
     """The values of names in the kernel's expressions under a choice: sizes remain per-rank scalars, and code features
     `feature.OP.NAME`. `op`: with the variant of the choice."""
-    kernel, impl = kernel_of(program, op)
+    return _bindings(program, *kernel_of(program, op), op, choice)
+
+
+def _bindings(program: Program, kernel: Kernel, impl: Impl, op: KernelOp, choice: Choice) -> dict[str, Sym]:
     env: dict[str, Sym] = {d.name: Const(d.chosen) for d in program.decisions}
     env |= {n: Const(v) for n, v in op.tunables}
     env |= {n: Const(v) for n, v in choice.own.items() if n != VARIANT}
@@ -153,11 +156,34 @@ def legal_settings(graph: Graph, site: Site, hardware: Mapping[str, int]) -> tup
     for choice in site.every:
         one = op_under(program, op, choice)
         kernel, impl = kernel_of(program, one)
-        env = bindings(program, one, choice)
+        env = _bindings(program, kernel, impl, one, choice)
         allowed = all(_may_hold(specialised(specialised(c, env), hw)) for c in (*kernel.requires, *impl.requires))
-        if allowed and _block_fits(program, impl, one, choice, hardware):
+        if allowed and _block_fits(impl, env, hardware):
             out.append(choice)
     return tuple(sorted(out, key=lambda s: s != site.default))
+
+
+def settled_by(graph: Graph, sites: Iterable[Site]) -> Hashable:
+    """What decides which settings of sites are legal, and which can be launched with the same scalars: equal for most
+    configurations of a program."""
+    program = graph.program
+    ops = [op_of(graph, site) for site in sites]
+    kernels = [program.kernel(op.kernel) for op in ops]
+    named = frozenset().union(*map(_named, kernels))
+    chosen = tuple((d.name, d.chosen) for d in program.decisions if d.name in named)
+    return tuple(sites), tuple(ops), tuple(kernels), chosen, surroundings_of(program)
+
+
+def _named(kernel: Kernel) -> frozenset[str]:
+    """The names in expressions on which the settings of its ops depend."""
+    launches = (impl.launch for impl in kernel.impls if impl.launch is not None)
+    expressions = [
+        *kernel.requires, *(e for _, e in kernel.lets),
+        *(f.value for f in kernel.features if not isinstance(f.value, CodeText)),
+        *(e for impl in kernel.impls for e in (*impl.requires, *(e for _, e in impl.lets))),
+        *(e for one in launches for e in (*one.grid, *one.block, *([one.shared] if one.shared is not None else []))),
+    ]  # fmt: skip
+    return frozenset().union(*map(free, expressions))
 
 
 def _may_hold(condition: Sym) -> bool:
@@ -166,22 +192,20 @@ def _may_hold(condition: Sym) -> bool:
 
 def block_of(program: Program, op: KernelOp, choice: Choice) -> tuple[int, int, int]:
     """The block in threads. Raises sym.UnboundName if a dimension depends on a size."""
-    _, impl = kernel_of(program, op)
+    kernel, impl = kernel_of(program, op)
     assert impl.launch is not None
-    env = bindings(program, op, choice)
-    sizes = [int(sym.evaluate(substitute(e, env), {})) for e in impl.launch.block]
-    return _three(sizes)
+    return _sizes(impl.launch.block, _bindings(program, kernel, impl, op, choice), {})
 
 
-def _block_fits(program: Program, impl: Impl, op: KernelOp, choice: Choice, hardware: Mapping[str, int]) -> bool:
+def _block_fits(impl: Impl, env: Mapping[str, Sym], hardware: Mapping[str, int]) -> bool:
     if impl.launch is None:
         return True
-    block = block_of(program, op, choice)
+    block = _sizes(impl.launch.block, env, {})
     threads = block[0] * block[1] * block[2]
     most = min(hardware.get("max_threads_per_block", 1024), 1024)
     if not 0 < threads <= most or not all(0 < b <= limit for b, limit in zip(block, BLOCK_LIMITS, strict=True)):
         return False
-    return _shared_fits(impl, bindings(program, op, choice), hardware.get("most_shared_per_block", SHARED_LIMIT))
+    return _shared_fits(impl, env, hardware.get("most_shared_per_block", SHARED_LIMIT))
 
 
 def _shared_fits(impl: Impl, env: Mapping[str, Sym], most: int) -> bool:
@@ -192,7 +216,8 @@ def _shared_fits(impl: Impl, env: Mapping[str, Sym], most: int) -> bool:
     return not isinstance(size, Const) or int(size.value) <= most
 
 
-def _three(sizes: list[int]) -> tuple[int, int, int]:
+def _sizes(expressions: Iterable[Sym], env: Mapping[str, Sym], values: Mapping[str, Number]) -> tuple[int, int, int]:
+    sizes = (int(sym.evaluate(substitute(e, env), values)) for e in expressions)
     x, y, z = [*sizes, 1, 1, 1][:3]
     return x, y, z
 
@@ -200,11 +225,9 @@ def _three(sizes: list[int]) -> tuple[int, int, int]:
 def grid_of(graph: Graph, site: Site, choice: Choice, scalars: Mapping[str, Number]) -> tuple[int, int, int]:
     """The grid in blocks, for the values of the rank's scalars, of a variant that is launched."""
     program, op = graph.program, op_under(graph.program, op_of(graph, site), choice)
-    _, impl = kernel_of(program, op)
+    kernel, impl = kernel_of(program, op)
     assert impl.launch is not None
-    env = bindings(program, op, choice)
-    sizes = [int(sym.evaluate(substitute(e, env), scalars)) for e in impl.launch.grid]
-    return _three(sizes)
+    return _sizes(impl.launch.grid, _bindings(program, kernel, impl, op, choice), scalars)
 
 
 def fits(graph: Graph, site: Site, choice: Choice, values: Mapping[str, Number], constraints: bool = True) -> bool:
@@ -215,14 +238,14 @@ def fits(graph: Graph, site: Site, choice: Choice, values: Mapping[str, Number],
     """
     program, op = graph.program, op_under(graph.program, op_of(graph, site), choice)
     kernel, impl = kernel_of(program, op)
-    env = bindings(program, op, choice)
+    env = _bindings(program, kernel, impl, op, choice)
     conditions = [substitute(c, env) for c in (*kernel.requires, *impl.requires)]
     if not all(_holds(c, values) for c in conditions if constraints or "hw.memory" in free(c)):
         return False
     if impl.launch is None:
         return True
     try:
-        grid = grid_of(graph, site, choice, values)
+        grid = _sizes(impl.launch.grid, env, values)
     except sym.UnboundName:
         return True  # it depends on a feature that is not known yet
     return all(0 < g <= limit for g, limit in zip(grid, GRID_LIMITS, strict=True))

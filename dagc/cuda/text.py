@@ -184,7 +184,8 @@ _CONSTANT = frozenset(
 )
 
 
-def constant_names(text: str, values: Collection[str] = ()) -> frozenset[str] | None:
+@lru_cache(maxsize=256)
+def constant_names(text: str, values: frozenset[str] = frozenset()) -> frozenset[str] | None:
     """The names in a kernel's text that must be constant expressions in C++: in sizes of arrays, template arguments,
     pragmas, `constexpr` and the like, and their operands. None if the text does not parse: any may be.
 

@@ -141,7 +141,8 @@ def emission(plan: Plan) -> Emission:
     folded = plan.period[0] if plan.period is not None else None
     iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded, plan.loop)
     whole = whole_view(plan, layout, steps)
-    common = {**_common(plan, layout, functions, program, bool(iteration.regions)), "whole": whole}
+    common = _common(plan, layout, functions, program, bool(iteration.regions))
+    common |= {"launches": tuple(steps.launches.values()), "whole": whole}
     return Emission(functions, layout, steps, program, iteration, whole, folded, common)
 
 

@@ -109,7 +109,27 @@ class Guarded:
     kind: str = "guarded"
 
 
-Unguarded: TypeAlias = KernelLaunch | ConditionalLaunch | Copy | CallStep | CudaCall
+@dataclass(frozen=True, slots=True)
+class SharedLaunch:
+    """The call of a `LaunchFunction`; `op` is the C++ text of the op's name."""
+
+    function: str
+    stream: str
+    op: str
+    kind: str = "shared"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFunction:
+    """A conditional launch that is the same for several ops, such as those of the rounds of a loop: emitted once, since
+    compilers take long for many. `op` and `stream` in its steps are its parameters."""
+
+    name: str
+    comment: str
+    launch: ConditionalLaunch
+
+
+Unguarded: TypeAlias = KernelLaunch | ConditionalLaunch | SharedLaunch | Copy | CallStep | CudaCall
 Step: TypeAlias = Unguarded | Guarded
 
 
@@ -129,6 +149,7 @@ class StepBuilder:
         self._waits = chooser is not None and chooser.mode is Features.ASYNC and bool(first)
         self.graph = layout.graph
         self._tags = self._number_messages()
+        self.launches = self._shared_launches()
 
     def of(self, op: ir.GraphOp, stream: str) -> tuple[Step, ...]:
         """`stream` is the C++ text of the op's stream, unused by CPU ops."""
@@ -174,12 +195,31 @@ class StepBuilder:
         settled = self.functions.settled(op)
         if len(settled) == 1:
             return self._on_its_side(settled[0], stream)
+        shared = self.launches.get(_called_choice(self._chosen(op, "stream"), "op"))
+        if shared is not None:
+            return (SharedLaunch(shared.name, stream, cxx_string(op.name)),)
+        return (self._chosen(op, stream),)
+
+    def _chosen(self, op: ir.KernelOp, stream: str) -> ConditionalLaunch:
+        settled = self.functions.settled(op)
         several = len({one.answer for one in settled}) > 1
         cases = (
             ConditionalSteps(self._settled(one), self._on_its_side(one, stream), one.answer if several else "")
             for one in settled
         )
-        return (ConditionalLaunch(tuple(cases)),)
+        return ConditionalLaunch(tuple(cases))
+
+    def _shared_launches(self) -> dict[ConditionalLaunch, LaunchFunction]:
+        """By the launch with the names of its parameters: each that several ops of the graph have."""
+        ops: dict[ConditionalLaunch, list[str]] = {}
+        for op in self.graph.ops:
+            if op.kernel is not None and op.action is ir.Action.KERNEL and len(self.functions.settled(op.kernel)) > 1:
+                ops.setdefault(_called_choice(self._chosen(op.kernel, "stream"), "op"), []).append(op.name)
+        several = ((launch, names) for launch, names in ops.items() if len(names) > 1)
+        return {
+            launch: LaunchFunction(f"launch_{number}", ", ".join(names), launch)
+            for number, (launch, names) in enumerate(several)
+        }
 
     def _on_its_side(self, op: ir.KernelOp, stream: str) -> tuple[Work, ...]:
         """The steps of one implementation, preceded by copies of the data that it needs on its device, and followed by
@@ -793,16 +833,18 @@ class _Written:
 
 def _called(step: Step, name: str) -> Step:
     """A launch under this name of its op."""
-    if isinstance(step, KernelLaunch):
-        return _called_work(step, name)
-    if isinstance(step, ConditionalLaunch):
-        cases = (replace(c, steps=tuple(_called_work(s, name) for s in c.steps)) for c in step.cases)
-        return ConditionalLaunch(tuple(cases))
-    return step
+    if isinstance(step, KernelLaunch | SharedLaunch):
+        return replace(step, op=cxx_string(name))
+    return _called_choice(step, cxx_string(name)) if isinstance(step, ConditionalLaunch) else step
 
 
-def _called_work(work: Work, name: str) -> Work:
-    return replace(work, op=cxx_string(name)) if isinstance(work, KernelLaunch) else work
+def _called_choice(choice: ConditionalLaunch, op: str) -> ConditionalLaunch:
+    """The launches of ops whose name has this C++ text."""
+
+    def called(work: Work) -> Work:
+        return replace(work, op=op) if isinstance(work, KernelLaunch) else work
+
+    return ConditionalLaunch(tuple(replace(c, steps=tuple(map(called, c.steps))) for c in choice.cases))
 
 
 def titled(op: ir.GraphOp) -> str:

@@ -15,6 +15,7 @@ from itertools import product
 from math import prod
 
 from dagc.base.errors import UsageError
+from dagc.base.identity import Same
 from dagc.base.source import Source
 from dagc.forms.coarsen import COARSEN, COLUMNS, PERSIST, STRIDED
 from dagc.forms.freedom import BOUNDS, FREEDOM, LITERALS
@@ -196,12 +197,24 @@ def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
     chosen = tuple((name, value) for name, value in op.tunables if name.startswith(FORM))
     if not chosen:
         return kernel, impl
-    around = surroundings_of(program)
+    around = _around(Same(program))
     if dict(chosen).get(LITERALS.tunable, AS_WRITTEN) != AS_WRITTEN:
         pairs = zip(kernel.formals, op.args, strict=True)
         numbers = ((f.name, a.value) for f, a in pairs if isinstance(a, Const))
         around = replace(around, given=tuple((n, v) for n, v in numbers if isinstance(v, int)))
-    return kernel, _formed(kernel, impl, around, chosen)
+    return kernel, _formed_same(Same(kernel), Same(impl), Same(around), chosen)
+
+
+@lru_cache(maxsize=64)
+def _around(program: Same[Program]) -> Surroundings:
+    return surroundings_of(program.value)
+
+
+@lru_cache(maxsize=1024)
+def _formed_same(
+    kernel: Same[Kernel], impl: Same[Impl], around: Same[Surroundings], chosen: tuple[tuple[str, Value], ...]
+) -> Impl:
+    return _formed(kernel.value, impl.value, around.value, chosen)
 
 
 def includes_of(op: KernelOp) -> Iterator[str]:

@@ -414,7 +414,7 @@ def _axis(kernel: Kernel, impl: Impl, name: str) -> str:
         return axes[0] if axes else ""
     if impl.code.text is None:  # a function of a file reads blockDim, unless it is a template of this tunable
         return "" if name in argument_names(impl.code) else axes[0]
-    values = {f.name for f in kernel.formals} | {name}
+    values = frozenset((*(f.name for f in kernel.formals), name))
     constant = constant_names(impl.code.text, values)
     return "" if constant is None or name in constant else axes[0]
 

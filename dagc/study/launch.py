@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,7 +12,7 @@ from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, coun
 from dagc.base.files import scratch_directory
 from dagc.base.sample import Sample
 from dagc.build.ranks import joined
-from dagc.choice.legal import op_of
+from dagc.choice.legal import op_of, open_sites, settled_by
 from dagc.choice.types import Case, Site
 from dagc.ir.choice import VARIANT, Choice, qualified
 from dagc.ir.plan import Target
@@ -272,12 +272,16 @@ def launch_sites(request: SearchRequest, configurations: Sequence[Configured], d
     """The legal settings of everything open. `data`: the arrays of the ranks, which determine what can be launched;
     None: not checked."""
     out: dict[Choice, tuple[Site, ...]] = {}
+    known: dict[Hashable, tuple[Site, ...]] = {}
     for configured in configurations if request.searches else ():
         graph = configured.graph.unrolled
         if not open_settings(graph.program):
             continue
-        task = _task(request, graph, data or Path())
-        out[configured.configuration] = tuple(site for site in _that_fit(task, data) if len(site.choices) > 1)
+        key = settled_by(graph, open_sites(graph))
+        if key not in known:
+            task = _task(request, graph, data or Path())
+            known[key] = tuple(site for site in _that_fit(task, data) if len(site.choices) > 1)
+        out[configured.configuration] = known[key]
     return {c: sites for c, sites in out.items() if sites}
 
 

@@ -36,7 +36,7 @@ def test_where_a_constant_is_demanded(text, expected):
 
 
 def test_formals_are_no_templates():
-    assert constant_names("if (n<bx && m>(by)) a[0] = 1;", {"n"}) == set()
+    assert constant_names("if (n<bx && m>(by)) a[0] = 1;", frozenset("n")) == set()
 
 
 def test_what_does_not_parse_may_need_any():
