@@ -26,7 +26,7 @@ from tests.emit.build import COLLECTIVES, HEAT2D, NVCC_ALONE, SPMV, plan
 from tests.emit.test_compile import CASES, name
 from tests.emit.test_device_loops import RELAX
 from tests.emit.test_loops import JACOBI
-from tests.emit.test_transports import TRANSPORTS, TYPES
+from tests.emit.test_transports import PUTS, TRANSPORTS, TYPES
 from tests.emit.together import write_together
 from tests.forms.test_coarsen import coarse
 from tests.forms.test_wide import wide
@@ -66,7 +66,7 @@ def formed(make: Callable[[], Graph]) -> Plan:
 
 BENCHES: dict[str, Make] = {
     **{f"{name(path)} {name(choice)}": partial(plan, path, Target.CUDA, **choice) for path, choice in CASES},
-    **{f"loop {transport}": partial(loop, JACOBI, transport) for transport in ("mpi_cuda", "peer")},
+    **{f"loop {transport}": partial(loop, JACOBI, transport) for transport in ("mpi_cuda", "peer", "put")},
     **{f"loop of columns {transport}": partial(loop, HEAT2D, transport) for transport in ("mpi_host", "peer")},
     **{f"every {n}": partial(every_variant, SAMPLES / f"{n}/{n}.dag") for n in ("histogram", "sort", "bfs")},
     "mixed nccl and peer": partial(plan, TRANSPORTS, Target.CUDA, transport="peer", collectives="nccl", capture="true"),
@@ -75,6 +75,7 @@ BENCHES: dict[str, Make] = {
     "collectives nccl": partial(plan, COLLECTIVES, Target.CUDA, transport="nccl"),
     "collectives peer": partial(plan, COLLECTIVES, Target.CUDA, transport="peer"),
     "types": partial(plan, TYPES, Target.CUDA),
+    "put": partial(plan, PUTS, Target.CUDA, transport="put", graph_edges="early", capture="true"),
     "sums": sums,
     "coarsened": partial(formed, coarse),
     "wide": partial(formed, wide),
