@@ -186,7 +186,7 @@ def _common(
         "given": GivenFlags.of(plan.target),
         "step": macro("bench/step.j2", "step"),
         "arch": plan.arch.removeprefix("sm_"),
-        "carried": any(a.role is Role.INOUT for a in plan.program.arrays),
+        "carried": any(a.role is Role.INOUT for a in plan.program.arrays) or Transport.PUT in layout.kinds,
         "device_messages": _device_messages(plan),
         "repeat": "" if repeat is None else layout.text(repeat),
         "until": layout.until(),

@@ -3,13 +3,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
+#include <initializer_list>
 #include <vector>
 
 #include "dagc/peer_memory.hpp"
 #include "dagc/put.hpp"
 
 namespace dagc {
+
+class PutGroup;
 
 class PutComm : public PeerMemory {
  public:
@@ -36,6 +38,10 @@ class PutComm : public PeerMemory {
   }
   MPI_Comm comm() const { return comm_; }
   int rank() const { return rank_; }
+
+  // Collective, between runs: nothing has been sent. Kernels that were issued alone have counted runs that their receivers
+  // have not.
+  void restart(std::initializer_list<PutGroup*> groups);
 
   // Enqueued by all ranks: what they receive may be written once it has ended.
   void free(cudaStream_t stream) {
@@ -116,6 +122,11 @@ class PutGroup : public PeerMemory {
   void check() const {}  // of a library: nothing fails on a stream
 
  private:
+  friend class PutComm;
+  void zero() {
+    if (flags_ != nullptr) DAGC_CUDA(cudaMemset(flags_, 0, (1 + recvs_.size() + 2 * sends_.size()) * sizeof(Flag)));
+  }
+
   // Flags: the run; arrived of each receive; two of each send.
   std::vector<Info> describe_all() {
     make_flags(1 + recvs_.size() + 2 * sends_.size());
@@ -129,5 +140,14 @@ class PutGroup : public PeerMemory {
   std::vector<char*> to_;        // of each send, in the memory of the receiver
   std::vector<Flag*> arrived_;
 };
+
+inline void PutComm::restart(std::initializer_list<PutGroup*> groups) {
+  if (comm_ == MPI_COMM_NULL) return;
+  DAGC_CUDA(cudaDeviceSynchronize());
+  DAGC_MPI(MPI_Barrier(comm_));
+  for (PutGroup* group : groups) group->zero();
+  DAGC_CUDA(cudaDeviceSynchronize());
+  DAGC_MPI(MPI_Barrier(comm_));
+}
 
 }  // namespace dagc
