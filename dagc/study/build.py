@@ -19,7 +19,7 @@ from dagc.choice.types import Case, Site
 from dagc.cuda.ptx import ASSUMED, Resources, function_of, largest, unqualified
 from dagc.emit import linked
 from dagc.emit.kernels import Functions
-from dagc.ir.choice import VARIANT, Choice, own_name, qualified, site_of
+from dagc.ir.choice import AS_WRITTEN, VARIANT, Choice, own_name, qualified, site_of
 from dagc.ir.plan import CodeFeature, Opened, Plan, Target, needed_features
 from dagc.ir.program import Decision, Graph, Value
 from dagc.ir.traversal import Row
@@ -133,6 +133,30 @@ def of_settings(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str
         names = (functions.get(_code(site, s.own), "") for s in site.choices)
         out[site.name] = tuple(compiled.get(name, known) for name in names)
     return out
+
+
+def without_spills(task: TuningTask, compiled: Mapping[str, Resources]) -> tuple[TuningTask, tuple[str, ...]]:
+    """The task without settings of forms whose code spills registers where that of the kernel as written does not; and
+    for each of these forms a failure."""
+    failures: dict[str, None] = {}
+
+    def left(site: Site) -> Site:
+        if not any(c.formed for c in site.choices):
+            return site
+        spills = {code: compiled[n].spills for code, n in _functions_of(task, site).items() if n in compiled}
+
+        def fits(choice: Choice) -> bool:
+            plain = {**choice.own, **{own_name(name): AS_WRITTEN for name in choice.formed}}
+            own, written = spills.get(_code(site, choice.own), 0), spills.get(_code(site, plain), 0)
+            if not choice.formed or own <= written:
+                return True
+            under = ", ".join(f"{own_name(name)}={choice[name]}" for name in choice.formed)
+            failures[f"{site.name} {under}: a thread spills {own} bytes of registers, as written {written}"] = None
+            return False
+
+        return replace(site, choices=tuple(filter(fits, site.choices)))
+
+    return replace(task, sites=tuple(map(left, task.sites))), tuple(failures)
 
 
 def settings_compiled(task: TuningTask) -> dict[str, tuple[Resources, ...]]:

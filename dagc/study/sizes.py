@@ -26,13 +26,21 @@ from dagc.lab.across import AcrossSizes
 from dagc.lab.launches import Timing
 from dagc.measure.metrics import objective_for, observed, of_results
 from dagc.stages.options import LimitOptions, Progress, TuneOptions, searching
-from dagc.study.build import assumed, build_what_compiles, compiled_resources, computed_of, most_of, of_settings
+from dagc.study.build import (
+    assumed,
+    build_what_compiles,
+    compiled_resources,
+    computed_of,
+    most_of,
+    of_settings,
+    without_spills,
+)
 from dagc.study.choosers import Asked, AtSizes, ChooserInputs, asked_of, first_choosers
 from dagc.study.files import Session, begun, resumed
 from dagc.study.gpu import NOT_COUNTED, NOTHING_RAN, can_run, fitted_counts, hardware_at_hand, unmeasured
 from dagc.study.measure import Measuring, Recording, Searching, Wanted, computed_features
 from dagc.study.points import points_of
-from dagc.study.prepare import Prepared, prepare, unbuilt
+from dagc.study.prepare import Prepared, only, prepare, unbuilt
 from dagc.study.priors import search_of
 from dagc.study.results import Measurements, failures_before, unchecked
 from dagc.study.task import TuningTask
@@ -151,7 +159,10 @@ def _prepared(
             ready = computed_features(ready, computed)
         say("reading the resource use of the kernels")
         ready, compiled = _resources(ready, folder, compiling) if compiling is not None else (ready, {})
-    task = ready.task
+    task, spilling = without_spills(ready.task, compiled)
+    if spilling:
+        at = {case: only(one, task.choices) for case, one in ready.at.items()}
+        ready = replace(ready, task=task, at=at, failures=(*ready.failures, *spilling))
     resources = most_of(task, compiled)
     counted = NOT_COUNTED
     if points is not None:

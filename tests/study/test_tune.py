@@ -20,12 +20,15 @@ from dagc.base.errors import BuildFailed, UsageError
 from dagc.build.toolchain import find_nvcc
 from dagc.choice.types import Case
 from dagc.cli.main import main
+from dagc.cuda.ptx import Resources
 from dagc.ir.choice import Choice
 from dagc.measure.bench import run_bench
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
+from dagc.study.build import without_spills
 from dagc.study.results import KernelResult, Tuning
+from dagc.study.task import tuning_task
 from tests.study.oracle import ROOT
 from tests.study.programs import write_fill
 
@@ -213,6 +216,62 @@ def test_what_does_not_compile_is_not_ranked(tmp_path: Path, capsys: pytest.Capt
     assert main(["tune", str(program), *words]) == 4
     said = capsys.readouterr().err
     assert re.search(r'faulty\.dag\(\d+\): error: identifier "mystery" is undefined', said)
+
+
+def test_settings_of_a_form_that_spills_are_left_out() -> None:
+    """Each is named once for all blocks; nothing is left out where the kernel as written spills as much."""
+    jacobi = api.read(ROOT / "samples/jacobi/jacobi.dag")
+    task = tuning_task(jacobi, TuneOptions(target="cuda", arch="sm_90", kernels=("inner",), forms="on"))
+    spilling = {"stencil_wide4": Resources(spills=8), "stencil_wide4_coarsen2": Resources(spills=16)}
+    left, failures = without_spills(task, {"stencil": Resources(spills=0), **spilling})
+    assert failures == (
+        "inner form.wide=4: a thread spills 8 bytes of registers, as written 0",
+        "inner form.wide=4, form.coarsen=2: a thread spills 16 bytes of registers, as written 0",
+    )
+    forms = {(c.own["form.wide"], c.own["form.coarsen"]) for c in task.choices["inner"]}
+    assert {(c.own["form.wide"], c.own["form.coarsen"]) for c in left.choices["inner"]} == forms - {(4, 1), (4, 2)}
+    assert without_spills(task, {"stencil": Resources(spills=16), **spilling}) == (task, ())
+
+
+@pytest.mark.thorough
+@pytest.mark.nvcc
+@pytest.mark.skipif(find_nvcc() is None, reason="nvcc is not installed")
+def test_a_form_that_spills_is_said_once_and_not_chosen(tmp_path: Path) -> None:
+    """80 numbers of a thread are in registers, those of four neighbours are not."""
+    kept = range(80)
+    first = " ".join(f"float a{k} = x[{k} * n + j];" for k in kept)
+    turned = " ".join(f"a{k} = a{k} * a{(k + 7) % 80} + 0.5f;" for k in kept)
+    stored = " + ".join(f"a{k}" for k in kept)
+    (tmp_path / "many.dag").write_text(f"""program many
+param N : i64 = 512
+setup "many.py" data(N)
+scalar n : i64
+array x : f32[80 * n] in
+array y : f32[n] out
+kernel many(y: out f32[n], x: in f32[80 * n], n: i64) {{
+  forms {{wide}}
+  gpu {{
+    launch grid(ceil(n / 64)) block(64)
+    cuda \"\"\"
+      const int j = blockIdx.x * 64 + threadIdx.x;
+      if (j >= n) return;
+      {first}
+      for (long k = 0; k < n; ++k) {{ {turned} }}
+      y[j] = {stored};
+    \"\"\"
+  }}
+}}
+dag {{ many : gpu many(y, x, n) }}
+""")
+    (tmp_path / "many.py").write_text(
+        "import numpy as np\n"
+        "def data(rank, size, seed, N):\n"
+        "    return {'n': N, 'x': np.ones(80 * N, np.float32)}\n"
+    )  # fmt: skip
+    done = tune_recipe.tune(tmp_path / "many.dag", None, TuneOptions(target="cuda", arch="sm_90", top=0, forms="on"))
+    (failure,) = done.failures
+    assert re.fullmatch(r"many form\.wide=4: a thread spills \d+ bytes of registers, as written 0", failure)
+    assert done.lines[0].chosen.own["form.wide"] != 4
 
 
 @pytest.mark.mpi
