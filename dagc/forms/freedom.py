@@ -39,7 +39,13 @@ def _legal_apart(kernel: Kernel, impl: Impl, around: Surroundings) -> tuple[int,
         return Refusal("it has no two arrays of which it writes one")
     if "const_cast" in words_of(impl.code.text):
         return Refusal("`const_cast`: it may write what it only reads by its signature")
-    return AS_WRITTEN, 2
+    return _readable(impl, around) or (AS_WRITTEN, 2)
+
+
+def _readable(impl: Impl, around: Surroundings) -> Refusal | None:
+    """Why a text is not read: inline PTX may do anything."""
+    reading = reading_of(impl, around)
+    return reading if isinstance(reading, Refusal) else None
 
 
 def _only_reads_first(impl: Impl) -> str:
@@ -85,7 +91,9 @@ MOST_THREADS = 1024  # of a block
 
 
 def _legal_bounds(kernel: Kernel, impl: Impl, around: Surroundings) -> tuple[int, ...] | Refusal:
-    return _IN_A_FILE if impl.code is None or impl.code.text is None else (AS_WRITTEN, 1024, 2048)
+    if impl.code is None or impl.code.text is None:
+        return _IN_A_FILE
+    return _readable(impl, around) or (AS_WRITTEN, 1024, 2048)
 
 
 def _bounded(kernel: Kernel, impl: Impl, around: Surroundings, threads: int) -> CodeText:

@@ -121,6 +121,8 @@ REFUSED = {
     ("strided", INDEX + "__syncthreads();\ny[i] = x[i];"): ("a thread may return before the `__syncthreads`", 1),
     ("persist", 'asm("nop;");\ny[0] = x[0];'): ("inline PTX is not read", 0),
     ("stream", 'asm("nop;");\ny[0] = x[0];'): ("inline PTX is not read", 0),
+    ("freedom", 'asm("nop;");\ny[0] = x[0];'): ("inline PTX is not read", 0),
+    ("bounds", 'asm("nop;");\ny[0] = x[0];'): ("inline PTX is not read", 0),
     ("literals", INDEX.replace("n)", "m)") + "y[i] = x[i];"): ("its text uses no size of a grid or an array", None),
     ("literals", INDEX + "n -= 1;\ny[i] = x[i] + n;"): ("its text uses no size of a grid or an array", None),
 }
