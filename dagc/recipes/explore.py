@@ -101,7 +101,7 @@ def _explore_here(
         warn(noise_advice(noise, facts, options.ranks), quiet=options.quiet)
         notes += notes_on_earlier_runs(prepared.output, records, run, options)
         before = records.results(request.objective.text)
-        compared = original(request.options, domain)
+        compared = original(request.options, domain, notes)
         first = (
             *([compared] if compared else []),
             *followed(request.options, domain, notes),

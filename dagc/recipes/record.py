@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from dagc.record.log import RankLog, read_logs
 from dagc.record.loop import Window, between, described, windows
 from dagc.record.merge import Blocks, Differs, ProgramStep, steps_of
 from dagc.record.program import Writer, Written, streams_of
+from dagc.record.put_back import patch as patch_of
+from dagc.record.put_back import starts_with_iteration
 from dagc.record.sources import Sources
 from dagc.record.trouble import compare, differences, refuse
 from dagc.report.display import SILENT, Display
@@ -56,6 +58,12 @@ class Recorded:
             lines += [self.errors] if self.errors else []
         folders = "".join(f" -I {shlex.quote(str(folder))}" for folder in include_directories())
         lines.append(f"next  dagc compile {program}{folders} --run -n {self.ranks}")
+        patch = next((f for f in self.files if f.suffix == ".patch"), None)
+        if patch is not None:
+            file = patch.read_text().partition("+++ b/")[2].partition("\n")[0]
+            library, new = f"{patch.stem}_library", f"{patch.stem}_with_library{Path(file).suffix}"
+            lines.append(f"then  dagc compile {program}{folders} --as library -o {shlex.quote(library)}")
+            lines.append(f"      patch -o {shlex.quote(new)} {shlex.quote(file)} {shlex.quote(str(patch))}")
         return "\n".join(lines) + "\n"
 
 
@@ -79,7 +87,8 @@ def record(command: Sequence[str], output: str | Path, options: RecordOptions, d
 
         logs = run("first", "")
         ranges = between(logs, options.begin, options.end)
-        found = _rounds(logs, ranges, options.rounds)
+        whole = application.texts if options.replace else None
+        found = _rounds(logs, ranges, options.rounds, whole)
         span = ";".join(_span(log, window) for log, window in zip(logs, found, strict=True))
         second = run("second", span)
         differences(logs, second, found, options.bytes)
@@ -96,7 +105,8 @@ def record(command: Sequence[str], output: str | Path, options: RecordOptions, d
             third = run("third", span)
             differences(logs, third, found, options.bytes)
             compare(data, made(third, "third")[1])
-    return _write(out, written, compressed(data), found)
+        patch = patch_of(out.stem, second, found, application.texts, written) if options.replace else ""
+    return _write(out, written, compressed(data), found, patch)
 
 
 def _check(out: Path, options: RecordOptions) -> None:
@@ -114,10 +124,15 @@ def _check(out: Path, options: RecordOptions) -> None:
         raise UsageError(f"{out}: it exists already", "choose another name, or replace it with --force")
 
 
-def _rounds(logs: Sequence[RankLog], ranges: Sequence[tuple[int, int]], most: int) -> tuple[Window, ...]:
-    """The first windows whose rounds are those of one loop on all ranks. Raises UsageError."""
+def _rounds(
+    logs: Sequence[RankLog], ranges: Sequence[tuple[int, int]], most: int, texts: Mapping[str, str] | None
+) -> tuple[Window, ...]:
+    """The first windows whose rounds are those of one loop on all ranks. `texts`: of the files in which a loop has to
+    have whole rounds (`--replace`). Raises UsageError."""
     first: Differs | None = None
     for found in windows(logs, ranges, most):
+        if texts is not None and not starts_with_iteration(logs[0], found[0], texts):
+            continue
         refuse(logs, found)
         try:
             if _steps(logs, found):
@@ -126,6 +141,11 @@ def _rounds(logs: Sequence[RankLog], ranges: Sequence[tuple[int, int]], most: in
             first = first or error
     if first is not None:
         raise first
+    if texts is not None:
+        raise UsageError(
+            "no round of what was recorded begins as an iteration of a loop does",
+            "record without --replace, or mark the loop with --from",
+        )
     raise UsageError("nothing between the marks uses the GPU or MPI", "choose other marks with --from and --to")
 
 
@@ -184,9 +204,10 @@ def _original(out: Path, written: Written) -> str:
     return "\n".join([f"# {out.name}: the order and the streams of the application", *words, ""])
 
 
-def _write(out: Path, written: Written, data: bytes, found: Sequence[Window]) -> Recorded:
+def _write(out: Path, written: Written, data: bytes, found: Sequence[Window], patch: str) -> Recorded:
     files = {out.with_suffix(".npz"): data, out.with_suffix(".py"): SETUP.format(name=out.stem).encode()}
     files |= {out.with_name(name): text.encode() for name, text in written.calls.items()}
+    files |= {out.with_suffix(".patch"): patch.encode()} if patch else {}
     files[out] = written.text.encode()
     for path, content in files.items():
         write_bytes_atomic(path, content)

@@ -15,7 +15,7 @@ from dagc.record.log import PIECES, Pieces, joined
 from dagc.record.merge import MemoryBlock, ProgramStep
 from dagc.record.sources import SCALARS, KernelSource, Sources, element_of, grid_text, named, variable_of
 
-_C_TYPES = {"f32": "float", "f64": "double", **{f"{s}{n}": f"std::{'u' if s == 'u' else ''}int{n}_t"
+C_TYPES = {"f32": "float", "f64": "double", **{f"{s}{n}": f"std::{'u' if s == 'u' else ''}int{n}_t"
             for s in "iu" for n in (8, 16, 32, 64)}, "bool": "bool"}  # fmt: skip
 
 
@@ -317,7 +317,7 @@ class Kernels:
         variable, size = variable_of(symbol), max(size or 0 for size in symbol.bytes)
         file = self._sources.file_of_variable(symbol)
         self.files[file].append(
-            f"void {name}(const {_C_TYPES[array.of]}* value, cudaStream_t stream) {{\n"
+            f"void {name}(const {C_TYPES[array.of]}* value, cudaStream_t stream) {{\n"
             f"  cudaMemcpyToSymbolAsync({variable}, value, {size}, 0, cudaMemcpyDeviceToDevice, stream);\n}}\n"
         )
         self.texts.append(self._calling(name, array.formal("value", "in"), file))
@@ -354,7 +354,7 @@ class _Wrapper:
         for name, index in first.items():
             array, formal, const = self._bound[index].array, self._names[index], "const " if only[name] else ""
             self._formals.append(array.formal(formal, "in" if only[name] else "inout"))
-            self._parameters.append(f"{const}{_C_TYPES[array.of] if array.per == 1 else 'void'}* {formal}")
+            self._parameters.append(f"{const}{C_TYPES[array.of] if array.per == 1 else 'void'}* {formal}")
         offsets = {i: self._integer(f"{self._names[i]}_at") for i, one in self._bound.items() if one.moved}
         words = []
         for index, arg in enumerate(self._call.args):
@@ -394,7 +394,7 @@ class _Wrapper:
         name = self._names[index]
         if one.of in SCALARS:
             self._formals.append(f"{name}: {one.of}")
-            self._parameters.append(f"{_C_TYPES[one.of]} {name}")
+            self._parameters.append(f"{C_TYPES[one.of]} {name}")
             return name
         if len({arg.hex for column in _column(self._step, index) for arg in column or ()}) != 1:
             raise UsageError(

@@ -584,5 +584,6 @@ class RecordOptions:
     watchdog: float = option(
         "--watchdog S", "seconds after which the application counts as hung", in_seconds, default=600.0
     )
+    replace: bool = option("--replace", "also write NAME.patch: the loop calls the library of the program")
     twice: bool = option("--twice", "keep the arrays of another run too, and name what differs between the two")
     force: bool = option("--force", "replace an existing program")

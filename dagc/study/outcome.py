@@ -297,8 +297,8 @@ def candidate_of(domain: Orders, implementation: Implementation) -> Candidate | 
     return Candidate(index, traversal, choices)
 
 
-def original(options: EarlierOptions, domain: Orders) -> Candidate | None:
-    """The order of `--original`, in the first configuration that has its ops. Raises UsageError."""
+def original(options: EarlierOptions, domain: Orders, notes: list[str]) -> Candidate | None:
+    """The order of `--original`, in the first configuration that has its ops; a note if none has."""
     if options.original is None:
         return None
     source, wrong = read_source(options.original, ORIGINAL), ""
@@ -310,7 +310,8 @@ def original(options: EarlierOptions, domain: Orders) -> Candidate | None:
             wrong = wrong or f"{options.original}: not an order of this program"
         except (UsageError, ValueError, KeyError) as error:
             wrong = wrong or str(error)
-    raise UsageError(wrong, "give a file that `dagc record` or `dagc list` wrote for this program, or record again")
+    notes.append(f"--original was not measured: no configuration that was compiled has this order; {wrong}")
+    return None
 
 
 def measured_again(pair: Sequence[Candidate], store: OrderStore, machine: LiveMachine, repeats: int) -> None:

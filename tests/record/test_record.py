@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from dagc import api
+from dagc.base.resources import resource
+from dagc.build.builder import Build, build
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
+from dagc.cuda.text import rewrite_for_host
+from dagc.emit.common import host_headers
 from tests.cli.command import dagc
 
 ROOT = Path(__file__).parents[2]
@@ -40,11 +45,46 @@ def agrees(program: Path) -> bool:
     return done.result is not None
 
 
-def test_staging_buffers_are_dropped(tmp_path: Path) -> None:
+def built(text: str, folder: Path, name: str, libraries: Path | None = None) -> Path:
+    """A program of one file for the host target, without what records."""
+    source = folder / f"{name}.cpp"
+    source.write_text(rewrite_for_host(text))
+    for header, content in host_headers().items():
+        (folder / "headers" / header).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "headers" / header).write_text(content)
+    include = [resource("templates") / "runtime", folder / "headers", *([libraries / "include"] if libraries else [])]
+    flags = (f"-L{libraries / 'lib'}", f"-Wl,-rpath,{libraries / 'lib'}") if libraries else ()
+    order = Build(
+        [source], include=include, mpi=mpi, libraries=("heat",) if libraries else (), warnings_as_errors=False,
+        flags=("-w", *flags),
+    )  # fmt: skip
+    return build(order, folder / name)
+
+
+def temperature(program: Path, *arguments: str) -> str:
+    assert mpi is not None
+    done = subprocess.run([str(mpi.mpiexec), "-n", "2", str(program), *arguments], capture_output=True, text=True)
+    return done.stdout.rpartition("mean temperature ")[2].strip() or done.stderr
+
+
+def test_staging_buffers_are_dropped_and_the_loop_is_put_back(tmp_path: Path) -> None:
     """The solver of the port: each exchange through the host is one of rows on the device, and the kernel has the name
-    and the launch that it has in the unchanged file."""
-    code, said, text = recorded(ROOT / "samples/port/before/heat.cu", tmp_path, "64", "32", "12")
+    and the launch that it has in the unchanged file. The patched application computes what it did before, by the
+    library while its iterations and sizes are those that it has: the application's own kernel is wrong here."""
+    heat = ROOT / "samples/port/before/heat.cu"
+    code, said, text = recorded(heat, tmp_path, "64", "32", "12", options=("--replace",))
     assert code == 0, said
+    api.compile(tmp_path / "heat.dag", tmp_path / "library", target="host", form="library", force=True)
+    subprocess.run(["patch", "-s", "-o", "patched.cu", "heat.cu", "heat.patch"], cwd=tmp_path, check=True)
+    patched = (tmp_path / "patched.cu").read_text()
+    assert "for (int t = 0 + dagc_done; t < steps; ++t)" in patched
+    wrong = patched.replace("0.25 *", "0.2 *")
+    assert wrong != patched
+    before = built(heat.read_text(), tmp_path, "before")
+    after = built(wrong, tmp_path, "after", tmp_path / "library")
+    assert temperature(after, "64", "32", "16") == temperature(before, "64", "32", "16")
+    assert temperature(after, "64", "32", "17") != temperature(before, "64", "32", "17")
+    assert temperature(after, "32", "66", "16") != temperature(before, "32", "66", "16")
     ops = re.findall(r"(\w+)\[t\] : (\w+ \w+)", text)
     kinds = [kind for _, kind in ops]
     assert kinds == ["mpi exchange", "gpu heat_step"] * 2
@@ -52,7 +92,6 @@ def test_staging_buffers_are_dropped(tmp_path: Path) -> None:
     assert "launch grid(ceil(nx / 32), ceil(rows / 8)) block(32, 8)" in text
     assert 'cuda heat_step from "heat.cu"' in text
     assert "gpu heat_step(next[64 .. 2176] touching [64 .. 2112], now touching [1 .. 2175], 32, 64)" in text
-    assert agrees(tmp_path / "heat.dag")
 
 
 def test_what_the_host_computes_is_named(tmp_path: Path) -> None:
