@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
-from typing import TYPE_CHECKING
+from typing import Any
 
 from dagc.base.errors import UsageError
 from dagc.cuda.syntax import below, field_of, operator_of, text_of, tree_of
@@ -15,9 +15,6 @@ from dagc.record.kernels import C_TYPES
 from dagc.record.log import Alloc, LaunchCall, RankLog
 from dagc.record.loop import Window
 from dagc.record.program import Written
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 _STEP = r"\+\+\s*COUNTER|COUNTER\s*\+\+|COUNTER\s*\+=\s*1"
 _ALLOCATED = re.compile(r"\s*(?:\([^()]*\)\s*)*&\s*([^,\[\]]+?)\s*,\s*(.+)")
@@ -67,8 +64,8 @@ def loop_of(texts: Mapping[str, str], at: str) -> SourceLoop:
     )  # fmt: skip
 
 
-def _counted(loop: Node) -> tuple[Node, str] | None:
-    """The first value of the counter, and the end of its range."""
+def _counted(loop: Any) -> tuple[Any, str] | None:
+    """The first value of the counter, as a node, and the end of its range."""
     init, test, step = (field_of(loop, name) for name in ("initializer", "condition", "update"))
     one = next((n for n in below(init) if n.type == "init_declarator"), None) if init is not None else None
     if one is None or test is None or step is None or test.type != "binary_expression":
