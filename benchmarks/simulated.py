@@ -1,14 +1,15 @@
 """Times that SimGrid predicts against times measured with a real MPI, of the same implementations on the host target.
 
-    python -m benchmarks.simulated --out FOLDER [--number 20] [--measure]
+    python -m benchmarks.simulated --out FOLDER [--number 20] [--ranks 2 4] [--measure]
     python -m benchmarks.simulated --out FOLDER --scale RANKS    # how long a simulation of so many ranks takes
 
-For each program: implementations drawn at random are measured with 4 and with 8 ranks (with --measure that is all: the
-files can be predicted on another machine, which has SimGrid). Each number of ranks is predicted from the traces of its
-own file, and 8 ranks also from those of 4. Prints the rank correlation over the implementations, the ratio of the
-predicted to the measured time (median and extremes), and how much the implementation that is predicted to be the
-fastest loses against the fastest measured. The platform has one host, with latency and bandwidth of a ping-pong. A rank
-on the host target has a thread for its CPU and two for its streams, and the simulation gives each a core.
+For each program: orders drawn at random are measured with each number of ranks (with --measure that is all: the files
+can be predicted on another machine, which has SimGrid). Each number of ranks is predicted from the traces of its own
+file, and the largest also from those of the smallest. Prints the rank correlation over the implementations, beside it
+that of two halves of the measurements with each other, the ratio of the predicted to the measured time (median and
+extremes), and how much the implementation that is predicted to be the fastest loses against the fastest measured. The
+platform has one host, with latency and bandwidth of a ping-pong. A rank on the host target has a thread for its CPU and
+two for its streams, and the simulation gives each a core: the machine needs three for each rank.
 """
 
 from __future__ import annotations
@@ -43,8 +44,11 @@ FIXED = {"transport": "mpi_host", "capture": False}
 PROGRAMS = {
     "heat/heat.dag": {"nx": 256, "rows": 64, "steps": 2, **FIXED},
     "halo3d/halo3d.dag": {"nx": 32, "ny": 32, "nz": 32, "per_axis": False, **FIXED},
+    "heat/grid.dag": {"cells": 128, "steps": 2, "px": 0, **FIXED},
+    "jacobi/jacobi.dag": {"nx": 512, "rows": 128, "steps": 3, **FIXED},
 }
-RANKS = (4, 8)
+RANKS = (2, 4)
+PASSES = 6
 PING_PONG = """
 import time
 import numpy as np
@@ -87,7 +91,7 @@ def platform(out: Path) -> Path:
         done = launch([sys.executable, out / "ping_pong.py"], 2).check()
         (out / "ping_pong.txt").write_text(done.stdout)
     latency, large = map(float, (out / "ping_pong.txt").read_text().split())
-    text = PLATFORM.format(cores=max(RANKS), bandwidth=(1 << 20) / max(large - latency, 1e-9), latency=latency)
+    text = PLATFORM.format(cores=64, bandwidth=(1 << 20) / max(large - latency, 1e-9), latency=latency)
     (out / "here.xml").write_text(text)
     print(f"ping-pong: latency {latency * 1e6:.2f} us, bandwidth {(1 << 20) / (large - latency) / 1e9:.2f} GB/s")
     return out / "here.xml"
@@ -98,7 +102,7 @@ def measured(program: str, ranks: int, number: int, out: Path) -> Path:
     if not file.exists():
         given = [word for name, value in PROGRAMS[program].items() for word in ("-D", f"{name}={value}".lower())]
         command = ["explore", SAMPLES / program, *given, "--target", "host", "-n", ranks, "--strategy", "random",
-                   "--budget", number, "--passes", "3", "--quiet", "-o", file]  # fmt: skip
+                   "--only", "orders", "--budget", number, "--passes", PASSES, "--quiet", "-o", file]  # fmt: skip
         subprocess.run([sys.executable, "-m", "dagc", *map(str, command)], check=True, stdout=subprocess.DEVNULL)
     return file
 
@@ -106,7 +110,9 @@ def measured(program: str, ranks: int, number: int, out: Path) -> Path:
 def compare(program: str, traced: Path, file: Path, ranks: int, where: Path, scratch: Path) -> None:
     """Predict the implementations of `file` from the traces of `traced`."""
     text = read(SAMPLES / program, PROGRAMS[program])
-    options = ExploreOptions(replay=str(file), simulate=str(where), ranks=ranks, strategy="random", quiet=True)
+    options = ExploreOptions(
+        replay=str(file), simulate=str(where), ranks=ranks, strategy="random", only="orders", quiet=True
+    )
     request, lowered, domain, results, _ = replayed(text, options, ENDLESS)
     scratch.mkdir(exist_ok=True)
     recorded = load(str(traced))
@@ -114,17 +120,21 @@ def compare(program: str, traced: Path, file: Path, ranks: int, where: Path, scr
         replace(request, options=replace(request.options, ranks=ranks)), lowered, domain, recorded, scratch
     )
     pairs: list[tuple[float, float]] = []
+    halves: list[tuple[float, float]] = []
     for one in results.measured():
         candidate: Candidate | None = candidate_of(domain, one)
         sample = machine.measure(candidate) if candidate is not None else None
         if sample is not None and not sample.failure:
             pairs.append((sample.value, one.value(results.reference)))
+            times = one.times(results.reference)[:PASSES]
+            halves.append((median(times[::2]), median(times[1::2])))
     predicted, real = zip(*pairs, strict=True)
     ratios = sorted(p / r for p, r in pairs)
     chosen, source = min(pairs)[1] / min(real) - 1, traced.stem.rpartition("-")[2]
     print(
         f"{Path(program).stem:8} {ranks} ranks from traces of {source}: {len(pairs)} implementations,"
-        f" rank correlation {spearmanr(predicted, real).statistic:.2f}, predicted / measured {median(ratios):.2f}"
+        f" rank correlation {spearmanr(predicted, real).statistic:.2f} (of two halves of the measurements"
+        f" {spearmanr(*zip(*halves, strict=True)).statistic:.2f}), predicted / measured {median(ratios):.2f}"
         f" ({ratios[0]:.2f} to {ratios[-1]:.2f}), loss of the predicted best {100 * chosen:.1f} %,"
         f" measured {min(real) * 1e6:.0f} to {max(real) * 1e6:.0f} us"
     )
@@ -166,6 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--number", type=int, default=20)
+    parser.add_argument("--ranks", type=int, nargs="+", default=RANKS)
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--scale", type=int, default=0, metavar="RANKS")
     given = parser.parse_args()
@@ -176,8 +187,9 @@ def main() -> None:
     require_mpi()
     where = platform(given.out)
     for program in PROGRAMS:
-        files = {ranks: measured(program, ranks, given.number, given.out) for ranks in RANKS}
-        for traced, ranks in () if given.measure else ((4, 4), (8, 8), (4, 8)):
+        files = {ranks: measured(program, ranks, given.number, given.out) for ranks in given.ranks}
+        least, most = min(given.ranks), max(given.ranks)
+        for traced, ranks in () if given.measure else (*((r, r) for r in given.ranks), (least, most)):
             compare(program, files[traced], files[ranks], ranks, where, given.out / "scratch")
 
 

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any, TypeAlias
 from xml.etree import ElementTree as ET
 
@@ -25,7 +25,7 @@ from dagc.build.builder import Build, build
 from dagc.build.toolchain import has_library
 from dagc.ir.program import Action, CollectiveOp, CopyOp, Graph, KernelOp, Program, Setup, blocks
 from dagc.ir.sym import evaluate
-from dagc.ir.traversal import Entry, Record, parse_traversal
+from dagc.ir.traversal import Entry, Record, Traversal, Wait, parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.orders import Orders
 from dagc.perf.bound import runs
@@ -33,7 +33,7 @@ from dagc.perf.copies import bytes_of
 from dagc.setup import run_setup
 from dagc.setup.arrays import read_scalars
 from dagc.space.loops import unroll
-from dagc.store.results import Results
+from dagc.store.results import Results, TraceSpan
 from dagc.study.decisions import SearchRequest
 
 ROUNDS = 4  # iterations of each traversal
@@ -49,16 +49,23 @@ Scalars: TypeAlias = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class EntryTimes:
     """Seconds of the entries of recorded traversals: of the CPU, by op, and by kind for those without one; of the work
-    of each op on its stream. Medians over ranks and traces; of what waits the least, which has not waited."""
+    of each op on its stream. Medians over ranks and traces; of what waits the least, which has not waited.
+
+    stream_wakes  until a stream goes on that has run out of work
+    cpu_wakes     until the CPU goes on that waits for an event
+    """
 
     calls: Mapping[str, float]
     work: Mapping[str, float]
+    stream_wakes: float = 0.0
+    cpu_wakes: float = 0.0
 
     @classmethod
     def of(cls, domain: Orders, results: Results) -> EntryTimes:
         """Raises UsageError for a file without traces of these configurations."""
         calls: dict[str, list[float]] = defaultdict(list)
         work: dict[str, list[float]] = defaultdict(list)
+        wakes = Wakes([], [])
         by_number = {each.id: each for each in results.implementations}
         for number, spans in results.traces.items():
             index = domain.number(by_number[number].configuration)
@@ -66,6 +73,8 @@ class EntryTimes:
                 continue
             folded = domain.spaces[index].graph
             graph, traversal = unroll(folded, parse_traversal(by_number[number].traversal, folded, "the results"))
+            for rank in {span.rank for span in spans}:
+                wakes.add([span for span in spans if span.rank == rank], traversal)
             for span in spans:
                 entry = traversal.entries[span.position]
                 name = _kind(entry) if entry.op is None else graph.ops[entry.op].name
@@ -77,7 +86,33 @@ class EntryTimes:
         ops = (op for space in domain.spaces for op in space.graph.unrolled.ops)
         waits = {"sync", *(op.name for op in ops if op.action in _WAITS)}
         least = {name: (min if name in waits else median)(times) for name, times in calls.items()}
-        return cls(least, {name: median(times) for name, times in work.items()})
+        late = (max(0.0, fmean(times)) if times else 0.0 for times in (wakes.of_streams, wakes.of_cpu))
+        return cls(least, {name: median(times) for name, times in work.items()}, *late)
+
+
+@dataclass(frozen=True, slots=True)
+class Wakes:
+    """How late work begins on a stream that has run out of it, and the CPU goes on after an event that it awaits."""
+
+    of_streams: list[float]
+    of_cpu: list[float]
+
+    def add(self, spans: Sequence[TraceSpan], traversal: Traversal) -> None:
+        """The traced entries of one rank."""
+        ends: dict[int, float] = defaultdict(lambda: -math.inf)  # of the last work of each stream
+        recorded: dict[int, float] = {}
+        for span in sorted(spans, key=lambda span: span.position):
+            entry = traversal.entries[span.position]
+            if entry.op is not None and not math.isnan(span.gpu_end):
+                if span.end > ends[entry.stream or 0]:
+                    self.of_streams.append(span.gpu_begin - span.end)
+                ends[entry.stream or 0] = span.gpu_end
+            elif isinstance(entry, Record):
+                recorded[entry.event] = ends[entry.stream]
+            elif isinstance(entry, Wait) and entry.stream is not None:
+                ends[entry.stream] = max(ends[entry.stream], recorded[entry.event])
+            elif isinstance(entry, Wait) and recorded[entry.event] > span.begin:
+                self.of_cpu.append(span.end - recorded[entry.event])
 
 
 def _kind(entry: Entry) -> str:
@@ -173,6 +208,7 @@ def problem_text(
     """What the simulator reads. `scalars`: by graph, of each rank, with the params."""
     ranks = max(map(len, scalars))
     lines = [f"ranks {ranks} rounds {rounds}", f"calls {_seconds(times, 'record', 'wait', 'sync')}"]
+    lines.append(f"wakes {times.stream_wakes:.9g} {times.cpu_wakes:.9g}")
     for graph, of_ranks in zip(graphs, scalars, strict=False):
         lines += ["space", *_ops(graph, times), *_of_ranks(graph, of_ranks)]
     return "\n".join(lines) + "\n"

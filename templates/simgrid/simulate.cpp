@@ -4,10 +4,11 @@
 //
 // Each line of the standard input is a space of the problem and the rows of a traversal (`kind a b;`, as runners execute them,
 // dagc/runner.hpp); the answer to each is one line: seconds of an iteration, and the rank that took the most. Problems are
-// written by dagc/lab/simgrid.py:
+// written by dagc/study/simulated.py:
 //
 //   ranks N rounds N                   // iterations of each traversal, one after the other
 //   calls RECORD WAIT SYNC             // seconds of the CPU
+//   wakes STREAM CPU                   // seconds until a stream that has run out of work, or waits for an event, goes on; the CPU
 //   space                              // each space: its ops, by number
 //   op KIND CALL WORK EXCHANGE         // seconds of the CPU, and of the stream, or of the CPU where it runs there
 //   message OP RANK NUMBER TO BYTES FROM
@@ -56,7 +57,7 @@ struct Row {
 
 struct Problem {
   int ranks = 0, rounds = 0;
-  double record = 0, wait = 0, sync = 0;
+  double record = 0, wait = 0, sync = 0, stream_wakes = 0, cpu_wakes = 0;
   std::vector<std::vector<Op>> spaces;
 };
 
@@ -68,6 +69,8 @@ Problem read(const char* path) {
       file >> out.ranks >> word >> out.rounds;
     } else if (word == "calls") {
       file >> out.record >> out.wait >> out.sync;
+    } else if (word == "wakes") {
+      file >> out.stream_wakes >> out.cpu_wakes;
     } else if (word == "space") {
       out.spaces.emplace_back();
     } else if (word == "op") {
@@ -90,13 +93,19 @@ Problem read(const char* path) {
   return out;
 }
 
-// An event that happens once.
+void sleep(double seconds) {
+  if (seconds > 0) s4u::this_actor::sleep_for(seconds);
+}
+
+// An event that happens once. Who waits for it goes on `wakes` seconds after it.
 class Flag {
  public:
   void set() { there_->release(); }
-  void wait() {
+  void wait(double wakes) {
+    const bool late = there_->would_block();
     there_->acquire();
     there_->release();
+    if (late) sleep(wakes);
   }
 
  private:
@@ -107,13 +116,15 @@ using FlagPtr = std::shared_ptr<Flag>;
 // A queue with an actor that executes it; an empty function ends it.
 class Stream {
  public:
-  Stream(s4u::Host* host, const std::string& name) {
-    actor_ = s4u::Actor::create(name, host, [this] {
+  Stream(s4u::Host* host, const std::string& name, double wakes) {
+    actor_ = s4u::Actor::create(name, host, [this, wakes] {
       while (true) {
+        const bool idle = ready_->would_block();
         ready_->acquire();
         const auto next = queue_.front();
         queue_.pop_front();
         if (!next) return;
+        if (idle) sleep(wakes);
         next();
       }
     });
@@ -151,12 +162,8 @@ class Rank {
  private:
   Stream& stream(int key) {
     auto& found = streams_[key];
-    if (!found) found = std::make_unique<Stream>(s4u::this_actor::get_host(), "stream-" + std::to_string(number_) + "-" + std::to_string(key));
+    if (!found) found = std::make_unique<Stream>(s4u::this_actor::get_host(), "stream-" + std::to_string(number_) + "-" + std::to_string(key), problem_.stream_wakes);
     return *found;
-  }
-
-  static void sleep(double seconds) {
-    if (seconds > 0) s4u::this_actor::sleep_for(seconds);
   }
 
   void execute(const Row& row) {
@@ -167,9 +174,9 @@ class Rank {
       stream(row.b).push([flag] { flag->set(); });
     } else if (row.kind == wait_in_stream) {
       sleep(problem_.wait);
-      stream(row.b).push([flag = events_.at(row.a)] { flag->wait(); });
+      stream(row.b).push([flag = events_.at(row.a), wakes = problem_.stream_wakes] { flag->wait(wakes); });
     } else if (row.kind == wait_of_cpu) {
-      events_.at(row.a)->wait();
+      events_.at(row.a)->wait(problem_.cpu_wakes);
       sleep(problem_.sync);
     }
   }
@@ -204,7 +211,7 @@ class Rank {
     if (op.kind != "blocking") return;
     const FlagPtr done = std::make_shared<Flag>();
     stream(on).push([done] { done->set(); });
-    done->wait();
+    done->wait(problem_.cpu_wakes);
   }
 
   bool idle(const Op& op) const { return op.idle.count(number_) != 0; }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx, has_library
 from dagc.cli.main import main
 from dagc.ir.traversal import parse_traversal
+from dagc.store.results import TraceSpan
 from dagc.study import simulated
 from dagc.study.simulated import EntryTimes, compiled, problem_text, readable
 
@@ -65,10 +67,10 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "ring.dag"
 
 
-def seconds(ring: Path, folder: Path, n: int, ranks: int) -> float:
+def seconds(ring: Path, folder: Path, n: int, ranks: int, times: EntryTimes = TIMES) -> float:
     graph = api.load_graph(ring, {"n": n, "transport": "mpi_host", "capture": False})
     values = [{"n": n, "rank": r, "left": (r - 1) % ranks, "right": (r + 1) % ranks} for r in range(ranks)]
-    (folder / "problem").write_text(problem_text([graph], TIMES, [values], rounds=1))
+    (folder / "problem").write_text(problem_text([graph], times, [values], rounds=1))
     rows = ";".join(" ".join(map(str, entry.row)) for entry in parse_traversal(ORDER, graph).entries)
     command = [compiled(folder), ring.with_name("platform.xml"), folder / "problem"]
     return float(children.run(command, text=f"0 {rows}\n").stdout.split()[0])
@@ -82,6 +84,32 @@ def test_four_ranks_take_the_time_of_the_timeline(ring: Path, tmp_path: Path, n:
     large message takes 20 + 100 from the later post, 136; its waits end at 138, `b` is launched at 139 and ends at
     159, which is seen at 162. A small one takes 20 + 8 and leaves when it is posted: 44, 46, 47, 67, 70."""
     assert seconds(ring, tmp_path, n, 4) == pytest.approx(microseconds * MICRO, abs=1e-9)
+
+
+@pytest.mark.simgrid
+@pytest.mark.skipif(not has_simgrid, reason="needs SimGrid")
+def test_streams_and_the_cpu_go_on_late_after_a_wait(ring: Path, tmp_path: Path) -> None:
+    """`a` begins at 3 and ends at 13, which the CPU has seen at 13 + 3 + 3; then as above, 5 later, until `b` is
+    launched at 52. It begins at 54 and ends at 74, which is seen at 74 + 3 + 3."""
+    late = replace(TIMES, stream_wakes=2 * MICRO, cpu_wakes=3 * MICRO)
+    assert seconds(ring, tmp_path, 1000, 4, late) == pytest.approx(80 * MICRO, abs=1e-9)
+
+
+SEEN = [  # begin and end of the call, begin and end of the work
+    (0, 1, 4, 9),  # a, late by 3
+    (1, 2), (2, 14),  # record, sync: 5 after the end of `a`
+    *((14, 15),) * 4,
+    (15, 16, 15, 20),  # b, at once
+    (16, 17), (25, 26),  # an event of before
+    (26, 26),
+]  # fmt: skip
+
+
+def test_how_late_they_go_on_is_traced(ring: Path) -> None:
+    graph = api.load_graph(ring, {"n": 1000, "transport": "mpi_host", "capture": False})
+    wakes = simulated.Wakes([], [])
+    wakes.add([TraceSpan(0, n, *times) for n, times in enumerate(SEEN)], parse_traversal(ORDER, graph))
+    assert wakes == simulated.Wakes([3, -1], [5])
 
 
 @pytest.mark.simgrid
