@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
@@ -25,6 +26,7 @@ from dagc.measure.launch import launch
 from dagc.report.counting import count_report
 from dagc.setup import run_setup
 from dagc.space import Counter, Space
+from dagc.space.loops import unroll
 from dagc.space.moves import Moves
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import read
@@ -34,7 +36,9 @@ from dagc.study.runners import that_can_run
 from tests.emit.build import COLLECTIVES, COMMS, SPMV, graph, graph_of, plan
 from tests.emit.test_ranks import drawn
 from tests.emit.together import build_together
+from tests.samples.load import SAMPLES
 from tests.space.naive import all_traversals
+from tests.space.test_loops import sample
 from tests.tiers import representatives
 
 DATA = Path(__file__).parent / "data"
@@ -202,6 +206,22 @@ def test_every_transport_beside_every_other(rows: list[tuple[int, ...]], tmp_pat
 def test_messages_that_kernels_write(tmp_path: Path) -> None:
     """On four ranks that share memory, in a line and in a ring, and captured."""
     run(PUTS, {"puts": plan(PUTS, Target.HOST, transport="put", capture="true")}, 4, tmp_path)
+
+
+def test_the_text_of_kernels_that_write_messages() -> None:
+    """A kernel writes those of the exchange of its round; counts of runs begin anew before runs that are checked."""
+    _, folded = sample(SAMPLES / "jacobi/jacobi.dag", transport="put")
+    period = next(iter(Space(folded)))
+    files = emit(Plan(*unroll(folded, period), Target.CUDA, period=(folded, period)))
+    block = files["iteration.hpp"].partition("for (std::int64_t turn")[2]
+    calls = re.findall(r"p\.(halo_\d+_group)\.(put\(p\.u_\d_\.data \+ \d+, \d\)|run)", block)
+    groups = ["halo_2_group"] * 3 + ["halo_3_group"] * 3
+    assert [group for group, _ in calls] == groups
+    assert [call for _, call in calls[:3]] == ["put(p.u_1_.data + 2048, 0)", "put(p.u_1_.data + 2097152, 1)", "run"]
+    head = "stencil_put_dst1(float* dst_here, const float* src, std::int64_t m, std::int64_t n, const dagc::Put<1> "
+    assert f"{head}dst_put)" in files["kernels.cu"]
+    assert "const dagc::PutArray dst(dst_here, dst_put);" in files["kernels.cu"]
+    assert "put_comm.restart({&halo_0_group, " in files["program.hpp"]
 
 
 def run(path: Path, plans: Mapping[str, Plan], ranks: int, folder: Path, hosts: tuple[int, ...] = ()) -> None:

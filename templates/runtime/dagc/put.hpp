@@ -47,7 +47,6 @@ class PutArray {
     __device__ Element(const PutArray& array, std::int64_t i) : array_(array), i_(i) {}
     __device__ T operator=(T value) const {
       array_.here_[i_] = value;
-#pragma unroll
       for (int p = 0; p < N; ++p) {
         const typename Put<N>::Part& part = array_.put_.part[p];
         if (i_ >= part.first && i_ < part.last) static_cast<T*>(part.to)[i_ - part.first] = value;
