@@ -12,7 +12,7 @@ from dagc.emit.render import Names, cxx_type
 from dagc.forms.types import Refusal
 from dagc.forms.within import Within, within
 from dagc.ir.plan import Plan
-from dagc.ir.program import CopyOp, GraphOp, KernelOp, Region
+from dagc.ir.program import Action, CollectiveOp, CopyOp, GraphOp, KernelOp, Region
 from dagc.ir.repetition import Tested, changes_tested, tested
 
 
@@ -27,12 +27,13 @@ class BlockCall:
 
 @dataclass(frozen=True, slots=True)
 class WholeOp:
-    """An op as the kernel does it: blocks of the grid with this number, or where it has no `calls`, a copy."""
+    """An op as the kernel does it: blocks of the grid with this number, or without `calls`, `function` by all threads."""
 
     comment: str
     args: str
     calls: tuple[BlockCall, ...] = ()
     number: int = 0
+    function: str = ""
 
 
 class GridView(NamedTuple):
@@ -47,7 +48,7 @@ class GridView(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class WholeView:
     """`test`: the template arguments of its `dagc::LoopTest`; `waits`: whether an iteration may change what is tested
-    before all blocks have read it."""
+    before all blocks have read it; `messages`: whether ranks send some in it."""
 
     name: str
     test: str
@@ -57,6 +58,7 @@ class WholeView:
     grids: tuple[GridView, ...]
     parameters: tuple[str, ...]
     arguments: tuple[str, ...]
+    messages: bool
 
 
 def whole_view(plan: Plan, layout: Layout, steps: StepBuilder) -> WholeView | None:
@@ -73,8 +75,11 @@ def whole_view(plan: Plan, layout: Layout, steps: StepBuilder) -> WholeView | No
     return WholeView(
         writer.names.new("iterations"), types, changes_tested(plan.graph, test), tuple(writer.functions.values()),
         phases, tuple(writer.grids), tuple(f"{type_} {name}" for type_, name in writer.given.values()),
-        tuple(text for _, text in writer.given),
+        tuple(text for _, text in writer.given), any(op.action is Action.GROUP for op in plan.graph.ops),
     )  # fmt: skip
+
+
+_SUMS = {"sum": "Sum", "prod": "Product", "min": "Least", "max": "Largest"}
 
 
 class _Writer:
@@ -89,6 +94,8 @@ class _Writer:
     def op(self, op: GraphOp) -> WholeOp:
         if op.kernel is not None:
             return self._kernel(op, op.kernel)
+        if op.action is Action.GROUP:
+            return self._messages(op)
         assert isinstance(op.op, CopyOp)
         dst, src = op.op.dst, op.op.src
         whole = src if not self.layout.is_whole(src) else dst
@@ -98,7 +105,23 @@ class _Writer:
             self._given(f"const {type_}*", self.layout.pointer(src), src.array),
             self._given("const std::int64_t", self.layout.extent(whole).count, f"{whole.array}_count"),
         )
-        return WholeOp(describe(op), ", ".join(args))
+        return WholeOp(describe(op), ", ".join(args), function="copy_together")
+
+    def _messages(self, op: GraphOp) -> WholeOp:
+        group = self._given("const dagc::PeerWithin", f"{self.layout.group(op.name)}.within()", op.name)
+        if not isinstance(op.op, CollectiveOp) or not op.op.collective.reduces:
+            return WholeOp(describe(op), group, function="exchange_within")
+        to, source = op.op.regions
+        type_ = cxx_type(self.layout.arrays[to.array].type)
+        args = (
+            group,
+            self._given(f"const {type_}*", self.layout.pointer(source), source.array),
+            self._given(f"{type_}*", self.layout.pointer(to), to.array),
+            self._given("const std::int64_t", self.layout.extent(op.op.given).count, f"{op.name}_count"),
+        )
+        return WholeOp(
+            describe(op), ", ".join(args), function=f"reduce_within<dagc::peer::{_SUMS[op.op.reduce or 'sum']}>"
+        )
 
     def _kernel(self, op: GraphOp, call: KernelOp) -> WholeOp:
         several = self.steps.functions.settled(call)

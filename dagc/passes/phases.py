@@ -14,8 +14,19 @@ from math import prod
 from dagc.forms import kernel_of
 from dagc.forms.types import Refusal
 from dagc.forms.within import Within, within
-from dagc.ir.enums import Place
-from dagc.ir.program import Action, CopyOp, Graph, GraphOp, KernelOp, OpId, Program
+from dagc.ir.enums import Place, Transport
+from dagc.ir.program import (
+    Action,
+    CollectiveKind,
+    CollectiveOp,
+    CopyOp,
+    ExchangeOp,
+    Graph,
+    GraphOp,
+    KernelOp,
+    OpId,
+    Program,
+)
 from dagc.ir.repetition import tested
 from dagc.ir.sym import Const, substitute
 
@@ -73,7 +84,12 @@ def _refused(graph: Graph, op: GraphOp) -> str:
         if any(graph.program.array(r.array).place is not Place.DEVICE or r.columns is not None for r in regions):
             return "it is not a copy of rows within the memory of the device"
         return "not all ranks run it" if op.op.when is not None else ""
-    return "messages are not sent within a kernel"
+    if not isinstance(op.op, ExchangeOp | CollectiveOp) or op.transport is not Transport.PEER:
+        return "within a kernel, only transport peer sends messages"
+    collective = op.op.collective if isinstance(op.op, CollectiveOp) else None
+    if collective is CollectiveKind.REDUCE or (isinstance(op.op, CollectiveOp) and op.op.when is not None):
+        return "not all ranks of the program run it, or have its result"
+    return ""
 
 
 def _phases(graph: Graph, ops: list[OpId]) -> tuple[tuple[OpId, ...], ...]:

@@ -62,11 +62,11 @@ class HostGroup : public GroupEnds {
   }
 
   void run(cudaStream_t stream) {
-    const auto task = [](void* self) {
-      HostGroup& group = *static_cast<HostGroup*>(self);
-      group.guarded([&] { group.exchange(); });
-    };
-    DAGC_CUDA(cudaLaunchHostFunc(stream, task, this));
+    DAGC_CUDA(cudaLaunchHostFunc(stream, [](void* self) { static_cast<HostGroup*>(self)->run_here(); }, this));
+  }
+  // On the thread of a stream.
+  void run_here() {
+    guarded([&] { exchange(); });
   }
 
   // In a library: throws what failed on the stream's thread. After the stream has been waited for.
@@ -101,6 +101,11 @@ class HostGroup : public GroupEnds {
   // `to` may be `from`; null on ranks that do not need the result. Adds in the order of the ranks, as on a GPU.
   template <class T>
   void reduce_in_order(const T* from, T* to, std::int64_t count, MPI_Op op, cudaStream_t stream) {
+    name_reduction(from, to, count, op);
+    enqueue_collective(stream);
+  }
+  template <class T>
+  void name_reduction(const T* from, T* to, std::int64_t count, MPI_Op op) {
     collective_ = [=] {
       std::vector<T> all(static_cast<std::size_t>(count * ranks_));
       post_allgather(requests_, all.data(), from, count, ranks_, comm_);
@@ -111,7 +116,12 @@ class HostGroup : public GroupEnds {
         to[i] = sum;
       }
     };
-    enqueue_collective(stream);
+  }
+  void collective_here() {
+    guarded([&] {
+      collective_();
+      requests_.wait_all();
+    });
   }
 
   int rank_ = 0, ranks_ = 1;
@@ -131,14 +141,7 @@ class HostGroup : public GroupEnds {
 
   // The arguments are the same in every run, so one copy of them is enough.
   void enqueue_collective(cudaStream_t stream) {
-    const auto task = [](void* self) {
-      HostGroup& group = *static_cast<HostGroup*>(self);
-      group.guarded([&] {
-        group.collective_();
-        group.requests_.wait_all();
-      });
-    };
-    DAGC_CUDA(cudaLaunchHostFunc(stream, task, this));
+    DAGC_CUDA(cudaLaunchHostFunc(stream, [](void* self) { static_cast<HostGroup*>(self)->collective_here(); }, this));
   }
 
   template <class Work>
@@ -164,9 +167,24 @@ class HostGroup : public GroupEnds {
   std::function<void()> collective_;
 };
 
+class HostPeerGroup;
+
+// A group within a kernel that repeats iterations.
+struct PeerWithin {
+  HostPeerGroup* group;
+};
+
 // Collectives without reductions are messages alone.
 class HostPeerGroup : public HostGroup {
  public:
+  PeerWithin within() { return {this}; }
+
+  // Within a kernel, on the thread of its stream.
+  template <class T>
+  void allreduce_here(const T* from, T* to, std::int64_t count, MPI_Op op) {
+    name_reduction(from, to, count, op);
+    collective_here();
+  }
   template <class T>
   void reduces(const T* /*from*/, std::int64_t /*count*/) {}
   template <class T>
@@ -178,6 +196,32 @@ class HostPeerGroup : public HostGroup {
     reduce_in_order(from, rank_ == root ? to : nullptr, count, op, stream);
   }
 };
+
+namespace peer {
+
+struct Sum {
+  static MPI_Op op() { return MPI_SUM; }
+};
+struct Product {
+  static MPI_Op op() { return MPI_PROD; }
+};
+struct Least {
+  static MPI_Op op() { return MPI_MIN; }
+};
+struct Largest {
+  static MPI_Op op() { return MPI_MAX; }
+};
+
+}  // namespace peer
+
+// By the first thread of the kernel's one block.
+inline void exchange_within(const PeerWithin& within) {
+  if (thread_in_block() == 0) within.group->run_here();
+}
+template <class Op, class T>
+void reduce_within(const PeerWithin& within, const T* from, T* to, std::int64_t count) {
+  if (thread_in_block() == 0) within.group->allreduce_here(from, to, count, Op::op());
+}
 
 using NcclComm = HostComm;
 using PeerComm = HostComm;

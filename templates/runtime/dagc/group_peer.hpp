@@ -66,8 +66,8 @@ __device__ void copy_share(const char* from, char* to, std::int64_t bytes, unsig
   const T* source = reinterpret_cast<const T*>(from);
   T* target = reinterpret_cast<T*>(to);
   const std::int64_t n = bytes / static_cast<std::int64_t>(sizeof(T));
-  const std::int64_t step = static_cast<std::int64_t>(blocks) * blockDim.x;
-  std::int64_t i = static_cast<std::int64_t>(block) * blockDim.x + threadIdx.x;
+  const std::int64_t step = static_cast<std::int64_t>(blocks) * threads_of_block();
+  std::int64_t i = static_cast<std::int64_t>(block) * threads_of_block() + thread_in_block();
   for (; i + 3 * step < n; i += 4 * step) {
     const T a = source[i], b = source[i + step], c = source[i + 2 * step], d = source[i + 3 * step];
     target[i] = a;
@@ -80,30 +80,31 @@ __device__ void copy_share(const char* from, char* to, std::int64_t bytes, unsig
 
 }  // namespace detail
 
-static __global__ void __launch_bounds__(peer_threads) peer_exchange(PeerTable table) {
+// Block `block` of `blocks`, which all threads of a block call together.
+static __device__ void exchange_block(const PeerTable& table, unsigned int block, unsigned int blocks) {
   __shared__ bool last;
-  wait_for_dependencies();
+  const unsigned int me = thread_in_block(), threads = threads_of_block();
   const Flag epoch = *static_cast<volatile Flag*>(table.epoch) + 1;
-  if (blockIdx.x == 0)
-    for (unsigned int r = threadIdx.x; r < table.recv_count; r += blockDim.x)
+  if (block == 0)
+    for (unsigned int r = me; r < table.recv_count; r += threads)
       detail::store_release(table.recvs[r].ready, epoch);
 
   for (unsigned int s = 0; s < table.send_count; ++s) {
     const PeerSend& send = table.sends[s];
-    if (blockIdx.x < send.first || blockIdx.x >= send.first + send.blocks) continue;
-    if (threadIdx.x == 0) detail::wait_for(send.ready, epoch);
+    if (block < send.first || block >= send.first + send.blocks) continue;
+    if (me == 0) detail::wait_for(send.ready, epoch);
     __syncthreads();
     const std::uintptr_t all = reinterpret_cast<std::uintptr_t>(send.from) | reinterpret_cast<std::uintptr_t>(send.to) |
                                static_cast<std::uintptr_t>(send.bytes);
-    const unsigned int block = blockIdx.x - send.first;
+    const unsigned int part = block - send.first;
     if (all % sizeof(int4) == 0)
-      detail::copy_share<int4>(send.from, send.to, send.bytes, block, send.blocks);
+      detail::copy_share<int4>(send.from, send.to, send.bytes, part, send.blocks);
     else if (all % sizeof(int) == 0)
-      detail::copy_share<int>(send.from, send.to, send.bytes, block, send.blocks);
+      detail::copy_share<int>(send.from, send.to, send.bytes, part, send.blocks);
     else
-      detail::copy_share<char>(send.from, send.to, send.bytes, block, send.blocks);
+      detail::copy_share<char>(send.from, send.to, send.bytes, part, send.blocks);
     __syncthreads();
-    if (threadIdx.x == 0) {
+    if (me == 0) {
       __threadfence_system();
       const bool all_copied = send.blocks == 1 || atomicAdd(send.copied, 1ull) == send.blocks - 1;
       if (all_copied) {
@@ -115,20 +116,47 @@ static __global__ void __launch_bounds__(peer_threads) peer_exchange(PeerTable t
   }
 
   __syncthreads();
-  if (threadIdx.x == 0) {
+  if (me == 0) {
     __threadfence();
-    last = atomicAdd(table.finished, 1ull) == gridDim.x - 1;
+    last = atomicAdd(table.finished, 1ull) == blocks - 1;
   }
   __syncthreads();
   if (!last) return;
-  for (unsigned int r = threadIdx.x; r < table.recv_count; r += blockDim.x)
+  for (unsigned int r = me; r < table.recv_count; r += threads)
     detail::wait_for(table.recvs[r].arrived, epoch);
   __syncthreads();
-  if (threadIdx.x == 0) {
+  if (me == 0) {
     *table.finished = 0;
     *table.epoch = epoch;
   }
 }
+
+static __global__ void __launch_bounds__(peer_threads) peer_exchange(PeerTable table) {
+  wait_for_dependencies();
+  exchange_block(table, blockIdx.x, gridDim.x);
+}
+
+// A group within a kernel that repeats iterations (one_kernel.hpp).
+struct PeerWithin {
+  PeerTable table;
+  PeerReduction reduction;
+  unsigned int blocks;
+};
+
+DAGC_KERNELS_BEGIN
+
+// All messages of an exchange, by all blocks of the kernel.
+__device__ inline void exchange_within(const PeerWithin& group) {
+  for (unsigned int k = blockIdx.x; k < group.blocks; k += gridDim.x) exchange_block(group.table, k, group.blocks);
+}
+
+template <class Op, class T>
+__device__ void reduce_within(const PeerWithin& group, const T* from, T* to, std::int64_t count) {
+  for (unsigned int k = blockIdx.x; count > 0 && k < group.blocks; k += gridDim.x)
+    peer::reduce_block(group.reduction, from, to, count, Op(), k, group.blocks);
+}
+
+DAGC_KERNELS_END
 
 class PeerComm {
  public:
@@ -201,6 +229,9 @@ class PeerGroup : public PeerMemory {
     together(comm_, [&] { size_ > 0 ? make_reduction(comm, theirs) : make_table(comm, theirs); });
     connected_ = true;
   }
+
+  // For a kernel that runs it itself.
+  PeerWithin within() const { return {table_, reduction_, blocks_}; }
 
   void run(cudaStream_t stream) {
     if (blocks_ == 0) return;

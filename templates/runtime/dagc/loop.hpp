@@ -67,13 +67,17 @@ class DeviceLoop {
     return test;
   }
 
-  // Iterations within `kernel`, in place of a while node, if its blocks can run at once. Before `capture`.
+  // Iterations within `kernel`, in place of a while node, if its blocks can run at once. Before `capture`. Collective if ranks
+  // send `messages` in it, which all of them then do in this way, or none.
   template <class Test, std::size_t N, class... Parameters>
-  void in_one_kernel(void (*kernel)(LoopState*, Test, OpGrids<N>, Parameters...), Test test, const OpGrids<N>& of,
-                     typename SameType<Parameters>::type... arguments) {
-    const Together shape = together(kernel, of);
+  void in_one_kernel(void (*kernel)(LoopState*, Test, OpGrids<N>, Parameters...), bool messages, MPI_Comm comm, Test test,
+                     const OpGrids<N>& of, typename SameType<Parameters>::type... arguments) {
+    const Together shape = together(kernel, of, messages ? ranks_of_gpu(comm) : 1);
     why_nodes_ = shape.why;
-    if (!shape.why.empty()) return;
+    int no = shape.why.empty() ? 0 : 1;
+    if (messages) DAGC_MPI(MPI_Allreduce(MPI_IN_PLACE, &no, 1, MPI_INT, MPI_MAX, comm));
+    if (no != 0 && shape.why.empty()) why_nodes_ = "another rank cannot";
+    if (no != 0) return;
     kernel_ = [=](cudaStream_t stream, LoopState* state) {
       launch_together(kernel, shape.blocks, shape.threads, stream, state, test, of, arguments...);
     };
@@ -135,6 +139,17 @@ class DeviceLoop {
   }
 
  private:
+  static int ranks_of_gpu(MPI_Comm comm) {
+#if DAGC_TARGET_CUDA
+    int devices = 1;
+    DAGC_CUDA(cudaGetDeviceCount(&devices));
+    return (local_rank(comm).ranks + devices - 1) / devices;
+#else
+    static_cast<void>(comm);
+    return 1;
+#endif
+  }
+
   static constexpr double kPartSeconds = 0.25;
 
   static std::string without_nodes() {

@@ -82,8 +82,6 @@ __device__ inline void wait_for_all_blocks() {
 #endif
 }
 
-__device__ inline unsigned int thread_in_block() { return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x; }
-
 // Those blocks of an op that are this block's, with the thread and the block in the shape of the op's. `shares`: they have
 // shared memory.
 template <auto block, bool shares = false, class... Arguments>
@@ -105,8 +103,8 @@ __device__ void each_block(const OpGrid& of, Arguments... arguments) {
 // All threads of the kernel copy, each every so many words.
 template <class T>
 __device__ void copy_together(T* to, const T* from, std::int64_t count) {
-  const std::int64_t stride = std::int64_t{gridDim.x} * static_cast<std::int64_t>(volume(blockDim));
-  const std::int64_t first = std::int64_t{blockIdx.x} * static_cast<std::int64_t>(volume(blockDim)) + thread_in_block();
+  const std::int64_t stride = std::int64_t{gridDim.x} * threads_of_block();
+  const std::int64_t first = std::int64_t{blockIdx.x} * threads_of_block() + thread_in_block();
   for (std::int64_t i = first; i < count; i += stride) to[i] = from[i];
 }
 
@@ -145,8 +143,9 @@ struct Together {
   std::string why;
 };
 
+// `sharing`: the number of ranks whose kernels wait for each other on one GPU.
 template <class Kernel, std::size_t N>
-Together together(Kernel* kernel, const OpGrids<N>& of) {
+Together together(Kernel* kernel, const OpGrids<N>& of, int sharing) {
   Together out;
   std::uint64_t most = 1;
   out.threads = of.op[0].threads;
@@ -178,8 +177,9 @@ Together together(Kernel* kernel, const OpGrids<N>& of) {
   each = 1;
 #endif
   if (able == 0) out.why = "blocks of a kernel cannot wait for each other on this GPU";
-  if (each == 0) out.why = "no block of it has room on a multiprocessor";
-  out.blocks = static_cast<unsigned int>(std::min<std::uint64_t>(most, static_cast<std::uint64_t>(each) * static_cast<std::uint64_t>(processors)));
+  const std::uint64_t room = static_cast<std::uint64_t>(each) * static_cast<std::uint64_t>(processors) / static_cast<std::uint64_t>(sharing);
+  if (room == 0) out.why = "no block of it has room on a multiprocessor";
+  out.blocks = static_cast<unsigned int>(std::min(most, room));
   return out;
 }
 

@@ -112,9 +112,8 @@ __device__ T in_order(const PeerReduction& all, T mine, unsigned int epoch, Op o
 }
 
 template <class T, class Op>
-__device__ void one_shot(const PeerReduction& all, const T* from, T* to, std::int64_t n, unsigned int epoch, Op op) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+__device__ void one_shot(const PeerReduction& all, const T* from, T* to, std::int64_t n, unsigned int epoch, Op op, std::int64_t first,
+                         std::int64_t step) {
   const auto slot = [&](int owner, int sender, std::int64_t i) {
     return all.inbox[owner] + ((epoch % 2 * all.ranks + sender) * all.piece + i) * words<T>;
   };
@@ -127,9 +126,8 @@ __device__ void one_shot(const PeerReduction& all, const T* from, T* to, std::in
 }
 
 template <class T, class Op>
-__device__ void two_shots(const PeerReduction& all, const T* from, T* to, std::int64_t n, unsigned int epoch, Op op) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+__device__ void two_shots(const PeerReduction& all, const T* from, T* to, std::int64_t n, unsigned int epoch, Op op, std::int64_t first,
+                         std::int64_t step) {
   const std::int64_t most = (all.piece + all.ranks - 1) / all.ranks, share = (n + all.ranks - 1) / all.ranks;
   const auto slot = [&](int owner, int sender, std::int64_t j) { return all.inbox[owner] + (sender * most + j) * words<T>; };
   const auto result = [&](int owner, std::int64_t i) { return all.inbox[owner] + (all.ranks * most + i) * words<T>; };
@@ -171,11 +169,13 @@ struct Largest {
   __device__ T operator()(T a, T b) const { return a < b || !(b == b) ? b : a; }
 };
 
-// `to` may be `from`; null on ranks that do not need the result.
+// Block `block` of `blocks`, which all threads of a block call together. `to` may be `from`; null on ranks that do not need
+// the result.
 template <class T, class Op>
-static __global__ void __launch_bounds__(peer_threads, 2)
-    reduce(const __grid_constant__ PeerReduction all, const T* from, T* to, std::int64_t count, Op op) {
-  wait_for_dependencies();
+__device__ void reduce_block(const PeerReduction& all, const T* from, T* to, std::int64_t count, Op op, unsigned int block,
+                             unsigned int blocks) {
+  const unsigned int threads = threads_of_block() < peer_threads ? threads_of_block() : peer_threads, me = thread_in_block();
+  const std::int64_t first = static_cast<std::int64_t>(block) * threads + me, step = static_cast<std::int64_t>(blocks) * threads;
   Flag epoch = *static_cast<volatile Flag*>(all.epoch);
   // Of sizes that differ by one at most. One piece needs no division, which takes long.
   const std::int64_t pieces = count <= all.piece ? 1 : (count + all.piece - 1) / all.piece;
@@ -184,15 +184,23 @@ static __global__ void __launch_bounds__(peer_threads, 2)
     const std::int64_t n = (pieces == 1 ? count : (k + 1) * count / pieces) - start;
     const unsigned int number = static_cast<unsigned int>(++epoch);
     T* const into = to == nullptr ? nullptr : to + start;
+    if (me >= threads) continue;
     if (all.two_shots)
-      two_shots(all, from + start, into, n, number, op);
+      two_shots(all, from + start, into, n, number, op, first, step);
     else
-      one_shot(all, from + start, into, n, number, op);
+      one_shot(all, from + start, into, n, number, op, first, step);
   }
   __syncthreads();
-  if (threadIdx.x != 0 || (gridDim.x > 1 && atomicAdd(all.finished, 1ull) != gridDim.x - 1)) return;
+  if (me != 0 || (blocks > 1 && atomicAdd(all.finished, 1ull) != blocks - 1)) return;
   *all.finished = 0;
   *all.epoch = epoch;
+}
+
+template <class T, class Op>
+static __global__ void __launch_bounds__(peer_threads, 2)
+    reduce(const __grid_constant__ PeerReduction all, const T* from, T* to, std::int64_t count, Op op) {
+  wait_for_dependencies();
+  reduce_block(all, from, to, count, op, blockIdx.x, gridDim.x);
 }
 
 }  // namespace peer

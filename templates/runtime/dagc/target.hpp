@@ -59,3 +59,11 @@ using SameType = host::Same<T>;
 #define DAGC_KERNELS_END _Pragma("GCC diagnostic pop")
 
 #endif
+
+namespace dagc {
+
+// The number of a thread in its block of any shape, and how many there are.
+__device__ inline unsigned int thread_in_block() { return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x; }
+__device__ inline unsigned int threads_of_block() { return blockDim.x * blockDim.y * blockDim.z; }
+
+}  // namespace dagc
