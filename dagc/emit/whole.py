@@ -27,7 +27,7 @@ class BlockCall:
 
 @dataclass(frozen=True, slots=True)
 class WholeOp:
-    """An op as the kernel does it: blocks of the grid with this number, or without `calls`, `function` by all threads."""
+    """An op as the kernel does it: blocks of the grid with this number; without `calls`, `function` by all threads."""
 
     comment: str
     args: str
