@@ -113,6 +113,11 @@ def positive(text: str) -> int:
     return _whole(text, 1)
 
 
+def several(text: str) -> tuple[int, ...]:
+    """`4,16,64`"""
+    return tuple(positive(part) for part in text.split(","))
+
+
 def natural(text: str) -> int:
     return _whole(text, 0)
 

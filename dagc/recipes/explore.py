@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,12 +158,16 @@ def _explore_simulated(
     request: SearchRequest, program: Program, domain: Orders, recorded: Results, notes: list[str]
 ) -> Explored:
     """Explore with the times that SimGrid predicts."""
-    from dagc.study.simulated import simulated  # only with --simulate
+    from dagc.study.simulated import ScaleStep, scaling, simulated  # only with --simulate
 
     options = request.options
+    counts = options.scale or (options.ranks,)
+    notes[-1] = f"times are predicted by SimGrid for {counts[-1]} ranks on {options.simulate}; nothing was measured"
+    first, steps = followed(options, domain, notes), list[ScaleStep]()
     with scratch_directory("dagc-simulate-") as scratch:
-        machine = simulated(request, program, domain, recorded, scratch)
-        where = f"{options.ranks} ranks on {options.simulate}"
-        notes[-1] = f"times are predicted by SimGrid for {where}; nothing was measured"
-        done = search(request, domain, machine, UNKEPT, 0.0, None, followed(options, domain, notes))
-    return explored(done, domain, None, notes, recorded, options)
+        for ranks in counts:
+            at = replace(request, options=replace(options, ranks=ranks))
+            machine = simulated(at, program, domain, recorded, scratch / str(ranks))
+            steps.append(ScaleStep(ranks, machine, search(at, domain, machine, UNKEPT, 0.0, None, first)))
+        lines = scaling(domain, steps) if options.scale else ()
+    return replace(explored(steps[-1].done, domain, None, notes, recorded, options), scaling=lines)

@@ -21,6 +21,7 @@ from dagc.base.option import (
     option,
     or_help,
     positive,
+    several,
     share,
 )  # fmt: skip
 from dagc.base.resources import names_in
@@ -259,6 +260,10 @@ class EarlierOptions:
     simulate: str | None = option(
         "--simulate PLATFORM", "predict times for -n ranks on this platform of SimGrid, from the traces of the replayed"
         " results", only="--replay",
+    )  # fmt: skip
+    scale: tuple[int, ...] = option(
+        "--scale N,N,...", "search for each of these numbers of ranks, and print how the fastest changes with them",
+        several, default=(), only="--simulate",
     )  # fmt: skip
     data: str | None = option("--data DIR", "arrays written by `dagc setup` (default: generated)", without="--replay")
 

@@ -68,6 +68,7 @@ class Explored:
     disagreement: Disagreement | None = None
     limits: tuple[LimitRow, ...] = ()  # of the best
     original: str = ""  # the line on the order of `--original`
+    scaling: tuple[str, ...] = ()  # lines on how the best changes with the number of ranks
 
     @property
     def exit_code(self) -> int:
@@ -122,6 +123,7 @@ class Explored:
             *([f"           {self.waits}"] if self.waits else []),
             *fixed_lines(self.fixed),
             *limit_lines(self.limits),
+            *self.scaling,
         ]
         if self.output is not None:
             out.append(f"results    {self.output}; dagc best, rules, explain and report read it")

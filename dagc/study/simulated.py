@@ -23,10 +23,11 @@ from dagc.base.resources import resource
 from dagc.base.sample import Sample
 from dagc.build.builder import Build, build
 from dagc.build.toolchain import has_library
-from dagc.ir.program import Action, CollectiveOp, CopyOp, Graph, KernelOp, Program, Setup, blocks
+from dagc.ir.program import Action, CollectiveOp, CopyOp, Graph, KernelOp, Program, Setup, Value, blocks, shown
 from dagc.ir.sym import evaluate
 from dagc.ir.traversal import Entry, Record, Traversal, Wait, parse_traversal
 from dagc.lab.candidate import Candidate
+from dagc.lab.engine import Summary
 from dagc.lab.orders import Orders
 from dagc.perf.bound import runs
 from dagc.perf.copies import bytes_of
@@ -166,13 +167,15 @@ def simulated(
     """Runs the set-up for all ranks. Raises DagcErrors: without SimGrid, for a platform that cannot be used, and for
     what is not simulated (collectives, communicators, messages with counts)."""
     options, ranks = request.options, request.options.ranks
+    scratch.mkdir(exist_ok=True)
     simulator = compiled(scratch)
     machine = SimulatedMachine(domain, readable(Path(str(options.simulate))), simulator, scratch / "problem", {})
     machine.problem.write_text(problem_text((), EntryTimes({}, {}), [[{}] * ranks]))
     machine.run([])
     times, graphs = EntryTimes.of(domain, results), [space.graph.unrolled for space in domain.spaces]
     known: dict[Setup | None, list[Scalars] | DagcError] = {}
-    with request.display.phase("setting up the ranks", ranks, "rank") as phase:
+    total = ranks * len({graph.program.setup for graph in graphs})
+    with request.display.phase("setting up the ranks", total, "rank") as phase:
         for one in (graph.program for graph in graphs):
             if one.setup not in known:
                 known[one.setup] = _scalars(one, request, scratch / f"data-{len(known)}", phase.advance)
@@ -200,6 +203,36 @@ def _scalars(
     except DagcError as error:
         return error
     return [{**program.param_values, **read_scalars(program, folder, ranks, r)} for r in range(ranks)]
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleStep:
+    """A search for a number of ranks."""
+
+    ranks: int
+    machine: SimulatedMachine
+    done: Summary[Candidate]
+
+
+def scaling(domain: Orders, steps: Sequence[ScaleStep]) -> tuple[str, ...]:
+    """A table by number of ranks: the time of the best; the time of the first number as a share of it; what the best of
+    the first number loses; and the decisions that differ from those of the number before."""
+    rows = [("ranks", "us", "of the first", "its best loses", "fastest")]
+    first, before = steps[0].done, dict[str, Value]()
+    for step in steps:
+        done = step.done
+        if done.best is None:
+            rows.append((str(step.ranks), "-", "-", "-", "; ".join(reason for reason, _ in done.reasons[:1])))
+            continue
+        chosen = dict(domain.configuration(done.best).decisions)
+        new = [f"{name}={shown(value)}" for name, value in chosen.items() if before.get(name) != value]
+        again = step.machine.measure(first.best) if first.best is not None else Sample(failure="there is none")
+        loss = "not possible" if again.failure else f"{again.value / done.value - 1:.1%}"
+        share = f"{first.value / done.value:.1%}"
+        rows.append((str(step.ranks), f"{done.value * 1e6:.2f}", share, loss, " ".join(new) or "the same decisions"))
+        before = chosen
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    return tuple("  ".join([*(f"{c:>{w}}" for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows)
 
 
 def problem_text(

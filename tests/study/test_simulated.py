@@ -131,6 +131,11 @@ def test_from_a_measured_search_to_more_ranks(
     pairs.write_text(PLATFORM.replace("0-3", "0-1").replace('core="1"', loop))
     assert main([*command, str(pairs), "-n", "4", "--open", "far", "--budget", "4"]) == 0
     assert " far=1 " in "".join(capsys.readouterr())
+    assert main([*command, str(platform), "--scale", "2,4"]) == 0
+    table = [line.split() for line in capsys.readouterr().out.splitlines()[-3:]]
+    assert table[0][:2] == ["ranks", "us"]
+    assert [row[0] for row in table[1:]] == ["2", "4"]
+    assert table[1][2:4] == ["100.0%", "0.0%"]
     assert main([*command, str(platform), "-n", "5"]) == 2
     assert "the platform has 4 cores, and there are 5 ranks" in capsys.readouterr().err
     (tmp_path / "bad.xml").write_text(PLATFORM.replace("1GBps", "1GXps"))
