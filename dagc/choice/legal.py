@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dagc.base.errors import UsageError
 from dagc.choice.types import Site
-from dagc.forms import kernel_of, surroundings_of
+from dagc.forms import is_sent, kernel_of, surroundings_of
 from dagc.ir import sym
 from dagc.ir.choice import FORM, VARIANT, Choice
 from dagc.ir.plan import answers_of, feature_variable, is_open, only_explored, open_tunables, open_variants, variants_of
@@ -158,7 +158,7 @@ def legal_settings(graph: Graph, site: Site, hardware: Mapping[str, int]) -> tup
         kernel, impl = kernel_of(program, one)
         env = _bindings(program, kernel, impl, one, choice)
         allowed = all(_may_hold(specialised(specialised(c, env), hw)) for c in (*kernel.requires, *impl.requires))
-        if allowed and _block_fits(impl, env, hardware):
+        if allowed and _block_fits(impl, env, hardware) and is_sent(program, one):
             out.append(choice)
     return tuple(sorted(out, key=lambda s: s != site.default))
 

@@ -22,7 +22,7 @@ from dagc.emit.render import (
     local_constants,
     place,
 )
-from dagc.forms import includes_of, kernel_of
+from dagc.forms import includes_of, is_sent, kernel_of
 from dagc.forms.fuse import renamed
 from dagc.forms.text import PLACES
 from dagc.forms.within import IN_BLOCK, Within
@@ -149,7 +149,7 @@ class Functions:
         for values in product(*(t.values for t in constants)):
             chosen = {own_name(t.name): v for t, v in zip(constants, values, strict=True)}
             one = replace(op, tunables=tuple((n, chosen.get(n, v)) for n, v in op.tunables))
-            if not constants or may_be_settled(self.program, one, axes):
+            if not constants or (may_be_settled(self.program, one, axes) and is_sent(self.program, one)):
                 yield one
 
     def _axis(self, op: ir.KernelOp, tunable: str) -> str:

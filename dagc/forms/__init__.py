@@ -17,6 +17,7 @@ from math import prod
 from dagc.base.errors import UsageError
 from dagc.base.identity import Same
 from dagc.base.source import Source
+from dagc.cuda.text import other_use
 from dagc.forms.coarsen import COARSEN, COLUMNS, PERSIST, STRIDED
 from dagc.forms.freedom import BOUNDS, FREEDOM, LITERALS
 from dagc.forms.fuse import fused_impl
@@ -215,6 +216,15 @@ def _formed_same(
     kernel: Same[Kernel], impl: Same[Impl], around: Same[Surroundings], chosen: tuple[tuple[str, Value], ...]
 ) -> Impl:
     return _formed(kernel.value, impl.value, around.value, chosen)
+
+
+def is_sent(program: Program, op: KernelOp) -> bool:
+    """Whether the text of an op under its forms can write the messages that it has to (transport `put`)."""
+    if not op.puts:
+        return True
+    code = kernel_of(program, op)[1].code
+    around = [each.text for each in program.code if each.text is not None]
+    return code is not None and all(other_use(code.text or "", put.formal, around) is None for put in op.puts)
 
 
 def includes_of(op: KernelOp) -> Iterator[str]:

@@ -16,8 +16,10 @@ from dagc.build.toolchain import find_cxx
 from dagc.choice.legal import legal_settings, open_sites
 from dagc.choice.models import ModelInputs, ranking_model
 from dagc.choice.terms import launch_terms
+from dagc.emit.kernels import Functions
 from dagc.forms import MOST_COMPILED
 from dagc.ir.choice import AS_WRITTEN, Choice
+from dagc.ir.plan import Target
 from dagc.lang.lower import lower, parse_with_includes
 from dagc.passes import build_graph
 from dagc.perf.hardware import load_hardware
@@ -122,6 +124,22 @@ def test_the_model_ranks_forms_with_nothing_measured(columns: int) -> None:
     assert best[1, 1] > 1.1 * best[1, 2] > 1.1 * best[4, 2]
     names = {p.name for p in ranking_model(graph, site, ModelInputs(), hardware).parameters}
     assert names == {"blockDim_x", "blockDim_y", *(f"{name.replace('.', '_')}_tunable" for name in FORMED)}
+
+
+def test_kernels_that_write_messages_have_the_forms_that_can() -> None:
+    """Transport `put`: stores by vectors are no messages, so boundary rows are not `wide`; the others are."""
+    graph = replace(read(JACOBI, {"transport": "put", "steps": 2}), forms=True).graph()
+    wide = {
+        site.name: {c.own["form.wide"] for c in legal_settings(graph, site, {"max_threads_per_block": 1024})}
+        for site in open_sites(graph)
+    }
+    assert wide == {"first": {1}, "last": {1}, "inner": {1, 2, 4}}
+    functions = Functions(graph, Target.CUDA, tuple(d for site in open_sites(graph) for d in site.open))
+    names = {functions.name(one) for op in graph.ops if op.kernel is not None for one in functions.settled(op.kernel)}
+    assert {n for n in names if "put" in n} == {
+        f"stencil{c}_put_dst1" for c in ("", *(f"_coarsen{n}" for n in (2, 4, 8)))
+    }
+    assert "stencil_wide4_coarsen2" in names
 
 
 def test_the_forms_of_a_kernel_are_listed_with_reasons_and_shown() -> None:
