@@ -18,6 +18,11 @@ __global__ void add(double* x, int n, int step) {
   if (i < n) x[i] += step;
 }
 
+// A kernel whose text is in no file of the application: made by a macro.
+#define KERNEL(name) __global__ void name(double* x, int n) { x[threadIdx.x % n] += 1; }
+KERNEL(made)
+static void hidden(double* x, int n) { made<<<1, 64>>>(x, n); }
+
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   int rank, size;
@@ -48,6 +53,16 @@ int main(int argc, char** argv) {
       std::thread(launch).join();
     else
       launch();
+    if (is("devices")) cudaSetDevice(t % 2);
+    if (is("graph")) {
+      cudaStream_t stream;
+      cudaGraph_t graph;
+      cudaStreamCreate(&stream);
+      cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+      add<<<1, 64, 0, stream>>>(x, n, 1);
+      cudaStreamEndCapture(stream, &graph);
+    }
+    if (is("hidden")) hidden(x, n);
     if (is("derived"))
       MPI_Sendrecv(host, 1, column, rank, 0, host + 4, 1, column, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     if (is("persistent")) {
