@@ -17,16 +17,14 @@ from dagc.ir.traversal import Traversal, traversal_text
 from dagc.lab.neighbours import ISSUE, follow
 from dagc.recipes.init import checked_name
 from dagc.record import application as host
-from dagc.record.data import SETUP, compressed, recorded_data
 from dagc.record.flow import Messages, Op, Together, flow_of
 from dagc.record.log import RankLog, read_logs
-from dagc.record.loop import Window, between, described, windows
+from dagc.record.loop import Window, between, compare, described, differences, refuse, windows
 from dagc.record.merge import Blocks, Differs, ProgramStep, steps_of
-from dagc.record.program import Writer, Written, streams_of
+from dagc.record.program import SETUP, Writer, Written, compressed, recorded_data, streams_of
 from dagc.record.put_back import patch as patch_of
 from dagc.record.put_back import starts_with_iteration
 from dagc.record.sources import Sources
-from dagc.record.trouble import compare, differences, refuse
 from dagc.report.display import SILENT, Display
 from dagc.space.moves import Moves
 from dagc.stages.options import RecordOptions
