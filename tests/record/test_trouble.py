@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("good", ("--from", "nowhere"), 2, "no rank reaches the mark nowhere of --from"),
         ("good", ("--bytes", "100"), 2, "more than the 100 of --bytes"),
         ("calls", (), 2, "rank 0 made another call in a second run"),
-        ("values", ("--twice",), 2, "rank 0 had other values of x in another run"),
+        ("values", ("--twice",), 2, "rank 0 had other values of step in another run"),
     ],
 )
 def test_nothing_is_written(folder: Path, what: str, options: tuple[str, ...], code: int, message: str) -> None:
