@@ -23,6 +23,7 @@ from dagc.base.resources import resource
 from dagc.base.sample import Sample
 from dagc.build.builder import Build, build
 from dagc.build.toolchain import has_library
+from dagc.ir.enums import Pairs
 from dagc.ir.program import Action, CollectiveOp, CopyOp, Graph, KernelOp, Program, Setup, Value, blocks, shown
 from dagc.ir.sym import evaluate
 from dagc.ir.traversal import Entry, Record, Traversal, Wait, parse_traversal
@@ -293,7 +294,8 @@ def _ops(graph: Graph, times: EntryTimes) -> Iterator[str]:
         if kind == "on_cpu":
             call, work = 0.0, call
         name = op.op.name.replace(" ", "") if op.op is not None else "-"
-        yield f"op {kind} {call:.9g} {work:.9g} {name}"
+        name += "" if op.pairs is Pairs.ALL else f".{op.pairs.value}"
+        yield f"op {kind} {call:.9g} {work:.9g} {op.pairs.value} {name}"
 
 
 def _of_ranks(graph: Graph, scalars: Sequence[Scalars]) -> Iterator[str]:

@@ -10,10 +10,11 @@
 //   calls RECORD WAIT SYNC             // seconds of the CPU
 //   wakes STREAM CPU                   // seconds until a stream that has run out of work, or waits for an event, goes on; the CPU
 //   space                              // each space: its ops, by number
-//   op KIND CALL WORK EXCHANGE         // seconds of the CPU, and of the stream, or of the CPU where it runs there
+//   op KIND CALL WORK PAIRS EXCHANGE   // seconds of the CPU, and of the stream, or of the CPU where it runs there
 //   message OP RANK NUMBER TO BYTES FROM
 //   idle OP RANK                       // the op does nothing on this rank
 //
+// PAIRS: `within` moves the messages between ranks of one host, `between` the others, `all` every message.
 // Ranks fill the hosts in the order of their names, one on each core. A message of up to 64 KiB leaves when it is posted, a larger
 // one when both ends are.
 #include <simgrid/s4u.hpp>
@@ -46,7 +47,7 @@ struct Message {
 struct Op {
   std::string kind;  // on_stream, blocking, on_cpu, send, receive, sent, received, exchange
   double call = 0, work = 0;
-  std::string exchange;
+  std::string pairs, exchange;
   std::map<int, std::vector<Message>> messages;  // by rank
   std::map<int, bool> idle;
 };
@@ -75,7 +76,7 @@ Problem read(const char* path) {
       out.spaces.emplace_back();
     } else if (word == "op") {
       Op op;
-      file >> op.kind >> op.call >> op.work >> op.exchange;
+      file >> op.kind >> op.call >> op.work >> op.pairs >> op.exchange;
       out.spaces.back().push_back(op);
     } else if (word == "message") {
       std::size_t op = 0;
@@ -290,6 +291,19 @@ std::vector<s4u::Host*> places(const s4u::Engine& engine, int ranks) {
   return out;
 }
 
+// Leaves the messages of each op that its pairs have.
+void choose_pairs(Problem& problem, const std::vector<s4u::Host*>& hosts) {
+  const auto host = [&](int rank) { return hosts[static_cast<std::size_t>(rank)]; };
+  for (std::vector<Op>& ops : problem.spaces)
+    for (Op& op : ops) {
+      if (op.pairs == "all") continue;
+      for (auto& [rank, messages] : op.messages)
+        for (Message& m : messages)
+          for (int* const peer : {&m.to, &m.from})
+            if (*peer >= 0 && (host(*peer) == host(rank)) != (op.pairs == "within")) *peer = -1;
+    }
+}
+
 void simulate(const Problem& problem, const std::vector<s4u::Host*>& hosts, const std::vector<Op>& ops, const std::vector<Row>& rows) {
   std::vector<Rank> ranks;
   std::vector<s4u::ActorPtr> actors;
@@ -325,8 +339,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   engine.load_platform(argv[1]);
-  const Problem problem = read(argv[2]);
+  Problem problem = read(argv[2]);
   const std::vector<s4u::Host*> hosts = places(engine, problem.ranks);
+  choose_pairs(problem, hosts);
   std::cout.precision(12);
   s4u::Actor::create("traversals", hosts[0], [&] {
     for (std::string line; std::getline(std::cin, line);) {

@@ -13,7 +13,7 @@ from dagc.base.errors import MissingTool, UsageError
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx, has_library
 from dagc.cli.main import main
-from dagc.ir.traversal import parse_traversal
+from dagc.ir.traversal import Issue, Stream, parse_traversal
 from dagc.store.results import TraceSpan
 from dagc.study import simulated
 from dagc.study.simulated import EntryTimes, compiled, problem_text, readable
@@ -50,6 +50,8 @@ PLATFORM = """<?xml version='1.0'?>
   <cluster id="nodes" prefix="node-" suffix="" radical="0-3" speed="1Gf" bw="1GBps" lat="10us" core="1"/>
 </platform>
 """
+LOOPBACK = 'core="2" loopback_bw="100GBps" loopback_lat="0us"'
+PAIRS = PLATFORM.replace("0-3", "0-1").replace('core="1"', LOOPBACK)  # two ranks on each host
 ORDER = "a@s0 record(e0)@s0 sync(e0) post_recv post_send wait_recv wait_send b@s0 record(e1)@s0 sync(e1) end"
 MICRO = 1e-6
 CALLS = "record wait a b post_recv post_send wait_recv wait_send".split()
@@ -95,6 +97,25 @@ def test_streams_and_the_cpu_go_on_late_after_a_wait(ring: Path, tmp_path: Path)
     assert seconds(ring, tmp_path, 1000, 4, late) == pytest.approx(80 * MICRO, abs=1e-9)
 
 
+@pytest.mark.simgrid
+@pytest.mark.skipif(not has_simgrid, reason="needs SimGrid")
+def test_each_message_takes_the_transport_of_its_pair(ring: Path, tmp_path: Path) -> None:
+    """Of four ranks on two hosts, with nothing else taking time: 8 kB within a host by 100 GB/s, between hosts by two
+    links of 10 us and 1 GB/s. Each message is in one of both ops."""
+    defines = {"n": 1000, "transport": "nccl", "within_host": "peer", "capture": False}
+    graph = api.load_graph(ring, defines)
+    (tmp_path / "pairs.xml").write_text(PAIRS)
+    entries = [Issue(op.id, Stream(number)) for number, op in enumerate(op for op in graph.ops if op.gpu)][1:3]
+    rows = ";".join(" ".join(map(str, entry.row)) for entry in entries)
+    for ranks, microseconds in ((2, 0.08), (4, 28.0)):  # 8 kB
+        values = [{"n": 1000, "rank": r, "left": (r - 1) % ranks, "right": (r + 1) % ranks} for r in range(ranks)]
+        nothing = EntryTimes(dict.fromkeys(CALLS, 0.0), {})
+        (tmp_path / "problem").write_text(problem_text([graph], nothing, [values], rounds=1))
+        command = [compiled(tmp_path), tmp_path / "pairs.xml", tmp_path / "problem"]
+        took = float(children.run(command, text=f"0 {rows}\n").stdout.split()[0])
+        assert took == pytest.approx(microseconds * MICRO, abs=2e-9)
+
+
 SEEN = [  # begin and end of the call, begin and end of the work
     (0, 1, 4, 9),  # a, late by 3
     (1, 2), (2, 14),  # record, sync: 5 after the end of `a`
@@ -126,9 +147,8 @@ def test_from_a_measured_search_to_more_ranks(
     command = ["explore", *base, *few, "--replay", str(results), "--simulate"]
     assert main([*command, str(platform), "-n", "4"]) == 0
     assert "times are predicted by SimGrid for 4 ranks" in "".join(capsys.readouterr())
-    pairs = tmp_path / "pairs.xml"  # of ranks on one host: two links share no cable if each rank sends to the next
-    loop = 'core="2" loopback_bw="100GBps" loopback_lat="0us"'
-    pairs.write_text(PLATFORM.replace("0-3", "0-1").replace('core="1"', loop))
+    pairs = tmp_path / "pairs.xml"  # each host sends one message to the other if each rank sends to the next, else two
+    pairs.write_text(PAIRS)
     assert main([*command, str(pairs), "-n", "4", "--open", "far", "--budget", "4"]) == 0
     assert " far=1 " in "".join(capsys.readouterr())
     assert main([*command, str(platform), "--scale", "2,4"]) == 0
