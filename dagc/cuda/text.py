@@ -49,24 +49,71 @@ def names_read(text: str) -> frozenset[str]:
 _JOINS = ("__syncthreads", "cooperative_groups", "barrier", "__syncwarp", "this_thread_block")
 
 
-def other_use(body: str, array: str, around: Iterable[str] = ()) -> str | None:
-    """What a kernel's body does with an array other than to assign to its elements, `y[i] = ...`, as the text has it;
-    also a `return` where its threads, or functions of the texts `around` it, wait for one another: the end of the
-    kernel, where they all meet, would be a barrier too many. None if it does neither."""
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """How a kernel's body uses an array. `other`: a use, as the text has it, that is not an assignment to an element,
+    `y[i] = ...`; "" if there is none. `together`: arrays that the text may store to in its place, by a variable that
+    is one of several: `auto y = call < 1 ? y_0 : y_1`."""
+
+    other: str
+    together: frozenset[str] = frozenset()
+
+
+def stores_of(body: str, array: str, around: Iterable[str] = ()) -> Stores:
+    """Also other: a `return` where threads, or functions of the texts `around` the kernel, wait for one another, since
+    then they cannot wait at its end as well."""
     try:
         nodes = list(below(body_of(body)))
     except NotUnderstood:
-        return "a text that cannot be read"
+        return Stores("a text that cannot be read")
     if any(at.type == "return_statement" for at in nodes):
         names = (name.text for text in (body, *around) for name in names_in(text))
         if (join := next((name for name in names if name.startswith(_JOINS)), None)) is not None:
-            return f"return` beside `{join}"
+            return Stores(f"return` beside `{join}")
+    return _stores(nodes, array)
+
+
+def _stores(nodes: Sequence[Node], array: str) -> Stores:
+    together: set[str] = set()
     for at in nodes:
-        if text_of(at) == array and at.type in ("identifier", "type_identifier") and not _is_stored(at):
-            return " ".join(text_of(at.parent).split())
         if at.type.startswith("preproc_") and array in (name.text for name in names_in(text_of(at))):
-            return " ".join(text_of(at).split())
-    return None
+            return Stores(" ".join(text_of(at).split()))
+        if text_of(at) != array or at.type not in ("identifier", "type_identifier") or _is_stored(at):
+            continue
+        choice = _chosen_by(at)
+        if choice is None:
+            return Stores(" ".join(text_of(at.parent).split()))
+        name, value = choice
+        one = _stores([node for node in nodes if node != name], text_of(name))
+        if one.other:
+            return one
+        together |= {text_of(leaf) for leaf in _leaves(value)} | one.together
+    return Stores("", frozenset(together - {array}))
+
+
+def _chosen_by(name: Node) -> tuple[Node, Node] | None:
+    """The variable, and its value, of `auto y = a ? x : b ? name : z`."""
+    value = name
+    while value.parent is not None and value.parent.type == "conditional_expression":
+        if value == field_of(value.parent, "condition"):
+            return None
+        value = value.parent
+    declared = value.parent
+    if value == name or declared is None or declared.type != "init_declarator" or declared.parent is None:
+        return None
+    variable = field_of(declared, "declarator")
+    if variable is None or variable.type != "identifier" or text_of(field_of(declared.parent, "type")) != "auto":
+        return None
+    return variable, value
+
+
+def _leaves(value: Node) -> Iterator[Node]:
+    if value.type != "conditional_expression":
+        yield value
+        return
+    for side in ("consequence", "alternative"):
+        if (part := field_of(value, side)) is not None:
+            yield from _leaves(part)
 
 
 def _is_stored(name: Node) -> bool:

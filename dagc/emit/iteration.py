@@ -308,11 +308,17 @@ class StepBuilder:
         entry = self.functions.is_entry(op)
         return KernelLaunch(function, grid, block, shared, stream, ", ".join(args), cxx_string(op.name), entry)
 
-    def _put(self, op: ir.KernelOp, put: ir.Put) -> str:
-        """The messages that a kernel writes: what it stores to an array, and their numbers."""
+    def _puts(self, op: ir.KernelOp) -> str:
+        """The messages that a kernel writes: as many for each array, some of which may be none."""
         formals = kernel_of(self.layout.program, op)[0].formals
-        array = next(a for f, a in zip(formals, op.args, strict=True) if f.name == put.formal)
-        return f"{self.layout.group(put.exchange)}.put({', '.join((self._arg(array, op), *map(str, put.messages)))})"
+        arrays = {f.name: self._arg(a, op) for f, a in zip(formals, op.args, strict=True) if f.name in op.sent}
+        room = max(map(len, op.sent.values()))
+        parts = [
+            [f"{self.layout.group(exchange)}.part({arrays[formal]}, {number})" for exchange, number in messages]
+            for formal, messages in op.sent.items()
+        ]
+        filled = (part for some in parts for part in [*some, *["dagc::PutPart{}"] * (room - len(some))])
+        return f"dagc::puts({', '.join(filled)})"
 
     def arguments(self, op: ir.KernelOp) -> list[str]:
         """Those of its function, but for the stream of host code."""
@@ -320,10 +326,10 @@ class StepBuilder:
         out = [self._arg(a, op) for a in op.args]
         out += [f"p.{s.member}.data" for s in self.layout.scratch(op)]
         out += self._features(op, impl.code)
-        out += (self._put(op, put) for put in op.puts)
         numbers = impl.launch.numbers if impl.launch is not None else ()
         env = self.layout.formals(op) if numbers else {}
-        return out + [f"static_cast<unsigned>({self._size(value, env)})" for _, value in numbers]
+        out += [f"static_cast<unsigned>({self._size(value, env)})" for _, value in numbers]
+        return [*out, self._puts(op)] if op.puts else out
 
     def shape(self, op: ir.KernelOp) -> tuple[str, str]:
         """The sizes of its grid, and of its block."""

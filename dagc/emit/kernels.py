@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
+from types import MappingProxyType
 
 from dagc.base.errors import DagcError, UsageError
 from dagc.cuda.lexer import is_global, names_used, uses_openmp
-from dagc.cuda.text import FunctionSignature, functions_defined, has_kernels, other_use, rewrite_for_host, signatures_of
+from dagc.cuda.text import FunctionSignature, functions_defined, has_kernels, rewrite_for_host, signatures_of, stores_of
 from dagc.emit.render import (
     CodeView,
     ConstantView,
@@ -37,6 +38,7 @@ _OURS = frozenset("Program iteration ops stream p dagc program turn dagc_entry".
 _CONSTANT_READS = frozenset(("__restrict__", "__restrict", "__ldg"))
 ENTRIES = "dagc_entry"  # the namespace of functions of files of code
 CODE = "code"  # the directory of the files
+PUT = "put "  # before the formals of a function that are sent, in what tells it from others
 
 Key = tuple[str, str, tuple[tuple[str, ir.Value], ...]]
 
@@ -265,7 +267,7 @@ class Functions:
         seen |= {n for _, e in (*kernel.lets, *impl.lets) for n in free(e)}
         formed = {n for n, v in tunables if n.startswith(FORM) and not _is_written(n, v)} if prepare is None else set()
         literals = code.literals if code is not None else ()
-        puts = ((f"put_{put.formal}", len(put.messages)) for put in (op.puts if prepare is None else ()))
+        puts = ((f"{PUT}{formal}", len(some)) for formal, some in op.sent.items()) if prepare is None else ()
         shown = (*((n, v) for n, v in tunables if n in seen | formed), *literals, *puts)
         return op.kernel, f"{op.device.value} {op.variant}", shown
 
@@ -313,8 +315,8 @@ class Functions:
                 parts += ([device] if both else []) + ([variant] if len(variants) > 1 else [])
             for tunable, value in key[2]:
                 if len({dict(k[2]).get(tunable) for k in same if k[1] == key[1]}) > 1:
-                    parts.append(f"{tunable.removeprefix(FORM)}{value}")
-            out[key] = names.new("_".join(parts))
+                    parts.append(PUT.strip() if tunable.startswith(PUT) else f"{tunable.removeprefix(FORM)}{value}")
+            out[key] = names.new("_".join(dict.fromkeys(parts)))
         return out
 
     def _code(self, code: ir.CodeText) -> CodeView:
@@ -351,7 +353,7 @@ class Functions:
 
     def _function(self, op: ir.KernelOp) -> FunctionView:
         kernel, impl = kernel_of(self.program, op)
-        return self._written(op, self._code_of(impl, kernel), self.name(op), self._comment(op), op.puts)
+        return self._written(op, self._code_of(impl, kernel), self.name(op), self._comment(op), op.sent)
 
     def _prepare(self, key: Key, op: ir.KernelOp) -> FunctionView:
         prepare = kernel_of(self.program, op)[1].prepare
@@ -359,7 +361,12 @@ class Functions:
         return self._written(op, prepare, self._prepare_names[key], f"prepare of {self._comment(op)}")
 
     def _written(
-        self, op: ir.KernelOp, code: ir.CodeText, function: str, comment: str, puts: Sequence[ir.Put] = ()
+        self,
+        op: ir.KernelOp,
+        code: ir.CodeText,
+        function: str,
+        comment: str,
+        sent: Mapping[str, Sequence[object]] = MappingProxyType({}),
     ) -> FunctionView:
         """The function of a text of the program. Of an array that is sent as it is stored, the parameter has another
         name."""
@@ -368,9 +375,9 @@ class Functions:
         is_kernel = code.lang is CodeLang.CUDA
         used = names_used(view.text)
         formals = self._formals(op, code, lambda name: _unused(name, used))
-        sent = {put.formal for put in puts}
         formals = [(type_, f"{name}_here" if name in sent else name) for type_, name in formals]
-        formals += [(f"const dagc::Put<{len(put.messages)}>", f"{put.formal}_put") for put in puts]
+        room = max(map(len, sent.values())) if sent else 0
+        formals += [(f"const dagc::Put<{room * len(sent)}>", "sent_put")] if sent else []
         waits = self._begins(code) if is_kernel else ()
         head = "__global__ void" if is_kernel else "inline void"
         if code.bounds is not None:
@@ -382,7 +389,7 @@ class Functions:
             linkage='extern "C" ' if is_kernel else "",
             signature=f"{head} {function}({', '.join(f'{type_} {name}'.rstrip() for type_, name in formals)})",
             comment=comment,
-            begins=(*waits, *(line for put in puts for line in self._sends(op, code, put))),
+            begins=(*waits, *self._sends(op, code, sent, room)),
             constants=(
                 *(ConstantView(n, f"constexpr {types[n]} {n} = {cxx_value(v)};") for n, v in code.literals),
                 *(c for c in self._constants[1] if not used.isdisjoint(c.labels or (c.name,))),
@@ -394,19 +401,18 @@ class Functions:
             waits=bool(waits),
         )
 
-    def _sends(self, op: ir.KernelOp, code: ir.CodeText, put: ir.Put) -> tuple[str, str]:
-        """What makes stores to an array messages, and their end."""
-        around = (c.text for c in self.program.code if c.text is not None)
-        if (use := other_use(code.text or "", put.formal, around)) is not None:  # by a form of the kernel
-            raise UsageError(
-                f"{place(self.program, code)}`{op.name}` has `{use}` and cannot write messages of `{put.exchange}`",
-                "choose another transport for the exchange, or another form of the kernel",
-            )
-        name = f"{put.formal}_put"
-        return (
-            f"const dagc::PutEnd {name}_end({name});",
-            f"const dagc::PutArray {put.formal}({put.formal}_here, {name});",
-        )
+    def _sends(self, op: ir.KernelOp, code: ir.CodeText, sent: Mapping[str, object], room: int) -> Iterator[str]:
+        """What makes stores to arrays messages, `room` for each array, and their end."""
+        around = [c.text for c in self.program.code if c.text is not None]
+        if sent:
+            yield "const dagc::PutEnd sent_end(sent_put);"
+        for number, name in enumerate(sent):
+            if use := stores_of(code.text or "", name, around).other:  # by a form of the kernel
+                raise UsageError(
+                    f"{place(self.program, code)}`{op.name}` has `{use}` and cannot write messages",
+                    "choose another transport, or another form of the kernel",
+                )
+            yield f"const auto {name} = dagc::put_array<{number * room}, {room}>({name}_here, sent_put);"
 
     def _begins(self, code: ir.CodeText) -> tuple[str, ...]:
         """Under programmatic edges a kernel waits first, unless the compiler may move loads to before that, since what

@@ -17,7 +17,7 @@ from math import prod
 from dagc.base.errors import UsageError
 from dagc.base.identity import Same
 from dagc.base.source import Source
-from dagc.cuda.text import other_use
+from dagc.cuda.text import stores_of
 from dagc.forms.coarsen import COARSEN, COLUMNS, PERSIST, STRIDED
 from dagc.forms.freedom import BOUNDS, FREEDOM, LITERALS
 from dagc.forms.fuse import fused_impl
@@ -224,7 +224,8 @@ def is_sent(program: Program, op: KernelOp) -> bool:
         return True
     code = kernel_of(program, op)[1].code
     around = [each.text for each in program.code if each.text is not None]
-    return code is not None and all(other_use(code.text or "", put.formal, around) is None for put in op.puts)
+    found = [stores_of(code.text or "", formal, around) for formal in op.sent] if code is not None else []
+    return code is not None and all(not stores.other and stores.together <= op.sent.keys() for stores in found)
 
 
 def includes_of(op: KernelOp) -> Iterator[str]:

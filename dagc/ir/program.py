@@ -450,7 +450,8 @@ class OtherVariant:
 @dataclass(frozen=True, slots=True)
 class Put:
     """Messages of an exchange, by their numbers, that a kernel writes into the memory of their receivers: what it
-    stores to the array of its formal is sent in them."""
+    stores to the array of its formal is sent in them. Without messages: a formal to which the text may store in place
+    of such a one."""
 
     formal: str
     exchange: str
@@ -491,6 +492,15 @@ class KernelOp(Spanned):
     def is_promised(self) -> bool:
         """Whether the text says which rows of an array it uses (`touching`)."""
         return not {access.region for access in self.accesses} <= set(self.args)
+
+    @property
+    def sent(self) -> dict[str, tuple[tuple[str, int], ...]]:
+        """By formal, the exchange and the number of each message that it writes; also formals to which its text may
+        store in place of these."""
+        out: dict[str, tuple[tuple[str, int], ...]] = {}
+        for put in self.puts:
+            out[put.formal] = (*out.get(put.formal, ()), *((put.exchange, number) for number in put.messages))
+        return out
 
     @property
     def elsewhere(self) -> bool:

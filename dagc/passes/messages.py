@@ -143,6 +143,9 @@ class _Lowering:
                 refused = puts.plan(index, op)
                 self.findings += [refused] if refused is not None else []
         self.puts, self.waits = puts.of_kernel, puts.before
+        for name, formals in puts.beside.items():
+            sent = {put.formal for put in self.puts.get(name, ())}
+            self.puts.get(name, []).extend(ir.Put(one, "", ()) for one in formals if one not in sent)
 
     # ---- staging ------------------------------------------------------------------------
 
@@ -226,7 +229,7 @@ class _Lowering:
             self._touch(number, number, staged.region, Mode.OUT, staged=True)
         here = {"": number}
         self._enter(op, Ends(here, here, here, here))
-        for put in op.puts if isinstance(op, ir.KernelOp) else ():
+        for put in (put for put in (op.puts if isinstance(op, ir.KernelOp) else ()) if put.messages):
             self.writers.setdefault(put.exchange, []).append(number)
             self.inner += [(self.frees[put.exchange], number)] if put.exchange in self.frees else []
 

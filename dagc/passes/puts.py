@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dagc.base.errors import Diagnostic
-from dagc.cuda.text import other_use
+from dagc.cuda.text import stores_of
 from dagc.forms import kernel_of
 from dagc.ir import program as ir
 from dagc.ir.choice import qualified
@@ -43,12 +43,13 @@ class _Refused(Exception):
 
 class Puts:
     """`of_kernel`: the messages that a kernel op writes, by its name; `before`: the exchanges for which the ranks wait
-    just before it."""
+    just before it; `beside`: the formals to which its text may store in place of one that is sent."""
 
     def __init__(self, program: ir.Program, uses: Uses) -> None:
         self.program, self.uses = program, uses
         self.of_kernel: dict[str, list[ir.Put]] = {}
         self.before: dict[str, list[ir.ExchangeOp]] = {}
+        self.beside: dict[str, dict[str, None]] = {}
         self._planned: list[_Planned] = []
         self._numbers = {op.name: number for number, op in enumerate(program.ops)}
 
@@ -98,9 +99,14 @@ class Puts:
         name, code = stored[0][0].name, impl.code
         if code is None or code.text is None or code.lang is not CodeLang.CUDA:
             raise _Refused(f"kernel `{op.kernel}` has no text in the program")
-        around = (c.text for c in self.program.code if c.text is not None)
-        if (use := other_use(code.text, name, around)) is not None:
-            raise _Refused(f"kernel `{op.kernel}` has `{use}`, where only `{name}[...] = ...` can be sent as well")
+        around = [c.text for c in self.program.code if c.text is not None]
+        together = stores_of(code.text, name, around).together
+        for one in (name, *sorted(together)):
+            if use := stores_of(code.text, one, around).other:
+                raise _Refused(f"kernel `{op.kernel}` has `{use}`, where only `{one}[...] = ...` can be sent as well")
+        if not together <= {f.name for f, _ in pairs}:
+            raise _Refused(f"kernel `{op.kernel}` stores to `{name}`, or else to what is no argument")
+        self.beside.setdefault(op.name, {}).update(dict.fromkeys(sorted(together)))
         return name
 
     def _nothing_between(self, first: int, index: int, region: ir.Region) -> None:

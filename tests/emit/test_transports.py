@@ -214,13 +214,13 @@ def test_the_text_of_kernels_that_write_messages() -> None:
     period = next(iter(Space(folded)))
     files = emit(Plan(*unroll(folded, period), Target.CUDA, period=(folded, period)))
     block = files["iteration.hpp"].partition("for (std::int64_t turn")[2]
-    calls = re.findall(r"p\.(halo_\d+_group)\.(put\(p\.u_\d_\.data \+ \d+, \d\)|run)", block)
+    calls = re.findall(r"p\.(halo_\d+_group)\.(part\(p\.u_\d_\.data \+ \d+, \d\)|run)", block)
     groups = ["halo_2_group"] * 3 + ["halo_3_group"] * 3
     assert [group for group, _ in calls] == groups
-    assert [call for _, call in calls[:3]] == ["put(p.u_1_.data + 2048, 0)", "put(p.u_1_.data + 2097152, 1)", "run"]
-    head = "stencil_put_dst1(float* dst_here, const float* src, std::int64_t m, std::int64_t n, const dagc::Put<1> "
-    assert f"{head}dst_put)" in files["kernels.cu"]
-    assert "const dagc::PutArray dst(dst_here, dst_put);" in files["kernels.cu"]
+    assert [call for _, call in calls[:3]] == ["part(p.u_1_.data + 2048, 0)", "part(p.u_1_.data + 2097152, 1)", "run"]
+    head = "stencil_put(float* dst_here, const float* src, std::int64_t m, std::int64_t n, const dagc::Put<1> "
+    assert f"{head}sent_put)" in files["kernels.cu"]
+    assert "const auto dst = dagc::put_array<0, 1>(dst_here, sent_put);" in files["kernels.cu"]
     assert "put_comm.restart({&halo_0_group, " in files["program.hpp"]
 
 

@@ -153,3 +153,12 @@ def test_an_answer_from_elsewhere_is_none() -> None:
     text = JACOBI.read_text().replace("to down", "to up").replace("from up", "from down")
     graph = graph_of(text.replace("setup", "// setup").replace("verify", "// verify"), transport="put", steps="4")
     assert len(frees(graph)) == 4
+
+
+def test_launches_that_are_one_write_the_messages_of_each() -> None:
+    """Their text stores to one of several arrays; one that is not sent stays beside the others."""
+    joined = of_file(JACOBI, transport="put", nx="64", rows="32", **{"fuse.first_last_inner": "1"})
+    assert writes(joined)["first_last[3]"] == ["dst_0 halo[3] [0]", "dst_1 halo[3] [1]"]
+    assert frees(joined) == ["halo[0].free"]
+    whole = of_file(JACOBI, transport="put", nx="64", rows="32", **{"fuse.first_last_inner": "2"})
+    assert writes(whole)["first_last_inner[3]"] == ["dst_0 halo[3] [0]", "dst_1 halo[3] [1]", "dst_2  []"]

@@ -97,18 +97,15 @@ class PutGroup : public PeerMemory {
     connected_ = true;
   }
 
-  // The messages of these numbers, for the kernel that stores to `array`.
-  template <class T, class... Numbers>
-  Put<sizeof...(Numbers)> put(const T* array, Numbers... numbers) const {
-    Put<sizeof...(Numbers)> out{};
-    for (const int number : {numbers...})
-      for (std::size_t i = 0; i < sends_.size(); ++i) {
-        if (sends_[i].message != number) continue;
-        const std::int64_t size = sizeof(T), first = (sends_[i].data() - reinterpret_cast<const char*>(array)) / size;
-        out.part[out.parts++] = {first, first + sends_[i].bytes / size, to_[i], arrived_[i]};
-        if (out.run == nullptr) out.run = own(i), out.ended = own(i) + 1;
-      }
-    return out;
+  // The message of this number, for a kernel that stores to `array`.
+  template <class T>
+  PutPart part(const T* array, int number) const {
+    for (std::size_t i = 0; i < sends_.size(); ++i) {
+      if (sends_[i].message != number) continue;
+      const std::int64_t size = sizeof(T), first = (sends_[i].data() - reinterpret_cast<const char*>(array)) / size;
+      return {first, first + sends_[i].bytes / size, to_[i], arrived_[i], own(i), own(i) + 1};
+    }
+    return {};
   }
 
   // Waits, on the stream, for what this rank receives.

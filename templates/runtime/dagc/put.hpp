@@ -23,34 +23,40 @@
 
 namespace dagc {
 
-// The messages, N at most, that one array of a kernel is sent in. Elements first <= i < last of message p go to `to`.
-template <int N>
-struct Put {
-  struct Part {
-    std::int64_t first, last;
-    void* to;       // in the memory of the receiver
-    Flag* arrived;  // there
-  };
-  Part part[N];
-  int parts;           // others have no receiver
+// A message. Elements first <= i < last of the array that is stored to go to `to`; none if there is no receiver.
+struct PutPart {
+  std::int64_t first, last;
+  void* to;            // in the memory of the receiver
+  Flag* arrived;       // there
   Flag *run, *ended;   // here: runs of the kernel, and its blocks that have ended in this one
 };
 
-// In place of the array. It can be stored to, and not read.
+// Those of a kernel.
+template <int N>
+struct Put {
+  PutPart part[N];
+};
+
+template <class... Parts>
+Put<sizeof...(Parts)> puts(const Parts&... parts) {
+  return {{parts...}};
+}
+
+// In place of an array, of which N messages are sent. It can be stored to, and not read.
 template <class T, int N>
 class PutArray {
  public:
-  __device__ PutArray(T* here, const Put<N>& put) : here_(here), put_(put) {}
+  __device__ PutArray(T* here, const PutPart* parts) : here_(here) {
+    for (int p = 0; p < N; ++p) first_[p] = parts[p].first, last_[p] = parts[p].last, to_[p] = static_cast<T*>(parts[p].to);
+  }
 
   class Element {
    public:
     __device__ Element(const PutArray& array, std::int64_t i) : array_(array), i_(i) {}
     __device__ T operator=(T value) const {
       array_.here_[i_] = value;
-      for (int p = 0; p < N; ++p) {
-        const typename Put<N>::Part& part = array_.put_.part[p];
-        if (i_ >= part.first && i_ < part.last) static_cast<T*>(part.to)[i_ - part.first] = value;
-      }
+      for (int p = 0; p < N; ++p)
+        if (i_ >= array_.first_[p] && i_ < array_.last_[p]) array_.to_[p][i_ - array_.first_[p]] = value;
       return value;
     }
 
@@ -65,16 +71,27 @@ class PutArray {
 
  private:
   T* here_;
-  const Put<N>& put_;
+  std::int64_t first_[N], last_[N];
+  T* to_[N];
 };
+
+// That of the messages of these numbers among those of the kernel.
+template <int first, int N, class T, int M>
+__device__ PutArray<T, N> put_array(T* here, const Put<M>& put) {
+  static_assert(first + N <= M);
+  return {here, put.part + first};
+}
 
 // At the end of its scope, the body of the kernel: the messages are complete once all blocks have come there. Threads may come from
 // different places, so the barrier is not that of `__syncthreads`, for which the threads of a warp must be together.
 template <int N>
 class PutEnd {
  public:
-  __device__ explicit PutEnd(const Put<N>& put)
-      : put_(put), run_(put.parts == 0 ? 0 : *static_cast<volatile Flag*>(put.run) + 1) {}  // it arrives during the body
+  __device__ explicit PutEnd(const Put<N>& put) : put_(put), own_(nullptr), run_(0) {
+    for (int p = 0; p < N && own_ == nullptr; ++p)
+      if (put.part[p].run != nullptr) own_ = &put.part[p];
+    if (own_ != nullptr) run_ = *static_cast<volatile Flag*>(own_->run) + 1;  // it arrives during the body
+  }
   PutEnd(const PutEnd&) = delete;
   PutEnd& operator=(const PutEnd&) = delete;
   __device__ ~PutEnd() {
@@ -83,21 +100,23 @@ class PutEnd {
 #else
     __syncthreads();
 #endif
-    if (threadIdx.x + threadIdx.y + threadIdx.z != 0 || put_.parts == 0) return;
+    if (threadIdx.x + threadIdx.y + threadIdx.z != 0 || own_ == nullptr) return;
     const Flag blocks = static_cast<Flag>(gridDim.x) * gridDim.y * gridDim.z;
     if (blocks > 1) {
       __threadfence();
-      if (atomicAdd(put_.ended, Flag{1}) != blocks - 1) return;
-      *put_.ended = 0;
+      if (atomicAdd(own_->ended, Flag{1}) != blocks - 1) return;
+      *own_->ended = 0;
     }
     __threadfence_system();
-    for (int p = 0; p < put_.parts; ++p) detail::store_fenced(put_.part[p].arrived, run_);
-    *put_.run = run_;
+    for (int p = 0; p < N; ++p)
+      if (put_.part[p].arrived != nullptr) detail::store_fenced(put_.part[p].arrived, run_);
+    *own_->run = run_;
   }
 
  private:
   const Put<N>& put_;
-  const Flag run_;
+  const PutPart* own_;
+  Flag run_;
 };
 
 constexpr int put_threads = 32;  // of the kernels that wait

@@ -17,7 +17,7 @@ constexpr std::int64_t kHalf = 150;  // elements for a neighbour
 
 template <Mutant mutant>
 __global__ void pack(std::int32_t* sent_here, const dagc::Put<2> put, const std::int32_t* from, std::int32_t run) {
-  const dagc::PutArray sent(sent_here, put);
+  const auto sent = dagc::put_array<0, 2>(sent_here, put);
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if constexpr (mutant == none || mutant == no_await || mutant == no_free) {
     const dagc::PutEnd end(put);
@@ -27,9 +27,9 @@ __global__ void pack(std::int32_t* sent_here, const dagc::Put<2> put, const std:
     if constexpr (mutant == early_signal) const dagc::PutEnd end(put);
     if (i < 2 * kHalf) sent[i] = from[i] + run;
     __syncthreads();
-    if (mutant == early_signal || threadIdx.x != 0 || atomicAdd(put.ended, dagc::Flag{1}) != gridDim.x - 1) return;
-    *put.ended = 0;
-    const dagc::Flag now = ++*put.run;
+    if (mutant == early_signal || threadIdx.x != 0 || atomicAdd(put.part[0].ended, dagc::Flag{1}) != gridDim.x - 1) return;
+    *put.part[0].ended = 0;
+    const dagc::Flag now = ++*put.part[0].run;
     for (const auto& part : put.part) __atomic_store_n(part.arrived, now, __ATOMIC_RELAXED);
   }
 }
@@ -66,11 +66,10 @@ void ring(int n, int runs) {
     Rank& rank = at(r);
     for (std::int64_t i = 0; i < 2 * kHalf; ++i) rank.from[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(1000 * r + i);
     for (Rank& other : ranks) rank.theirs.push_back(&other.free[static_cast<std::size_t>(r)]);
-    rank.put.parts = 2, rank.put.run = &rank.own[2], rank.put.ended = &rank.own[3];
     for (int side = 0; side < 2; ++side) {  // to the left neighbour's right side, and the other way round
       Rank& other = at(side == 0 ? r - 1 : r + 1);
       rank.put.part[side] = {side * kHalf, (side + 1) * kHalf, &other.received[static_cast<std::size_t>((1 - side) * kHalf)],
-                             &other.arrived[static_cast<std::size_t>(1 - side)]};
+                             &other.arrived[static_cast<std::size_t>(1 - side)], &rank.own[2], &rank.own[3]};
     }
   }
   const dim3 one(1), waiting(dagc::put_threads);
