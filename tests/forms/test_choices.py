@@ -136,9 +136,7 @@ def test_kernels_that_write_messages_have_the_forms_that_can() -> None:
     assert wide == {"first": {1}, "last": {1}, "inner": {1, 2, 4}}
     functions = Functions(graph, Target.CUDA, tuple(d for site in open_sites(graph) for d in site.open))
     names = {functions.name(one) for op in graph.ops if op.kernel is not None for one in functions.settled(op.kernel)}
-    assert {n for n in names if "put" in n} == {
-        f"stencil{c}_put_dst1" for c in ("", *(f"_coarsen{n}" for n in (2, 4, 8)))
-    }
+    assert {n for n in names if "put" in n} == {f"stencil{c}_put" for c in ("", *(f"_coarsen{n}" for n in (2, 4, 8)))}
     assert "stencil_wide4_coarsen2" in names
 
 
