@@ -49,6 +49,13 @@ class Surrogate(Protocol[C]):
     def estimate(self) -> tuple[Array, Array]:
         """Expected time of each row, and its standard deviation."""
 
+    @property
+    def fits(self) -> int:
+        """How many times its parameters were fitted to the measurements so far."""
+
+    def fitted(self) -> Array:
+        """Time of each row by the parameters fitted last, without what was learned of single candidates since."""
+
     def improved(self, candidates: Sequence[C], random: Random) -> list[C]:
         """The candidates with the launch settings that are fastest in a draw from the posterior of the model. Empty if
         the model has no such choices."""

@@ -153,6 +153,13 @@ class SettingsModel:
         mean = np.exp(self._prior + level + missed)
         return mean, mean * deviation
 
+    @property
+    def fits(self) -> int:
+        return 0
+
+    def fitted(self) -> Array:
+        return self.estimate()[0]
+
     def improved(self, candidates: Sequence[Choice], random: Random) -> list[Choice]:
         """None: a candidate is a setting, and the model predicts each."""
         return []

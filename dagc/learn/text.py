@@ -83,7 +83,8 @@ def fast_lines(
     together = "What follows it" if count == 1 else "What follows both" if count == 2 else f"What follows all {count}"
     yield (
         f"{together}: {fast.held_out} of {fast.held_out} held-out implementations are within {percent(fast.slowest)} "
-        f"of the best, half of them within {percent(fast.typical)}; {fast.followers} of those measured, from "
+        f"of the best (of others, 1 in {fast.held_out + 1} may be slower), half of them within "
+        f"{percent(fast.typical)}; {fast.followers} of those measured, from "
         f"{shown(fast.fastest)}{_of_best(fast, best)}."
     )
 

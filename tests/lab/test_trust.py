@@ -83,6 +83,13 @@ class Lying:
             return median(measured) if measured else 0.5
         return 1.0 if self.mode == "constant" else 3 - true(candidate)
 
+    @property
+    def fits(self) -> int:
+        return len(self.times)
+
+    def fitted(self) -> Array:
+        return self.estimate()[0]
+
     def improved(self, candidates: Sequence[Any], random: Random) -> list[Any]:
         return []
 

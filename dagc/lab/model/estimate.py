@@ -53,7 +53,7 @@ class Model:
         self._learned = learned
         self._prior = self.pool.prior if learned is None else learned  # scaled once something is measured
         self._costs = self._prior
-        self._fitted_with = 0
+        self._fitted_with, self.fits = 0, 0
         self._level = 1.0  # median of the times when the costs were fitted
         self._observed: list[tuple[Candidate, float]] = []  # every observation of the process
         self._taken: list[float] = []  # the same without outliers
@@ -249,6 +249,7 @@ class Model:
         if found is not None:
             self._prior, self._costs = found.prior, found.costs
         self._costs = measured.fitted(self.pool, self._prior, self._costs)
+        self.fits += 1
         self._fitted_with, self._simulated = len(self.times), None
         if self.pool.has_settings:
             self._precision_root = self._root_of_precision(rows)
@@ -258,6 +259,10 @@ class Model:
         deviation = math.hypot(2 * NOISE, self._process.signal) * self._level
         table = self.pool.paths(self._costs, rows)[1] / deviation
         return np.asarray(np.linalg.cholesky(table.T @ table + np.diag(self.pool.spread(self._centre) ** -2.0)))
+
+    def fitted(self) -> Array:
+        """The simulated time of each row of the pool, under the costs fitted last."""
+        return self.pool.times(self.costs)
 
     def improved(self, candidates: Sequence[Candidate], random: Random) -> list[Candidate]:
         """The candidates with the launch settings that are fastest in a draw of the costs; empty without settings."""

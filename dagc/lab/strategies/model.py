@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
 from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 WHOLE = 2500  # a space up to this size is simulated as a whole; of a larger one, a sample is
 RENEW = 6  # measurements between two local searches on the model
 ROUNDS, GROWTH = 2, 40  # rounds of a local search, and neighbours added in each
+DEEP = 10  # rounds on the fitted simulation alone, after each fit
 DRAWN = 5  # neighbours whose launch settings are chosen by one draw from the model
 FASTEST = 8  # candidates whose neighbours are added
-MOST, LEFT = 1500, 800  # maximal unmeasured rows of the pool, and how many stay when there are more
+MOST, LEFT, SIMULATED = 1500, 800, 100  # most unmeasured rows; if more, so many stay, and the fastest simulated ones
 FIRST = 12  # of this many measurements at the start, every second is drawn uniformly
 HINTED_FROM, HINTED_EVERY = 4, 8  # measurements before the first candidate from elsewhere, and per further one
 FAIR_EVERY = ((32, 4), (64, 8), (math.inf, 16))  # up to the first number of measurements, one in this many is uniform
@@ -49,6 +50,7 @@ class Strategy(Generic[C]):
         self.measured = 0
         self.observed = 0  # measurements, of failed ones too
         self.grown_with = -RENEW
+        self.fits = 0  # of the model, at the last search on the simulation
         self.fair = 0  # proposals that were drawn uniformly
         self.closed: set[C] = set()
         self._states = bytearray()  # of each row of the pool: _OPEN, _FAILED or _TIMED
@@ -191,25 +193,36 @@ class Strategy(Generic[C]):
                 yield drawn
 
     def _grow(self, model: Surrogate[C]) -> None:
-        """Local search on the model: add neighbours of the expected fastest, measured or not."""
+        """Local search on the model: add neighbours of the expected fastest, measured or not.
+
+        After each fit, also search on the simulation alone, deeper. What was learned of its error holds for similar
+        candidates only: around those that were measured it discourages all others, however fast they are simulated.
+        """
         for _ in range(ROUNDS):
             mean, deviation = model.estimate()
-            hopeful = np.argsort(np.round(mean - deviation, DIGITS), kind="stable")[:FASTEST]
-            fastest = np.argsort(np.round(mean, DIGITS), kind="stable")[:FASTEST]
-            starts = [model.candidates[int(i)] for i in (*hopeful, *fastest)]
-            near = [self.domain.near(self.random.choice(starts), self.random) for _ in range(GROWTH)]
-            for begin in range(0, GROWTH, DRAWN):
-                near += model.improved(near[begin : begin + DRAWN], self.random)
-            model.extend(c for c in near if c not in self.closed)
+            self._add_near(model, [*_least(mean - deviation, FASTEST), *_least(mean, FASTEST)])
+        if model.fits != self.fits:
+            self.fits = model.fits
+            for _ in range(DEEP):
+                self._add_near(model, _least(model.fitted(), 2 * FASTEST))
         open_ = self._rows(model, _OPEN)
         if len(open_) > MOST:
             mean, deviation = model.estimate()
             states = dict(zip(model.candidates, self._states, strict=False))
-            hopeful = open_[np.argsort(np.round(mean - deviation, DIGITS)[open_], kind="stable")[:LEFT]]
+            hopeful = open_[_least((mean - deviation)[open_], LEFT)]
+            simulated = open_[_least(model.fitted()[open_], SIMULATED)]
             # What was measured stays, whatever the model expects of it now.
-            measured = np.concatenate([self._rows(model, _TIMED), self._rows(model, _FAILED)])
-            model.keep([int(row) for row in (*hopeful, *measured)])
+            measured = [*self._rows(model, _TIMED), *self._rows(model, _FAILED)]
+            model.keep(sorted({int(row) for row in (*hopeful, *simulated, *measured)}))
             self._states = bytearray(states.get(c, _OPEN) for c in model.candidates)
+
+    def _add_near(self, model: Surrogate[C], rows: Iterable[int]) -> None:
+        """Add neighbours of the candidates in these rows."""
+        starts = [model.candidates[int(row)] for row in rows]
+        near = [self.domain.near(self.random.choice(starts), self.random) for _ in range(GROWTH)]
+        for begin in range(0, GROWTH, DRAWN):
+            near += model.improved(near[begin : begin + DRAWN], self.random)
+        model.extend(c for c in near if c not in self.closed)
 
     def _rows(self, model: Surrogate[C], state: int) -> Numbers:
         """Rows of the pool in this state, ascending."""
@@ -229,6 +242,11 @@ class Strategy(Generic[C]):
             if candidate not in self.closed:
                 return candidate
         return next((c for c in self.domain if c not in self.closed), None)
+
+
+def _least(values: Array, number: int) -> Numbers:
+    """Where the smallest values are, in their order."""
+    return np.argsort(np.round(values, DIGITS), kind="stable")[:number]
 
 
 def expected_gain(mean: Array, deviation: Array, incumbent: float) -> Array:
