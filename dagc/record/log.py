@@ -269,9 +269,8 @@ def _read(path: Path) -> RankLog:
             case _:
                 raise _damaged(path, number)
     calls = sorted((event for event in events if not isinstance(event, TouchedMemory)), key=lambda event: event.n)
-    return RankLog(
-        rank, size, tuple(_with_touched(_numbered(calls), events)), frozenset(contents), large, ended, forked
-    )
+    whole = tuple(_with_data(_with_touched(_numbered(calls), events), path.parent, rank))
+    return RankLog(rank, size, whole, frozenset(contents), large, ended, forked)
 
 
 def _with_touched(calls: Iterable[Event], events: Iterable[Event]) -> Iterator[Event]:
@@ -282,6 +281,15 @@ def _with_touched(calls: Iterable[Event], events: Iterable[Event]) -> Iterator[E
             of.setdefault(event.n, []).append(event)
     for call in calls:
         yield replace(call, touched=tuple(of[call.n])) if isinstance(call, LaunchCall) and call.n in of else call
+
+
+def _with_data(calls: Iterable[Event], folder: Path, rank: int) -> Iterator[Event]:
+    """The calls, with what the host gave to them in files."""
+    for call in calls:
+        if isinstance(call, CopyCall | CollectiveCall) and not call.data:
+            file = folder / f"data-{rank}-{call.n}.bin"
+            call = replace(call, data=file.read_bytes().hex()) if file.is_file() else call
+        yield call
 
 
 def _numbered(events: Iterable[Event]) -> Iterator[Event]:

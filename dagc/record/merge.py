@@ -225,7 +225,8 @@ def places_in(op: Op) -> tuple[tuple[str, MemoryPlace], ...]:
         case Move() | Together():
             if isinstance(op, Together) and op.op == "barrier":
                 return ()
-            return ("to", op.to), ("source", op.source)
+            given = isinstance(op, Move) and op.content and op.rows == 1  # an array of its own in the program
+            return (("to", op.to),) if given else (("to", op.to), ("source", op.source))
         case Set():
             return (("to", op.to),)
         case Messages():

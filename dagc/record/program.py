@@ -160,6 +160,11 @@ class Writer:
         if not op.content:
             return f"copy({to}, {self._region(number, step, _each(step, 'source'), 'from')[1]})", False
         contents = [[move.content for move in ops if isinstance(move, Move)] if ops else None for ops in step.ops]
+        if _differ(contents):
+            self._unfinished.append(
+                f"{op.at}: the host computes what is copied to {array.name} in each round; the program has what was"
+                " recorded. Compute it in a kernel, or in a cpu op"
+            )
         return f"copy({to}, {self._values.data(contents, array.of, 'data', op.at)})", _differ(contents)
 
     def _rows(self, number: int, step: ProgramStep) -> str:

@@ -199,6 +199,7 @@ inline void copied(Event& event, const void* to, std::size_t to_pitch, const voi
   event.add("to", to).add("from", from).add("bytes", static_cast<long long>(width));
   event.add("rows", static_cast<long long>(height)).add("to_pitch", static_cast<long long>(to_pitch));
   event.add("from_pitch", static_cast<long long>(from_pitch)).add("stream", stream).add("waits", waits);
+  if (height == 1 && on_device(to) && !on_device(from)) event.given(from, width);
 }
 inline cudaError_t copy(Site, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   Event event("copy");

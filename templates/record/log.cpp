@@ -27,7 +27,7 @@ struct State {
   std::FILE* file = nullptr;
   std::string folder;
   long long count = 0, from = -1, to = -1;
-  std::size_t limit = 0;
+  std::size_t limit = 0, given_bytes = 0;
   int rank = 0;
   pthread_t first{};
   std::map<const char*, Memory> memory;
@@ -169,6 +169,30 @@ Event& Event::add(const char* name, long long value) { return raw(name, std::to_
 Event& Event::add(const char* name, const std::string& text) { return raw(name, quoted(text)); }
 Event& Event::add(const char* name, const void* address) {
   return raw(name, std::to_string(reinterpret_cast<std::uintptr_t>(address)));
+}
+
+Event& Event::given(const void* memory, std::size_t bytes) {
+  constexpr std::size_t kInline = 64;
+  if (!on_) return *this;
+  if (bytes <= kInline) return add("data", hex(memory, bytes));
+  State& s = state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  const bool fits = s.limit == 0 || s.given_bytes + bytes <= s.limit;
+  if (s.from < 0 || number_ < s.from || number_ >= s.to || !fits) return *this;
+  s.given_bytes += bytes;
+  const std::string name = "data-" + std::to_string(s.rank) + "-" + std::to_string(number_) + ".bin";
+  std::ofstream(s.folder + "/" + name, std::ios::binary)
+      .write(static_cast<const char*>(memory), static_cast<std::streamsize>(bytes));
+  return *this;
+}
+
+bool on_device(const void* memory) {
+  State& s = state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  auto after = s.memory.upper_bound(static_cast<const char*>(memory));
+  if (after == s.memory.begin()) return false;
+  const auto& [begin, m] = *--after;
+  return m.kind == "device" && static_cast<const char*>(memory) < begin + m.bytes;
 }
 
 namespace {

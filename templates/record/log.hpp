@@ -4,7 +4,7 @@
 //   DAGC_RECORD_TO     the directory that logs and contents are written to
 //   DAGC_RECORD_SPAN   FROM,TO,RANK: number of the event before which the contents are written the first time, and the
 //                      second; repeated for each rank, with `;`
-//   DAGC_RECORD_BYTES  the most bytes of contents that a rank writes
+//   DAGC_RECORD_BYTES  the most bytes of contents that a rank writes, at each of the two, and of what its host gives
 #pragma once
 
 #include <cstddef>
@@ -31,6 +31,8 @@ class Event {
   Event& add(const char* name, const char* text) { return add(name, std::string(text)); }
   Event& add(const char* name, const void* address);
   Event& raw(const char* name, const std::string& json);
+  // What the host gives to a call: in the event if it is small, else, within the recorded rounds, in a file of its own.
+  Event& given(const void* memory, std::size_t bytes);
   long long number() const { return number_; }
 
  private:
@@ -45,6 +47,7 @@ std::string hex(const void* bytes, std::size_t count);
 // Memory whose contents belong to the recording, from now on, or no longer.
 void allocated(const void* memory, std::size_t bytes, const char* kind, const std::string& text);
 void freed(const void* memory);
+bool on_device(const void* memory);
 
 // A variable of the GPU's memory that is set now, with the type of its elements.
 void variable(const void* memory, std::size_t bytes, const std::string& of, const std::string& text);

@@ -76,13 +76,11 @@ std::string operator_of(MPI_Op op) {
   return "other";
 }
 
-constexpr long long kInline = 64;  // bytes of a buffer that an event carries
-
 void buffer(Event& e, const char* name, const void* memory, long long count, MPI_Datatype type, bool read) {
   const long long bytes = bytes_of(count, type);
   e.add(name, memory == MPI_IN_PLACE ? nullptr : memory).add("bytes", bytes).add("type", type_of(type));
-  if (read && memory != MPI_IN_PLACE && bytes <= kInline && type_of(type) != "derived")
-    e.add("data", dagc::record::hex(memory, static_cast<std::size_t>(bytes)));
+  if (read && memory != MPI_IN_PLACE && type_of(type) != "derived" && !dagc::record::on_device(memory))
+    e.given(memory, static_cast<std::size_t>(bytes));
 }
 
 void message(Event& e, const void* memory, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, bool sends) {

@@ -99,6 +99,8 @@ def test_what_the_host_computes_is_named(tmp_path: Path) -> None:
     are what a person finishes."""
     code, said, text = recorded(APPS / "cg.cu", tmp_path, "64", "12", options=("--rounds", "2"))
     assert code == 1, said
+    assert "copy(scale, data[t])" in text  # 160 bytes in each round
+    assert re.search(r"cg.cu:\d+: the host computes what is copied to scale in each round", said)
     left = re.findall(r"(cg.cu:\d+): the host computes (\w+) of (\w+)", said)
     assert [kernel for _, _, kernel in left] == ["axpy", "axpy", "xpby"]
     places = {f"cg.cu:{number}" for number, line in enumerate((APPS / "cg.cu").read_text().splitlines(), 1)

@@ -39,6 +39,7 @@ __global__ void sum(double* out, const double* sums, int count) {
   for (int i = 0; i < count; ++i) total += sums[i];
   *out = total;
 }
+__global__ void scaled(double* y, const double* by) { y[threadIdx.x] *= by[threadIdx.x]; }
 __global__ void axpy(double* y, const double* x, double a, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[i] += a * x[i];
@@ -83,8 +84,13 @@ int main(int argc, char** argv) {
 
   const int left = rank > 0 ? rank - 1 : MPI_PROC_NULL, right = rank + 1 < size ? rank + 1 : MPI_PROC_NULL;
   double rr = dot(r, r, n);
+  double weights[20], *scale;
+  CHECK(cudaMalloc(&scale, sizeof weights));
   for (int step = 0; step < steps && rr > 1e-30; ++step) {
     double first, last, halo[2] = {0, 0};
+    for (int i = 0; i < 20; ++i) weights[i] = 1 + 1e-9 * step * i;
+    CHECK(cudaMemcpy(scale, weights, sizeof weights, cudaMemcpyHostToDevice));
+    scaled<<<1, 20>>>(r, scale);
     CHECK(cudaMemcpy(&first, p + 1, sizeof(double), cudaMemcpyDeviceToHost));
     CHECK(cudaMemcpy(&last, p + n, sizeof(double), cudaMemcpyDeviceToHost));
     MPI_Request requests[4];
