@@ -29,7 +29,7 @@ from dagc.choice.selector import FEWEST, Selector, coordinates, scales_of
 from dagc.choice.types import Case
 from dagc.lab.engine import drive
 from dagc.stages.options import CaseOptions, TuneOptions
-from dagc.study.cases import Draws, Sampling, draws_of
+from dagc.study.cases import Sampling, draws_of
 from dagc.study.choosers import Asked
 from dagc.study.inputs import Visits, to_visit
 from dagc.study.judge import judged_at
@@ -95,20 +95,21 @@ def uncertain(
     which a guide (one for each op) has a margin below `margin`.
 
     `draw(n)` returns up to n unlabelled candidates; `vector` returns the features of one. Unlike the published loop,
-    this one terminates: after PATIENCE * `size` candidates the batch may be smaller, or empty. Without a guide, every
-    candidate is kept.
+    this one terminates: after PATIENCE * `size` candidates, those with the smallest margins fill the batch, since a
+    guide of few inputs is sure of regions that it has not seen. Without a guide, every candidate is kept.
     """
-    kept: dict[K, None] = {}
+    margins: dict[K, float] = {}
     looked = 0
-    while len(kept) < size and looked < PATIENCE * size:
+    while sum(m < margin for m in margins.values()) < size and looked < PATIENCE * size:
         drawn = draw(min(_AT_ONCE, PATIENCE * size - looked))
         looked += len(drawn)
-        new = [one for one in dict.fromkeys(drawn) if one not in kept]
+        new = [one for one in dict.fromkeys(drawn) if one not in margins]
         if not new:
             break
-        least = _least_margins(guides, [vector(one) for one in new])
-        kept |= dict.fromkeys(one for one, m in zip(new, least, strict=True) if m < margin)
-    return InputBatch(tuple(kept)[:size], looked)
+        margins |= zip(new, _least_margins(guides, [vector(one) for one in new]), strict=True)
+    unsure = [one for one, m in margins.items() if m < margin]
+    sure = sorted((one for one, m in margins.items() if m >= margin), key=lambda one: margins[one])
+    return InputBatch((*unsure, *sure)[:size], looked)
 
 
 def _least_margins(guides: Sequence[Guide | None], vectors: Vectors) -> list[float]:
@@ -246,7 +247,7 @@ class Everything:
 
 class Actively:
     """Algorithm 1 of MLCD: the inputs of the task, which were drawn at random, then batches of candidates for which the
-    guide is unsure, until there are `options.samples` or no such candidate is found.
+    guide is least sure, until there are `options.samples` or every input is labelled.
 
     The guide uses the drawn values, so a candidate needs no set-up. Inputs that are already labelled in the file count.
     An input that the set-up refuses is not a sample.
@@ -288,7 +289,7 @@ class Actively:
             yield from batch.inputs
             draws.drop(batch.inputs)
             if not batch.inputs:
-                self._why = _exhausted(draws, batch.looked, sampling.margin)
+                self._why = "stopped: every input that can be drawn is labelled"
             elif visits.refused.issuperset(batch.inputs):
                 self._why = "stopped: no input of the last batch could be measured"
 
@@ -316,12 +317,6 @@ def _choosable_times(visits: Visits, cases: Sequence[Case]) -> list[list[Times]]
         kept = {n for n, s in enumerate(visits.answers[op]) if s in fit}
         out.append(visits.table(op, (), cases).among(kept).times)
     return out
-
-
-def _exhausted(draws: Draws, looked: int, margin: float) -> str:
-    if draws.spent and not looked:
-        return "stopped: every input that can be drawn is labelled"
-    return f"stopped: none of {counted(looked, 'candidate')} has a margin below {margin:g}"
 
 
 class Incrementally:

@@ -18,7 +18,7 @@ from dagc.choice.methods import FULL
 from dagc.choice.nodes import Split
 from dagc.choice.selector import Answer, Scale
 from dagc.study.cases import Sampling
-from dagc.study.sampling import PATIENCE, InputBatch, Strategy, guide, next_input, uncertain
+from dagc.study.sampling import Strategy, guide, next_input, uncertain
 from dagc.study.train import TrainingTable, trained
 
 NAMES = ["n", "share"]
@@ -179,13 +179,16 @@ def test_of_several_ops_one_that_is_unsure_suffices() -> None:
     assert max(sums) > 1.3
 
 
-def test_a_batch_ends_where_the_guide_is_sure_of_all_candidates() -> None:
-    """The published loop would go on for ever."""
+def test_a_batch_is_filled_where_the_guide_is_sure_of_all_candidates() -> None:
+    """The published loop would go on for ever; a guide of few inputs is sure of regions that it has not seen."""
     found = guide(*_border(60, 2))
-    sure = uncertain([found], lambda n: [(0.9 + i / (10 * n), 0.9) for i in range(n)], lambda one: one, 5, 0.5)
-    assert sure == InputBatch((), 5 * PATIENCE)
-    one = uncertain([found], lambda _: [(0.4, 0.4)], lambda one: one, 5, 1.1)
-    assert one.inputs == ((0.4, 0.4),), "a candidate that comes twice is taken once"
+    assert found is not None
+    every = [(0.6 + 0.4 * i / 40, 0.8) for i in range(40)]
+    sure = uncertain([found], lambda n: every[:n], lambda one: one, 5, 0.01)
+    assert len(sure.inputs) == 5
+    assert found.margins(sure.inputs) == sorted(found.margins(every))[:5]
+    one = uncertain([found], lambda _: [(0.4, 0.4)], lambda one: one, 5, 0.5)
+    assert (one.inputs, one.looked) == (((0.4, 0.4),), 2), "a candidate that comes twice is taken once"
 
 
 def test_without_a_border_all_candidates_are_worth_a_measurement() -> None:
