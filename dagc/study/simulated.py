@@ -24,7 +24,19 @@ from dagc.base.sample import Sample
 from dagc.build.builder import Build, build
 from dagc.build.toolchain import has_library
 from dagc.ir.enums import Pairs
-from dagc.ir.program import Action, CollectiveOp, CopyOp, Graph, KernelOp, Program, Setup, Value, blocks, shown
+from dagc.ir.program import (
+    Action,
+    CollectiveKind,
+    CollectiveOp,
+    CopyOp,
+    Graph,
+    KernelOp,
+    Program,
+    Setup,
+    Value,
+    blocks,
+    shown,
+)
 from dagc.ir.sym import evaluate
 from dagc.ir.traversal import Entry, Record, Traversal, Wait, parse_traversal
 from dagc.lab.candidate import Candidate
@@ -42,9 +54,10 @@ ROUNDS = 4  # iterations of each traversal
 INSTALL = "apt-get install libsimgrid-dev"
 _KINDS = {
     Action.POST_SEND: "send", Action.POST_RECV: "receive", Action.WAIT_SEND: "sent", Action.WAIT_RECV: "received",
-    Action.GROUP: "exchange",
+    Action.GROUP: "exchange", Action.POST_COLLECTIVE: "begin", Action.WAIT_COLLECTIVE: "end",
 }  # fmt: skip
-_WAITS = (Action.WAIT_SEND, Action.WAIT_RECV)
+_WAITS = (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)
+EAGER = 65536  # bytes up to which an allreduce sends all in each round
 Scalars: TypeAlias = Mapping[str, Any]
 
 
@@ -166,7 +179,7 @@ def simulated(
     request: SearchRequest, program: Program, domain: Orders, results: Results, scratch: Path
 ) -> SimulatedMachine:
     """Runs the set-up for all ranks. Raises DagcErrors: without SimGrid, for a platform that cannot be used, and for
-    what is not simulated (collectives, communicators, messages with counts)."""
+    what is not simulated (communicators, messages with counts)."""
     options, ranks = request.options, request.options.ranks
     scratch.mkdir(exist_ok=True)
     simulator = compiled(scratch)
@@ -301,10 +314,15 @@ def _ops(graph: Graph, times: EntryTimes) -> Iterator[str]:
 def _of_ranks(graph: Graph, scalars: Sequence[Scalars]) -> Iterator[str]:
     """The messages of each op and rank, and the ranks on which it does nothing."""
     for op in graph.ops:
-        if isinstance(op.op, CollectiveOp) or op.comm or any(m.send_counts or m.recv_counts for _, m in op.messages):
-            what = "collectives, communicators and messages with counts are not simulated"
-            raise UsageError(f"`{op.name}`: {what}", "predict a program with exchanges alone")
-        when = op.op.when if isinstance(op.op, KernelOp | CopyOp) else None
+        counts = isinstance(op.op, CollectiveOp) and op.op.messages
+        if counts or op.comm or any(m.send_counts or m.recv_counts for _, m in op.messages):
+            what = "communicators and messages with counts are not simulated"
+            raise UsageError(f"`{op.name}`: {what}", "predict a program without them")
+        if isinstance(op.op, CollectiveOp) and scalars and op.action in _KINDS:
+            given = [bytes_of(graph.program, r, scalars[0]) for r in op.op.regions[-1:]]
+            for distance, size in rounds_of(op.op.collective, max(given, default=0), len(scalars)):
+                yield f"round {op.id} {distance} {size}"
+        when = op.op.when if isinstance(op.op, KernelOp | CopyOp | CollectiveOp) else None
         for rank, values in enumerate(scalars):
             if not runs(when, values):
                 yield f"idle {op.id} {rank}"
@@ -313,3 +331,21 @@ def _of_ranks(graph: Graph, scalars: Sequence[Scalars]) -> Iterator[str]:
                     to, source = (int(evaluate(peer, values)) for peer in (message.to, message.source))  # type: ignore[arg-type]
                     size = bytes_of(graph.program, message.send, values)
                     yield f"message {op.id} {rank} {number} {to} {size} {source}"
+
+
+def rounds_of(kind: CollectiveKind, size: int, ranks: int) -> list[tuple[int, int]]:
+    """Distance and bytes of the messages of each rank, round by round, of what it gives: the distance doubles (Hensgen,
+    Finkel and Manber). Of a large sum or broadcast the ranks share the parts, and gather them (Rabenseifner). An
+    alltoall sends half of it in each round (Bruck)."""
+    distances = [1 << k for k in range((ranks - 1).bit_length())]
+    match kind:
+        case CollectiveKind.BARRIER:
+            return [(d, 0) for d in distances]
+        case CollectiveKind.ALLGATHER:
+            return [(d, min(d, ranks - d) * size) for d in distances]
+        case CollectiveKind.ALLTOALL:
+            return [(d, size // 2) for d in distances]
+    if size <= EAGER:
+        return [(d, size) for d in distances]
+    parts = [(d, size // (2 * d)) for d in distances]
+    return [*parts, *reversed(parts)]

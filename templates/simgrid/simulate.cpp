@@ -12,6 +12,7 @@
 //   space                              // each space: its ops, by number
 //   op KIND CALL WORK PAIRS EXCHANGE   // seconds of the CPU, and of the stream, or of the CPU where it runs there
 //   message OP RANK NUMBER TO BYTES FROM
+//   round OP DISTANCE BYTES            // of a collective: each rank sends so many bytes to the rank at this distance
 //   idle OP RANK                       // the op does nothing on this rank
 //
 // PAIRS: `within` moves the messages between ranks of one host, `between` the others, `all` every message.
@@ -45,11 +46,12 @@ struct Message {
 };
 
 struct Op {
-  std::string kind;  // on_stream, blocking, on_cpu, send, receive, sent, received, exchange
+  std::string kind;  // on_stream, blocking, on_cpu, send, receive, sent, received, exchange, begin, end (of a collective)
   double call = 0, work = 0;
   std::string pairs, exchange;
   std::map<int, std::vector<Message>> messages;  // by rank
   std::map<int, bool> idle;
+  std::vector<std::pair<int, std::uint64_t>> rounds;
 };
 
 struct Row {
@@ -84,6 +86,12 @@ Problem read(const char* path) {
       Message m{};
       file >> op >> rank >> m.number >> m.to >> m.bytes >> m.from;
       out.spaces.back()[op].messages[rank].push_back(m);
+    } else if (word == "round") {
+      std::size_t op = 0;
+      int distance = 0;
+      std::uint64_t bytes = 0;
+      file >> op >> distance >> bytes;
+      out.spaces.back()[op].rounds.emplace_back(distance, bytes);
     } else if (word == "idle") {
       std::size_t op = 0;
       int rank = 0;
@@ -188,8 +196,17 @@ class Rank {
       for (const s4u::CommPtr& comm : sends_[op.exchange]) comm->wait();
       sends_[op.exchange].clear();
     }
+    if (op.kind == "end")
+      if (const auto begun = collectives_.find(op.exchange); begun != collectives_.end()) begun->second->wait(0);
     sleep(op.call);
-    if (op.kind == "send") {
+    if (op.kind == "begin") {
+      if (idle(op)) return;
+      const FlagPtr done = collectives_[op.exchange] = std::make_shared<Flag>();
+      s4u::Actor::create("collective-" + std::to_string(number_), s4u::this_actor::get_host(), [this, &op, done] {
+        rounds(op);
+        done->set();
+      });
+    } else if (op.kind == "send") {
       for (s4u::CommPtr& comm : post_sends(op)) sends_[op.exchange].push_back(std::move(comm));
     } else if (op.kind == "receive") {
       for (auto& [number, comm] : post_receives(op)) receives_[op.exchange][number] = std::move(comm);
@@ -206,6 +223,7 @@ class Rank {
         std::vector<s4u::CommPtr> all = post_sends(op);
         for (auto& [number, comm] : post_receives(op)) all.push_back(comm);
         for (const s4u::CommPtr& comm : all) comm->wait();
+        if (!idle(op)) rounds(op);
       }
       if (!idle(op)) sleep(op.work);
     });
@@ -213,6 +231,20 @@ class Rank {
     const FlagPtr done = std::make_shared<Flag>();
     stream(on).push([done] { done->set(); });
     done->wait(problem_.cpu_wakes);
+  }
+
+  // MPI moves a collective beside the CPU, and the stream one that it executes.
+  void rounds(const Op& op) const {
+    static int token = 0;
+    static int* sink = nullptr;
+    const int n = problem_.ranks;
+    for (std::size_t i = 0; i < op.rounds.size(); ++i) {
+      const auto [distance, bytes] = op.rounds[i];
+      const int to = (number_ + distance) % n, from = (number_ + n - distance % n) % n;
+      const s4u::CommPtr sent = s4u::Mailbox::by_name(mailbox(op.exchange, i, number_, to))->put_async(&token, bytes);
+      s4u::Mailbox::by_name(mailbox(op.exchange, i, from, number_))->get_async<int>(&sink)->wait();
+      sent->wait();
+    }
   }
 
   bool idle(const Op& op) const { return op.idle.count(number_) != 0; }
@@ -258,6 +290,7 @@ class Rank {
   const std::vector<Row>& rows_;
   std::map<int, std::unique_ptr<Stream>> streams_;
   std::map<int, FlagPtr> events_;
+  std::map<std::string, FlagPtr> collectives_;  // begun
   std::map<std::string, std::vector<s4u::CommPtr>> sends_;
   std::map<std::string, std::map<std::size_t, s4u::CommPtr>> receives_;
 };

@@ -13,10 +13,11 @@ from dagc.base.errors import MissingTool, UsageError
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx, has_library
 from dagc.cli.main import main
+from dagc.ir.program import CollectiveKind
 from dagc.ir.traversal import Issue, Stream, parse_traversal
 from dagc.store.results import TraceSpan
 from dagc.study import simulated
-from dagc.study.simulated import EntryTimes, compiled, problem_text, readable
+from dagc.study.simulated import EntryTimes, compiled, problem_text, readable, rounds_of
 
 RING = """
 program ring
@@ -49,6 +50,11 @@ PLATFORM = """<?xml version='1.0'?>
 <platform version="4.1">
   <cluster id="nodes" prefix="node-" suffix="" radical="0-3" speed="1Gf" bw="1GBps" lat="10us" core="1"/>
 </platform>
+"""
+SUM = """
+program sum
+array x, y : f64[4] on host inout
+dag { total : mpi allreduce(y, x, sum) }
 """
 LOOPBACK = 'core="2" loopback_bw="100GBps" loopback_lat="0us"'
 PAIRS = PLATFORM.replace("0-3", "0-1").replace('core="1"', LOOPBACK)  # two ranks on each host
@@ -170,12 +176,33 @@ def test_a_platform_that_is_not_xml(tmp_path: Path) -> None:
 
 
 def test_what_is_not_simulated(tmp_path: Path) -> None:
-    (tmp_path / "sum.dag").write_text(
-        "program sum\narray x, y : f64[4] on host inout\ndag { total : mpi allreduce(y, x, sum) }\n"
-    )
+    on_part = SUM.replace("sum)", "sum) on row").replace("dag {", "comm row = split(floor(rank / 2))\ndag {")
+    (tmp_path / "sum.dag").write_text(on_part)
     graph = api.load_graph(tmp_path / "sum.dag", {})
-    with pytest.raises(UsageError, match=r"total.*collectives, communicators and messages with counts"):
+    with pytest.raises(UsageError, match=r"total.*communicators and messages with counts are not simulated"):
         problem_text([graph], TIMES, [[{"rank": 0}]])
+
+
+def test_every_rank_gets_the_elements_of_all_others() -> None:
+    for ranks in range(1, 20):
+        gathered = rounds_of(CollectiveKind.ALLGATHER, 8, ranks)
+        assert sum(size for _, size in gathered) == 8 * (ranks - 1)
+    large = rounds_of(CollectiveKind.ALLREDUCE, 1 << 20, 8)
+    assert sum(size for _, size in large) == 2 * ((1 << 20) - (1 << 17))  # as with a ring
+    assert [d for d, _ in rounds_of(CollectiveKind.ALLREDUCE, 8, 6)] == [1, 2, 4]
+
+
+@pytest.mark.simgrid
+@pytest.mark.skipif(not has_simgrid, reason="needs SimGrid")
+def test_a_collective_takes_its_rounds(ring: Path, tmp_path: Path) -> None:
+    """Two of four ranks, each two links of 10 us, and 32 bytes by 1 GB/s."""
+    (tmp_path / "sum.dag").write_text(SUM)
+    graph = api.load_graph(tmp_path / "sum.dag", {})
+    (tmp_path / "problem").write_text(problem_text([graph], EntryTimes({}, {}), [[{"rank": r} for r in range(4)]], 1))
+    rows = ";".join(" ".join(map(str, Issue(op.id).row)) for op in graph.ops)
+    command = [compiled(tmp_path), ring.with_name("platform.xml"), tmp_path / "problem"]
+    took = float(children.run(command, text=f"0 {rows}\n").stdout.split()[0])
+    assert took == pytest.approx(2 * 20.032 * MICRO, abs=1e-9)
 
 
 def test_without_simgrid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
