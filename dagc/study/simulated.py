@@ -17,6 +17,8 @@ from statistics import fmean, median
 from typing import Any, TypeAlias
 from xml.etree import ElementTree as ET
 
+import numpy as np
+
 from dagc.base import children
 from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError
 from dagc.base.resources import resource
@@ -24,13 +26,16 @@ from dagc.base.sample import Sample
 from dagc.build.builder import Build, build
 from dagc.build.toolchain import has_library
 from dagc.ir.enums import Pairs
+from dagc.ir.names import data_file
 from dagc.ir.program import (
     Action,
     CollectiveKind,
     CollectiveOp,
     CopyOp,
+    ExchangeOp,
     Graph,
     KernelOp,
+    Message,
     Program,
     Setup,
     Value,
@@ -179,7 +184,7 @@ def simulated(
     request: SearchRequest, program: Program, domain: Orders, results: Results, scratch: Path
 ) -> SimulatedMachine:
     """Runs the set-up for all ranks. Raises DagcErrors: without SimGrid, for a platform that cannot be used, and for
-    what is not simulated (communicators, messages with counts)."""
+    what is not simulated (communicators, alltoallv)."""
     options, ranks = request.options, request.options.ranks
     scratch.mkdir(exist_ok=True)
     simulator = compiled(scratch)
@@ -216,7 +221,14 @@ def _scalars(
         run_setup(program, request.text.path.parent, ranks, seed, folder, references=False, done=done)
     except DagcError as error:
         return error
-    return [{**program.param_values, **read_scalars(program, folder, ranks, r)} for r in range(ranks)]
+    messages = [message for op in program.ops if isinstance(op, ExchangeOp) for message in op.messages]
+    ends = [end for message in messages for send in (True, False) for end in message.end(send)[1:]]
+    names = {name for name in ends if isinstance(name, str)}  # of ranks and counts in arrays
+    out: list[Scalars] = []
+    for rank in range(ranks):
+        arrays = {name: np.load(folder / f"rank-{rank:04d}" / data_file(name)) for name in names}
+        out.append({**program.param_values, **read_scalars(program, folder, ranks, rank), **arrays})
+    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,9 +326,8 @@ def _ops(graph: Graph, times: EntryTimes) -> Iterator[str]:
 def _of_ranks(graph: Graph, scalars: Sequence[Scalars]) -> Iterator[str]:
     """The messages of each op and rank, and the ranks on which it does nothing."""
     for op in graph.ops:
-        counts = isinstance(op.op, CollectiveOp) and op.op.messages
-        if counts or op.comm or any(m.send_counts or m.recv_counts for _, m in op.messages):
-            what = "communicators and messages with counts are not simulated"
+        if op.comm or (isinstance(op.op, CollectiveOp) and op.op.messages):
+            what = "communicators and alltoallv are not simulated"
             raise UsageError(f"`{op.name}`: {what}", "predict a program without them")
         if isinstance(op.op, CollectiveOp) and scalars and op.action in _KINDS:
             given = [bytes_of(graph.program, r, scalars[0]) for r in op.op.regions[-1:]]
@@ -328,9 +339,21 @@ def _of_ranks(graph: Graph, scalars: Sequence[Scalars]) -> Iterator[str]:
                 yield f"idle {op.id} {rank}"
             for number, message in op.messages if op.action in _KINDS else ():
                 if runs(message.when, values):
-                    to, source = (int(evaluate(peer, values)) for peer in (message.to, message.source))  # type: ignore[arg-type]
-                    size = bytes_of(graph.program, message.send, values)
-                    yield f"message {op.id} {rank} {number} {to} {size} {source}"
+                    for to, size, source in _ends(graph.program, message, values):
+                        yield f"message {op.id} {rank} {number} {to} {size} {source}"
+
+
+def _ends(program: Program, message: Message, values: Scalars) -> Iterator[tuple[int, int, int]]:
+    """Receiver, bytes and sender: of a message both, with ranks in arrays one after the other, the other end -1."""
+    if not isinstance(message.to, str) and not isinstance(message.source, str):
+        to, source = (int(evaluate(peer, values)) for peer in (message.to, message.source))
+        yield to, bytes_of(program, message.send, values), source
+        return
+    for send in (True, False):
+        region, peers, counts = message.end(send)
+        size = program.array(region.array).type.size
+        for peer, count in zip(values[str(peers)], values[str(counts)], strict=True):
+            yield (int(peer), int(count) * size, -1) if send else (-1, int(count) * size, int(peer))
 
 
 def rounds_of(kind: CollectiveKind, size: int, ranks: int) -> list[tuple[int, int]]:

@@ -209,7 +209,7 @@ class Rank {
     } else if (op.kind == "send") {
       for (s4u::CommPtr& comm : post_sends(op)) sends_[op.exchange].push_back(std::move(comm));
     } else if (op.kind == "receive") {
-      for (auto& [number, comm] : post_receives(op)) receives_[op.exchange][number] = std::move(comm);
+      for (auto& [source, comm] : post_receives(op)) receives_[op.exchange][source] = std::move(comm);
     } else if (on >= 0) {
       on_stream(op, on);
     } else if (!idle(op)) {
@@ -221,7 +221,7 @@ class Rank {
     stream(on).push([this, &op] {
       if (op.kind == "exchange") {
         std::vector<s4u::CommPtr> all = post_sends(op);
-        for (auto& [number, comm] : post_receives(op)) all.push_back(comm);
+        for (auto& [source, comm] : post_receives(op)) all.push_back(comm);
         for (const s4u::CommPtr& comm : all) comm->wait();
         if (!idle(op)) rounds(op);
       }
@@ -270,18 +270,20 @@ class Rank {
     return out;
   }
 
-  std::vector<std::pair<std::size_t, s4u::CommPtr>> post_receives(const Op& op) const {
-    std::vector<std::pair<std::size_t, s4u::CommPtr>> out;
+  using Source = std::pair<std::size_t, int>;  // number of the message, and its sender
+
+  std::vector<std::pair<Source, s4u::CommPtr>> post_receives(const Op& op) const {
+    std::vector<std::pair<Source, s4u::CommPtr>> out;
     static int* sink = nullptr;
     for (const Message& m : messages(op))
       if (m.from >= 0)
-        out.emplace_back(m.number, s4u::Mailbox::by_name(mailbox(op.exchange, m.number, m.from, number_))->get_async<int>(&sink));
+        out.emplace_back(Source(m.number, m.from), s4u::Mailbox::by_name(mailbox(op.exchange, m.number, m.from, number_))->get_async<int>(&sink));
     return out;
   }
 
   void wait_received(const Op& op) {
     for (const Message& m : messages(op))
-      if (m.from >= 0) receives_[op.exchange].at(m.number)->wait();
+      if (m.from >= 0) receives_[op.exchange].at({m.number, m.from})->wait();
   }
 
   int number_;
@@ -292,7 +294,7 @@ class Rank {
   std::map<int, FlagPtr> events_;
   std::map<std::string, FlagPtr> collectives_;  // begun
   std::map<std::string, std::vector<s4u::CommPtr>> sends_;
-  std::map<std::string, std::map<std::size_t, s4u::CommPtr>> receives_;
+  std::map<std::string, std::map<Source, s4u::CommPtr>> receives_;
 };
 
 // Names in order, numbers in them by their value: node-2 before node-10.

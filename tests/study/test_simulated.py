@@ -179,8 +179,19 @@ def test_what_is_not_simulated(tmp_path: Path) -> None:
     on_part = SUM.replace("sum)", "sum) on row").replace("dag {", "comm row = split(floor(rank / 2))\ndag {")
     (tmp_path / "sum.dag").write_text(on_part)
     graph = api.load_graph(tmp_path / "sum.dag", {})
-    with pytest.raises(UsageError, match=r"total.*communicators and messages with counts are not simulated"):
+    with pytest.raises(UsageError, match=r"total.*communicators and alltoallv are not simulated"):
         problem_text([graph], TIMES, [[{"rank": 0}]])
+
+
+def test_ranks_and_counts_in_arrays_are_messages_of_their_own() -> None:
+    spmv = Path(__file__).parents[2] / "samples/spmv/spmv.dag"
+    graph = api.load_graph(spmv, {"transport": "mpi_cuda"})
+    ends = {"send_ranks": [2, 1], "send_counts": [3, 0], "recv_ranks": [1], "recv_counts": [5]}
+    number = graph.by_name("post_send").id
+    lines = [line for line in problem_text([graph], TIMES, [[{"rank": 0, **ends}]]).splitlines() if "message" in line]
+    assert [line.split()[3:] for line in lines if line.startswith(f"message {number} 0 ")] == [
+        ["0", "2", "12", "-1"], ["0", "1", "0", "-1"], ["0", "-1", "20", "1"]
+    ]  # fmt: skip
 
 
 def test_every_rank_gets_the_elements_of_all_others() -> None:
