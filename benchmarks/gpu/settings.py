@@ -300,12 +300,12 @@ def timed(cu: Any, np: Any, args: argparse.Namespace, jobs: Sequence[Job], end: 
     load, differ = _functions(cu, args.folder)
     wanted: list[tuple[Job, Any, list[Any], int]] = []
     for job in jobs:
-        some = sample(job["kernel"], job["blocks"], args.blocks)
-        able = []
-        for block in some:
+        able, wrong = [], 0
+        for block in sample(job["kernel"], job["blocks"], args.blocks):
             arrays.fill()
-            able += [block] if _run(cu, load(job), arrays, block) else []
-        wrong = arrays.different(differ) if able else 0
+            if _run(cu, load(job), arrays, block):
+                wrong = wrong if able else arrays.different(differ)
+                able.append(block)
         wanted += [(job, load(job), block, wrong) for block in able]
     random.Random(args.seed).shuffle(wanted)
     for job, function, block, wrong in wanted:

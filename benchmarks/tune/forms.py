@@ -12,10 +12,10 @@ memory (their bound is set by bytes, and the kernel as written reaches `--reache
 that forms were not made on (`--held-out`) apart. Kernels that allow no form count as 1 in the means over all. With
 `--compiled` (benchmarks.tune.compiled, benchmarks.gpu.judge) the model knows the registers, as in `dagc tune`.
 
-`--margins`: how much larger the predicted gain of a form must be than nothing for it to be taken with nothing measured
-(FORM_ERROR of dagc.lab.across): for each value the gain over the choice of the kernel as written, and how many kernels
-are slower than that by over 2 %; then the same for the median error of predictions on all families but that which is
-judged.
+`--risks`: how probable it may be that a form that is chosen with nothing measured is slower than the choice of the
+kernel as written (FORM_RISK of dagc.lab.across): for each value the gain over that choice, and how many kernels are
+slower than it by over 2 %; then the same for the largest of these values at which none is on all families but that
+which is judged.
 
 The oracles: benchmarks/gpu/judge.py, or benchmarks/gpu/oracle.py --one, whose --settings keeps all settings of the
 kernels as written.
@@ -27,7 +27,7 @@ import argparse
 import math
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +39,7 @@ from dagc.base.errors import DagcError
 from dagc.choice.legal import op_of, op_under
 from dagc.choice.residual import FILE, load_learner
 from dagc.ir.choice import AS_WRITTEN, Choice, names_form
-from dagc.lab.across import AcrossSizes
+from dagc.lab.across import CARE, AcrossSizes, slower
 from dagc.perf.bound import MEMORY, Ceilings, bound_of
 from dagc.perf.hardware import load_hardware
 
@@ -122,54 +122,65 @@ def summary(found: Sequence[Gain]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """Logarithms of the gain of the best form that the model expects over what it chooses of the kernel as written:
-    predicted, and measured."""
+    """The forms of a kernel against what is chosen of it as written: the probability that each is slower, the
+    logarithm of the ratio of times that it is judged by, and the measured one."""
 
     family: str
-    predicted: float
-    measured: float
+    error: float  # of the predicted logarithm of the ratio, for the form that is judged to be the fastest
+    forms: tuple[tuple[float, float, float], ...]
+
+    def gain(self, risk: float) -> float | None:
+        """That of the form that is taken, if one is."""
+        safe = [form for form in self.forms if form[0] <= risk]
+        return -min(safe, key=lambda form: form[1])[2] if safe else None
 
 
-MARGINS = (0.0, 0.02, 0.05, 0.08, 0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
+RISKS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5)
 
 
 def predictions(kernel: Measured, replay: Replay) -> Iterable[Predicted]:
     times = op_times(kernel, replay.learner)
     number = {choice: i for i, choice in enumerate(kernel.choices)}
-    mean, formed = times.surface.mean, {i for i, (_, choice) in enumerate(times.rows) if choice.formed}
+    formed = {i for i, (_, choice) in enumerate(times.rows) if choice.formed}
     for case, logs in zip(kernel.cases, kernel.logs, strict=True):
         forms = [i for i in times.of.get(case, ()) if i in formed]
         if not forms:
             continue
-        best = min(forms, key=lambda i: float(mean[i]))
         times.closed |= formed
-        chosen = AcrossSizes([times], 0).choice(kernel.op, case)
+        plain = times.number[case, AcrossSizes([times], 0).choice(kernel.op, case)]
         times.closed -= formed
-        plain = times.number[case, chosen]
-        gain = logs[number[chosen]] - logs[number[times.rows[best][1]]]
-        yield Predicted(kernel.family, mean[plain] - mean[best], gain)
+        measured = [float(logs[number[times.rows[i][1]]] - logs[number[times.rows[plain][1]]]) for i in forms]
+        ratios = [times.surface.against(i, plain) for i in forms]
+        judged = [(slower(r), r[0] + CARE * r[1], m) for r, m in zip(ratios, measured, strict=True)]
+        best = min(range(len(forms)), key=lambda i: ratios[i][0])
+        yield Predicted(kernel.family, ratios[best][0] - measured[best], tuple(judged))
 
 
-def taken(found: Sequence[Predicted], margin: Callable[[Predicted], float]) -> str:
-    """A row of the table of margins."""
-    used = [p.predicted > margin(p) for p in found]
-    gains_ = [p.measured if use else 0.0 for p, use in zip(found, used, strict=True)]
-    slower = sum(g < math.log(0.98) for g in gains_)
-    return f"{sum(used)} | {math.exp(statistics.fmean(gains_)):.3f} | {slower} | {math.exp(min(gains_)):.3f} |"
+def taken(found: Sequence[Predicted], risk: Mapping[Predicted, float]) -> str:
+    """A row of the table of risks."""
+    chosen = [p.gain(risk[p]) for p in found]
+    gains_ = [gain or 0.0 for gain in chosen]
+    used = sum(gain is not None for gain in chosen)
+    return f"{used} | {math.exp(statistics.fmean(gains_)):.3f} | {_slower(gains_)} | {math.exp(min(gains_)):.3f} |"
 
 
-def error_of(found: Sequence[Predicted]) -> float:
-    return statistics.median(abs(p.predicted - p.measured) for p in found)
+def _slower(of: Iterable[float]) -> int:
+    return sum(gain < math.log(0.98) for gain in of)
 
 
-def margins(found: Sequence[Predicted]) -> Iterable[str]:
-    yield f"| margin | of {len(found)} kernels taken | gain | over 2 % slower | worst |"
+def risks(found: Sequence[Predicted]) -> Iterable[str]:
+    yield f"| risk | of {len(found)} kernels taken | gain | over 2 % slower | worst |"
     yield "|---|---|---|---|---|"
-    for margin in MARGINS:
-        yield f"| {margin} | {taken(found, lambda _, m=margin: m)}"
-    yield f"The error of a prediction is {error_of(found):.3f} (median), without one family or the other:"
-    errors = {f: error_of([p for p in found if p.family != f]) for f in {p.family for p in found}}
-    yield f"| {min(errors.values()):.3f} to {max(errors.values()):.3f} | {taken(found, lambda p: errors[p.family])}"
+    for risk in RISKS:
+        yield f"| {risk} | {taken(found, dict.fromkeys(found, risk))}"
+    chosen = {}
+    for own in found:
+        others = [p for p in found if p.family != own.family]
+        chosen[own] = max((r for r in RISKS if not _slower(p.gain(r) or 0.0 for p in others)), default=0.0)
+    yield f"| {min(chosen.values())} to {max(chosen.values())} | {taken(found, chosen)}"
+    errors = sorted(abs(p.error) for p in found)
+    half, most = (errors[min(len(errors) - 1, int(share * len(errors)))] for share in (0.5, 0.9))
+    yield f"Error of the largest predicted gain of a form (a logarithm): {half:.2f} (median), {most:.2f} (90 %)"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -178,14 +189,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--gpu", default="h200")
     parser.add_argument("--compiled", type=Path, nargs="+", default=(), metavar="JSON", help="registers and spills")
     parser.add_argument("--held-out", default="polybench", metavar="FAMILIES")
-    parser.add_argument("--margins", action="store_true", help="what margins of predicted gains are worth")
+    parser.add_argument("--risks", action="store_true", help="what the risk of forms without measurements is worth")
     parser.add_argument("--reached", type=float, default=0.25, metavar="S", help="share of the bound (default: 0.25)")
     args = parser.parse_args(words)
     ceilings = Ceilings.of_hardware(load_hardware(args.gpu))
     replay = Replay(load_learner(FILE))
     kernels = load(args.oracles, args.gpu, args.compiled, forms=True)
-    if args.margins:
-        print("\n".join(margins([p for kernel in kernels for p in predictions(kernel, replay)])))
+    if args.risks:
+        print("\n".join(risks([p for kernel in kernels for p in predictions(kernel, replay)])))
         return 0
     found = [g for kernel in kernels for g in gains(kernel, ceilings, replay)]
     print("| kernel | size | bound, us | as written | with forms | | factor | nothing measured | 5 measured |")

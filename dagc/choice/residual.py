@@ -98,22 +98,30 @@ def coordinates(site: Site, choices: Sequence[Choice]) -> Array:
 
 
 # The logarithm that the predicted gain of a form is too large by, with one block; that of `coarsen` for each doubling.
-# Medians over 76 kernels of benchmarks/results/2026-11-29-h200-judge: `coarsen` 2, 4, 8 by 0.06, 0.11, 0.13, `wide`
-# 4 by 0.01, `freedom` by 0.00. About twice as much for `coarsen` makes the best choices on them. Of a form without an
-# entry little is known.
-FORM_BIAS = {"form.wide": 0.0, "form.freedom": 0.0}
-COARSEN_BIAS, UNKNOWN_BIAS = 0.1, 0.1
+# Fitted to 76 kernels of benchmarks/results/2026-11-29-h200-judge, each family left out in turn: `wide` 2 and 4 by
+# -0.05 to -0.08 and -0.02 to 0.03, `coarsen` by 0.05 to 0.06. Of a form without an entry little is known.
+FORM_BIAS: dict[tuple[str, Value], float] = {("form.wide", 2): -0.06, ("form.wide", 4): 0, ("form.freedom", 2): 0}
+COARSEN_BIAS, UNKNOWN_BIAS = 0.06, 0.1
+# Forms that leave fewer warps in all to a multiprocessor: latencies are no longer hidden. The medians are 0.1 with 16
+# to 32 warps there, 0.4 to 1.4 with fewer; for each halving:
+FEW_WARPS, FEW_BIAS = 32, 0.4
+JOINING = tuple(f"form.{name}" for name in ("wide", "tile", "columns", "coarsen"))  # fewer threads do the work
 
 
-def form_bias(choices: Sequence[Choice]) -> Array:
+def form_bias(terms: Array, choices: Sequence[Choice]) -> Array:
     """What to add to the predicted log(seconds) of settings for their forms, shape (settings,)."""
-    return np.array([sum(_bias(own_name(name), choice[name]) for name in choice.formed) for choice in choices])
+    warps = terms[:, _PLACE["warps_sm"]]
+    with np.errstate(all="ignore"):
+        few = np.nan_to_num(np.maximum(np.log2(FEW_WARPS / warps), 0.0), nan=0.0, posinf=0.0)
+    joining = np.array([any(own_name(name) in JOINING for name in choice.formed) for choice in choices], dtype=bool)
+    own = [sum(_bias(own_name(name), choice[name]) for name in choice.formed) for choice in choices]
+    return np.asarray(np.array(own, dtype=float) + FEW_BIAS * few * joining)
 
 
 def _bias(form: str, value: Value) -> float:
     if form == "form.coarsen" and isinstance(value, int):
         return COARSEN_BIAS * math.log2(value)
-    return FORM_BIAS.get(form, UNKNOWN_BIAS)
+    return FORM_BIAS.get((form, value), UNKNOWN_BIAS)
 
 
 def size_coordinates(cases: Sequence[Case]) -> Array:
@@ -170,7 +178,7 @@ class Learner:
 
     def predict(self, terms: Array, choices: Sequence[Choice]) -> tuple[Array, Array]:
         """(mean, standard deviation) of log(seconds) of the settings at a size, up to a factor of the size."""
-        base = modelled(terms) + form_bias(choices)
+        base = modelled(terms) + form_bias(terms, choices)
         if self.trees is not None and len(terms):
             missed = self.trees.predict(features(terms))
             base = base + missed - missed.mean()

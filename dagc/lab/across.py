@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from dagc.choice.surface import TimeSurface
 
 RISK = 0.3  # largest probability of being slower than the default for a setting chosen without measurements
-# Least predicted gain over the kernel as written of a form that is chosen without measurements (a logarithm): the
-# median error of such a prediction, 0.10 to 0.14 without one family or the other (`benchmarks.tune.forms --margins`).
-FORM_ERROR = 0.12
+# Largest probability that a form which is chosen without measurements is slower than the kernel as written, with the
+# block that is chosen for that: one of 76 kernels is, at 0.3 three are, at 0.2 none (`benchmarks.tune.forms --risks`).
+FORM_RISK = 0.25
+CARE = 0.5  # standard deviations that count as time when such forms are compared
 MOST_COMPARED = 150  # most cells of an op whose gain is computed before a measurement
 DOUBT = 0.05  # probability of a faster setting: with `until`, the search ends when it is at most this
 FLOOR = 0.001  # least expected gain that is worth a measurement, if the noise is less than that
@@ -243,7 +244,7 @@ class AcrossSizes:
         known = min(times.measured(case), key=lambda i: times.seconds[i])
         chosen = (rows or [known])[0]
         rival = times.rows[chosen][1].formed and written is not None and written not in times.seconds
-        if written is not None and rival and _slower(times.surface.against(chosen, written)) > DOUBT:
+        if written is not None and rival and slower(times.surface.against(chosen, written)) > DOUBT:
             rows.append(written)
         return rows
 
@@ -310,7 +311,7 @@ class AcrossSizes:
         """The fastest measured setting, if any was measured at the size; one with a form, if it is faster than all of
         the kernel as written with a probability of 1 - DOUBT. Otherwise that of the kernel as written with the least
         expected time among those that are slower than the default with a probability of at most RISK; or one with a
-        form that is expected to be faster than this by more than FORM_ERROR."""
+        form that is slower than this with a probability of at most FORM_RISK."""
         times = self.ops[op]
         known = times.measured(case)
         if known:
@@ -322,10 +323,11 @@ class AcrossSizes:
             return times.rows[start][1]
         mean = times.surface.mean
         written = [i for i in times.usable(case) if not times.rows[i][1].formed]
-        good = [i for i in written if i == start or _slower(times.surface.against(i, start)) <= RISK]
+        good = [i for i in written if i == start or slower(times.surface.against(i, start)) <= RISK]
         plain = min(good, key=lambda i: float(mean[i]), default=start)
-        best = min(set(times.usable(case)) - set(written), key=lambda i: float(mean[i]), default=plain)
-        return times.rows[best if mean[best] < mean[plain] - FORM_ERROR else plain][1]
+        against = {i: times.surface.against(i, plain) for i in times.usable(case) if times.rows[i][1].formed}
+        safe = [i for i, ratio in against.items() if slower(ratio) <= FORM_RISK]
+        return times.rows[min(safe, key=lambda i: against[i][0] + CARE * against[i][1], default=plain)][1]
 
     @staticmethod
     def _fastest(times: OpTimes, known: Sequence[int]) -> int:
@@ -333,7 +335,7 @@ class AcrossSizes:
         best = min(known, key=lambda i: times.seconds[i])
         written = [i for i in known if not times.rows[i][1].formed]
         plain = min(written, key=lambda i: times.seconds[i], default=best)
-        sure = plain == best or _slower(times.surface.against(best, plain)) <= DOUBT
+        sure = plain == best or slower(times.surface.against(best, plain)) <= DOUBT
         return best if sure else plain
 
     def hopeful(self, op: str, number: int) -> list[Choice]:
@@ -363,7 +365,7 @@ def _nearest(pairs: Sequence[tuple[OpTimes, Case]], loaded: Cell | None) -> tupl
     return min(pairs, key=lambda pair: ((pair[0].op, pair[1]) != loaded[:2], pair[1] != loaded.case))
 
 
-def _slower(ratio: tuple[float, float]) -> float:
+def slower(ratio: tuple[float, float]) -> float:
     """Probability that a logarithm with this mean and standard deviation is above 0."""
     mean, deviation = ratio
     return 0.5 * math.erfc(-mean / deviation / math.sqrt(2)) if deviation > 0 else float(mean > 0)

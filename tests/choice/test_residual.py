@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagc.choice.residual import FEATURES, FILE, UNTRAINED, features, load_learner
+from dagc.choice.residual import FEATURES, FEW_BIAS, FILE, UNTRAINED, features, load_learner
 from dagc.choice.terms import TERMS
 from dagc.ir.choice import Choice
 
@@ -97,8 +97,14 @@ def test_a_file_that_is_no_json_or_too_large_is_refused(tmp_path: Path) -> None:
 
 
 def test_predicted_gains_of_forms_are_trusted_as_far_as_they_were_right() -> None:
-    """A form that was never measured, too: by its bias alone it is not ahead."""
-    table = np.full((3, len(TERMS)), 1e-4)
-    named = [Choice.at("k", [("bx", 32), *forms]) for forms in ([], [("form.wide", 4)], [("form.new", 2)])]
-    mean, _ = UNTRAINED.predict(table, named)
-    assert mean[0] == mean[1] < mean[2]
+    """A form that was never measured, too: by its bias alone it is not ahead. Nor is one with too few threads."""
+    table = np.full((4, len(TERMS)), 1e-4)
+    forms = ([], [("form.wide", 4)], [("form.new", 2)], [("form.freedom", 2)])
+    named = [Choice.at("k", [("bx", 32), *own]) for own in forms]
+    means = {}
+    for warps in (8.0, 16.0, 64.0):
+        table[:, TERMS.index("warps_sm")] = warps
+        means[warps] = UNTRAINED.predict(table, named)[0]
+    assert means[64][0] == means[64][1] == means[64][3] < means[64][2]
+    assert means[8][0] == means[8][3]
+    assert means[8][1] - means[16][1] == pytest.approx(means[16][1] - means[64][1]) == pytest.approx(FEW_BIAS)
