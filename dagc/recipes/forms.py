@@ -65,6 +65,15 @@ def _forms(program: Program, kernel: Kernel) -> Iterator[str]:
                 yield f"  {form.name:8} not legal: {explained(legal, impl, program.sources)}"
             else:
                 yield f"  {form.name:8} {', '.join(map(str, legal)):12} {form.summary}"
+        if any(formal.type.is_float for formal in kernel.formals):
+            yield _BITS
+
+
+# Shown on an H200 (benchmarks/results/2026-11-29-h200-forms-4): the arithmetic is that of the text as written.
+_BITS = (
+    "  results  to the last bit those of the text as written under DAGC_NVCCFLAGS=-fmad=false; else within `verify`,"
+    "\n           as nvcc contracts other products and sums to one instruction where neighbours share them"
+)
 
 
 def _unfused(defines: Mapping[str, str | Value]) -> dict[str, str | Value]:
