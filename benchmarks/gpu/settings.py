@@ -123,7 +123,7 @@ def jobs_of(file: Path, size: str, settings: Sequence[str], sms: int) -> tuple[l
     open_ = [d for d in open_tunables(program, [op.site]) if d.axis]
     graph = replace(graph, program=program, ops=tuple(replace(whole, op=one) for one in ops.values()))
     functions = Functions(graph, Target.CUDA, open_)
-    views = {"kernels": functions.view(), "program": program.name, "path": str(file), "namespace": ""}
+    views = {"kernels": functions.view(), "program": program.name, "path": str(file), "namespace": "", "whole": ""}
     text = number_lines(render("bench/kernels.cu.j2", **views))
     jobs = []
     for setting in settings:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import product
 from math import prod
 
@@ -26,14 +26,14 @@ from dagc.forms.jam import JAM
 from dagc.forms.pragma import PRAGMA
 from dagc.forms.stream import STREAM
 from dagc.forms.tile import TILE
-from dagc.forms.types import Form, Refusal, Surroundings
+from dagc.forms.types import ALWAYS, Form, Refusal, Surroundings
 from dagc.forms.unroll import UNROLL
 from dagc.forms.wide import WIDE
 from dagc.ir.choice import AS_WRITTEN, FORM, qualified
 from dagc.ir.enums import CodeLang, ElementType
 from dagc.ir.plan import kernel_as_written
 from dagc.ir.program import CodeText, Device, Impl, Kernel, KernelOp, Param, Program, Tunable, Value
-from dagc.ir.sym import Apply, Const, Fn, Sym, Var
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply
 
 # In the order in which they are applied.
 FORMS: tuple[Form, ...] = (
@@ -244,8 +244,24 @@ def _formed(kernel: Kernel, impl: Impl, around: Surroundings, chosen: tuple[tupl
         value = values.get(form.tunable)
         if value is None or settled.launch is None or symbolic is None:
             continue
-        symbolic = form.launch(symbolic, Var(form.tunable))
+        symbolic = form.launch(symbolic, _where_it_holds(form, Var(form.tunable), kernel, impl, around))
         if value != AS_WRITTEN:
             code = form.rewrite(kernel, settled, around, int(value))
-            settled = replace(settled, code=code, launch=form.launch(settled.launch, Const(int(value))))
+            joined = _where_it_holds(form, Const(int(value)), kernel, impl, around)
+            settled = replace(settled, code=code, launch=form.launch(settled.launch, joined))
     return replace(impl, code=settled.code, launch=symbolic)
+
+
+def _where_it_holds(form: Form, value: Sym, kernel: Kernel, impl: Impl, around: Surroundings) -> Sym:
+    """The value of a form that its launch has: AS_WRITTEN where `Form.holds` does not."""
+    legal = _legal(form, kernel, impl, around)
+    if form.holds is None or isinstance(legal, Refusal):
+        return value
+    holds = {each: form.holds(kernel, impl, around, each) for each in legal if each != AS_WRITTEN}
+    if isinstance(value, Const):
+        return apply(Fn.COND, holds.get(int(value.value), ALWAYS), value, Const(AS_WRITTEN))
+    if set(holds.values()) == {ALWAYS}:
+        return value
+    tests = [(Apply(Fn.EQ, (value, Const(each))), condition) for each, condition in holds.items()]
+    either = (test if condition == ALWAYS else Apply(Fn.AND, (test, condition)) for test, condition in tests)
+    return apply(Fn.COND, reduce(lambda a, b: Apply(Fn.OR, (a, b)), either), value, Const(AS_WRITTEN))

@@ -296,15 +296,17 @@ class GroupText:
             words[0] = f"static_cast<long long>({names[0]})"
         return " * ".join([*([str(number)] if number != 1 else []), *words])
 
-    def plain(self, body: Node, names: LaneNames, value: str, shift: int, beyond: str) -> Iterator[str]:
-        """A body as given, for one neighbour after the other."""
+    def plain(
+        self, body: Node, names: LaneNames, value: str, shift: int, beyond: str, number: str = ""
+    ) -> Iterator[str]:
+        """A body as given, for one neighbour after the other. `number`: of them, if not all lanes."""
         place, lane = self.fresh("place"), names.lane
         returns = [at for at in below(body) if at.type == "return_statement"]
         wrapped = any(inside(at, (*LOOPS, "switch_statement")) for at in returns)
         plain = edited_body(body, self._edits(body, place, "return" if wrapped else "continue")).split("\n")
         lines = [f"    {line}" if line.strip() else "" for line in plain]
         yield "  #pragma unroll 1"
-        yield f"  for (int {lane} = 0; {lane} < {self.lanes}; ++{lane}) {{"
+        yield f"  for (int {lane} = 0; {lane} < {number or self.lanes}; ++{lane}) {{"
         if shift:
             yield f"    long long {place} = {value};"
             yield f"    if ({place} < 0) {place} += static_cast<long long>(gridDim.x) * {self.block()} * {self.lanes};"

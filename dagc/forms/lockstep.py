@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from math import gcd
 from typing import TYPE_CHECKING
 
@@ -38,8 +39,9 @@ from dagc.forms.affine import (
     without,
 )
 from dagc.forms.neighbours import AccessSite, Neighbours, NotAlike, is_below, operands
-from dagc.forms.text import edited
-from dagc.ir.sym import Poly, Var
+from dagc.forms.text import edited, product_of
+from dagc.forms.types import ALWAYS
+from dagc.ir.sym import Apply, Const, Fn, Poly, Sym, Var
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -661,15 +663,26 @@ def multiples_in(place: Poly, alike: Neighbours) -> list[Multiple] | None:
     return out
 
 
+def needed_multiples(all_: Collection[Multiple]) -> list[Multiple]:
+    """Those that do not follow from others."""
+    return [m for m in all_ if not any(o != m and m[0] % o[0] == 0 and set(o[1]) <= set(m[1]) for o in all_)]
+
+
 def shown_multiples(all_: Collection[Multiple], lanes: int) -> list[str]:
     """The conditions that numbers are multiples of V, without those that follow from others."""
-    kept = [m for m in all_ if not any(o != m and m[0] % o[0] == 0 and set(o[1]) <= set(m[1]) for o in all_)]
     out = []
-    for factor, (first, *others) in kept:
+    for factor, (first, *others) in needed_multiples(all_):
         words = [str(factor)] if factor > 1 else []
         words += [f"static_cast<long long>({first})", *others] if others else [first]
         out.append(f"{' * '.join(words)} % {lanes} == 0")
     return out
+
+
+def are_multiples(all_: Collection[Multiple], lanes: int) -> Sym:
+    """The same as an expression of a launch."""
+    numbers = [product_of([Const(factor), *map(Var, names)]) for factor, names in needed_multiples(all_)]
+    each = [Apply(Fn.EQ, (Apply(Fn.MOD, (number, Const(lanes))), Const(0))) for number in numbers]
+    return reduce(lambda a, b: Apply(Fn.AND, (a, b)), each) if each else ALWAYS
 
 
 def place_of(alike: Neighbours, node: Node, value: str) -> str | None:

@@ -273,6 +273,7 @@ def expression(expr: Sym, kernel: Kernel, impl: Impl) -> str:
 
 
 _INFIX = {Fn.ADD: "+", Fn.SUB: "-", Fn.MUL: "*"}
+_WORDS = {Fn.MOD: "{} % {}", Fn.EQ: "{} == {}", Fn.AND: "{} && {}", Fn.OR: "{} || {}", Fn.COND: "{} ? {} : {}"}
 
 
 def _text(expr: Sym, types: Mapping[str, ElementType], outer: int = 0) -> str:
@@ -295,6 +296,8 @@ def _text(expr: Sym, types: Mapping[str, ElementType], outer: int = 0) -> str:
         if expr.fn is Fn.CEIL:
             top = apply(Fn.SUB, apply(Fn.ADD, top, bottom), Const(1))
         return infix(Apply(Fn.DIV, (top, bottom)), "/", lambda part, level: _text(part, types, level), outer)
+    if isinstance(expr, Apply) and expr.fn in _WORDS:
+        return f"({_WORDS[expr.fn].format(*(_text(part, types, 100) for part in expr.args))})"
     raise NotInKernel(expr.fn.value if isinstance(expr, Apply) else str(getattr(expr, "value", expr)))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dagc.ir.choice import FORM
 from dagc.ir.enums import ElementType
 from dagc.ir.program import CodeText, Impl, Kernel, Launch
-from dagc.ir.sym import Sym
+from dagc.ir.sym import Const, Sym
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ class Surroundings:
 Legal = Callable[[Kernel, Impl, Surroundings], tuple[int, ...] | Refusal]
 Rewrite = Callable[[Kernel, Impl, Surroundings, int], CodeText]
 Unproven = Callable[[Impl], str]
+ALWAYS: Sym = Const(True)  # of `Form.holds`
 NOT_MEASURED = "it has no measured gain on a GPU"
 
 
@@ -67,6 +68,8 @@ class Form:
     unproven  why searches do not choose it for an implementation, "" if they do. -D and a list in the kernel give
               every legal form
     alone     whether launches that are one do not allow it
+    holds     the condition on sizes under which a value has this launch, of the implementation as written; elsewhere
+              the rewritten code has the launch of AS_WRITTEN
     """
 
     name: str
@@ -79,6 +82,7 @@ class Form:
     include: str = ""
     unproven: Unproven = always()
     alone: bool = False
+    holds: Callable[[Kernel, Impl, Surroundings, int], Sym] | None = None
 
     @property
     def tunable(self) -> str:

@@ -2,8 +2,9 @@
 
 Groups of V neighbours that take the same way are executed together (`lockstep`): a thread tests at its beginning that
 all comparisons of the place along x have one outcome in its group. Other groups, at the ends of rows, and all where
-rows do not begin at vectors, execute the text as written, one neighbour after the other; in the latter case those are a
-block apart, so that the threads of a warp access neighbouring elements.
+arrays do not begin at vectors, execute the text as written, one neighbour after the other; in the latter case those are
+a block apart, so that the threads of a warp access neighbouring elements. Where rows have other lengths than multiples
+of V, which is known before the launch, there is a thread for each neighbour, as in the kernel as written.
 
 Neighbours are threads of one launch without barriers between them, so the order among them is open in the text as
 written too; a kernel that stores what a neighbour loads is refused all the same. Each lane keeps the order of its own
@@ -12,10 +13,13 @@ loads and stores, also of arrays that overlap.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
+
 from dagc.cuda.syntax import text_of
 from dagc.forms.affine import NUMBER, coefficient, number_of, plus
 from dagc.forms.lanes import GroupText, alike_of, read_plainly, refusal_of, refuse_others, rewrite_by
-from dagc.forms.lockstep import LaneNames, Lockstep, multiples_in, shown_multiples
+from dagc.forms.lockstep import LaneNames, Lockstep, Multiple, are_multiples, multiples_in, shown_multiples
 from dagc.forms.neighbours import Neighbours, NotAlike
 from dagc.forms.text import NotInKernel, joined
 from dagc.forms.types import Form, Refusal, Surroundings
@@ -52,17 +56,24 @@ def _own(alike: Neighbours, site: Poly, store: Poly) -> bool:
 # ---- writing ------------------------------------------------------------------------------------
 
 
-def _text(of: GroupText) -> str:
+def _text(of: GroupText, joined: Sequence[Multiple]) -> str:
+    """`joined`: what must be multiples of V for the launch to have a thread for V neighbours."""
     lanes, block = of.lanes, of.block()
     names = LaneNames(of.fresh("first"), of.fresh("lane"), of.fresh)
     lockstep = _lockstep(of, names)
     body = lockstep.written()
     rows, begin = of.fresh("vectors"), of.fresh("begin")
-    aligned = shown_multiples(lockstep.multiples, lanes)
+    aligned = shown_multiples({**dict.fromkeys(joined), **lockstep.multiples}, lanes)
     aligned.append(f"dagc::aligned<{lanes}>({', '.join(lockstep.vectors)})")
     beyond, tests = of.tests(names.first, lockstep.shift)
     before = f" - {lockstep.shift}" if lockstep.shift else ""
-    place = f"{rows} ? {names.first} + {names.lane} : {begin} + {names.lane} * {block} + threadIdx.x"
+    place = f"{begin} + {names.lane} * {block} + threadIdx.x"
+    number, several = str(lanes), []
+    if joined:
+        group = of.fresh("group")
+        number = f"({group} ? {lanes} : 1)"
+        place = f"{group} ? {place} : static_cast<long long>(blockIdx.x) * {block} + threadIdx.x"
+        several = [f"  const bool {group} = {' && '.join(shown_multiples(joined, lanes))};"]
     lines = [
         f"// form.wide = {lanes}: this thread does {lanes} neighbours along x, together where all go one way.",
         f"const bool {rows} = {' && '.join(aligned)};",
@@ -71,7 +82,10 @@ def _text(of: GroupText) -> str:
         f"if ({' && '.join([rows, *tests])}) {{",
         *body,
         "} else {  // one after the other",
-        *of.plain(of.alike.body, names, place, lockstep.shift, beyond),
+        *several,
+        *of.plain(
+            of.alike.body, names, f"{rows} ? {names.first} + {names.lane} : {place}", lockstep.shift, beyond, number
+        ),
         "}",
     ]
     return "\n".join(lines)
@@ -103,9 +117,24 @@ def _written(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> st
     try:
         alike = alike_of(kernel, impl, around, reading, 0, lanes)
         _refuse_stores(alike)
-        return _text(GroupText(kernel, impl, alike, lanes, 0, reading.beside))
+        joined = _joined(kernel, next(i for i in kernel.impls if i.name == impl.name), around, lanes)
+        return _text(GroupText(kernel, impl, alike, lanes, 0, reading.beside), joined)
     except (NotAlike, NotInKernel) as error:
         return refusal_of(error, reading)
+
+
+@lru_cache(maxsize=256)
+def _joined(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> tuple[Multiple, ...]:
+    """What must be multiples of V for vectors of an implementation as written, whatever other forms make of it."""
+    reading = read_plainly(impl, around)
+    if isinstance(reading, Refusal):
+        return ()
+    of = GroupText(kernel, impl, alike_of(kernel, impl, around, reading, 0, lanes), lanes, 0, reading.beside)
+    return tuple(_lockstep(of, LaneNames("first", "lane", of.fresh)).multiples)
+
+
+def holds(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> Sym:
+    return are_multiples(_joined(kernel, impl, around, lanes), lanes)
 
 
 def launch(written: Launch, lanes: Sym) -> Launch:
@@ -115,5 +144,5 @@ def launch(written: Launch, lanes: Sym) -> Launch:
 VALUES = (AS_WRITTEN, 2, 4)
 WIDE = Form(
     "wide", "a thread does 2 or 4 neighbours along x, with vectors", VALUES, legal, rewrite_by(_written), launch,
-    include="dagc/wide.hpp",
+    include="dagc/wide.hpp", holds=holds,
 )  # fmt: skip

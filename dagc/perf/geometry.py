@@ -7,6 +7,7 @@ the GPU. Models (`volume`, `mwp_cwp`, `counted`) add their terms to its assignme
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import sympy as sp
 
@@ -98,6 +99,13 @@ _FUNCTIONS: dict[Fn, Callable[..., sp.Expr]] = {
     Fn.SUB: lambda a, b: a - b, Fn.DIV: lambda a, b: a / b, Fn.NEG: lambda a: -a,
     Fn.MOD: lambda a, b: a - b * sp.floor(a / b),
 }  # fmt: skip
+
+
+def _first_way(size: Sym) -> Sym:
+    """A size of a launch without alternatives: forms have them for rows that do not begin at vectors."""
+    if not isinstance(size, Apply):
+        return size
+    return _first_way(size.args[1]) if size.fn is Fn.COND else replace(size, args=tuple(map(_first_way, size.args)))
 
 
 def to_sympy(expr: Sym) -> sp.Expr | None:
@@ -267,7 +275,7 @@ class Geometry:
         values = self._values(op)
 
         def of(sizes: Sequence[Sym]) -> list[sp.Expr]:
-            read = [to_sympy(size) for size in sizes]
+            read = [to_sympy(_first_way(size)) for size in sizes]
             known = [sp.Integer(1) if one is None else one.subs(values).subs(self.sizes) for one in read]
             return known + [sp.Integer(1)] * (3 - len(known))
 
