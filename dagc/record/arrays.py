@@ -207,6 +207,7 @@ class Values:
         self.indexed: dict[str, str] = {}
         self.given: list[Given] = []
         self._same: dict[tuple[object, ...], str] = {}
+        self._bounds: dict[tuple[int, ...], str] = {}
 
     @property
     def index(self) -> str:
@@ -217,6 +218,24 @@ class Values:
         """An expression for a number of each rank; None: any."""
         some = next((v for v in values if v is not None), 0)
         return self._literal("i64", [some if v is None else v for v in values], hint)
+
+    def bound(self, values: Sequence[int | None], hint: str) -> str:
+        """As `number`, for a bound of a slice."""
+        some = next((v for v in values if v is not None), 0)
+        text = self.number(values, hint)
+        self._bounds[tuple(some if v is None else v for v in values)] = text
+        return text
+
+    def requires(self) -> Iterator[str]:
+        """How bounds that differ between ranks are ordered on all of them, without what others imply: so that it is
+        known which slices overlap."""
+        known = list(self._bounds)
+        above = {a: [b for b in known if a != b and all(x <= y for x, y in zip(a, b, strict=True))] for a in known}
+        for a, larger in above.items():
+            for b in larger:
+                implied = any(b in above[c] for c in larger if c != b)
+                if not implied and (len(set(a)) > 1 or len(set(b)) > 1):
+                    yield f"require {self._bounds[a]} <= {self._bounds[b]}"
 
     def scalar(self, columns: Sequence[Sequence[ScalarArgument] | None], hint: str) -> tuple[str, bool]:
         """An expression for a value of each rank in each round, and whether it differs between rounds for a reason that

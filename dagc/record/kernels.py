@@ -262,7 +262,7 @@ class Kernels:
             return f"{array.name}{touching}"
         begins = [None if at is None else at // array.width for at in bound.offsets]
         ends = [count // array.per for count in array.counts]
-        begin, end = self._values.number(begins, f"{hint}_begin"), self._values.number(ends, f"{array.name}_size")
+        begin, end = self._values.bound(begins, f"{hint}_begin"), self._values.bound(ends, f"{array.name}_size")
         return f"{array.name}[{begin} .. {end}]{touching}"
 
     def _touching(self, bound: BoundPointer, hint: str) -> str:
@@ -283,7 +283,7 @@ class Kernels:
             return " touching " + "".join(f"[{a} .. {b}]" for a, b in every)
         begins = [one[0][0] if one else None if one is None else 0 for one in rows]
         ends = [one[-1][1] if one else None if one is None else 0 for one in rows]
-        begin, end = self._values.number(begins, f"{hint}_from"), self._values.number(ends, f"{hint}_to")
+        begin, end = self._values.bound(begins, f"{hint}_from"), self._values.bound(ends, f"{hint}_to")
         return f" touching [{begin} .. {end}]"
 
     # ---- kernels that the application does not have ----

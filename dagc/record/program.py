@@ -146,7 +146,7 @@ class Writer:
         if all(e is None or e == (0, n * array.width) for e, n in zip(ends, sizes, strict=True)):
             return array, array.name
         a, b = (
-            self._values.number([None if e is None else e[side] // array.width for e in ends], f"{hint}_{word}")
+            self._values.bound([None if e is None else e[side] // array.width for e in ends], f"{hint}_{word}")
             for side, word in enumerate(("begin", "end"))
         )
         return array, f"{array.name}[{a} .. {b}]"
@@ -261,6 +261,7 @@ class Writer:
         indexed = [f"  scalar {name}[t] : {of}" for name, of in values.indexed.items()]
         indexed += [f"  array {g.name}[t] : {g.of}[{g.count}] on pinned const" for g in values.given]
         yield from ("for t in 0..rounds {", *indexed, "}") if indexed else ()
+        yield from values.requires()
         yield ""
         texts = [f"{kernel}\n" for kernel in self._kernels.texts]
         for file in self._sources.needed_by([file for file in self._sources.named if self._kernels.uses(file)]):
@@ -268,7 +269,7 @@ class Writer:
         yield from texts
 
     def _array(self, array: RecordedArray) -> str:
-        rows = self._values.number([count // array.per for count in array.counts], f"{array.name}_size")
+        rows = self._values.bound([count // array.per for count in array.counts], f"{array.name}_size")
         dims = rows if array.per == 1 else f"{rows}, {array.per}"
         place = " on pinned" if array.on_host else ""
         role = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dagc.record.arrays import FreeNames, Values
 from dagc.record.flow import KernelCall, PointerArgument
 from dagc.record.log import MemoryPlace
 from dagc.record.sources import Sources
@@ -32,3 +33,12 @@ def test_files_whose_functions_and_variables_are_used_are_linked() -> None:
         "main.cu": "int main() { return 0; }",
     }
     assert Sources(texts, list(texts)).needed_by(["k.cu"]) == ["half.cu", "constants.cu"]
+
+
+def test_bounds_that_differ_between_ranks_are_ordered_by_requires() -> None:
+    """Without what others imply: rows of 10 .. 30 on one rank, and 20 .. 40 on another, of arrays of 64."""
+    values = Values(FreeNames(), 2)
+    texts = [values.bound(column, hint) for column, hint in (([64, 64], "size"), ([10, 20], "low"), ([30, 40], "high"))]
+    assert texts == ["64", "low", "high"]
+    assert list(values.requires()) == ["require low <= high", "require high <= 64"]
+    assert values.scalars == {"low": (10, 20), "high": (30, 40)}
