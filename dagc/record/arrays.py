@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from keyword import iskeyword
 
 from dagc.base.errors import UsageError
 from dagc.cuda.lexer import KEYWORDS, is_global, is_reserved
@@ -40,8 +41,8 @@ class FreeNames:
     def free(self, wanted: str) -> str:
         word = re.sub(r"\W", "_", wanted).strip("_") or "x"
         word = f"n{word}" if word[0].isdigit() else word
-        if word in RESERVED or word in KEYWORDS or word in _WORDS or is_reserved(word) or is_global(word):
-            word += "_"
+        reserved = word in RESERVED or word in KEYWORDS or word in _WORDS or iskeyword(word)  # those of Python too
+        word += "_" if reserved or is_reserved(word) or is_global(word) else ""
         name, number = word, 2
         while name in self.taken:
             name, number = f"{word}_{number}", number + 1

@@ -10,11 +10,14 @@ from typing import Any
 
 from dagc.base.errors import UsageError
 from dagc.cuda.syntax import below, field_of, operator_of, text_of, tree_of
+from dagc.ir.names import mangle
 from dagc.record.arrays import RecordedArray
+from dagc.record.flow import ScalarArgument
 from dagc.record.kernels import C_TYPES
 from dagc.record.log import Alloc, LaunchCall, RankLog
 from dagc.record.loop import Window
 from dagc.record.program import Written
+from dagc.record.sources import SCALARS, value_of, variable_of
 
 _STEP = r"\+\+\s*COUNTER|COUNTER\s*\+\+|COUNTER\s*\+=\s*1"
 _ALLOCATED = re.compile(r"\s*(?:\([^()]*\)\s*)*&\s*([^,\[\]]+?)\s*,\s*(.+)")
@@ -41,16 +44,22 @@ class SourceLoop:
         return file == self.file and self.begin <= line <= self.last
 
 
-def loop_of(texts: Mapping[str, str], at: str) -> SourceLoop:
-    """The innermost loop around a call. Raises UsageError if there is none, or one that does not count."""
-    file, line = _place(at)
+def loop_of(texts: Mapping[str, str], calls: Sequence[str]) -> SourceLoop:
+    """The innermost loop around the calls of a round that are in the function of the first; the others are in functions
+    that it calls. Raises UsageError if there is none, or one that does not count."""
+    file, line = _place(calls[0])
     root = tree_of(texts.get(file, "").encode())
     around = [n for n in below(root) if n.start_point[0] < line <= n.end_point[0] + 1]
-    loops = [n for n in around if n.type in ("for_statement", "while_statement", "do_statement")]
     functions = [n for n in around if n.type == "function_definition"]
-    if not loops or not functions:
-        raise UsageError(f"{at}: no loop of this function repeats what was recorded", "record without --replace")
-    loop, function = loops[-1], functions[-1]
+    within = (functions[-1].start_point[0] + 1, functions[-1].end_point[0] + 1) if functions else (0, 0)
+    lines = [at for one, at in map(_place, calls) if one == file and within[0] <= at <= within[1]]
+    loops = [
+        n for n in around if n.type in ("for_statement", "while_statement", "do_statement")
+        and n.start_point[0] < min(lines) and max(lines) <= n.end_point[0] + 1
+    ]  # fmt: skip
+    if not loops:
+        raise UsageError(f"{calls[0]}: no loop of this function repeats what was recorded", "record without --replace")
+    loop = loops[-1]
     counted = _counted(loop)
     if counted is None:
         raise UsageError(
@@ -60,7 +69,7 @@ def loop_of(texts: Mapping[str, str], at: str) -> SourceLoop:
     first, end = counted
     return SourceLoop(
         file, text_of(first), end, first.start_byte, first.end_byte, loop.start_byte,
-        loop.start_point[0] + 1, loop.end_point[0] + 1, (function.start_point[0] + 1, function.end_point[0] + 1),
+        loop.start_point[0] + 1, loop.end_point[0] + 1, within,
     )  # fmt: skip
 
 
@@ -87,19 +96,25 @@ def _place(at: str) -> tuple[str, int]:
 
 
 def starts_with_iteration(log: RankLog, window: Window, texts: Mapping[str, str]) -> bool:
-    """Whether the rounds begin as the loop does: with its first call, after as many iterations as rounds have, so that
-    arrays that are exchanged are where they were before the loop. Raises UsageError."""
-    event = log.events[window.starts[0]]
-    loop = loop_of(texts, event.at)
-    inside = [e for e in log.events[window.starts[0] : window.starts[1]] if loop.has(e.at)]
-    before = sum(e.at == event.at for e in log.events[: window.starts[0]])
-    return min(inside, key=lambda e: _place(e.at)[1]).at == event.at and before % _iterations(log, window) == 0
+    """Whether the rounds begin as the loop does: with its first call, after whole rounds, so that arrays that are
+    exchanged are where they were before the loop. Raises UsageError."""
+    calls = _calls(log, window)
+    loop = loop_of(texts, calls)
+    before = sum(e.at == calls[0] for e in log.events[: window.starts[0]])
+    first = min((at for at in calls if loop.has(at)), key=lambda at: _place(at)[1])
+    return first == calls[0] and before % calls.count(calls[0]) == 0
 
 
-def _iterations(log: RankLog, window: Window) -> int:
-    """Of the loop in a round."""
-    events = log.events[window.starts[0] : window.starts[1]]
-    return sum(e.at == events[0].at for e in events)
+def _calls(log: RankLog, window: Window) -> list[str]:
+    """The places of the calls of a round."""
+    return [e.at for e in log.events[window.starts[0] : window.starts[1]] if e.at]
+
+
+def _iterations(calls: list[str]) -> int:
+    """Of the loop in a round: into as many equal parts as its calls divide."""
+    count = len(calls)
+    parts = (n for n in range(count, 0, -1) if count % n == 0)
+    return next(n for n in parts if calls == calls[: count // n] * n)
 
 
 def patch(
@@ -110,7 +125,7 @@ def patch(
 
     Raises UsageError for a program that the application cannot call.
     """
-    loop = loop_of(texts, logs[0].events[windows[0].starts[0]].at)
+    loop = loop_of(texts, _calls(logs[0], windows[0]))
     if written.unfinished or written.given:
         raise UsageError(
             f"{loop.file}:{loop.begin}: the host computes in each round, which the library does not",
@@ -140,9 +155,11 @@ def _call(
     texts: Mapping[str, str],
     written: Written,
 ) -> Iterator[str]:
-    together = _iterations(logs[0], windows[0]) * windows[0].rounds
+    together = _iterations(_calls(logs[0], windows[0])) * windows[0].rounds
     ranks = len(logs)
-    bound = [_bound(array, logs, loop) for array in written.arrays if array.has_data]
+    given = [array for array in written.arrays if array.has_data]
+    symbols = [(array, _symbol(array, logs, loop)) for array in given if array.block.kind == "symbol"]
+    bound = [_bound(array, logs, loop) for array in given if array.block.kind != "symbol"]
     yield f"// {together} iterations at a time by the library of {name}.dag; what is left runs below."
     yield "int dagc_done = 0;"
     yield "{"
@@ -155,10 +172,13 @@ def _call(
     yield f"  if (dagc_ranks == {ranks}{same}) {{  // as recorded"
     yield f"    {name}::Sizes sizes{{}};"
     for scalar, values in written.scalars.items():
-        yield f"    sizes.{scalar} = {_of_rank([_literal(value) for value in values])};"
+        yield f"    sizes.{mangle(scalar)} = {_of_rank([_literal(value) for value in values])};"
     yield f"    {name}::Arrays arrays{{}};"
     for array, variable, _, _ in bound:
-        yield f"    arrays.{array.name} = {{({C_TYPES[array.of]}*){variable}, {_of_rank(array.counts)}}};"
+        yield f"    arrays.{mangle(array.name)} = {{({C_TYPES[array.of]}*){variable}, {_of_rank(array.counts)}}};"
+    for array, variable in symbols:
+        yield f"    cudaGetSymbolAddress((void**)&arrays.{mangle(array.name)}.data, {variable});"
+        yield f"    arrays.{mangle(array.name)}.size = {_of_rank(array.counts)};"
     yield "    cudaDeviceSynchronize();"
     yield f"    const int runs = ({loop.end} - ({loop.first})) / {together};"
     yield f"    if (runs > 0) {name}::Instance(MPI_COMM_WORLD, sizes, arrays).run(runs);"
@@ -169,11 +189,11 @@ def _call(
 
 def _passed(
     logs: Sequence[RankLog], windows: Sequence[Window], loop: SourceLoop, texts: Mapping[str, str]
-) -> dict[str, list[int]]:
+) -> dict[str, list[str]]:
     """Variables that launches in the loop pass by value, with the one value that each had, by rank."""
     calls = {n.start_point[0] + 1: n for n in below(tree_of(texts[loop.file].encode())) if n.type == "call_expression"
              and any(c.type == "kernel_call_syntax" for c in n.children)}  # fmt: skip
-    seen: dict[str, list[set[int]]] = {}
+    seen: dict[str, list[set[str]]] = {}
     for rank, (log, window) in enumerate(zip(logs, windows, strict=True)):
         for event in log.events[window.starts[0] : window.starts[-1]]:
             call = calls.get(_place(event.at)[1]) if isinstance(event, LaunchCall) and loop.has(event.at) else None
@@ -181,8 +201,8 @@ def _passed(
             if call is None or words is None or not isinstance(event, LaunchCall):
                 continue
             for one, word in zip(event.args, words.named_children, strict=False):
-                if one.of[:1] in ("i", "u") and word.type == "identifier":
-                    value = int.from_bytes(bytes.fromhex(one.hex), "little", signed=one.of[0] == "i")
+                if one.of in SCALARS and not one.is_pointer and word.type == "identifier":
+                    value = _literal(value_of(ScalarArgument(one.of, one.hex, one.type)))
                     seen.setdefault(text_of(word), [set() for _ in logs])[rank].add(value)
     return {text: [v.pop() for v in values] for text, values in seen.items() if all(len(v) == 1 for v in values)}
 
@@ -208,13 +228,24 @@ def _bound(
     assert isinstance(event, Alloc)
     found, (file, line) = _ALLOCATED.fullmatch(event.text), _place(event.at)
     seen = file == loop.file and loop.within[0] <= line <= loop.within[1]
-    if found is None or not seen or array.block.kind == "symbol":
+    if found is None or not seen:
         what = f"its allocation at {event.at} is not `cudaMalloc(&VARIABLE, BYTES)` in the function of the loop"
         raise UsageError(
             f"{array.name}: the variable of the application that points to it is not known: {what}",
             "record without --replace, and call the library by hand",
         )
     return array, found[1], _first(found[2]).strip(), [b if b is not None else 0 for b in array.block.bytes]
+
+
+def _symbol(array: RecordedArray, logs: Sequence[RankLog], loop: SourceLoop) -> str:
+    """A variable of the GPU's memory, which the file of the loop sees if it sets it."""
+    event = logs[0].memory()[array.block.numbers[0] or 0]
+    if _place(event.at)[0] != loop.file:
+        raise UsageError(
+            f"{event.at}: a variable of another file than that of the loop, {loop.file}",
+            "record without --replace, and call the library by hand",
+        )
+    return variable_of(array.block)
 
 
 def _first(arguments: str) -> str:

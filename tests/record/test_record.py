@@ -116,8 +116,12 @@ def test_what_the_host_computes_is_named(tmp_path: Path) -> None:
 def test_what_kernels_touch_leaves_the_overlap_of_the_application(tmp_path: Path) -> None:
     """Waves: the inner rows are computed while messages are under way, which need no buffers; the constant is set by an
     op."""
-    code, said, text = recorded(APPS / "waves.cu", tmp_path, "64", "32", "12", options=("--rounds", "2"))
+    code, said, text = recorded(APPS / "waves.cu", tmp_path, "64", "32", "12", options=("--rounds", "2", "--replace"))
     assert code == 0, said
+    patch = (tmp_path / "waves.patch").read_text()
+    assert "((steps) - (0)) / 4;" in patch  # not of the loop around MPI_Irecv, nor its two calls an iteration
+    assert "arrays.before_t_ = {(float*)p.before, 2304};" in patch
+    assert "cudaGetSymbolAddress((void**)&arrays.speed.data, speed);" in patch
     assert (text.count("mpi exchange"), text.count("gpu copy")) == (2, 0)
     assert "set_speed : gpu set_speed(speed)" in text
     assert "grid(ceil(nx / 32), ceil((last - first) / 4))" in text

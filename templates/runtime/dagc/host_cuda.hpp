@@ -302,6 +302,12 @@ cudaError_t cudaMemcpyToSymbol(T& symbol, const void* from, std::size_t bytes, s
   return cudaMemcpy(reinterpret_cast<char*>(&symbol) + offset, from, bytes, kind);
 }
 
+template <class T>
+cudaError_t cudaGetSymbolAddress(void** address, const T& symbol) {
+  *address = const_cast<void*>(static_cast<const void*>(&symbol));
+  return cudaSuccess;
+}
+
 // ---- streams --------------------------------------------------------------------------------------------------------
 
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
