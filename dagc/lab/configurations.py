@@ -39,7 +39,7 @@ from dagc.ir.repetition import possible
 
 IN_TABLES = frozenset(("capture", LOOP))  # decisions of a runner's table, which need no library of their own
 IN_LIBRARY = (LOOP, Repetition.PERSISTENT.value)  # but this one does
-MOST = 64  # default limit on the number of configurations: each is compiled before a search
+MOST = 64  # default limit on the number of programs of a search: each is compiled before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +182,12 @@ def configurations(
     combinations that the program rejects.
 
     `build` lowers the program under the given choices. The configuration with all defaults comes first. Raises
-    UsageError if there are more than `most`, or if none is left.
+    UsageError if more than `most` programs would be compiled, or if none is left.
     """
     distinct = combinations(opened)
-    if len(distinct) > most:
+    if (programs := compiled(distinct)) > most:
         raise UsageError(
-            f"{len(distinct)} configurations, more than {most}: each is compiled before the search",
+            f"{programs} programs, more than {most}: each is compiled before the search",
             "open fewer decisions, some of their values only (--open yl.block=64,128), or raise --max-configurations",
         )
     by_configuration: dict[frozenset[tuple[str, Value]], Configured] = {}
@@ -207,6 +207,16 @@ def configurations(
             f"no configuration is left: {refused[0].reason}", "open other decisions, or fix others with -D"
         )
     return tuple(by_configuration.values()), tuple(refused)
+
+
+def compiled(choices: Iterable[Mapping[str, Value]]) -> int:
+    """The number of programs that are compiled for these combinations."""
+    return len({frozenset(filter(in_library, one.items())) for one in choices})
+
+
+def in_library(decision: tuple[str, Value]) -> bool:
+    """Whether a library is compiled for each value of a decision."""
+    return decision[0] not in IN_TABLES or decision == IN_LIBRARY
 
 
 def combinations(opened: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:

@@ -281,7 +281,7 @@ class ExploreOptions(
     )
     most_configurations: int = option(
         "--max-configurations N",
-        "maximal number of configurations to compile",
+        "maximal number of programs to compile",
         positive,
         default=64,
         without="--replay",

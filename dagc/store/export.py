@@ -31,7 +31,7 @@ def columns(results: Results, objective: Objective) -> dict[str, str]:
 
 
 def table(results: Results, objective: Objective = TIME) -> Iterator[tuple[Any, ...]]:
-    """One row for each measurement, and one for each implementation without any; columns as in `columns`.
+    """One row for each measurement, and one for each implementation that failed before any; columns as in `columns`.
 
     Ordered by implementation, then as measured. Missing numbers are NaN or None; `adjusted_seconds` have drift divided
     out. `results`: loaded with the time as objective.
@@ -46,7 +46,7 @@ def table(results: Results, objective: Objective = TIME) -> Iterator[tuple[Any, 
             if not objective.is_time:
                 more.append(objective.value(values) if values.keys() >= {*objective.metrics} else math.nan)
             yield (*head, number, place.order, m.value, m.reference, adjusted, i.failure, *more)
-        if not i.samples:
+        if not i.samples and i.failure:
             left = len(columns(results, objective)) - len(COLUMNS)
             yield (*head, None, None, math.nan, math.nan, math.nan, i.failure, *[math.nan] * left)
 

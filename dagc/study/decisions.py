@@ -28,7 +28,7 @@ from dagc.ir.program import (
     Value,
     shown,
 )
-from dagc.lab.configurations import IN_TABLES, Configured, by_name, combinations, configurations, open_decisions
+from dagc.lab.configurations import Configured, by_name, combinations, compiled, configurations, open_decisions
 from dagc.lab.orders import COUNTING_WORK, Orders
 from dagc.lab.orders import domain_of as domain
 from dagc.report import si
@@ -159,8 +159,7 @@ def with_automatic(
         more = {name: every[name] for name in every if name in names}
         if COLLECTIVES in more:
             more[COLLECTIVES] = tuple(v for v in more[COLLECTIVES] if v in (SAME, *transports))
-        compiled = {n: v for n, v in (out | more).items() if n not in IN_TABLES}
-        if len(combinations(compiled)) > most:
+        if compiled(combinations(out | more)) > most:
             left += more
         else:
             out |= more

@@ -34,7 +34,7 @@ from dagc.ir.plan import Plan, Target, open_tunables
 from dagc.ir.program import WITHIN_HOST, Program, Value, shown
 from dagc.ir.repetition import on_device
 from dagc.ir.traversal import Traversal, traversal_text
-from dagc.lab.configurations import IN_LIBRARY, IN_TABLES, Configured, transports_of
+from dagc.lab.configurations import Configured, in_library, transports_of
 from dagc.lab.live import LiveMachine, Loadable
 from dagc.lab.orders import Orders
 from dagc.lang.code import where_to_look
@@ -115,15 +115,13 @@ def compiling(
     others = Event()  # may be built
     distinct: dict[Choice, list[Configured]] = {}
     for configured in sorted(configurations, key=_promise):
-        decisions = tuple(d for d in configured.configuration.decisions if d[0] not in IN_TABLES or d == IN_LIBRARY)
+        decisions = tuple(filter(in_library, configured.configuration.decisions))
         distinct.setdefault(Choice(decisions), []).append(configured)
 
     def make(number: int, configured: Configured) -> Path | BuildFailed:
         while number and not others.wait(_POLL_SECONDS):
             children.check()
-        run = unroll(configured.graph, Space(configured.graph).first())
-        names = [site.name for site in (sites or {}).get(configured.configuration, ())]
-        plan = Plan(*run, chosen.target, chosen.arch, open_tunables(configured.graph.program, names))
+        plan = runner_plan(configured, chosen, (sites or {}).get(configured.configuration, ()))
         directory = folder / f"{number:03d}"
         write_sources(plan, directory, force=True)  # replaces the remains of a killed run
         try:
@@ -142,6 +140,13 @@ def compiling(
             others.set()
         yield Compilation(jobs, pool.stop)
         pool.stop()
+
+
+def runner_plan(configured: Configured, chosen: TargetChoice, sites: Iterable[Site]) -> Plan:
+    """What the runner library of a configuration is built from; the settings of `sites` stay open."""
+    run = unroll(configured.graph, Space(configured.graph).first())
+    opened = open_tunables(configured.graph.program, [site.name for site in sites])
+    return Plan(*run, chosen.target, chosen.arch, opened)
 
 
 def _promise(configured: Configured) -> tuple[float, bool]:

@@ -56,7 +56,7 @@ def test_all_opens_what_is_not_fixed() -> None:
     [
         (["speed"], (), "unknown decision `speed`"),
         (["yl.block=65"], (), "`yl.block` cannot be 65"),
-        (["transport"], (), "configurations, more than 2"),
+        (["transport"], (), "programs, more than 2"),
         (["yl.block"], ("yl.block",), "both opened and fixed"),
     ],
 )

@@ -240,7 +240,7 @@ def test_replay_of_another_program(tmp_path: Path) -> None:
         (["--transport", "pigeon"], "`transport` cannot be pigeon"),
         (["--open", "speed"], "unknown decision `speed`"),
         (["--strategy", "exhaustive", "--max", "10", "--transport", "nccl"], "6144 implementations, more than 10"),
-        (["--open", "all", "--max-configurations", "3"], "configurations, more than 3"),
+        (["--open", "all", "--max-configurations", "3"], "programs, more than 3"),
         (["--budget", "0"], "not a whole number of at least 1"),
         (["--time", "soon"], "not a time such as 90s"),
         (["--transport", ","], "`transport=,` names no value of `transport`"),
