@@ -65,8 +65,9 @@ struct LocalRank {
 };
 
 // The ranks of a communicator that are on the host of this one. By the host's name: MPI_Comm_split_type returns the ranks
-// with shared memory, which are none for an MPI that runs without it (MPIR_CVAR_NOLOCAL). With DAGC_RANKS_PER_HOST=N,
-// consecutive ranks of MPI_COMM_WORLD count as a host of N, to try on one machine what runs on several.
+// with shared memory, which are none for an MPI that runs without it (MPIR_CVAR_NOLOCAL). Nodes of Slurm are hosts even if
+// they are on one machine, and with DAGC_RANKS_PER_HOST=N consecutive ranks of MPI_COMM_WORLD count as a host of N, to try
+// there what runs on several.
 class Hosts {
  public:
   // Collective.
@@ -82,7 +83,8 @@ class Hosts {
     char mine[kSize] = "";
     DAGC_MPI(MPI_Get_processor_name(mine, &length));
     const char* const declared = std::getenv("DAGC_RANKS_PER_HOST");
-    const int each = declared ? std::atoi(declared) : 0, part = each > 0 ? world / each : 0;
+    const char* const node = std::getenv("SLURM_NODEID");
+    const int each = declared ? std::atoi(declared) : 0, part = each > 0 ? world / each : node ? std::atoi(node) : 0;
     std::memcpy(mine + MPI_MAX_PROCESSOR_NAME, &part, sizeof part);
     std::vector<char> all(static_cast<std::size_t>(ranks) * kSize);
     DAGC_MPI(MPI_Allgather(mine, kSize, MPI_CHAR, all.data(), kSize, MPI_CHAR, comm));
