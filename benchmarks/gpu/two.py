@@ -4,7 +4,7 @@
 
 All benches are built and all data are set up at once; then each runs alone, the most telling first, until the limit.
 Writes OUT/two.csv as it goes: case, way, us an iteration (median, least), runs to the end and seconds of that (where
-there is a test), the exit code; and OUT/two.txt, what each bench says. The programs are beside this file, in two/.
+there is a test), the exit code; and OUT/two.txt, what each bench says. The programs are beside this file, in short/.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from statistics import median
 
 from dagc.measure.launch import launch
 
-HERE = Path(__file__).parent / "two"
+HERE = Path(__file__).parent / "short"
 DAGC = (sys.executable, "-m", "dagc")
 GRAPH, EARLY = {"capture": "true"}, {"capture": "true", "graph_edges": "early"}
 WAYS: dict[str, Mapping[str, str]] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import lru_cache, reduce
+from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -26,7 +26,7 @@ from dagc.forms.jam import JAM
 from dagc.forms.pragma import PRAGMA
 from dagc.forms.stream import STREAM
 from dagc.forms.tile import TILE
-from dagc.forms.types import ALWAYS, Form, Refusal, Surroundings
+from dagc.forms.types import Form, Refusal, Surroundings
 from dagc.forms.unroll import UNROLL
 from dagc.forms.wide import WIDE
 from dagc.ir.choice import AS_WRITTEN, FORM, qualified
@@ -244,24 +244,21 @@ def _formed(kernel: Kernel, impl: Impl, around: Surroundings, chosen: tuple[tupl
         value = values.get(form.tunable)
         if value is None or settled.launch is None or symbolic is None:
             continue
-        symbolic = form.launch(symbolic, _where_it_holds(form, Var(form.tunable), kernel, impl, around))
+        symbolic = form.launch(symbolic, _joined(form, Var(form.tunable), kernel, impl, around))
         if value != AS_WRITTEN:
             code = form.rewrite(kernel, settled, around, int(value))
-            joined = _where_it_holds(form, Const(int(value)), kernel, impl, around)
-            settled = replace(settled, code=code, launch=form.launch(settled.launch, joined))
+            number = _joined(form, Const(int(value)), kernel, impl, around)
+            settled = replace(settled, code=code, launch=form.launch(settled.launch, number))
     return replace(impl, code=settled.code, launch=symbolic)
 
 
-def _where_it_holds(form: Form, value: Sym, kernel: Kernel, impl: Impl, around: Surroundings) -> Sym:
+def _joined(form: Form, value: Sym, kernel: Kernel, impl: Impl, around: Surroundings) -> Sym:
     """The value of a form that its launch has: AS_WRITTEN where `Form.holds` does not."""
     legal = _legal(form, kernel, impl, around)
     if form.holds is None or isinstance(legal, Refusal):
         return value
-    holds = {each: form.holds(kernel, impl, around, each) for each in legal if each != AS_WRITTEN}
-    if isinstance(value, Const):
-        return apply(Fn.COND, holds.get(int(value.value), ALWAYS), value, Const(AS_WRITTEN))
-    if set(holds.values()) == {ALWAYS}:
-        return value
-    tests = [(Apply(Fn.EQ, (value, Const(each))), condition) for each, condition in holds.items()]
-    either = (test if condition == ALWAYS else Apply(Fn.AND, (test, condition)) for test, condition in tests)
-    return apply(Fn.COND, reduce(lambda a, b: Apply(Fn.OR, (a, b)), either), value, Const(AS_WRITTEN))
+    out = value
+    for each in (number for number in legal if number != AS_WRITTEN):
+        joined = apply(Fn.COND, form.holds(kernel, impl, around, each), value, Const(AS_WRITTEN))
+        out = apply(Fn.COND, apply(Fn.EQ, value, Const(each)), joined, out)
+    return out

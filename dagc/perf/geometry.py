@@ -21,7 +21,7 @@ from dagc.ir.choice import FORM
 from dagc.ir.enums import ElementType, Mode
 from dagc.ir.plan import AXES
 from dagc.ir.program import KernelOp, Program, Region
-from dagc.ir.sym import Apply, Const, Fn, Sym, Var, substitute
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, substitute
 from dagc.perf.algebra import ceil_div, int_div, maximum, minimum
 from dagc.perf.guards import WARP, LaunchShape, extents_of, joint
 from dagc.perf.program import (
@@ -101,11 +101,14 @@ _FUNCTIONS: dict[Fn, Callable[..., sp.Expr]] = {
 }  # fmt: skip
 
 
-def _first_way(size: Sym) -> Sym:
-    """A size of a launch without alternatives: forms have them for rows that do not begin at vectors."""
+def _joined(size: Sym, formed: bool = False) -> Sym:
+    """A size of a launch with the first alternative of those that forms have, for rows that begin at vectors."""
     if not isinstance(size, Apply):
         return size
-    return _first_way(size.args[1]) if size.fn is Fn.COND else replace(size, args=tuple(map(_first_way, size.args)))
+    formed = formed or any(name.startswith(FORM) for name in free(size.args[0]))
+    if size.fn is Fn.COND and formed:
+        return _joined(size.args[1], formed)
+    return replace(size, args=tuple(map(_joined, size.args)))
 
 
 def to_sympy(expr: Sym) -> sp.Expr | None:
@@ -275,7 +278,7 @@ class Geometry:
         values = self._values(op)
 
         def of(sizes: Sequence[Sym]) -> list[sp.Expr]:
-            read = [to_sympy(_first_way(size)) for size in sizes]
+            read = [to_sympy(_joined(size)) for size in sizes]
             known = [sp.Integer(1) if one is None else one.subs(values).subs(self.sizes) for one in read]
             return known + [sp.Integer(1)] * (3 - len(known))
 

@@ -17,7 +17,7 @@ from dagc.forms.types import Refusal
 from dagc.forms.wide import WIDE
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Graph, Program
-from dagc.ir.sym import Const
+from dagc.ir.sym import Const, evaluate, show, substitute
 from dagc.perf.geometry import read_accesses
 from dagc.space import Space
 from tests.conftest import Compare
@@ -202,3 +202,16 @@ def test_a_block_that_the_program_decides_is_known() -> None:
     """The launch has its value, the text its name."""
     program = one("y[j] = x[j];")
     assert kernel_of(program, program.kernel_ops[0])[1].launch.block == (Const(256),)  # type: ignore[union-attr]
+
+
+def test_the_launch_is_that_of_the_kernel_as_written_where_rows_are_no_multiples() -> None:
+    """In programs whose sizes are known only when they run too, without warnings of C++ compilers."""
+    text = (DATA / "small.dag").read_text().replace("KERNELS", "1")
+    text += "array y : f32[n * m] on pinned\ndag { a : gpu powers(y, x, n, m)  b : cpu same(apart, y, y, n * m) }"
+    program = graph_of(text, **{"a.form.wide": "4"}).program
+    (op,) = (op for op in program.kernel_ops if op.site == "a")
+    launch = kernel_of(program, op)[1].launch
+    assert launch is not None
+    blocks = {m: evaluate(launch.grid[0], {"m": m, "n": 3, "bx": 32, "form.wide": 4}) for m in (127, 128, 254, 260)}
+    assert blocks == {127: 4, 128: 1, 254: 8, 260: 3}
+    assert show(substitute(launch.grid[0], {"form.wide": Const(4)})) == "ceil(m / (bx * (m % 4 == 0 ? 4 : 1)))"
