@@ -110,6 +110,11 @@ class Transport(Enum):
         """Whether it may move the messages within hosts, and another one those between them."""
         return self is Transport.PEER
 
+    @property
+    def within_kernels(self) -> bool:
+        """Whether a kernel of all iterations can send by it."""
+        return self is Transport.PEER
+
 
 class Pairs(Enum):
     """The pairs of ranks whose messages an op moves. The values are functions of templates/runtime/dagc/message.hpp."""

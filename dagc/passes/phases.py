@@ -84,8 +84,9 @@ def _refused(graph: Graph, op: GraphOp) -> str:
         if any(graph.program.array(r.array).place is not Place.DEVICE or r.columns is not None for r in regions):
             return "it is not a copy of rows within the memory of the device"
         return "not all ranks run it" if op.op.when is not None else ""
-    if not isinstance(op.op, ExchangeOp | CollectiveOp) or op.transport is not Transport.PEER:
-        return "within a kernel, only transport peer sends messages"
+    if not isinstance(op.op, ExchangeOp | CollectiveOp) or op.transport is None or not op.transport.within_kernels:
+        able = ", ".join(t.value for t in Transport if t.within_kernels)
+        return f"within a kernel, only transport {able} sends messages"
     collective = op.op.collective if isinstance(op.op, CollectiveOp) else None
     if collective is CollectiveKind.REDUCE or (isinstance(op.op, CollectiveOp) and op.op.when is not None):
         return "not all ranks of the program run it, or have its result"
