@@ -14,6 +14,7 @@ from dagc.build.ranks import several_hosts
 from dagc.build.toolchain import TargetChoice
 from dagc.choice.types import Site
 from dagc.ir.choice import FUSE, VARIANT, Choice, own_name, qualified
+from dagc.ir.enums import Transport
 from dagc.ir.plan import Target, stays_fixed
 from dagc.ir.program import (
     COLLECTIVES,
@@ -28,7 +29,15 @@ from dagc.ir.program import (
     Value,
     shown,
 )
-from dagc.lab.configurations import Configured, by_name, combinations, compiled, configurations, open_decisions
+from dagc.lab.configurations import (
+    NOT_MEASURED,
+    Configured,
+    by_name,
+    combinations,
+    compiled,
+    configurations,
+    open_decisions,
+)
 from dagc.lab.orders import COUNTING_WORK, Orders
 from dagc.lab.orders import domain_of as domain
 from dagc.report import si
@@ -120,8 +129,7 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
     if gpus and program.until is not None and LOOP not in named:
         every.append(LOOP)
     opened = [text for text in every if text.partition("=")[0] not in fixed or text in options.opened]
-    values = open_decisions(program, opened, fixed)
-    notes: list[str] = []
+    values, notes = _measured(program, open_decisions(program, opened, fixed), options)
     if options.only is None:
         closed = {text.partition("=")[0] for text in opened} | fixed
         values, left_out = with_automatic(program, values, closed if gpus else closed | {GRAPH_EDGES})
@@ -131,6 +139,20 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
     if text.folds:
         notes += dict.fromkeys(note for c in kept for note in loop_notes(c.graph))
     return program, list(kept), notes
+
+
+def _measured(
+    program: Program, values: Mapping[str, tuple[Value, ...]], options: ExploreOptions
+) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
+    """The values without NOT_MEASURED, which stay where an option or a `tune` of the program names them, and a note."""
+    every = any(d.name == TRANSPORT and len(d.values) == len(Transport) for d in program.decisions)
+    asked = {text.partition("=")[0] for text in options.opened}
+    if not every or options.transport != "all":
+        asked.add(TRANSPORT)
+    left = [(n, v) for n, of in values.items() for v in of if n not in asked and (n, v) in NOT_MEASURED]
+    out = {n: tuple(v for v in of if (n, v) not in left) for n, of in values.items()}
+    texts = ", ".join(f"{name}={value}" for name, value in left)
+    return out, [f"not searched, since no gain was measured on a GPU: {texts} (--transport, --open)"] if left else []
 
 
 # Limits of the programs that automatically opened decisions may lead to: all are compiled before the search, which

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -268,6 +269,22 @@ def test_peer_for_all_messages_is_one_op() -> None:
         graph(TRANSPORTS, transport="peer")
     )
     assert not any(op.pairs is not Pairs.ALL for op in graph(TRANSPORTS, transport="peer", within_host="peer").ops)
+
+
+def test_what_no_gpu_has_measured_is_searched_where_it_is_asked_for() -> None:
+    text = read(SAMPLES / "jacobi/jacobi.dag", {"steps": "2"})
+
+    def transports(**options: Any) -> tuple[set[Any], list[str]]:
+        _, every, notes = configured(text, ExploreOptions(**options), gpus=True)
+        return {c.configuration.get("transport") for c in every}, [
+            note for note in notes if "measured on a GPU" in note
+        ]
+
+    found, notes = transports()
+    assert "put" not in found >= {"peer", "nccl"}
+    assert notes == ["not searched, since no gain was measured on a GPU: transport=put (--transport, --open)"]
+    assert transports(transport="put,peer") == ({"put", "peer"}, [])
+    assert "put" in transports(opened=("transport",))[0]
 
 
 def test_a_search_on_several_hosts_opens_the_transport_within_them(monkeypatch: pytest.MonkeyPatch) -> None:
