@@ -14,11 +14,12 @@ transports=${TRANSPORTS:-mpi_host,nccl,peer} rounds=4 steps=8  # a round has two
 [ "$target" = cuda ] || { size=([heat]="256 64" [waves]="256 64"); transports=mpi_host; }
 row() { echo "$1,$2,$3" | tee -a "$out/steps.csv"; }
 
-recorded() {  # APPLICATION
-  mkdir -p "$work/$1"; cp "${source[$1]}" "$work/$1/"; cd "$work/$1" || exit
-  { time dagc record --host "$1.cu" -o "$1.dag" --rounds $rounds --quiet -- mpiexec -n "$ranks" "./$1" ${size[$1]} 12; } > "$out/$1-record.txt" 2>&1
-  cp "$1.dag" "$1_original.txt" "$out/"
-  [ "$target" != cuda ] || nvcc -O3 -std=c++17 -arch=native -ccbin "${DAGC_MPICXX:-mpicxx}" -o "$1" "$1.cu" > "$out/$1-nvcc.txt" 2>&1
+recorded() {  # APPLICATION, of this repository
+  local app=$1
+  mkdir -p "$work/$app"; cp "${source[$app]}" "$work/$app/"; cd "$work/$app" || exit
+  { time dagc record --host "$app.cu" -o "$app.dag" --rounds $rounds --quiet -- mpiexec -n "$ranks" "./$app" ${size[$app]} 12; } > "$out/$app-record.txt" 2>&1
+  cp "$app.dag" "${app}_original.txt" "$out/"
+  [ "$target" != cuda ] || nvcc -O3 -std=c++17 -arch=native -ccbin "${DAGC_MPICXX:-mpicxx}" -o "$app" "$app.cu" > "$out/$app-nvcc.txt" 2>&1
 }
 for app in waves heat; do recorded $app & done
 wait

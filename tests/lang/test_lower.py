@@ -159,6 +159,7 @@ def test_the_samples_are_these() -> None:
         "sage",
         "grid2d",
         "halo3d",
+        "grid",
         "heat",
         "histogram",
         "jacobi",
