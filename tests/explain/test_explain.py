@@ -107,7 +107,7 @@ def test_on_real_ranks(tmp_path: Path) -> None:
     with sqlite3.connect(file) as connection:  # times that two rules explain, whatever else this machine does
         for number, text in connection.execute("SELECT id, traversal FROM candidate").fetchall():
             slow = 2 * (text.index("yl@") < text.index("pack@")) + (text.index("yl@") < text.index("yr@"))
-            seconds = 1e-4 * (1 + slow) + 1e-8 * number
+            seconds = 1e-4 * (1 + slow) + 1e-9 * number
             connection.execute(
                 "UPDATE value SET value = ? WHERE sample IN (SELECT id FROM sample WHERE candidate = ?)",
                 (seconds, number),
