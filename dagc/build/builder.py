@@ -96,6 +96,7 @@ CACHE_LIMIT_BYTES = 2 << 30
 _ERROR_LINES = 30
 _INCLUDED = re.compile(r"In file included from |\s+from ")
 _POLL_SECONDS = 0.05
+_LOCK = ".lock"
 # Messages of g++, clang++ and nvcc for a `double*` passed as a `double4*`.
 _POINTERS = re.compile(
     r"(?:cannot convert|invalid conversion from) .[\w ]+\*. .*to .*\*.|no known conversion from .[\w ]+\*. to .*\*.|"
@@ -173,7 +174,7 @@ def build(order: Build, out: Path) -> Path:
 
 
 def _from_cache(order: Build, command: tuple[str, ...], out: Path, entry: Path) -> None:
-    with _locked(entry.parent / "lock"):
+    with _locked(entry.with_suffix(_LOCK)):
         content = load_entry(entry, CACHE_LIMIT_BYTES)
         if content is None:
             _compile_to(order, command, out, wanted=out)
@@ -338,25 +339,31 @@ def _write(out: Path, content: bytes) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One process at a time creates an entry; others wait for it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.open("a")
-    except OSError as error:
-        raise not_written(f"the build cache {path.parent}", error) from error
-    with lock:
-        while not _taken(lock):
-            children.check()
-            time.sleep(_POLL_SECONDS)
-        yield
+    """One process at a time creates an entry; others wait for it. The file of the lock is removed after use."""
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = path.open("a")
+        except OSError as error:
+            raise not_written(f"the build cache {path.parent}", error) from error
+        with lock:
+            if _taken(lock, path):
+                try:
+                    yield
+                finally:
+                    path.unlink(missing_ok=True)
+                return
+        children.check()
+        time.sleep(_POLL_SECONDS)
 
 
-def _taken(lock: IO[str]) -> bool:
+def _taken(lock: IO[str], path: Path) -> bool:
+    """Whether this process has the lock, and no earlier holder has removed its file meanwhile."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        return os.path.samestat(os.fstat(lock.fileno()), path.stat())
+    except (BlockingIOError, FileNotFoundError):
         return False
-    return True
 
 
 def _prune(cache: Path, keep: Path) -> None:
@@ -367,7 +374,7 @@ def _prune(cache: Path, keep: Path) -> None:
             status = path.stat()
         except OSError:
             continue
-        if path != keep and path.name != "lock" and path.is_file():
+        if path != keep and path.suffix != _LOCK and path.is_file():
             entries.append((status.st_mtime, status.st_size, path))
     size = sum(entry[1] for entry in entries)
     for _, bytes_freed, path in sorted(entries):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -43,7 +45,7 @@ def _said(program: Path) -> str:
 
 
 def _entries(cache: Path) -> list[Path]:
-    return [path for path in cache.glob("build/??/*") if path.name != "lock"]
+    return list(cache.glob("build/??/*"))
 
 
 def test_a_program_is_built_once_for_equal_content(tmp_path: Path, cache: Path) -> None:
@@ -191,6 +193,42 @@ def test_several_processes_build_the_same_once(tmp_path: Path, cache: Path, monk
     assert {_said(tmp_path / f"a{i}") for i in range(4)} == {"42\n"}
     assert len(_entries(cache)) == 1
     assert (tmp_path / "runs").read_text() == "run\n"
+
+
+def test_builds_whose_keys_begin_alike_do_not_wait_for_each_other(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries of such keys are in one directory. Here, the first compilation ends after that of the second."""
+    folder, compiler, ended = _project(tmp_path / "p"), find_cxx(), tmp_path / "ended"
+    assert compiler is not None
+    waiting = tmp_path / "waiting-g++"
+    waiting.write_text(
+        f"""#!/bin/sh
+case "$*" in *-DFIRST*)
+  for i in $(seq 300); do [ -e {ended} ] && exec {compiler.path} "$@"; sleep 0.1; done
+  exit 1
+esac
+exec {compiler.path} "$@"
+"""
+    )
+    waiting.chmod(0o755)
+    monkeypatch.setenv("DAGC_CXX", str(waiting))
+    first = Build(["main.cpp"], folder, defines=["FIRST"])
+    numbered = (Build(["main.cpp"], folder, defines=[f"X={number}"]) for number in range(100_000))
+    second = next(order for order in numbered if _key(order)[:2] == _key(first)[:2])
+    with ThreadPoolExecutor() as pool:
+        waits = pool.submit(build, first, tmp_path / "a")
+        while not list(cache.glob("build/??/*")):
+            time.sleep(0.01)
+        build(second, tmp_path / "b")
+        ended.touch()
+        assert _said(waits.result()) == _said(tmp_path / "b")
+    assert {path.name for path in _entries(cache)} == {_key(first), _key(second)}
+
+
+def _key(order: Build) -> str:
+    compiler = build_module.compiler_of(order)
+    return build_module.key(order, compiler, build_module.command_line(order, compiler))
 
 
 def test_the_cache_is_bounded(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
