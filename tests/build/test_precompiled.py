@@ -20,7 +20,9 @@ pytestmark = [
     pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI"),
     pytest.mark.skipif(not (shutil.which("g++") and shutil.which("clang++")), reason="needs g++ and clang++"),
 ]
+# group_host.hpp is compiled with each program that sends messages: no header that is compiled before defines its names.
 TEXT = """
+#include "dagc/group_host.hpp"
 #include "dagc/npy.hpp"
 int main() { return dagc::load_npy("none").as<int>() == nullptr OTHER; }
 """
