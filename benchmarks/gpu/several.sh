@@ -15,6 +15,9 @@ say() { echo "$SECONDS s: $*" | tee -a "$out/times.txt"; }
 # NAME, then where e, f, g run
 placements=${PLACEMENTS:-"one:gpu,gpu,gpu two:gpu,gpu1,gpu second:gpu1,gpu1,gpu1 third:gpu,gpu,gpu1 cpu:cpu,cpu,cpu beside:gpu,cpu,gpu
   socket:gpu,socket0,gpu sockets:socket0,socket1,gpu1"}
+placed() { # SIZE: its placements, without a product on the CPU where that takes minutes
+  for one in $placements; do case $one in cpu* | beside* | socket*) [ "$1" -le 1024 ] || continue ;; esac; echo "$one"; done
+}
 built() { # SIZE NAME WHERE: the files of a placement
   IFS=, read -r e f g <<<"$3"
   dagc explore benchmarks/gpu/several.dag -n 1 --target "$target" -D n="$1" -D e.device="$e" -D f.device="$f" -D g.device="$g" \
@@ -25,20 +28,20 @@ hops() { # SIZE DEVICE [OPTION...]: four of ten ops are there
   dagc compile benchmarks/gpu/hops.dag -D n=$(($1 * $1)) "${far[@]}" --target "$target" -o "$work/hops-$1-$2" --quiet --force "${@:3}"
 }
 for size in "$@"; do
-  for one in $placements; do built "$size" "${one%:*}" "${one#*:}" 1 >"$work/$size-${one%:*}.build" 2>&1 & done
+  for one in $(placed "$size"); do built "$size" "${one%:*}" "${one#*:}" 1 >"$work/$size-${one%:*}.build" 2>&1 & done
   for device in gpu gpu1; do hops "$size" $device & done
 done >"$out/builds.txt" 2>&1
-timeout 100 python -m pytest -q -p no:cacheprovider tests/emit/test_devices.py -k two_gpus >"$out/tests.txt" 2>&1 &
 wait
-tail -n 3 "$out/tests.txt"; say built
+say built
 for size in "$@"; do
   for device in gpu gpu1; do echo "== $size, four ops on $device"; hops "$size" $device --run -n 1; done >"$out/hops-$size.txt" 2>&1
-  for one in $placements; do
-    case $one in cpu* | beside* | socket*) [ "$size" -le 1024 ] || continue ;; esac  # a naive product takes long
+  for one in $(placed "$size"); do
     echo "== $size $one"
     timeout 60 bash -c "$(declare -f built); target=$target work=$work; built $size ${one%:*} ${one#*:} 12" 2>&1
   done >"$out/explored-$size.txt"
   say "$size"
 done
 rm -rf "$work"
+timeout 100 python -m pytest -q -p no:cacheprovider tests/emit/test_devices.py -k two_gpus >"$out/tests.txt" 2>&1
+tail -n 3 "$out/tests.txt"; say tested
 grep -E "^==|^best|^program|wrong|error" "$out"/explored-*.txt; grep -E "^==|^ +1 " "$out"/hops-*.txt
