@@ -2,12 +2,12 @@
 
     python -m benchmarks.gpu.fusion --out DIR [--seconds 10] [--case NAME ...] [--target host]
 
-All programs are built first, side by side. Then each is searched in two ways: once for each way to fuse, with the
-launch settings of the text and without other forms, which needs no further build ("orders"); and for some seconds
-with forms, launch settings, orders and fusion, each of which may need one ("all"). Prints CSV: case, search, fusion,
-microseconds of the fastest, implementations measured, settings. Results files and logs stay in DIR. All cases took
-more than 200 s on 16 cores before the first row: name one or two. With compute-sanitizer installed, `--sanitize` also
-runs memcheck and racecheck on small fused programs.
+Each program is searched in two ways: once for each way to fuse, with the launch settings of the text and without other
+forms, which needs one build ("orders"); and for some seconds with forms, launch settings, orders and fusion, each of
+which may need one ("all"). The programs of a way are built first, side by side, and those of "all" after the rows of
+"orders". Prints CSV: case, search, fusion, microseconds of the fastest, implementations measured, settings. Results
+files and logs stay in DIR. With compute-sanitizer installed, `--sanitize` also runs memcheck and racecheck on small
+fused programs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Case:
             searched += ["--forms", "on", "--launch", "search"]
         else:
             searched = [word for name, value in way.items() for word in ("-D", f"{FUSE}{name}={value}")]
-            searched += ["--launch", "fixed"]
+            searched += ["--forms", "off", "--launch", "fixed"]
         until = ["--time", f"{seconds:g}s"] if seconds else ["--budget", "1"]
         until = ["--budget", "16", "--repeats", "3"] if seconds and way is not None else until
         fixed = ["-n", "1", "--target", target, *transport, "--no-trace", "--quiet"]
@@ -137,13 +137,16 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     names = args.case or list(CASES)
-    searches = [(name, way) for name in names for way in (*CASES[name].ways, None)]
-    with ThreadPoolExecutor(max(1, min(len(searches), (os.cpu_count() or 1) * 3 // 4))) as pool:
-        list(pool.map(lambda one: explore(*one, args.out, None, args.target), searches))
+    searches: dict[str, list[tuple[str, dict[str, int] | None]]] = {
+        "orders": [(name, way) for name in names for way in CASES[name].ways],
+        "all": [(name, None) for name in names],
+    }
     print("case,search,fusion,us,measured,settings", flush=True)
-    for name, way in sorted(searches, key=lambda one: one[1] is None):
-        found = explore(name, way, args.out, args.seconds, args.target)
-        print(*rows(name, "all" if way is None else "orders", found), sep="\n", flush=True)
+    for search, some in searches.items():
+        with ThreadPoolExecutor(max(1, min(len(some), (os.cpu_count() or 1) // 2))) as pool:
+            list(pool.map(lambda one: explore(*one, args.out, None, args.target), some))
+        for name, way in some:
+            print(*rows(name, search, explore(name, way, args.out, args.seconds, args.target)), sep="\n", flush=True)
     if args.sanitize and shutil.which("compute-sanitizer"):
         for name in SMALL:
             print(*sanitize(name, args.out), sep="\n", flush=True)
