@@ -17,16 +17,17 @@ from dagc.ir.traversal import Traversal, traversal_text
 from dagc.lab.neighbours import ISSUE, follow
 from dagc.recipes.init import checked_name
 from dagc.record import application as host
-from dagc.record.flow import Messages, Op, Together, flow_of
+from dagc.record.flow import Flow, HostWait, Messages, Op, Together, flow_of
 from dagc.record.log import RankLog, read_logs
 from dagc.record.loop import Window, between, compare, described, differences, refuse, windows
-from dagc.record.merge import Blocks, Differs, ProgramStep, steps_of
+from dagc.record.merge import Blocks, Differs, steps_of
 from dagc.record.program import SETUP, Writer, Written, compressed, recorded_data, streams_of
 from dagc.record.put_back import patch as patch_of
 from dagc.record.put_back import starts_with_iteration
 from dagc.record.sources import Sources
 from dagc.report.display import SILENT, Display
 from dagc.space.moves import Moves
+from dagc.space.proof import Prover
 from dagc.stages.options import RecordOptions
 from dagc.stages.program import check, read
 
@@ -41,6 +42,7 @@ class Recorded:
     bytes: int
     unfinished: tuple[str, ...]
     errors: str
+    waits: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -49,7 +51,7 @@ class Recorded:
     def render(self) -> str:
         program = shlex.quote(str(self.files[0]))
         names = ", ".join(map(str, self.files))
-        lines = [f"recorded {self.rounds}", f"wrote {names} ({self.bytes} bytes of data)"]
+        lines = [f"recorded {self.rounds}", f"wrote {names} ({self.bytes} bytes of data)", *self.waits]
         if self.unfinished or self.errors:
             lines.append(f"{counted(len(self.unfinished), 'place')} to finish by hand:")
             lines += [f"  {text}" for text in self.unfinished]
@@ -87,24 +89,26 @@ def record(command: Sequence[str], output: str | Path, options: RecordOptions, d
         ranges = between(logs, options.begin, options.end)
         whole = application.texts if options.replace else None
         found = _rounds(logs, ranges, options.rounds, whole)
+        keep = options.keep_waits
         span = ";".join(_span(log, window) for log, window in zip(logs, found, strict=True))
         second = run("second", span)
         differences(logs, second, found, options.bytes)
 
         def made(logs: Sequence[RankLog], name: str) -> tuple[Written, dict[str, np.ndarray]]:
-            steps = _steps(logs, found)
+            flows = _flows(logs, found, keep)
+            steps = steps_of(flows)
             sources = Sources(application.texts, application.named)
+            comment = "\n".join([_comment(command, options.host, found), *waits_of(flows, keep)])
             written = Writer(out.stem, steps, Blocks(logs, steps), sources, found[0].rounds).write(comment)
             return written, recorded_data(written, folder / name, len(logs))
 
-        comment = _comment(command, options.host, found)
         written, data = made(second, "second")
         if options.twice:
             third = run("third", span)
             differences(logs, third, found, options.bytes)
             compare(data, made(third, "third")[1])
         patch = patch_of(out.stem, second, found, application.texts, written) if options.replace else ""
-    return _write(out, written, compressed(data), found, patch)
+    return _write(out, written, compressed(data), found, patch, waits_of(_flows(second, found, keep), keep))
 
 
 def _check(out: Path, options: RecordOptions) -> None:
@@ -133,7 +137,7 @@ def _rounds(
             continue
         refuse(logs, found)
         try:
-            if _steps(logs, found):
+            if steps_of(_flows(logs, found)):
                 return found
         except Differs as error:
             first = first or error
@@ -147,9 +151,22 @@ def _rounds(
     raise UsageError("nothing between the marks uses the GPU or MPI", "choose other marks with --from and --to")
 
 
-def _steps(logs: Sequence[RankLog], found: Sequence[Window]) -> tuple[ProgramStep, ...]:
-    """Raises Differs."""
-    return steps_of([flow_of(log, window) for log, window in zip(logs, found, strict=True)])
+def _flows(logs: Sequence[RankLog], found: Sequence[Window], keep_waits: bool = False) -> list[Flow]:
+    return [flow_of(log, window, keep_waits) for log, window in zip(logs, found, strict=True)]
+
+
+def waits_of(flows: Sequence[Flow], kept: bool) -> tuple[str, ...]:
+    """Lines on the waits of the host in a round: those that are left out, and those that data require on some rank."""
+    waits: dict[HostWait, bool] = {}
+    for flow in flows:
+        for wait, required in flow.waits:
+            waits[wait] = waits.get(wait, False) or required
+
+    def line(required: bool) -> str:
+        return ", ".join(dict.fromkeys(f"{w.call} at {w.at}" for w, its in waits.items() if its is required))
+
+    out = [f"waits that no data require, {'kept' if kept else 'left out'}: {line(False)}"] if line(False) else []
+    return (*out, *([f"waits that data require, as dependencies: {line(True)}"] if line(True) else []))
 
 
 def _span(log: RankLog, window: Window) -> str:
@@ -181,7 +198,7 @@ def original(graph: Graph, names: Sequence[tuple[str, Op]]) -> Traversal:
             outwards = "stage_out" in part
             own = [(i, s) for out, i, s in of.stages if out is outwards] if "stage" in part else []
             at, stream = own[0] if own else (of.done if "wait" in part or "stage" in part else at, 0)
-        elif not isinstance(of, Together):
+        elif not isinstance(of, Together | HostWait):
             stream = of.stream
         if at < 0:  # of another rank: where it stands in the text
             at = max((one.index for _, one in names[:number]), default=0)
@@ -198,11 +215,15 @@ def original(graph: Graph, names: Sequence[tuple[str, Op]]) -> Traversal:
 
 def _original(out: Path, written: Written) -> str:
     graph = read(out, None, True).graph()
-    words = traversal_text(original(graph, written.names), graph).split()
+    traversal = original(graph, written.names)
+    Prover(graph).prove(traversal, "the order of the application")
+    words = traversal_text(traversal, graph).split()
     return "\n".join([f"# {out.name}: the order and the streams of the application", *words, ""])
 
 
-def _write(out: Path, written: Written, data: bytes, found: Sequence[Window], patch: str) -> Recorded:
+def _write(
+    out: Path, written: Written, data: bytes, found: Sequence[Window], patch: str, waits: tuple[str, ...]
+) -> Recorded:
     files = {out.with_suffix(".npz"): data, out.with_suffix(".py"): SETUP.format(name=out.stem).encode()}
     files |= {out.with_name(name): text.encode() for name, text in written.calls.items()}
     files |= {out.with_suffix(".patch"): patch.encode()} if patch else {}
@@ -216,4 +237,4 @@ def _write(out: Path, written: Written, data: bytes, found: Sequence[Window], pa
         text = _original(out, written).encode()
         write_bytes_atomic(order, text)
         files = {order: text, **files}
-    return Recorded(tuple(reversed(files)), len(found), described(found), len(data), written.unfinished, errors)
+    return Recorded(tuple(reversed(files)), len(found), described(found), len(data), written.unfinished, errors, waits)

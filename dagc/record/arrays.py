@@ -17,6 +17,7 @@ from dagc.record.merge import Blocks, Key, MemoryBlock, ProgramStep, places_in
 from dagc.record.sources import SCALARS, Sources, element_of, value_of
 
 WIDTHS = {name: int(name[1:]) // 8 for name in SCALARS if name != "bool"}
+TYPES = {name: "?" if name == "bool" else f"{name[0]}{int(name[1:]) // 8}" for name in SCALARS}  # of NumPy
 _MPI_TYPES = {
     "MPI_DOUBLE": "f64", "MPI_FLOAT": "f32", "MPI_INT": "i32", "MPI_LONG": "i64", "MPI_LONG_LONG": "i64",
     "MPI_LONG_LONG_INT": "i64", "MPI_UNSIGNED": "u32", "MPI_UNSIGNED_LONG": "u64", "MPI_INT32_T": "i32",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product, takewhile
 from typing import TypeAlias
 
 from dagc.record.log import (
@@ -21,8 +22,10 @@ from dagc.record.log import (
     MemoryPlace,
     Pieces,
     RankLog,
+    RecordCall,
     Recv,
     Send,
+    Sync,
     pieces_of,
 )
 from dagc.record.loop import Window
@@ -78,6 +81,8 @@ class Move:
     stream: int
     content: str = ""  # of a source on the host that no event wrote
     index: float = field(default=-1, compare=False)  # of its event
+    result: str = field(default="", compare=False)  # what the host has after it
+    waits: bool = field(default=False, compare=False)  # the host, for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,18 +135,41 @@ class Together:
     type: str
     content: str = ""
     index: float = field(default=-1, compare=False)  # of its event
+    result: str = field(default="", compare=False)  # what the host has after it
 
 
-Op: TypeAlias = KernelCall | Move | Set | Messages | Together
+BARRIER = "MPI_Barrier"
+_WAITS = {"device": "cudaDeviceSynchronize", "stream": "cudaStreamSynchronize", "event": "cudaEventSynchronize"}
+
+
+@dataclass(frozen=True, slots=True)
+class HostWait:
+    """A wait of the host. `stream`: for the operations of it alone; None: for all, or for ranks."""
+
+    at: str
+    call: str
+    stream: int | None
+    index: float = field(default=-1, compare=False)  # of its event
+
+    def covers(self, op: Op) -> bool:
+        """Whether an operation that was issued before has completed after it."""
+        if isinstance(op, Messages | Together | HostWait):
+            return True
+        return self.call != BARRIER and self.stream in (None, op.stream)
+
+
+Op: TypeAlias = KernelCall | Move | Set | Messages | Together | HostWait
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The operations of each round, and how many messages needed buffers of their own."""
+    """The operations of each round, and how many messages needed buffers of their own. `waits`: of the host in a round,
+    each with whether data require it."""
 
     rounds: tuple[tuple[Op, ...], ...]
     buffered: int
     memory: Memory
+    waits: tuple[tuple[HostWait, bool], ...] = ()
 
 
 def touched(op: Op) -> tuple[tuple[MemoryPlace, ...], tuple[MemoryPlace, ...]]:
@@ -160,6 +188,8 @@ def touched(op: Op) -> tuple[tuple[MemoryPlace, ...], tuple[MemoryPlace, ...]]:
             return _places(op.sends), _places(op.receives)
         case Together():
             return (op.source,), (op.to,)
+        case HostWait():
+            return (), ()
 
 
 def _pieces(touched: Iterable[tuple[PointerArgument, Pieces]]) -> Iterator[MemoryPlace]:
@@ -218,11 +248,52 @@ class _Written:
     by: _Pack | _Part | int  # or the index of a collective
 
 
-def flow_of(log: RankLog, window: Window) -> Flow:
-    """The operations of the rounds of a rank."""
+def flow_of(log: RankLog, window: Window, keep_waits: bool = False) -> Flow:
+    """The operations of the rounds of a rank; with `keep_waits` also waits of the host."""
     passage = _Passage(log, window)
     passage.walk()
-    return passage.finish()
+    flow = passage.finish()
+    if keep_waits:
+        return flow
+    rounds = tuple(tuple(op for op in ops if not isinstance(op, HostWait)) for ops in flow.rounds)
+    return replace(flow, rounds=rounds)
+
+
+def _required(wait: HostWait, ops: Sequence[Op]) -> bool:
+    """Whether data require a wait of a round that is repeated: an operation since the last wait for it is disturbed by
+    one before the next, which neither its stream nor a copy that waits orders."""
+
+    def other(op: Op) -> bool:
+        return not (isinstance(op, HostWait) and op.call != BARRIER and op.stream in (None, wait.stream))
+
+    at = next(i for i, op in enumerate(ops) if op is wait)
+    around = [*ops[at + 1 :], *ops[:at]]
+    later, waited = list(takewhile(other, around)), set[int]()
+    for one in takewhile(other, reversed(around)):
+        if isinstance(one, Messages | Together | HostWait) or not wait.covers(one) or one.stream in waited:
+            continue
+        if isinstance(one, Move) and one.waits:
+            waited.add(one.stream)
+        elif any(_disturbs(one, other_one) and not _in_order(one, wait, other_one) for other_one in later):
+            return True
+    return False
+
+
+def _disturbs(one: Op, other: Op) -> bool:
+    """Whether one of two operations writes what the other reads or writes."""
+    (reads, writes), (its_reads, its_writes) = touched(one), touched(other)
+    hazards = [*product(writes, (*its_reads, *its_writes)), *product(reads, its_writes)]
+    return any(a.overlaps(b) for a, b in hazards)
+
+
+def _in_order(one: KernelCall | Move | Set, wait: HostWait, later: Op) -> bool:
+    """Whether an operation before a wait and a later one are in order without it: of one stream, or by copies of a
+    message in it that are not waited for."""
+    if isinstance(later, Messages):
+        return bool(later.stages) and all(
+            stream == one.stream and not (out and at < wait.index < later.index) for out, at, stream in later.stages
+        )
+    return not isinstance(later, Together | HostWait) and later.stream == one.stream
 
 
 class _Passage:
@@ -234,6 +305,7 @@ class _Passage:
         self.groups: list[_Group] = []
         self.host: list[_Written] = []
         self.buffered = 0
+        self.recorded: dict[int, int] = {}  # the stream in which an event was recorded last
         for event in log.events[: window.starts[0]]:
             self.memory.apply(event)
 
@@ -262,6 +334,12 @@ class _Passage:
                     self._complete(index, event)
                 case CollectiveCall():
                     self._collective(index, event)
+                case RecordCall():
+                    self.recorded[event.event] = event.stream
+                case Sync():
+                    stream = self.recorded.get(event.event, 0) if event.what == "event" else event.stream
+                    wait = HostWait(event.at, _WAITS[event.what], None if event.what == "device" else stream)
+                    self.ops.append((index, wait))
                 case _:
                     pass
 
@@ -283,7 +361,7 @@ class _Passage:
         size = event.bytes
         to, source = self.memory.place(event.to, size), self.memory.place(event.from_, size)
         pitches = (event.to_pitch, event.from_pitch)
-        move = Move(event.at, to, source, event.rows, pitches, event.stream)
+        move = Move(event.at, to, source, event.rows, pitches, event.stream, waits=bool(event.waits))
         flat = event.rows == 1 or (event.to_pitch == size == event.from_pitch)
         if flat and event.rows > 1:
             move = replace(
@@ -293,7 +371,7 @@ class _Passage:
         if self.on_device(to) == self.on_device(source):
             self.ops.append((index, move))
         elif self.on_device(source):
-            pack = _Pack(index, event, move)
+            pack = _Pack(index, event, replace(move, result=event.data))
             self.packs.append(pack)
             self._write(event.to, move.to.bytes if flat else event.to_pitch * event.rows, pack)
         else:
@@ -349,7 +427,7 @@ class _Passage:
         group = self.groups[-1] if self.groups else None
         if group is not None and not group.open:
             last = max(p.index for p in group.parts)
-            between = any(index > last for index, _ in self.ops)
+            between = any(index > last and not isinstance(op, HostWait) for index, op in self.ops)
             crosses = self._round(part.index) != self._round(last)
             group = None if between or crosses or self._used_since(group, part) else group
         if group is not None and isinstance(part.event, Send) and part.place is not None:
@@ -382,11 +460,14 @@ class _Passage:
     # -- collectives --
 
     def _collective(self, index: int, event: CollectiveCall) -> None:
+        if event.op == "barrier":
+            self.ops.append((index, HostWait(event.at, BARRIER, None)))
+            return
         source, to = self.memory.place(event.send, event.bytes), self.memory.place(event.recv, event.bytes)
         size = event.bytes * (len(event.ranks) if event.op == "allgather" else 1)
         to = replace(to, bytes=size)
         content = ""
-        if event.op != "barrier" and not self.on_device(source):
+        if not self.on_device(source):
             by = self._writer(event.send, event.bytes)
             if isinstance(by, _Pack):
                 by.kept = True
@@ -394,11 +475,11 @@ class _Passage:
                 by.on_host = True
             elif by is None and (event.op != "bcast" or event.root == self.log.rank):
                 content = event.data
-        if event.op != "barrier":
-            self._write(event.recv, size, index)
+        self._write(event.recv, size, index)
         together = Together(
-            event.at, event.op, to, source, event.operator, event.root, event.ranks, event.type, content
-        )
+            event.at, event.op, to, source, event.operator, event.root, event.ranks, event.type, content,
+            result=event.result,
+        )  # fmt: skip
         self.ops.append((index, together))
 
     # -- the end --
@@ -422,7 +503,8 @@ class _Passage:
         for index, op in self.ops:
             one = op if isinstance(op, Messages) else replace(op, index=index)
             rounds[min(max(self._round(index), 0), len(rounds) - 1)].append(one)
-        return Flow(tuple(map(tuple, rounds)), self.buffered, self.memory)
+        waits = tuple((op, _required(op, rounds[0])) for op in rounds[0] if isinstance(op, HostWait))
+        return Flow(tuple(map(tuple, rounds)), self.buffered, self.memory, waits)
 
     def _direct(self, part: _Part) -> bool:
         return part.place is not None and self.on_device(part.place)

@@ -70,6 +70,7 @@ class Kernels:
         self._of_step: dict[int, RecordedKernel] = {}
         self._wrappers: dict[str, RecordedKernel] = {}
         self._fills: dict[str, str] = {}
+        self._wait = ""
         self.texts: list[str] = []  # of the program
         # File of the application -> functions that need it.
         self.files: dict[str, list[str]] = {sources.file_of_variable(symbol): [] for symbol in symbols}
@@ -297,6 +298,15 @@ class Kernels:
                 f'  gpu {{ cpp """ cudaMemsetAsync(target, value, n * sizeof(*target), stream); """ }}\n}}'
             )
         return self._fills[array.of]
+
+    def host_wait(self) -> str:
+        """The name of a kernel of the host that only its edges order."""
+        if not self._wait:
+            self._wait = self._names.free("host_wait")
+            self.texts.append(
+                f'kernel {self._wait}() {{\n  cpu {{ cpp """ /* all before it has completed */ """ }}\n}}'
+            )
+        return self._wait
 
     def copy_rows(self, to: RecordedArray, source: RecordedArray, amounts: Sequence[str]) -> str:
         """The name of a kernel that copies rows; `amounts`: its parameters."""

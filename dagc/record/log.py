@@ -101,7 +101,8 @@ class TouchedMemory(LoggedCall):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyCall(LoggedCall):
-    """`rows` rows of `bytes` bytes. `waits`: the host waits for it."""
+    """`rows` rows of `bytes` bytes. `waits`: the host waits for it. `data`: of the host, before it or (of a copy to the
+    host) after it."""
 
     to: int
     from_: int
@@ -176,7 +177,7 @@ class Complete(LoggedCall):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveCall(LoggedCall):
-    """`send` equals `recv` where the call is in place."""
+    """`send` equals `recv` where the call is in place. `result`: what the host has after it."""
 
     op: str
     send: int
@@ -187,6 +188,7 @@ class CollectiveCall(LoggedCall):
     root: int
     ranks: tuple[int, ...]
     data: str = ""
+    result: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from dagc.base.errors import UsageError
 from dagc.record.flow import (
     Flow,
+    HostWait,
     KernelCall,
     MessageEnd,
     Messages,
@@ -223,12 +224,12 @@ def places_in(op: Op) -> tuple[tuple[str, MemoryPlace], ...]:
         case KernelCall():
             return tuple((str(i), a.place) for i, a in enumerate(op.args) if isinstance(a, PointerArgument))
         case Move() | Together():
-            if isinstance(op, Together) and op.op == "barrier":
-                return ()
             given = isinstance(op, Move) and op.content and op.rows == 1  # an array of its own in the program
             return (("to", op.to),) if given else (("to", op.to), ("source", op.source))
         case Set():
             return (("to", op.to),)
+        case HostWait():
+            return ()
         case Messages():
             ends = [
                 *(("send", i, e) for i, e in enumerate(op.sends)),

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from dagc.base.errors import UsageError
 from dagc.base.python import np
-from dagc.record.arrays import WIDTHS, Arrays, FreeNames, Given, RecordedArray, Values, type_of_message
-from dagc.record.flow import KernelCall, MessageEnd, Messages, Move, Op, Set, Together
+from dagc.record.arrays import TYPES, WIDTHS, Arrays, FreeNames, Given, RecordedArray, Values, type_of_message
+from dagc.record.flow import BARRIER, HostWait, KernelCall, MessageEnd, Messages, Move, Op, Set, Together
 from dagc.record.kernels import Kernels
 from dagc.record.log import MemoryPlace
 from dagc.record.merge import Blocks, MemoryBlock, MessageLine, ProgramStep
-from dagc.record.sources import SCALARS, Sources
+from dagc.record.sources import Sources
 
 _REDUCTIONS = ("sum", "prod", "min", "max")
 _TOLERANCES = {"f64": "rtol 1e-10 atol 1e-300", "f32": "rtol 1e-4 atol 1e-30"}
@@ -87,7 +87,7 @@ class Writer:
             lines = [f"if {flag} == 1 {{", *(f"  {line}" for line in lines), "}"]
         if computed:  # by the host, from what it read last
             self._edges.append((self._host_result, name))
-        if isinstance(op, Move | Together) and not _is_barrier(op):
+        if isinstance(op, Move | Together):
             rank = _rank(step)
             if self._arrays.find(number, step, rank, "to", op.to)[0].on_host:
                 self._host_result = name
@@ -126,6 +126,12 @@ class Writer:
                 name = self._op_names.free(op.op)
                 lines, computed_data = self._together(number, step, name)
                 return name, lines, computed_data
+            case HostWait():
+                if op.call == BARRIER:
+                    name = self._op_names.free("barrier")
+                    return name, [f"{name}{index} : mpi barrier()"], False
+                name = self._op_names.free("host_wait")
+                return name, [f"{name}{index} : cpu {self._kernels.host_wait()}()"], False
 
     def _region(
         self, number: int, step: ProgramStep, places: Sequence[tuple[str, MemoryPlace] | None], hint: str
@@ -216,8 +222,6 @@ class Writer:
     def _together(self, number: int, step: ProgramStep, name: str) -> tuple[list[str], bool]:
         op, index = step.first, self._index
         assert isinstance(op, Together)
-        if op.op == "barrier":
-            return [f"{name}{index} : mpi barrier()"], False
         if op.operator and op.operator not in _REDUCTIONS:
             help = f"the language has {', '.join(_REDUCTIONS)}; gather the data, and combine them in a kernel"
             raise UsageError(f"{op.at}: a reduction with an operator of its own", help)
@@ -282,7 +286,8 @@ class Writer:
         yield "dag {"
         yield from (f"  {line}" for line in before)
         yield from ("  for t in 0..rounds {",) if looped else ()
-        yield from (f"{'    ' if looped else '  '}{line}" for line in (*ops, *self._edge_texts()))
+        edges = (*self._edge_texts(), *self._wait_edges())
+        yield from (f"{'    ' if looped else '  '}{line}" for line in (*ops, *edges))
         yield from ("  }",) if looped else ()
         yield "}"
 
@@ -294,6 +299,26 @@ class Writer:
             elif self._rounds > 1 and self._host_result:
                 yield f"if t > 0 {{ {self._host_result}[t - 1] -> {name}[t] }}"
 
+    def _wait_edges(self) -> Iterator[str]:
+        """Each wait after what it covers and no earlier one does, and before all that follows it."""
+        ops, index, looped = self._named, self._index, self._rounds > 1
+        waits = [(at, name, op) for at, (name, op) in enumerate(ops) if isinstance(op, HostWait)]
+        for at, (name, op) in enumerate(ops):
+            next_one = next(((w, of) for w, of, wait in waits if w > at and wait.covers(op)), None)
+            if next_one is not None:
+                yield f"{name}{index} -> {next_one[1]}{index}"
+            elif (
+                looped
+                and not isinstance(op, HostWait)
+                and (first := next((of for _, of, wait in waits if wait.covers(op)), "")) not in ("", name)
+            ):
+                yield f"if t > 0 {{ {name}[t - 1] -> {first}[t] }}"
+            last = next((of for w, of, _ in reversed(waits) if w < at), None)
+            if last is not None and not isinstance(op, HostWait):
+                yield f"{last}{index} -> {name}{index}"
+            elif last is None and waits and looped and waits[-1][1] != name:
+                yield f"if t > 0 {{ {waits[-1][1]}[t - 1] -> {name}[t] }}"
+
     def _verified(self) -> Iterator[str]:
         for array in self._arrays.all():
             if array.written and array.has_data:
@@ -303,7 +328,7 @@ class Writer:
 def streams_of(ops: Iterable[Op]) -> dict[int, int]:
     """The streams of the application, numbered in the order of their first use."""
     used = [s for op in ops for s in ([s for _, _, s in op.stages] if isinstance(op, Messages) else
-                                      [] if isinstance(op, Together) else [op.stream])]  # fmt: skip
+                                      [] if isinstance(op, Together | HostWait) else [op.stream])]  # fmt: skip
     return {stream: number for number, stream in enumerate(dict.fromkeys(used))}
 
 
@@ -314,10 +339,6 @@ def _each(step: ProgramStep, slot: str) -> list[tuple[str, MemoryPlace] | None]:
 
 def _rank(step: ProgramStep) -> int:
     return next(rank for rank, ops in enumerate(step.ops) if ops)
-
-
-def _is_barrier(op: Op) -> bool:
-    return isinstance(op, Together) and op.op == "barrier"
 
 
 def _differ(contents: Sequence[Sequence[str] | None]) -> bool:
@@ -332,8 +353,6 @@ def _at(op: Op) -> str:
 
 
 # ---- the data ----
-
-TYPES = {name: "?" if name == "bool" else f"{name[0]}{int(name[1:]) // 8}" for name in SCALARS}
 
 SETUP = '''"""Set-up and reference of {name}.dag: the data that `dagc record` recorded, in {name}.npz."""
 

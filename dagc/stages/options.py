@@ -590,5 +590,9 @@ class RecordOptions:
         "--watchdog S", "seconds after which the application counts as hung", in_seconds, default=600.0
     )
     replace: bool = option("--replace", "also write NAME.patch: the loop calls the library of the program")
+    keep_waits: bool = option(
+        "--keep-waits", "keep the application's waits of the host (cudaDeviceSynchronize, cudaStreamSynchronize,"
+        " cudaEventSynchronize, MPI_Barrier), which are left out where no data require them",
+    )  # fmt: skip
     twice: bool = option("--twice", "keep the arrays of another run too, and name what differs between the two")
     force: bool = option("--force", "replace an existing program")

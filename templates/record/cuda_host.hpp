@@ -201,16 +201,27 @@ inline void copied(Event& event, const void* to, std::size_t to_pitch, const voi
   event.add("from_pitch", static_cast<long long>(from_pitch)).add("stream", stream).add("waits", waits);
   if (height == 1 && on_device(to) && !on_device(from)) event.given(from, width);
 }
+// What a copy brought to the host, which may compute with it: not whole fields.
+inline void arrived(Event& event, const void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+  constexpr std::size_t kMost = 1 << 16;
+  if (bytes > kMost || on_device(to) || !on_device(from)) return;
+  ::cudaStreamSynchronize(stream);
+  event.given(to, bytes);
+}
 inline cudaError_t copy(Site, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   Event event("copy");
   copied(event, to, 0, from, 0, bytes, 1, nullptr, kind != cudaMemcpyDeviceToDevice);
-  return ::cudaMemcpy(to, from, bytes, kind);
+  const cudaError_t error = ::cudaMemcpy(to, from, bytes, kind);
+  arrived(event, to, from, bytes, nullptr);
+  return error;
 }
 inline cudaError_t copy_async(Site, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                               cudaStream_t stream = nullptr) {
   Event event("copy");
   copied(event, to, 0, from, 0, bytes, 1, stream, false);
-  return ::cudaMemcpyAsync(to, from, bytes, kind, stream);
+  const cudaError_t error = ::cudaMemcpyAsync(to, from, bytes, kind, stream);
+  arrived(event, to, from, bytes, stream);
+  return error;
 }
 inline cudaError_t copy_2d(Site, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                            std::size_t width, std::size_t height, cudaMemcpyKind kind) {

@@ -16,6 +16,8 @@
 namespace dagc::record {
 namespace {
 
+constexpr std::size_t kInline = 64;  // bytes of data that are in the event
+
 struct Memory {
   std::size_t bytes;
   std::string kind;
@@ -171,8 +173,11 @@ Event& Event::add(const char* name, const void* address) {
   return raw(name, std::to_string(reinterpret_cast<std::uintptr_t>(address)));
 }
 
+Event& Event::result(const void* memory, std::size_t bytes) {
+  return bytes <= kInline ? add("result", hex(memory, bytes)) : *this;
+}
+
 Event& Event::given(const void* memory, std::size_t bytes) {
-  constexpr std::size_t kInline = 64;
   if (!on_) return *this;
   if (bytes <= kInline) return add("data", hex(memory, bytes));
   State& s = state();

@@ -33,6 +33,8 @@ class Event {
   Event& raw(const char* name, const std::string& json);
   // What the host gives to a call: in the event if it is small, else, within the recorded rounds, in a file of its own.
   Event& given(const void* memory, std::size_t bytes);
+  // What the host has after a call, if it is a few values.
+  Event& result(const void* memory, std::size_t bytes);
   long long number() const { return number_; }
 
  private:

@@ -102,6 +102,11 @@ void collective(Event& e, const char* name, const void* send, const void* receiv
   e.add("operator", op).add("root", root < 0 ? -1 : world_rank(comm, root)).raw("ranks", list(comm));
 }
 
+void result(Event& e, const void* memory, long long count, MPI_Datatype type) {
+  if (memory != nullptr && memory != MPI_IN_PLACE && type_of(type) != "derived" && !dagc::record::on_device(memory))
+    e.result(memory, static_cast<std::size_t>(bytes_of(count, type)));
+}
+
 }  // namespace
 
 extern "C" {
@@ -232,17 +237,23 @@ int MPI_Testall(int count, MPI_Request all[], int* flag, MPI_Status statuses[]) 
 int MPI_Allreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
   Event e("collective");
   collective(e, "allreduce", send, receive, count, type, comm, operator_of(op));
-  return PMPI_Allreduce(send, receive, count, type, op, comm);
+  const int error = PMPI_Allreduce(send, receive, count, type, op, comm);
+  result(e, receive, count, type);
+  return error;
 }
 int MPI_Reduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm) {
   Event e("collective");
   collective(e, "reduce", send, receive, count, type, comm, operator_of(op), root);
-  return PMPI_Reduce(send, receive, count, type, op, root, comm);
+  const int error = PMPI_Reduce(send, receive, count, type, op, root, comm);
+  result(e, receive, count, type);
+  return error;
 }
 int MPI_Bcast(void* memory, int count, MPI_Datatype type, int root, MPI_Comm comm) {
   Event e("collective");
   collective(e, "bcast", memory, memory, count, type, comm, "", root);
-  return PMPI_Bcast(memory, count, type, root, comm);
+  const int error = PMPI_Bcast(memory, count, type, root, comm);
+  result(e, memory, count, type);
+  return error;
 }
 int MPI_Allgather(const void* send, int send_count, MPI_Datatype send_type, void* receive, int count, MPI_Datatype type,
                   MPI_Comm comm) {

@@ -110,6 +110,10 @@ def test_what_the_host_computes_is_named(tmp_path: Path) -> None:
     assert "b: in f64[*], n: i32) {\n  gpu {\n    launch grid(1) block(128)\n    cuda dot_blocks" in text  # not const
     assert "dot_blocks(sums, p[1 .. 66] touching [1 .. 65], q, 64)" in text
     assert "dot_blocks(sums, r, r, 64)" in text
+    assert "barrier" not in text.partition("dag {")[2]
+    left_out = re.search(r"waits that no data require, left out: (.*)", said)
+    assert left_out is not None
+    assert re.sub(r":\d+", "", left_out[1]) == "cudaDeviceSynchronize at cg.cu, MPI_Barrier at cg.cu"
     assert agrees(tmp_path / "cg.dag")
 
 
@@ -138,3 +142,20 @@ def test_what_kernels_touch_leaves_the_overlap_of_the_application(tmp_path: Path
     assert "halo_2[0].wait_recv.m0" in before["rows_of[1]"]
     assert before["rows_of_3[1]"] == {"rows_of_4[0]", "rows_of_5[0]", "rows_of_6[0]"}
     assert agrees(tmp_path / "waves.dag")
+    assert re.search(
+        r"left out: cudaStreamSynchronize at waves.cu:\d+\n.*as dependencies: cudaStream.*, cudaStream", said
+    )
+
+
+def test_waits_are_kept_for_who_wants_them(tmp_path: Path) -> None:
+    """Each waits for what its stream, or the device, was given before, and all later calls wait for it."""
+    options = ("--rounds", "2", "--keep-waits")
+    code, said, _ = recorded(APPS / "waves.cu", tmp_path, "64", "32", "12", options=options)
+    assert code == 0, said
+    graph = api.load_graph(tmp_path / "waves.dag", {"staging": "fused"})
+    before = {op.name: {graph.ops[u].name for u, v in graph.completion if v == op.id} for op in graph.ops}
+    assert {"rows_of[0]", "rows_of_2[0]"} <= before["host_wait[0]"]  # on the stream that it waits for
+    assert "rows_of_3[0]" not in before["host_wait[0]"] | before["host_wait_2[0]"]
+    assert "rows_of_3[0]" in before["host_wait_3[0]"]
+    assert "host_wait_3[0]" in before["rows_of_4[0]"]
+    assert "host_wait_6[0]" in before["rows_of[1]"]

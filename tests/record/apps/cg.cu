@@ -108,6 +108,8 @@ int main(int argc, char** argv) {
     const double next = dot(r, r, n);
     xpby<<<blocks, kBlock>>>(p + 1, r, next / rr, n);
     rr = next;
+    CHECK(cudaDeviceSynchronize());
+    MPI_Barrier(MPI_COMM_WORLD);
   }
   CHECK(cudaDeviceSynchronize());
   if (rank == 0) std::printf("residual %.6e\n", std::sqrt(rr));
