@@ -46,10 +46,10 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
     return int(value) if value.isdigit() else None
 
 
-def ranks_or_default(asked: int | None) -> int:
-    """The requested number of ranks, else the number of ranks that this command belongs to, else 4."""
+def ranks_or_default(asked: int | None, groups: int = 1) -> int:
+    """The requested number of ranks, else that of each group of the ranks that this command belongs to, else 4."""
     place = joined()
-    return asked or (DEFAULT_RANKS if place is None else place[1])
+    return asked or (DEFAULT_RANKS if place is None else max(1, place[1] // groups))
 
 
 def several_hosts(ranks: int, environment: Mapping[str, str] | None = None) -> bool:
@@ -89,8 +89,8 @@ def numbers(text: str) -> set[int]:
     return {n for end in ends for n in range(int(end[0]), int(end[-1]) + 1)}
 
 
-def rank_among(ranks: int) -> int | None:
-    """This command's rank among `ranks`; None if it was started alone.
+def rank_among(ranks: int, groups: int = 1) -> int | None:
+    """This command's rank among `ranks`, which are of so many groups; None if it was started alone.
 
     Raises UsageError (by `refuse`) if it was started as one of another number of ranks.
     """
@@ -99,6 +99,14 @@ def rank_among(ranks: int) -> int | None:
         return None
     rank, size = place
     if size != ranks:
+        if groups > 1:
+            wanted = f"{groups} groups of {counted(ranks // groups, 'rank')} need {ranks}"
+            refuse(
+                UsageError(
+                    f"{wanted}, but this command runs as one of {size}",
+                    f"start it on {counted(ranks, 'rank')}, or alone: it then starts them",
+                )
+            )
         refuse(
             UsageError(
                 f"{counted(ranks, 'rank is', 'ranks are')} needed, but this command runs as one of {size}",

@@ -27,7 +27,7 @@ def _explore(args: argparse.Namespace) -> int:
     from dagc.build.ranks import ranks_or_default
     from dagc.recipes import explore as api
 
-    options = options_from(args, parts.ExploreOptions, ranks=ranks_or_default(args.ranks))
+    options = options_from(args, parts.ExploreOptions, ranks=ranks_or_default(args.ranks, args.groups))
     done = api.explore(args.file, args.output, options, defines_of(args, "streams"))
     if done is not None:  # of several ranks, the first reports
         print(done.render(), end="")
@@ -151,7 +151,7 @@ COMMANDS = {
         *options_of(parts.StrategyOptions, parts.OpenOptions),
         *(STREAMS, DEFINES),
         *options_of(OrderOptions, parts.MeasuringOptions, parts.EarlierOptions, parts.TargetOptions),
-        *named(parts.ExploreOptions, "most", "most_configurations", "watchdog", "trace"),
+        *named(parts.ExploreOptions, "groups", "most", "most_configurations", "watchdog", "trace"),
         *options_of(parts.PointerOptions),
         QUIET,
     ),

@@ -49,6 +49,9 @@ class Surrogate(Protocol[C]):
     def estimate(self) -> tuple[Array, Array]:
         """Expected time of each row, and its standard deviation."""
 
+    def deviation_after(self, rows: Sequence[int]) -> Array:
+        """Standard deviation of the expected time of each row, once these rows are measured too."""
+
     @property
     def fits(self) -> int:
         """How many times its parameters were fitted to the measurements so far."""

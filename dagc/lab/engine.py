@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from random import Random
@@ -14,11 +15,12 @@ from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
 from dagc.base.deadline import Clock
+from dagc.base.errors import RunFailed
 from dagc.base.sample import CONFIRM, Sample
 from dagc.base.signals import deferred
 from dagc.base.statistics import FEWEST_PAIRS, Changes, Noise, faster, followed, interval
 from dagc.lab.domain import C, Domain
-from dagc.lab.strategy import Judge, Modelled, Proposer, RankingStrategy, fallback
+from dagc.lab.strategy import Batching, Judge, Modelled, Proposer, RankingStrategy, fallback
 from dagc.lab.trust import CandidateSamples, Trust
 from dagc.store.results import CONFIRMED, best_estimate, drift_factor, judging, rank
 
@@ -49,6 +51,18 @@ class Store(Protocol[M_contra]):
 
     def add(self, key: Any, sample: Sample) -> object:
         """Add a measurement, or its failure."""
+
+
+FIRST = "the first group"  # the name of the place without a name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place(Generic[C]):
+    """A machine with the store of its measurements. Several of them measure side by side."""
+
+    machine: Machine[C]
+    store: Store[C]
+    name: str
 
 
 class _Unkept:
@@ -131,7 +145,8 @@ class Summary(Generic[C]):
                  ended because the model's was low; at least the share of such searches that were wrong; else NaN
     shrunk       whether the estimate and its interval are corrected for selection bias
     given_up     why the model of the strategy was given up; "" if it was not
-    measuring    seconds spent in the machine; `overhead`: in the search itself
+    measuring    seconds spent in the machine, the mean of all places; `overhead`: in the search itself
+    lost         the places that failed for good, with the reasons
     """
 
     best: C | None
@@ -155,6 +170,7 @@ class Summary(Generic[C]):
     doubt: float = math.nan
     shrunk: bool = False
     given_up: str = ""
+    lost: tuple[tuple[str, str], ...] = ()
 
     @property
     def confirmed(self) -> bool:
@@ -191,6 +207,7 @@ def explore(
     among: Callable[[C], Hashable] = _together,
     ended: Callable[[], bool] = lambda: False,
     first: Sequence[C] = (),
+    beside: Sequence[Place[C]] = (),
 ) -> Summary[C]:
     """Search until the budget, the time or the space is exhausted, it has `ended`, or the user interrupts.
 
@@ -201,14 +218,17 @@ def explore(
     times are scaled to (NaN: the first one measured). `same` returns equal keys for candidates that do the same work
     (`--prune-syncs`): only the first of them is measured. `show`: a value as text. `clock`: of the time limit. A failed
     measurement does not raise.
+
+    `beside`: further places. Whichever is idle measures the next proposal; values are comparable since each place times
+    one drift reference. A place that raises RunFailed is lost, and its candidate is measured elsewhere. The choice is
+    confirmed on one place alone, where the candidates are compared under equal conditions.
     """
-    loop = _Loop(
-        domain, strategy, machine, store, options, base, same, progress, show, clock, among, ended, list(first)
-    )
+    places = [Place(machine, store, FIRST), *beside]
+    loop = _Loop(domain, strategy, places, options, base, same, progress, show, clock, among, ended, list(first))
     for candidate, samples in known.items():
         loop.learn(candidate, samples)
     try:
-        drive(loop, loop.search, loop.over)
+        loop.search()
         loop.passes()
         loop.confirm()
     except KeyboardInterrupt:
@@ -220,8 +240,7 @@ def explore(
 class _Loop(Generic[C]):
     domain: Domain[C] | None
     strategy: Proposer[C]
-    machine: Machine[C]
-    store: Store[C]
+    places: list[Place[C]]
     options: SearchOptions
     base: float  # the drift reference that values are scaled to
     same: Callable[[C], str] | None
@@ -250,6 +269,8 @@ class _Loop(Generic[C]):
     assured: int = 0  # checks in a row that allowed the search to end
     doubt: float = math.nan
     interrupted: bool = False
+    awaited: dict[C, C] = field(default_factory=dict)  # what is being measured -> the proposal that it is measured for
+    lost: list[tuple[str, str]] = field(default_factory=list)
     random: Random = field(init=False)
     start: float = field(init=False)
     trust: Trust[C] = field(init=False)
@@ -267,31 +288,44 @@ class _Loop(Generic[C]):
         self.strategy.observe(candidate, samples[0] if len(samples) == 1 else one.sample)
         self._consider(one)
 
-    def over(self) -> bool:
+    def search(self) -> None:
+        self._on_all_places(self._next, self._observe, "search", self._budget)
+
+    def _next(self) -> C | None:
+        """What is measured next; None if nothing is at the moment."""
+        while not self._over():
+            proposal = self._propose()
+            if proposal is None or proposal in self.awaited.values():
+                return None
+            self.trust.predict(proposal)
+            first = self._first_of(proposal)
+            if first is None or proposal in self.inferred:  # in the latter case it is proposed again
+                candidate = proposal if first is None else first.candidate
+                self.awaited[candidate] = proposal
+                if len(self.places) > 1 and isinstance(self.strategy, Batching):
+                    self.strategy.await_sample(proposal)
+                return candidate
+            self.inferred.add(proposal)  # does the same work as one that was measured
+            self._observe(proposal, first.sample)
+        return None
+
+    def _over(self) -> bool:
         """Whether the budget or the time of the search is spent."""
         budget = self._budget()
-        spent = budget is not None and self.measurements >= budget
+        spent = budget is not None and self.measurements + len(self.awaited) >= budget
         return spent or self.ended() or not self._time_to_search()
 
-    def propose(self) -> C | None:
+    def _propose(self) -> C | None:
         while self.first:
             if (candidate := self.first.pop(0)) not in self.samples:
                 return candidate
         return None if self._enough() else self._doubtful() or self.strategy.propose()
 
-    def search(self, candidate: C) -> Sample:
-        """Measure a proposal, unless another one that does the same work was measured."""
-        self.trust.predict(candidate)
-        first = self._first_of(candidate)
-        if first is None or candidate in self.inferred:  # in the latter case it is proposed again
-            return self._measure(first.candidate if first is not None else candidate, "search", self._budget())
-        self.inferred.add(candidate)
-        return first.sample
-
-    def observe(self, candidate: C, sample: Sample) -> None:
-        self.strategy.observe(candidate, sample)
-        if candidate in self.samples:
-            self.trust.observe(candidate)
+    def _observe(self, candidate: C, sample: Sample) -> None:
+        proposal = self.awaited.pop(candidate, candidate)
+        self.strategy.observe(proposal, sample)
+        if proposal in self.samples:
+            self.trust.observe(proposal)
 
     def _budget(self) -> int | None:
         """The number of measurements of the search. Without its model, one that would have ended by the model's doubt
@@ -344,12 +378,15 @@ class _Loop(Generic[C]):
     def passes(self) -> None:
         """Measure everything again, pass by pass, each in its own random order."""
         for number in range(1, self.options.passes):
-            again = [t for t in self._timed() if len(t.values) <= number]
+            again = [t.candidate for t in self._timed() if len(t.values) <= number]
             self.random.shuffle(again)
-            for i, one in enumerate(again):
-                if not self._time_to_search():
-                    return
-                self._measure(one.candidate, "passes", self.measurements + len(again) - i)
+            self._pass(again, self.measurements + len(again))
+
+    def _pass(self, again: list[C], most: int) -> None:
+        def following() -> C | None:
+            return again.pop(0) if again and self._time_to_search() else None
+
+        self._on_all_places(following, lambda candidate, sample: None, "passes", lambda: most)
 
     def confirm(self) -> None:
         """Of each group, measure the best so far `repeats` times each, then any others that still seem faster than the
@@ -419,6 +456,48 @@ class _Loop(Generic[C]):
         """The number of measurements it still needs to be confirmed."""
         return 0 if one.failure else max(0, self.options.repeats - len(one.confirming))
 
+    # ---- one place, or several side by side ----------------------------------------------
+
+    def _on_all_places(
+        self,
+        following: Callable[[], C | None],
+        observe: Callable[[C, Sample], None],
+        phase: str,
+        budget: Callable[[], int | None],
+    ) -> None:
+        """Measure what is `following`, on whichever place is idle, and `observe` it; until nothing follows and all have
+        ended. With one place there is no other thread."""
+        if len(self.places) == 1:
+            while (candidate := following()) is not None:
+                observe(candidate, self._measure(candidate, phase, budget()))
+            return
+        idle, running = list(self.places), dict[Future[tuple[Sample, float]], tuple[C, Place[C], Any]]()
+        with ThreadPoolExecutor(len(idle)) as pool:
+            while idle or running:
+                while idle and (candidate := following()) is not None:
+                    place = idle.pop(0)
+                    began = candidate, place, place.store.begin(candidate)
+                    running[pool.submit(self._timed_on, place, candidate)] = began
+                if not running:
+                    return
+                for done in wait(running, return_when=FIRST_COMPLETED).done:
+                    candidate, place, key = running.pop(done)
+                    try:
+                        measured = done.result()
+                    except RunFailed as why:
+                        self._lose(candidate, place, why)
+                        continue
+                    idle.append(place)
+                    observe(candidate, self._keep(candidate, place, key, *measured, phase, budget()))
+
+    def _lose(self, candidate: C, place: Place[C], why: RunFailed) -> None:
+        """Go on without a place; what it measured is measured elsewhere. Raises `why` if it was the last."""
+        self.places.remove(place)
+        self.lost.append((place.name, why.first))
+        if not self.places:
+            raise why
+        self.first.insert(0, self.awaited.pop(candidate, candidate))
+
     # ---- one measurement ----------------------------------------------------------------
 
     def _elapsed(self) -> float:
@@ -461,17 +540,27 @@ class _Loop(Generic[C]):
         return one
 
     def _measure(self, candidate: C, phase: str, budget: int | None) -> Sample:
-        one = self._samples_of(candidate)
-        key = self.store.begin(candidate)
+        """On the first place."""
+        key, measured = self.places[0].store.begin(candidate), self._timed_on(self.places[0], candidate)
+        return self._keep(candidate, self.places[0], key, *measured, phase, budget)
+
+    def _timed_on(self, place: Place[C], candidate: C) -> tuple[Sample, float]:
+        """A measurement, and the seconds that it took."""
         before = self.clock()
-        sample = self.machine.measure(candidate)
-        elapsed = self.clock() - before
-        self.measuring += elapsed
+        sample = place.machine.measure(candidate)
+        return sample, self.clock() - before
+
+    def _keep(
+        self, candidate: C, place: Place[C], key: Any, sample: Sample, elapsed: float, phase: str, budget: int | None
+    ) -> Sample:
+        """Keep a sample; returns it with drift divided out."""
+        one = self._samples_of(candidate)
+        self.measuring += elapsed / (1 if phase == CONFIRM else len(self.places))
         self.measurements += 1
         if phase == CONFIRM:
             sample = replace(sample, purpose=CONFIRM)
         with deferred():  # what was measured is kept
-            self.store.add(key, sample)
+            place.store.add(key, sample)
         if sample.failure:
             self.failures += 1
         else:
@@ -558,6 +647,7 @@ class _Loop(Generic[C]):
             doubt=self.doubt,
             shrunk=estimate is not None and estimate.shrunk,
             given_up=self.given_up,
+            lost=tuple(self.lost),
         )
 
 

@@ -26,6 +26,7 @@ from dagc.measure.metrics import least_seconds, observed
 from dagc.measure.service import OPEN_SECONDS, RankLink, RanksDied, RunnerLibrary, Service, one_line
 from dagc.store.results import MachineRecord, TraceSpan
 
+AROUND = 3  # timings of the drift reference, whose median counts
 EVERY = 8  # measurements between two timings of the drift reference
 
 _OP = " op `"  # dagc.emit.iteration.titled
@@ -81,8 +82,25 @@ class LiveMachine:
         self._measured: Counter[Candidate] = Counter()
         self._last: dict[int, float] = {}  # seconds of an iteration, by index of the space
         self._reference: Candidate | None = None
-        self._timings: deque[float] = deque(maxlen=3)
+        self._timings: deque[float] = deque(maxlen=AROUND)
         self._since = 0
+        self._alone = True  # there is no other machine that could measure in its place
+
+    def beside(self, link: RankLink) -> LiveMachine:
+        """A machine of other ranks for the same candidates, with the same drift reference. It and this one then raise
+        RunFailed, and give no sample, if the ranks died and cannot be started again."""
+        other = LiveMachine(
+            self.domain, (), link, seconds=self._seconds, watchdog=self._watchdog, objective=self._objective
+        )
+        other._loadables, other._audited, other._reference = self._loadables, self._audited, self._reference
+        other._last, other._since, other._alone = dict(self._last), EVERY, False
+        self._alone = False
+        return other
+
+    @property
+    def speed(self) -> float:
+        """Seconds of the drift reference, lately; NaN if it was not timed."""
+        return self._around()
 
     # ---- measuring ----------------------------------------------------------------------------
 
@@ -91,10 +109,14 @@ class LiveMachine:
 
         Raises RunFailed if the ranks cannot be started, MissingTool if mpi4py is missing.
         """
+        died = self._service.died
         if self._since >= EVERY:
-            self.time_reference()
+            for _ in range(1 if self._timings else AROUND):
+                self.time_reference()
         sample = self.probe(candidate)
         if sample.failure:
+            if not self._alone and self._service.died > died:
+                self.start()
             return sample
         self._since += 1
         if self._reference is None:
@@ -129,12 +151,16 @@ class LiveMachine:
             self.on_reference(seconds)
         return seconds
 
-    def facts(self, target: str, arch: str) -> MachineRecord:
-        """Start the ranks and describe their machine. Raises RunFailed, MissingTool."""
+    def start(self) -> dict[str, Any]:
+        """Start the ranks, unless they run: their hosts and MPI. Raises RunFailed, MissingTool."""
         try:
-            answer = self._service.send({"do": "hello", "limit": OPEN_SECONDS})
+            return self._service.send({"do": "hello", "limit": OPEN_SECONDS})
         except RanksDied as death:
             raise RunFailed(f"the ranks failed to start: {death}") from None
+
+    def facts(self, target: str, arch: str) -> MachineRecord:
+        """Start the ranks and describe their machine. Raises RunFailed, MissingTool."""
+        answer = self.start()
         return machine_facts(target, arch, answer["hosts"], answer["mpi"])
 
     def noise_floor(self, reference: Candidate, number: int = 20, limit: float = math.inf) -> float:

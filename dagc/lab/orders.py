@@ -364,18 +364,30 @@ class ResultsFile(Protocol):
 
     def fail(self, number: ImplementationId, failure: str) -> None: ...
 
+    def reference(self, seconds: float) -> None: ...
+
 
 class OrderStore:
     """Writes measurements of the candidates of a domain to a results file."""
 
     def __init__(self, domain: Orders, records: ResultsFile) -> None:
-        self._domain, self._records = domain, records
+        self.domain, self._records = domain, records
+        self._references: list[float] = []
+
+    def reference(self, seconds: float) -> None:
+        """A timing of the drift reference. May be called in another thread: it is written before the next sample."""
+        self._references.append(seconds)
+
+    def write_references(self) -> None:
+        while self._references:
+            self._records.reference(self._references.pop(0))
 
     def begin(self, candidate: Candidate) -> ImplementationId:
-        text = traversal_text(candidate.traversal, self._domain.spaces[candidate.space].graph)
-        return self._records.begin(self._domain.configuration(candidate), text)
+        text = traversal_text(candidate.traversal, self.domain.spaces[candidate.space].graph)
+        return self._records.begin(self.domain.configuration(candidate), text)
 
     def add(self, key: ImplementationId, sample: Sample) -> None:
+        self.write_references()
         if sample.failure:
             self._records.fail(key, sample.failure)
             return

@@ -153,6 +153,9 @@ class SettingsModel:
         mean = np.exp(self._prior + level + missed)
         return mean, mean * deviation
 
+    def deviation_after(self, rows: Sequence[int]) -> Array:
+        return self.estimate()[0] * self._process.deviation_after([*rows])
+
     @property
     def fits(self) -> int:
         return 0

@@ -74,6 +74,15 @@ class Modelled(Protocol):
 
 
 @runtime_checkable
+class Batching(Protocol[C_contra]):
+    """A proposer that takes into account what is being measured elsewhere. Others may propose that again; it is then
+    waited for."""
+
+    def await_sample(self, candidate: C_contra) -> None:
+        """This candidate is being measured, and observed later."""
+
+
+@runtime_checkable
 class Judge(Protocol):
     """A strategy that can estimate whether a better candidate is left."""
 

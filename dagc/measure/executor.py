@@ -67,7 +67,7 @@ Answer = dict[str, Any]
 STOP: Command = {"do": "stop"}
 # Number of tables kept prepared in each library. The drift reference stays among them, being used again and again.
 _TABLES = 32
-_TAG = 7771
+_TAG, _GROUP_TAG = 7771, 7772
 
 
 class Executor:
@@ -439,20 +439,55 @@ def share(comm: Comm, command: Command) -> None:
         comm.send(command, rank, _TAG)
 
 
+def _await(comm: Comm, rank: int, tag: int) -> None:
+    """Wait for a message, and yield the core meanwhile."""
+    waited = 0
+    while not comm.iprobe(source=rank, tag=tag):
+        waited += 1
+        time.sleep(min(1e-3, waited * 1e-5))
+
+
 def serve(comm: Comm, executor: Executor) -> None:
     """Run by all ranks but the first: execute commands until STOP, then close.
 
     Between commands they yield their cores.
     """
     while True:
-        waited = 0
-        while not comm.iprobe(source=0, tag=_TAG):
-            waited += 1
-            time.sleep(min(1e-3, waited * 1e-5))
+        _await(comm, 0, _TAG)
         command = comm.recv(source=0, tag=_TAG)
         if command["do"] == STOP["do"]:
             return executor.close()
         executor.run(command)
+
+
+# ---- groups of the ranks of one command ----
+
+
+def tell(comm: Comm, rank: int, message: dict[str, Any]) -> None:
+    """Send a message to a rank of another group, or its answer to the first rank of all."""
+    comm.send(message, rank, _GROUP_TAG)
+
+
+def heard(comm: Comm, rank: int) -> dict[str, Any]:
+    """The next message of this rank."""
+    _await(comm, rank, _GROUP_TAG)
+    message: dict[str, Any] = comm.recv(source=rank, tag=_GROUP_TAG)
+    return message
+
+
+def asked(comm: Comm, leader: int, command: Command) -> Answer:
+    """The answer of the group of this leader to a command."""
+    tell(comm, leader, command)
+    return heard(comm, leader)
+
+
+def obey(everyone: Comm, comm: Comm, executor: Executor) -> None:
+    """Run by the first rank of every group but the first: execute the commands of the first rank of all."""
+    while (command := heard(everyone, 0))["do"] != STOP["do"]:
+        share(comm, command)
+        tell(everyone, 0, executor.run(command))
+    share(comm, STOP)
+    executor.close()
 
 
 # ---- a rank of the service ----

@@ -136,11 +136,13 @@ def launch(
 
 
 def _started_by(
-    mpi: MPI, argv: Sequence[str | os.PathLike[str]], ranks: int, env: Mapping[str, str] | None
+    mpi: MPI, argv: Sequence[str | os.PathLike[str]], ranks: int, env: Mapping[str, str] | None, together: int = 0
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The starter's command and its environment, which marks the ranks as belonging to this launch."""
+    """The starter's command and its environment, which marks the ranks as belonging to this launch. `together`: ranks
+    that run at the same time, with those of other launches."""
     command = launch_command(mpi, tuple(os.fspath(word) for word in argv), ranks, forward=tuple(env or ()))
-    return command, {**os.environ, **rank_environment(mpi, ranks), **(env or {}), _MARK: uuid.uuid4().hex}
+    more = rank_environment(mpi, max(ranks, together))
+    return command, {**os.environ, **more, **(env or {}), _MARK: uuid.uuid4().hex}
 
 
 def run_command(command: Sequence[str], *, env: Mapping[str, str], timeout: float) -> Finished:
@@ -184,13 +186,15 @@ def start(
     stderr: IO[str],
     env: Mapping[str, str] | None = None,
     mpi: MPI | None = None,
+    together: int = 0,
 ) -> Started:
     """Run `argv` on `ranks` ranks in parallel to this process, with output to files. One rank needs no starter.
+    `together`: ranks that run at the same time, with those of other launches.
 
     Raises MissingTool (no MPI), RunFailed (the program cannot be started).
     """
     if ranks > 1:
-        command, environment = _started_by(mpi or require_mpi(), argv, ranks, env)
+        command, environment = _started_by(mpi or require_mpi(), argv, ranks, env, together)
     else:
         command = tuple(os.fspath(word) for word in argv)
         environment = {**os.environ, **rank_environment(None, ranks), **(env or {}), _MARK: uuid.uuid4().hex}

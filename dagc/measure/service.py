@@ -20,24 +20,28 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from dagc.base import signals
-from dagc.base.errors import MissingTool, RunFailed
+from dagc.base.errors import MissingTool, RunFailed, UsageError
 from dagc.base.resources import IMPORTED_FROM
 from dagc.build.mpi import require_mpi
-from dagc.build.ranks import rank_among
+from dagc.build.ranks import rank_among, refuse
+from dagc.build.toolchain import gpus
 from dagc.measure.launch import Printed, Started, start
 from dagc.measure.watchdog import FAULT, died, ended, hang_summary
 
 if TYPE_CHECKING:
     from dagc.measure.executor import Executor
 
+NOTHING_ELSE: Mapping[str, str] = MappingProxyType({})
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 START_SECONDS = 120.0
 STARTS = 3
 _LATE_SECONDS = 15.0  # beyond a command's limit, for the ranks' own watchdogs and their starter
@@ -72,9 +76,12 @@ class RankLink(ABC):
 class WorkerLink(RankLink):
     """Ranks that this process starts, at the first command and after each death."""
 
-    def __init__(self, ranks: int, profiler: Sequence[str] = ()) -> None:
-        """`profiler`: a command that runs the ranks. `close` then waits until its output is written."""
-        self._ranks, self._profiler = ranks, profiler
+    def __init__(
+        self, ranks: int, profiler: Sequence[str] = (), groups: int = 1, env: Mapping[str, str] = NOTHING_ELSE
+    ) -> None:
+        """`profiler`: a command that runs the ranks. `close` then waits until its output is written. `groups`: of so
+        many ranks that run at the same time. `env`: more variables of the ranks."""
+        self._ranks, self._profiler, self._groups, self._env = ranks, profiler, groups, env
         self._worker: _Worker | None = None
         self._printed = Printed()
 
@@ -100,7 +107,7 @@ class WorkerLink(RankLink):
     def _start(self) -> _Worker:
         for attempt in itertools.count(1):
             try:
-                return _Worker(self._ranks, self._profiler)
+                return _Worker(self._ranks, self._profiler, self._groups, self._env)
             except RanksDied as death:
                 if attempt == STARTS:
                     raise RunFailed(f"the ranks could not be started {STARTS} times in a row: {death}") from None
@@ -110,7 +117,7 @@ class WorkerLink(RankLink):
 class _Worker:
     """One start of the ranks."""
 
-    def __init__(self, ranks: int, profiler: Sequence[str]) -> None:
+    def __init__(self, ranks: int, profiler: Sequence[str], groups: int, env: Mapping[str, str]) -> None:
         """Raises RanksDied, MissingTool."""
         self._numbers = itertools.count()
         self._profiler = profiler
@@ -121,19 +128,20 @@ class _Worker:
             listener.bind(str(self._directory / "socket"))
             listener.listen(1)
             with signals.deferred():
-                self._started = self._start(ranks)
+                self._started = self._start(ranks, groups, env)
                 stack.callback(self._started.end)
             self._connection = stack.enter_context(self._accept(listener))
             self._started.connected()
             self._lines = stack.enter_context(self._connection.makefile("rw", encoding="utf-8"))
             self._stack = stack.pop_all()
 
-    def _start(self, ranks: int) -> Started:
+    def _start(self, ranks: int, groups: int, env: Mapping[str, str]) -> Started:
         argv = [*self._profiler, sys.executable, "-m", "dagc.measure.executor", "--ranks", str(ranks)]
         argv += ["--socket", str(self._directory / "socket")]
         path = os.pathsep.join(filter(None, (IMPORTED_FROM, os.environ.get("PYTHONPATH", ""))))
         with self._log_file("stdout").open("w") as stdout, self._log_file("stderr").open("w") as stderr:
-            return start(argv, ranks, stdout=stdout, stderr=stderr, env={"PYTHONPATH": path})
+            env = {**env, "PYTHONPATH": path}
+            return start(argv, ranks, stdout=stdout, stderr=stderr, env=env, together=groups * ranks)
 
     def _accept(self, listener: socket.socket) -> socket.socket:
         listener.settimeout(0.1)
@@ -258,6 +266,26 @@ class TeamLink(RankLink):
             self._executor.close()
 
 
+class GroupLink(RankLink):
+    """Another group of the ranks of this command. Its first rank is in `obey` of `dagc.measure.executor`."""
+
+    def __init__(self, comm: Any, leader: int) -> None:
+        """`comm`: all ranks of this command."""
+        self._comm, self._leader = comm, leader
+
+    def ask(self, command: dict[str, Any]) -> dict[str, Any]:
+        from dagc.measure.executor import asked  # loads numpy
+
+        return asked(self._comm, self._leader, command)
+
+    def close(self) -> None:
+        from dagc.measure.executor import STOP, tell  # loads numpy
+
+        leader, self._leader = self._leader, 0
+        if leader:
+            tell(self._comm, leader, STOP)
+
+
 def require_ranks() -> None:
     """Raises MissingTool if ranks cannot be started or reached: before a long build rather than after it."""
     require_mpi()
@@ -266,25 +294,71 @@ def require_ranks() -> None:
 
 
 def link_ranks(ranks: int) -> RankLink | None:
-    """The link to `ranks` ranks. If this process was started alone, nothing is started yet.
+    """The link to `ranks` ranks, as `link_groups`."""
+    links = link_groups(ranks, 1)
+    return links[0] if links else None
 
-    If it was started as one of `ranks` ranks, the first gets its link; the others work here until that link is closed,
-    and then get None. So call it before anything that may fail on the first rank only. Raises UsageError if this
-    command was started on another number of ranks.
+
+def link_groups(ranks: int, groups: int, cuda: bool = False) -> list[RankLink]:
+    """The links to so many groups of `ranks` ranks. If this process was started alone, nothing is started yet.
+
+    If it was started as one of all these ranks, the first gets the links; the others work here until theirs is closed,
+    and then get none. So call it before anything that may fail on the first rank only. `cuda`: each group of a host has
+    GPUs of its own there. Raises UsageError if this command was started on another number of ranks, or on fewer GPUs.
     """
-    rank = rank_among(ranks)
+    rank = rank_among(groups * ranks, groups)
     if rank is None:
-        return WorkerLink(ranks)
-    from dagc.measure.executor import Executor, serve  # loads numpy
+        shares = (
+            [gpus_of(group, groups) for group in range(groups)] if cuda and groups > 1 and gpus() else [{}] * groups
+        )
+        if shares[0]:
+            _require_gpus(shares)
+        return [WorkerLink(ranks, groups=groups, env=share) for share in shares]
+    from dagc.measure.executor import Executor, obey, serve  # loads numpy
     from dagc.measure.runner import world  # loads numpy
 
-    comm = world()
+    comm = everyone = world()
+    if groups > 1:
+        comm = everyone.Split(rank // ranks, rank)
+        if cuda and gpus():
+            _share_gpus(everyone, rank // ranks)
     executor = Executor(comm)
     if rank == 0:
-        return TeamLink(executor, comm)
+        return [TeamLink(executor, comm), *(GroupLink(everyone, group * ranks) for group in range(1, groups))]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first rank ends the search
-    serve(comm, executor)
-    return None
+    if rank % ranks:
+        serve(comm, executor)
+    else:
+        obey(everyone, comm, executor)
+    return []
+
+
+def _share_gpus(everyone: Any, group: int) -> None:
+    """Let this rank see those GPUs of its host alone that belong to its group."""
+    from mpi4py.MPI import COMM_TYPE_SHARED  # initialises MPI
+
+    on_host = sorted({*everyone.Split_type(COMM_TYPE_SHARED).allgather(group)})
+    shares = everyone.allgather(gpus_of(on_host.index(group), len(on_host)))
+    _require_gpus(shares)
+    os.environ |= shares[everyone.Get_rank()]
+
+
+def gpus_of(group: int, groups: int) -> dict[str, str]:
+    """The variables by which a group sees its share of the GPUs of this host; the list is empty if it has none."""
+    visible = os.environ.get(VISIBLE)
+    every = visible.split(",") if visible else [str(number) for number in range(len(gpus()))]
+    each = len(every) // groups
+    return {VISIBLE: ",".join(every[group * each : (group + 1) * each])}
+
+
+def _require_gpus(shares: Sequence[Mapping[str, str]]) -> None:
+    if not all(share[VISIBLE] for share in shares):
+        refuse(
+            UsageError(
+                "there are fewer GPUs than groups on a host, and groups that share a GPU disturb each other",
+                "give a smaller number of --groups, or start them on more hosts",
+            )
+        )
 
 
 # ---- libraries on the ranks ----

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from dagc.ir.program import Program
 from dagc.lab.engine import UNKEPT
 from dagc.lab.orders import Orders, OrderStore
 from dagc.lab.replay import ReplayMachine
-from dagc.measure.service import RankLink, link_ranks
+from dagc.measure.service import RankLink, link_groups
 from dagc.report.display import Display, warn
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import ProgramText, read, read_source
@@ -26,6 +26,7 @@ from dagc.store.settings import fixed_in
 from dagc.study.decisions import SearchRequest
 from dagc.study.domain import check_strategy, checked, ready, replayed, usable_domain
 from dagc.study.following import check_rules, followed
+from dagc.study.groups import group_left, groups_of
 from dagc.study.outcome import (
     ORIGINAL,
     Explored,
@@ -68,15 +69,15 @@ def explore(
         return _explore_replayed(read(path, defines, not options.unroll), out, options, deadline)
 
     bind_ranks(options.bind)
-    link = link_ranks(options.ranks)
-    if link is None:
-        return None
-    with link:
-        return _explore_here(read(path, defines, not options.unroll), out, options, link, deadline)
+    links = link_groups(options.ranks, options.groups, cuda=options.target != "host")
+    with ExitStack() as linked:
+        for link in links:
+            linked.enter_context(link)
+        return _explore_here(read(path, defines, not options.unroll), out, options, links, deadline) if links else None
 
 
 def _explore_here(
-    text: ProgramText, out: str | Path | None, options: ExploreOptions, link: RankLink, deadline: Deadline
+    text: ProgramText, out: str | Path | None, options: ExploreOptions, links: Sequence[RankLink], deadline: Deadline
 ) -> Explored:
     from dagc.store.records import Records  # loads msgspec, sqlite3
 
@@ -84,7 +85,7 @@ def _explore_here(
         with ExitStack() as compilers:
             display = Display(quiet=options.quiet, clock=deadline.clock)
             prepared = ready(text, out, options, display, compilers, deadline)
-            machine, request = prepared.machine(link), prepared.request
+            machine, request = prepared.machine(links[0]), prepared.request
             program, notes, options = prepared.program, prepared.notes, request.options
             facts = machine.facts(request.chosen.target.value, request.chosen.arch)
             setup = setup_digest(text.path, program, options)
@@ -103,16 +104,15 @@ def _explore_here(
         notes += notes_on_earlier_runs(prepared.output, records, run, options)
         before = records.results(request.objective.text)
         compared = original(request.options, domain, notes)
-        first = (
-            *([compared] if compared else []),
-            *followed(request.options, domain, notes),
-            *begin_with(before, domain),
-        )
-        known = before if options.resume else None
-        done = search(request, domain, machine, OrderStore(domain, records), noise, known, first)
+        first = *([compared] if compared else []), *followed(options, domain, notes), *begin_with(before, domain)
+        known, store = before if options.resume else None, OrderStore(domain, records)
+        groups = groups_of(machine, store, links[1:], records, run, notes)
+        done = search(request, domain, machine, store, noise, known, first, [g.place for g in groups[1:]])
+        left = group_left(groups, done.lost, notes)
+        machine = left.machine
         if not done.interrupted:
             if compared is not None and done.best is not None and not deadline.over:
-                measured_again((done.best, compared), OrderStore(domain, records), machine, options.repeats)
+                measured_again((done.best, compared), left.store, machine, options.repeats)
             machine.time_reference()
         results = records.results()
         done, noise = settled(done, domain, results), results.noise

@@ -276,6 +276,10 @@ class ExploreOptions(
     """Options of `dagc explore`."""
 
     ranks: int = 4
+    groups: int = option(
+        "--groups K", "K groups of -n ranks measure side by side, as one search", positive, default=1,
+        without="--replay",
+    )  # fmt: skip
     most: int = option(
         "--max N", "largest space for an exhaustive search", positive, default=100_000, without="another --strategy"
     )

@@ -26,6 +26,7 @@ from dagc.base.sample import Sample
 from dagc.base.statistics import FEWEST_PAIRS, Changes, followed, noise_floor
 from dagc.ir.choice import Choice
 from dagc.store.results import (
+    GROUP,
     Implementation,
     ImplementationId,
     MachineRecord,
@@ -89,10 +90,11 @@ def results_in(connection: sqlite3.Connection, objective: str | None = None) -> 
     units = {name: unit for name, (_, unit) in metrics.items()} or {"time": "s"}
     chosen = _objective(objective, runs, units)
     drifts = {run: Drift(rows) for run, rows in _drift(connection).items()}
-    medians = [d.median for d in drifts.values()]
+    usual = _usual(runs, drifts)
+    medians = [usual[run] for run in drifts if _leads(dict(runs)[run])]
     reference = median(medians) if medians else math.nan
     places = {key: place for place, (key, _) in enumerate(runs)}
-    measured = _measurements(connection, chosen, drifts, reference, places)
+    measured = _measurements(connection, chosen, drifts, usual, reference, places)
     implementations = tuple(
         Implementation(
             key, configuration, traversal, tuple(sample for _, sample in measured.get(key, ())), failure,
@@ -136,6 +138,23 @@ class Drift:
         return median(self._seconds[max(0, place - AROUND) : place + AROUND])
 
 
+def _leads(run: Run) -> bool:
+    return GROUP not in run.options
+
+
+def _usual(runs: Sequence[tuple[int, Run]], drifts: Mapping[int, Drift]) -> dict[int, float]:
+    """By run: the seconds of the drift reference that times are scaled to. Groups of ranks that measured side by side
+    have one reference, and that of the first counts: so the speed of the host is divided out, too."""
+    out: dict[int, float] = {}
+    first = math.nan
+    for key, run in runs:
+        mine = drifts[key].median if key in drifts else math.nan
+        first = mine if _leads(run) or math.isnan(first) else first
+        if key in drifts:
+            out[key] = first
+    return out
+
+
 def _drift(connection: sqlite3.Connection) -> dict[int, list[tuple[int, float]]]:
     """By run. A run without timings uses the references stored with its measurements."""
     timings: dict[int, list[tuple[int, float]]] = defaultdict(list)
@@ -165,6 +184,7 @@ def _measurements(
     connection: sqlite3.Connection,
     objective: Objective,
     drifts: dict[int, Drift],
+    usual: Mapping[int, float],
     reference: float,
     places: dict[int, int],
 ) -> dict[int, list[tuple[Taken, Sample]]]:
@@ -174,8 +194,8 @@ def _measurements(
     is anything else.
 
     `places`: the index of each run in the file, by its key.
-    Runs may have different drift references, so drift is divided out within a run only: differences between runs
-    remain in the times.
+    Runs may have different drift references, so drift is divided out within a run and the groups beside it (`usual`):
+    differences between others remain in the times.
     """
     out: dict[int, list[tuple[Taken, Sample]]] = defaultdict(list)
     rows = connection.execute(
@@ -188,7 +208,7 @@ def _measurements(
         (*of, {name: value for *_, name, value in metrics})
         for of, metrics in groupby(rows_as(rows, _Value), key=itemgetter(0, 1, 2, 3))
     ]
-    relative = {key: drifts[run].at(key) / drifts[run].median for key, run, *_ in samples if run in drifts}
+    relative = {key: drifts[run].at(key) / usual[run] for key, run, *_ in samples if run in drifts}
     parts = _parts_followed(samples, relative)
     for order, (key, run, candidate, purpose, values) in enumerate(samples):
         if not values.keys() >= {*objective.metrics}:

@@ -18,6 +18,7 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
@@ -38,7 +39,19 @@ from dagc.store.results import (
     Run,
     TraceSpan,
 )
-from dagc.store.schema import candidate_id, check, connect_as, create, damaged, full, insert_sample, metric_id, reading
+from dagc.store.schema import (
+    candidate_id,
+    check,
+    connect_as,
+    create,
+    create_group_tables,
+    damaged,
+    full,
+    has_group_tables,
+    insert_sample,
+    metric_id,
+    reading,
+)
 
 if TYPE_CHECKING:
     from dagc.store.tuned import Tuned
@@ -157,8 +170,17 @@ class Records:
         self._known: dict[tuple[str, str], ImplementationId] = {}
         self.under_way = self._take_under_way()
         self._run = _insert_run(connection, run)
+        self._beside = False
         self._metrics: dict[str, int] = {}
         self.metric("time", "s")
+
+    def beside(self, run: Run) -> Records:
+        """The same file, for a run of another group of ranks beside this one. It is closed with this one."""
+        with self._writing():
+            create_group_tables(self._connection)
+            other = copy(self)
+            other._run, other._beside = _insert_run(self._connection, run), True
+        return other
 
     @classmethod
     def open(
@@ -229,8 +251,9 @@ class Records:
                 return ImplementationId(candidate_id(self._connection, "", "{}", *pair))
 
             key = self._known[pair] = self._transaction(write)
+        table, row = ("under_way_beside", self._run) if self._beside else ("under_way", 1)
         with self._writing():
-            self._connection.execute("INSERT OR REPLACE INTO under_way VALUES (1, ?)", (key,))
+            self._connection.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", (row, key))
         return key
 
     def add(
@@ -378,7 +401,8 @@ class Records:
                     kept = ("candidate", "checked", "chooser")
                     begun = any(self._connection.execute(f"SELECT 1 FROM {t} LIMIT 1").fetchone() for t in kept)
                     # A run that was terminated on request did not die from its measurement.
-                    self._connection.execute("DELETE FROM under_way")
+                    for table in self._under_way_tables():
+                        self._connection.execute(f"DELETE FROM {table}")
                     self._connection.execute("PRAGMA journal_mode = DELETE")
                 self._connection.close()
                 if self._fresh and not begun:
@@ -412,22 +436,32 @@ class Records:
 
     def _done(self, number: ImplementationId) -> None:
         self._connection.execute("UPDATE candidate SET deaths = 0 WHERE id = ? AND deaths", (number,))
-        self._connection.execute("DELETE FROM under_way")
+        if self._beside:
+            self._connection.execute("DELETE FROM under_way_beside WHERE run = ?", (self._run,))
+        else:
+            self._connection.execute("DELETE FROM under_way")
+
+    def _under_way_tables(self) -> list[str]:
+        return ["under_way", *(["under_way_beside"] if has_group_tables(self._connection) else [])]
 
     def _take_under_way(self) -> Implementation | None:
-        """Handle the implementation that was being measured when the last run died; a second death is its failure."""
+        """Handle the implementation that was being measured when the last run died (one for each group of ranks); a
+        second death is its failure."""
+        tables = self._under_way_tables()
+        taken = " UNION ".join(f"SELECT candidate FROM {table}" for table in tables)
 
         def write() -> Implementation | None:
-            which = "id IN (SELECT candidate FROM under_way)"
+            which = f"id IN ({taken})"
             self._connection.execute(f"UPDATE candidate SET deaths = deaths + 1 WHERE {which}")
             self._connection.execute(
                 f"UPDATE candidate SET failure = ? WHERE {which} AND deaths >= 2 AND failure = ''", (RUN_ENDED_TWICE,)
             )
             interrupted = [Implementation(*i[:3], (), i[3]) for i in implementations_in(self._connection, f"c.{which}")]
-            self._connection.execute("DELETE FROM under_way")
+            for table in tables:
+                self._connection.execute(f"DELETE FROM {table}")
             return interrupted[0] if interrupted else None
 
-        if self._connection.execute("SELECT 1 FROM under_way").fetchone() is None:
+        if self._connection.execute(taken).fetchone() is None:
             return None
         return self._transaction(write)
 

@@ -161,6 +161,7 @@ class Run:
 
 
 SPACE = "space"  # option of a run: the number of implementations that it searched, in decimal digits
+GROUP = "group"  # option of a run: of a further group of ranks, which measured beside the run before it, its number
 FOLDED = "folded"  # option of a run: true if its traversals describe one round of each loop
 
 

@@ -68,6 +68,10 @@ CREATE TABLE checked (
 CREATE TABLE fact (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE chooser (domain TEXT PRIMARY KEY, chooser TEXT NOT NULL) WITHOUT ROWID;
 """
+# Of a file that several groups of ranks have measured for.
+GROUP_TABLES = """
+CREATE TABLE under_way_beside (run INTEGER PRIMARY KEY, candidate INTEGER REFERENCES candidate);
+"""
 
 
 def create(connection: sqlite3.Connection, program: ProgramRecord) -> None:
@@ -92,6 +96,16 @@ def create_tables(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def create_group_tables(connection: sqlite3.Connection) -> None:
+    """Where they are missing."""
+    if not has_group_tables(connection):
+        connection.execute(*_statements(GROUP_TABLES))
+
+
+def has_group_tables(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'under_way_beside'").fetchone() is not None
 
 
 def _statements(tables: str) -> tuple[str, ...]:
@@ -246,7 +260,7 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
             f"{path}: made by an older dagc (schema {version}; this one reads {SCHEMA_VERSION})",
             f"convert it with `dagc convert {path} NEW.db`",
         )
-    check_content(connection, path, TABLES)
+    check_content(connection, path, TABLES, GROUP_TABLES)
 
 
 def version_of(connection: sqlite3.Connection, path: Path) -> int:

@@ -127,6 +127,12 @@ class Model:
                 self._estimate = self._make_estimate()
         return self._estimate
 
+    def deviation_after(self, rows: Sequence[int]) -> Array:
+        """Standard deviation of each row of the pool once these rows are measured too."""
+        deviation = self.estimate()[1]
+        with self._threads.limit(limits=1, user_api="blas"):
+            return np.minimum(deviation, self._level * self._process.deviation_after([*rows]))
+
     @property
     def noise(self) -> float:
         """Standard deviation of one measurement."""

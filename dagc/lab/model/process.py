@@ -78,16 +78,28 @@ class Process:
         if not rows:
             return
         known, total = len(self.observed), len(self.observed) + len(rows)
+        below, corner, cross = self._further(rows)
         self._reserve(total)
+        self._root[known:total, :known] = below
+        self._root[known:total, known:total] = corner
+        self._cross[known:total] = cross
+        self._variance -= np.einsum("ij,ij->j", cross, cross)
+        self.observed += rows
+
+    def _further(self, rows: list[int]) -> tuple[Array, Array, Array]:
+        """What observations at these rows add to the root (below and at the corner) and to the cross."""
+        known = len(self.observed)
         below = self._cross[:known, rows].T
         covariance = self._covariance(rows)
         inner = covariance[:, rows] + np.diag(np.full(len(rows), self.noise**2))
         corner = np.linalg.cholesky(inner - below @ below.T)
-        self._root[known:total, :known] = below
-        self._root[known:total, known:total] = corner
-        self._cross[known:total] = solve_triangular(corner, covariance - below @ self._cross[:known], lower=True)
-        self._variance -= np.einsum("ij,ij->j", self._cross[known:total], self._cross[known:total])
-        self.observed += rows
+        cross = solve_triangular(corner, covariance - below @ self._cross[:known], lower=True)
+        return below, np.asarray(corner, dtype=np.float64), np.asarray(cross)
+
+    def deviation_after(self, rows: list[int]) -> Array:
+        """The standard deviation of each row once these rows are observed too. It does not depend on the values."""
+        cross = self._further(rows)[2]
+        return np.asarray(np.sqrt(np.maximum(self._variance - np.einsum("ij,ij->j", cross, cross), 1e-12)))
 
     def posterior(self, values: Array, rows: Any = slice(None)) -> tuple[Array, Array]:
         """Mean and standard deviation of these rows (default: all), from one value for each observation.

@@ -53,6 +53,7 @@ class Strategy(Generic[C]):
         self.fits = 0  # of the model, at the last search on the simulation
         self.fair = 0  # proposals that were drawn uniformly
         self.closed: set[C] = set()
+        self.awaited: list[C] = []  # being measured
         self._states = bytearray()  # of each row of the pool: _OPEN, _FAILED or _TIMED
         self._built: Surrogate[C] | None = None  # built when first needed: that takes a while
 
@@ -69,11 +70,14 @@ class Strategy(Generic[C]):
             if fair is not None:
                 return fair
         rows = self._rows(model, _OPEN)
+        if self.awaited:
+            rows = np.setdiff1d(rows, self._awaited(model))
         if not len(rows):
             return self._fair()
         timed = self._rows(model, _TIMED)
         if model.noise and len(timed) > 1:
-            again = [row for row in timed if len(model.times[model.candidates[row]]) < MOST_TIMES]
+            known = (row for row in timed if model.candidates[row] not in self.awaited)
+            again = [row for row in known if len(model.times[model.candidates[row]]) < MOST_TIMES]
             rows = np.concatenate([rows, np.array(again, dtype=np.int64)])
         score = self._gain(model, rows, timed)
         # Equal scores are common (many orders simulate alike): the seed decides among them.
@@ -83,9 +87,10 @@ class Strategy(Generic[C]):
     def _fair_is_due(self) -> bool:
         """With every second of the first measurements uniform, at most twice as many are needed as by uniform draws
         alone, however wrong the model is before it is fitted."""
-        if self.observed < FIRST:
-            return self.domain.uniform_first and self.observed % 2 == 0
-        return self.observed % next(every for most, every in FAIR_EVERY if self.observed < most) == 0
+        number = self.observed + len(self.awaited)
+        if number < FIRST:
+            return self.domain.uniform_first and number % 2 == 0
+        return number % next(every for most, every in FAIR_EVERY if number < most) == 0
 
     def _hint(self) -> C | None:
         """A candidate that was the fastest elsewhere, in place of a uniform draw: the fifth measurement, and a later
@@ -103,9 +108,13 @@ class Strategy(Generic[C]):
 
         The knowledge gradient for noisy measurements, restricted to a choice among the measured candidates (Picheny et
         al., Quantile-based optimization of noisy computer experiments, Technometrics 2013). A measured candidate is
-        measured again if it may be better than the choice, or if the choice may be worse than it.
+        measured again if it may be better than the choice, or if the choice may be worse than it. What is being
+        measured elsewhere leaves less to learn near it, whatever its time (Desautels et al., Parallelizing
+        exploration-exploitation tradeoffs in Gaussian process bandit optimization, JMLR 2014).
         """
         mean, deviation = model.estimate()
+        if self.awaited:
+            deviation = model.deviation_after(self._awaited(model))
         moved = deviation[rows] ** 2 / np.hypot(deviation[rows], model.noise)
         if not len(timed):
             return expected_gain(mean[rows], moved, math.inf)
@@ -115,7 +124,16 @@ class Strategy(Generic[C]):
             expected = np.where(rows == ranked[0], mean[ranked[1]], expected)
         return expected_gain(expected, moved, float(mean[ranked[0]]))
 
+    def await_sample(self, candidate: C) -> None:
+        self.awaited.append(candidate)
+
+    def _awaited(self, model: Surrogate[C]) -> list[int]:
+        model.extend(self.awaited)
+        return [model.row[candidate] for candidate in self.awaited]
+
     def observe(self, candidate: C, sample: Sample) -> None:
+        if candidate in self.awaited:
+            self.awaited.remove(candidate)
         if self._built is None:
             self.before.append((candidate, sample))
             return
@@ -232,16 +250,16 @@ class Strategy(Generic[C]):
     def _fair(self) -> C | None:
         """A uniformly random candidate that is not measured yet."""
         size = self.domain.size()
-        if size is not None and len(self.closed) >= size:
+        if size is not None and len(self.closed.union(self.awaited)) >= size:
             return None
         self.fair += 1
         for _ in range(1000):
             candidate = self.domain.sample(self.random)
             if self.fair % UNIFORM_EVERY and self._built is not None:  # uniform in what the model does not know apart
                 candidate = next(iter(self._built.improved([candidate], self.random)), candidate)
-            if candidate not in self.closed:
+            if candidate not in self.closed and candidate not in self.awaited:
                 return candidate
-        return next((c for c in self.domain if c not in self.closed), None)
+        return next((c for c in self.domain if c not in self.closed and c not in self.awaited), None)
 
 
 def _least(values: Array, number: int) -> Numbers:
