@@ -57,7 +57,7 @@ FIRST = "the first group"  # the name of the place without a name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place(Generic[C]):
+class MeasuringPlace(Generic[C]):
     """A machine with the store of its measurements. Several of them measure side by side."""
 
     machine: Machine[C]
@@ -207,7 +207,7 @@ def explore(
     among: Callable[[C], Hashable] = _together,
     ended: Callable[[], bool] = lambda: False,
     first: Sequence[C] = (),
-    beside: Sequence[Place[C]] = (),
+    beside: Sequence[MeasuringPlace[C]] = (),
 ) -> Summary[C]:
     """Search until the budget, the time or the space is exhausted, it has `ended`, or the user interrupts.
 
@@ -223,7 +223,7 @@ def explore(
     one drift reference. A place that raises RunFailed is lost, and its candidate is measured elsewhere. The choice is
     confirmed on one place alone, where the candidates are compared under equal conditions.
     """
-    places = [Place(machine, store, FIRST), *beside]
+    places = [MeasuringPlace(machine, store, FIRST), *beside]
     loop = _Loop(domain, strategy, places, options, base, same, progress, show, clock, among, ended, list(first))
     for candidate, samples in known.items():
         loop.learn(candidate, samples)
@@ -240,7 +240,7 @@ def explore(
 class _Loop(Generic[C]):
     domain: Domain[C] | None
     strategy: Proposer[C]
-    places: list[Place[C]]
+    places: list[MeasuringPlace[C]]
     options: SearchOptions
     base: float  # the drift reference that values are scaled to
     same: Callable[[C], str] | None
@@ -471,7 +471,7 @@ class _Loop(Generic[C]):
             while (candidate := following()) is not None:
                 observe(candidate, self._measure(candidate, phase, budget()))
             return
-        idle, running = list(self.places), dict[Future[tuple[Sample, float]], tuple[C, Place[C], Any]]()
+        idle, running = list(self.places), dict[Future[tuple[Sample, float]], tuple[C, MeasuringPlace[C], Any]]()
         with ThreadPoolExecutor(len(idle)) as pool:
             while idle or running:
                 while idle and (candidate := following()) is not None:
@@ -490,7 +490,7 @@ class _Loop(Generic[C]):
                     idle.append(place)
                     observe(candidate, self._keep(candidate, place, key, *measured, phase, budget()))
 
-    def _lose(self, candidate: C, place: Place[C], why: RunFailed) -> None:
+    def _lose(self, candidate: C, place: MeasuringPlace[C], why: RunFailed) -> None:
         """Go on without a place; what it measured is measured elsewhere. Raises `why` if it was the last."""
         self.places.remove(place)
         self.lost.append((place.name, why.first))
@@ -544,14 +544,21 @@ class _Loop(Generic[C]):
         key, measured = self.places[0].store.begin(candidate), self._timed_on(self.places[0], candidate)
         return self._keep(candidate, self.places[0], key, *measured, phase, budget)
 
-    def _timed_on(self, place: Place[C], candidate: C) -> tuple[Sample, float]:
+    def _timed_on(self, place: MeasuringPlace[C], candidate: C) -> tuple[Sample, float]:
         """A measurement, and the seconds that it took."""
         before = self.clock()
         sample = place.machine.measure(candidate)
         return sample, self.clock() - before
 
     def _keep(
-        self, candidate: C, place: Place[C], key: Any, sample: Sample, elapsed: float, phase: str, budget: int | None
+        self,
+        candidate: C,
+        place: MeasuringPlace[C],
+        key: Any,
+        sample: Sample,
+        elapsed: float,
+        phase: str,
+        budget: int | None,
     ) -> Sample:
         """Keep a sample; returns it with drift divided out."""
         one = self._samples_of(candidate)

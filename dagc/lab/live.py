@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -82,7 +82,7 @@ class LiveMachine:
         self._measured: Counter[Candidate] = Counter()
         self._last: dict[int, float] = {}  # seconds of an iteration, by index of the space
         self._reference: Candidate | None = None
-        self._timings: deque[float] = deque(maxlen=AROUND)
+        self._timings: list[float] = []  # of the drift reference
         self._since = 0
         self._alone = True  # there is no other machine that could measure in its place
 
@@ -95,12 +95,13 @@ class LiveMachine:
         other._loadables, other._audited, other._reference = self._loadables, self._audited, self._reference
         other._last, other._since, other._alone = dict(self._last), EVERY, False
         self._alone = False
+        del self._timings[:-AROUND]  # what was timed before the other ranks measured
         return other
 
     @property
     def speed(self) -> float:
-        """Seconds of the drift reference, lately; NaN if it was not timed."""
-        return self._around()
+        """Seconds of the drift reference, the median of all its timings; NaN without one."""
+        return median(self._timings) if self._timings else math.nan
 
     # ---- measuring ----------------------------------------------------------------------------
 
@@ -229,7 +230,7 @@ class LiveMachine:
     # ---- internals ----------------------------------------------------------------------------
 
     def _around(self) -> float:
-        return median(self._timings) if self._timings else math.nan
+        return median(self._timings[-AROUND:]) if self._timings else math.nan
 
     def _rows(self, candidate: Candidate, capture: bool) -> list[list[int]]:
         return [list(row) for row in self._loadables[candidate.space].rows(candidate.traversal, capture)]

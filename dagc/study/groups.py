@@ -11,21 +11,24 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import TYPE_CHECKING
 
 from dagc.base.errors import RunFailed, counted
 from dagc.lab.candidate import Candidate
-from dagc.lab.engine import FIRST, Place
+from dagc.lab.engine import FIRST, MeasuringPlace
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import OrderStore
 from dagc.measure.service import RankLink
-from dagc.store.records import Records
 from dagc.store.results import GROUP, MOST_DRIFT, Run
+
+if TYPE_CHECKING:
+    from dagc.store.records import Records
 
 SLOW = 0.1  # share by which the drift reference of a slow group takes longer than the median of all
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RankGroup:
     """A group of ranks, with the run that keeps its measurements. `hosts`: where they run."""
 
     name: str
@@ -35,17 +38,17 @@ class Group:
     hosts: tuple[str, ...]
 
     @property
-    def place(self) -> Place[Candidate]:
-        return Place(self.machine, self.store, self.name)
+    def place(self) -> MeasuringPlace[Candidate]:
+        return MeasuringPlace(self.machine, self.store, self.name)
 
 
 def groups_of(
     machine: LiveMachine, store: OrderStore, links: Sequence[RankLink], records: Records, run: Run, notes: list[str]
-) -> list[Group]:
+) -> list[RankGroup]:
     """The first group, and those of `links`, whose ranks are started at the same time. `machine` has timed the drift
     reference; `store`, `records` and `run` are of the first. A group that cannot be started is left out, with a
     note."""
-    groups = [Group(FIRST, machine, store, records, run.machine.hosts)]
+    groups = [RankGroup(FIRST, machine, store, records, run.machine.hosts)]
     machines = [machine.beside(link) for link in links]
     with ThreadPoolExecutor(max(1, len(machines))) as pool:
         started = list(pool.map(_hosts, machines))
@@ -57,7 +60,7 @@ def groups_of(
         of_group = replace(run, machine=replace(run.machine, hosts=hosts), noise=math.nan, options=options)
         kept = records.beside(of_group)
         name = f"group {number} ({', '.join(hosts)})"
-        groups.append(Group(name, other, OrderStore(store.domain, kept), kept, hosts))
+        groups.append(RankGroup(name, other, OrderStore(store.domain, kept), kept, hosts))
     if len(groups) > 1:
         for group in groups:  # they measure in other threads, and one thread writes the file
             group.machine.on_reference = group.store.reference
@@ -71,7 +74,7 @@ def _hosts(machine: LiveMachine) -> tuple[str, ...] | RunFailed:
         return why
 
 
-def group_left(groups: Sequence[Group], lost: Sequence[tuple[str, str]], notes: list[str]) -> Group:
+def group_left(groups: Sequence[RankGroup], lost: Sequence[tuple[str, str]], notes: list[str]) -> RankGroup:
     """The first group that is left after a search, for what follows. Notes name those that were `lost`, and slow ones.
     Raises RunFailed if none is left."""
     notes += [f"{name} was lost: {why}; what it measured was measured by another group" for name, why in lost]

@@ -15,7 +15,7 @@ from dagc.base.sample import BESIDE, Sample
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine as Measurer
-from dagc.lab.engine import Place, SearchOptions, Store, Summary
+from dagc.lab.engine import MeasuringPlace, SearchOptions, Store, Summary
 from dagc.lab.engine import explore as run_search
 from dagc.lab.live import LiveMachine
 from dagc.lab.neighbours import follow, outline
@@ -233,7 +233,7 @@ def search(
     noise: float,
     earlier: Results | None,
     first: Sequence[Candidate] = (),
-    beside: Sequence[Place[Candidate]] = (),
+    beside: Sequence[MeasuringPlace[Candidate]] = (),
 ) -> Summary[Candidate]:
     """`first`: measured before the strategy is asked; `beside`: further places that measure."""
     options, budget = request.options, request.options.budget

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from random import Random
 
 import pytest
 
-from dagc.base.sample import Sample
+from dagc.base.errors import RunFailed
+from dagc.base.sample import CONFIRM, Sample
 from dagc.lab.candidate import Candidate
-from dagc.lab.engine import LEFT, Progress, SearchOptions, explore
+from dagc.lab.engine import FIRST, LEFT, MeasuringPlace, Progress, SearchOptions, Summary, explore
 from dagc.lab.orders import Orders
 from dagc.lab.replay import ReplayMachine
-from dagc.lab.strategy import find
+from dagc.lab.strategy import find, names
 from tests.data.h200 import h200_graph, h200_results
 from tests.lab.test_strategies import domain, time_of
 
@@ -314,3 +317,100 @@ def test_a_search_ends_when_three_checks_in_a_row_expect_nothing_better() -> Non
     whole = explore(where, Sure(where), Table(steady), Memory(), SearchOptions(confirm=0))
     assert whole.measurements == where.size()
     assert math.isnan(whole.doubt)
+
+
+# ---- several places -----------------------------------------------------------------------------
+
+
+class Hosts:
+    """Places of different speeds, with a store that only the searching thread may call."""
+
+    def __init__(self, *speeds: float, fails: Callable[[int, int], bool] = lambda place, turn: False) -> None:
+        self.speeds, self.fails = speeds, fails
+        self.lock, self.running, self.most = threading.Lock(), list[Candidate](), 0
+        self.measured: list[tuple[int, Candidate]] = []
+        self.kept: list[tuple[int, Candidate, Sample]] = []
+        self.searching = threading.current_thread()
+
+    def run(self, name: str, options: SearchOptions) -> Summary[Candidate]:
+        where = domain()
+        (machine, store, _), *beside = [self.place(number) for number in range(len(self.speeds))]
+        return explore(
+            where, find(name)(where, 0), machine, store, options, beside=[MeasuringPlace(m, s, n) for m, s, n in beside]
+        )
+
+    def place(self, number: int) -> tuple[Host, HostStore, str]:
+        return Host(self, number), HostStore(self, number), f"host {number}"
+
+
+class Host:
+    def __init__(self, hosts: Hosts, number: int) -> None:
+        self.hosts, self.number, self.turn = hosts, number, 0
+
+    def measure(self, candidate: Candidate) -> Sample:
+        hosts, speed = self.hosts, self.hosts.speeds[self.number]
+        with hosts.lock:
+            self.turn += 1
+            assert candidate not in hosts.running
+            hosts.running.append(candidate)
+            hosts.most = max(hosts.most, len(hosts.running))
+        time.sleep(0.002)  # the others measure meanwhile
+        with hosts.lock:
+            hosts.running.remove(candidate)
+            if hosts.fails(self.number, self.turn):
+                raise RunFailed("the node is down")
+            hosts.measured.append((self.number, candidate))
+        return Sample(speed * time_of(candidate), reference=speed, iterations=1)
+
+
+class HostStore:
+    def __init__(self, hosts: Hosts, number: int) -> None:
+        self.hosts, self.number = hosts, number
+
+    def begin(self, candidate: Candidate) -> Candidate:
+        assert threading.current_thread() is self.hosts.searching
+        return candidate
+
+    def add(self, key: Candidate, sample: Sample) -> None:
+        assert threading.current_thread() is self.hosts.searching
+        self.hosts.kept.append((self.number, key, sample))
+
+
+@pytest.mark.parametrize("name", names())
+def test_several_places_measure_different_candidates_and_their_speeds_are_divided_out(name: str) -> None:
+    hosts = Hosts(1.0, 1.2, 0.9)
+    done = hosts.run(name, SearchOptions(budget=60, confirm=2, repeats=2))
+    searched = [(number, c) for number, c, sample in hosts.kept if sample.purpose != CONFIRM]
+    assert hosts.most > 1
+    assert {number for number, _ in searched} == {0, 1, 2}
+    assert len(searched) == 60
+    fastest = min(time_of(c) for _, c, _ in hosts.kept)
+    assert done.best is not None
+    assert time_of(done.best) == pytest.approx(fastest)
+    assert done.lowest / min(s.reference for *_, s in hosts.kept[:1]) == pytest.approx(fastest)
+    assert {number for number, _, sample in hosts.kept if sample.purpose == CONFIRM} == {0}  # under equal conditions
+
+
+def test_a_place_that_is_lost_loses_its_measurement_under_way_alone() -> None:
+    hosts = Hosts(1.0, 1.0, 1.0, fails=lambda place, turn: place == 1 and turn == 5)
+    done = hosts.run("exhaustive", SearchOptions(confirm=0))
+    assert done.lost == (("host 1", "the node is down"),)
+    assert (done.failures, done.implementations, done.measurements) == (0, 157, 157)
+    assert sorted(sum(number == n for number, _ in hosts.measured) for n in range(3))[0] == 4
+    assert len({c for _, c in hosts.measured}) == 157  # what it had begun, too, each once
+
+
+def test_a_search_goes_on_without_the_first_place_and_ends_with_the_last() -> None:
+    first = Hosts(1.0, 1.0, fails=lambda place, turn: place == 0 and turn == 2)
+    done = first.run("random", SearchOptions(budget=30, confirm=1, repeats=3))
+    assert done.lost == ((FIRST, "the node is down"),)
+    assert {number for number, *_ in first.kept[5:]} == {1}
+    with pytest.raises(RunFailed, match="the node is down"):
+        Hosts(1.0, 1.0, fails=lambda place, turn: turn == 3).run("random", SearchOptions(budget=30))
+
+
+def test_passes_are_measured_on_all_places() -> None:
+    hosts = Hosts(1.0, 1.2)
+    done = hosts.run("exhaustive", SearchOptions(passes=2, confirm=0))
+    assert done.measurements == 2 * 157
+    assert {number for number, *_ in hosts.kept[157:]} == {0, 1}

@@ -370,6 +370,61 @@ def test_ranks_that_the_user_has_started_measure(library: Subject, folder: Path)
     assert [done.stdout.count(word) for word in ("True", "False", "served")] == [2, 0, RANKS - 1]
 
 
+GROUPS = """
+import sys
+from pathlib import Path
+from random import Random
+from dagc.measure.service import link_groups
+from tests.measure.test_live import RANKS, build_library
+links = link_groups(RANKS, 2)
+if not links:
+    print("served")
+else:
+    library, random = build_library(Path(sys.argv[1])), Random(0)
+    first = library.machine(links[0])
+    assert not first.measure(library.first).failure
+    second = first.beside(links[1])
+    for machine in (first, second):
+        assert len(machine.start()["hosts"]) == RANKS
+        for _ in range(3):
+            sample = machine.measure(library.domain.sample(random))
+            assert not sample.failure and sample.reference > 0
+    print("wrong result" in second.measure(library.moved("y", before="yl")).failure)
+    for link in links:
+        link.close()
+"""
+
+
+def test_groups_of_the_ranks_that_the_user_has_started_measure(library: Subject, folder: Path) -> None:
+    done = launch([sys.executable, "-c", GROUPS, folder], 2 * RANKS, cwd=Path(__file__).parents[2], timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert [done.stdout.count(word) for word in ("True", "False", "served")] == [1, 0, 2 * RANKS - 1]
+
+
+def test_a_group_whose_ranks_cannot_be_started_again_is_lost(
+    library: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its death says nothing about what it measured. One that can be started again has a failure, as without groups."""
+    mark = f"DAGC_TEST_OF={tmp_path}"
+    with WorkerLink(RANKS) as link, WorkerLink(RANKS, groups=2, env=dict([mark.split("=")])) as other:
+        machine = library.machine(link)
+        assert not machine.measure(library.first).failure
+        beside = machine.beside(other)
+        sample = beside.measure(library.first)
+        assert not sample.failure
+        assert sample.reference == pytest.approx(beside.speed)
+        os.kill(next(pid for pid in alive(mark) if _rank(pid) == 1), signal.SIGKILL)
+        assert "SIGKILL" in beside.measure(library.first).failure
+        starter = tmp_path / "mpiexec"
+        starter.write_text("#!/bin/sh\necho the node is down >&2\nexit 1\n")
+        starter.chmod(0o755)
+        monkeypatch.setenv("DAGC_MPIEXEC", str(starter))
+        os.kill(next(pid for pid in alive(mark) if _rank(pid) == 1), signal.SIGKILL)
+        with pytest.raises(RunFailed, match="the node is down"):
+            beside.measure(library.first)
+        assert not machine.measure(library.first).failure
+
+
 @pytest.mark.thorough
 def test_a_hang_ends_ranks_that_the_user_has_started(library: Subject, folder: Path) -> None:
     done = launch([sys.executable, "-c", JOINED, folder, "hang"], RANKS, cwd=Path(__file__).parents[2], timeout=300)

@@ -20,6 +20,7 @@ import pytest
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.base.files import MARK
+from dagc.base.sample import BESIDE, CONFIRM, SEARCH
 from dagc.build.toolchain import gpus
 from dagc.cli.main import main
 from dagc.ir.traversal import traversal_text
@@ -30,7 +31,7 @@ from dagc.report.limits import limit_lines
 from dagc.space import Space
 from dagc.stages.options import ExplainOptions, ExploreOptions
 from dagc.store.records import Records, load
-from dagc.store.results import ranking
+from dagc.store.results import GROUP, ranking
 from dagc.study.explanation import Subject, arrays_of
 from dagc.study.loaded import Loaded
 from dagc.study.outcome import Explored, spread
@@ -102,6 +103,30 @@ def test_explore_and_everything_that_reads_it(
     assert "the cost of breaking each one alone" in capsys.readouterr().out
     assert main(["best", str(file), "-o", str(tmp_path / "best"), "--no-build"]) == 0
     assert (tmp_path / "best/iteration.hpp").exists()
+
+
+@pytest.mark.mpi
+@needs_mpi
+@pytest.mark.parametrize("strategy", ["random", "model"])
+def test_groups_of_ranks_measure_for_one_file(strategy: str, tmp_path: Path) -> None:
+    done = run(tmp_path / "r.db", replace(QUICK, ranks=1, groups=2, strategy=strategy, budget=20))
+    assert any(note.startswith("2 groups on 1 host; drift reference ") for note in done.notes), done.notes
+    assert done.summary.failures == 0
+    results = load(tmp_path / "r.db")
+    assert [(run.options.get(GROUP), run.ranks) for run in results.runs] == [(None, 1), (2, 1)]
+    taken = [(t.run, s) for i in results.implementations for t, s in zip(i.taken, i.samples, strict=True)]
+    searched = [run for run, sample in taken if sample.purpose == SEARCH]
+    assert len(searched) == 20
+    assert {*searched} == {0, 1}
+    assert {run for run, sample in taken if sample.purpose == CONFIRM} == {0}
+    assert all(sample.reference > 0 for _, sample in taken if sample.purpose != BESIDE)
+
+
+def test_groups_need_as_many_ranks_as_were_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_SIZE", "5")
+    with pytest.raises(UsageError, match="2 groups of 2 ranks need 4, but this command runs as one of 5"):
+        run(tmp_path / "r.db", replace(QUICK, groups=2))
 
 
 @pytest.mark.parametrize("strategy", ["random", "mcts", "mcts-min", "exhaustive"])

@@ -22,8 +22,8 @@ from dagc.base.errors import DagcError, NotWritten, UsageError
 from dagc.ir.choice import Choice
 from dagc.store.export import export_csv, export_parquet
 from dagc.store.merge import merge
-from dagc.store.records import Records, load
-from dagc.store.results import MachineRecord, ProgramRecord, Run, TraceSpan
+from dagc.store.records import RUN_ENDED_TWICE, Records, load
+from dagc.store.results import GROUP, MachineRecord, ProgramRecord, Run, TraceSpan
 from dagc.store.tuned import InputFacts, input_key, input_to_json
 from tests.data.h200 import h200_file, h200_results
 from tests.tiers import examples
@@ -192,6 +192,54 @@ def test_drift_is_divided_out_as_far_as_repeated_measurements_follow_it(
         assert max(times) / min(times) < 1.001
         assert times[0] == pytest.approx((number + 1) * 1e-4, rel=0.31)  # whatever the speed of the reference is
     assert results.noise < 1e-3
+
+
+def test_the_speed_of_groups_that_measured_side_by_side_is_divided_out(tmp_path: Path) -> None:
+    """As drift within one run: they have one reference."""
+    path = tmp_path / "r.db"
+    with Records.open(path, PROGRAM, RUN) as records:
+        slow = records.beside(replace(RUN, options={GROUP: 2}))
+        for group, speed in ((records, 1.0), (slow, 1.25)):
+            for _ in range(3):
+                group.reference(1e-3 * speed)
+            for number in range(4):
+                for _ in range(4):
+                    group.add(group.begin(HOST, f"t{number}"), (number + 1) * 1e-4 * speed, NAN, 1)
+    results = load(path)
+    assert [run.options.get(GROUP) for run in results.runs] == [None, 2]
+    for number, measured in enumerate(results.implementations):
+        assert measured.times(results.reference) == pytest.approx([(number + 1) * 1e-4] * 8)
+    merge([path, written(tmp_path / "other.db", {"t9": [1e-3]})], tmp_path / "merged.db")
+    merged = load(tmp_path / "merged.db")
+    assert [m.times(merged.reference) for m in merged.implementations[:4]] == [
+        m.times(results.reference) for m in results.implementations
+    ]
+
+
+def test_each_group_has_a_measurement_under_way(tmp_path: Path) -> None:
+    """What the ranks died of may be any of them, so all are measured once more, and twice at most."""
+    path = tmp_path / "r.db"
+    for deaths in (0, 1):
+        with Records.open(path, PROGRAM, RUN, resume=deaths > 0) as records:
+            group = records.beside(replace(RUN, options={GROUP: 2}))
+            records.begin(HOST, "mine")
+            group.add(group.begin(HOST, "finished"), 1e-3, NAN, 1)
+            group.begin(HOST, "its")
+            copy = tmp_path / "killed.db"
+            copy.write_bytes(_as_if_killed(path))
+        path.write_bytes(copy.read_bytes())
+    with Records.open(path, PROGRAM, RUN, resume=True) as records:
+        assert records.under_way is not None
+    failed = {i.traversal: i.failure for i in load(path).implementations}
+    assert failed == {"mine": RUN_ENDED_TWICE, "its": RUN_ENDED_TWICE, "finished": ""}
+
+
+def _as_if_killed(path: Path) -> bytes:
+    """The file as another process sees it, with all that is committed."""
+    source, target = sqlite3.connect(path), sqlite3.connect(":memory:")
+    source.backup(target)
+    source.close()
+    return target.serialize()
 
 
 # ---- resuming, and deaths ----------------------------------------------------------------------
