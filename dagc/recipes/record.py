@@ -18,6 +18,7 @@ from dagc.lab.neighbours import ISSUE, follow
 from dagc.recipes.init import checked_name
 from dagc.record import application as host
 from dagc.record.flow import Flow, HostWait, Messages, Op, Together, flow_of
+from dagc.record.host import History
 from dagc.record.log import RankLog, read_logs
 from dagc.record.loop import Window, between, compare, described, differences, refuse, windows
 from dagc.record.merge import Blocks, Differs, steps_of
@@ -43,6 +44,7 @@ class Recorded:
     unfinished: tuple[str, ...]
     errors: str
     waits: tuple[str, ...] = ()
+    computed: tuple[str, ...] = ()  # what the host computes, and was found
 
     @property
     def exit_code(self) -> int:
@@ -52,6 +54,9 @@ class Recorded:
         program = shlex.quote(str(self.files[0]))
         names = ", ".join(map(str, self.files))
         lines = [f"recorded {self.rounds}", f"wrote {names} ({self.bytes} bytes of data)", *self.waits]
+        if self.computed:
+            lines.append("computed by ops of the host, which give what was recorded to the bit:")
+            lines += [f"  {text}" for text in self.computed]
         if self.unfinished or self.errors:
             lines.append(f"{counted(len(self.unfinished), 'place')} to finish by hand:")
             lines += [f"  {text}" for text in self.unfinished]
@@ -99,7 +104,8 @@ def record(command: Sequence[str], output: str | Path, options: RecordOptions, d
             steps = steps_of(flows)
             sources = Sources(application.texts, application.named)
             comment = "\n".join([_comment(command, options.host, found), *waits_of(flows, keep)])
-            written = Writer(out.stem, steps, Blocks(logs, steps), sources, found[0].rounds).write(comment)
+            blocks, history = Blocks(logs, steps), History(logs, found)
+            written = Writer(out.stem, steps, blocks, sources, found[0].rounds, history).write(comment)
             return written, recorded_data(written, folder / name, len(logs))
 
         written, data = made(second, "second")
@@ -237,4 +243,13 @@ def _write(
         text = _original(out, written).encode()
         write_bytes_atomic(order, text)
         files = {order: text, **files}
-    return Recorded(tuple(reversed(files)), len(found), described(found), len(data), written.unfinished, errors, waits)
+    return Recorded(
+        tuple(reversed(files)),
+        len(found),
+        described(found),
+        len(data),
+        written.unfinished,
+        errors,
+        waits,
+        written.computed,
+    )

@@ -11,6 +11,7 @@ from pathlib import Path
 from dagc.base.errors import UsageError
 from dagc.record.arrays import Arrays, FreeNames, RecordedArray, Values
 from dagc.record.flow import KernelCall, PointerArgument, ScalarArgument
+from dagc.record.host import HostWork
 from dagc.record.log import PIECES, Pieces, joined
 from dagc.record.merge import MemoryBlock, ProgramStep
 from dagc.record.sources import SCALARS, KernelSource, Sources, element_of, grid_text, named, variable_of
@@ -64,12 +65,14 @@ class Kernels:
         values: Values,
         sources: Sources,
         symbols: Sequence[MemoryBlock],
+        host: HostWork,
     ) -> None:
         self._program, self._arrays, self._values, self._sources = program, arrays, values, sources
-        self._names = FreeNames()
+        self._names, self._host = FreeNames(), host
         self._of_step: dict[int, RecordedKernel] = {}
         self._wrappers: dict[str, RecordedKernel] = {}
         self._fills: dict[str, str] = {}
+        self._keeps: dict[str, str] = {}
         self._wait = ""
         self.texts: list[str] = []  # of the program
         # File of the application -> functions that need it.
@@ -78,7 +81,9 @@ class Kernels:
         for number, step in enumerate(steps):
             call = step.first
             if isinstance(call, KernelCall):
-                groups.setdefault((call.kernel, call.block, call.shared, len(call.args)), []).append((number, step))
+                computed = tuple(host.of(number))
+                key = (call.kernel, call.block, call.shared, len(call.args), computed)
+                groups.setdefault(key, []).append((number, step))
         later = []
         for members in groups.values():
             bounds = [self.bound(*m) for m in members]
@@ -88,9 +93,12 @@ class Kernels:
             if None in grids:
                 direct = []
             for number, step in members:
+                if (number, step) not in direct or not self._from_memory(*members[0]):
+                    host.drop(number)
                 if (number, step) not in direct:
                     self._of_step[number] = self._wrapped(number, step)
             if direct:
+                self._by_pointer(*direct[0])
                 later.append((direct, [str(grid) for grid in grids], kept))
         for one in later:  # a file with functions of ours is compiled once, with them
             self._direct(*one)
@@ -191,22 +199,55 @@ class Kernels:
         """Whether a kernel of the program names a file of the application, or one that includes it."""
         return source in self.files or any(f'from "{source}"' in text for text in self.texts)
 
+    def _from_memory(self, number: int, step: ProgramStep) -> bool:
+        """Whether a copy of the kernel's text can read arguments from memory."""
+        call = step.first
+        assert isinstance(call, KernelCall)
+        source = self._source(call)
+        return not source.template and call.kernel.strip().isidentifier() and bool(source.body)
+
+    def _by_pointer(self, number: int, step: ProgramStep) -> None:
+        """The function of a kernel that gets what the host computes by pointers."""
+        call, computed = step.first, self._host.of(number)
+        assert isinstance(call, KernelCall)
+        if not computed:
+            return
+        source, base = self._source(call), _base(call)
+        words = [f"*{name}" if str(i) in computed else name for i, name in enumerate(source.parameters)]
+        declared = [
+            f"const {C_TYPES[one.of]}* {name}" if str(i) in computed else text
+            for i, (one, name, text) in enumerate(zip(call.args, source.parameters, source.declared, strict=True))
+        ]
+        name = self._pointer_name(base, computed)
+        self.files.setdefault(source.file, []).append(
+            f"// {base} of {source.file}, which gets what the host computes from memory.\n"
+            f"static __device__ void {name}_body({', '.join(source.declared)}) {source.body}\n"
+            f"__global__ void {name}({', '.join(declared)}) {{\n  {name}_body({', '.join(words)});\n}}\n"
+        )
+
+    @staticmethod
+    def _pointer_name(base: str, computed: Collection[str]) -> str:
+        return "_".join([base, "by", *computed])
+
     def _direct(self, members: Sequence[tuple[int, ProgramStep]], grids: Sequence[str], kept: Collection[int]) -> None:
         call = members[0][1].first
         assert isinstance(call, KernelCall)
         source, bound = self._source(call), self.bound(*members[0])
         names = _formal_names(source, call)
+        computed = self._host.of(members[0][0])
         formals = [
-            f"{name}: {one.of}" if isinstance(one, ScalarArgument)
+            f"{name}: in {one.of}[1]" if str(index) in computed
+            else f"{name}: {one.of}" if isinstance(one, ScalarArgument)
             else bound[index].array.formal(name, "in" if index in kept else "inout")
             for index, (one, name) in enumerate(zip(call.args, names, strict=True))
         ]  # fmt: skip
         kernel = RecordedKernel(self._names.free(_base(call)), True, tuple(names))
         shared = f" shared({call.shared})" if call.shared else ""
+        function = self._pointer_name(_base(call), computed) if computed else named(call.kernel)
         self.texts.append(
             f"kernel {kernel.name}({', '.join(formals)}) {{\n  gpu {{\n"
             f"    launch grid({', '.join(_trimmed(grids))}) block({', '.join(_trimmed(list(map(str, call.block))))})"
-            f'{shared}\n    cuda {named(call.kernel)} from "{self._file(source.file)}"\n  }}\n}}'
+            f'{shared}\n    cuda {function} from "{self._file(source.file)}"\n  }}\n}}'
         )
         for number, _ in members:
             self._of_step[number] = kernel
@@ -239,7 +280,9 @@ class Kernels:
         assert isinstance(call, KernelCall)
         scalars, computed = {}, []
         for index, one in enumerate(call.args):
-            if isinstance(one, ScalarArgument) and one.of in SCALARS:
+            if str(index) in self._host.of(number):
+                scalars[index] = f"{self._host.of(number)[str(index)].name}_there"
+            elif isinstance(one, ScalarArgument) and one.of in SCALARS:
                 scalars[index], differs = self._values.scalar(_column(step, index), kernel.formals[index])
                 computed += [kernel.formals[index]] if differs else []
         if kernel.direct:
@@ -302,11 +345,22 @@ class Kernels:
     def host_wait(self) -> str:
         """The name of a kernel of the host that only its edges order."""
         if not self._wait:
-            self._wait = self._names.free("host_wait")
-            self.texts.append(
-                f'kernel {self._wait}() {{\n  cpu {{ cpp """ /* all before it has completed */ """ }}\n}}'
-            )
+            self._wait = self.host_code("host_wait", (), "// All before it has completed.")
         return self._wait
+
+    def host_code(self, name: str, formals: Sequence[str], body: str) -> str:
+        """The name of a kernel of the host."""
+        name = self._names.free(name)
+        lines = "".join(f"      {line}\n" for line in body.splitlines())
+        self.texts.append(f'kernel {name}({", ".join(formals)}) {{\n  cpu {{\n    cpp """\n{lines}    """\n  }}\n}}')
+        return name
+
+    def keep(self, of: str) -> str:
+        """The name of a kernel that keeps what the host has."""
+        if of not in self._keeps:
+            formals = (f"kept: inout {of}[*]", f"now: in {of}[*]", "n: i64")
+            self._keeps[of] = self.host_code(f"keep_{of}", formals, "for (long i = 0; i < n; ++i) kept[i] = now[i];")
+        return self._keeps[of]
 
     def copy_rows(self, to: RecordedArray, source: RecordedArray, amounts: Sequence[str]) -> str:
         """The name of a kernel that copies rows; `amounts`: its parameters."""

@@ -12,6 +12,7 @@ from dagc.base.errors import UsageError
 from dagc.base.python import np
 from dagc.record.arrays import TYPES, WIDTHS, Arrays, FreeNames, Given, RecordedArray, Values, type_of_message
 from dagc.record.flow import BARRIER, HostWait, KernelCall, MessageEnd, Messages, Move, Op, Set, Together
+from dagc.record.host import History, HostValue, HostWork, Kept, Read
 from dagc.record.kernels import Kernels
 from dagc.record.log import MemoryPlace
 from dagc.record.merge import Blocks, MemoryBlock, MessageLine, ProgramStep
@@ -34,18 +35,26 @@ class Written:
     unfinished: tuple[str, ...]
     names: tuple[tuple[str, Op], ...] = ()  # of the operations of a round, in their order
     staged: bool = False  # whether the application sends through copies on the host
+    kept: tuple[Kept, ...] = ()
+    computed: tuple[str, ...] = ()  # what the host computes, and was found
 
 
 class Writer:
     """Writes the program of the steps of `rounds` rounds."""
 
-    def __init__(self, name: str, steps: Sequence[ProgramStep], blocks: Blocks, sources: Sources, rounds: int) -> None:
+    def __init__(
+        self, name: str, steps: Sequence[ProgramStep], blocks: Blocks, sources: Sources, rounds: int, history: History
+    ) -> None:
         names = FreeNames()
         self._name, self._steps, self._rounds, self._sources = name, steps, rounds, sources
         self._values = Values(names, rounds)
         self._arrays = Arrays(steps, blocks, sources, names)
         self._symbols = [(block, self._arrays.of_symbol(block, names)) for block in blocks.symbols()]
-        self._kernels = Kernels(name, steps, self._arrays, self._values, sources, [b for b, _ in self._symbols])
+        self._host = HostWork(steps, self._arrays, sources, names, history)
+        symbols = [block for block, _ in self._symbols]
+        self._kernels = Kernels(name, steps, self._arrays, self._values, sources, symbols, self._host)
+        self._made: dict[str, HostValue] = {}  # arrays of what the host computes, by their names
+        self._computed: list[str] = []
         self._op_names = FreeNames()
         self._unfinished: list[str] = []
         self._named: list[tuple[str, Op]] = []
@@ -60,8 +69,9 @@ class Writer:
         arrays = (*self._arrays.all(), *(array for _, array in self._symbols))
         calls, given = self._kernels.calls(), tuple(self._values.given)
         return Written(
-            text, calls, self._values.scalars, arrays, given, tuple(self._unfinished), tuple(self._named), self._staged
-        )
+            text, calls, self._values.scalars, arrays, given, tuple(self._unfinished), tuple(self._named), self._staged,
+            tuple(self._host.kept.values()), tuple(self._computed),
+        )  # fmt: skip
 
     @property
     def _staged(self) -> bool:
@@ -80,6 +90,9 @@ class Writer:
 
     def _op(self, number: int, step: ProgramStep) -> list[str]:
         op, before = step.first, len(self._unfinished)
+        host = [
+            line for slot, value in self._host.of(number).items() for line in self._on_host(number, slot, value, op)
+        ]
         name, lines, computed = self._lines(number, step)
         self._named.append((name, op))
         if step.partial:
@@ -91,7 +104,57 @@ class Writer:
             rank = _rank(step)
             if self._arrays.find(number, step, rank, "to", op.to)[0].on_host:
                 self._host_result = name
-        return [f"// {_at(op)}", *(f"// to finish: {note}" for note in self._unfinished[before:]), *lines]
+        notes = (f"// to finish: {note}" for note in self._unfinished[before:])
+        return [f"// {_at(op)}", *notes, *host, *lines, *self._keeping(number, step)]
+
+    # ---- what the host computes ----
+
+    def _on_host(self, number: int, slot: str, value: HostValue, op: Op) -> Iterator[str]:
+        """The op that computes it, before its first use, and the copy of it that a kernel reads."""
+        index = self._index
+        if value.name not in self._made:
+            name = self._op_names.free(f"host_{value.name}")
+            yield f"{name}{index} : cpu {self._host_call(number, value, name)}"
+            self._made[value.name] = value
+            self._named.append((name, op))
+        if slot.isdecimal() and value.there not in self._made:
+            name = self._op_names.free(f"copy_{value.name}")
+            yield f"{name}{index} : gpu copy({value.there}, {value.name})"
+            self._made[value.there] = value
+            self._named.append((name, op))
+
+    def _host_call(self, number: int, value: HostValue, name: str) -> str:
+        out, formula = f"{value.name}: out {value.of}[1]", value.formula
+        place = f"{value.at}: the host computes {value.what}"
+        if formula is None:
+            recorded = self._values.data(value.rows, value.of, f"{value.name}_recorded", value.at)
+            self._unfinished.append(f"{place} in each round; the op {name} gives what was recorded. Write its code")
+            self._edges.append((self._host_result, name))
+            body = f"// To finish: {place}.\n{value.name}[0] = recorded[0];"
+            code = self._kernels.host_code(name, (out, f"recorded: in {value.of}[1]"), body)
+            return f"{code}({value.name}, {recorded})"
+        inputs, words, names = [out], [value.name], FreeNames([value.name])
+        for read in formula.reads:
+            kept, step = self._host.array_of(read, number), self._steps[read.step]
+            array, text = self._region(read.step, step, _each(step, "to"), "read")
+            words.append(kept or text)
+            inputs.append(f"{names.free(kept or array.name)}: in {array.of}[*]")
+        expression = formula.text.format(*list(names.taken)[1:])
+        self._computed.append(f"{place}: {expression}")
+        body = f"// {place}: equal to the bit in all recorded rounds.\n{value.name}[0] = {expression};"
+        return f"{self._kernels.host_code(name, inputs, body)}({', '.join(words)})"
+
+    def _keeping(self, number: int, step: ProgramStep) -> Iterator[str]:
+        """What a step brought to the host is kept; before that what was kept in the round before, if it is wanted."""
+        now, before = (self._host.kept.get(Read(number, its)) for its in (False, True))
+        if now is None:
+            return
+        source = self._region(number, step, _each(step, "to"), "read")[1]
+        for to, what in ((before, now.name), (now, source)):
+            if to is not None:
+                name = self._op_names.free(f"keep_{to.name}")
+                self._named.append((name, step.first))
+                yield f"{name}{self._index} : cpu {self._kernels.keep(to.of)}({to.name}, {what}, {to.count})"
 
     def _lines(self, number: int, step: ProgramStep) -> tuple[str, list[str], bool]:
         """The name of an operation, its lines, and whether the host computed something of it."""
@@ -163,6 +226,8 @@ class Writer:
         if op.rows > 1:
             return self._rows(number, step), False
         array, to = self._region(number, step, _each(step, "to"), "to")
+        if "data" in self._host.of(number):
+            return f"copy({to}, {self._host.of(number)['data'].name})", False
         if not op.content:
             return f"copy({to}, {self._region(number, step, _each(step, 'source'), 'from')[1]})", False
         contents = [[move.content for move in ops if isinstance(move, Move)] if ops else None for ops in step.ops]
@@ -234,11 +299,12 @@ class Writer:
                 data = self._values.data([c if c and any(c) else None for c in contents], of, f"{name}_data", op.at)
                 lines.insert(0, f"{name}_from{index} : gpu copy({to}, {data})")
             return lines, False
-        source = (
+        host = self._host.of(number).get("data")
+        source = host.name if host is not None else (
             self._values.data(contents, of, f"{name}_data", op.at) if given
             else self._region(number, step, _each(step, "source"), "from")[1]
         )  # fmt: skip
-        computed = given and _differ(contents)
+        computed = given and host is None and _differ(contents)
         if computed:
             self._unfinished.append(
                 f"{op.at}: the host computes the data of this {op.op} in each round; the program has those that were"
@@ -262,6 +328,10 @@ class Writer:
         for of in dict.fromkeys(values.types.values()):
             yield f"scalar {', '.join(name for name, its in values.types.items() if its == of)} : {of}"
         yield from arrays
+        for name, value in self._made.items():
+            yield f"array {name} : {value.of}[1]{' on pinned' if name == value.name else ''}"
+        for kept in self._host.kept.values():
+            yield f"array {kept.name} : {kept.of}[{kept.count}] on host inout"
         indexed = [f"  scalar {name}[t] : {of}" for name, of in values.indexed.items()]
         indexed += [f"  array {g.name}[t] : {g.of}[{g.count}] on pinned const" for g in values.given]
         yield from ("for t in 0..rounds {", *indexed, "}") if indexed else ()
@@ -405,6 +475,8 @@ def recorded_data(written: Written, folder: Path, ranks: int) -> dict[str, np.nd
         for given in written.given:
             for t, text in enumerate(given.values[rank]):
                 out[f"before {rank} {given.name}[{t}]"] = np.frombuffer(bytes.fromhex(text), dtype=TYPES[given.of])
+        for kept in written.kept:
+            out[f"before {rank} {kept.name}"] = np.frombuffer(bytes.fromhex(kept.first[rank]), dtype=TYPES[kept.of])
         for array in written.arrays:
             if array.has_data:
                 out |= _of_array(array, folder, rank)

@@ -126,10 +126,10 @@ def patch(
     Raises UsageError for a program that the application cannot call.
     """
     loop = loop_of(texts, _calls(logs[0], windows[0]))
-    if written.unfinished or written.given:
+    if written.unfinished or written.given or written.computed:
         raise UsageError(
             f"{loop.file}:{loop.begin}: the host computes in each round, which the library does not",
-            "finish the program, then call its library by hand (docs/port.md)",
+            "finish the program if that is left, then call its library by hand (docs/port.md)",
         )
     text = texts[loop.file]
     source = text.encode()

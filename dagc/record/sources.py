@@ -42,11 +42,14 @@ _OF_TYPES = {"float": "f32", "double": "f64", "int": "i32", "unsigned int": "u32
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """The definition of a kernel: its file, the names of its parameters, and whether it is a template."""
+    """The definition of a kernel: its file, the names of its parameters, and whether it is a template. `declared`: the
+    texts of the parameters; `body`: its text."""
 
     file: str
     parameters: tuple[str, ...]
     template: bool
+    declared: tuple[str, ...] = ()
+    body: str = ""
 
 
 class Sources:
@@ -115,7 +118,11 @@ class Sources:
                             Declarator.of(field_of(w, "declarator")).name for w in words if "declaration" in w.type
                         ]
                         void = len(words) == 1 and text_of(words[0]) == "void"
-                        yield KernelSource(self._compiled(file), () if void else tuple(names), template)
+                        declared = [text_of(w) for w in words if "declaration" in w.type]
+                        body = text_of(field_of(node, "body"))
+                        yield KernelSource(
+                            self._compiled(file), () if void else tuple(names), template, tuple(declared), body
+                        )
 
 
 def _defined(text: str) -> frozenset[str]:

@@ -94,19 +94,27 @@ def test_staging_buffers_are_dropped_and_the_loop_is_put_back(tmp_path: Path) ->
     assert "gpu heat_step(next[64 .. 2176] touching [64 .. 2112], now touching [1 .. 2175], 32, 64)" in text
 
 
-def test_what_the_host_computes_is_named(tmp_path: Path) -> None:
-    """Conjugate gradients: the scalars of each round are in the data, wait for the reduction that they come from, and
-    are what a person finishes."""
+def test_what_the_host_computes_is_an_op_or_is_named(tmp_path: Path) -> None:
+    """Conjugate gradients: scalars of each round are ratios of sums of this round and the one before, found by their
+    values, which kernels with the same text get from memory. What follows from nothing that the host read is an op with
+    what was recorded, which a person finishes."""
     code, said, text = recorded(APPS / "cg.cu", tmp_path, "64", "12", options=("--rounds", "2"))
     assert code == 1, said
     assert "copy(scale, data[t])" in text  # 160 bytes in each round
     assert re.search(r"cg.cu:\d+: the host computes what is copied to scale in each round", said)
-    left = re.findall(r"(cg.cu:\d+): the host computes (\w+) of (\w+)", said)
-    assert [kernel for _, _, kernel in left] == ["axpy", "axpy", "xpby"]
-    places = {f"cg.cu:{number}" for number, line in enumerate((APPS / "cg.cu").read_text().splitlines(), 1)
-              if re.search(r"  (axpy|xpby)<<<", line)}  # fmt: skip
-    assert {place for place, _, _ in left} == places
-    assert "allreduce[t] -> axpy[t]" in text
+    found = re.findall(r"cg.cu:(\d+): the host computes (\w+) of (\w+): (.*)", said)
+    lines = (APPS / "cg.cu").read_text().splitlines()
+    assert [lines[int(number) - 1].partition("<<<")[0].strip() for number, *_ in found] == ["axpy", "axpy", "xpby"]
+    assert [(name, formula) for _, name, _, formula in found] == [
+        ("a", "result_kept[0] / result[0]"), ("a", "-(result_kept[0] / result[0])"),
+        ("b", "result[0] / result_before[0]"),
+    ]  # fmt: skip
+    assert re.search(
+        r"the host computes middle of apply in each round; the op host_middle gives what was recorded", said
+    )
+    assert "middle[0] = recorded[0];" in text
+    assert "allreduce_2[t - 1] -> host_middle[t]" in text
+    assert "axpy[t] : gpu axpy(x, p[1 .. 66] touching [1 .. 65], a_there, 64)" in text
     assert "b: in f64[*], n: i32) {\n  gpu {\n    launch grid(1) block(128)\n    cuda dot_blocks" in text  # not const
     assert "dot_blocks(sums, p[1 .. 66] touching [1 .. 65], q, 64)" in text
     assert "dot_blocks(sums, r, r, 64)" in text

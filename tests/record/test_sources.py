@@ -1,9 +1,15 @@
-"""Where the application defines its kernels, and what they need."""
+"""Where the application defines its kernels, and what they need; what the host computes."""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+import pytest
+
 from dagc.record.arrays import FreeNames, Values
 from dagc.record.flow import KernelCall, PointerArgument
+from dagc.record.host import Read, formula_of, operands_of
 from dagc.record.log import MemoryPlace
 from dagc.record.sources import Sources
 
@@ -42,3 +48,44 @@ def test_bounds_that_differ_between_ranks_are_ordered_by_requires() -> None:
     assert texts == ["64", "low", "high"]
     assert list(values.requires()) == ["require low <= high", "require high <= 64"]
     assert values.scalars == {"low": (10, 20), "high": (30, 40)}
+
+
+SUMS = np.random.default_rng(1).random((2, 3, 4))  # of two ranks, three rounds
+ONE = np.random.default_rng(2).random((2, 3, 1))
+
+
+LOOP = "[&] {{ auto x = {0}[0]; for (int i = 1; i < 4; ++i)"
+
+
+def in_order(values: np.ndarray) -> np.ndarray:
+    total = values[..., 0]
+    for i in range(1, values.shape[-1]):
+        total = total + values[..., i]
+    return total.reshape(-1)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        (in_order(SUMS), f"{LOOP} x += {{0}}[i]; return x; }}}}()"),
+        (SUMS.max(axis=2).reshape(-1), f"{LOOP} x = std::max(x, {{0}}[i]); return x; }}}}()"),
+        (np.sqrt(ONE.reshape(-1) / 0.7), "std::sqrt(({0}[0] / 0.7))"),
+        (-(ONE.reshape(-1) * 0.7), "-({0}[0] * 0.7)"),
+        ((1.0 - ONE.reshape(-1)) * ONE.reshape(-1), "(1.0 - {0}[0]) * {0}[0]"),
+        (np.sin(ONE.reshape(-1)), None),  # no such expression
+        (np.array([0.5, 0.25] * 3), None),  # too few bits to tell
+    ],
+)  # fmt: skip
+def test_what_the_host_computes_is_found_by_its_values(wanted: np.ndarray, text: str | None) -> None:
+    operands = [*operands_of(Read(3, False), ONE), *operands_of(Read(5, False), SUMS)]
+    found = formula_of(wanted, operands, [0.7])
+    assert (None if found is None else found.text) == text
+
+
+def test_sums_of_single_precision_may_be_in_double() -> None:
+    values = SUMS.astype(np.float32)
+    wanted = np.sqrt(in_order(values.astype(np.float64)))
+    found = formula_of(wanted, list(operands_of(Read(0, True), values)), [])
+    assert found is not None
+    assert "double x" in found.text
+    assert math.isclose(wanted[0] ** 2, float(values[0, 0].sum()), rel_tol=1e-6)

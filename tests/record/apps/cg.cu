@@ -19,9 +19,9 @@
 constexpr int kBlock = 128;
 
 // p has a halo point at each end.
-__global__ void apply(double* __restrict__ q, const double* __restrict__ p, int n) {
+__global__ void apply(double* __restrict__ q, const double* __restrict__ p, double middle, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) q[i] = 2.1 * p[i + 1] - p[i] - p[i + 2];
+  if (i < n) q[i] = middle * p[i + 1] - p[i] - p[i + 2];
 }
 __global__ void dot_blocks(double* sums, const double* a, double* b, int n) {
   __shared__ double part[kBlock];
@@ -101,7 +101,7 @@ int main(int argc, char** argv) {
     MPI_Waitall(4, requests, MPI_STATUSES_IGNORE);
     CHECK(cudaMemcpy(p, &halo[0], sizeof(double), cudaMemcpyHostToDevice));
     CHECK(cudaMemcpy(p + n + 1, &halo[1], sizeof(double), cudaMemcpyHostToDevice));
-    apply<<<blocks, kBlock>>>(q, p, n);
+    apply<<<blocks, kBlock>>>(q, p, 2.1 + 1e-9 * std::sin(step), n);
     const double alpha = rr / dot(p + 1, q, n);
     axpy<<<blocks, kBlock>>>(x, p + 1, alpha, n);
     axpy<<<blocks, kBlock>>>(r, q, -alpha, n);
