@@ -6,6 +6,7 @@ say with which implementations it begins, and are the answer of a file whose run
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from statistics import median
@@ -14,6 +15,8 @@ from dagc.base.objective import Objective
 from dagc.base.sample import BESIDE, Sample
 from dagc.base.signals import deferred
 from dagc.base.statistics import interval
+from dagc.choice.types import Site
+from dagc.ir.choice import Choice
 from dagc.lab.candidate import Candidate
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders, OrderStore
@@ -24,13 +27,19 @@ OFTEN = 6  # measurements of the best, which give it a 95 % interval
 
 
 class Beside:
-    """Measures the configurations that are built: the first traversal of each, uniform draws, and the best again."""
+    """Measures the configurations that are built: the first traversal of each, the same with the launch settings that
+    a model predicts to be the fastest, uniform draws, and the best again."""
 
     def __init__(self, machine: LiveMachine, store: OrderStore, objective: Objective, seed: int) -> None:
         self._machine, self._store, self._objective = machine, store, objective
         self._random, self._domain, self._turn = Random(seed), machine.domain, 0
         self._times: dict[Candidate, list[float]] = {}
         self._usable: dict[int, Orders] = {}  # the spaces that may be drawn from, each as a domain
+        self._expected: Mapping[Choice, Sequence[Site]] = {}
+
+    def expect(self, sites: Mapping[Choice, Sequence[Site]]) -> None:
+        """The sites of configurations with predicted times; any thread may call it, again when more is known."""
+        self._expected = sites
 
     def first(self, index: int) -> Sample:
         """Open the library of a space, check and time its first traversal."""
@@ -44,6 +53,11 @@ class Beside:
         best = self._best()
         if best is None or not self._usable:
             return False
+        favourite = self._favourite()
+        if favourite is not None:
+            if self._measure(favourite).failure:
+                del self._usable[favourite.space]
+            return True
         self._turn += 1
         if self._turn % 2 and len(self._times[best]) < OFTEN:
             self._measure(best)
@@ -53,6 +67,16 @@ class Beside:
         if self._measure(drawn).failure:
             del self._usable[index]  # the search judges it, undisturbed
         return True
+
+    def _favourite(self) -> Candidate | None:
+        """The first traversal of a space with the settings that are predicted to be the fastest, if not measured."""
+        for index in self._usable:
+            sites = self._expected.get(self._domain.spaces[index].configuration, ())
+            choices = tuple(s.choices[s.prior.index(min(s.prior)) if s.prior else 0] for s in sites)
+            favourite = replace(self._domain.first(index), choices=choices)
+            if sites and favourite not in self._times:
+                return favourite
+        return None
 
     @property
     def line(self) -> str:

@@ -139,10 +139,10 @@ def checked(prepared: Ready, machine: LiveMachine, records: Records) -> Usable:
     the model ranks launch settings, and what is built is measured, which `records` keeps as disturbed."""
     request, domain, deadline = prepared.request, prepared.domain, prepared.request.deadline
     with Workers(1) as pool:
-        predicting = pool.submit(predicted, request, domain.spaces, prepared.data)
         declare(records, request.objective, units())
-        domain.size()
         beside = Beside(machine, OrderStore(domain, records), request.objective, request.options.seed)
+        predicting = pool.submit(predicted, request, domain.spaces, prepared.data, beside.expect)
+        domain.size()
         end = deadline.part(BUILD_SHARE)
         try:
             out = check_as_built(machine, prepared.compilation, request, prepared.data, beside, end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from dagc.base.sample import Sample
 from dagc.build.ranks import joined
 from dagc.choice.legal import op_of, open_sites, settled_by
 from dagc.choice.types import Case, Site
+from dagc.cuda.ptx import Resources
 from dagc.ir.choice import VARIANT, Choice, qualified
 from dagc.ir.plan import Target
 from dagc.ir.program import Graph, KernelOp, Value
@@ -285,25 +287,41 @@ def launch_sites(request: SearchRequest, configurations: Sequence[Configured], d
     return {c: sites for c, sites in out.items() if sites}
 
 
-def predicted(request: SearchRequest, spaces: Sequence[ConfiguredSpace], data: Path) -> tuple[Sites, list[str]]:
+def predicted(
+    request: SearchRequest, spaces: Sequence[ConfiguredSpace], data: Path, found: Callable[[Sites], None]
+) -> tuple[Sites, list[str]]:
     """The searched settings of the spaces with the volume model's predictions, if the target is a GPU, and notes;
-    kernels are compiled for their registers."""
+    kernels are compiled for their registers. `found` is told of predictions as they come: at first of kernels as
+    written, with registers assumed and `inf` for the other forms, which takes a fraction of the time."""
     out: dict[Choice, tuple[Site, ...]] = {}
-    known: dict[tuple[str, str, str, tuple[Choice, ...]], tuple[float, ...]] = {}
     notes: list[str] = []
-    for space in spaces if request.chosen.target is Target.CUDA else ():
-        if not space.sites:
-            continue
-        task = _task(request, space.graph.unrolled, data)
-        task = replace(task, sites=_that_fit(task, data))
-        ops = {site: op_of(task.graph, site) for site in task.sites}
-        keys = {site.name: (site.name, op.kernel, op.variant, site.choices) for site, op in ops.items()}
-        if not known.keys() >= set(keys.values()):
-            times, more = _modelled(task)
-            known |= {keys[op]: of_op for op, of_op in times.items()}
-            notes += more
-        out[space.configuration] = tuple(replace(site, prior=known.get(keys[site.name], ())) for site in space.sites)
+    for written in (True, False) if request.chosen.target is Target.CUDA else ():
+        known: dict[tuple[str, str, str, tuple[Choice, ...]], dict[Choice, float]] = {}
+        for space in spaces:
+            if not space.sites:
+                continue
+            task = _task(request, space.graph.unrolled, data)
+            task = replace(task, sites=_that_fit(task, data))
+            ops = {site: op_of(task.graph, site) for site in task.sites}
+            keys = {site.name: (site.name, op.kernel, op.variant, site.choices) for site, op in ops.items()}
+            if not known.keys() >= set(keys.values()):
+                if written:
+                    task = replace(task, sites=tuple(map(_as_written, task.sites)))
+                times, more = _modelled(task, compiled=not written)
+                known |= {keys[op]: of_op for op, of_op in times.items()}
+                notes += more
+            out[space.configuration] = tuple(_with_prior(site, known.get(keys[site.name], {})) for site in space.sites)
+            found(dict(out))
     return out, list(dict.fromkeys(notes))
+
+
+def _as_written(site: Site) -> Site:
+    """With those of its settings that leave the text of the kernel as the program has it."""
+    return replace(site, choices=tuple(c for c in site.choices if not c.formed) or site.choices)
+
+
+def _with_prior(site: Site, times: Mapping[Choice, float]) -> Site:
+    return replace(site, prior=tuple(times.get(choice, math.inf) for choice in site.choices) if times else ())
 
 
 def _task(request: SearchRequest, graph: Graph, data: Path) -> TuningTask:
@@ -358,16 +376,16 @@ def _that_fit(task: TuningTask, data: Path | None) -> tuple[Site, ...]:
     return tuple(replace(site, choices=fits[site.name] or site.choices) for site in task.sites)
 
 
-def _modelled(task: TuningTask) -> tuple[dict[str, tuple[float, ...]], list[str]]:
+def _modelled(task: TuningTask, compiled: bool) -> tuple[dict[str, dict[Choice, float]], list[str]]:
     """The volume model's time of each setting, in seconds of a GPU with CLOCK, by op; and notes. Ops whose kernel
-    it cannot analyse are missing."""
-    hardware, notes = hardware_at_hand(task, None)
+    it cannot analyse are missing. Not `compiled`: with assumed registers, for the descriptor of the architecture."""
+    hardware, notes = hardware_at_hand(task, None if compiled else task.chosen.arch)
+    resources: Mapping[str, Resources] = {}
     with scratch_directory("dagc-model-") as temporary:
         ready = unbuilt(task, temporary)
         try:
-            resources = resources_of(task, temporary)
+            resources = resources_of(task, temporary) if compiled else {}
         except DagcError as error:
-            resources = {}
             notes.append(f"registers are assumed: {' '.join(error.message.split())}")
     asked = {site.name: Asked("volume") for site in task.sites}
     choosers = first_choosers(ChooserInputs(ready, asked, NOT_COUNTED, hardware, resources))
@@ -376,6 +394,6 @@ def _modelled(task: TuningTask) -> tuple[dict[str, tuple[float, ...]], list[str]
     for site in task.sites:
         chooser = choosers[site.name].chooser
         if chooser.model is not None:
-            cycles = dict(zip(chooser.choices, chooser.times(values), strict=True))
-            out[site.name] = tuple(cycles[s] / CLOCK for s in site.choices)
+            times = zip(chooser.choices, chooser.times(values), strict=True)
+            out[site.name] = {choice: cycles / CLOCK for choice, cycles in times}
     return out, notes

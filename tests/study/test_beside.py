@@ -1,0 +1,139 @@
+"""What is measured while compilers run: the program as written, then the settings predicted to be the fastest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from dagc.base.objective import TIME
+from dagc.base.sample import Sample
+from dagc.build.toolchain import choose_target
+from dagc.choice.types import Site
+from dagc.ir.choice import Choice
+from dagc.lab.candidate import Candidate
+from dagc.lab.live import LiveMachine
+from dagc.lab.orders import Orders, OrderStore, ResultsFile
+from dagc.report.display import Display
+from dagc.setup import run_setup
+from dagc.stages.options import ExploreOptions
+from dagc.stages.program import read
+from dagc.study.beside import Beside
+from dagc.study.decisions import SearchRequest, configured, domain_of
+from dagc.study.launch import launch_sites, launched, predicted
+
+GESUMMV = Path(__file__).parents[2] / "samples/polybench/gesummv.dag"
+
+
+@dataclass(frozen=True, slots=True)
+class Invented:
+    """A machine whose times are the prediction of `sites`; it keeps what it was asked for."""
+
+    domain: Orders
+    asked: list[Candidate] = field(default_factory=list)
+    refused: frozenset[Choice] = frozenset()
+
+    def probe(self, candidate: Candidate) -> Sample:
+        self.asked.append(candidate)
+        if self.refused & set(candidate.choices):
+            return Sample(failure="it takes too many registers")
+        return Sample(1e-3 + 1e-6 * len(self.asked), iterations=1)
+
+
+class Forgotten:
+    def begin(self, configuration: Choice, traversal: str) -> int:
+        return 0
+
+    def add(self, *measured: object) -> None: ...
+
+    def fail(self, *measured: object) -> None: ...
+
+
+def requested(target: str, arch: str | None) -> SearchRequest:
+    options = ExploreOptions(ranks=1, launch="search", quiet=True)
+    text = replace(read(GESUMMV, {}, True), forms=target == "cuda")
+    return SearchRequest(text, options, choose_target(target, arch), Display(quiet=True))
+
+
+def domain(request: SearchRequest | None = None) -> Orders:
+    request = request or requested("host", None)
+    options = request.options
+    _, configurations, _ = configured(request.text, options, gpus=True)
+    settled = launched(request, configurations, {}, Path).configurations
+    return domain_of(settled, options, launch_sites(request, settled, None))
+
+
+def predicting(orders: Orders, best: int) -> Mapping[Choice, tuple[Site, ...]]:
+    """The setting `best` of each site as the fastest."""
+
+    def of(site: Site) -> Site:
+        return replace(site, prior=tuple(float(abs(n - best) + 1) for n in range(len(site.choices))))
+
+    return {space.configuration: tuple(map(of, space.sites)) for space in orders.spaces}
+
+
+def beside(machine: Invented) -> Beside:
+    store = OrderStore(machine.domain, cast(ResultsFile, Forgotten()))
+    return Beside(cast(LiveMachine, machine), store, TIME, seed=1)
+
+
+def test_predicted_settings_are_measured_after_the_programs_own_and_once() -> None:
+    orders = domain()
+    machine = Invented(orders)
+    measuring = beside(machine)
+    assert orders.spaces[0].sites
+    assert not measuring.first(0).failure
+    measuring.expect(predicting(orders, 3))
+    for _ in range(12):
+        assert measuring.step()
+    measuring.expect(predicting(orders, 4))  # more is known
+    assert measuring.step()
+    usual = orders.first(0)
+    favourites = [replace(usual, choices=tuple(s.choices[n] for s in orders.spaces[0].sites)) for n in (3, 4)]
+    assert [machine.asked[0], machine.asked[1], machine.asked[13]] == [usual, *favourites]
+
+
+def test_nothing_predicted_leaves_the_programs_own_settings_and_draws() -> None:
+    machine = Invented(domain())
+    measuring = beside(machine)
+    measuring.first(0)
+    for _ in range(6):
+        assert measuring.step()
+    assert len(set(machine.asked)) > 1
+
+
+def test_a_configuration_whose_predicted_settings_fail_is_left_to_the_search() -> None:
+    orders = domain()
+    machine = Invented(orders, refused=frozenset(site.choices[2] for site in orders.spaces[0].sites))
+    measuring = beside(machine)
+    measuring.first(0)
+    measuring.expect(predicting(orders, 2))
+    assert measuring.step()
+    assert not measuring.step()
+    assert len(machine.asked) == 2
+
+
+class Enough(Exception):
+    """Kernels are compiled for their registers only after this."""
+
+
+def test_kernels_as_written_are_predicted_before_anything_is_compiled(tmp_path: Path) -> None:
+    request = requested("cuda", "sm_90")
+    run_setup(request.text.program(), GESUMMV.parent, 1, 1, tmp_path)
+    told: list[Mapping[Choice, tuple[Site, ...]]] = []
+
+    def found(sites: Mapping[Choice, tuple[Site, ...]]) -> None:
+        told.append(sites)
+        raise Enough
+
+    spaces = [space for space in domain(request).spaces if space.sites][:1]
+    with pytest.raises(Enough):
+        predicted(request, spaces, tmp_path, found)
+    site = told[0][spaces[0].configuration][0]
+    written = [not choice.formed for choice in site.choices]
+    assert [math.isfinite(t) for t in site.prior] == written
+    assert not all(written)
