@@ -332,17 +332,16 @@ class Functions:
         taken = (*self._names.values(), *self._prepare_names.values(), *self.feature_names.values())
         return Names({*(c.name for c in self._constants[0]), *_OURS, *taken}, library=True)
 
-    def parameters(self, op: ir.KernelOp) -> list[tuple[str, str]]:
-        """Type and name of those of the kernel of an op."""
-        kernel, impl = kernel_of(self.program, op)
-        return self._formals(op, self._code_of(impl, kernel), lambda name: "")
+    def parameters(self, op: ir.KernelOp, code: Within) -> list[tuple[str, str]]:
+        """Type and name of those of the kernel of an op, as a function that does one block."""
+        return self._formals(op, code.code, lambda name: "")
 
     def block(self, op: ir.KernelOp, code: Within, function: str) -> FunctionView:
         """The kernel of an op as a function that does one block."""
         view = self._written(op, code.code, function, f"{self._comment(op)}: a block of it")
         types = ("const uint3", "const dim3", "const uint3", "const dim3")
         places = ", ".join(f"[[maybe_unused]] {t} {name}" for t, name in zip(types, code.names, strict=True))
-        formals = view.signature.partition("(")[2] if self.parameters(op) else ")"
+        formals = view.signature.partition("(")[2] if self.parameters(op, code) else ")"
         head = f"__device__ inline void {function}({places}"
         words = dict(zip((*PLACES, *IN_BLOCK), code.names, strict=True))
         constants = tuple(replace(c, declaration=renamed(c.declaration, words)) for c in view.constants)

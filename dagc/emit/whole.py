@@ -126,7 +126,7 @@ class _Writer:
     def _kernel(self, op: GraphOp, call: KernelOp) -> WholeOp:
         several = self.steps.functions.settled(call)
         found = [self._within(one) for one in several]
-        formals = self.steps.functions.parameters(several[0])
+        formals = self.steps.functions.parameters(several[0], found[0])
         texts = self.steps.arguments(several[0])
         named = [a.array if isinstance(a, Region) else "" for a in call.args] + [""] * len(texts)
         args = [

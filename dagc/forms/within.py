@@ -52,7 +52,7 @@ def within(program: Program, op: KernelOp) -> Within | Refusal:
     assert code is not None
     assert launch is not None
     read = reading.first(CONSTANT_READS)
-    if code.restrict or read is not None:
+    if read is not None:
         return Refusal("what it reads by `__restrict__` or `__ldg` counts as constant while a kernel runs")
     if launch.shared is not None:
         return Refusal("its launch has dynamic shared memory")
@@ -62,4 +62,5 @@ def within(program: Program, op: KernelOp) -> Within | Refusal:
     names = {word: fresh(name, kernel, impl, reading.beside) for word, name in NAMES.items()}
     meets = next(reading.together(), None) is not None or "__shared__" in {*words_of(reading.text), *reading.beside}
     shaped = not reading.beside.isdisjoint(IN_BLOCK)
-    return Within(replace(code, text=renamed(code.text or "", names)), tuple(names.values()), meets, shaped)
+    text = renamed(code.text or "", names)
+    return Within(replace(code, text=text, restrict=False), tuple(names.values()), meets, shaped)

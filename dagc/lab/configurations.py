@@ -40,7 +40,7 @@ from dagc.ir.repetition import possible
 IN_TABLES = frozenset(("capture", LOOP))  # decisions of a runner's table, which need no library of their own
 IN_LIBRARY = (LOOP, Repetition.PERSISTENT.value)  # but this one does
 # What has no measured gain on a GPU: searched if it is asked for.
-NOT_MEASURED = frozenset(((TRANSPORT, Transport.PUT.value), IN_LIBRARY))
+NOT_MEASURED = frozenset(((TRANSPORT, Transport.PUT.value),))
 MOST = 64  # default limit on the number of programs of a search: each is compiled before it
 
 

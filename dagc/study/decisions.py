@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagc.base.deadline import ENDLESS, Deadline
-from dagc.base.errors import UsageError
+from dagc.base.errors import ProgramError, UsageError
 from dagc.base.objective import TIME, Objective
 from dagc.build.mpi import cores as compilers
 from dagc.build.ranks import several_hosts
@@ -26,9 +26,11 @@ from dagc.ir.program import (
     WITHIN_HOST,
     KernelOp,
     Program,
+    Repetition,
     Value,
     shown,
 )
+from dagc.ir.repetition import possible
 from dagc.lab.configurations import (
     NOT_MEASURED,
     Configured,
@@ -125,9 +127,8 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
     named = {text.partition("=")[0] for text in every} | fixed
     if several_hosts(options.ranks) and WITHIN_HOST in by_name(program) and WITHIN_HOST not in named:
         every.append(WITHIN_HOST)
-    # Without a test, iterations of one graph follow each other faster than those of a while node (docs/figures.md).
-    if gpus and program.until is not None and LOOP not in named:
-        every.append(LOOP)
+    if gpus and program.repeat is not None and LOOP not in named:
+        every += _loops(text, program)
     opened = [text for text in every if text.partition("=")[0] not in fixed or text in options.opened]
     values, notes = _measured(program, open_decisions(program, opened, fixed), options)
     if options.only is None:
@@ -139,6 +140,24 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
     if text.folds:
         notes += dict.fromkeys(note for c in kept for note in loop_notes(c.graph))
     return program, list(kept), notes
+
+
+def _loops(text: ProgramText, program: Program) -> list[str]:
+    """Who may repeat the dag, as `--open` has it. Without a test, iterations of one graph follow each other faster than
+    those of a while node (docs/figures.md). One kernel, which is compiled for itself, only where it is possible."""
+    kernel = {LOOP: Repetition.PERSISTENT.value}
+    if any(d.name == TRANSPORT and Transport.PEER.value in d.values for d in program.decisions):
+        kernel[TRANSPORT] = Transport.PEER.value
+    try:
+        whole = possible(text.graph(kernel | {n: v for n, v in text.defines.items() if n in kernel}))
+    except ProgramError:
+        whole = Repetition.HOST
+    ways = [
+        Repetition.HOST,
+        *([Repetition.DEVICE] if program.until is not None else []),
+        *([Repetition.PERSISTENT] if whole is Repetition.PERSISTENT else []),
+    ]
+    return [f"{LOOP}={','.join(way.value for way in ways)}"] if len(ways) > 1 else []
 
 
 def _measured(

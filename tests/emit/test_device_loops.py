@@ -20,7 +20,7 @@ from dagc.emit import rows
 from dagc.ir import repetition
 from dagc.ir.enums import Opcode
 from dagc.ir.plan import Target
-from dagc.ir.program import LOOP
+from dagc.ir.program import LOOP, Repetition
 from dagc.lab.configurations import configurations, open_decisions
 from dagc.lab.orders import domain_of
 from dagc.lang.lower import lower, parse_with_includes
@@ -39,6 +39,7 @@ pytestmark = needs_mpi
 RELAX = Path(__file__).parent / "data/relax.dag"
 RANKS, ROWS = 4, 50
 ON_DEVICE = {"transport": "peer", "loop": "device"}
+WAYS = [way.value for way in Repetition]
 PLANS = {
     "device": ON_DEVICE,
     "persistent": {**ON_DEVICE, "loop": "persistent"},
@@ -110,16 +111,22 @@ def test_graphs_are_counted_once_for_each_who_repeats() -> None:
     assert domain_of([(c.configuration, c.graph) for c in found]).size() == one + 3 * (several or 0)
 
 
-def test_a_search_with_gpus_opens_who_repeats_where_a_value_is_tested() -> None:
+def test_a_search_with_gpus_opens_who_repeats() -> None:
+    """The device within a graph where a value is tested, and one kernel where it is possible."""
     text = RELAX.read_text(encoding="utf-8")
     for until in (True, False):
         written = text if until else text.replace(" until shown < tolerance", "")
         written = written.replace("tune loop      in {device, host, persistent}\n", "")
         program = ProgramText(RELAX, parse_with_includes(Source(str(RELAX), written)), {"transport": "peer"})
         _, found, _ = configured(program, ExploreOptions(), True)
-        assert ({c.configuration.get(LOOP) for c in found} == {"host", "device"}) is until
+        assert {c.configuration.get(LOOP) for c in found} == ({*WAYS} if until else {None})
         _, found, _ = configured(program, ExploreOptions(opened=(LOOP,)), True)
-        assert {c.configuration.get(LOOP) for c in found} == {"host", "device", *(["persistent"] if until else [])}
+        assert {c.configuration.get(LOOP) for c in found} == {*WAYS} - ({"persistent"} if not until else set())
+    jacobi = ROOT / "benchmarks/gpu/short/jacobi.dag"
+    for transport, ways in (("peer", {"host", "persistent"}), ("nccl", {None})):
+        program = ProgramText(jacobi, parse_with_includes(Source.read(jacobi)), {"transport": transport})
+        _, found, _ = configured(program, ExploreOptions(), True)
+        assert {c.configuration.get(LOOP) for c in found} == ways
 
 
 # ---- benches, under ThreadSanitizer ----

@@ -102,6 +102,15 @@ def test_a_note_says_why_a_graph_repeats_the_dag(changed: dict[str, str], why: s
     assert note.endswith(", so a graph repeats the dag")
 
 
+def test_forms_that_need_no_cache_of_constants_stay() -> None:
+    """`freedom` adds `__restrict__`, which the functions of a kernel that goes on do not have."""
+    made = plan(COOL, Target.CUDA, **{"changes.form.freedom": "2"})
+    text = emit(made)["kernels.cu"]
+    assert made.graph.phases
+    assert "void changes_block" in text
+    assert "__restrict__" not in text.partition("changes_block")[2]
+
+
 def test_it_is_one_implementation() -> None:
     opened = open_decisions(api.load(COOL), ["capture", LOOP], ())
     found, _ = configurations(opened, lambda choices: api.load_graph(COOL, choices))
