@@ -36,7 +36,7 @@ from dagc.emit.render import Names, place
 from dagc.forms import kernel_of
 from dagc.ir import program as ir
 from dagc.ir.constraints import alike, may_not_hold
-from dagc.ir.enums import CodeLang, ElementType, Place, Role
+from dagc.ir.enums import CodeLang, ElementType, Pairs, Place, Role
 from dagc.ir.names import data_file
 from dagc.ir.plan import MEASURED, Features, Plan, named_features
 from dagc.ir.regions import certain_regions
@@ -124,6 +124,9 @@ class _Theirs:
         self.numbers = frozenset(numbers)
 
     def _needs(self, op: ir.GraphOp) -> bool:
+        staged = (op.staged, *op.copy_in, *op.copy_out)
+        if any(one is not None and one.pairs is not Pairs.ALL for one in (op, *staged)):
+            return True  # the ranks of a host are known to the library
         if op.action in (ir.Action.GROUP, ir.Action.FREE) or (op.action is ir.Action.END and self.layout.sides):
             return True
         match op.op:

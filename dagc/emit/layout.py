@@ -108,10 +108,12 @@ class Layout:
         self.arrays = {a.name: a for a in self.program.arrays}
         self.member = {s.name: names.new(s.name) for s in self.program.scalars}
         self.member |= {a.name: names.new(a.name) for a in self.program.arrays}
+        comms = (*self.program.comms, *self.program.host_comms)
         self.comms = {c.name: names.new(c.name) for c in self.program.comms}
+        self.comms |= {c.name: names.new(c.name, "comm") for c in self.program.host_comms}
         self._of_comms = {
             variable.name: f"{self.comms[c.name]}.{what}"
-            for c in self.program.comms
+            for c in comms
             for variable, what in ((c.rank, "rank"), (c.ranks, "ranks"))
         }
         features = tuple(features)
@@ -156,6 +158,8 @@ class Layout:
         program there."""
         if name in ("rank", "ranks"):
             return f"{owner}.{name}"
+        if name == ir.FIRST_OF_HOST:
+            return f"dagc::first_of_host({owner}.comm)"
         if name in self._of_comms:
             return f"{owner}.{self._of_comms[name]}"
         if name in self._value_names:

@@ -258,6 +258,7 @@ class ProgramView:
     staging: tuple[ArrayView, ...]
     requests: tuple[RequestView, ...]
     comms: tuple[CommView, ...]
+    host_comms: tuple[CommView, ...]
     connections: tuple[ConnectionView, ...]
     hosts: tuple[str, ...]  # C++ texts of what finds the ranks of this host: the program, communicators
     groups: tuple[GroupView, ...]
@@ -359,9 +360,10 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
         scratch=scratch,
         staging=tuple(_staging(layout)),
         requests=tuple(_requests(layout)),
-        comms=tuple(_comms(layout)),
+        comms=tuple(_comms(layout, program.comms)),
+        host_comms=tuple(_comms(layout, program.host_comms)),
         connections=tuple(_connections(layout)),
-        hosts=tuple(dict.fromkeys(layout.on(op.comm) for op in layout.graph.ops if op.pairs is not Pairs.ALL)),
+        hosts=tuple(dict.fromkeys(layout.on(op.comm) for op in layout.graph.ops if _of_pairs(op))),
         groups=tuple(_groups(layout, steps)),
         checks=tuple(c for c in checks if not _measured(c.args)),
         alike=tuple(_alike(layout)),
@@ -419,7 +421,7 @@ def _connections(layout: Layout) -> Iterator[ConnectionView]:
         assert kind is not None
         counts = f"{of[kind]}, {of.total() - of[kind]}"
         alike = [op for _, op in layout.group_members() if (op.transport, op.comm) == (kind, comm)]
-        if alike and all(op.pairs is Pairs.WITHIN_HOST for op in alike):
+        if alike and all(op.pairs is Pairs.WITHIN_HOST and _of_pairs(op) for op in alike):
             counts += ", true"
         opens = f"{member}.open(comm, {counts})" if kind in whole or kind is Transport.NCCL else ""
         if comm:
@@ -427,8 +429,13 @@ def _connections(layout: Layout) -> Iterator[ConnectionView]:
         yield ConnectionView(kind.value.capitalize(), member, opens)
 
 
-def _comms(layout: Layout) -> Iterator[CommView]:
-    for comm in layout.program.comms:
+def _of_pairs(op: ir.GraphOp) -> bool:
+    """Whether it asks which ranks are on one host when messages are sent."""
+    return isinstance(op.op, ir.ExchangeOp) and op.pairs is not Pairs.ALL
+
+
+def _comms(layout: Layout, comms: Iterable[ir.Communicator]) -> Iterator[CommView]:
+    for comm in comms:
         colour, key = (layout.text(e) for e in (comm.colour, comm.key))
         yield CommView(layout.comms[comm.name], cxx_string(comm.name), colour, key, comm.text)
 

@@ -25,7 +25,8 @@ Value: TypeAlias = int | float | bool | str
 TRANSPORT = "transport"  # the decision for all messages; `OP.transport` is that of one exchange or collective
 GRAPH_EDGES = "graph_edges"  # a `GraphEdges`; a program has it only if it is asked for
 COLLECTIVES = "collectives"  # the transport of collectives, where a program has exchanges too
-WITHIN_HOST = "within_host"  # the transport of exchanges between ranks of one host
+WITHIN_HOST = "within_host"  # the transport of messages between ranks of one host
+FIRST_OF_HOST = "hosts.first"  # a variable: the lowest rank of this rank's host
 LOOP = "loop"  # the decision of who starts the next run of a `repeat` (`Repetition`)
 SAME = "same"  # its value for that of the exchanges
 
@@ -624,7 +625,9 @@ class CollectiveKind(Enum):
 class CollectiveOp(Spanned):
     """`args`: regions (dst, src, count and displacement arrays), and the root as a Sym. `reduce` is the operator.
 
-    `when` is the same on all ranks of the communicator; `comm` and `transport` as in `ExchangeOp`.
+    `when` is the same on all ranks of the communicator; `comm` and `transport` as in `ExchangeOp`. `within`: of what is
+    sent within a host, if another transport; then it is lowered as ops of each host, and of one rank of each
+    (`host_comms`). `pairs`: which of these it is.
     """
 
     name: str
@@ -636,6 +639,13 @@ class CollectiveOp(Spanned):
     when: Sym | None = None
     comm: str = ""
     transport: Transport = Transport.MPI_HOST
+    within: Transport | None = None
+    pairs: Pairs = Pairs.ALL
+
+    @property
+    def in_levels(self) -> bool:
+        """Whether it may be done within each host, and between one rank of each."""
+        return self.collective in (CollectiveKind.ALLREDUCE, CollectiveKind.BCAST) and not self.comm
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -661,6 +671,16 @@ class CollectiveOp(Spanned):
 
 
 Op: TypeAlias = KernelOp | CopyOp | ExchangeOp | CollectiveOp
+
+
+def host_comms(root: Sym) -> tuple[Communicator, Communicator]:
+    """The ranks of each host, and one rank of each: `root` or, on another host, the lowest one. `root` is rank 0 of
+    both that it is in."""
+    text = "" if root == Const(0) else f"[{show(root)}]"
+    key = Apply(Fn.COND, (Apply(Fn.EQ, (Var("rank"), root)), Const(-1), Var("rank")))
+    host = Communicator(f"hosts.within{text}", Var(FIRST_OF_HOST), key, True)
+    first = Apply(Fn.EQ, (host.rank, Const(0)))
+    return host, Communicator(f"hosts.between{text}", Apply(Fn.COND, (first, Const(0), Const(-1))), key, False)
 
 
 def two_sided(ops: Iterable[Op], arrays: Iterable[Array]) -> frozenset[str]:
@@ -779,6 +799,12 @@ class Program:
     constraints: tuple[Sym, ...] = ()  # `require`s on decisions, which are variables in it
     devices: Devices = Devices()
     domain: tuple[Sym, ...] = ()  # `require`s on nothing but params with values after `over`, which are variables in it
+
+    @property
+    def host_comms(self) -> tuple[Communicator, ...]:
+        """Those of collectives that are done within each host and between them."""
+        several = (op for op in self.ops if isinstance(op, CollectiveOp) and op.within is not None)
+        return tuple(dict.fromkeys(comm for op in several for comm in host_comms(op.root)))
 
     def chose(self, value: HostMemory | TransferTiming) -> bool:
         """Whether a decision on transfers, which only programs with `any` arrays have, has this value."""
@@ -975,8 +1001,8 @@ class GraphOp:
 
     @property
     def pairs(self) -> Pairs:
-        """Those whose messages it moves, of an exchange."""
-        return self.op.pairs if isinstance(self.op, ExchangeOp) else Pairs.ALL
+        """Those whose messages it moves, of an exchange or a collective."""
+        return self.op.pairs if isinstance(self.op, ExchangeOp | CollectiveOp) else Pairs.ALL
 
     @property
     def messages(self) -> tuple[tuple[int, Message], ...]:

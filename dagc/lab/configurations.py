@@ -157,14 +157,14 @@ def open_decisions(program: Program, opened: Iterable[str], fixed: Iterable[str]
 
 def by_name(program: Program) -> dict[str, tuple[Value, ...]]:
     """The decisions that a program has if they are asked for: those of CUDA graphs, `loop` if it repeats, and the
-    transport of each exchange and collective with arrays on the device, and that of exchanges within a host."""
+    transport of each exchange and collective with arrays on the device, and that of messages within a host."""
     ops = between_devices(program.ops, program.arrays)
     transports = tuple(transport.value for transport in Transport)
     edges = tuple(edge.value for edge in GraphEdges)
     loop = {LOOP: tuple(one.value for one in Repetition)} if program.repeat is not None else {}
     each = {qualified(op.base, TRANSPORT): transports for op in ops}
     within = (SAME, *(transport.value for transport in Transport if transport.beside_another))
-    hosts = {WITHIN_HOST: within} if any(isinstance(op, ExchangeOp) for op in ops) else {}
+    hosts = {WITHIN_HOST: within} if any(isinstance(op, ExchangeOp) or op.in_levels for op in ops) else {}
     return {"capture": (False, True), GRAPH_EDGES: edges, **loop, **hosts, **each}
 
 

@@ -2,7 +2,7 @@
 
 `transport` holds for all messages of device arrays. A program with exchanges and collectives of them also has
 `collectives`, and each of these ops a decision of its own, `OP.transport`, which exists only where -D or `--open` gives
-it: a space with all of them would be large, and one with two is what most programs need. `within_host`, of exchanges
+it: a space with all of them would be large, and one with two is what most programs need. `within_host`, of messages
 between ranks of one host, exists where it is asked for, too.
 """
 
@@ -61,7 +61,8 @@ def _with_transport(ctx: Context, op: ir.Op, on_host: Collection[str]) -> ir.Op:
     if not isinstance(op, ir.ExchangeOp | ir.CollectiveOp):
         return op
     transport, within = _transport(ctx, op), ctx.choices.get(ir.WITHIN_HOST)
-    if isinstance(op, ir.CollectiveOp) or within is None or within.chosen == ir.SAME or transport.of_one_host:
+    one = transport.of_one_host or (isinstance(op, ir.CollectiveOp) and not op.in_levels)
+    if within is None or within.chosen == ir.SAME or one:
         return replace(op, transport=transport)
     moved = any(access.region.array in on_host for access in op.accesses)
     return replace(op, transport=transport, within=None if moved else Transport(str(within.chosen)))

@@ -8,8 +8,9 @@ nccl      one exchange, or collective, is one grouped GPU op on a stream.
 peer      one exchange, or collective, is one GPU op that writes into the other GPUs' memory.
 put       the kernels that compute what an exchange sends write it there (dagc.passes.puts); a GPU op waits for it.
 
-Messages of host arrays use MPI under every transport. Each exchange and collective has a transport of its own, and an
-exchange may have another one between ranks of one host: it is then lowered twice, and each message runs in one of both.
+Messages of host arrays use MPI under every transport. Each exchange and collective has a transport of its own, and may
+have another one between ranks of one host. An exchange is then lowered twice, and each message runs in one of both. A
+collective becomes ops of the ranks of each host, and of one rank of each host, one after the other.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 from dagc.base.errors import Diagnostic
@@ -112,6 +114,8 @@ class _Lowering:
                     between, within = (replace(op, pairs=pairs) for pairs in (Pairs.BETWEEN_HOSTS, Pairs.WITHIN_HOST))
                     self._group(replace(within, transport=op.within), f"{op.name}.{ir.WITHIN_HOST}")
                     self._messages(between, plan[op.name])
+                case ir.CollectiveOp() if op.within is not None:
+                    self._levels(op, plan[op.name])
                 case ir.ExchangeOp() | ir.CollectiveOp():
                     self._messages(op, plan[op.name])
         self._add("end", ir.Action.END, None)
@@ -133,6 +137,14 @@ class _Lowering:
             self._exchange(op, own)
         else:
             self._collective(op, own)
+
+    def _levels(self, op: ir.CollectiveOp, own: dict[tuple[ir.Region, bool], bool]) -> None:
+        ends: list[Ends] = []
+        for one in in_levels(op):
+            self._messages(one, own if one.pairs is Pairs.BETWEEN_HOSTS else {})
+            ends += self.ends[one.name]
+        self.inner += [(a.last_recv[""], b.first_send[""]) for a, b in pairwise(ends)]
+        self._enter(op, replace(ends[-1], first_send=ends[0].first_send, first_recv=ends[0].first_recv))
 
     def _plan_puts(self, exchanges: Iterable[tuple[int, ir.ExchangeOp]]) -> None:
         from dagc.passes.puts import Puts  # only with transport=put: it reads kernels
@@ -158,6 +170,9 @@ class _Lowering:
         out: dict[tuple[ir.Region, bool], bool] = {}
         if not isinstance(op, ir.ExchangeOp | ir.CollectiveOp) or op.transport is not Transport.MPI_HOST:
             return out
+        levels = in_levels(op) if isinstance(op, ir.CollectiveOp) and op.within is not None else ()
+        if levels:  # in between, the host has the result of each host
+            (op,) = (one for one in levels if one.pairs is Pairs.BETWEEN_HOSTS)
         for region, mode in message_accesses(op):
             if self.places[region.array] is not Place.DEVICE:
                 continue
@@ -165,7 +180,7 @@ class _Lowering:
             for outwards in (True, False):
                 if mode is not (Mode.OUT if outwards else Mode.IN):
                     partner = None
-                    if self.staging is ir.Staging.FUSED:
+                    if self.staging is ir.Staging.FUSED and not levels:
                         partner = self.uses.producer(index, region) if outwards else self._consumer(index, region)
                     out[region, outwards] = partner is None
                     if partner is not None:
@@ -359,6 +374,31 @@ class _Lowering:
                     )
                 )
             seen[op.name] = op
+
+
+def in_levels(op: ir.CollectiveOp) -> tuple[ir.CollectiveOp, ...]:
+    """The ops of an allreduce or a broadcast by `within` in a host, and by its transport between one rank of each host:
+    a reduction to this rank, the op among these ranks, and a broadcast of what they have."""
+    assert op.within is not None
+    host, heads = ir.host_comms(op.root)
+    result, zero = op.regions[0], Const(0)
+    there = Apply(Fn.GE, (heads.rank, zero))
+    among = replace(
+        op, name=f"{op.name}.between_hosts", comm=heads.name, pairs=Pairs.BETWEEN_HOSTS, within=None,
+        args=(result, result if op.collective.reduces else zero), accesses=(ir.Access(result, Mode.INOUT),),
+        when=there if op.when is None else Apply(Fn.AND, (op.when, there)),
+    )  # fmt: skip
+    inside = replace(op, comm=host.name, pairs=Pairs.WITHIN_HOST, within=None, transport=op.within)
+    told = replace(
+        inside, name=f"{op.name}.to_host", collective=ir.CollectiveKind.BCAST, args=(result, zero),
+        accesses=among.accesses, reduce=None,
+    )  # fmt: skip
+    if not op.collective.reduces:
+        return among, told
+    summed = replace(
+        inside, name=f"{op.name}.{ir.WITHIN_HOST}", collective=ir.CollectiveKind.REDUCE, args=(*op.args, zero)
+    )
+    return summed, among, told
 
 
 def _served(op: ir.ExchangeOp) -> list[tuple[int | None, tuple[ir.Message, ...]]]:

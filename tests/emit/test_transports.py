@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -241,6 +241,8 @@ def run(path: Path, plans: Mapping[str, Plan], ranks: int, folder: Path, hosts: 
 
 # ---- several hosts ----------------------------------------------------------------------------------
 
+LEVELS = {"transport": "nccl", "within_host": "peer"}
+
 
 @pytest.mark.parametrize("more", [{"transport": "nccl"}, {"transport": "mpi_cuda"}, {"staging": "ops"}], ids=str)
 def test_messages_within_hosts_are_ops_of_their_own(more: dict[str, str]) -> None:
@@ -262,6 +264,24 @@ def test_halves_have_all_written_edges() -> None:
     assert {*product(["pack"], halves), *product(halves, ["yr"])} < edges
     with pytest.raises(ProgramError, match="`x` has ranks in arrays: what the host receives would be copied over"):
         graph(SPMV, transport="mpi_host", within_host="peer")
+
+
+def test_collectives_are_ops_of_each_host_and_between_hosts() -> None:
+    """One after the other; a broadcast begins with its root; the space is that of a naive enumeration; the Python
+    driver leaves them to its library, which knows the hosts."""
+    made = graph_of(TINY.replace(f"  halo{TINY.partition('  halo')[2].partition(chr(10))[0]}\n", ""), **LEVELS)
+    levels = [made.by_name(f"sum.{name}") for name in ("within_host", "between_hosts", "to_host")]
+    assert [op.comm for op in levels] == ["hosts.within", "hosts.between", "hosts.within"]
+    assert {(a.id, b.id) for a, b in pairwise(levels)} < {*made.completion}
+    assert Counter(Moves.of(made)).total() == len(all_traversals(made))
+    several = graph(TRANSPORTS, within_host="peer")
+    roots = {op.comm for op in several.ops if op.name.startswith("cast.")}
+    assert roots == {"hosts.between[ranks - 1]", "hosts.within[ranks - 1]"}
+    files = emit(Plan(several, Space(several).first(), Target.CUDA))
+    assert "first_of_host" in files["program.hpp"]
+    code = [line.partition("#")[0] for line in files["driver.py"].partition("def bind")[2].splitlines()]
+    assert not any("Iallreduce" in line or "Ibcast" in line or "hosts_" in line for line in code)
+    assert {op.comm for op in graph(COLLECTIVES, within_host="peer", transport="nccl").ops} >= {"row", "hosts.within"}
 
 
 def test_peer_for_all_messages_is_one_op() -> None:
@@ -319,11 +339,13 @@ def test_starters_say_whether_there_are_several_hosts(environment: dict[str, str
 @pytest.mark.mpi
 @can_run
 def test_four_ranks_as_two_hosts(tmp_path: Path) -> None:
-    """Each message by what its pair has: within hosts of 2 and of 3 ranks, and between them."""
+    """Each message by what its pair has, and collectives in levels: within hosts of 2 and of 3 ranks, and between
+    them."""
     plans = {
         name: plan(TRANSPORTS, Target.HOST, within_host="peer", **more)
         for name, more in {
-            "fused": {}, "ops": {"staging": "ops"}, "captured": {"transport": "nccl", "capture": "true"}
+            "fused": {}, "ops": {"staging": "ops"}, "captured": {"transport": "nccl", "capture": "true"},
+            "pointers": {"transport": "mpi_cuda"},
         }.items()
     }  # fmt: skip
     posts = [line for line in emit(plans["fused"])["iteration.hpp"].splitlines() if "dagc::post_send(" in line]

@@ -118,6 +118,13 @@ inline LocalRank local_rank(MPI_Comm comm = MPI_COMM_WORLD) {
   return hosts.local();
 }
 
+// Collective: the lowest rank of this rank's host.
+inline int first_of_host(MPI_Comm comm) {
+  Hosts hosts;
+  hosts.find(comm);
+  return hosts.first();
+}
+
 // True if the MPI reports that it accepts device pointers. On the host target device memory is plain memory: true.
 inline bool mpi_takes_device_pointers() {
 #if !defined(__CUDACC__)
