@@ -146,8 +146,9 @@ def _loops(text: ProgramText, program: Program) -> list[str]:
     """Who may repeat the dag, as `--open` has it. Without a test, iterations of one graph follow each other faster than
     those of a while node (docs/figures.md). One kernel, which is compiled for itself, only where it is possible."""
     kernel = {LOOP: Repetition.PERSISTENT.value}
-    if any(d.name == TRANSPORT and Transport.PEER.value in d.values for d in program.decisions):
-        kernel[TRANSPORT] = Transport.PEER.value
+    offered = (v for d in program.decisions if d.name == TRANSPORT for v in d.values)
+    if able := [v for v in offered if Transport(v).within_kernels]:
+        kernel[TRANSPORT] = str(able[0])
     try:
         whole = possible(text.graph(kernel | {n: v for n, v in text.defines.items() if n in kernel}))
     except ProgramError:
