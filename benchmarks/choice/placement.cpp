@@ -25,8 +25,8 @@ int below(int n) { return static_cast<int>(engine() % static_cast<unsigned>(n));
 
 // A chain as the paper has it: data and results on the host, a transfer between any two ops.
 struct Chain {
-  std::vector<Step> steps;
-  Problem problem;
+  std::vector<Step<2>> steps;
+  Problem<2> problem;
   std::vector<std::vector<int>> readers;
 };
 
@@ -39,7 +39,7 @@ Chain chain(int n) {
     const double transfer = draw(1e-4);
     auto& readers = c.readers[static_cast<std::size_t>(i)];
     if (i < n) readers = {i};
-    c.problem.values.push_back({i - 1, readers.data(), static_cast<int>(readers.size()), transfer, transfer, true, false, i == n});
+    c.problem.values.push_back({i - 1, readers.data(), static_cast<int>(readers.size()), {{0, transfer}, {transfer, 0}}, only(on_host), i == n ? only(on_host) : 0u});
     if (i < n) c.problem.ops[static_cast<std::size_t>(i)] = {{draw(1e-3), draw(5e-4)}};
   }
   if (!as_chain(c.problem, c.steps.data())) std::abort();
@@ -55,7 +55,7 @@ struct Graph {
   std::vector<std::vector<Edge>> out;
 };
 
-Graph graph(const std::vector<Step>& steps) {
+Graph graph(const std::vector<Step<2>>& steps) {
   const int n = static_cast<int>(steps.size());
   Graph g;
   g.out.resize(2 * steps.size() + 2);
@@ -63,7 +63,7 @@ Graph graph(const std::vector<Step>& steps) {
   for (int i = 1; i < n; ++i)
     for (int a = 0; a < 2; ++a)
       for (int b = 0; b < 2; ++b) {
-        const Step& s = steps[static_cast<std::size_t>(i)];
+        const Step<2>& s = steps[static_cast<std::size_t>(i)];
         g.out[static_cast<std::size_t>(2 * i - 1 + a)].push_back({2 * i + 1 + b, s.link[a][b] + s.seconds[b]});
       }
   for (int a = 0; a < 2; ++a) g.out[static_cast<std::size_t>(2 * n - 1 + a)].push_back({2 * n + 1, 0});
@@ -113,7 +113,7 @@ double dijkstra(const Graph& g, Side* sides) {
 
 // Layers of ops, each of which reads two values of the three layers before; a value is read by about two ops.
 struct Layers {
-  Problem problem;
+  Problem<2> problem;
   std::vector<std::vector<int>> readers;
 };
 
@@ -128,7 +128,7 @@ Layers layers(int n, int width) {
   }
   for (int v = 0; v < n + width; ++v) {
     const auto& readers = l.readers[static_cast<std::size_t>(v)];
-    l.problem.values.push_back({v < width ? setup : v - width, readers.data(), static_cast<int>(readers.size()), draw(2e-4), draw(2e-4), true, false, readers.empty()});
+    l.problem.values.push_back({v < width ? setup : v - width, readers.data(), static_cast<int>(readers.size()), {{0, draw(2e-4)}, {draw(2e-4), 0}}, only(on_host), readers.empty() ? only(on_host) : 0u});
   }
   return l;
 }
@@ -172,7 +172,7 @@ void chains(int n) {
     same(best, dijkstra(graphs[k], sides.data()));
   }
   row("chain, two recurrences", n, nanoseconds([&](std::size_t k) { sink = place_chain(all[k].steps.data(), n, sides.data()); }));
-  row("chain, recognized and placed", n, nanoseconds([&](std::size_t k) { sink = place(all[k].problem, &sides); }));
+  row("chain, recognized and placed", n, nanoseconds([&](std::size_t k) { sink = place(all[k].problem, &sides).seconds; }));
   row("chain, shortest path", n, nanoseconds([&](std::size_t k) { sink = shortest_path(graphs[k], sides.data()); }));
   row("chain, Dijkstra", n, nanoseconds([&](std::size_t k) { sink = dijkstra(graphs[k], sides.data()); }));
   row("chain, minimum cut", n, nanoseconds([&](std::size_t k) { place_cut(all[k].problem, sides.data()); }));

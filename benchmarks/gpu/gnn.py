@@ -19,7 +19,7 @@ Networks are timed from features on the host to the result there. FOLDER has pub
 --deep: networks as MLCD drew them (section V-E): 3000 to 24 000 nodes, 1 to 8 edges a node, 1000 to 5000 features,
 hidden widths of 4 to 128, and DEPTHS layers. --summary then also prints after which layers the plans change the device,
 as its figure 7 (there of DEEPEST layers with 3000 nodes and a width of 4, planned only), and how many transfers that
-saves against the faster device of each layer alone.
+saves at how many networks, against the fastest device of each layer alone.
 
 What is in FOLDER/gnn.json is not measured again. Results under the plan and on each device are compared with NumPy's.
 --target host --first 2 rehearses it without a GPU, with small graphs instead.
@@ -33,7 +33,6 @@ import os
 import shutil
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -61,7 +60,7 @@ from dagc.space import Space
 from dagc.stages.artifacts import OpenChoices, build_artifact, compile_traversal
 from dagc.stages.options import CompileOptions
 from dagc.stages.program import read
-from dagc.study.placed import transfers_here
+from dagc.study.placed import Moves, moves_text, transfers_here
 from dagc.study.record import revision
 from dagc.study.train import TrainingTable, train
 
@@ -304,10 +303,13 @@ def chosen_by(best: Sequence[Mapping[int, str]], placement: Sequence[int]) -> tu
     return tuple(at[side] for at, side in zip(best, placement, strict=True))
 
 
+def problem_of(layers: Sequence[Mapping[str, float]], handed_on: Sequence[float], transfers: Transfers) -> Problem:
+    """By these seconds of each version of each layer."""
+    return chain(handed_on, [{side: at[v] for side, v in best_of(at).items()} for at in layers], transfers)
+
+
 def planned(layers: Sequence[Mapping[str, float]], handed_on: Sequence[float], transfers: Transfers) -> Solution:
-    """The plan by these seconds of each version of each layer."""
-    by_side = [{side: at[v] for side, v in best_of(at).items()} for at in layers]
-    return place(chain(handed_on, by_side, transfers))
+    return place(problem_of(layers, handed_on, transfers))
 
 
 def trained(records: Sequence[Mapping[str, Any]], model: str, exist: Sequence[str], names: Sequence[str]) -> Selector:
@@ -431,25 +433,14 @@ def planned_again(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"{model}: the GPU alone is within 2 % of the best placement at {best} of {len(of)}"
 
 
-def side_changes(placement: Sequence[int]) -> list[int]:
-    """After how many layers data change the device; they begin and end on the host."""
-    path = (HOST, *placement, HOST)
-    return [number for number, (a, b) in enumerate(pairwise(path)) if a != b]
-
-
-def histogram(label: str, placements: Sequence[Sequence[int]], alone: Sequence[Sequence[int]]) -> str:
-    """At which share of the networks data change the device after each layer, and the transfers in all: of the plans,
-    and of the faster device of each layer `alone`."""
+def histogram(label: str, problems: Sequence[Problem], placements: Sequence[Sequence[int]]) -> str:
+    """After which layers data change the device."""
     if not placements:
         return f"{label}: no networks"
-    at = Counter(place for one in placements for place in side_changes(one))
-    shares = ", ".join(f"{place}: {100 * at[place] / len(placements):.0f} %" for place in sorted(at))
     mixed = sum(len(set(one)) > 1 for one in placements)
-    planned, greedy = (sum(len(side_changes(one)) for one in of) for of in (placements, alone))
-    return (
-        f"{label}, {len(placements)} networks, {mixed} on both devices: transfers after layer {shares or 'none'};"
-        f" {planned} transfers, {greedy} by the faster device of each layer alone"
-    )
+    moves = [Moves.of(of, tuple(at), range(len(of.values))) for of, at in zip(problems, placements, strict=True)]
+    head = f"{label}, {len(placements)} networks, {mixed} on both devices"
+    return f"{head}: transfers after layer {moves_text(moves)}"
 
 
 def transfers_planned(found: Mapping[str, Any]) -> Iterator[str]:
@@ -460,26 +451,30 @@ def transfers_planned(found: Mapping[str, Any]) -> Iterator[str]:
     number, count = {"c": HOST, "g": DEVICE}, len(found["train"][0]["features"][0])
     for model in MODELS:
         of = [one for one in found["test"] if one["model"] == model]
-        alone = [faster_alone(one["predicted"]) for one in of]
-        plans = [[number[v[0]] for v in one["named"]["plan"]["versions"]] for one in of]
-        yield histogram(f"{model}, measured, planned", plans, alone)
-        best = [[number[v[0]] for v in one["exhaustive"]] for one in of]
-        yield histogram(f"{model}, measured, best", best, [faster_alone(one["seconds"]) for one in of])
+        for label, versions, seconds in (
+            ("planned", [one["named"]["plan"]["versions"] for one in of], [one["predicted"] for one in of]),
+            ("best", [one["exhaustive"] for one in of], [one["seconds"] for one in of]),
+        ):
+            problems = [
+                problem_of(at, handed_on_by(one["features"]), transfers) for one, at in zip(of, seconds, strict=True)
+            ]
+            sides = [[number[v[0]] for v in at] for at in versions]
+            yield histogram(f"{model}, measured, {label}", problems, sides)
         grid = [grid_layers(model, 3000, e, f) for f, e in product(range(1000, 5001, 1000), range(1, 9))]
         if count != len(grid[0][0]):
             continue  # a record of a sample with other features
         selector = trained(found["train"], model, exist, [f"feature {i}" for i in range(count)])
-        plans, alone = [], []
+        problems = []
         for layers in grid:
             times = [{exist[i]: s for i, s in selector.seconds(x).items()} for x in layers]
-            handed_on = [4 * x[0] * x[2] for x in layers] + [4 * layers[-1][0] * layers[-1][3]]
-            plans.append([*planned(times, handed_on, transfers).placement])
-            alone.append(faster_alone(times))
-        yield histogram(f"{model}, {DEEPEST} layers of {NARROW}, 3000 nodes, planned", plans, alone)
+            problems.append(problem_of(times, handed_on_by(layers), transfers))
+        plans = [place(one).placement for one in problems]
+        yield histogram(f"{model}, {DEEPEST} layers of {NARROW}, 3000 nodes, planned", problems, plans)
 
 
-def faster_alone(times: Sequence[Mapping[str, float]]) -> list[int]:
-    return [min((HOST, DEVICE), key=lambda side: at[best_of(at)[side]]) for at in times]
+def handed_on_by(layers: Sequence[Sequence[float]]) -> list[float]:
+    """Bytes before and after each layer, by their features: nodes, edges, inputs, outputs, ..."""
+    return [*(4 * x[0] * x[2] for x in layers), 4 * layers[-1][0] * layers[-1][3]]
 
 
 def grid_layers(model: str, nodes: int, edges: int, features: int) -> list[tuple[float, ...]]:
@@ -497,8 +492,7 @@ def grid_layers(model: str, nodes: int, edges: int, features: int) -> list[tuple
 
 def replanned(one: Mapping[str, Any], times: Sequence[Mapping[str, float]], transfers: Transfers) -> tuple[float, ...]:
     """Microseconds on the GPU only, on the CPU only, under the plan by these times, and of the best placement."""
-    features = one["features"]  # of each layer: nodes, edges, inputs, outputs, ...
-    handed_on = [4 * x[0] * x[2] for x in features] + [4 * features[-1][0] * features[-1][3]]
+    features = one["features"]
     guess, measured_best = [best_of(at) for at in times], [best_of(at) for at in one["seconds"]]
 
     def took(placement: Sequence[int]) -> float:
@@ -508,7 +502,7 @@ def replanned(one: Mapping[str, Any], times: Sequence[Mapping[str, float]], tran
         )
 
     count = len(features)
-    plan = planned(times, handed_on, transfers).placement
+    plan = planned(times, handed_on_by(features), transfers).placement
     return took((DEVICE,) * count), took((HOST,) * count), took(plan), min(one["placements_us"].values())
 
 

@@ -1,8 +1,8 @@
 """Placement: the device of each op of a program, chosen so that the program takes the least time, transfers included.
 
-On two devices `dagc/placement.hpp` places, which emitted programs use: a chain by the two recurrences of MLCD (section
-III-B), any other graph by a minimum cut, since its cost is a sum over ops and over values. Both are exact. More
-devices, or an additional cost of the whole placement, are searched with a bound.
+`dagc/placement.hpp` places, which emitted programs use: a chain by the recurrences of MLCD (section III-B), on any
+number of devices; any other graph on two of them by a minimum cut, since its cost is a sum over ops and over values.
+Both are exact. Any other graph on more devices is searched with a bound.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,8 @@ from dagc.base.errors import UsageError
 from dagc.base.resources import resource
 from dagc.choice.compiled import library
 
-HOST, DEVICE = 0, 1
-NODES = 20_000  # nodes of a bounded search: about a second
+HOST, DEVICE = 0, 1  # of a rank; its further GPUs follow
+NODES = 20_000  # of a search, at most: about 10 ms
 Placement = tuple[int, ...]  # the device of each op
 Row = tuple[float, ...]
 
@@ -36,15 +36,37 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """The time of copies from one device to another."""
+
+    source: int
+    target: int
+    time: Transfer
+
+
+@dataclass(frozen=True, slots=True)
 class Transfers:
-    """Between host and device."""
+    """Between the host and the first GPU, and over the `links` of further ones."""
 
     to_device: Transfer
     to_host: Transfer
+    links: tuple[Link, ...] = ()
 
-    def moves(self, bytes: float) -> tuple[Row, Row]:
+    def between(self, source: int, target: int) -> Transfer:
+        """A further GPU without a link of its own has those of the first one, and to another GPU the way through the
+        host."""
+        link = next((one.time for one in self.links if (one.source, one.target) == (source, target)), None)
+        if link is not None or source == target:
+            return link or Transfer(0.0, math.inf)
+        if HOST in (source, target):
+            return self.to_device if source == HOST else self.to_host
+        back, there = self.between(source, HOST), self.between(HOST, target)
+        return Transfer(back.latency + there.latency, 1 / (1 / back.bandwidth + 1 / there.bandwidth))
+
+    def moves(self, bytes: float, devices: int = 2) -> tuple[Row, ...]:
         """The `moves` of a value of this many bytes."""
-        return two_way(self.to_device.seconds(bytes), self.to_host.seconds(bytes))
+        every = range(devices)
+        return tuple(tuple(self.between(a, b).seconds(bytes) for b in every) for a in every)
 
 
 def fit_transfer(samples: Sequence[tuple[int, float]]) -> Transfer:
@@ -85,10 +107,14 @@ class Value:
     begins: tuple[int, ...] = (HOST,)
     ends: tuple[int, ...] = ()
 
-    def seconds(self, holders: Iterable[int], wanted: Iterable[int]) -> float:
-        """Seconds of the transfers to the devices where it is `wanted` and not present."""
-        there = set(holders)
-        return sum(min(self.moves[a][b] for a in there) for b in set(wanted) - there)
+    def places(self, placement: Placement) -> tuple[set[int], set[int]]:
+        """The devices where it is, and where it is needed."""
+        there = self.begins if self.producer is None else (placement[self.producer],)
+        return set(there), {*self.ends, *(placement[op] for op in self.readers)}
+
+    def seconds(self, there: set[int], wanted: set[int]) -> float:
+        """Seconds of the transfers to the devices where it is `wanted` and not `there`."""
+        return math.fsum(min(self.moves[a][b] for a in there) for b in wanted - there)
 
 
 def two_way(to_device: float, to_host: float) -> tuple[Row, Row]:
@@ -133,16 +159,17 @@ class Problem:
     def cost(self, placement: Placement) -> float:
         """Seconds of the ops, plus one transfer of each value to each device that needs it."""
         total = math.fsum(row[d] for row, d in zip(self.seconds, placement, strict=True))
-        return total + math.fsum(_moved(value, placement) for value in self.values)
+        return total + math.fsum(value.seconds(*value.places(placement)) for value in self.values)
 
+    def transfers(self, placement: Placement) -> tuple[int, ...]:
+        """The transfers of each value."""
+        places = (value.places(placement) for value in self.values)
+        return tuple(len(wanted - there) for there, wanted in places)
 
-def _moved(value: Value, placement: Placement) -> float:
-    """Seconds of the transfers of a value between the ops placed so far, the first `len(placement)`."""
-    if value.producer is not None and value.producer >= len(placement):
-        return 0.0
-    holders = value.begins if value.producer is None else (placement[value.producer],)
-    placed = (placement[op] for op in value.readers if op < len(placement))
-    return value.seconds(holders, (*value.ends, *placed))
+    @property
+    def alone(self) -> Placement:
+        """The fastest device of each op, without regard to transfers."""
+        return tuple(min(range(self.devices), key=row.__getitem__) for row in self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,92 +186,28 @@ class Solution:
         return (self.seconds - self.bound) / self.seconds if self.seconds > self.bound else 0.0
 
 
-def place(problem: Problem) -> Solution:
-    """The best placement; by `place_search` on more than two devices, or if a value must be on the device at the end.
-    Raises MissingTool without a C++ compiler."""
-    values = problem.values
-    if problem.devices != 2 or any(DEVICE in v.ends for v in values):
-        return place_search(problem)
+def place(problem: Problem, *, nodes: int = NODES) -> Solution:
+    """The best placement; for a graph that is no chain, on more than two devices, the best one of a search of so many
+    `nodes`. Raises MissingTool without a C++ compiler."""
+    values, devices = problem.values, problem.devices
     begin = [0, *itertools.accumulate(len(v.readers) for v in values)]
     producers = [-1 if v.producer is None else v.producer for v in values]
     readers = [op for v in values for op in v.readers]
-    moves = [seconds for v in values for seconds in (v.moves[HOST][DEVICE], v.moves[DEVICE][HOST])]
-    places = [sum(1 << d for d in set(v.begins)) + 4 * (HOST in v.ends) for v in values]
+    moves = [seconds for v in values for row in v.moves for seconds in row]
+    begins, ends = ([sum(1 << d for d in set(places)) for places in of]
+                    for of in ([v.begins for v in values], [v.ends for v in values]))  # fmt: skip
     seconds = [s for row in problem.seconds for s in row]
-    sides = (ctypes.c_int * len(problem.seconds))()
-    function = library(resource("templates/choice/placement.cpp").read_text(encoding="utf-8"), "c++").dagc_place
+    sides, bound = (ctypes.c_int * len(problem.seconds))(), ctypes.c_double()
+    text = resource("templates/choice/placement.cpp").read_text(encoding="utf-8")
+    function = library(f"#define DEVICES {devices}\n{text}", "c++").dagc_place
     function.restype = ctypes.c_double
     total = function(
         len(sides), _array(ctypes.c_double, seconds), len(values), _array(ctypes.c_int, producers),
         _array(ctypes.c_int, begin), _array(ctypes.c_int, readers), _array(ctypes.c_double, moves),
-        _array(ctypes.c_int, places), sides,
+        _array(ctypes.c_int, begins), _array(ctypes.c_int, ends), nodes, sides, ctypes.byref(bound),
     )  # fmt: skip
-    return Solution(tuple(sides), total, total)
+    return Solution(tuple(sides), total, bound.value)
 
 
 def _array(kind: Any, values: Sequence[float]) -> Any:
     return (kind * len(values))(*values)
-
-
-def place_search(
-    problem: Problem, *, extra: Callable[[Placement], float] | None = None, nodes: int = NODES
-) -> Solution:
-    """Depth-first branch and bound over the ops in order, starting with the best placement reached by single changes.
-
-    `extra`: additional seconds, not negative, of a whole placement. After `nodes` partial placements the search ends
-    with its best placement and the bound of the rest.
-    """
-    ops, devices = len(problem.seconds), range(problem.devices)
-    least = [0.0, *itertools.accumulate(min(row) for row in reversed(problem.seconds))][::-1]
-    touched = _touched(problem)
-
-    def total(placement: Placement) -> float:
-        return problem.cost(placement) + (extra(placement) if extra else 0.0)
-
-    best = _improved(problem, total)
-    seconds = total(best)
-    pending: list[tuple[float, Placement]] = [(math.fsum(_moved(v, ()) for v in problem.values), ())]
-    for _ in range(nodes):
-        if not pending or seconds <= least[0]:
-            break
-        spent, placement = pending.pop()
-        i = len(placement)
-        if spent + least[i] >= seconds:
-            continue
-        if i == ops:
-            if (here := total(placement)) < seconds:
-                best, seconds = placement, here
-            continue
-        before = sum(_moved(v, placement) for v in touched[i])
-        steps = []
-        for d in devices:
-            after = sum(_moved(v, (*placement, d)) for v in touched[i])
-            steps.append((spent + problem.seconds[i][d] + after - before, (*placement, d)))
-        pending += sorted(steps, reverse=True)
-    left = min((spent + least[len(p)] for spent, p in pending), default=math.inf)
-    return Solution(best, seconds, min(seconds, max(left, least[0])))
-
-
-def _touched(problem: Problem) -> list[list[Value]]:
-    """The values that each op writes or reads."""
-    out: list[list[Value]] = [[] for _ in problem.seconds]
-    for value in problem.values:
-        for op in {*value.readers, *(() if value.producer is None else (value.producer,))}:
-            out[op].append(value)
-    return out
-
-
-def _improved(problem: Problem, total: Callable[[Placement], float]) -> Placement:
-    """Local search, changing one op at a time: from all ops on one device, if that is possible, and from the fastest
-    device of each op alone."""
-    devices = range(problem.devices)
-    quickest = tuple(min(devices, key=row.__getitem__) for row in problem.seconds)
-    pairs = list(zip(problem.seconds, quickest, strict=True))
-    starts = [tuple(d if row[d] < math.inf else q for row, q in pairs) for d in devices]
-    best = min((quickest, *starts), key=total)
-    while True:
-        near = [(*best[:i], d, *best[i + 1 :]) for i in range(len(best)) for d in devices]
-        better = min(near, key=total, default=best)
-        if not total(better) < total(best):
-            return best
-        best = better

@@ -222,10 +222,9 @@ class PlacedValueView:
 
 @dataclass(frozen=True, slots=True)
 class PlacementView:
-    """How the ops are placed together; `to_device` and `to_host` are C++ texts: latency, bandwidth."""
+    """How the ops are placed together; `transfers`, from each side to each, are C++ texts: latency, bandwidth."""
 
-    to_device: str
-    to_host: str
+    transfers: tuple[tuple[str, ...], ...]
     ops: tuple[PlacedView, ...]
     values: tuple[PlacedValueView, ...]
 
@@ -526,7 +525,9 @@ def _choice(layout: Layout, choice: ChoiceCall, constraints: bool, placed: bool)
     )
 
 
-_SIDE = {ir.Device.CPU: "on_host", ir.Device.GPU: "on_device"}
+def _side(device: ir.Device, unit: int) -> str:
+    """The C++ text of the memory that an op works in."""
+    return f"gpu({unit})" if device is ir.Device.GPU else "on_host"
 
 
 def _placement(layout: Layout, chooser: EmittedChoosers) -> PlacementView:
@@ -545,18 +546,21 @@ def _placement(layout: Layout, chooser: EmittedChoosers) -> PlacementView:
         )
         for v in values_of(program)
     )
-    to_device, to_host = (", ".join(map(repr, way)) for way in (chooser.placement.to_device, chooser.placement.to_host))
-    return PlacementView(to_device, to_host, ops, values)
+    transfers = tuple(
+        tuple(", ".join(map(repr, time)) if a != b else "" for b, time in enumerate(row))
+        for a, row in enumerate(chooser.placement.transfers)
+    )
+    return PlacementView(transfers, ops, values)
 
 
 def _placed(layout: Layout, chooser: EmittedChoosers, number: int, op: ir.KernelOp) -> PlacedView:
     for i, choice in enumerate(chooser.choices):
         if op.placed and choice.op == op.site and choice.predict:
             answers = answers_of(layout.program, op)
-            sides = tuple(_SIDE[ir.device_named(answer.partition(".")[0])[0]] for answer in answers)
+            sides = tuple(_side(*ir.device_named(answer.partition(".")[0])) for answer in answers)
             variant = choice.decisions.index(qualified(choice.op, VARIANT))
             return PlacedView(number, cxx_string(op.name), "", i, choice.predict, variant, sides)
-    return PlacedView(number, cxx_string(op.name), _SIDE[op.device])
+    return PlacedView(number, cxx_string(op.name), _side(op.device, op.unit))
 
 
 def _needs(layout: Layout, site: str) -> Iterator[tuple[int, tuple[int, ...]]]:

@@ -127,11 +127,10 @@ class ChoiceCall:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """All placed ops are placed together, by the expected seconds of their answers and of transfers: latency in
-    seconds, bandwidth in bytes per second."""
+    """All placed ops are placed together, by the expected seconds of their answers and of transfers from the host and
+    each GPU to each: latency in seconds, bandwidth in bytes per second."""
 
-    to_device: tuple[float, float]
-    to_host: tuple[float, float]
+    transfers: tuple[tuple[tuple[float, float], ...], ...]
 
 
 class Features(Enum):

@@ -201,6 +201,16 @@ class Devices:
         return range(self.gpus if device is Device.GPU else 1 + self.sockets)
 
     @property
+    def sides(self) -> int:
+        """The memories that arrays `on any` are in: of the host, and of each GPU."""
+        return 1 + self.gpus
+
+    @staticmethod
+    def side(device: Device, unit: int) -> int:
+        """The number of the memory that an op works in: 0 is that of the host."""
+        return 1 + unit if device is Device.GPU else 0
+
+    @property
     def names(self) -> tuple[str, ...]:
         return tuple(device_name(d, unit) for d in Device for unit in self.units(d))
 

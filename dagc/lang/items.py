@@ -645,10 +645,6 @@ def _other(out: GraphOut, frame: Frame, item: ast.Item, main: bool) -> None:
         out.fuse = item
     elif isinstance(item, ast.Select) and main:
         names = set(frame.ctx.choices) | {"device", "variant"}
-        if "device" in item.names and frame.ctx.devices.gpus > 1:
-            message = "ops are placed together on the host and one GPU, and `devices` has several"
-            help = "select the device in each kernel, or drop `gpu` from `devices`: the sum of times does not fall"
-            report.error("wrong-place-of-item", message, item.span, help)
         selection = select(frame.ev, item, "dag", names)
         if selection is not None:
             out.selects.append(selection)

@@ -120,7 +120,6 @@ def _smi(query: str) -> list[list[str]]:
 SOURCE = "templates/probe/gpu.cu"
 TRANSFERS = "templates/probe/transfers.cu"
 CEILINGS = "templates/probe/ceilings.cu"
-DIRECTIONS = ("to_device", "to_host")
 PATIENCE = 120.0  # seconds for the compiler, and for the benchmarks
 
 
@@ -204,17 +203,20 @@ def _built_answer(source: str, target: str, arch: str, what: str, arguments: Ite
         return _answer([str(program), *arguments], f"{what} does not run", folder)
 
 
-def measured_transfers(target: str, arch: str, pageable: bool = False) -> dict[str, list[tuple[int, float]]]:
-    """Times of transfers between page-locked memory of the host, or pageable one, and the device: (bytes, seconds) by
-    direction, between 4 B and 64 MiB; takes about a second. `target`: "host" or "cuda".
+def measured_transfers(
+    target: str, arch: str, pageable: bool = False, gpus: int = 1
+) -> dict[tuple[int, int], list[tuple[int, float]]]:
+    """Times of transfers between page-locked memory of the host, or pageable one, and the first `gpus` that are there,
+    each with each: (bytes, seconds) by source and target, where 0 is the host and 1 the first GPU; between 4 B and 64
+    MiB. Takes about a second for each two. `target`: "host" or "cuda".
 
     Raises MissingTool, BuildFailed; RunFailed if it does not run.
     """
-    text = _built_answer(TRANSFERS, target, arch, "of transfers", ["pageable"] if pageable else [])
-    out: dict[str, list[tuple[int, float]]] = {direction: [] for direction in DIRECTIONS}
-    for line in text.splitlines():
-        direction, size, seconds = line.split()
-        out[direction].append((int(size), float(seconds)))
+    words = [str(gpus), *(["pageable"] if pageable else [])]
+    out: dict[tuple[int, int], list[tuple[int, float]]] = {}
+    for line in _built_answer(TRANSFERS, target, arch, "of transfers", words).splitlines():
+        source, destination, size, seconds = line.split()
+        out.setdefault((int(source), int(destination)), []).append((int(size), float(seconds)))
     return out
 
 

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -424,6 +426,23 @@ class LabelOptions:
     )  # fmt: skip
 
 
+def links_of(text: str) -> tuple[tuple[str, str, float, float], ...]:
+    """`gpu-gpu1=2e-6:3e11, ...`: source, target, latency, bandwidth; both directions, unless the other is given too."""
+    out: dict[tuple[str, str], tuple[float, float]] = {}
+    back: dict[tuple[str, str], tuple[float, float]] = {}
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\w+)-(\w+)=([^:]+):(.+)", part)
+        try:
+            latency, bandwidth = (float(found[3]), float(found[4])) if found else (math.nan, math.nan)
+        except ValueError:
+            latency = bandwidth = math.nan
+        if found is None or not (0 <= latency < 1e3 and 1 <= bandwidth < 1e18):
+            example = "a link is like gpu-gpu1=2e-6:3e11, its latency in seconds and its bytes per second"
+            raise ArgumentTypeError(f"{part.strip()!r}: {example}")
+        out[found[1], found[2]] = back[found[2], found[1]] = latency, bandwidth
+    return tuple((*way, *time) for way, time in {**out, **(back | out)}.items())
+
+
 @dataclass(frozen=True, kw_only=True)
 class LearningOptions:
     """What is learned. `calls` 0: the cost of a conversion is not counted; `objective` None: that of a resumed file,
@@ -436,6 +455,10 @@ class LearningOptions:
         positive,
         default=0,
     )
+    links: tuple[tuple[str, str, float, float], ...] = option(
+        "--links LIST", "with `select device with dp()`: times of copies between devices, as"
+        " gpu-gpu1=SECONDS:BYTES_PER_SECOND,..., in place of measured ones", links_of, default=(),
+    )  # fmt: skip
     constraints: bool = option(
         "--no-constraints",
         "ignore the `require`s of variants that depend on run-time values, except those on hw.memory", default=True,

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import median
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from dagc.choice.placement import DEVICE, HOST, Placement, Problem, Transfers, Value, fit_transfer, place
+from dagc.base.errors import UsageError
+from dagc.choice.placement import (
+    DEVICE,
+    HOST,
+    Link,
+    Placement,
+    Problem,
+    Transfer,
+    Transfers,
+    Value,
+    fit_transfer,
+    place,
+)
 from dagc.ir.choice import VARIANT, Choice
 from dagc.ir.names import data_file
-from dagc.ir.plan import users_of, values_of
-from dagc.ir.program import Device, Program, device_named
+from dagc.ir.plan import places_together, users_of, values_of
+from dagc.ir.program import DP, Device, Devices, Program, device_name, device_named
 from dagc.ir.sym import evaluate
 from dagc.lab.launches import BATCH
 from dagc.measure.machine import measured_transfers
@@ -31,62 +45,67 @@ if TYPE_CHECKING:
 
 
 TOGETHER = "placed together"
-MOST = 10  # with up to this many ops every placement is timed, with more only those near the chosen one
+MOST = 1024  # up to so many placements are all timed; of more, only those near the chosen one
 ROUNDS = 3  # timings of each placement, in random order
-SIDES = {Device.CPU: HOST, Device.GPU: DEVICE}
-WORDS = {HOST: "cpu", DEVICE: "gpu"}
 
-Answers = Mapping[str, tuple[Choice | None, Choice | None]]  # by op: on the host, on the device
+Answers = Mapping[str, tuple[Choice | None, ...]]  # by op: on the host, on each GPU
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedAt:
     """The placement problem at one input, as in the emitted program (`dagc::Placing`), and the answer of each placed op
-    on each side. `ops`: the users of two-sided arrays, in the order of the problem."""
+    on each side. `ops`: the users of two-sided arrays, `values`: arrays with the ops that write them, in the order of
+    the problem."""
 
     problem: Problem
     ops: tuple[str, ...]
     answers: Answers
+    values: tuple[str, ...]
 
     @property
     def free(self) -> tuple[int, ...]:
-        """The ops that can run on either side, by number."""
-        return tuple(i for i, row in enumerate(self.problem.seconds) if max(row) < math.inf)
+        """The ops that can run on more than one side, by number."""
+        return tuple(i for i in range(len(self.ops)) if len(self.sides(i)) > 1)
+
+    def sides(self, op: int) -> tuple[int, ...]:
+        """The sides on which an op can run."""
+        return tuple(side for side, seconds in enumerate(self.problem.seconds[op]) if seconds < math.inf)
 
     def only(self, side: int) -> Placement:
-        """All ops that can be on one side, placed there."""
-        return tuple(side if row[side] < math.inf else 1 - side for row in self.problem.seconds)
+        """All ops that can be on one side, placed there; others where they are fastest."""
+        both = zip(self.problem.seconds, self.problem.alone, strict=True)
+        return tuple(side if row[side] < math.inf else fastest for row, fastest in both)
 
     def choices(self, placement: Placement) -> dict[str, Choice]:
         """The choice at each placed op."""
         sides = dict(zip(self.ops, placement, strict=True))
-        placed = {op: both[sides[op]] for op, both in self.answers.items()}
+        placed = {op: every[sides[op]] for op, every in self.answers.items()}
         return {op: choice for op, choice in placed.items() if choice is not None}
 
 
 def placed_at(program: Program, at: AtCase, choosers: Mapping[str, Chooser], transfers: Transfers) -> PlacedAt:
     """An op whose chooser takes the default has the first allowed answer as its only one."""
-    rows: list[tuple[float, float]] = []
-    answers: dict[str, tuple[Choice | None, Choice | None]] = {}
-    users = users_of(program)
+    rows: list[tuple[float, ...]] = []
+    answers: dict[str, tuple[Choice | None, ...]] = {}
+    users, every = users_of(program), range(program.devices.sides)
     for op in users:
         chooser = choosers.get(op.site) if op.placed else None
         if chooser is None:
-            rows.append(_row({SIDES[op.device]: 0.0}))
+            rows.append(tuple(0.0 if side == Devices.side(op.device, op.unit) else math.inf for side in every))
             continue
         expected = _answers(chooser, at)
-        on_host, on_device = (expected[side][1] if side in expected else None for side in (HOST, DEVICE))
-        answers[op.name] = on_host, on_device
-        rows.append(_row({side: seconds for side, (seconds, _) in expected.items()}))
+        answers[op.name] = tuple(expected[side][1] if side in expected else None for side in every)
+        rows.append(tuple(expected[side][0] if side in expected else math.inf for side in every))
     number = {op.name: i for i, op in enumerate(users)}
-    values = []
-    for v in values_of(program):
+    values, every_value = [], values_of(program)
+    for v in every_value:
         bytes = evaluate(v.bytes, at.scalars) if v.bytes is not None else _bytes_of(program, at, v.array)
         producer = None if v.producer is None else number[v.producer]
         readers = tuple(dict.fromkeys(number[r] for r in v.readers))
         ends = (HOST,) if v.ends_on_host else ()
-        values.append(Value(producer, readers, transfers.moves(float(bytes)), ends=ends))
-    return PlacedAt(Problem(tuple(rows), tuple(values)), tuple(op.name for op in users), answers)
+        values.append(Value(producer, readers, transfers.moves(float(bytes), len(every)), ends=ends))
+    names = tuple(v.array if v.producer is None else f"{v.array} of {v.producer}" for v in every_value)
+    return PlacedAt(Problem(tuple(rows), tuple(values)), tuple(op.name for op in users), answers, names)
 
 
 def _answers(chooser: Chooser, at: AtCase) -> dict[int, tuple[float, Choice]]:
@@ -106,11 +125,12 @@ def _answers(chooser: Chooser, at: AtCase) -> dict[int, tuple[float, Choice]]:
 
 
 def _side(choice: Choice) -> int:
-    return SIDES[device_named(choice.variant.partition(".")[0])[0]]
+    return Devices.side(*device_named(choice.variant.partition(".")[0]))
 
 
-def _row(seconds: Mapping[int, float]) -> tuple[float, float]:
-    return seconds.get(HOST, math.inf), seconds.get(DEVICE, math.inf)
+def word(side: int) -> str:
+    """`cpu`, `gpu`, `gpu1`."""
+    return device_name(Device.CPU, 0) if side == HOST else device_name(Device.GPU, side - 1)
 
 
 def _bytes_of(program: Program, at: AtCase, name: str) -> float:
@@ -132,10 +152,11 @@ class PlacedPrograms:
     fixed: dict[str, dict[int, int]]  # the numbers of GPU only and CPU only, by input and side
     failures: dict[str, dict[int, str]]  # why placements failed, by input
     noise: dict[str, float]  # relative noise of comparing the two fastest, by input
+    moves: list[Moves]  # at each input
 
     @classmethod
     def of(cls, inputs: Inputs, choosers: Mapping[str, Chooser], transfers: Transfers) -> PlacedPrograms:
-        return cls(inputs, choosers, transfers, [], {}, {}, {}, {}, {})
+        return cls(inputs, choosers, transfers, [], {}, {}, {}, {}, {}, [])
 
     def time(self, at: AtCase) -> str:
         """Time at one input, whose arrays are loaded. Returns "" or why the program does not run there, however its ops
@@ -164,6 +185,7 @@ class PlacedPrograms:
         self.times[name] = {self._number(placed, p): median(times) for p, times in seconds.items()}
         self.noise[name] = noise_of_best([(min(t), median(t), max(t)) for t in seconds.values()])
         self.chosen[name] = self._number(placed, best)
+        self.moves.append(Moves.of(placed.problem, best, placed.values))
         self.fixed[name] = {side: self._number(placed, placed.only(side)) for side in (HOST, DEVICE)}
         return ""
 
@@ -183,7 +205,7 @@ class PlacedPrograms:
     def _number(self, placed: PlacedAt, placement: Placement) -> int:
         """The number of a placement, by its text: the side of each placed op."""
         sides = dict(zip(placed.ops, placement, strict=True))
-        text = ", ".join(f"{op} {WORDS[sides[op]]}" for op in placed.answers)
+        text = ", ".join(f"{op} {word(sides[op])}" for op in placed.answers)
         if text not in self.names:
             self.names.append(text)
         return self.names.index(text)
@@ -198,7 +220,7 @@ class PlacedPrograms:
         choices = tuple(Choice.at("dag", [(VARIANT, name)]) for name in self.names)
         alone = [self._faster_than(side) for side in (DEVICE, HOST)]
         faster = f"{alone[0]} times as fast as GPU only, {alone[1]} times as CPU only (ratios of sums)"
-        return figures, choices, (faster,)
+        return figures, choices, (faster, f"transfers of {moves_text(self.moves)}")
 
     def _faster_than(self, side: int) -> str:
         """The ratio of the sums of the times with all ops on one side and as they were placed, over the inputs at which
@@ -211,18 +233,65 @@ class PlacedPrograms:
         return f"{sum(a for a, _ in both) / sum(b for _, b in both):.3f}" if both else "-"
 
 
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """The transfers of a placement: the number and name of each value that is moved; how many transfers, and how many
+    with each op on its fastest device."""
+
+    moved: tuple[tuple[int, object], ...]
+    planned: int
+    alone: int
+
+    @classmethod
+    def of(cls, problem: Problem, placement: Placement, names: Sequence[object]) -> Moves:
+        planned, alone = problem.transfers(placement), problem.transfers(problem.alone)
+        moved = tuple(pair for pair, times in zip(enumerate(names), planned, strict=True) if times)
+        return cls(moved, sum(planned), sum(alone))
+
+
+def moves_text(every: Sequence[Moves]) -> str:
+    """At which share of the inputs each value is moved; the transfers in all, and how many are saved at how many inputs
+    (figure 7 of MLCD)."""
+    moved = Counter(value for one in every for value in one.moved)
+    shares = (f"{name}: {100 * times / len(every):.0f} %" for (_, name), times in sorted(moved.items()))
+    planned, alone = sum(one.planned for one in every), sum(one.alone for one in every)
+    saved = Counter(one.alone - one.planned for one in every)
+    counts = ", ".join(f"{many} at {saved[many]}" for many in sorted(saved))
+    return (
+        f"{', '.join(shares) or 'nothing'}; {planned} transfers, {alone} by the fastest device of each op alone; saved:"
+        f" {counts}"
+    )
+
+
 def _others(placed: PlacedAt, best: Placement) -> Iterator[Placement]:
-    """All placements; with many ops, those that differ from the chosen one in one op."""
-    free = placed.free
-    if len(free) > MOST:
-        yield from ((*best[:i], 1 - best[i], *best[i + 1 :]) for i in free)
-        return
-    for sides in product((HOST, DEVICE), repeat=len(free)):
-        changed = dict(zip(free, sides, strict=True))
-        yield tuple(changed.get(i, side) for i, side in enumerate(best))
+    """All placements; of many, those that differ from the chosen one in one op."""
+    sides = [placed.sides(i) for i in range(len(best))]
+    if math.prod(map(len, sides)) > MOST:
+        yield from ((*best[:i], side, *best[i + 1 :]) for i in placed.free for side in sides[i])
+    else:
+        yield from product(*sides)
 
 
-def transfers_here(target: str, arch: str, pageable: bool = False) -> Transfers:
-    """The times of transfers between host and device of this machine: measured, and fitted."""
-    samples = measured_transfers(target, arch, pageable)
-    return Transfers(fit_transfer(samples["to_device"]), fit_transfer(samples["to_host"]))
+Links = Mapping[tuple[int, int], Transfer]
+
+
+def links_given(program: Program, given: Sequence[tuple[str, str, float, float]]) -> Links:
+    """Those of `--links`. Raises UsageError for a program that does not use them, or does not have the devices."""
+    sides = {word(side): side for side in range(program.devices.sides)}
+    if given and not places_together(program):
+        raise UsageError("--links has no effect", f"write `select device with {DP}()` in the dag, or drop it")
+    for source, target, *_ in given:
+        if source == target or not {source, target} <= sides.keys():
+            message = f"--links: `{source}-{target}`: a link is between two of {', '.join(sides)}"
+            raise UsageError(message, "`devices gpu NUMBER` in the program gives a rank more GPUs")
+    return {(sides[source], sides[target]): Transfer(*time) for source, target, *time in given}
+
+
+def transfers_here(
+    target: str, arch: str, pageable: bool = False, gpus: int = 1, given: Links = MappingProxyType({})
+) -> Transfers:
+    """The times of transfers between the host and the first GPUs of this machine: `given`, or measured and fitted."""
+    measured = measured_transfers(target, arch, pageable, gpus)
+    times = {way: fit_transfer(of) for way, of in measured.items()} | dict(given)
+    first = (times.pop((HOST, DEVICE)), times.pop((DEVICE, HOST)))
+    return Transfers(*first, tuple(Link(*way, time) for way, time in times.items()))

@@ -195,7 +195,7 @@ def open_choices(
         emitted(choosers), warnings=far_parameters(graph.program, timed), constraints=constraints, mode=mode
     )
     if places_together(graph.program):
-        chooser = replace(chooser, placement=_placement(tuned, choosers, mode))
+        chooser = replace(chooser, placement=_placement(tuned, choosers, mode, graph.program.devices.sides))
     if mode is Features.BESIDE:
         _check_defaults(tuned, choosers)
         both = zip(chooser.choices, choosers, strict=True)
@@ -217,8 +217,8 @@ def _check_defaults(tuned: Tuned, choosers: Sequence[Chooser]) -> None:
             )
 
 
-def _placement(tuned: Tuned, choosers: Sequence[Chooser], mode: Features) -> Placement:
-    """How the program places its ops together. Raises UsageError for a file without the necessary data."""
+def _placement(tuned: Tuned, choosers: Sequence[Chooser], mode: Features, sides: int) -> Placement:
+    """How the program places its ops together, on so many sides. Raises UsageError for a file without what it needs."""
     transfers = tuned.facts.transfers
     lacking = [c.op for c in choosers if c.site.variants and not c.predicts]
     if transfers is None or lacking:
@@ -228,7 +228,8 @@ def _placement(tuned: Tuned, choosers: Sequence[Chooser], mode: Features) -> Pla
         )
     if mode is Features.BESIDE:
         raise UsageError("devices cannot be chosen during the first runs", "compile with --features now")
-    return Placement(astuple(transfers.to_device), astuple(transfers.to_host))
+    every = range(sides)
+    return Placement(tuple(tuple(astuple(transfers.between(a, b)) for b in every) for a in every))
 
 
 def _payoffs(tuned: Tuned, chooser: Chooser) -> tuple[tuple[float, float], ...]:

@@ -49,7 +49,7 @@ from dagc.study.files import begun, chooser_facts, kernel_chooser_record, load, 
 from dagc.study.gpu import NOT_COUNTED, achieved, can_run, hardware_at_hand, require_runs
 from dagc.study.inputs import Inputs, Visits
 from dagc.study.move import borrowed, cases_of_file
-from dagc.study.placed import transfers_here
+from dagc.study.placed import links_given, transfers_here, word
 from dagc.study.priors import guesses, sureness
 from dagc.study.programs import PlanCases, require_enough
 from dagc.study.replay import in_order, quality
@@ -75,6 +75,7 @@ def task_asked(text: ProgramText, output: str | Path | None, options: TuneOption
                 "drop -n, or name a kernel with --kernel",
             )
         return program_task(text, options)
+    links_given(text.program(), options.links)
     if options.method and options.method not in METHODS:
         raise UsageError(f"unknown method {options.method}", f"one of: {', '.join(METHODS)}")
     before = resumed(output, options)
@@ -302,11 +303,15 @@ def _of_inputs(inputs: Inputs) -> Chosen:
     facts: dict[str, Any] = {"calls": options.calls}
     if inputs.records is not None and places_together(task.program):
         transfers = transfers_here(
-            task.chosen.target.value, task.chosen.arch, task.program.chose(HostMemory.PAGEABLE)
+            task.chosen.target.value, task.chosen.arch, task.program.chose(HostMemory.PAGEABLE),
+            task.program.devices.gpus, links_given(task.program, options.links),
         )  # fmt: skip
         facts["transfers"] = asdict(transfers)
-        ways = (("to the device", transfers.to_device), ("to the host", transfers.to_host))
-        notes += [f"transfers {way}: {si.seconds(t.latency)} and {t.bandwidth / 1e9:.3g} GB/s" for way, t in ways]
+        ways = {"to the device": transfers.to_device, "to the host": transfers.to_host}
+        ways |= {f"from {word(link.source)} to {word(link.target)}": link.time for link in transfers.links}
+        notes += [
+            f"transfers {way}: {si.seconds(t.latency)} and {t.bandwidth / 1e9:.3g} GB/s" for way, t in ways.items()
+        ]
     known = ChooserInputs(ready, asked, NOT_COUNTED, hardware, {}, settings_compiled(ready.task))
     out, choosers = _of_kernels(inputs, known, samples, training, labelled, notes)
     more = [f"{p.text}: a test input of the file: not trained on" for p in inputs.task.cases if p in tests]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -15,23 +14,22 @@ from dagc.base.errors import UsageError
 from dagc.choice.placement import (
     DEVICE,
     HOST,
+    Link,
     Placement,
     Problem,
     Solution,
     Transfer,
+    Transfers,
     Value,
     fit_transfer,
     place,
-    place_search,
     two_way,
 )
 
 
-def place_exhaustively(problem: Problem, extra: Callable[[Placement], float] | None = None) -> float:
-    """The cost of the best of all placements. `extra`: as in `place_search`."""
-    add = extra or (lambda _: 0.0)
-    options = itertools.product(range(problem.devices), repeat=len(problem.seconds))
-    return min(problem.cost(p) + add(p) for p in options)
+def place_exhaustively(problem: Problem) -> float:
+    """The cost of the best of all placements."""
+    return min(map(problem.cost, itertools.product(range(problem.devices), repeat=len(problem.seconds))))
 
 
 COSTS = st.integers(0, 20).map(float)
@@ -80,28 +78,49 @@ def check(found: Solution, problem: Problem, best: float) -> None:
     assert problem.cost(found.placement) == pytest.approx(best, abs=1e-9)
 
 
+@st.composite
+def chains_of(draw: st.DrawFn, most: int) -> Problem:
+    """A chain on two or three devices, each pair with a link of its own in each direction: data that begin and end
+    anywhere, ops that can run on one device only, several values between two ops."""
+    devices, n = draw(st.sampled_from((2, 3))), draw(st.integers(1, most))
+    only = draw(st.lists(st.none() | st.integers(0, devices - 1), min_size=n, max_size=n))
+    rows = tuple(tuple(draw(COSTS) if at in (None, d) else math.inf for d in range(devices)) for at in only)
+    masks = st.sets(st.integers(0, devices - 1))
+    values = []
+    for i in draw(st.lists(st.integers(-1, n - 1), max_size=2 * n)):
+        moves = tuple(tuple(0.0 if a == b else draw(COSTS) for b in range(devices)) for a in range(devices))
+        readers = draw(st.sampled_from([(), (i + 1,)])) if i + 1 < n else ()
+        begins = tuple(draw(masks)) or (HOST,)
+        values.append(Value(i if i >= 0 else None, readers, moves, begins, tuple(draw(masks))))
+    return Problem(rows, tuple(values))
+
+
 @given(chains())
 def test_a_chain_is_placed_as_well_as_by_all_placements(lists: tuple[list[float], list[float], list[float]]) -> None:
     problem = chain(*lists)
     check(place(problem), problem, place_exhaustively(problem))
 
 
+@given(chains_of(most=5))
+def test_a_chain_on_several_gpus_and_links_is_placed_as_well_as_by_all_placements(problem: Problem) -> None:
+    """Without a search: no nodes are left for one."""
+    check(place(problem, nodes=0), problem, place_exhaustively(problem))
+
+
 @given(problems())
 def test_a_graph_on_two_devices_is_placed_as_well_as_by_all_placements(problem: Problem) -> None:
-    best = place_exhaustively(problem)
-    for found in (place(problem), place_search(problem, nodes=10**6)):
-        check(found, problem, best)
+    check(place(problem), problem, place_exhaustively(problem))
 
 
 def test_graphs_of_any_times_are_placed_as_well_as_by_all_placements() -> None:
     """Seconds as measured."""
     draw = random.Random(17)
-    for n in (1, 2, 5, 9, 12):
-        rows = tuple((draw.expovariate(1e4), draw.expovariate(1e4)) for _ in range(n))
+    for devices, n in ((2, 1), (2, 2), (2, 5), (2, 9), (2, 12), (3, 7)):
+        rows = tuple(tuple(draw.expovariate(1e4) for _ in range(devices)) for _ in range(n))
         values = tuple(
             Value(
                 draw.choice([None, draw.randrange(n)]), tuple(draw.sample(range(n), min(n, draw.randrange(4)))),
-                two_way(draw.expovariate(1e4), draw.expovariate(1e4)),
+                tuple(tuple(draw.expovariate(1e4) for _ in range(devices)) for _ in range(devices)),
                 draw.choice([(HOST,), (DEVICE,), (HOST, DEVICE)]), draw.choice([(), (HOST,)]),
             )
             for _ in range(2 * n)
@@ -118,19 +137,29 @@ def test_a_long_chain_is_placed_as_by_the_recurrences() -> None:
     check(place(problem), problem, best)
 
 
-@given(problems(devices=3, most=4), st.data())
-def test_a_search_on_three_devices_with_a_cost_of_the_whole(problem: Problem, data: st.DataObject) -> None:
-    """The cost is not separable: each device in use costs something, as its start does."""
-    price = data.draw(COSTS)
-
-    def extra(placement: Placement) -> float:
-        return price * len(set(placement))
-
-    best = place_exhaustively(problem, extra)
-    found = place_search(problem, extra=extra, nodes=10**6)
-    assert (found.seconds, found.gap) == (pytest.approx(best, abs=1e-9), 0)
-    few = place_search(problem, extra=extra, nodes=2)
+@given(problems(devices=3, most=4))
+def test_a_graph_on_three_devices_is_searched(problem: Problem) -> None:
+    best = place_exhaustively(problem)
+    check(place(problem), problem, best)
+    few = place(problem, nodes=2)
     assert few.bound <= best + 1e-9 <= few.seconds + 2e-9
+    assert problem.cost(few.placement) == pytest.approx(few.seconds, abs=1e-9)
+
+
+def test_a_second_gpu_is_used_where_its_link_or_its_speed_pays() -> None:
+    """The second GPU is the faster one of op 1. Over the host, its data take too long, over a link of the two they do
+    not."""
+    slow, fast = Transfer(1e-5, 1e10), Transfer(2e-6, 3e11)
+    transfers = Transfers(slow, slow, (Link(1, 2, fast), Link(2, 1, fast)))
+    for of, best in ((transfers, (1, 2, 1)), (Transfers(slow, slow), (1, 1, 1))):
+        moves = of.moves(1e6, 3)
+        values = (
+            Value(None, (0,), moves), Value(0, (1,), moves), Value(1, (2,), moves), Value(2, (), moves, ends=(HOST,)),
+        )  # fmt: skip
+        problem = Problem(((1.0, 1e-4, 2e-4), (1.0, 3e-4, 2e-4), (1.0, 1e-4, math.inf)), values)
+        assert place(problem).placement == best
+        assert problem.transfers(best) == ((1, 1, 1, 1) if best == (1, 2, 1) else (1, 0, 0, 1))
+    assert Transfers(slow, slow).between(1, 2) == Transfer(2e-5, 5e9)
 
 
 def algorithm_2(cpu: list[float], gpu: list[float], transfers: list[float], *, as_printed: bool) -> Placement:
@@ -168,7 +197,7 @@ def test_a_search_that_ends_early_states_its_gap() -> None:
     pairs = [(a, b) for a in range(12) for b in range(a + 1, 12)]
     values = tuple(Value(a, (b,), ((0.0, 1.0, 1.0),) * 3) for a, b in pairs)
     rows = tuple(tuple(0.0 if d == i % 3 else 20.0 for d in range(3)) for i in range(12))
-    few = place_search(Problem(rows, values), nodes=10)
+    few = place(Problem(rows, values), nodes=10)
     assert 0 < few.gap < 1
     assert few.bound < few.seconds
 

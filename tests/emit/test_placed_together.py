@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import runpy
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from dagc.build.builder import Build, build
 from dagc.build.mpi import find_mpi, require_mpi
 from dagc.build.toolchain import find_cxx, find_nvcc, gpus
 from dagc.choice.feature import asked_features
-from dagc.choice.placement import DEVICE, HOST, Problem, Transfer, Transfers, Value, place
+from dagc.choice.placement import DEVICE, HOST, Link, Problem, Transfer, Transfers, Value, place
 from dagc.choice.selector import c_head
 from dagc.ir.plan import ChoiceCall, EmittedChoosers, Placement, Plan, Target, open_variants
 from dagc.ir.program import KernelOp
@@ -27,8 +28,13 @@ from tests.precompiled import precompiled_flags
 DAG = ROOT / "tests/emit/data/together.dag"
 RANKS, OPS = 2, "abcd"
 UNSURE = 90e-6  # seconds of the first implementation, from which on the test's choosers are not sure
-SIDES = (DEVICE, HOST, HOST)  # of the implementations, in the order of the text
-TRANSFERS = Transfers(Transfer(5e-6, 1e9), Transfer(8e-6, 2e9))
+SECOND = 2  # the side of the second GPU
+SIDES = (DEVICE, HOST, HOST, SECOND)  # of the implementations, in the order of the text
+NAMES = ("gpu.naive", "cpu.naive", "cpu.back", "gpu1.naive")
+FASTER = 0.8  # the seconds on the second GPU, of those on the first
+TRANSFERS = Transfers(
+    Transfer(5e-6, 1e9), Transfer(8e-6, 2e9), (Link(DEVICE, SECOND, Transfer(1e-6, 1e10)),),
+)  # fmt: skip
 
 mpi = find_mpi()
 pytestmark = [
@@ -42,15 +48,16 @@ static inline dagc_choice dagc_choose_{op}(const double* x) {{
   return choice;
 }}
 static inline const int32_t* dagc_answer_{op}(int answer) {{
-  static const int32_t answers[3][1] = {{{{0}}, {{1}}, {{2}}}};
+  static const int32_t answers[4][1] = {{{{0}}, {{1}}, {{2}}, {{3}}}};
   return answers[answer];
 }}
 static inline const char* dagc_text_{op}(int answer) {{
-  static const char* const texts[3] = {{"gpu.naive", "cpu.naive", "cpu.back"}};
+  static const char* const texts[4] = {{{names}}};
   return texts[answer];
 }}
 static inline void dagc_predict_{op}(const double* x, double* seconds) {{
   for (int i = 0; i < 3; ++i) seconds[i] = x[i];
+  seconds[3] = {faster} * x[0];
 }}
 """
 
@@ -59,7 +66,8 @@ def seconds_of(seed: int) -> dict[str, list[float]]:
     """The most over the ranks, of each implementation of each op."""
     seconds = runpy.run_path(str(DAG.with_suffix(".py")))["seconds"]
     of = [seconds(seed, rank) for rank in range(RANKS)]
-    return {op: [max(one[f"s{op}[{i}]"] for one in of) for i in range(3)] for op in OPS}
+    most = {op: [max(one[f"s{op}[{i}]"] for one in of) for i in range(3)] for op in OPS}
+    return {op: [*times, FASTER * times[0]] for op, times in most.items()}
 
 
 def expected(seed: int) -> tuple[dict[str, int], float]:
@@ -67,17 +75,18 @@ def expected(seed: int) -> tuple[dict[str, int], float]:
     times = seconds_of(seed)
     rows, answers = [], {}
     for op in OPS:
-        legal = [0, 1, 2] if seed % 2 else [0, 1]
+        legal = [0, 1, 2, 3] if seed % 2 else [0, 1, 3]
         unsure = times[op][0] > UNSURE
-        best = {s: min((i for i in legal if SIDES[i] == s), key=times[op].__getitem__) for s in (HOST, DEVICE)}
-        answers[op] = {HOST: 0, DEVICE: 0} if unsure else best
-        rows.append((math.inf if unsure else times[op][best[HOST]], times[op][0 if unsure else best[DEVICE]]))
-    moves = TRANSFERS.moves(4000)
+        sides = (HOST, DEVICE, SECOND)
+        best = {s: min((i for i in legal if SIDES[i] == s), key=times[op].__getitem__) for s in sides}
+        answers[op] = dict.fromkeys(sides, 0) if unsure else best
+        rows.append(tuple(math.inf if unsure and s != DEVICE else times[op][answers[op][s]] for s in sides))
+    moves = TRANSFERS.moves(4000, 3)
     values = (
         Value(None, (0,), moves), Value(0, (1, 2), moves), Value(1, (3,), moves), Value(2, (3,), moves),
         Value(3, (4,), moves), Value(4, (), moves, ends=(HOST,)),
     )  # fmt: skip
-    found = place(Problem((*rows[:3], (0.0, math.inf), rows[3]), values))  # e, which is `cpu`, is the fourth
+    found = place(Problem((*rows[:3], (0.0, math.inf, math.inf), rows[3]), values))  # e, which is `cpu`, is the fourth
     sides = dict(zip("abced", found.placement, strict=True))
     return {op: answers[op][sides[op]] for op in OPS}, found.seconds
 
@@ -94,14 +103,12 @@ def plan(target: Target) -> Plan:
         choices.append(
             ChoiceCall(
                 f"dagc_choose_{name}", f"dagc_answer_{name}", name, tuple(f.expression for f in features),
-                (f"{name}.variant",), "", f"dagc_text_{name}", 3, predict=f"dagc_predict_{name}",
+                (f"{name}.variant",), "", f"dagc_text_{name}", len(NAMES), predict=f"dagc_predict_{name}",
             )
         )  # fmt: skip
-    source = c_head() + "".join(CHOOSER.format(op=op, unsure=UNSURE) for op in OPS)
-    placement = Placement(
-        (TRANSFERS.to_device.latency, TRANSFERS.to_device.bandwidth),
-        (TRANSFERS.to_host.latency, TRANSFERS.to_host.bandwidth),
-    )
+    names = ", ".join(f'"{name}"' for name in NAMES)
+    source = c_head() + "".join(CHOOSER.format(op=op, unsure=UNSURE, names=names, faster=FASTER) for op in OPS)
+    placement = Placement(tuple(tuple(astuple(TRANSFERS.between(a, b)) for b in range(3)) for a in range(3)))
     chooser = EmittedChoosers(source, tuple(choices), placement=placement)
     return Plan(graph, Space(graph).first(), target, open=opened, chooser=chooser)
 
@@ -123,13 +130,13 @@ def test_the_program_places_its_ops_as_the_python_twin_does(program: Path) -> No
         done = launch([program, "--check-only", "--verbose", "--data", data], RANKS, env={}, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
         wanted, seconds = expected(seed)
-        names = ("gpu.naive", "cpu.naive", "cpu.back")
         for op, answer in wanted.items():
-            assert re.search(rf"^{op}: {re.escape(names[answer])} \(", done.stdout, re.MULTILINE), (seed, done.stdout)
+            assert re.search(rf"^{op}: {re.escape(NAMES[answer])} \(", done.stdout, re.MULTILINE), (seed, done.stdout)
         line = next(line for line in done.stdout.splitlines() if line.startswith("placement: "))
         assert float(line.partition(": ")[2].partition(": ")[2].split()[0]) == pytest.approx(seconds * 1e6, rel=1e-3)
         answers.add(tuple(wanted.values()))
     assert len(answers) > 3  # the cases differ
+    assert {answer for one in answers for answer in one} == set(range(len(NAMES)))
 
 
 @pytest.mark.nvcc

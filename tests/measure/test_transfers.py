@@ -10,10 +10,10 @@ from dagc.choice.placement import fit_transfer
 from dagc.measure.machine import measured_transfers
 
 
-@pytest.mark.parametrize("pageable", [False, True])
-def test_transfers_of_this_machine(pageable: bool) -> None:
-    found = measured_transfers("host", "", pageable)
-    assert found.keys() == {"to_device", "to_host"}
+@pytest.mark.parametrize(("pageable", "gpus"), [(True, 1), (False, 2)])
+def test_transfers_of_this_machine(pageable: bool, gpus: int) -> None:
+    found = measured_transfers("host", "", pageable, gpus)
+    assert set(found) == set(itertools.permutations(range(1 + gpus), 2))
     for samples in found.values():
         sizes = [size for size, _ in samples]
         assert sizes[0] == 4

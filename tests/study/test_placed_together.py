@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
+from argparse import ArgumentTypeError
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +14,13 @@ from dagc import api
 from dagc.base.errors import UsageError
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
+from dagc.choice.placement import HOST, Problem, Transfer, Transfers, Value, place
 from dagc.measure.launch import launch
 from dagc.recipes import tune as tune_recipe
-from dagc.stages.options import TuneOptions
+from dagc.stages.options import TuneOptions, links_of
 from dagc.stages.program import run_setup
 from dagc.store.tuned import load_tuned
-from dagc.study.placed import TOGETHER
+from dagc.study.placed import TOGETHER, Moves, moves_text
 
 mpi = find_mpi()
 pytestmark = [
@@ -108,6 +113,53 @@ def test_from_tuning_to_the_program(program: Path, tmp_path: Path, unoptimised: 
     assert chosen["N=3000"] == emitted
     assert len(whole.judged.all.singles) == 16  # every placement was timed
     assert "times as fast as GPU only" in whole.costs[0]
+    assert re.fullmatch(r"transfers of .*; \d+ transfers, \d+ by .*; saved: .*\d at [12].*", whole.costs[1])
+
+
+def test_transfers_that_a_placement_saves() -> None:
+    """Ops 0 and 2 are faster on the GPU, op 1 on the host, by less than two copies: two of four are saved, and none where
+    copies take no time."""
+    texts = []
+    for seconds in (2.0, 0.0):
+        moves = Transfers(Transfer(seconds, math.inf), Transfer(seconds, math.inf)).moves(1.0)
+        values = (
+            Value(None, (0,), moves),
+            Value(0, (1,), moves),
+            Value(1, (2,), moves),
+            Value(2, (), moves, ends=(HOST,)),
+        )
+        problem = Problem(((9.0, 1.0), (1.0, 4.0), (9.0, 1.0)), values)
+        texts.append(Moves.of(problem, place(problem).placement, "xtuy"))
+    assert moves_text(texts) == (
+        "x: 100 %, t: 50 %, u: 50 %, y: 100 %; 6 transfers, 8 by the fastest device of each op alone; saved: 0 at 1,"
+        " 2 at 1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("devices", "links", "error"),
+    [
+        ("gpu 2", "gpu-gpu2=1e-6:1e9", "`gpu-gpu2`: a link is between two of cpu, gpu, gpu1"),
+        ("gpu 2, socket 2", "socket0-gpu=1e-6:1e9", "`socket0-gpu`: a link is between two of"),
+        ("gpu 2", "gpu-gpu=1e-6:1e9", "a link is between two of"),
+        ("", "cpu-gpu=1e-6:1e9", "--links has no effect"),
+    ],
+)
+def test_links_that_a_program_does_not_have(devices: str, links: str, error: str, tmp_path: Path) -> None:
+    text = PROGRAM.replace("program graph", f"program graph\n{devices and f'devices {devices}'}")
+    (tmp_path / "graph.dag").write_text(text if devices else text.replace("  select device with dp()\n", ""))
+    (tmp_path / "graph.py").write_text(SETUP)
+    with pytest.raises(UsageError, match=error):
+        tune_recipe.tune(tmp_path / "graph.dag", None, replace(OPTIONS, links=links_of(links)))
+
+
+def test_links_are_given_for_each_direction() -> None:
+    assert {(a, b): (c, d) for a, b, c, d in links_of("gpu-gpu1=1e-6:3e11, gpu1-gpu=2e-6:1e9,cpu-gpu=0:1e9")} == {
+        ("gpu", "gpu1"): (1e-6, 3e11), ("gpu1", "gpu"): (2e-6, 1e9), ("cpu", "gpu"): (0, 1e9), ("gpu", "cpu"): (0, 1e9),
+    }  # fmt: skip
+    for wrong in ("gpu", "gpu-gpu1=1", "gpu-gpu1=-1:1e9", "gpu-gpu1=nan:1e9", "gpu-gpu1=1e-6:0", "gpu-gpu1=1e-6:x", ""):
+        with pytest.raises(ArgumentTypeError, match="a link is like"):
+            links_of(wrong)
 
 
 def test_ops_are_not_placed_together_without_expected_times(program: Path, tmp_path: Path) -> None:
