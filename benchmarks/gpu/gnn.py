@@ -60,7 +60,7 @@ from dagc.space import Space
 from dagc.stages.artifacts import OpenChoices, build_artifact, compile_traversal
 from dagc.stages.options import CompileOptions
 from dagc.stages.program import read
-from dagc.study.placed import Moves, moves_text, transfers_here
+from dagc.study.placed import MovedValues, moves_text, transfers_here
 from dagc.study.record import revision
 from dagc.study.train import TrainingTable, train
 
@@ -438,7 +438,7 @@ def histogram(label: str, problems: Sequence[Problem], placements: Sequence[Sequ
     if not placements:
         return f"{label}: no networks"
     mixed = sum(len(set(one)) > 1 for one in placements)
-    moves = [Moves.of(of, tuple(at), range(len(of.values))) for of, at in zip(problems, placements, strict=True)]
+    moves = [MovedValues.of(of, tuple(at), range(len(of.values))) for of, at in zip(problems, placements, strict=True)]
     head = f"{label}, {len(placements)} networks, {mixed} on both devices"
     return f"{head}: transfers after layer {moves_text(moves)}"
 

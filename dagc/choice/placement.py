@@ -36,7 +36,7 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class DeviceLink:
     """The time of copies from one device to another."""
 
     source: int
@@ -50,7 +50,7 @@ class Transfers:
 
     to_device: Transfer
     to_host: Transfer
-    links: tuple[Link, ...] = ()
+    links: tuple[DeviceLink, ...] = ()
 
     def between(self, source: int, target: int) -> Transfer:
         """A further GPU without a link of its own has those of the first one, and to another GPU the way through the

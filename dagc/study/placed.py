@@ -16,7 +16,7 @@ from dagc.base.errors import UsageError
 from dagc.choice.placement import (
     DEVICE,
     HOST,
-    Link,
+    DeviceLink,
     Placement,
     Problem,
     Transfer,
@@ -152,7 +152,7 @@ class PlacedPrograms:
     fixed: dict[str, dict[int, int]]  # the numbers of GPU only and CPU only, by input and side
     failures: dict[str, dict[int, str]]  # why placements failed, by input
     noise: dict[str, float]  # relative noise of comparing the two fastest, by input
-    moves: list[Moves]  # at each input
+    moves: list[MovedValues]  # at each input
 
     @classmethod
     def of(cls, inputs: Inputs, choosers: Mapping[str, Chooser], transfers: Transfers) -> PlacedPrograms:
@@ -185,7 +185,7 @@ class PlacedPrograms:
         self.times[name] = {self._number(placed, p): median(times) for p, times in seconds.items()}
         self.noise[name] = noise_of_best([(min(t), median(t), max(t)) for t in seconds.values()])
         self.chosen[name] = self._number(placed, best)
-        self.moves.append(Moves.of(placed.problem, best, placed.values))
+        self.moves.append(MovedValues.of(placed.problem, best, placed.values))
         self.fixed[name] = {side: self._number(placed, placed.only(side)) for side in (HOST, DEVICE)}
         return ""
 
@@ -234,7 +234,7 @@ class PlacedPrograms:
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
+class MovedValues:
     """The transfers of a placement: the number and name of each value that is moved; how many transfers, and how many
     with each op on its fastest device."""
 
@@ -243,13 +243,13 @@ class Moves:
     alone: int
 
     @classmethod
-    def of(cls, problem: Problem, placement: Placement, names: Sequence[object]) -> Moves:
+    def of(cls, problem: Problem, placement: Placement, names: Sequence[object]) -> MovedValues:
         planned, alone = problem.transfers(placement), problem.transfers(problem.alone)
         moved = tuple(pair for pair, times in zip(enumerate(names), planned, strict=True) if times)
         return cls(moved, sum(planned), sum(alone))
 
 
-def moves_text(every: Sequence[Moves]) -> str:
+def moves_text(every: Sequence[MovedValues]) -> str:
     """At which share of the inputs each value is moved; the transfers in all, and how many are saved at how many inputs
     (figure 7 of MLCD)."""
     moved = Counter(value for one in every for value in one.moved)
@@ -294,4 +294,4 @@ def transfers_here(
     measured = measured_transfers(target, arch, pageable, gpus)
     times = {way: fit_transfer(of) for way, of in measured.items()} | dict(given)
     first = (times.pop((HOST, DEVICE)), times.pop((DEVICE, HOST)))
-    return Transfers(*first, tuple(Link(*way, time) for way, time in times.items()))
+    return Transfers(*first, tuple(DeviceLink(*way, time) for way, time in times.items()))

@@ -14,7 +14,7 @@ from dagc.base.errors import UsageError
 from dagc.choice.placement import (
     DEVICE,
     HOST,
-    Link,
+    DeviceLink,
     Placement,
     Problem,
     Solution,
@@ -150,7 +150,7 @@ def test_a_second_gpu_is_used_where_its_link_or_its_speed_pays() -> None:
     """The second GPU is the faster one of op 1. Over the host, its data take too long, over a link of the two they do
     not."""
     slow, fast = Transfer(1e-5, 1e10), Transfer(2e-6, 3e11)
-    transfers = Transfers(slow, slow, (Link(1, 2, fast), Link(2, 1, fast)))
+    transfers = Transfers(slow, slow, (DeviceLink(1, 2, fast), DeviceLink(2, 1, fast)))
     for of, best in ((transfers, (1, 2, 1)), (Transfers(slow, slow), (1, 1, 1))):
         moves = of.moves(1e6, 3)
         values = (

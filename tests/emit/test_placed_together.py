@@ -14,7 +14,7 @@ from dagc.build.builder import Build, build
 from dagc.build.mpi import find_mpi, require_mpi
 from dagc.build.toolchain import find_cxx, find_nvcc, gpus
 from dagc.choice.feature import asked_features
-from dagc.choice.placement import DEVICE, HOST, Link, Problem, Transfer, Transfers, Value, place
+from dagc.choice.placement import DEVICE, HOST, DeviceLink, Problem, Transfer, Transfers, Value, place
 from dagc.choice.selector import c_head
 from dagc.ir.plan import ChoiceCall, EmittedChoosers, Placement, Plan, Target, open_variants
 from dagc.ir.program import KernelOp
@@ -33,7 +33,7 @@ SIDES = (DEVICE, HOST, HOST, SECOND)  # of the implementations, in the order of 
 NAMES = ("gpu.naive", "cpu.naive", "cpu.back", "gpu1.naive")
 FASTER = 0.8  # the seconds on the second GPU, of those on the first
 TRANSFERS = Transfers(
-    Transfer(5e-6, 1e9), Transfer(8e-6, 2e9), (Link(DEVICE, SECOND, Transfer(1e-6, 1e10)),),
+    Transfer(5e-6, 1e9), Transfer(8e-6, 2e9), (DeviceLink(DEVICE, SECOND, Transfer(1e-6, 1e10)),),
 )  # fmt: skip
 
 mpi = find_mpi()

@@ -20,7 +20,7 @@ from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions, links_of
 from dagc.stages.program import run_setup
 from dagc.store.tuned import load_tuned
-from dagc.study.placed import TOGETHER, Moves, moves_text
+from dagc.study.placed import TOGETHER, MovedValues, moves_text
 
 mpi = find_mpi()
 pytestmark = [
@@ -117,8 +117,8 @@ def test_from_tuning_to_the_program(program: Path, tmp_path: Path, unoptimised: 
 
 
 def test_transfers_that_a_placement_saves() -> None:
-    """Ops 0 and 2 are faster on the GPU, op 1 on the host, by less than two copies: two of four are saved, and none where
-    copies take no time."""
+    """Ops 0 and 2 are faster on the GPU, op 1 on the host, by less than two copies: two of four are saved, and none
+    where copies take no time."""
     texts = []
     for seconds in (2.0, 0.0):
         moves = Transfers(Transfer(seconds, math.inf), Transfer(seconds, math.inf)).moves(1.0)
@@ -129,7 +129,7 @@ def test_transfers_that_a_placement_saves() -> None:
             Value(2, (), moves, ends=(HOST,)),
         )
         problem = Problem(((9.0, 1.0), (1.0, 4.0), (9.0, 1.0)), values)
-        texts.append(Moves.of(problem, place(problem).placement, "xtuy"))
+        texts.append(MovedValues.of(problem, place(problem).placement, "xtuy"))
     assert moves_text(texts) == (
         "x: 100 %, t: 50 %, u: 50 %, y: 100 %; 6 transfers, 8 by the fastest device of each op alone; saved: 0 at 1,"
         " 2 at 1"
