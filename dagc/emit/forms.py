@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dagc.ir.enums import Opcode
-from dagc.ir.program import CopyOp, Graph, KernelOp, OpId, Segment, blocks, folded_name, two_sided
+from dagc.ir.program import CopyOp, Graph, KernelOp, OpId, Segment, alike, blocks, folded_name, two_sided
 from dagc.ir.repetition import Tested
 from dagc.ir.traversal import Entry, Event, Row, Stream, Traversal, awaited, bound, in_order, recorded, streams_of
 
@@ -233,7 +233,7 @@ class _Roller:
     def __init__(self, graph: Graph, segment: Segment, traversal: Traversal) -> None:
         self.graph, self.segment, self.entries = graph, segment, traversal.entries
         self.place = {op: (turn, k) for turn, ops in enumerate(segment.rounds) for k, op in enumerate(ops)}
-        self.turn = {graph.ops[op].name: turn for op, (turn, _) in self.place.items()}
+        self.alike = alike(graph.program.ops)
         self.rounds = self._rounds()
 
     def run(self) -> tuple[Traversal, Block, list[tuple[int, str]]] | None:
@@ -320,10 +320,10 @@ class _Roller:
         op = self.graph.ops[entry.op]
         apart = op.kernel is not None and op.placed and op.kernel.others  # each is chosen for itself
         work = op.op if op.op is None or apart else replace(op.op, name="")
-        if isinstance(work, KernelOp) and work.puts:  # a block has one group for the messages of all its rounds
-            turn = self.place[entry.op][0]
-            here = (replace(p, exchange="") if self.turn.get(p.exchange) == turn else p for p in work.puts)
-            work = replace(work, puts=tuple(here))
+        if isinstance(work, KernelOp):  # exchanges that are alike have one group
+            puts = (replace(put, exchange=self.alike.get(put.exchange, "")) for put in work.puts)
+            awaits = ((self.alike[exchange], number) for exchange, number in work.awaits)
+            work = replace(work, puts=tuple(puts), awaits=tuple(awaits))
         return self.place[entry.op][1], entry.stream, replace(op, id=OpId(0), name="", op=work)
 
     def _names(self, first: int, width: int, times: int) -> list[tuple[int, str]]:

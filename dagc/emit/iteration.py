@@ -36,7 +36,7 @@ from dagc.ir.traversal import Entry, Traversal, bound, recorded, streams_of
 @dataclass(frozen=True, slots=True)
 class KernelLaunch:
     """`grid` is the text of `dagc::grid(...)`'s arguments, `block` of dim3's; `args` in order. `entry`: the function is
-    of a file of code, which launches it."""
+    of a file of code, which launches it. `otherwise`: a statement for a grid without blocks, "" for none."""
 
     function: str
     grid: str
@@ -47,6 +47,7 @@ class KernelLaunch:
     op: str
     entry: bool
     kind: str = "launch"
+    otherwise: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +307,12 @@ class StepBuilder:
         env = self.layout.formals(op)
         shared = self._size(impl.launch.shared, env) if impl.launch.shared is not None else "0"
         entry = self.functions.is_entry(op)
-        return KernelLaunch(function, grid, block, shared, stream, ", ".join(args), cxx_string(op.name), entry)
+        groups = dict.fromkeys(self.layout.group(exchange) for exchange, _ in op.awaits)
+        otherwise = "" if _has_blocks(grid) else " ".join(f"{group}.run({stream});" for group in groups)
+        title = cxx_string(op.name)
+        return KernelLaunch(
+            function, grid, block, shared, stream, ", ".join(args), title, entry, otherwise=otherwise
+        )
 
     def _puts(self, op: ir.KernelOp) -> str:
         """The messages that a kernel writes: as many for each array, some of which may be none."""
@@ -329,7 +335,9 @@ class StepBuilder:
         numbers = impl.launch.numbers if impl.launch is not None else ()
         env = self.layout.formals(op) if numbers else {}
         out += [f"static_cast<unsigned>({self._size(value, env)})" for _, value in numbers]
-        return [*out, self._puts(op)] if op.puts else out
+        out += [self._puts(op)] if op.puts else []
+        awaited = [f"{self.layout.group(exchange)}.arrival({number})" for exchange, number in op.awaits]
+        return [*out, f"dagc::put_waits({', '.join(awaited)})"] if awaited else out
 
     def shape(self, op: ir.KernelOp) -> tuple[str, str]:
         """The sizes of its grid, and of its block."""
@@ -580,6 +588,11 @@ class StepBuilder:
             words += [f"{on}.ranks"] if kind in (ir.CollectiveKind.ALLGATHER, ir.CollectiveKind.ALLTOALL) else []
             args = ", ".join([*words, f"{on}.comm"])
         return CallStep(f"dagc::post_{kind.value}", args)
+
+
+def _has_blocks(grid: str) -> bool:
+    """Whether a grid is known to have blocks."""
+    return all(size.strip().isdecimal() and int(size) > 0 for size in grid.split(","))
 
 
 def _is_messages(op: ir.CollectiveOp) -> bool:
@@ -871,6 +884,8 @@ def describe(op: ir.GraphOp, where: str = "") -> str:
     staged = [f"{s.region.text} from its staging buffer" for s in op.copy_in]
     staged += [f"{s.region.text} to its staging buffer" for s in op.copy_out]
     tail = "".join(f"; copies {s}" for s in staged)
+    awaited = dict.fromkeys(exchange for exchange, _ in (op.kernel.awaits if op.kernel is not None else ()))
+    tail += f"; waits for messages of {', '.join(awaited)}" if awaited else ""
     return f"{op.name}{where}{': ' if what else ''}{what}{tail}"
 
 

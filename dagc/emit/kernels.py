@@ -23,7 +23,7 @@ from dagc.emit.render import (
     local_constants,
     place,
 )
-from dagc.forms import includes_of, is_sent, kernel_of
+from dagc.forms import includes_of, is_sent, kernel_of, reads_as_constant
 from dagc.forms.fuse import renamed
 from dagc.forms.text import PLACES
 from dagc.forms.within import IN_BLOCK, Within
@@ -35,9 +35,9 @@ from dagc.ir.sym import Const, Sym, free, substitute
 
 # Names that emitted files define themselves; a kernel of that name is renamed.
 _OURS = frozenset("Program iteration ops stream p dagc program turn dagc_entry".split())
-_CONSTANT_READS = frozenset(("__restrict__", "__restrict", "__ldg"))
 ENTRIES = "dagc_entry"  # the namespace of functions of files of code
 CODE = "code"  # the directory of the files
+AWAIT = "await "  # before the number of messages that it waits for
 PUT = "put "  # before the formals of a function that are sent, in what tells it from others
 
 Key = tuple[str, str, tuple[tuple[str, ir.Value], ...]]
@@ -187,7 +187,7 @@ class Functions:
         functions += tuple(self._feature(f) for f in self.features)
         code = tuple(self._code(c) for c in self.program.code if c.file is None)
         includes = {name for op in self._ops.values() for name in includes_of(op)}
-        includes |= {"dagc/put.hpp" for op in self._ops.values() if op.puts}
+        includes |= {"dagc/put.hpp" for op in self._ops.values() if op.puts or op.awaits}
         entries = tuple(e for u in self.units for e in u.entries)
         waiting = tuple(f.name for f in functions if f.waits)
         return KernelsView(tuple(sorted(includes)), self._constants[0], code, functions, entries, waiting)
@@ -268,7 +268,8 @@ class Functions:
         formed = {n for n, v in tunables if n.startswith(FORM) and not _is_written(n, v)} if prepare is None else set()
         literals = code.literals if code is not None else ()
         puts = ((f"{PUT}{formal}", len(some)) for formal, some in op.sent.items()) if prepare is None else ()
-        shown = (*((n, v) for n, v in tunables if n in seen | formed), *literals, *puts)
+        waits = ((AWAIT, len(op.awaits)),) if op.awaits and prepare is None else ()
+        shown = (*((n, v) for n, v in tunables if n in seen | formed), *literals, *puts, *waits)
         return op.kernel, f"{op.device.value} {op.variant}", shown
 
     @cached_property
@@ -315,7 +316,8 @@ class Functions:
                 parts += ([device] if both else []) + ([variant] if len(variants) > 1 else [])
             for tunable, value in key[2]:
                 if len({dict(k[2]).get(tunable) for k in same if k[1] == key[1]}) > 1:
-                    parts.append(PUT.strip() if tunable.startswith(PUT) else f"{tunable.removeprefix(FORM)}{value}")
+                    word = next((word.strip() for word in (PUT, AWAIT) if tunable.startswith(word)), "")
+                    parts.append(word or f"{tunable.removeprefix(FORM)}{value}")
             out[key] = names.new("_".join(dict.fromkeys(parts)))
         return out
 
@@ -352,7 +354,7 @@ class Functions:
 
     def _function(self, op: ir.KernelOp) -> FunctionView:
         kernel, impl = kernel_of(self.program, op)
-        return self._written(op, self._code_of(impl, kernel), self.name(op), self._comment(op), op.sent)
+        return self._written(op, self._code_of(impl, kernel), self.name(op), self._comment(op), op.sent, op.awaits)
 
     def _prepare(self, key: Key, op: ir.KernelOp) -> FunctionView:
         prepare = kernel_of(self.program, op)[1].prepare
@@ -366,9 +368,10 @@ class Functions:
         function: str,
         comment: str,
         sent: Mapping[str, Sequence[object]] = MappingProxyType({}),
+        awaits: Sequence[object] = (),
     ) -> FunctionView:
         """The function of a text of the program. Of an array that is sent as it is stored, the parameter has another
-        name."""
+        name. `awaits`: the messages that it waits for."""
         kernel, impl = kernel_of(self.program, op)
         view = self._code(code)
         is_kernel = code.lang is CodeLang.CUDA
@@ -377,6 +380,7 @@ class Functions:
         formals = [(type_, f"{name}_here" if name in sent else name) for type_, name in formals]
         room = max(map(len, sent.values())) if sent else 0
         formals += [(f"const dagc::Put<{room * len(sent)}>", "sent_put")] if sent else []
+        formals += [(f"const dagc::PutWait<{len(awaits)}>", "awaited")] if awaits else []
         waits = self._begins(code) if is_kernel else ()
         head = "__global__ void" if is_kernel else "inline void"
         if code.bounds is not None:
@@ -388,7 +392,7 @@ class Functions:
             linkage='extern "C" ' if is_kernel else "",
             signature=f"{head} {function}({', '.join(f'{type_} {name}'.rstrip() for type_, name in formals)})",
             comment=comment,
-            begins=(*waits, *self._sends(op, code, sent, room)),
+            begins=(*waits, *(("dagc::put_wait(awaited);",) if awaits else ()), *self._sends(op, code, sent, room)),
             constants=(
                 *(ConstantView(n, f"constexpr {types[n]} {n} = {cxx_value(v)};") for n, v in code.literals),
                 *(c for c in self._constants[1] if not used.isdisjoint(c.labels or (c.name,))),
@@ -419,8 +423,7 @@ class Functions:
         edges = self.program.graph_edges
         if self.target is Target.HOST or edges is ir.GraphEdges.FULL:
             return ()
-        texts = (code, *(c for c in self.program.code if c.file is None))
-        if code.restrict or any(not _CONSTANT_READS.isdisjoint(names_used(c.text or "")) for c in texts):
+        if reads_as_constant(self.program, code):
             return ()
         wait, start = "dagc::wait_for_dependencies();", "dagc::let_dependents_start();"
         return (wait, start) if edges is ir.GraphEdges.EARLY else (wait,)

@@ -131,9 +131,11 @@ class Layout:
             for op in graph.ops
             if op.action in (ir.Action.WAIT_SEND, ir.Action.WAIT_RECV, ir.Action.WAIT_COLLECTIVE)
         }
-        self._groups = {op.name: names.new(op.name, "group") for op in graph.ops if op.action is ir.Action.GROUP}
+        self._alike = ir.alike(self.program.ops)
+        self._grouped = tuple(self._groups_of(graph))
+        self._groups = {op.name: names.new(op.name, "group") for op in self._grouped}
         # Connections of the ranks of groups, by transport and communicator; those of all ranks first.
-        grouped = dict.fromkeys((op.transport, op.comm) for op in graph.ops if op.action is ir.Action.GROUP)
+        grouped = dict.fromkeys((op.transport, op.comm) for op in self._grouped)
         self.kinds = tuple(transport for transport in Transport if transport in {kind for kind, _ in grouped})
         self.connections: dict[tuple[Transport | None, str], str] = {
             (kind, comm): names.new(comm, f"{kind.value}_comm") if comm else f"{kind.value}_comm"
@@ -324,11 +326,20 @@ class Layout:
 
     def group(self, op: str) -> str:
         """The group of an exchange on the GPU, by its name."""
-        return f"p.{self._groups[op]}"
+        return f"p.{self._groups[self._alike.get(op, op)]}"
 
     def group_members(self) -> tuple[tuple[str, ir.GraphOp], ...]:
         """(member, op) of every group."""
-        return tuple((self._groups[op.name], op) for op in self.graph.ops if op.name in self._groups)
+        return tuple((self._groups[op.name], op) for op in self._grouped)
+
+    def _groups_of(self, graph: ir.Graph) -> Iterator[ir.GraphOp]:
+        """The ops of groups; of exchanges whose messages kernels write, which may have none, one of those alike."""
+        written = {put.exchange for op in graph.ops if op.kernel is not None for put in op.kernel.puts}
+        puts = {self._alike[name]: None for name in self._alike if name in written}
+        yield from (op for op in graph.ops if op.action is ir.Action.GROUP and op.name not in self._alike)
+        for op in self.program.comm_ops:
+            if op.name in puts:
+                yield ir.GraphOp(ir.OpId(-1), op.name, True, ir.Action.GROUP, op)
 
     def request_members(self) -> tuple[tuple[str, ir.GraphOp], ...]:
         """(member, the op that waits)."""

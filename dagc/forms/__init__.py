@@ -17,6 +17,7 @@ from math import prod
 from dagc.base.errors import UsageError
 from dagc.base.identity import Same
 from dagc.base.source import Source
+from dagc.cuda.lexer import names_used
 from dagc.cuda.text import stores_of
 from dagc.forms.coarsen import COARSEN, COLUMNS, PERSIST, STRIDED
 from dagc.forms.freedom import BOUNDS, FREEDOM, LITERALS
@@ -218,11 +219,24 @@ def _formed_same(
     return _formed(kernel.value, impl.value, around.value, chosen)
 
 
+CONSTANT_READS = frozenset(("__restrict__", "__restrict", "__ldg"))
+AS_CONSTANT = "what it reads by `__restrict__` or `__ldg` counts as constant while a kernel runs"
+
+
+def reads_as_constant(program: Program, code: CodeText) -> bool:
+    """Whether the compiler may move loads of a kernel, of this code, to before a wait in it."""
+    texts = (code, *(each for each in program.code if each.file is None))
+    return code.restrict or any(not CONSTANT_READS.isdisjoint(names_used(each.text or "")) for each in texts)
+
+
 def is_sent(program: Program, op: KernelOp) -> bool:
-    """Whether the text of an op under its forms can write the messages that it has to (transport `put`)."""
-    if not op.puts:
+    """Whether the text of an op under its forms can write the messages that it has to (transport `put`), and wait for
+    those that it reads."""
+    if not (op.puts or op.awaits):
         return True
     code = kernel_of(program, op)[1].code
+    if op.awaits and (code is None or reads_as_constant(program, code)):
+        return False
     around = [each.text for each in program.code if each.text is not None]
     found = [stores_of(code.text or "", formal, around) for formal in op.sent] if code is not None else []
     return code is not None and all(not stores.other and stores.together <= op.sent.keys() for stores in found)

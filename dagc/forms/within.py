@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dagc.cuda.lexer import words_of
-from dagc.forms import kernel_of, surroundings_of
+from dagc.forms import AS_CONSTANT, CONSTANT_READS, kernel_of, surroundings_of
 from dagc.forms.fuse import refused_together, renamed
 from dagc.forms.text import PLACES, fresh, moved_refused, reading_of
 from dagc.forms.types import Refusal
@@ -14,7 +14,6 @@ from dagc.ir.program import CodeText, KernelOp, Program
 
 IN_BLOCK = ("threadIdx", "blockDim")
 NAMES = dict(zip((*PLACES, *IN_BLOCK), ("tile", "tiles", "lane", "lanes"), strict=True))
-CONSTANT_READS = frozenset(("__restrict__", "__restrict", "__ldg"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def within(program: Program, op: KernelOp) -> Within | Refusal:
     assert launch is not None
     read = reading.first(CONSTANT_READS)
     if read is not None:
-        return Refusal("what it reads by `__restrict__` or `__ldg` counts as constant while a kernel runs")
+        return Refusal(AS_CONSTANT)
     if launch.shared is not None:
         return Refusal("its launch has dynamic shared memory")
     moved = moved_refused(reading, IN_BLOCK)

@@ -23,6 +23,7 @@ from dagc.ir.sym import Apply, Const, Fn, Sym, Var, show
 OpId = NewType("OpId", int)  # index into Graph.ops
 Value: TypeAlias = int | float | bool | str
 TRANSPORT = "transport"  # the decision for all messages; `OP.transport` is that of one exchange or collective
+PUT_WAIT = "put_wait"  # a `PutWait`, as `GRAPH_EDGES`
 GRAPH_EDGES = "graph_edges"  # a `GraphEdges`; a program has it only if it is asked for
 COLLECTIVES = "collectives"  # the transport of collectives, where a program has exchanges too
 WITHIN_HOST = "within_host"  # the transport of messages between ranks of one host
@@ -478,7 +479,8 @@ class KernelOp(Spanned):
     on the CPU it runs once all before it on its stream has completed, and the host waits for it. `worker`: on the CPU
     it is enqueued on its stream, and runs in a worker thread; the host does not wait. `states`: what the code uses
     beside the arguments. `pinned`: the tunables that the call gives. `unit`: which of the devices of its kind runs it.
-    `puts`: in the graph, the messages that it writes.
+    `puts`: in the graph, the messages that it writes; `awaits`: those that it waits for at its start, each as the
+    exchange and the number.
     """
 
     name: str  # display name, indices resolved: `pack[x,lo]`
@@ -498,6 +500,7 @@ class KernelOp(Spanned):
     pinned: tuple[str, ...] = ()
     unit: int = 0
     puts: tuple[Put, ...] = ()
+    awaits: tuple[tuple[str, int], ...] = ()
 
     @property
     def is_promised(self) -> bool:
@@ -512,6 +515,11 @@ class KernelOp(Spanned):
         for put in self.puts:
             out[put.formal] = (*out.get(put.formal, ()), *((put.exchange, number) for number in put.messages))
         return out
+
+    @property
+    def sends(self) -> bool:
+        """Whether it writes messages."""
+        return any(put.messages for put in self.puts)
 
     @property
     def elsewhere(self) -> bool:
@@ -691,6 +699,14 @@ def host_comms(root: Sym) -> tuple[Communicator, Communicator]:
     host = Communicator(f"hosts.within{text}", Var(FIRST_OF_HOST), key, True)
     first = Apply(Fn.EQ, (host.rank, Const(0)))
     return host, Communicator(f"hosts.between{text}", Apply(Fn.COND, (first, Const(0), Const(-1))), key, False)
+
+
+def alike(ops: Iterable[Op]) -> dict[str, str]:
+    """For each exchange by `put`, the first one with the same messages, which has the same flags: what waits for a
+    message completes before a kernel writes one to the same region (`dagc.space.proof`)."""
+    first: dict[ExchangeOp, str] = {}
+    puts = (op for op in ops if isinstance(op, ExchangeOp) and op.transport is Transport.PUT)
+    return {op.name: first.setdefault(replace(op, name=""), op.name) for op in puts}
 
 
 def two_sided(ops: Iterable[Op], arrays: Iterable[Array]) -> frozenset[str]:
@@ -916,6 +932,14 @@ class GraphEdges(Enum):
     FULL = "full"
     PROGRAMMATIC = "programmatic"
     EARLY = "early"
+
+
+class PutWait(Enum):
+    """Where messages of the transport `put` are waited for: in an op of their own, or at the start of the kernels that
+    read them."""
+
+    OP = "op"
+    READER = "reader"
 
 
 class Repetition(Enum):

@@ -21,6 +21,7 @@ from dagc.ir.program import (
     DEVICE,
     GRAPH_EDGES,
     LOOP,
+    PUT_WAIT,
     SAME,
     TRANSPORT,
     WITHIN_HOST,
@@ -29,6 +30,7 @@ from dagc.ir.program import (
     Graph,
     GraphEdges,
     Program,
+    PutWait,
     Repetition,
     Value,
     device_name,
@@ -80,8 +82,8 @@ def transports_of(choices: Mapping[str, Value]) -> set[Value]:
 
 def effective(choices: Mapping[str, Value]) -> dict[str, Value]:
     """The choices that have an effect: those of `in_use`, `staging` only if a transport stages, the transport of
-    collectives only if it is another, and edges of CUDA graphs only if these exist and the edges are not full. What the
-    device repeats is captured, and what one kernel repeats has no such edges."""
+    collectives only if it is another, the place of waits only under `put`, and edges of CUDA graphs only if these exist
+    and the edges are not full. What the device repeats is captured, and what one kernel repeats has no such edges."""
     values = in_use(choices)
     if values.get(LOOP) in (Repetition.DEVICE.value, Repetition.PERSISTENT.value):
         values["capture"] = True
@@ -92,6 +94,8 @@ def effective(choices: Mapping[str, Value]) -> dict[str, Value]:
         values.pop(COLLECTIVES, None)
     if values.get(WITHIN_HOST, SAME) in (SAME, whole.value) or whole.of_one_host:
         values.pop(WITHIN_HOST, None)
+    if Transport.PUT.value not in transports_of(values) or values.get(PUT_WAIT) == PutWait.OP.value:
+        values.pop(PUT_WAIT, None)
     kernel = values.get(LOOP) == Repetition.PERSISTENT.value
     if kernel or values.get("capture") is False or values.get(GRAPH_EDGES) == GraphEdges.FULL.value:
         values.pop(GRAPH_EDGES, None)
@@ -165,7 +169,8 @@ def by_name(program: Program) -> dict[str, tuple[Value, ...]]:
     each = {qualified(op.base, TRANSPORT): transports for op in ops}
     within = (SAME, *(transport.value for transport in Transport if transport.beside_another))
     hosts = {WITHIN_HOST: within} if any(isinstance(op, ExchangeOp) or op.in_levels for op in ops) else {}
-    return {"capture": (False, True), GRAPH_EDGES: edges, **loop, **hosts, **each}
+    waits = {PUT_WAIT: tuple(wait.value for wait in PutWait)} if any(isinstance(op, ExchangeOp) for op in ops) else {}
+    return {"capture": (False, True), GRAPH_EDGES: edges, **loop, **hosts, **waits, **each}
 
 
 def _some(name: str, values: Sequence[Value], text: str) -> tuple[Value, ...]:

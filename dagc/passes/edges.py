@@ -403,6 +403,8 @@ def written(program: ir.Program, lowered: LoweredMessages, findings: list[Diagno
     edges = Edges(len(lowered.ops))
     for u, v in lowered.inner:
         edges.add(u, v)
+    for u, v in lowered.before:
+        edges.add_order(u, v)
     for edge in program.edges:
         for u in leaving(lowered.ends[edge.u.op], edge.u):
             for v in entering(lowered.ends[edge.v.op], edge.v):

@@ -483,8 +483,11 @@ def repeated(graph: Graph, rounds: int) -> Graph | None:
     Edges between iterations are those of conflicting accesses, and these: from every op to itself, since both share its
     scratch memory; from every group to all groups of the next iteration, so that groups which wait for other ranks
     never overlap across iterations; the same among host functions, which may share a handle or a workspace that no
-    header declares. None where there are too many conflicts to examine.
+    header declares. None where there are too many conflicts to examine, or kernels write what other ranks receive,
+    which is proved of iterations that follow one another.
     """
+    if any(op.kernel is not None and op.kernel.puts for op in graph.ops):
+        return None
     n = len(graph.ops) - 1
     edges = Edges(rounds * n + 1)
     groups = [op.id for op in graph.ops if op.action in (Action.GROUP, Action.FREE)]

@@ -6,7 +6,8 @@ mpi_host  through pinned memory on the host. A region of a device array that a m
 mpi_cuda  device pointers; no copies.
 nccl      one exchange, or collective, is one grouped GPU op on a stream.
 peer      one exchange, or collective, is one GPU op that writes into the other GPUs' memory.
-put       the kernels that compute what an exchange sends write it there (dagc.passes.puts); a GPU op waits for it.
+put       the kernels that compute what an exchange sends write it there (dagc.passes.puts); a GPU op waits for it, or
+          the kernels that read it do.
 
 Messages of host arrays use MPI under every transport. Each exchange and collective has a transport of its own, and may
 have another one between ranks of one host. An exchange is then lowered twice, and each message runs in one of both. A
@@ -15,7 +16,7 @@ collective becomes ops of the ranks of each host, and of one rank of each host, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
@@ -53,6 +54,7 @@ class LoweredMessages:
     staged: tuple[ir.Region, ...]
     matches: tuple[tuple[ir.OpId, ir.OpId], ...]
     findings: tuple[Diagnostic, ...]
+    before: tuple[tuple[ir.OpId, ir.OpId], ...] = ()  # of `inner`, but in the order of issue alone
 
 
 def lower_messages(program: ir.Program, staging: ir.Staging) -> LoweredMessages:
@@ -91,6 +93,8 @@ class _Lowering:
         self.findings: list[Diagnostic] = []
         self.puts: dict[str, list[ir.Put]] = {}  # by kernel op, as `Puts` has them
         self.waits: dict[str, list[ir.ExchangeOp]] = {}
+        self.awaits: dict[str, list[tuple[ir.ExchangeOp, int]]] = {}  # by kernel op: the messages that it waits for
+        self.awaited: set[str] = set()  # exchanges without an op
         self.frees: dict[str, ir.OpId] = {}  # by exchange, under `put`
         self.writers: dict[str, list[ir.OpId]] = {}  # of its messages, by exchange
         # Per op name: regions of device arrays that it copies from, or to, their staging buffers.
@@ -118,6 +122,7 @@ class _Lowering:
                     self._levels(op, plan[op.name])
                 case ir.ExchangeOp() | ir.CollectiveOp():
                     self._messages(op, plan[op.name])
+        before = list(self._one_waits_at_a_time()) if self.awaited else []
         self._add("end", ir.Action.END, None)
         self._names_are_unique()
         return LoweredMessages(
@@ -128,9 +133,12 @@ class _Lowering:
             tuple(self.staged),
             tuple(self.matches),
             tuple(self.findings),
+            tuple(before),
         )
 
     def _messages(self, op: ir.ExchangeOp | ir.CollectiveOp, own: dict[tuple[ir.Region, bool], bool]) -> None:
+        if op.name in self.awaited:
+            return
         if op.transport.grouped and self._on_device(op):
             self._group(op, op.name)
         elif isinstance(op, ir.ExchangeOp):
@@ -149,7 +157,8 @@ class _Lowering:
     def _plan_puts(self, exchanges: Iterable[tuple[int, ir.ExchangeOp]]) -> None:
         from dagc.passes.puts import Puts  # only with transport=put: it reads kernels
 
-        puts = Puts(self.program, self.uses)
+        by_readers = any(d.name == ir.PUT_WAIT and d.chosen == ir.PutWait.READER.value for d in self.program.decisions)
+        puts = Puts(self.program, self.uses, by_readers)
         for index, op in exchanges:
             if op.transport is Transport.PUT and self._places(op) == {True}:
                 refused = puts.plan(index, op)
@@ -158,6 +167,12 @@ class _Lowering:
         for name, formals in puts.beside.items():
             sent = {put.formal for put in self.puts.get(name, ())}
             self.puts.get(name, []).extend(ir.Put(one, "", ()) for one in formals if one not in sent)
+        for _, op in exchanges:
+            for number, reader in enumerate(puts.awaited.get(op.name, ())):
+                self.awaited.add(op.name)
+                self.awaits.setdefault(reader, []).append((op, number))
+        if puts.why and not self.awaited:  # the program is that of `put_wait=op`
+            self.findings.append(next(iter(puts.why.values())))
 
     # ---- staging ------------------------------------------------------------------------
 
@@ -227,8 +242,10 @@ class _Lowering:
     def _work(self, op: ir.KernelOp | ir.CopyOp) -> None:
         for exchange in self.waits.get(op.name, ()):
             self._free(exchange)
-        if isinstance(op, ir.KernelOp) and op.name in self.puts:
-            op = replace(op, puts=tuple(self.puts[op.name]))
+        awaits = self.awaits.get(op.name, ())
+        if isinstance(op, ir.KernelOp) and (awaits or op.name in self.puts):
+            waited = tuple((exchange.name, number) for exchange, number in awaits)
+            op = replace(op, puts=tuple(self.puts.get(op.name, ())), awaits=waited)
         copy_in, copy_out = self.copy_in.get(op.name, []), self.copy_out.get(op.name, [])
         action = ir.Action.COPY if isinstance(op, ir.CopyOp) else ir.Action.KERNEL
         copies = {"copy_in": tuple(copy_in), "copy_out": tuple(copy_out)}
@@ -236,6 +253,9 @@ class _Lowering:
         for staged in copy_in:
             self._touch(number, number, staged.region, Mode.IN, staged=True)
             self._touch(number, number, staged.region, Mode.OUT)
+        for exchange, message in awaits:
+            self._touch(self.frees.get(exchange.name, number), number, exchange.messages[message].recv, Mode.OUT)
+            self._follow_writers(exchange.name, number)
         for access in accesses_of(op):
             self._touch(number, number, access.region, access.mode)
         for state in op.states if isinstance(op, ir.KernelOp) else ():
@@ -276,12 +296,34 @@ class _Lowering:
         number = self._add(name, ir.Action.GROUP, op, gpu=True)
         for region, mode in message_accesses(op):
             self._touch(number if mode is Mode.IN else self.frees.get(op.name, number), number, region, mode)
-        for kernel in self.writers.get(op.name, ()):
-            self.matches.append((number, kernel))
-            self.inner.append((kernel, number))
+        self._follow_writers(op.name, number)
         labels = [message.label for message in op.messages] if isinstance(op, ir.ExchangeOp) else [""]
         here = dict.fromkeys(labels, number)
         self._enter(op, Ends(here, here, here, here))
+
+    def _follow_writers(self, exchange: str, number: ir.OpId) -> None:
+        """What waits for an exchange comes after the kernels that write its messages."""
+        for kernel in self.writers.get(exchange, ()):
+            self.matches.append((number, kernel))
+            self.inner.append((kernel, number))
+
+    def _one_waits_at_a_time(self) -> Iterator[tuple[ir.OpId, ir.OpId]]:
+        """Order the kernels that wait among those that write messages, in text order: all blocks of a waiting one may
+        occupy the GPU, so every writer that is issued before must have completed (`dagc.space.proof`). Yields pairs in
+        the order of issue."""
+        done: list[ir.OpId] = []  # what the next one that waits must follow: all writers before it then precede it
+        waiting: list[ir.OpId] = []  # since the last writer
+        last: list[ir.OpId] = []  # those before
+        for op in self.ops:
+            kernel = op.kernel
+            if kernel is not None and kernel.awaits:
+                self.inner += [(writer, op.id) for writer in done]
+                waiting.append(op.id)
+            if kernel is not None and kernel.sends:
+                if waiting:
+                    done, last, waiting = waiting[-1:], waiting, []
+                done += [op.id] if op.id not in done else []
+                yield from ((one, op.id) for one in last if one != op.id)
 
     def _nccl_has(self, op: ir.CollectiveOp) -> bool:
         types = {a.type for a in self.program.arrays if any(a.name == x.region.array for x in op.accesses)}

@@ -1,5 +1,5 @@
-"""Which kernels write the messages of an exchange into the memory of the receivers, under the transport `put`, and
-where the ranks must wait for one another before.
+"""Which kernels write the messages of an exchange into the memory of the receivers, under the transport `put`, where
+the ranks must wait for one another before, and which kernels wait for what they receive.
 
 A message is written by the one kernel that computes what it sends. The receiver's region must then be free: the ops
 that use it on the receiver, earlier in the text, must have completed there. Two things say so:
@@ -8,6 +8,9 @@ that use it on the receiver, earlier in the text, must have completed there. Two
   waited for before it writes. In a solver whose boundary is computed from the last message this is the message of the
   step before, and costs nothing;
 - else a `free` before the first of the kernels: all ranks wait for one another.
+
+With `put_wait=reader` an exchange has no op of its own where the first op that uses each of its received regions is a
+kernel that can wait for the message at its start.
 
 The happens-before proof (dagc.space.proof) finds the same by itself.
 """
@@ -19,7 +22,7 @@ from dataclasses import dataclass
 
 from dagc.base.errors import Diagnostic
 from dagc.cuda.text import stores_of
-from dagc.forms import kernel_of
+from dagc.forms import AS_CONSTANT, kernel_of, reads_as_constant
 from dagc.ir import program as ir
 from dagc.ir.choice import qualified
 from dagc.ir.enums import CodeLang, Mode
@@ -30,11 +33,16 @@ _RECENT = 8  # exchanges among which an answer is sought
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """An exchange, with the kernel that writes each message: indices of ops."""
+    """An exchange, with the kernel that writes each message, and that waits for each if they do: indices of ops."""
 
     index: int
     op: ir.ExchangeOp
     kernels: tuple[int, ...]
+    readers: tuple[int, ...]
+
+    def waiter(self, number: int) -> int:
+        """The op that waits for a message."""
+        return self.readers[number] if self.readers else self.index
 
 
 class _Refused(Exception):
@@ -43,10 +51,14 @@ class _Refused(Exception):
 
 class Puts:
     """`of_kernel`: the messages that a kernel op writes, by its name; `before`: the exchanges for which the ranks wait
-    just before it; `beside`: the formals to which its text may store in place of one that is sent."""
+    just before it; `beside`: the formals to which its text may store in place of one that is sent; `awaited`: by
+    exchange, the name of the kernel op that waits for each message, if they do; `why`: for an exchange that has an op,
+    why no kernel waits in its place."""
 
-    def __init__(self, program: ir.Program, uses: Uses) -> None:
-        self.program, self.uses = program, uses
+    def __init__(self, program: ir.Program, uses: Uses, by_readers: bool) -> None:
+        self.program, self.uses, self.by_readers = program, uses, by_readers
+        self.awaited: dict[str, tuple[str, ...]] = {}
+        self.why: dict[str, Diagnostic] = {}
         self.of_kernel: dict[str, list[ir.Put]] = {}
         self.before: dict[str, list[ir.ExchangeOp]] = {}
         self.beside: dict[str, dict[str, None]] = {}
@@ -69,13 +81,47 @@ class Puts:
             help = f"choose -D {qualified(op.base, ir.TRANSPORT)}=peer"
             return Diagnostic("not-put", f"`{op.name}` cannot be put: {refused}", op.span, help)
         of_message = {number: kernel for (kernel, _), numbers in written.items() for number in numbers}
-        planned = _Planned(index, op, tuple(of_message[number] for number in range(len(op.messages))))
+        kernels = tuple(of_message[number] for number in range(len(op.messages)))
+        planned = _Planned(index, op, kernels, self._readers(index, op) if self.by_readers else ())
         if not all(map(self._answered, planned.kernels, op.messages)):
             self.before.setdefault(ops[first].name, []).append(op)
         for (kernel, formal), numbers in written.items():
             self.of_kernel.setdefault(ops[kernel].name, []).append(ir.Put(formal, op.name, tuple(numbers)))
         self._planned.append(planned)
         return None
+
+    def _readers(self, index: int, op: ir.ExchangeOp) -> tuple[int, ...]:
+        """The kernel op that waits for each message; none where an op of its own must wait for one of them."""
+        try:
+            if any(op.name in (edge.u.op, edge.v.op) for edge in self.program.edges):
+                raise _Refused("an edge of the program names it")
+            readers = tuple(self._reader(index, message.recv) for message in op.messages)
+        except _Refused as refused:
+            help = f"drop -D {ir.PUT_WAIT}={ir.PutWait.READER.value}"
+            text = f"no kernel waits for the messages of `{op.name}`: {refused}"
+            self.why[op.name] = Diagnostic("not-put", text, op.span, help)
+            return ()
+        self.awaited[op.name] = tuple(self.program.ops[reader].name for reader in readers)
+        return readers
+
+    def _reader(self, index: int, region: ir.Region) -> int:
+        """The first op after the exchange that uses what it receives, if it is a kernel that can wait."""
+        tables, later = (self.uses.reads, self.uses.writes), range(index + 1, len(self.program.ops))
+        users = [user for table in tables for user in self.uses.meeting(region, table, later, 1)]
+        if not users:
+            raise _Refused(f"nothing uses `{region.text}` after it")
+        op = self.program.ops[min(users)]
+        use = f"`{op.name}`, which uses `{region.text}` first,"
+        if not isinstance(op, ir.KernelOp) or op.device is not ir.Device.GPU or op.worker:
+            raise _Refused(f"{use} is no kernel on the GPU")
+        if op.placed or op.elsewhere or op.others or op.when is not None:
+            raise _Refused(f"{use} runs on some ranks only, or has another variant or device")
+        code = kernel_of(self.program, op)[1].code
+        if code is None or code.text is None or code.lang is not CodeLang.CUDA:
+            raise _Refused(f"kernel `{op.kernel}` has no text in the program")
+        if reads_as_constant(self.program, code):
+            raise _Refused(f"of `{op.name}`, {AS_CONSTANT}")
+        return min(users)
 
     def _writer(self, index: int, message: ir.Message) -> tuple[int, str]:
         """The kernel op that writes what is sent, and its formal."""
@@ -122,9 +168,9 @@ class Puts:
         answers = [
             planned.kernels[number]
             for planned in self._planned[-_RECENT:]
-            if planned.index < kernel and self._conflict(planned.index, kernel)
             for number, other in enumerate(planned.op.messages)
             if (other.to, other.source, other.when, message.when) == (message.source, message.to, None, None)
+            if planned.index < kernel and self._done(planned.waiter(number), kernel)
         ]
         users = self._users(message.recv, kernel)
         return bool(answers) and all(any(self._done(user, answer) for answer in answers) for user in users)

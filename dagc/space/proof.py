@@ -54,13 +54,14 @@ class NotProved(DagcError):
 class Remote:
     """A kernel that writes what another rank receives: `message` says what, of the exchange `op`.
 
-    The receiver runs the same traversal. That its ops `users` (bits) have completed, and its run before, is known to
-    the kernel if it has waited
+    `op` waits for it on the receiver: an op of the exchange, or the kernel that reads it, at its start. The receiver
+    runs the same traversal. That its ops `users` (bits) have completed, and its run before, is known to the kernel if
+    it has waited
 
     - for one of `frees`, which ends once all ranks have come there, and so after all that is known to have completed
       before it; or
-    - for an exchange that has brought a message from the receiver: of `answers`, (the kernel that wrote it there, the
-      exchange). Its flag follows all that was known to have completed before that kernel, and what the kernel itself
+    - for a message from the receiver: of `answers`, (the kernel that wrote it there, the op that waits for it, which
+      may be this kernel). Its flag follows all that was known to have completed before that kernel, and what the kernel itself
       has read, by release and acquire at system scope.
     """
 
@@ -76,7 +77,8 @@ class Remote:
         has heard nothing from the receiver."""
         here = known[self.kernel]
         done = [known[free] for free in self.frees if here >> free & 1]
-        done += [known[kernel] | 1 << kernel for kernel, exchange in self.answers if here >> exchange & 1]
+        here |= 1 << self.kernel  # it waits before it writes
+        done += [known[kernel] | 1 << kernel for kernel, waiter in self.answers if here >> waiter & 1]
         left = self.users
         for some in done:
             left &= ~some
@@ -85,28 +87,33 @@ class Remote:
 
 def remote_writes(graph: Graph) -> tuple[Remote, ...]:
     """Those of an unrolled graph."""
-    exchanges = {op.name: op for op in graph.ops if op.action is Action.GROUP and isinstance(op.op, ExchangeOp)}
+    exchanges = {op.name: op for op in graph.program.ops if isinstance(op, ExchangeOp)}
     frees = tuple(op.id for op in graph.ops if op.action is Action.FREE)
-    messages = {
-        (op.id, exchanges[put.exchange].id, number): exchanges[put.exchange]
+    waiters = {(op.name, number): op.id for op in graph.ops if op.action is Action.GROUP for number, _ in op.messages}
+    waiters |= {message: op.id for op in graph.ops if op.kernel is not None for message in op.kernel.awaits}
+    messages = [
+        (op.id, put.exchange, number, waiters[put.exchange, number])
         for op in graph.ops
         for put in (op.kernel.puts if op.kernel is not None else ())
         for number in put.messages
-    }
+    ]
     users: dict[tuple[OpId, Region], int] = {}
     for i, j in graph.hazards:
         later = (graph.touches[j].end, graph.touches[j].region)
         users[later] = users.get(later, 0) | 1 << graph.touches[i].end
     out = []
-    for (kernel, exchange, number), op in messages.items():
-        message = op.op.messages[number]  # type: ignore[union-attr]
+    for kernel, name, number, waiter in messages:
+        exchange = exchanges[name]
+        message = exchange.messages[number]
         answers = tuple(
             (other, at)
-            for (other, at, place), back in messages.items()
-            if at != exchange and op.comm == back.comm and _turned(message, back.op.messages[place])  # type: ignore[union-attr]
+            for other, back, place, at in messages
+            if back != name
+            and exchange.comm == exchanges[back].comm
+            and _turned(message, exchanges[back].messages[place])
         )
-        of = users.get((exchange, message.recv), 0)
-        out.append(Remote(kernel, exchange, message.recv.text, of, frees, answers))
+        of = users.get((waiter, message.recv), 0) & ~(1 << waiter)
+        out.append(Remote(kernel, waiter, message.recv.text, of, frees, answers))
     return tuple(out)
 
 
@@ -144,6 +151,9 @@ class Prover:
             self._issued[remote.op] |= 1 << remote.kernel
         for before, free in pairwise(op.id for op in graph.ops if op.action is Action.FREE):  # they share their flags
             self._complete[free] |= 1 << before
+        kernels = [(op.id, op.kernel) for op in graph.ops if op.kernel is not None]
+        self._waiting = [op for op, kernel in kernels if kernel.awaits]
+        self._writing = [op for op, kernel in kernels if kernel.sends]
         self._gpu = [op.gpu for op in graph.ops]
         self._end = OpId(n - 1)
         self._all = (1 << n) - 1
@@ -183,6 +193,7 @@ class Prover:
             issued |= bit
             at[op] = position, known
         gaps += self._overwritten(at)
+        gaps += self._blocked(at)
         if issued != self._all or traversal.entries[-1] != Issue(self._end):
             gaps.append(self._incomplete(traversal, issued))
         return gaps
@@ -198,6 +209,22 @@ class Prover:
                 user = f"`{ops[u].name}`{' of the run before' if u == remote.op else ''}"
                 reason = f"`{name}` may write `{remote.message}` of another rank before {user} has completed there"
                 yield Gap(at[remote.kernel][0], OpId(u), remote.kernel, reason)
+
+    def _blocked(self, at: Mapping[OpId, tuple[int, int]]) -> Iterator[Gap]:
+        """Kernels whose waiting blocks may keep others from the GPU that other ranks wait for.
+
+        They wait for kernels that are issued before them. Suppose that one of all kernels that write messages never
+        completes on some rank, take the first, and of what must complete before it the first that never does. It waits
+        for none but earlier ones, and so has no room: a kernel that waits has it, and was issued later, as it waits
+        for earlier ones. But it started once all writers that were issued before it had completed.
+        """
+        for op in self._waiting:
+            position, known = at.get(op, (0, -1))
+            for writer in self._writing:
+                if writer != op and at.get(writer, (position,))[0] < position and not known >> writer & 1:
+                    name, other = self.graph.ops[op].name, self.graph.ops[writer].name
+                    reason = f"`{name}` may wait for other ranks on all of the GPU before `{other}` has completed"
+                    yield Gap(position, writer, op, reason)
 
     def known(self, traversal: Traversal) -> list[int]:
         """For each op of the unrolled graph, the set of ops (as bits) that have completed before it starts."""

@@ -10,6 +10,7 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -36,6 +37,7 @@ class GroupEnds {
  public:
   template <class T>
   void send(int message, T* base, std::int64_t start, std::int64_t count, int peer) {
+    messages_ = std::max(messages_, message + 1);
     add(sends_, message, base, start, count, peer);
   }
   template <class T>
@@ -78,6 +80,7 @@ class GroupEnds {
 
  protected:
   std::vector<MessageEnd> sends_, recvs_;
+  int messages_ = 0;  // of all ranks
 
  private:
   template <class T>

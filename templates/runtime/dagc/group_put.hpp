@@ -79,6 +79,7 @@ class PutComm : public PeerMemory {
 class PutGroup : public PeerMemory {
  public:
   PutGroup() : PeerMemory("put") {}
+  ~PutGroup() { cudaFree(awaited_); }
 
   // Collective: gives the senders the addresses to write to. What fails on one rank fails on all of them.
   void connect(const PutComm& comm) {
@@ -93,6 +94,7 @@ class PutGroup : public PeerMemory {
         to_.push_back(data_of(theirs[i], self, sends_[i]));
         arrived_.push_back(flag_of(theirs[i], self, sends_[i].peer));
       }
+      upload();
     });
     connected_ = true;
   }
@@ -100,19 +102,41 @@ class PutGroup : public PeerMemory {
   // The message of this number, for a kernel that stores to `array`.
   template <class T>
   PutPart part(const T* array, int number) const {
+    if (flags_ == nullptr) return {};
+    PutPart out{0, 0, nullptr, nullptr, own(number), own(number) + 1};
     for (std::size_t i = 0; i < sends_.size(); ++i) {
       if (sends_[i].message != number) continue;
       const std::int64_t size = sizeof(T), first = (sends_[i].data() - reinterpret_cast<const char*>(array)) / size;
-      return {first, first + sends_[i].bytes / size, to_[i], arrived_[i], own(i), own(i) + 1};
+      out.first = first, out.last = first + sends_[i].bytes / size, out.to = to_[i], out.arrived = arrived_[i];
     }
+    return out;
+  }
+
+  // That which this rank receives as this number, for a kernel that waits for it.
+  PutArrival arrival(int number) const {
+    for (std::size_t i = 0; i < recvs_.size() && !OpAlone::now; ++i)
+      if (recvs_[i].message == number) return {flags_ + received(i), own(number)};
     return {};
   }
+
+  // While one exists, kernels wait for nothing: an op is issued alone, and as often as each rank likes.
+  class OpAlone {
+   public:
+    OpAlone() { now = true; }
+    OpAlone(const OpAlone&) = delete;
+    OpAlone& operator=(const OpAlone&) = delete;
+    ~OpAlone() { now = false; }
+
+   private:
+    friend class PutGroup;
+    static inline bool now = false;
+  };
 
   // Waits, on the stream, for what this rank receives.
   void run(cudaStream_t stream) {
     if (recvs_.empty()) return;
     WaitingKernels::also(put_await);
-    launch(put_await, dim3(1), dim3(put_threads), 0, stream, flags_ + 1, flags_, static_cast<int>(recvs_.size()));
+    launch(put_await, dim3(1), dim3(put_threads), 0, stream, awaited_, static_cast<int>(recvs_.size()));
     DAGC_CUDA(cudaPeekAtLastError());
   }
 
@@ -121,19 +145,30 @@ class PutGroup : public PeerMemory {
  private:
   friend class PutComm;
   void zero() {
-    if (flags_ != nullptr) DAGC_CUDA(cudaMemset(flags_, 0, (1 + recvs_.size() + 2 * sends_.size()) * sizeof(Flag)));
+    if (flags_ != nullptr) DAGC_CUDA(cudaMemset(flags_, 0, received(recvs_.size()) * sizeof(Flag)));
   }
 
-  // Flags: the run; arrived of each receive; two of each send.
+  // Flags: two of each message, and `arrived` of each receive.
   std::vector<Info> describe_all() {
-    make_flags(1 + recvs_.size() + 2 * sends_.size());
+    make_flags(received(recvs_.size()));
     std::vector<Info> mine;
     for (const MessageEnd& send : sends_) mine.push_back(describe(send, 0));
-    for (std::size_t i = 0; i < recvs_.size(); ++i) mine.push_back(describe(recvs_[i], 1 + i));
+    for (std::size_t i = 0; i < recvs_.size(); ++i) mine.push_back(describe(recvs_[i], received(i)));
     return mine;
   }
-  Flag* own(std::size_t send) const { return flags_ + 1 + recvs_.size() + 2 * send; }
+  Flag* own(int message) const { return flags_ + 2 * message; }
+  std::size_t received(std::size_t i) const { return 2 * static_cast<std::size_t>(messages_) + i; }
 
+  // For `put_await`.
+  void upload() {
+    std::vector<PutArrival> awaited;
+    for (const MessageEnd& recv : recvs_) awaited.push_back(arrival(recv.message));
+    if (awaited.empty()) return;
+    DAGC_CUDA(cudaMalloc(&awaited_, awaited.size() * sizeof(PutArrival)));
+    DAGC_CUDA(cudaMemcpy(awaited_, awaited.data(), awaited.size() * sizeof(PutArrival), cudaMemcpyHostToDevice));
+  }
+
+  PutArrival* awaited_ = nullptr;
   std::vector<char*> to_;        // of each send, in the memory of the receiver
   std::vector<Flag*> arrived_;
 };

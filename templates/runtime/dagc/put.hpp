@@ -6,13 +6,16 @@
 //
 //   put_free     a barrier of all ranks: those that end it know that the others have read what is written next
 //   the kernel   writes; its last block sets arrived = run at each receiver
-//   put_await    ends when what this rank receives has arrived
+//   put_await    ends when what this rank receives has arrived; or the kernel that reads it begins with `put_wait`
+//
+// A message is awaited by a number of runs: that of the kernel which sends the message of the same number here, and which
+// completes before. All ranks run the same, so it is that of the sender's kernel.
 //
 // Memory model: the writes of a block are ordered before the counter of blocks by the barrier of the block and a fence. The last
 // block has seen all of them when, after a fence at system scope, it sets the flags, which are loaded with acquire semantics.
 //
-// Deadlock: only `put_free` and `put_await` wait, each one block. `put_free` waits for the same on other ranks, and
-// `put_await` for kernels that are issued before it there, which wait for nothing (docs/explanation/transports.md).
+// Deadlock: `put_free` and `put_await` are one block each. `put_free` waits for the same on other ranks, the others for kernels
+// that are issued before them there (docs/explanation/transports.md).
 #pragma once
 
 #include <cstdint>
@@ -28,7 +31,7 @@ struct PutPart {
   std::int64_t first, last;
   void* to;            // in the memory of the receiver
   Flag* arrived;       // there
-  Flag *run, *ended;   // here: runs of the kernel, and its blocks that have ended in this one
+  Flag *run, *ended;   // here: runs of kernels that send it, and blocks that have ended in this one
 };
 
 // Those of a kernel.
@@ -87,10 +90,12 @@ __device__ PutArray<T, N> put_array(T* here, const Put<M>& put) {
 template <int N>
 class PutEnd {
  public:
-  __device__ explicit PutEnd(const Put<N>& put) : put_(put), own_(nullptr), run_(0) {
-    for (int p = 0; p < N && own_ == nullptr; ++p)
-      if (put.part[p].run != nullptr) own_ = &put.part[p];
-    if (own_ != nullptr) run_ = *static_cast<volatile Flag*>(own_->run) + 1;  // it arrives during the body
+  __device__ explicit PutEnd(const Put<N>& put) : put_(put), ended_(nullptr) {
+    for (int p = 0; p < N; ++p) {
+      if (put.part[p].run == nullptr) continue;
+      if (ended_ == nullptr) ended_ = put.part[p].ended;
+      run_[p] = *static_cast<volatile Flag*>(put.part[p].run) + 1;  // it arrives during the body
+    }
   }
   PutEnd(const PutEnd&) = delete;
   PutEnd& operator=(const PutEnd&) = delete;
@@ -100,24 +105,56 @@ class PutEnd {
 #else
     __syncthreads();
 #endif
-    if (threadIdx.x + threadIdx.y + threadIdx.z != 0 || own_ == nullptr) return;
+    if (threadIdx.x + threadIdx.y + threadIdx.z != 0 || ended_ == nullptr) return;
     const Flag blocks = static_cast<Flag>(gridDim.x) * gridDim.y * gridDim.z;
     if (blocks > 1) {
       __threadfence();
-      if (atomicAdd(own_->ended, Flag{1}) != blocks - 1) return;
-      *own_->ended = 0;
+      if (atomicAdd(ended_, Flag{1}) != blocks - 1) return;
+      *ended_ = 0;
     }
     __threadfence_system();
     for (int p = 0; p < N; ++p)
-      if (put_.part[p].arrived != nullptr) detail::store_fenced(put_.part[p].arrived, run_);
-    *own_->run = run_;
+      if (put_.part[p].arrived != nullptr) detail::store_fenced(put_.part[p].arrived, run_[p]);
+    for (int p = 0; p < N; ++p)
+      if (put_.part[p].run != nullptr) *put_.part[p].run = run_[p];
   }
 
  private:
   const Put<N>& put_;
-  const PutPart* own_;
-  Flag run_;
+  Flag* ended_;
+  Flag run_[N];
 };
+
+// A message that this rank receives; none without `arrived`.
+struct PutArrival {
+  const Flag *arrived, *run;
+};
+
+namespace detail {
+
+__device__ inline void wait_for(const PutArrival& message) {
+  if (message.arrived != nullptr) spin_until(message.arrived, *static_cast<const volatile Flag*>(message.run));
+}
+
+}  // namespace detail
+
+// Those that a kernel waits for.
+template <int N>
+struct PutWait {
+  PutArrival part[N];
+};
+
+template <class... Arrivals>
+PutWait<sizeof...(Arrivals)> put_waits(const Arrivals&... arrivals) {
+  return {{arrivals...}};
+}
+
+// All threads of each block call it at their start.
+template <int N>
+__device__ void put_wait(const PutWait<N>& awaited) {
+  for (unsigned int m = thread_in_block(); m < N; m += threads_of_block()) detail::wait_for(awaited.part[m]);
+  __syncthreads();
+}
 
 constexpr int put_threads = 32;  // of the kernels that wait
 
@@ -131,12 +168,9 @@ static __global__ void put_free(Flag* const* theirs, const Flag* here, Flag* run
   if (threadIdx.x == 0) *run = now;
 }
 
-static __global__ void put_await(const Flag* arrived, Flag* run, int messages) {
+static __global__ void put_await(const PutArrival* awaited, int messages) {
   wait_for_dependencies();
-  const Flag now = *static_cast<volatile Flag*>(run) + 1;
-  for (int m = static_cast<int>(threadIdx.x); m < messages; m += put_threads) detail::spin_until(arrived + m, now);
-  __syncthreads();
-  if (threadIdx.x == 0) *run = now;
+  for (int m = static_cast<int>(threadIdx.x); m < messages; m += put_threads) detail::wait_for(awaited[m]);
 }
 
 }  // namespace dagc
