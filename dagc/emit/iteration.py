@@ -884,8 +884,7 @@ def describe(op: ir.GraphOp, where: str = "") -> str:
     staged = [f"{s.region.text} from its staging buffer" for s in op.copy_in]
     staged += [f"{s.region.text} to its staging buffer" for s in op.copy_out]
     tail = "".join(f"; copies {s}" for s in staged)
-    awaited = dict.fromkeys(exchange for exchange, _ in (op.kernel.awaits if op.kernel is not None else ()))
-    tail += f"; waits for messages of {', '.join(awaited)}" if awaited else ""
+    tail += "; waits for messages" if op.kernel is not None and op.kernel.awaits else ""
     return f"{op.name}{where}{': ' if what else ''}{what}{tail}"
 
 

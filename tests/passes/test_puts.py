@@ -155,6 +155,88 @@ def test_an_answer_from_elsewhere_is_none() -> None:
     assert len(frees(graph)) == 4
 
 
+# ---- kernels that wait themselves -------------------------------------------------------------------
+
+
+def waits(graph: Graph) -> dict[str, list[str]]:
+    kernels = [op.kernel for op in graph.ops if op.kernel is not None and op.kernel.awaits]
+    return {k.name: [f"{exchange} {number}" for exchange, number in k.awaits] for k in kernels}
+
+
+def test_the_first_kernel_that_reads_a_message_waits_for_it() -> None:
+    """One in the next step, whose last exchange has no reader and keeps its op."""
+    small = {"transport": "put", "put_wait": "reader", "nx": "64", "rows": "32", "steps": "3"}
+    graph = of_file(JACOBI, **small)
+    assert waits(graph) == {
+        "first[1]": ["halo[0] 1"], "last[1]": ["halo[0] 0"], "first[2]": ["halo[1] 1"], "last[2]": ["halo[1] 0"],
+    }  # fmt: skip
+    assert [op.name for op in graph.ops if op.action is Action.GROUP] == ["halo[2]"]
+    assert frees(graph) == ["halo[0].free"]
+    joined = of_file(JACOBI, **small, **{"fuse.first_last_inner": "2"})
+    names = [op.name for op in joined.ops]
+    assert names == ["halo[0].free", *(f"first_last_inner[{t}]" for t in range(3)), "halo[2]", "end"]
+    assert all(Prover(each).proved(next(iter(Space(each)))) for each in (graph, joined))
+
+
+def by_reader(dag: str = ONCE, **more: str) -> Graph:
+    return graph_of(PACKED.format(dag=dag, body=PLAIN, mode="out", transport="put"), put_wait="reader", **more)
+
+
+def test_a_reader_that_comes_too_early_is_found() -> None:
+    graph = by_reader()
+    assert [op.name for op in graph.ops] == ["halo.free", "pack", "use", "end"]
+    good = "halo.free@s0 pack@s0 record(e0)@s0 wait(e0)@s1 use@s1 record(e1)@s1 sync(e1) end"
+    assert gaps(graph, good) == []
+    early = gaps(graph, good.replace("wait(e0)@s1 ", ""))
+    assert "`use@s1` may start before `pack` has completed, which reads `a`" in early
+    assert "`use` may wait for other ranks on all of the GPU before `pack` has completed" in early
+    before = gaps(graph, "halo.free@s0 use@s0 pack@s0 record(e0)@s0 sync(e0) end")
+    assert "`use@s0` must be issued after `pack`" in before
+
+
+def test_a_writer_that_waiting_blocks_may_keep_from_the_gpu_is_found() -> None:
+    """What another kernel writes for another rank, on another stream: an edge puts it before, or the order of issue
+    after."""
+    dag = """one : gpu pack(snd, a, 8)
+halo : mpi exchange { send snd to left recv rcv from right }
+two : gpu pack(out2, b, 8)
+back : mpi exchange { send out2 to left recv in2 from right }
+use : gpu unpack(a, rcv, 8)
+three : gpu unpack(b, in2, 8)"""
+    text = PACKED.format(dag=dag, body=PLAIN, mode="out", transport="put").replace("array a,", "array b, out2, in2, a,")
+    graph = graph_of(text, put_wait="reader")
+    names = [op.name for op in graph.ops]
+    assert {"one", "two"} == {names[u] for u, v in graph.completion if names[v] == "use"}
+    good = "halo.free@s0 one@s0 back.free@s0 record(e0)@s0 two@s0 use@s0 three@s0 record(e1)@s0 sync(e1) end"
+    apart = good.replace("record(e0)@s0 two@s0", "record(e0)@s0 wait(e0)@s1 two@s1 record(e2)@s1")
+    assert gaps(graph, good) == []
+    found = gaps(graph, apart.replace("three@s0", "wait(e2)@s0 three@s0"))
+    assert "`use` may wait for other ranks on all of the GPU before `two` has completed" in found
+
+
+COPIED = "pack : gpu pack(snd, a, 8)\nhalo : mpi exchange { send snd to left recv rcv from right }\nc : gpu copy(a, rcv)"
+
+
+@pytest.mark.parametrize(("dag", "why"), [
+    (COPIED, "`c`, which uses `rcv` first, is no kernel on the GPU"),
+    (ONCE.replace("\nuse : gpu unpack(a, rcv, 8)", ""), "nothing uses `rcv` after it"),
+    (f"{ONCE}\nhalo -> use", "an edge of the program names it"),
+])  # fmt: skip
+def test_a_message_that_no_kernel_waits_for(dag: str, why: str) -> None:
+    with pytest.raises(Exception, match="no kernel waits for the messages of `halo`") as refused:
+        by_reader(dag)
+    assert why in str(refused.value)
+    assert "drop -D put_wait=reader" in str(refused.value)
+
+
+def test_loads_that_may_precede_the_wait_are_refused() -> None:
+    text = PACKED.format(dag=ONCE, body=PLAIN, mode="out", transport="put").replace(
+        "y[threadIdx.x] += x", "y[threadIdx.x] += __ldg(x + 0) + x"
+    )
+    with pytest.raises(Exception, match="of `use`, what it reads by `__restrict__` or `__ldg` counts as constant"):
+        graph_of(text, put_wait="reader")
+
+
 def test_launches_that_are_one_write_the_messages_of_each() -> None:
     """Their text stores to one of several arrays; one that is not sent stays beside the others."""
     joined = of_file(JACOBI, transport="put", nx="64", rows="32", **{"fuse.first_last_inner": "1"})

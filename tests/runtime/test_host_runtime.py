@@ -135,7 +135,7 @@ def test_reductions_by_peer(make: Make, mode: str) -> None:
 @needs_cxx
 @pytest.mark.parametrize("case", cases("put"))
 def test_messages_that_kernels_write(make: Make, case: str) -> None:
-    """Right and without a race; without one of their four synchronisations ThreadSanitizer finds one."""
+    """Right and without a race; without one of their five synchronisations ThreadSanitizer finds one."""
     result = run(make("put", "thread"), case)
     assert (result.returncode, "data race" in result.stderr) == (
         (RACE, True) if case.startswith("broken") else (0, False)

@@ -1,5 +1,6 @@
 // Messages that a kernel writes into the memory of the receiver: ranks are streams of one process, in a ring, and each sends
-// a part to both neighbours. ThreadSanitizer must be silent on `sound_`, and speak on each mutant.
+// a part to both neighbours. A kernel waits for them, or the one that reads them. ThreadSanitizer must be silent on `sound_`, and
+// speak on each mutant.
 #include <unistd.h>
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace {
 
-enum Mutant { none, no_fence, early_signal, no_await, no_free };
+enum Mutant { none, no_fence, early_signal, no_await, no_free, by_reader, late_wait };
 
 constexpr std::int64_t kHalf = 150;  // elements for a neighbour
 
@@ -19,7 +20,7 @@ template <Mutant mutant>
 __global__ void pack(std::int32_t* sent_here, const dagc::Put<2> put, const std::int32_t* from, std::int32_t run) {
   const auto sent = dagc::put_array<0, 2>(sent_here, put);
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if constexpr (mutant == none || mutant == no_await || mutant == no_free) {
+  if constexpr (mutant != no_fence && mutant != early_signal) {
     const dagc::PutEnd end(put);
     if (i >= 2 * kHalf) return;
     sent[i] = from[i] + run;
@@ -40,14 +41,28 @@ __global__ void use(std::int64_t* sum, const std::int32_t* received, std::int64_
   for (std::int64_t i = 0; i < n; ++i) *sum += received[i] * (i + 1);
 }
 
+// Waits itself, as all of its threads do: the last thread of the block is not the one that polls.
+template <Mutant mutant>
+__global__ void wait_and_use(std::int64_t* sum, const std::int32_t* received, std::int64_t n, const dagc::PutWait<2> awaited) {
+  std::int64_t mine = mutant == late_wait ? received[0] : 0;
+  dagc::put_wait(awaited);
+  if (mutant == by_reader) mine = received[0];
+  if (threadIdx.x != blockDim.x - 1) return;
+  for (std::int64_t i = 1; i < n; ++i) mine += received[i] * (i + 1);
+  *sum += mine;
+}
+
 struct Rank {
   std::vector<std::int32_t> from, sent, received;
-  std::vector<dagc::Flag> free, arrived, own;  // `own`: runs of the free, of the wait and of the kernel; blocks that have ended
+  std::vector<dagc::Flag> free, arrived, own;  // `own`: runs of the free; of each message the runs of the kernel, blocks that have ended
   std::vector<dagc::Flag*> theirs;
   std::int64_t sum = 0;
   cudaStream_t stream{};
   dagc::Put<2> put{};
+  dagc::PutWait<2> awaited{};
 };
+
+dagc::Flag* own(Rank& rank, int message) { return &rank.own[static_cast<std::size_t>(1 + 2 * message)]; }
 
 template <Mutant mutant>
 void ring(int n, int runs) {
@@ -59,7 +74,7 @@ void ring(int n, int runs) {
     rank.received.assign(2 * kHalf, -1);
     rank.free.resize(static_cast<std::size_t>(n));
     rank.arrived.resize(2);
-    rank.own.resize(4);
+    rank.own.resize(5);
     GOOD(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking));
   }
   for (int r = 0; r < n; ++r) {
@@ -69,7 +84,8 @@ void ring(int n, int runs) {
     for (int side = 0; side < 2; ++side) {  // to the left neighbour's right side, and the other way round
       Rank& other = at(side == 0 ? r - 1 : r + 1);
       rank.put.part[side] = {side * kHalf, (side + 1) * kHalf, &other.received[static_cast<std::size_t>((1 - side) * kHalf)],
-                             &other.arrived[static_cast<std::size_t>(1 - side)], &rank.own[2], &rank.own[3]};
+                             &other.arrived[static_cast<std::size_t>(1 - side)], own(rank, side), own(rank, side) + 1};
+      rank.awaited.part[1 - side] = {&rank.arrived[static_cast<std::size_t>(1 - side)], own(rank, side)};
     }
   }
   const dim3 one(1), waiting(dagc::put_threads);
@@ -78,12 +94,15 @@ void ring(int n, int runs) {
       if constexpr (mutant != no_free)
         dagc::launch(dagc::put_free, one, waiting, 0, rank.stream, rank.theirs.data(), rank.free.data(), &rank.own[0], n);
       dagc::launch(pack<mutant>, dim3(5), dim3(64), 0, rank.stream, rank.sent.data(), rank.put, rank.from.data(), run);
-      if constexpr (mutant != no_await)
-        dagc::launch(dagc::put_await, one, waiting, 0, rank.stream, rank.arrived.data(), &rank.own[1], 2);
+      if constexpr (mutant == by_reader || mutant == late_wait) {
+        dagc::launch(wait_and_use<mutant>, one, dim3(3), 0, rank.stream, &rank.sum, rank.received.data(), std::int64_t{2 * kHalf}, rank.awaited);
+        continue;
+      }
+      if constexpr (mutant != no_await) dagc::launch(dagc::put_await, one, waiting, 0, rank.stream, rank.awaited.part, 2);
       dagc::launch(use, one, one, 0, rank.stream, &rank.sum, rank.received.data(), std::int64_t{2 * kHalf}, &rank == &ranks.back());
     }
   for (Rank& rank : ranks) GOOD(cudaStreamSynchronize(rank.stream));
-  for (int r = 0; mutant == none && r < n; ++r) {
+  for (int r = 0; (mutant == none || mutant == by_reader) && r < n; ++r) {
     std::int64_t want = 0;
     for (int run = 0; run < runs; ++run)
       for (std::int64_t i = 0; i < 2 * kHalf; ++i) {
@@ -100,9 +119,11 @@ const Case kCases[] = {
     {"sound_two", [] { ring<none>(2, 20); }},
     {"sound_four", [] { ring<none>(4, 20); }},
     {"sound_alone", [] { ring<none>(1, 5); }},
+    {"sound_by_reader", [] { ring<by_reader>(3, 20); }},
     {"broken_no_fence", [] { ring<no_fence>(2, 20); }},
     {"broken_early_signal", [] { ring<early_signal>(2, 20); }},
     {"broken_no_await", [] { ring<no_await>(2, 20); }},
+    {"broken_late_wait", [] { ring<late_wait>(2, 20); }},
     {"broken_no_free", [] { ring<no_free>(2, 20); }},
 };
 
