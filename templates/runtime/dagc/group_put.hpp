@@ -24,11 +24,13 @@ class PutComm : public PeerMemory {
     DAGC_MPI(MPI_Comm_size(comm, &ranks_));
     if (local != ranks_)  // on some rank of any host, and so on all of one
       fail(exit_missing, "transport put needs all ranks on one host; choose another --transport");
+    share(local);
     take(comm);
   }
   // Instead of `open`: of the ranks of a part, which must be on one host. Collective over `all`.
   void split(const PutComm& /*parent*/, MPI_Comm all, const Communicator& part, int /*groups*/, int /*others*/) {
     const int here = part.ranks > 0 ? local_rank(part.comm).ranks : 0;
+    share(local_rank(all).ranks);
     ranks_ = part.ranks;
     together(all, [&] {
       if (here != ranks_)
@@ -38,6 +40,7 @@ class PutComm : public PeerMemory {
   }
   MPI_Comm comm() const { return comm_; }
   int rank() const { return rank_; }
+  bool shared() const { return shared_; }
 
   // Collective, between runs: nothing has been sent. Kernels that were issued alone have counted runs that their receivers
   // have not.
@@ -52,6 +55,14 @@ class PutComm : public PeerMemory {
   }
 
  private:
+  // `local`: the number of ranks of this host.
+  void share([[maybe_unused]] int local) {
+#if DAGC_TARGET_CUDA
+    int devices = 1;
+    DAGC_CUDA(cudaGetDeviceCount(&devices));
+    shared_ = local > devices;
+#endif
+  }
   // Flags: the run, and of each rank.
   void take(MPI_Comm comm) {
     comm_ = comm;
@@ -74,6 +85,7 @@ class PutComm : public PeerMemory {
 
   Flag** theirs_ = nullptr;
   int rank_ = 0, ranks_ = 0;
+  bool shared_ = false;  // whether ranks share a GPU
 };
 
 class PutGroup : public PeerMemory {
@@ -84,6 +96,7 @@ class PutGroup : public PeerMemory {
   // Collective: gives the senders the addresses to write to. What fails on one rank fails on all of them.
   void connect(const PutComm& comm) {
     comm_ = comm.comm();
+    shared_ = comm.shared();
     if (comm_ == MPI_COMM_NULL) return;  // of a part that this rank is not in
     std::vector<Info> mine;
     together(comm_, [&] { mine = describe_all(); });
@@ -114,9 +127,10 @@ class PutGroup : public PeerMemory {
 
   // That which this rank receives as this number, for a kernel that waits for it.
   PutArrival arrival(int number) const {
-    for (std::size_t i = 0; i < recvs_.size() && !OpAlone::now; ++i)
-      if (recvs_[i].message == number) return {flags_ + received(i), own(number)};
-    return {};
+    if (shared_)
+      fail(exit_missing, "put_wait=reader needs a GPU for each rank: blocks that wait could keep those of other ranks from it; "
+                         "choose -D put_wait=op");
+    return awaited(number);
   }
 
   // While one exists, kernels wait for nothing: an op is issued alone, and as often as each rank likes.
@@ -159,16 +173,23 @@ class PutGroup : public PeerMemory {
   Flag* own(int message) const { return flags_ + 2 * message; }
   std::size_t received(std::size_t i) const { return 2 * static_cast<std::size_t>(messages_) + i; }
 
+  PutArrival awaited(int number) const {
+    for (std::size_t i = 0; i < recvs_.size() && flags_ != nullptr && !OpAlone::now; ++i)
+      if (recvs_[i].message == number) return {flags_ + received(i), own(number)};
+    return {};
+  }
+
   // For `put_await`.
   void upload() {
-    std::vector<PutArrival> awaited;
-    for (const MessageEnd& recv : recvs_) awaited.push_back(arrival(recv.message));
-    if (awaited.empty()) return;
-    DAGC_CUDA(cudaMalloc(&awaited_, awaited.size() * sizeof(PutArrival)));
-    DAGC_CUDA(cudaMemcpy(awaited_, awaited.data(), awaited.size() * sizeof(PutArrival), cudaMemcpyHostToDevice));
+    std::vector<PutArrival> all;
+    for (const MessageEnd& recv : recvs_) all.push_back(awaited(recv.message));
+    if (all.empty()) return;
+    DAGC_CUDA(cudaMalloc(&awaited_, all.size() * sizeof(PutArrival)));
+    DAGC_CUDA(cudaMemcpy(awaited_, all.data(), all.size() * sizeof(PutArrival), cudaMemcpyHostToDevice));
   }
 
   PutArrival* awaited_ = nullptr;
+  bool shared_ = false;
   std::vector<char*> to_;        // of each send, in the memory of the receiver
   std::vector<Flag*> arrived_;
 };
