@@ -310,9 +310,7 @@ class StepBuilder:
         groups = dict.fromkeys(self.layout.group(exchange) for exchange, _ in op.awaits)
         otherwise = "" if _has_blocks(grid) else " ".join(f"{group}.run({stream});" for group in groups)
         title = cxx_string(op.name)
-        return KernelLaunch(
-            function, grid, block, shared, stream, ", ".join(args), title, entry, otherwise=otherwise
-        )
+        return KernelLaunch(function, grid, block, shared, stream, ", ".join(args), title, entry, otherwise=otherwise)
 
     def _puts(self, op: ir.KernelOp) -> str:
         """The messages that a kernel writes: as many for each array, some of which may be none."""

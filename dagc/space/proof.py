@@ -61,8 +61,8 @@ class Remote:
     - for one of `frees`, which ends once all ranks have come there, and so after all that is known to have completed
       before it; or
     - for a message from the receiver: of `answers`, (the kernel that wrote it there, the op that waits for it, which
-      may be this kernel). Its flag follows all that was known to have completed before that kernel, and what the kernel itself
-      has read, by release and acquire at system scope.
+      may be this kernel). Its flag follows all that was known to have completed before that kernel, and what the
+      kernel itself has read, by release and acquire at system scope.
     """
 
     kernel: OpId
