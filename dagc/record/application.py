@@ -29,6 +29,7 @@ _WATCHED = (
     "-fsanitize=thread", "-U__SANITIZE_THREAD__", "-nodefaultlibs", "-rdynamic",
     *(f"-Wl,--wrap={name}" for name in ("memcpy", "memmove", "memset")), "-Wl,--no-as-needed",
 )  # fmt: skip
+_OWN = ("log", "touched", "mpi")  # compiled by themselves, so once for all applications; the last for those with MPI
 _STARTERS = ("mpiexec", "mpirun", "mpiexec.hydra", "srun")
 
 
@@ -61,22 +62,26 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
         (headers / name).parent.mkdir(parents=True, exist_ok=True)
         (headers / name).write_text(text)
     templates, mpi = resource("templates"), find_mpi()
-    own = ["log.cpp", "touched.cpp", *(["mpi.cpp"] if mpi is not None else [])]
+    own = templates / "record"
+    with_mpi = (own / "include",) if mpi is not None else ()
     named = [copies[Path(source).resolve()] for source in sources]
     mirrored = [folder / "code" / directory.resolve().relative_to("/") for directory in include_directories()]
     order = Build(
-        sources=[*named, *(templates / "record" / name for name in own)],
+        sources=[*named, *(folder / f"{name}.o" for name in _OWN[: None if mpi is not None else -1])],
         directory=folder,
         include=[
-            *((templates / "record" / "include",) if mpi is not None else ()),
-            templates / "record", templates / "runtime", headers, *mirrored,
+            *with_mpi, own, templates / "runtime", headers, *mirrored,
             *dict.fromkeys(path.parent for path in (*map(Path, sources), *include_directories())),
         ],
         mpi=mpi,
-        flags=("-include", str(templates / "record" / "cuda_host.hpp"), "-w", *_WATCHED),
+        flags=("-include", str(own / "cuda_host.hpp"), "-w", *_WATCHED),
         libraries=("stdc++", "m", "pthread", "c", "gcc_s", "gcc"),
         warnings_as_errors=False,
     )  # fmt: skip
+    for name in order.files[len(named) :]:
+        source = own / f"{Path(name).stem}.cpp"
+        part = Build([source], include=(*with_mpi, own), mpi=mpi, flags=("-c", "-w"), warnings_as_errors=False)
+        build(part, folder / name)
     try:
         paths = tuple(_shown(Path(source).resolve(), top) for source in sources)
         program_of = build(order, folder / "application")
