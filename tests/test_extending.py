@@ -22,6 +22,7 @@ import pytest
 from dagc.store.records import load
 from tests.imports import ROOT, modules
 from tests.measure.conftest import can_run
+from tests.precompiled import by_clang
 
 PAGE = (ROOT / "docs/architecture.md").read_text()
 LEARNER = """
@@ -458,7 +459,7 @@ def test_a_form_of_kernels_is_one_file_and_its_entry(
     extended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is listed, and a program runs with it, together with another form."""
-    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0")
+    monkeypatch.setenv("DAGC_CXXFLAGS", " ".join(("-O0", *by_clang())))
     jacobi = str(ROOT / "samples/jacobi/jacobi.dag")
     assert "  backwards 1, 2         the last row first\n" in _run(extended, "show", "--forms", "stencil", jacobi)
     words = "--target host --run -n 1 -D rows=9 -D nx=20 -D steps=2 -D inner.form.backwards=2 -D inner.form.coarsen=4"
@@ -489,7 +490,7 @@ def test_a_transport_is_its_name_and_its_group(extended: Path, tmp_path: Path) -
 def test_a_search_uses_the_strategy_the_transport_and_both_metrics(
     extended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0")
+    monkeypatch.setenv("DAGC_CXXFLAGS", " ".join(("-O0", *by_clang())))
     assert "busiest      s    CPU seconds of the busiest rank\n" in _run(extended, "explore", "--objective", "help")
     file, spmv = str(tmp_path / "r.db"), _by_mail(tmp_path)
     words = "--target host -n 2 -D rows=2000 --transport mail --seconds 5e-4 --budget 3 --confirm 0 --quiet"

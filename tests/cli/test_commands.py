@@ -14,6 +14,7 @@ import pytest
 from dagc.stages.artifacts import as_given
 from tests.cli.command import HALO, ROOT, SPMV, dagc, good
 from tests.measure.conftest import can_run
+from tests.precompiled import do_not_optimise
 
 TRAVERSALS = ROOT / "tests/data/spmv-2036-4xh200.csv"
 UNDECIDED = ROOT / "tests/lang/broken/undecided-overlap.dag"
@@ -176,7 +177,7 @@ def test_compile_with_run_checks_the_results_and_times(tmp_path: Path, monkeypat
 @pytest.mark.mpi
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 def test_compile_with_run_states_the_nodes_of_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0")
+    do_not_optimise(monkeypatch)
     chain = ROOT / "benchmarks/gpu/chain.dag"
     words = ("-D", "capture=true", "-D", "links=5", "--repeats", "2", "--seconds", "0.001", "--target", "host")
     text = good("compile", chain, *words, "--run", "-n", "1", "-o", tmp_path)

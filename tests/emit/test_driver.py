@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagc.build.mpi import find_mpi
+from dagc.build.mpi import find_mpi, require_mpi
 from dagc.build.toolchain import find_cxx
 from dagc.ir.plan import Plan, Target
 from dagc.ir.traversal import Entry, Traversal, Wait
@@ -23,6 +24,7 @@ from dagc.measure.launch import Finished, launch
 from dagc.setup import run_setup
 from dagc.space import Space
 from tests.emit.build import ALIKE, COLLECTIVES, COMMS, HALO, SPMV, graph_of, plan, write
+from tests.precompiled import precompiled_flags
 from tests.regressions.test_verify import COUNTED, STEPS
 from tests.tiers import representatives
 
@@ -52,8 +54,11 @@ LOWERINGS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def kernels_are_compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    found = require_mpi()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGC_FAKE_NVCC_KEPT", str(tmp_path_factory.mktemp("kept")))
+        flags = (*found.compile_flags(), *precompiled_flags(), *found.link_flags(nvcc=False))
+        patch.setenv("DAGC_FAKE_NVCC_FLAGS", shlex.join(flags))
         yield
 
 

@@ -356,7 +356,7 @@ def test_a_library_places_the_arrays_of_the_application(tmp_path: Path, monkeypa
     run_setup(done.plan.program, PLACED.parent, RANKS, 3, tmp_path / "data")
     order = Build(
         [tmp_path / "example/main.cpp"], directory=tmp_path, mpi=require_mpi(), include=("include", "src/include"),
-        flags=("-O0", f"-L{tmp_path / 'lib'}", f"-Wl,-rpath,{tmp_path / 'lib'}"), libraries=("placed",),
+        flags=("-O0", *by_clang(), f"-L{tmp_path / 'lib'}", f"-Wl,-rpath,{tmp_path / 'lib'}"), libraries=("placed",),
     )  # fmt: skip
     example = build(order, tmp_path / "example/main")
     said = launch([example, tmp_path / "data"], RANKS, timeout=300)

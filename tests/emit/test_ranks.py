@@ -26,7 +26,7 @@ from dagc.setup import run_setup
 from dagc.space import Space
 from tests.emit.build import ALLTOALLV, COLUMNS, COMMS, HEAT2D, RANKS, graph, graph_of, plan
 from tests.emit.together import build_together
-from tests.precompiled import do_not_optimise
+from tests.precompiled import by_clang, do_not_optimise
 from tests.tiers import representatives
 
 mpi = find_mpi()
@@ -234,7 +234,7 @@ def test_messages_and_communicators_in_a_library(tmp_path: Path, monkeypatch: py
     order = Build(
         [folder / "example/main.cpp"], mpi=require_mpi(), libraries=("comms",),
         include=(folder / "include", folder / "src/include"),
-        flags=("-O0", f"-L{folder / 'lib'}", f"-Wl,-rpath,{folder / 'lib'}"),
+        flags=("-O0", *by_clang(), f"-L{folder / 'lib'}", f"-Wl,-rpath,{folder / 'lib'}"),
     )  # fmt: skip
     example = build(order, tmp_path / "example")
     done = launch([example, tmp_path / "data", "1"], 4, timeout=300)
