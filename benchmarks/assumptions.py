@@ -58,7 +58,7 @@ def row(path: str, seed: int, measured: int) -> str:
     others, true = rows[measured:], times[measured:]
     usual, chosen = scaled(pool, known), assumed(pool, known)
     cells = [_off(pool.times(usual.costs, others), true)]
-    if chosen.pool is pool:
+    if chosen.pool.assumptions == pool.assumptions:
         cells += ["the usual", cells[0]]
     else:
         taken = chosen.pool.assumptions

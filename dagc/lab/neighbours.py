@@ -20,6 +20,8 @@ from dagc.space.moves import Asker, Moves, bits
 ISSUE, RECORD, WAIT = range(3)
 # (ISSUE, op, stream); of the record after `op`: (RECORD, op, -1), (WAIT, op, stream that waits). -1 is the CPU.
 Item: TypeAlias = tuple[int, int, int]
+# A record: the ops since the one before it in its stream, its event, the label of the stream.
+Group: TypeAlias = tuple[int, int, int]
 
 # There are few entries and many traversals: equal entries share one object.
 
@@ -70,67 +72,74 @@ class _Follower:
         self.bound = {op: stream for kind, op, stream in items if kind == ISSUE}
         self.tails = [0] * moves.streams
         self.last = [-1] * moves.streams
-        # [ops, whether the CPU has waited, mask of streams that have waited, event, op before the record]
-        self.groups: list[list[list[int]]] = [[] for _ in range(moves.streams)]
+        # Per stream label, and last of the CPU: the ops that it knows to have completed, or to complete before its own.
+        self.seen = [0] * (moves.streams + 1)
+        self.groups: list[list[Group]] = [[] for _ in range(moves.streams)]
+        self.recorded: dict[int, Group] = {}  # by the op before the record
         self.labels = {s: s for s in range(moves.streams) if moves.pinned >> s & 1}
         self.free = list(moves.free)
         self.entries: list[Entry] = []
 
     def run(self) -> Traversal:
         """The traversal. Raises ValueError if the outline lacks an op."""
-        at = 0
-        while at < len(self.items):
-            done = self._try(self.items[at])
+        at, items, before = 0, self.items, self.moves.before
+        while at < len(items):
+            kind, op, stream = item = items[at]
+            if kind != ISSUE:
+                done = self._try(item)
+            else:
+                done = None if before[op] & ~self.issued else self._issue(op, stream)
             if done is None:
                 at += 1
                 continue
             if done:
-                del self.items[at]
+                del items[at]
             at = 0
         if self.issued != (1 << self.moves.size) - 1:
             raise ValueError("an outline without all ops")
         return Traversal(tuple(self.entries))
 
     def _try(self, item: Item) -> bool | None:
-        """True: done, or not needed any more. False: another sync op was issued first. None: not possible yet."""
+        """A sync op. True: done, or not needed any more. None: not possible yet."""
         kind, op, stream = item
-        if kind == ISSUE:
-            if self.moves.before[op] & ~self.issued:
-                return None
-            return self._issue(op, stream)
         if not self.issued >> op & 1:
             return None
         if kind == RECORD:
             return self._record_after(op)
-        group = next((g for groups in self.groups for g in groups if g[4] == op), None)
+        group = self.recorded.get(op)
         if group is None:
-            return None if self._users_left(op) else True
+            return None if self.moves.users[op] & ~self.issued else True
         return self._sync(group) if stream < 0 else self._wait(group, stream)
 
     # ---- ops ----------------------------------------------------------------------------
 
     def _issue(self, op: int, stream: int) -> bool:
-        moves = self.moves
-        needs, on_gpu = moves.needs[op], moves.gpu >> op & 1
+        """False: a sync op that it needs was issued first."""
+        moves, on_gpu = self.moves, self.moves.gpu >> op & 1
         label = self._label(stream) if on_gpu else -1  # of a stream that may not have appeared yet
+        needs = moves.needs[op] & ~self.seen[label]
         if needs:
-            for s in range(moves.streams):
-                if s == label:
-                    continue
-                for group in self.groups[s]:
-                    if group[0] & needs and not (group[2] >> label & 1 if on_gpu else group[1]):
-                        self._synchronise(s, group, stream if on_gpu else -1)
-                        return False
-                if self.tails[s] & needs:
-                    self._record(s)
-                    return False
+            self._serve(needs, stream if on_gpu else -1)
+            return False
         self.issued |= 1 << op
         if on_gpu:
             self._appears(stream)
             self.tails[label] |= 1 << op
+            self.seen[label] |= 1 << op
             self.last[label] = op
         self.entries.append(_issue(op, label))
         return True
+
+    def _serve(self, needs: int, stream: int) -> None:
+        """The first sync op by which a stream, or the CPU (-1), waits for some of these ops, which it has not seen."""
+        for label, groups in enumerate(self.groups):
+            group = next((group for group in groups if group[0] & needs), None)
+            if group is not None:
+                self._synchronise(group, stream)
+                return
+            if self.tails[label] & needs:
+                self._record(label)
+                return
 
     def _label(self, stream: int) -> int:
         """The number of a stream of the outline: streams are numbered by their first appearance."""
@@ -143,16 +152,17 @@ class _Follower:
 
     # ---- sync ops -----------------------------------------------------------------------
 
-    def _ready_users(self, ops: int) -> list[int]:
+    def _ready_users(self, ops: int) -> Iterator[int]:
         """Ops that can be issued now and need the completion of some of `ops`."""
-        users = 0
+        users, unissued, before = 0, ~self.issued, self.moves.before
         for op in bits(ops):
             users |= self.moves.users[op]
-        before, issued = self.moves.before, self.issued
-        return [v for v in bits(users & ~issued) if not before[v] & ~issued]
-
-    def _users_left(self, op: int) -> bool:
-        return bool(self.moves.users[op] & ~self.issued)
+        users &= unissued
+        while users:
+            v = (users & -users).bit_length() - 1
+            if not before[v] & unissued:
+                yield v
+            users &= users - 1
 
     def _record_after(self, op: int) -> bool | None:
         label = self._label(self.bound[op])
@@ -165,47 +175,43 @@ class _Follower:
                 return True
         return None
 
-    def _wait(self, group: list[int], stream: int) -> bool | None:
+    def _wait(self, group: Group, stream: int) -> bool | None:
         label = self.labels.get(stream)
-        if label is not None and group[2] >> label & 1:
-            return True
-        source = next(s for s, groups in enumerate(self.groups) if group in groups)
-        if source == label:
+        if label is not None and not group[0] & ~self.seen[label]:
             return True
         for v in self._ready_users(group[0]):
             if self.moves.gpu >> v & 1 and self.bound[v] == stream:
-                self._synchronise(source, group, stream)
+                self._synchronise(group, stream)
                 return True
         return None
 
-    def _sync(self, group: list[int]) -> bool | None:
-        if group[1]:
+    def _sync(self, group: Group) -> bool | None:
+        if not group[0] & ~self.seen[-1]:
             return True
         if any(not self.moves.gpu >> v & 1 for v in self._ready_users(group[0])):
-            self._synchronise(next(s for s, groups in enumerate(self.groups) if group in groups), group, -1)
+            self._synchronise(group, -1)
             return True
         return None
 
     def _record(self, label: int) -> None:
-        self.groups[label].append([self.tails[label], 0, 0, self.events, self.last[label]])
+        group = self.tails[label], self.events, label
+        self.groups[label].append(group)
+        self.recorded[self.last[label]] = group
         self.tails[label] = 0
         self.entries.append(_record(self.events, label))
         self.events += 1
 
-    def _synchronise(self, source: int, group: list[int], stream: int) -> None:
+    def _synchronise(self, group: Group, stream: int) -> None:
         """The CPU (stream < 0) or a stream waits for a record, and so for all older records of its stream."""
         label = -1
         if stream >= 0:
             label = self._label(stream)
             self._appears(stream)
-        for older in self.groups[source]:
-            if label < 0:
-                older[1] = 1
-            else:
-                older[2] |= 1 << label
+        for older in self.groups[group[2]]:
+            self.seen[label] |= older[0]
             if older is group:
                 break
-        self.entries.append(_wait(group[3], label))
+        self.entries.append(_wait(group[1], label))
 
 
 def follow(moves: Moves, items: Sequence[Item]) -> Traversal:

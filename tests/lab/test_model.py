@@ -154,6 +154,18 @@ def test_the_process_is_the_textbook_one(data: st.DataObject, seed: int) -> None
         process.observe(data.draw(st.lists(st.integers(0, 29), max_size=40)))
     at = process.observed
     values = random.standard_normal(len(at))
+    if data.draw(st.booleans()):  # what is learned of few values, and of few rows, is kept
+        process = Process(12, signal=0.3, noise=0.1, length=0.2)
+        process.extend(bits[:20])
+        process.rebuild(paths[:20])
+        early = [i for i, row in enumerate(at) if row < 20]
+        at, values = [at[i] for i in early], values[early]
+        process.observe(at[: len(at) // 2])
+        process.posterior(values[: len(at) // 2])
+        process.append(bits[20:], paths[20:])
+        process.observe(at[len(at) // 2 :])
+        process.posterior(values + 1)
+        process.posterior(values[: len(at) // 2])
     differ = (bits[:, None, :] != bits[None, :, :]).mean(axis=2)
     covariance = 0.09 * np.exp(-differ / 0.2) + paths @ paths.T
     inner = covariance[np.ix_(at, at)] + 0.01 * np.eye(len(at))

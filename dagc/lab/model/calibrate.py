@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from dagc.lab.model.fit import DIGITS, fit_costs
-from dagc.lab.model.pool import Pool
+from dagc.lab.model.pool import Pool, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -45,19 +44,20 @@ class MeasuredRows:
     learned: Array | None = None
     weights: Array | None = None
 
-    def fitted(self, pool: Pool, prior: Array, start: Array) -> Array:
-        """The costs that explain the times, each near its prior."""
+    def fitted(self, pools: Sequence[Pool], prior: Array, start: Array) -> Array:
+        """The costs that explain the times, each near its prior, of each of the pools: shape (pools, parameters)."""
         return fit_costs(
-            lambda costs: pool.paths(costs, self.rows), prior, start, self.times, DEVIATION * self.level,
-            weights=self.weights, spread=pool.spread(prior), heavy=pool.heavy,
+            Rows([(pool, self.rows) for pool in pools]).paths, prior, start, self.times, DEVIATION * self.level,
+            weights=self.weights, spread=pools[0].spread(prior), heavy=pools[0].heavy,
         )  # fmt: skip
 
-    def misfit(self, pool: Pool, prior: Array, costs: Array) -> float:
+    def misfit(self, pools: Sequence[Pool], prior: Array, costs: Array) -> Array:
         """Squared deviations of times, each at most 9, and of costs from their prior, in standard deviations."""
-        off = (self.times - pool.times(costs, self.rows)) / (DEVIATION * self.level)
-        far = (costs - prior) / pool.spread(prior)
+        times = Rows([(pool, self.rows) for pool in pools]).times(costs)
+        off = (self.times - times) / (DEVIATION * self.level)
+        far = (costs - prior) / pools[0].spread(prior)
         each = 1.0 if self.weights is None else self.weights
-        return float((each * np.minimum(off**2, 9.0)).sum() + (far**2).sum())
+        return np.asarray((each * np.minimum(off**2, 9.0)).sum(axis=1) + (far**2).sum(axis=1))
 
     def some(self, most: int) -> MeasuredRows:
         """At most this many of them, evenly drawn."""
@@ -82,54 +82,74 @@ def scaled(pool: Pool, measured: MeasuredRows) -> Calibration:
     Costs that were fitted elsewhere are scaled, too, and are used if they explain the measurements clearly better than
     the usual ones.
     """
-    usual = _scaled(pool, measured, pool.prior)
+    return _scaled([pool], measured)[0]
+
+
+def _scaled(pools: Sequence[Pool], measured: MeasuredRows) -> list[Calibration]:
+    """Of each pool; all share their costs, and have the candidates that were measured in the same rows."""
+    usual = _calibrated(pools, measured, np.stack([pool.prior for pool in pools]))
     if measured.learned is None:
         return usual
-    learned = _scaled(pool, measured, measured.learned)
-    return learned if learned.misfit + CLEARLY < usual.misfit else usual
+    learned = _calibrated(pools, measured, np.stack([measured.learned] * len(pools)))
+    pairs = zip(usual, learned, strict=True)
+    return [there if there.misfit + CLEARLY < here.misfit else here for here, there in pairs]
 
 
-def _scaled(pool: Pool, measured: MeasuredRows, base: Array) -> Calibration:
-    """The calibration with these prior costs, multiplied by the factors of a maximum of the posterior density.
+def _calibrated(pools: Sequence[Pool], measured: MeasuredRows, base: Array) -> list[Calibration]:
+    """The calibration of each pool with these prior costs, multiplied by the factors of a maximum of the posterior
+    density.
 
     Each cost and each error of a model of launch settings may deviate from its scaled prior by its own spread. This
     deviation counts as an error of the times, so that an op or a setting far from its prior does not set the factors.
 
     Critical paths change with the factors, so the density has several maxima. Two are sought, one from factors of 1,
-    and the one is taken whose fitted costs explain the measurements better.
+    and the one is taken whose fitted costs explain the measurements better. All maxima of all pools are sought at once:
+    a simulation of few candidates takes as long as one of many.
     """
-    some = measured.some(SCALED_BY)
-    deviation, spread = DEVIATION * measured.level, np.array(SPREADS)
-    design = _factors(pool)
+    number, starts, some = len(pools), len(STARTS), measured.some(SCALED_BY)
+    others = _density([*pools] * starts, some, np.tile(base, (starts, 1)))
+    best = others(np.repeat(STARTS, number, axis=0))[0].reshape(starts, number).argmin(axis=0)
+    pools, base = [*pools, *pools], np.concatenate([base, base])
+    at = _density(pools, some, base)
+    logs = np.concatenate([np.zeros((number, len(SPREADS))), np.array(STARTS)[best]])
+    (density, step), size = at(logs), np.ones(len(logs))
+    for _ in range(STEPS):  # a step that does not increase the density is halved
+        tried = np.clip(logs + size[:, None] * step, *np.log(SCALES))
+        found, following = at(tried)
+        better = found < density
+        density, size = np.where(better, found, density), np.where(better, np.minimum(1.0, 2 * size), size / 2)
+        logs, step = np.where(better[:, None], tried, logs), np.where(better[:, None], following, step)
+    logs = np.round(logs, EXACT)
+    prior = np.round(base * np.exp(logs @ _factors(pools[0]).T), DIGITS)
+    costs = measured.fitted(pools, prior, prior)
+    misfit = measured.misfit(pools, prior, costs) + ((logs / SPREADS) ** 2).sum(axis=1)
+    out = [Calibration(*one) for one in zip(pools, prior, costs, np.round(misfit, 3).tolist(), strict=True)]
+    return [min(pair, key=attrgetter("misfit")) for pair in zip(out[:number], out[number:], strict=True)]
+
+
+def _density(pools: Sequence[Pool], some: MeasuredRows, base: Array) -> Callable[[Array], tuple[Array, Array]]:
+    """A function of the logarithms of the factors of each pool, shape (pools, factors): minus twice the logarithm of
+    their posterior density, up to a constant; the next step, Gauss and Newton's for these paths and this covariance."""
+    rows, design = Rows([(pool, some.rows) for pool in pools]), _factors(pools[0])
+    deviation, spread = DEVIATION * some.level, np.array(SPREADS)
     noise = np.eye(len(some.rows)) if some.weights is None else np.diag(1 / some.weights)
 
-    def at(logs: Array) -> tuple[float, Array, Array]:
-        """Minus twice the logarithm of the density, up to a constant; the logarithms of the factors; the next step,
-        Gauss and Newton's for these paths and this covariance."""
-        prior = base * np.exp(design @ logs)
-        times, paths = pool.paths(prior, some.rows)
-        table, single = paths @ (prior[:, None] * design) / deviation, paths * pool.spread(prior) / deviation
-        root = np.linalg.cholesky(noise + single @ single.T)
-        off = solve_triangular(root, (some.times - times) / deviation, lower=True)
-        table = solve_triangular(root, table, lower=True)
-        step = np.linalg.solve(table.T @ table + np.diag(spread**-2), table.T @ off - logs / spread**2)
-        density = off @ off + 2 * np.log(np.diag(root)).sum() + ((logs / spread) ** 2).sum()
-        return round(float(density), EXACT), logs, np.clip(step, -LARGEST, LARGEST)
+    def at(logs: Array) -> tuple[Array, Array]:
+        prior = base * np.exp(logs @ design.T)
+        times, paths = rows.paths(prior)
+        single = paths * (pools[0].spread(prior) / deviation)[:, None, :]
+        root = np.linalg.cholesky(noise + single @ np.swapaxes(single, 1, 2))
+        unscaled = [(some.times - times)[..., None], paths @ (prior[..., None] * design)]
+        solved = np.linalg.solve(root, np.concatenate(unscaled, axis=2) / deviation)
+        off, table = solved[..., 0], solved[..., 1:]
+        across = np.swapaxes(table, 1, 2)
+        left = (across @ off[..., None])[..., 0] - logs / spread**2
+        step = np.linalg.solve(across @ table + np.diag(spread**-2), left[..., None])[..., 0]
+        volume = 2 * np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1)
+        density = (off**2).sum(axis=1) + volume + ((logs / spread) ** 2).sum(axis=1)
+        return np.round(density, EXACT), np.clip(step, -LARGEST, LARGEST)
 
-    def fitted(best: tuple[float, Array, Array]) -> Calibration:
-        """From the maximum found from these factors. A step that does not increase the density is halved."""
-        size = 1.0
-        for _ in range(STEPS):
-            found = at(np.clip(best[1] + size * best[2], *np.log(SCALES)))
-            best, size = (found, min(1.0, 2 * size)) if found[0] < best[0] else (best, size / 2)
-        logs = np.round(best[1], EXACT)
-        prior = np.round(base * np.exp(design @ logs), DIGITS)
-        costs = measured.fitted(pool, prior, prior)
-        misfit = measured.misfit(pool, prior, costs) + float(((logs / spread) ** 2).sum())
-        return Calibration(pool, prior, costs, round(misfit, 3))
-
-    other = min((at(np.array(logs)) for logs in STARTS), key=itemgetter(0))
-    return min(fitted(at(np.zeros(len(SPREADS)))), fitted(other), key=attrgetter("misfit"))
+    return at
 
 
 def _factors(pool: Pool) -> Array:
@@ -140,29 +160,25 @@ def _factors(pool: Pool) -> Array:
 
 
 def assumed(pool: Pool, measured: MeasuredRows) -> Calibration:
-    """The calibration under the assumptions of the pool, or under others (with their own pool) if these explain the
-    measurements clearly better. One assumption is changed after the other."""
+    """The calibration under the assumptions of the pool, or under others if these explain the measurements clearly
+    better; its pool has only the measured candidates. One assumption is changed after the other."""
     some = measured.some(JUDGED_BY)
-    candidates = [pool.candidates[int(row)] for row in some.rows]
+    rows, places = np.unique(some.rows, return_inverse=True)  # a candidate may be measured several times
+    candidates, some = [pool.candidates[row] for row in rows], replace(some, rows=places)
 
-    def judged(under: Pool) -> Calibration:
-        return scaled(under, replace(some, rows=np.array([under.row[candidate] for candidate in candidates])))
+    def judged(others: Iterable[Assumptions]) -> list[Calibration]:
+        return _scaled([pool.under(other, candidates) for other in others], some)
 
-    def better(best: Calibration, others: Iterable[Assumptions]) -> Calibration:
-        for other in others:
-            rival = Pool(pool.spaces, other)
-            rival.extend(candidates)
-            found = judged(rival)
-            if found.misfit + CLEARLY < best.misfit and found.misfit <= EXPLAINED * len(candidates):
+    def better(best: Calibration, others: Iterable[Calibration]) -> Calibration:
+        for found in others:
+            if found.misfit + CLEARLY < best.misfit and found.misfit <= EXPLAINED * len(places):
                 best = found
         return best
 
-    best = judged(pool)
-    if pool.has_streams:
-        best = better(best, best.pool.assumptions.on_the_gpu)
-    if pool.has_messages:
-        best = better(best, best.pool.assumptions.on_messages)
-    return best
+    usual = pool.assumptions
+    best, *others = judged([usual, *(usual.on_the_gpu if pool.has_streams else ())])
+    best = better(best, others)
+    return better(best, judged(best.pool.assumptions.on_messages)) if pool.has_messages else best
 
 
 def fitted_simulation(
@@ -183,6 +199,6 @@ def fitted_simulation(
         found = assumed(usual, known)
         assumptions = found.pool.assumptions
         pool = pools.setdefault(assumptions, pools.get(assumptions) or usual.under(assumptions))
-        return pool.times(known.fitted(pool, found.prior, found.costs))
+        return pool.times(known.fitted([pool], found.prior[None], found.costs[None])[0])
 
     return simulate

@@ -60,6 +60,7 @@ class Model:
         # Measured once, so unexpectedly that it is not believed: by how much.
         self._clipped: dict[Candidate, float] = {}
         self._fresh: list[tuple[Candidate, float]] = []  # measurements that are not in the model yet
+        self._fitted: Array = np.zeros(0)  # per row, of the first ones: the simulated time under the fitted costs
         self._simulated: Array | None = None  # per row of the pool: prior costs along the paths of the fitted costs
         self._estimate: tuple[Array, Array] | None = None
         self._precision_root: Array | None = None  # of the fitted costs
@@ -87,25 +88,19 @@ class Model:
 
     def extend(self, candidates: Iterable[Candidate]) -> None:
         """Add the candidates that are not in the pool yet."""
-        with self._threads.limit(limits=1, user_api="blas"):
-            known = len(self.pool)
-            bits = self.pool.features(self.pool.extend(candidates))
-            if self._simulated is None:
-                self._process.extend(bits)
-            elif len(bits):
-                paths, simulated = self._paths(np.arange(known, len(self.pool)))
-                self._process.append(bits, paths)
-                self._simulated = np.concatenate([self._simulated, simulated])
-        self._estimate = None
+        if self.pool.extend(candidates):
+            self._estimate = None
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drop all rows of the pool except these and those held by the process."""
+        self._catch_up()
         needed = {self.pool.row[c] for c, _ in (*self._observed, *self._fresh)}
         left = np.array(sorted(needed.union(map(int, rows))), dtype=np.int64)
         self.pool.keep(left)
         self._process.keep(left)
         if self._simulated is not None:
             self._simulated = self._simulated[left]
+        self._fitted = self._fitted[left[left < len(self._fitted)]]
         self._estimate = None
 
     def observe(self, candidate: Candidate, time: float) -> None:
@@ -149,6 +144,7 @@ class Model:
     def _make_estimate(self) -> tuple[Array, Array]:
         if self._due():
             self._fit()
+        self._catch_up()
         if self._simulated is None:
             self._rebuild()
         elif any(candidate in self._clipped for candidate, _ in self._fresh):
@@ -161,6 +157,19 @@ class Model:
         rows = [self.pool.row[candidate] for candidate in self._clipped]
         deviation[rows] = np.maximum(deviation[rows], list(self._clipped.values()))
         return expected + SUSPECTED * self._level * self.pool.suspected, deviation
+
+    def _catch_up(self) -> None:
+        """Add the candidates that the pool has gained to the process, all at once."""
+        known, process = len(self._process.bits), self._process
+        if known == len(self.pool):
+            return
+        bits = self.pool.features(self.pool.candidates[known:])
+        if self._simulated is None:
+            process.extend(bits)
+            return
+        simulated, paths = self.pool.paths(self.costs, np.arange(known, len(self.pool)))
+        process.append(bits, paths * (self.pool.spread(self._centre) / self._level))
+        self._simulated = np.concatenate([self._simulated, self._expected(simulated, paths)])
 
     def _left(self, times: Sequence[float]) -> Array:
         """The residuals of the simulation for the observations, relative to the level."""
@@ -184,31 +193,36 @@ class Model:
         self._clip()
 
     def _rebuild(self) -> None:
-        """Recompute everything: the observations held, paths of the fitted costs, signal and noise, outliers."""
+        """Recompute everything: the observations held, paths of costs fitted since, signal and noise, outliers."""
         process = self._process
         self._observed += self._fresh
         self._fresh.clear()
         self._observed = _held(self._observed)
         process.observed = []
-        blocks = np.array_split(np.arange(len(self.pool)), 1 + len(self.pool) // BLOCK)
-        simulated, parts = zip(*(self.pool.paths(self._costs, block) for block in blocks), strict=True)
-        paths = np.concatenate(parts)
-        self._simulated = self._expected(np.concatenate(simulated), paths)
-        if not self.times:
-            self._level = float(np.median(self._simulated))
-        scaled = paths * (self.pool.spread(self._centre) / self._level)
+        if self._simulated is None:
+            self._simulate()
+        assert self._simulated is not None
         rows, times = [self.pool.row[c] for c, _ in self._observed], [t for _, t in self._observed]
         if len(rows) >= ADAPTED:
-            process.paths = scaled
             process.adapt(rows, (np.array(times) - self._simulated[rows]) / self._level, SIGNALS, NOISES)
         process.observed = rows
-        process.rebuild(scaled)
+        process.rebuild(process.paths)
         taken = process.without_outliers(self._left(times)) if rows else np.zeros(0)
         self._taken = [
             one[1] if self._is_agreed(*one) else float(time)
             for one, time in zip(self._observed, taken * self._level + self._simulated[rows], strict=True)
         ]
         self._clip()
+
+    def _simulate(self) -> None:
+        """Paths and times of the fitted costs, of all rows."""
+        blocks = np.array_split(np.arange(len(self.pool)), 1 + len(self.pool) // BLOCK)
+        simulated, parts = zip(*(self.pool.paths(self.costs, block) for block in blocks), strict=True)
+        self._fitted, paths = np.concatenate(simulated), np.concatenate(parts)
+        self._simulated = self._expected(self._fitted, paths)
+        if not self.times:
+            self._level = float(np.median(self._simulated))
+        self._process.paths = paths * (self.pool.spread(self._centre) / self._level)
 
     def _is_agreed(self, candidate: Candidate, time: float) -> bool:
         """Whether another measurement of the candidate gave the same within the noise: then it was not disturbed,
@@ -221,11 +235,6 @@ class Model:
         uncertain by the difference and are measured again where that matters."""
         pairs = zip(self._observed, self._taken, strict=True)
         self._clipped = {c: abs(t - taken) for (c, t), taken in pairs if taken != t and len(self.times[c]) == 1}
-
-    def _paths(self, rows: Numbers) -> tuple[Array, Array]:
-        """Paths (in the units of the process) and simulated times of new rows, with the costs fitted last."""
-        simulated, paths = self.pool.paths(self._costs, rows)
-        return paths * (self.pool.spread(self._centre) / self._level), self._expected(simulated, paths)
 
     def _expected(self, simulated: Array, paths: Array) -> Array:
         """The reference of the process: times of the prior costs along the paths; with launch settings, times of the
@@ -248,15 +257,15 @@ class Model:
         found = None
         if len(self.times) >= ASSUMED_FROM and self._fitted_with < ASSUMED_UP_TO:
             other = assumed(self.pool, measured)
-            if other.pool is not self.pool:
+            if other.pool.assumptions != self.pool.assumptions:
                 self.pool, found = self.pool.under(other.pool.assumptions), other
         if found is None and self._fitted_with < SCALED_UP_TO:
             found = scaled(self.pool, measured)
         if found is not None:
             self._prior, self._costs = found.prior, found.costs
-        self._costs = measured.fitted(self.pool, self._prior, self._costs)
+        self._costs = measured.fitted([self.pool], self._prior[None], self._costs[None])[0]
         self.fits += 1
-        self._fitted_with, self._simulated = len(self.times), None
+        self._fitted_with, self._simulated, self._fitted = len(self.times), None, np.zeros(0)
         if self.pool.has_settings:
             self._precision_root = self._root_of_precision(rows)
 
@@ -268,7 +277,10 @@ class Model:
 
     def fitted(self) -> Array:
         """The simulated time of each row of the pool, under the costs fitted last."""
-        return self.pool.times(self.costs)
+        known, total = len(self._fitted), len(self.pool)
+        if known < total:
+            self._fitted = np.concatenate([self._fitted, self.pool.times(self.costs, np.arange(known, total))])
+        return self._fitted
 
     def improved(self, candidates: Sequence[Candidate], random: Random) -> list[Candidate]:
         """The candidates with the launch settings that are fastest in a draw of the costs; empty without settings."""

@@ -22,7 +22,8 @@ def fit_costs(
 ) -> Array:  # fmt: skip
     """Costs that explain `times` (seconds, one for each simulated candidate), each near its prior.
 
-    `simulate(costs)` returns times and how often each cost lies on each path, shapes (n,) and (n, costs). A time is
+    `simulate(costs)` returns times and how often each cost lies on each path, shapes (n,) and (n, costs); all arrays of
+    costs may have a first axis of several problems, which are solved together. A time is
     linear in the costs while the paths stay the same, so the regularised least-squares problem is solved a few times,
     each time for the last paths. `deviation`: standard deviation of a measurement and of the simulation, in
     seconds. `weights`: of each squared residual (default: 1), less for what may be an outlier. `spread`: standard
@@ -35,15 +36,15 @@ def fit_costs(
     least = np.where(before > 0, 0.02 * before, -np.inf)
     for _ in range(ROUNDS):
         simulated, table = simulate(costs)
-        left = times - table @ before  # what the deviations from the prior have to explain
-        far = np.zeros(len(costs))
+        left = times[..., None] - table @ before[..., None]  # what the deviations from the prior have to explain
+        far = np.zeros(costs.shape)
         if heavy is not None:
-            left = left - (simulated - table @ costs)  # 0 where times are linear in the costs
+            left = left - (simulated[..., None] - table @ costs[..., None])  # 0 where times are linear in the costs
             far = np.where(heavy, ((costs - before) / wide) ** 2, 0.0)
-        weight = np.diag((deviation / wide) ** 2 / (1 + far))
-        weighted = table.T * each
-        solution = np.linalg.solve(weighted @ table + weight, weighted @ left) + before
-        solution = np.round(solution, DIGITS)
+        weighted = np.swapaxes(table, -1, -2) * each
+        normal = weighted @ table
+        np.einsum("...ii->...i", normal)[...] += (deviation / wide) ** 2 / (1 + far)
+        solution = np.round(np.linalg.solve(normal, weighted @ left)[..., 0] + before, DIGITS)
         # Half a step: the paths are those of the previous costs.
         costs = 0.5 * costs + 0.5 * np.maximum(solution, least)
     return costs

@@ -54,8 +54,9 @@ class Factor:
         return slice(self.first, self.first + self.root.shape[1])
 
     def relative(self, parameters: Array) -> Array:
-        """The time of each setting, relative to the level."""
-        return np.asarray(self.ratios * np.exp(np.clip(self.root @ parameters[self.parts], -MOST, MOST)))
+        """The time of each setting, relative to the level; under each row of parameters if these are several."""
+        error = (self.root @ parameters[..., self.parts, None])[..., 0]
+        return np.asarray(self.ratios * np.exp(np.clip(error, -MOST, MOST)))
 
     @classmethod
     def of(cls, site: Site, level: int, first: int) -> Factor:
@@ -93,12 +94,17 @@ class Pool:
     models of launch settings (`Factor.root`).
     """
 
-    def __init__(self, spaces: Sequence[ConfiguredSpace], assumptions: Assumptions = USUAL) -> None:
+    def __init__(
+        self, spaces: Sequence[ConfiguredSpace], assumptions: Assumptions = USUAL, costs: Costs | None = None
+    ) -> None:
+        """`costs`: those of another pool of the same spaces, to be simulated together with it (`Rows`)."""
         self.spaces, self.assumptions = spaces, assumptions
         self._graphs = [shortened(s.graph, ROUNDS) for s in spaces]
         simulated = [graph.unrolled for graph in self._graphs]
-        self.costs = Costs(max(s.space.moves.streams for s in spaces), max(len(messages_of(g)) for g in simulated))
-        self.costs.scale = len(spaces[0].graph.unrolled.ops) / len(simulated[0].ops)
+        self.costs = costs or Costs(
+            max(s.space.moves.streams for s in spaces), max(len(messages_of(g)) for g in simulated),
+            scale=len(spaces[0].graph.unrolled.ops) / len(simulated[0].ops),
+        )  # fmt: skip
         self._simulators = [
             Simulator(graph, s.configuration, self.costs, s.sites, assumptions)
             for graph, s in zip(simulated, spaces, strict=True)
@@ -128,10 +134,10 @@ class Pool:
     def __len__(self) -> int:
         return len(self.candidates)
 
-    def under(self, assumptions: Assumptions) -> Pool:
-        """The same rows, simulated under other assumptions."""
-        other = Pool(self.spaces, assumptions)
-        other.extend(self.candidates)
+    def under(self, assumptions: Assumptions, candidates: Iterable[Candidate] | None = None) -> Pool:
+        """These candidates (default: the same rows), simulated under other assumptions."""
+        other = Pool(self.spaces, assumptions, self.costs)
+        other.extend(self.candidates if candidates is None else candidates)
         other._suspects, other._cleared = self._suspects, self._cleared
         return other
 
@@ -157,13 +163,13 @@ class Pool:
         return np.concatenate([self.costs.prior, np.zeros(size - len(self.costs.prior))])
 
     def spread(self, prior: Array) -> Array:
-        """The standard deviation of each parameter."""
-        costs = len(self.costs.prior)
-        share = np.full(costs, SPREAD)
-        share[list(self.costs.timed)] = TIMED_SPREAD
-        spread = share * prior[:costs]
-        spread[list(self.costs.apart)] = APART_SPREAD * prior[list(self.costs.apart.values())]
-        return np.concatenate([spread, np.ones(len(prior) - costs)])
+        """The standard deviation of each parameter; of each row of parameters if `prior` has several."""
+        costs, spread = len(self.costs.prior), np.ones(prior.shape)
+        spread[..., :costs] = SPREAD * prior[..., :costs]
+        timed, apart = list(self.costs.timed), list(self.costs.apart)
+        spread[..., timed] = TIMED_SPREAD * prior[..., timed]
+        spread[..., apart] = APART_SPREAD * prior[..., list(self.costs.apart.values())]
+        return spread
 
     @property
     def heavy(self) -> Bools | None:
@@ -172,8 +178,9 @@ class Pool:
         return np.arange(len(self.prior)) < len(self.costs.prior) if self.has_settings else None
 
     def above(self, parameters: Array, prior: Array) -> Array:
-        """The parameters with all costs clipped above 0."""
-        costs = np.arange(len(prior)) < len(self.costs.prior)
+        """The parameters with all costs clipped above 0 whose prior is: what an op takes more than alike ones may be
+        negative."""
+        costs = (np.arange(len(prior)) < len(self.costs.prior)) & (prior > 0)
         return np.where(costs, np.maximum(parameters, 0.02 * prior), parameters)
 
     def timed(self) -> list[bool]:
@@ -190,33 +197,15 @@ class Pool:
 
     def times(self, parameters: Array, rows: Any = slice(None)) -> Array:
         """The time of each row under these parameters, in seconds."""
-        own = self._own(parameters, self._choice[rows])
-        return self.batch.times(parameters[: len(self.costs.prior)], rows, own)
+        return Rows([(self, rows)]).times(parameters[None])[0]
 
     def paths(self, parameters: Array, rows: Numbers) -> tuple[Array, Array]:
         """The times of rows and their derivatives by the parameters: shapes (rows,), (rows, parameters).
 
         Without launch settings, the product of the second with the parameters is the first.
         """
-        choice, costs = self._choice[rows], len(self.costs.prior)
-        times, counts = self.batch.paths(parameters[:costs], rows, self._own(parameters, choice))
-        table = np.concatenate([counts, np.zeros((len(counts), len(parameters) - costs))], axis=1)
-        for number, factor in enumerate(self._factors):
-            has = np.flatnonzero(choice[:, number] >= 0)
-            setting = choice[has, number]
-            often = counts[has, factor.level] * factor.relative(parameters)[setting]
-            table[has, factor.level] = often
-            table[has, factor.parts] = (often * parameters[factor.level])[:, None] * factor.root[setting]
-        return times, table
-
-    def _own(self, parameters: Array, choice: Numbers) -> dict[int, Array]:
-        """The times of the ops with launch settings in each row, by the index of the cost."""
-        out: dict[int, Array] = {}
-        for number, factor in enumerate(self._factors):
-            values = out.setdefault(factor.level, np.full(len(choice), parameters[factor.level]))
-            has = choice[:, number] >= 0
-            values[has] = parameters[factor.level] * factor.relative(parameters)[choice[has, number]]
-        return out
+        times, table = Rows([(self, rows)]).paths(parameters[None])
+        return times[0], table[0]
 
     def suspect(self, candidate: Candidate) -> None:
         """Suspect the launch settings of a failed candidate, except those with which another one did not fail."""
@@ -270,7 +259,10 @@ class Pool:
             self.row[candidate] = len(self.candidates)
             self.candidates.append(candidate)
         runs = (unroll(self._graphs[c.space], c.traversal)[1] for c in new)
-        self.batch.extend([self._simulators[c.space].program(run) for c, run in zip(new, runs, strict=True)])
+        self.batch.extend(self._simulators[c.space].program(run) for c, run in zip(new, runs, strict=True))
+        if not self._factors:
+            self._choice = np.zeros((len(self), 0), dtype=np.int64)
+            return new
         choice = np.full((len(new), len(self._factors)), -1)
         for number, candidate in enumerate(new):
             factors = self._factor_of[candidate.space]
@@ -311,4 +303,44 @@ class Pool:
         for row, candidate in enumerate(candidates):
             chosen = {name: int(value) for choice in candidate.choices for name, value in choice.items()}
             out[row] = [chosen.get(name, value - 1) >= value for name, value in self._steps]
+        return out
+
+
+class Rows:
+    """Rows of pools that share their costs, equally many of each pool, whose times are simulated at once, those of each
+    pool under its own parameters. One pool may be there several times."""
+
+    def __init__(self, parts: Sequence[tuple[Pool, Any]]) -> None:
+        self._factors, self._costs = parts[0][0]._factors, len(parts[0][0].costs.prior)
+        self._batch = Batch.joined([(pool.batch, rows) for pool, rows in parts])
+        self._choice = np.stack([pool._choice[rows] for pool, rows in parts])
+
+    def times(self, parameters: Array) -> Array:
+        """In seconds; shapes (pools, parameters), (pools, rows)."""
+        own = {level: values.ravel() for level, values in self._own(parameters).items()}
+        return self._batch.times(parameters[:, : self._costs], own=own).reshape(self._choice.shape[:2])
+
+    def paths(self, parameters: Array) -> tuple[Array, Array]:
+        """As `times`, and their derivatives by the parameters: shape (pools, rows, parameters)."""
+        own = {level: values.ravel() for level, values in self._own(parameters).items()}
+        times, counts = self._batch.paths(parameters[:, : self._costs], slice(None), own)
+        shape = self._choice.shape[:2]
+        table = np.zeros((*shape, parameters.shape[1]))
+        table[..., : self._costs] = counts.reshape(*shape, -1)
+        for number, factor in enumerate(self._factors):
+            pool, row = np.nonzero(self._choice[..., number] >= 0)
+            setting = self._choice[pool, row, number]
+            often = table[pool, row, factor.level] * factor.relative(parameters)[pool, setting]
+            table[pool, row, factor.level] = often
+            table[pool, row, factor.parts] = (often * parameters[pool, factor.level])[:, None] * factor.root[setting]
+        return times.reshape(shape), table
+
+    def _own(self, parameters: Array) -> dict[int, Array]:
+        """The times of the ops with launch settings, by the index of the cost: shape (pools, rows)."""
+        out: dict[int, Array] = {}
+        for number, factor in enumerate(self._factors):
+            choice = self._choice[..., number]
+            values = out.setdefault(factor.level, np.repeat(parameters[:, factor.level, None], choice.shape[1], axis=1))
+            pool, row = np.nonzero(choice >= 0)
+            values[pool, row] = parameters[pool, factor.level] * factor.relative(parameters)[pool, choice[pool, row]]
         return out

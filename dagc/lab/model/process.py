@@ -40,11 +40,13 @@ class Process:
         self._root: Array = np.zeros((0, 0))
         self._cross: Array = np.zeros((0, 0))
         self._variance: Array = np.zeros(0)
+        # Of the last `posterior`: its values, root^-1 times these, and the mean of all rows.
+        self._values, self._weights, self._mean = (np.zeros(0) for _ in range(3))
 
     def extend(self, bits: Single) -> None:
         """Add rows of the pool; `rebuild` must follow."""
         self.bits = np.concatenate([self.bits, bits])
-        self._ones = self.bits.sum(axis=1)
+        self._ones = np.concatenate([self._ones, bits.sum(axis=1)])
 
     def append(self, bits: Single, paths: Array) -> None:
         """Add rows with their paths, conditioned on the observations so far."""
@@ -57,20 +59,22 @@ class Process:
         more[:known] = below
         self._cross = np.concatenate([self._cross, more], axis=1)
         self._variance = np.concatenate([self._variance, self._before(paths) - np.einsum("ij,ij->j", below, below)])
+        self._mean = np.concatenate([self._mean, self._weights @ below[: len(self._weights)]])
 
     def keep(self, rows: Numbers) -> None:
         """Drop all other rows; these (ascending, including all observed rows) are renumbered."""
         number = {int(row): i for i, row in enumerate(rows)}
         self.observed = [number[row] for row in self.observed]
         self.bits, self.paths, self._ones = self.bits[rows], self.paths[rows], self._ones[rows]
-        self._cross, self._variance = self._cross[:, rows], self._variance[rows]
+        self._cross, self._variance, self._mean = self._cross[:, rows], self._variance[rows], self._mean[rows]
 
     def rebuild(self, paths: Array) -> None:
         """Set the paths, shape (rows, costs): the change of each time by one standard deviation of each cost."""
         self.paths = np.asarray(paths, dtype=np.float64)
         rows, self.observed = self.observed, []
-        self._root, self._cross = np.zeros((0, 0)), np.zeros((0, len(paths)))
+        self._root, self._cross = np.zeros((0, 0)), np.zeros((0, len(self.paths)))
         self._variance = self._before(self.paths)
+        self._forget()
         self.observe(rows)
 
     def observe(self, rows: list[int]) -> None:
@@ -104,12 +108,23 @@ class Process:
     def posterior(self, values: Array, rows: Any = slice(None)) -> tuple[Array, Array]:
         """Mean and standard deviation of these rows (default: all), from one value for each observation.
 
-        Rounded, so that the order of additions in a library has no influence.
+        Rounded, so that the order of additions in a library has no influence. If the values only grew in number since
+        the last call, the effect of the new ones is added to its mean.
         """
-        known = len(self.observed)
-        weights = solve_triangular(self._root[:known, :known], values, lower=True)
+        if not np.array_equal(self._values, values[: len(self._values)]):
+            self._forget()
+        known, total = len(self._values), len(values)
+        if total > known:
+            left = values[known:] - self._root[known:total, :known] @ self._weights
+            more = solve_triangular(self._root[known:total, known:total], left, lower=True)
+            self._mean = self._mean + more @ self._cross[known:total]
+            self._values, self._weights = values, np.concatenate([self._weights, more])
         deviation = np.sqrt(np.maximum(self._variance[rows], 1e-12))
-        return np.round(weights @ self._cross[:known, rows], DIGITS), np.round(deviation, DIGITS) + 10.0**-DIGITS
+        return np.round(self._mean[rows], DIGITS), np.round(deviation, DIGITS) + 10.0**-DIGITS
+
+    def _forget(self) -> None:
+        """Forget the values of the last posterior."""
+        self._values, self._weights, self._mean = np.zeros(0), np.zeros(0), np.zeros(len(self.paths))
 
     def doubt(self, mean: Array, unmeasured: Numbers, measured: Numbers, share: float) -> float:
         """Probability that a row of `unmeasured` is below the smallest mean of `measured` by more than `share` of it.

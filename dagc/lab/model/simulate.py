@@ -8,7 +8,7 @@ arrays (`Batch`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import product
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dagc.base.python import np
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice
-from dagc.ir.program import Action, CopyOp, Graph, GraphOp, blocks
+from dagc.ir.program import Action, CopyOp, Graph, GraphOp, OpId, blocks
 from dagc.ir.traversal import Entry, Issue, Record, Traversal, Wait
 
 if TYPE_CHECKING:
@@ -161,6 +161,7 @@ class Simulator:
         self._came = [moments.get(_message(op)) for op in graph.ops]
         sends = zip(graph.ops, self._came, self._ops, strict=True)
         self._moved = {came: costs[1:] for op, came, costs in sends if op.action is Action.POST_SEND and came}
+        self._moving = self._movers()
         self._known: dict[Entry, tuple[int, ...]] = {}
 
     def _cost_of(self, op: GraphOp, configuration: Choice) -> tuple[int, ...]:
@@ -199,7 +200,8 @@ class Simulator:
     def program(self, traversal: Traversal) -> list[int]:
         """Numbers of its instructions; after the last, moment `END` is the end of the iteration."""
         out = [self._start]
-        known, captured = self._known, False
+        known, captured, moving = self._known, False, self._moving
+        waited = self.assumptions.messages is Transmission.WAITED  # then a message moves before the wait returns
         posts: dict[int, int] = {}  # of messages that have not moved, by the moment of their arrival
         for entry in traversal.entries:
             instructions = known.get(entry)
@@ -210,19 +212,26 @@ class Simulator:
                 if on_gpu and not captured:
                     out.append(self._capture)
                 captured = on_gpu
-            moving = [] if entry.op is None else self._moving(entry.op, posts)
-            waited = self.assumptions.messages is Transmission.WAITED  # then a message moves before the wait returns
-            out += [*moving, *instructions] if waited else [*instructions, *moving]
+            if entry.op in moving:
+                moved = self._move(entry.op, posts)
+                out += [*moved, *instructions] if waited else [*instructions, *moved]
+            else:
+                out += instructions
         return out
 
-    def _moving(self, op: int, posts: dict[int, int]) -> list[int]:
+    def _movers(self) -> frozenset[OpId]:
+        """The ops at which messages move (rendezvous): posts, and waits. None of them if messages move when posted."""
+        if self.assumptions.messages is Transmission.POSTED:
+            return frozenset()
+        ops = zip(self.graph.ops, self._came, strict=True)
+        return frozenset(op.id for op, came in ops if op.action in _WAITS or (op.action in _POSTS and came is not None))
+
+    def _move(self, op: OpId, posts: dict[int, int]) -> list[int]:
         """The messages that move at a post or during a wait (rendezvous): those whose sides are both posted, in the
         order of the posts.
 
         Ranks are assumed equal: the other side of a message is posted when this rank posts its own.
         """
-        if self.assumptions.messages is Transmission.POSTED:
-            return []
         action, came = self.graph.ops[op].action, self._came[op]
         if action in _POSTS and came is not None:
             posts[came] = posts.pop(came, 0) + 1
@@ -329,29 +338,47 @@ class Batch:
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
-        self.programs: Numbers = np.zeros((0, 0), dtype=np.int64)  # instruction, traversal
+        self._placed: Numbers = np.zeros((0, 0), dtype=np.int64)  # instruction, traversal
+        self._added: list[Sequence[int]] = []  # the columns after those
         self._table: Numbers = np.zeros((4, 0), dtype=np.int64)
         self._often: Array = np.zeros((0, 0))
+        self._terms: Numbers = np.zeros((0, 1), dtype=np.int64)  # the costs in each sum, padded with one of 0
 
     def __len__(self) -> int:
-        return int(self.programs.shape[1])
+        return int(self._placed.shape[1]) + len(self._added)
 
-    def extend(self, programs: Sequence[Sequence[int]]) -> None:
+    def extend(self, programs: Iterable[Sequence[int]]) -> None:
         """Add columns."""
-        longest = max([len(self.programs), *map(len, programs)])
-        out = np.zeros((longest, len(self) + len(programs)), dtype=np.int64)
-        out[: len(self.programs), : len(self)] = self.programs
-        for column, program in enumerate(programs, len(self)):
-            out[: len(program), column] = program
-        self.programs = out
+        self._added += programs
+
+    @property
+    def programs(self) -> Numbers:
+        """Shape (instructions, columns)."""
+        if self._added:
+            known, added = self._placed.shape[1], self._added
+            longer = max(0, max(map(len, added)) - len(self._placed))
+            self._placed = np.pad(self._placed, ((0, longer), (0, len(added))))
+            for column, program in enumerate(added, known):
+                self._placed[: len(program), column] = program
+            self._added = []
+        return self._placed
 
     def keep(self, columns: Numbers) -> None:
         """Drop all other columns."""
-        self.programs = self.programs[:, columns]
+        self._placed = self.programs[:, columns]
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[Batch, Any]]) -> Batch:
+        """Some columns of each of several batches, whose costs are one object."""
+        programs = [batch.programs[:, columns] for batch, columns in parts]
+        longest, out = max(map(len, programs)), cls(parts[0][0].costs)
+        out._placed = np.concatenate([np.pad(p, ((0, longest - len(p)), (0, 0))) for p in programs], axis=1)
+        return out
 
     def times(self, costs: Array, columns: Any = slice(None), own: Own = NO_OWN) -> Array:
         """When each iteration ends, in seconds, under these costs (one for each of `Costs.prior`).
 
+        Costs of shape (parts, costs) are those of so many parts of the columns, one after the other and of equal size.
         `own`: costs that differ from column to column: their numbers, and an array for each.
         """
         return self._run(costs, self.programs[:, columns], own)[0]
@@ -392,6 +419,15 @@ class Batch:
                     self._often[row, number] += 1
         return self._often
 
+    def _sums(self, costs: Array) -> Array:
+        """The sums of costs, of each part: shapes (parts, costs), (parts, sums)."""
+        if len(self._terms) != len(self.costs.sums):
+            most = max(map(len, self.costs.sums))
+            self._terms = np.array([[*sorted(s), *[len(self.costs.prior)] * (most - len(s))] for s in self.costs.sums])
+        terms = np.append(costs, np.zeros((len(costs), 1)), axis=1)
+        # A fixed order of additions, whichever library multiplies matrices.
+        return terms[:, self._terms].cumsum(axis=2)[:, :, -1]
+
     def _run(self, costs: Array, programs: Numbers, own: Own) -> tuple[Array, Bools]:
         """When each iteration ends; of each step, whether its second moment is later than the first.
 
@@ -399,16 +435,17 @@ class Batch:
         """
         totals, width = self._totals, programs.shape[1]
         target, a, b, total = self._instructions
-        # A fixed order of additions, whichever library multiplies matrices.
-        shared = np.where(np.isin(np.arange(len(costs)), list(own)), 0.0, costs)
-        sums = (totals * shared).cumsum(axis=1)[:, -1][total]
+        costs = np.atleast_2d(costs)
+        shared = np.where(np.isin(np.arange(costs.shape[1]), list(own)), 0.0, costs)
+        sums = self._sums(shared)[:, total]
+        part = np.repeat(np.arange(len(sums)) * len(total), width // len(sums))
         column, later = np.arange(width), np.zeros(programs.shape, dtype=bool)
         moments = np.zeros(self.costs.moments * width)
         one, other = np.empty(width), np.empty(width)
         steps = max(1, TOGETHER // max(1, width))
         for begin in range(0, len(programs), steps):
             some = programs[begin : begin + steps]
-            added = sums[some]
+            added = sums.take(some + part)
             for number, values in own.items():
                 added += totals[total, number][some] * values
             targets, first, second = (numbers[some] * width + column for numbers in (target, a, b))
