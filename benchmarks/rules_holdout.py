@@ -81,7 +81,7 @@ def followed(samples: Sequence[Example], draws: int) -> Followed:
         times = [s.value for s in test]
         mine = [t for t, yes in zip(times, Samples.of(test).follow(fast.plain), strict=True) if yes]
         limit = fast.limit * (1 + TOLERANCE)
-        stated.append(fast.slowest)
+        stated.append(fast.stated)
         spreads.append(fast.spread)
         inside.append(sum(t <= limit for t in times) / len(times))
         losses += [t / min(times) - 1 for t in mine]

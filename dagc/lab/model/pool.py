@@ -197,7 +197,7 @@ class Pool:
 
     def times(self, parameters: Array, rows: Any = slice(None)) -> Array:
         """The time of each row under these parameters, in seconds."""
-        return Rows([(self, rows)]).times(parameters[None])[0]
+        return np.asarray(Rows([(self, rows)]).times(parameters[None])[0])
 
     def paths(self, parameters: Array, rows: Numbers) -> tuple[Array, Array]:
         """The times of rows and their derivatives by the parameters: shapes (rows,), (rows, parameters).
@@ -323,7 +323,7 @@ class Rows:
     def paths(self, parameters: Array) -> tuple[Array, Array]:
         """As `times`, and their derivatives by the parameters: shape (pools, rows, parameters)."""
         own = {level: values.ravel() for level, values in self._own(parameters).items()}
-        times, counts = self._batch.paths(parameters[:, : self._costs], slice(None), own)
+        times, counts = self._batch.paths(parameters[:, : self._costs], own=own)
         shape = self._choice.shape[:2]
         table = np.zeros((*shape, parameters.shape[1]))
         table[..., : self._costs] = counts.reshape(*shape, -1)

@@ -383,7 +383,7 @@ class Batch:
         """
         return self._run(costs, self.programs[:, columns], own)[0]
 
-    def paths(self, costs: Array, columns: Numbers, own: Own = NO_OWN) -> tuple[Array, Array]:
+    def paths(self, costs: Array, columns: Any = slice(None), own: Own = NO_OWN) -> tuple[Array, Array]:
         """As `times`, for some columns, with how often each cost lies on the critical path.
 
         Shapes (columns,) and (columns, costs); the product of the second with the costs is the first.
