@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dagc.lab.model.fit import DIGITS, fit_costs
-from dagc.lab.model.pool import Pool, Rows
+from dagc.lab.model.pool import Pool, PoolRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -47,13 +47,13 @@ class MeasuredRows:
     def fitted(self, pools: Sequence[Pool], prior: Array, start: Array) -> Array:
         """The costs that explain the times, each near its prior, of each of the pools: shape (pools, parameters)."""
         return fit_costs(
-            Rows([(pool, self.rows) for pool in pools]).paths, prior, start, self.times, DEVIATION * self.level,
+            PoolRows([(pool, self.rows) for pool in pools]).paths, prior, start, self.times, DEVIATION * self.level,
             weights=self.weights, spread=pools[0].spread(prior), heavy=pools[0].heavy,
         )  # fmt: skip
 
     def misfit(self, pools: Sequence[Pool], prior: Array, costs: Array) -> Array:
         """Squared deviations of times, each at most 9, and of costs from their prior, in standard deviations."""
-        times = Rows([(pool, self.rows) for pool in pools]).times(costs)
+        times = PoolRows([(pool, self.rows) for pool in pools]).times(costs)
         off = (self.times - times) / (DEVIATION * self.level)
         far = (costs - prior) / pools[0].spread(prior)
         each = 1.0 if self.weights is None else self.weights
@@ -130,7 +130,7 @@ def _calibrated(pools: Sequence[Pool], measured: MeasuredRows, base: Array) -> l
 def _density(pools: Sequence[Pool], some: MeasuredRows, base: Array) -> Callable[[Array], tuple[Array, Array]]:
     """A function of the logarithms of the factors of each pool, shape (pools, factors): minus twice the logarithm of
     their posterior density, up to a constant; the next step, Gauss and Newton's for these paths and this covariance."""
-    rows, design = Rows([(pool, some.rows) for pool in pools]), _factors(pools[0])
+    rows, design = PoolRows([(pool, some.rows) for pool in pools]), _factors(pools[0])
     deviation, spread = DEVIATION * some.level, np.array(SPREADS)
     noise = np.eye(len(some.rows)) if some.weights is None else np.diag(1 / some.weights)
 

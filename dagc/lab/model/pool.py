@@ -97,7 +97,7 @@ class Pool:
     def __init__(
         self, spaces: Sequence[ConfiguredSpace], assumptions: Assumptions = USUAL, costs: Costs | None = None
     ) -> None:
-        """`costs`: those of another pool of the same spaces, to be simulated together with it (`Rows`)."""
+        """`costs`: those of another pool of the same spaces, to be simulated together with it (`PoolRows`)."""
         self.spaces, self.assumptions = spaces, assumptions
         self._graphs = [shortened(s.graph, ROUNDS) for s in spaces]
         simulated = [graph.unrolled for graph in self._graphs]
@@ -197,14 +197,14 @@ class Pool:
 
     def times(self, parameters: Array, rows: Any = slice(None)) -> Array:
         """The time of each row under these parameters, in seconds."""
-        return np.asarray(Rows([(self, rows)]).times(parameters[None])[0])
+        return np.asarray(PoolRows([(self, rows)]).times(parameters[None])[0])
 
     def paths(self, parameters: Array, rows: Numbers) -> tuple[Array, Array]:
         """The times of rows and their derivatives by the parameters: shapes (rows,), (rows, parameters).
 
         Without launch settings, the product of the second with the parameters is the first.
         """
-        times, table = Rows([(self, rows)]).paths(parameters[None])
+        times, table = PoolRows([(self, rows)]).paths(parameters[None])
         return times[0], table[0]
 
     def suspect(self, candidate: Candidate) -> None:
@@ -306,7 +306,7 @@ class Pool:
         return out
 
 
-class Rows:
+class PoolRows:
     """Rows of pools that share their costs, equally many of each pool, whose times are simulated at once, those of each
     pool under its own parameters. One pool may be there several times."""
 
