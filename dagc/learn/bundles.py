@@ -75,15 +75,20 @@ class Bundles:
 Measure = Callable[[Candidate, Sequence[Candidate]], Sequence[PairTiming]]
 
 
-def difference_of(domain: Orders, best: Candidate, other: Candidate, measure: Measure) -> Bundles:
-    """The bundles of decisions that make another implementation slower (or faster) than the best."""
+def difference_of(
+    domain: Orders, best: Candidate, other: Candidate, measure: Measure, between: Sequence[int] = ()
+) -> Bundles:
+    """The bundles of decisions that make another implementation slower (or faster) than the best. `between`: the
+    configurations of the domain that lead from the best's to the other's, one decision after the other."""
     base, bundles = best, list[Bundle]()
-    if best.space != other.space:
-        old, new = (domain.spaces[c.space].space for c in (best, other))
-        base = Candidate(other.space, carried_over(best.traversal, old, new), other.choices)
-    whole, *moved = measure(best, list(dict.fromkeys((other, base)))) if base != best else measure(best, [other])
-    if base != best:
-        bundles.append(Bundle(1, best, base, moved[0] if moved else whole))
+    [whole] = measure(best, [other])
+    for space in [*between, other.space] if best.space != other.space else ():
+        old, new = (domain.spaces[number].space for number in (base.space, space))
+        choices = other.choices if space == other.space else best.choices
+        moved = Candidate(space, carried_over(base.traversal, old, new), choices)
+        bundles.append(Bundle(1, base, moved, whole if (base, moved) == (best, other) else measure(base, [moved])[0]))
+        base = moved
+    settings = len(bundles)
     way, times = Route(domain.spaces[base.space].space, base, other), _Times(base, measure)
     sets, found = list[Steps](), Steps()
     for a, b in _jumps(way, times):
@@ -92,7 +97,7 @@ def difference_of(domain: Orders, best: Candidate, other: Candidate, measure: Me
     each = (_bundle(way, times, steps) for steps in _joined(sets))
     bundles += [one for one in each if one.timing.pairs and times.differ(base, one.candidate, len(way))]
     bundles.sort(key=lambda one: -abs(math.log(one.timing.ratio)) if one.timing.pairs else math.inf)
-    return Bundles(best, other, whole, tuple(bundles), len(way) + (base != best), not times.full)
+    return Bundles(best, other, whole, tuple(bundles), len(way) + settings, not times.full)
 
 
 class Route:
@@ -274,11 +279,11 @@ def _bundle(way: Route, times: _Times, steps: Steps) -> Bundle:
 
 @dataclass(frozen=True, slots=True)
 class BundlesView:
-    """A difference as it is printed. `number`: how many implementations are before the other one in the file; `shown`:
-    what each bundle changes."""
+    """A difference as it is printed. `number`: how many implementations are before the other one in the file; None: it
+    is the order of an application; `shown`: what each bundle changes."""
 
     difference: Bundles
-    number: int
+    number: int | None
     best: EditView
     other: EditView
     shown: tuple[EditView, ...]
@@ -287,7 +292,7 @@ class BundlesView:
 
     @classmethod
     def of(
-        cls, domain: Orders, difference: Bundles, number: int, notes: Sequence[str], objective: Objective
+        cls, domain: Orders, difference: Bundles, number: int | None, notes: Sequence[str], objective: Objective
     ) -> BundlesView:
         best, other = (view_of(domain, difference.best, c) for c in (difference.best, difference.other))
         shown = tuple(view_of(domain, bundle.base, bundle.candidate) for bundle in difference.bundles)
@@ -301,6 +306,10 @@ class BundlesView:
 
     def _cost(self, timing: PairTiming) -> str:
         return timing.failure or cost_text(timing, self.objective)
+
+    @property
+    def _other(self) -> str:
+        return "original" if self.number is None else f"number {self.number}"
 
     def _title(self) -> str:
         whole, count = self.difference.whole, counted(self.difference.decisions, "decision")
@@ -329,7 +338,7 @@ class BundlesView:
 
     def _text(self, everything: bool) -> str:
         out = [f"best       {self.best.configuration.text}", f"           {self.best.traversal}"]
-        out += [f"number {self.number:<3} {self._cost(self.difference.whole)}, {self.other.configuration.text}"]
+        out += [f"{self._other:<10} {self._cost(self.difference.whole)}, {self.other.configuration.text}"]
         out += [f"           {self.other.traversal}", *(f"note       {note}" for note in self.notes), "", self._title()]
         for bundle, view in self._pairs():
             out += [f"  {self._cost(bundle.timing)}  {self._remark(bundle)}"]
@@ -339,8 +348,8 @@ class BundlesView:
         return "\n".join(out) + "\n"
 
     def _markdown(self, everything: bool) -> str:
-        out = [f"## Why number {self.number} differs from the best", "", f"Best: `{self.best.traversal}`", ""]
-        out += [f"Number {self.number}: {self._cost(self.difference.whole)}, `{self.other.traversal}`", ""]
+        out = [f"## Why {self._other} differs from the best", "", f"Best: `{self.best.traversal}`", ""]
+        out += [f"{self._other.capitalize()}: {self._cost(self.difference.whole)}, `{self.other.traversal}`", ""]
         out += [*(f"- {cell(note)}" for note in self.notes), self._title(), ""]
         if self.shown:
             out += ["| cost | decisions | what they change | instead of | entries |", "|---|---|---|---|---|"]

@@ -309,7 +309,13 @@ class ExplainOptions(WatchdogOptions, PointerOptions):
         "--rank N", "no rules: why the N-th after the fastest is slower, in bundles of decisions that act together",
         positive,
     )  # fmt: skip
-    variants: int = option("--variants N", "edits tried for each rule", positive, default=3, without="--rank")
+    original: str | None = option(
+        "--original FILE", "no rules: why the order of this file, as `dagc record` writes it, is slower: each setting,"
+        " and each bundle of decisions", without="--rank",
+    )  # fmt: skip
+    variants: int = option(
+        "--variants N", "edits tried for each rule", positive, default=3, without="--rank or --original"
+    )
     pairs: int = option("--pairs N", "maximal number of pairs timed for each edit", positive, default=30)
     seconds: float = option("--seconds S", "length of one measurement", in_seconds, default=0.01, without="--replay")
     data: str | None = option("--data DIR", "arrays written by `dagc setup` (default: generated)", without="--replay")

@@ -8,21 +8,21 @@ import math
 import os
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
-from dagc.base.errors import UsageError, counted
+from dagc.base.errors import DagcError, UsageError, counted
 from dagc.base.files import is_output
 from dagc.base.resources import __version__
 from dagc.base.statistics import interval
 from dagc.build.ranks import joined
 from dagc.build.toolchain import TargetChoice, choose_target
-from dagc.ir.choice import Choice, qualified
-from dagc.ir.program import KernelOp, Program
+from dagc.ir.choice import Choice, own_name, qualified
+from dagc.ir.program import TRANSPORT, KernelOp, Program
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.configurations import Configured
@@ -40,8 +40,10 @@ from dagc.measure.service import RankLink, RunnerLibrary
 from dagc.report.display import Display
 from dagc.setup import check_arrays, run_setup
 from dagc.stages.options import ExplainOptions
+from dagc.stages.program import read_source
 from dagc.store.results import Implementation, Results, Run, ranking
 from dagc.study.loaded import Loaded, judged, learn
+from dagc.study.outcome import ORIGINAL
 from dagc.study.record import revision
 from dagc.study.runners import ArraysOf, arrays_name, build_runners, clear_incomplete, loadable_of, require_transports
 
@@ -62,6 +64,17 @@ def one_change(best: Choice, measured: Collection[Choice], program: Program) -> 
             if settings.keys() == names & best.keys():
                 out[Choice.of({**best, **settings})] = None
     return tuple(c for c in out if c != best and c not in measured)[:MOST_CHANGED]
+
+
+def one_by_one(old: Choice, new: Choice) -> tuple[Choice, ...]:
+    """What lies between two configurations if one decision after the other changes, the transport first."""
+    changed = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
+    changed.sort(key=lambda name: own_name(name) != TRANSPORT)
+    taken = (frozenset(changed[:count]) for count in range(1, len(changed)))
+    return tuple(
+        Choice.of({n: v for one, its in ((old, False), (new, True)) for n, v in one.items() if (n in names) is its})
+        for names in taken
+    )
 
 
 class Subject:
@@ -102,6 +115,37 @@ class Subject:
                 f"give --rank 1 to {len(self.ranked) - 1}" if len(self.ranked) > 1 else "run `dagc explore --resume`",
             )
         return self.candidate(self.ranked[rank])
+
+    def original(self, path: str) -> Candidate:
+        """The implementation with the order of a file, even if it was measured once only. Raises UsageError if none was
+        measured, or if it is the best."""
+        source = read_source(path, ORIGINAL)
+        for implementation in self.loaded.results.measured():
+            graph = self.loaded.structure(implementation.configuration)
+            try:
+                wanted = parse_traversal(source.text, graph, path)
+            except UsageError:  # of other ops
+                continue
+            found = self.candidate(implementation)
+            if found.traversal == wanted and found != self.best:
+                return found
+            if found.traversal == wanted:
+                raise UsageError(
+                    f"{path}: the order of this file is the best", "search on, or compare another by --rank"
+                )
+        help = f"search with `dagc explore --original {shlex.quote(path)}`"
+        raise UsageError(f"{self.loaded.path} has no measurement of the order in {path}", help)
+
+    def between(self, other: Candidate) -> tuple[Choice, ...]:
+        """Configurations that lead from the best's to another one's, which they leave out."""
+
+        def gives_program(configuration: Choice) -> bool:
+            with suppress(DagcError):
+                return bool(self.loaded.graph(configuration).ops)
+            return False
+
+        old, new = (self.domain.spaces[c.space].configuration for c in (self.best, other))
+        return tuple(filter(gives_program, one_by_one(old, new)))
 
     @property
     def value(self) -> float:
@@ -211,20 +255,30 @@ def replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Expl
     """With the times of a recording; and whether the user interrupted. Raises UsageError."""
     recorded = _Recording(loaded, options, replay)
     subject, machine, timing = recorded.subject, recorded.machine, recorded.timing
-    if options.rank is not None:
+    other = _compared(subject, options)
+    if other is not None:
         pairs = _Pairs(machine, UNKEPT, timing, recorded.passes)
-        return _difference(subject, subject.domain, options.rank, pairs, [recorded.note])
+        return _difference(subject, subject.domain, other, options.rank, pairs, [recorded.note])
     asked = subject.ask(options, machine)
     answers = answer(subject.domain, asked, machine, UNKEPT, timing, most=recorded.passes)
     return subject.explained(subject.domain, asked, answers, [recorded.note])
 
 
+def _compared(subject: Subject, options: ExplainOptions) -> Candidate | None:
+    """The implementation that is compared with the best; None: rules are asked for."""
+    if options.original is not None:
+        return subject.original(options.original)
+    return None if options.rank is None else subject.other(options.rank)
+
+
 def _difference(
-    subject: Subject, domain: Orders, rank: int, pairs: _Pairs, notes: Sequence[str]
+    subject: Subject, domain: Orders, other: Candidate, rank: int | None, pairs: _Pairs, notes: Sequence[str]
 ) -> tuple[BundlesView, bool]:
-    """The bundles of the rank-th after the fastest. `domain` has the configurations of both."""
-    best, other = (subject.moved(c, domain) for c in (subject.best, subject.other(rank)))
-    found = difference_of(domain, best, other, pairs)
+    """The bundles of another implementation, of this rank. `domain` has the configurations of both, and those in
+    between that can be timed."""
+    between = [step for c in subject.between(other) if (step := domain.number(c)) is not None]
+    best, moved = (subject.moved(c, domain) for c in (subject.best, other))
+    found = difference_of(domain, best, moved, pairs, between)
     stopped = ["interrupted: some implementations were timed less, or not at all"] if pairs.interrupted else []
     objective = subject.loaded.results.objective
     return BundlesView.of(domain, found, rank, (*notes, *stopped), objective), pairs.interrupted
@@ -242,11 +296,14 @@ def measured(loaded: Loaded, options: ExplainOptions, link: RankLink) -> tuple[E
     """With times measured here, which the file keeps; and whether the user interrupted. Raises DagcErrors."""
     display = Display(quiet=options.quiet)
     subject = Subject(loaded)
-    if options.rank is not None:
-        domain = _compiled(subject, (subject.best, subject.other(options.rank)))
+    other = _compared(subject, options)
+    if other is not None:
+        ends = _compiled(subject, (subject.best, other))
+        steps = [(c, loaded.graph(c)) for c in subject.between(other) if ends.number(c) is None]
+        domain = Orders([*ends.spaces, *(domain_of(steps).spaces if steps else ())])
         best, what = subject.moved(subject.best, domain), "timing decisions of the other"
         with _measuring(loaded, options, domain, link, display, best, what) as pairs:
-            return _difference(subject, domain, options.rank, pairs, ())
+            return _difference(subject, domain, other, options.rank, pairs, ())
     asked = subject.ask(options)
     if not any(question.edits for question in asked.questions):  # nothing to compile, nothing to time
         nothing = tuple(AnsweredQuestion(question, ()) for question in asked.questions)

@@ -22,6 +22,7 @@ from dagc.lab.neighbours import follow, outline
 from dagc.lab.orders import Orders, OrderStore
 from dagc.lab.strategy import Judge, find
 from dagc.learn.disagreement import WRONG, Disagreement, SpaceKind, by_settings, disagreement
+from dagc.learn.explain import changes
 from dagc.measure.machine import measured_ceilings
 from dagc.report import si
 from dagc.report.display import spread
@@ -325,14 +326,21 @@ def measured_again(pair: Sequence[Candidate], store: OrderStore, machine: LiveMa
             store.add(store.begin(one), machine.measure(one))
 
 
-def against_original(one: Candidate | None, domain: Orders, results: Results, best: float) -> str:
-    """What the order of `--original` takes, and the best in comparison; "" without one."""
+def against_original(one: Candidate | None, domain: Orders, results: Results, best: Summary[Candidate]) -> str:
+    """What the order of `--original` takes, what the best has of it, and the settings that differ; "" without one."""
     found = [e for i, e in timed(results) if one is not None and candidate_of(domain, i) == one]
     if one is None or not found:
         return "" if one is None else "original   could not be measured"
     objective, it = results.objective, found[0]
     interval = spread(it.low, it.high, it.measurements, objective, shrunk=it.shrunk)
-    return f"original   {objective.named(it.value)} ({interval}); the best has {best / it.value:.3g} of it"
+    line = f"original   {objective.named(it.value)} ({interval}); the best has {best.value / it.value:.3g} of it"
+    if best.best is None or best.best == one:
+        return line
+    settings = changes(domain.configuration(one), domain.configuration(best.best))
+    differs = f"{settings}; " if settings else ""
+    return (
+        f"{line}\n           the best has {differs}another order: dagc explain with --original measures the differences"
+    )
 
 
 def _same_work(domain: Orders) -> Callable[[Candidate], str]:
@@ -421,7 +429,7 @@ def explored(
     return Explored(
         done, configuration, text, output, tuple(notes), results.noise, domain.more_than(), fixed, results.objective,
         UNTIL if options.until is None else options.until, waits, wrong, () if wrong is not None else limits,
-        against_original(against, domain, results, done.value),
+        against_original(against, domain, results, done),
     )  # fmt: skip
 
 

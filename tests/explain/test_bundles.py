@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -23,6 +24,7 @@ from dagc.learn.pairs import PairTiming, TimingOptions, time_pairs
 from dagc.recipes.explain import explain
 from dagc.space import Space
 from dagc.stages.options import ExplainOptions
+from dagc.study.explanation import one_by_one
 from tests.graphs import spmv
 from tests.imports import ROOT
 
@@ -132,6 +134,33 @@ def test_the_configuration_is_a_bundle_of_its_own() -> None:
     assert "transport peer instead of mpi_cuda" in text
 
 
+def test_each_decision_of_the_configuration_is_a_bundle() -> None:
+    """Each compared with the one before, where the configurations in between are known."""
+    first, other = pair(late, swapped)
+    names = ({"transport": "peer", "staging": "fused"}, {"transport": "mpi_host", "staging": "fused"},
+             {"transport": "mpi_host", "staging": "ops"})  # fmt: skip
+    domain = Orders([ConfiguredSpace(Choice.of(values), SPACE) for values in names])
+    machine = Known(lambda c: (1, 1.3, 1.3 * 1.2)[c.space])
+    found = difference_of(domain, first, Candidate(2, other.traversal), machine, (1,))
+    shown = BundlesView.of(domain, found, 7, (), TIME).shown
+    ratios = [round(bundle.timing.ratio, 1) for bundle in found.bundles]
+    assert list(zip([view.mechanism for view in shown], ratios, strict=True)) == [
+        ("transport mpi_host instead of peer", 1.3), ("staging ops instead of fused", 1.2),
+    ]  # fmt: skip
+    assert found.whole.ratio == pytest.approx(1.56, abs=0.05)
+
+
+def test_between_two_configurations_one_decision_changes_at_a_time() -> None:
+    """The transport first, then what only one of the two has."""
+    old = Choice.of({"capture": True, "gemm.bx": 32, "halo.transport": "peer"})
+    new = Choice.of({"gemm.bx": 64, "halo.transport": "mpi_host", "staging": "ops"})
+    assert [dict(one) for one in one_by_one(old, new)] == [
+        {"capture": True, "gemm.bx": 32, "halo.transport": "mpi_host"},
+        {"gemm.bx": 32, "halo.transport": "mpi_host"},
+        {"gemm.bx": 64, "halo.transport": "mpi_host"},
+    ]
+
+
 def test_the_way_leads_from_one_to_the_other_and_its_decisions_can_be_taken_alone() -> None:
     random, alone = Random(2), 0
     for _ in range(20):
@@ -162,7 +191,7 @@ def test_timing_ends_at_a_limit_and_says_so() -> None:
         assert f"more than {MOST_TIMED}" in BundlesView.of(DOMAIN, incomplete, 1, (), TIME).render(form)
 
 
-def test_on_a_recording(capsys: pytest.CaptureFixture[str]) -> None:
+def test_on_a_recording(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = str(ROOT / "benchmarks/results/2026-11-21-4xh200-explore/spmv-150000-mpi_cuda.db")
     assert main(["explain", file, "--replay", file, "--rank", "2000", "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -174,3 +203,14 @@ def test_on_a_recording(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(bundle["mechanism"] in text for bundle in found["bundles"])
     with pytest.raises(UsageError, match="has 2036 implementations"):
         explain(file, ExplainOptions(replay=file, rank=2036))
+    order = tmp_path / "original.txt"  # as `dagc record` writes it
+    order.write_text(f"# of an application\n{found['other']['traversal']}\n")
+    assert main(["explain", file, "--replay", file, "--original", str(order)]) == 0
+    assert capsys.readouterr().out.replace("original   ", "number 2000 ") == text
+    for words, message in (
+        (found["best"]["traversal"], "is the best"),
+        ("other words", "has no measurement of the order"),
+    ):
+        order.write_text(words)
+        with pytest.raises(UsageError, match=message):
+            explain(file, ExplainOptions(replay=file, original=str(order)))
