@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -17,10 +17,10 @@ from dagc.emit.expressions import CXX, Expressions
 from dagc.emit.iteration import CallStep, IterationView, RoundView, StepBuilder, iteration_view, round_view
 from dagc.emit.layout import Layout
 from dagc.emit.program import ArrayView, ProgramView, ValueView
-from dagc.emit.render import Names, cxx_string, render, tidy
+from dagc.emit.render import Names, cxx_string, place, render, tidy
 from dagc.ir.enums import ElementType, Place, Role, Transport
 from dagc.ir.plan import FAR, EmittedChoosers, Plan, Target
-from dagc.ir.program import Action, Array, Devices, Graph, Scalar
+from dagc.ir.program import Action, Array, Devices, ExchangeOp, Graph, Scalar
 from dagc.ir.sym import Sym, free, show
 from dagc.ir.traversal import Traversal
 
@@ -336,11 +336,24 @@ def _plan_choice(
 # ---- views ----
 
 
+def _refuse_put(plan: Plan, given: Collection[str]) -> None:
+    """Processes can map pages that the library has allocated, but not the memory of an application."""
+    exchanges = (op for op in plan.program.comm_ops if isinstance(op, ExchangeOp) and op.transport is Transport.PUT)
+    messages = (message for op in exchanges for message in op.messages if message.recv.array in given)
+    if plan.target is Target.HOST and (message := next(messages, None)) is not None:
+        raise UsageError(
+            f"{place(plan.program, message)}other ranks cannot write `{message.recv.array}` of the application on the"
+            " host target",
+            "choose another --transport, or receive in an array of the library, without `in`, `out` and `inout`",
+        )
+
+
 def _library_view(plan: Plan, name: str, views: Emission, enqueued: Enqueued | str) -> LibraryView:
     layout, steps, program = views.layout, views.steps, views.program
     arrays = {a.name: a for a in plan.program.arrays}
     declared = dict(zip(arrays, program.arrays, strict=True))
     given = [n for n, a in arrays.items() if a.role is not None]
+    _refuse_put(plan, given)
     names = _interface_names(layout)
     values = zip(plan.program.scalars, program.values, strict=True)
     fortran = _fortran_names([names[s.name] for s in plan.program.scalars])

@@ -205,8 +205,12 @@ def test_every_transport_beside_every_other(rows: list[tuple[int, ...]], tmp_pat
 @pytest.mark.mpi
 @can_run
 def test_messages_that_kernels_write(tmp_path: Path) -> None:
-    """On four ranks that share memory, in a line and in a ring, and captured."""
-    run(PUTS, {"puts": plan(PUTS, Target.HOST, transport="put", capture="true")}, 4, tmp_path)
+    """On four ranks that share memory, in a line and in a ring, and captured; waited for by an op and by readers."""
+    plans = {
+        wait: plan(PUTS, Target.HOST, transport="put", capture=captured, put_wait=wait)
+        for wait, captured in (("op", "true"), ("reader", "false"))
+    }
+    run(PUTS, plans, 4, tmp_path)
 
 
 def test_the_text_of_kernels_that_write_messages() -> None:
@@ -216,13 +220,27 @@ def test_the_text_of_kernels_that_write_messages() -> None:
     files = emit(Plan(*unroll(folded, period), Target.CUDA, period=(folded, period)))
     block = files["iteration.hpp"].partition("for (std::int64_t turn")[2]
     calls = re.findall(r"p\.(halo_\d+_group)\.(part\(p\.u_\d_\.data \+ \d+, \d\)|run)", block)
-    groups = ["halo_2_group"] * 3 + ["halo_3_group"] * 3
+    groups = ["halo_0_group"] * 3 + ["halo_1_group"] * 3  # of exchanges with the same messages, the first
     assert [group for group, _ in calls] == groups
     assert [call for _, call in calls[:3]] == ["part(p.u_1_.data + 2048, 0)", "part(p.u_1_.data + 2097152, 1)", "run"]
     head = "stencil_put(float* dst_here, const float* src, std::int64_t m, std::int64_t n, const dagc::Put<1> "
     assert f"{head}sent_put)" in files["kernels.cu"]
     assert "const auto dst = dagc::put_array<0, 1>(dst_here, sent_put);" in files["kernels.cu"]
-    assert "put_comm.restart({&halo_0_group, " in files["program.hpp"]
+    assert "put_comm.restart({&halo_0_group, &halo_1_group});" in files["program.hpp"]
+
+
+def test_the_text_of_kernels_that_wait() -> None:
+    """Before their first load; without an op of the exchange in the loop."""
+    _, folded = sample(SAMPLES / "jacobi/jacobi.dag", transport="put", put_wait="reader", capture="true")
+    made = Plan(*unroll(folded, next(iter(Space(folded)))), Target.CUDA)
+    function = emit(made)["kernels.cu"].partition("stencil_put_await(")[2]
+    head, *begin = (line.strip() for line in function.splitlines()[:3])
+    assert "const dagc::Put<1> sent_put, const dagc::PutWait<1> awaited)" in head
+    assert begin == ["dagc::put_wait(awaited);", "const dagc::PutEnd sent_end(sent_put);"]
+    period = next(iter(Space(folded)))
+    text = emit(Plan(*unroll(folded, period), Target.CUDA, period=(folded, period)))["iteration.hpp"]
+    assert text.count(".run(") == 1, "of the last step, whose messages no kernel reads"
+    assert text.count("dagc::put_waits(") == text.count(".arrival(")
 
 
 def run(path: Path, plans: Mapping[str, Plan], ranks: int, folder: Path, hosts: tuple[int, ...] = ()) -> None:

@@ -19,6 +19,7 @@ from dagc.build.mpi import require_mpi, thread_sanitizer_environment
 from dagc.build.toolchain import find_cmake, require_cxx
 from tests.library.conftest import SAMPLES, Libraries, Start, needs_mpi
 from tests.precompiled import do_not_optimise
+from tests.tiers import representatives
 
 pytestmark = needs_mpi
 HERE = Path(__file__).parent
@@ -329,3 +330,49 @@ def test_a_folder_without_a_library(tmp_path: Path, libraries: Libraries) -> Non
     shutil.copytree(libraries.heat / "python", tmp_path / "python")
     with pytest.raises(UsageError, match=r"libheat\.so is missing"):
         api.load_library(tmp_path)
+
+
+PUT_APP = """
+import sys
+import numpy as np
+from mpi4py import MPI
+import dagc
+comm, put = MPI.COMM_WORLD, dagc.load_library(sys.argv[1])
+a = np.arange(8.0) + 100 * comm.rank
+other = np.arange(8.0) + 100 * (1 - comm.rank)
+with put.Instance(comm, left=1 - comm.rank, right=1 - comm.rank, a=a) as instance:
+    for run in range(3):
+        instance.run(run + 1)
+for run in range(6):
+    a_then = other + 2 * ((np.arange(8.0) + 100 * comm.rank) if run == 0 else mine)
+    mine = ((np.arange(8.0) + 100 * comm.rank) if run == 0 else mine) + 2 * other
+    other = a_then
+print(f"rank {comm.rank}: {'right' if (a == mine).all() else 'wrong'}")
+"""
+
+
+@pytest.mark.parametrize("wait", representatives(["op", "reader"], "reader"))
+def test_kernels_write_into_arrays_of_a_library(
+    wait: str, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    do_not_optimise(monkeypatch, "-Werror")
+    defines = {"transport": "put", "put_wait": wait}
+    api.compile(HERE / "data/put.dag", tmp_path / "put", target="host", form="library", defines=defines)
+    (tmp_path / "app.py").write_text(PUT_APP)
+    _right(start(sys.executable, tmp_path / "app.py", tmp_path / "put", ranks=2).check().stdout, 2)
+
+
+def test_other_ranks_cannot_write_memory_of_the_application_on_the_host(tmp_path: Path) -> None:
+    defines = {"transport": "put", "owned": "false"}
+    with pytest.raises(UsageError, match=r"put.dag:17:\d+: .*other ranks cannot write `rcv` of the application") as why:
+        api.compile(HERE / "data/put.dag", tmp_path / "put", target="host", form="library", defines=defines)
+    assert "receive in an array of the library" in str(why.value.help)
+    api.compile(
+        HERE / "data/put.dag",
+        tmp_path / "cuda",
+        target="cuda",
+        form="library",
+        defines=defines,
+        build=False,
+        arch="sm_90",
+    )
