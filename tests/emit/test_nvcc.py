@@ -32,6 +32,7 @@ from tests.forms.test_coarsen import coarse
 from tests.forms.test_wide import wide
 from tests.samples.load import SAMPLES
 from tests.space.test_loops import sample
+from tests.tiers import representatives
 
 Make = Callable[[], Plan]
 
@@ -85,14 +86,20 @@ RUNNERS: dict[str, Make] = {
     "placed runner": placed,
     "loop runner": partial(plan, RELAX, Target.CUDA, transport="peer"),
 }
+# Further lowerings of these: those of `sink` have every kind of op, and others the kernels.
+FURTHER = {f"{program} {how}" for program in ("spmv", "halo3d") for how in ("mpi_host", "mpi_host-ops", "mpi_cuda")}
+FURTHER |= {"spmv mpi_cuda-true", "halo3d peer-true", "loop of columns peer"}
 
 
 @pytest.mark.mpi
 @pytest.mark.nvcc
 @pytest.mark.skipif(find_nvcc() is None or find_mpi() is None, reason="needs nvcc and an MPI")
+@pytest.mark.parametrize("without", representatives([FURTHER, set()], FURTHER), ids=len)
 @pytest.mark.parametrize("nccl", [find_nccl() is not None], ids=lambda found: "nccl" if found else "without nccl")
-def test_emitted_programs(nccl: bool, tmp_path: Path) -> None:
-    plans = {key: make() for key, make in (BENCHES | RUNNERS).items() if nccl or " nccl" not in key}
+def test_emitted_programs(nccl: bool, without: set[str], tmp_path: Path) -> None:
+    every = BENCHES | RUNNERS
+    assert set(every) > FURTHER
+    plans = {key: every[key]() for key in every if (nccl or " nccl" not in key) and key not in without}
     source = write_together(plans, tmp_path, runners=RUNNERS)
     flags = (*NVCC_ALONE, *(require_nccl().flags() if nccl else ()))
     main = ("DAGC_RUNNER_MAIN",)
