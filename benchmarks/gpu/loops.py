@@ -3,8 +3,9 @@
     python -m benchmarks.gpu.loops OUT [--target host] [--sides 64 250 1000] [--limit SECONDS] [--programs NAME ...]
 
 Each program is a library for each way: the host starts each run (launches one by one, or graphs), or the device does
-(with full and with early edges; or one kernel, but for cg, which sends messages). Whole solves to the end, in turn, in
-one process; the same on two ranks that share the GPU, for the bits alone. A chain of ten kernels has no test: `run(n)`.
+(with full and with early edges, or a test after 4 or 16 runs; or one kernel, but for cg, which sends messages). Whole
+solves to the end, in turn, in one process; the same on two ranks that share the GPU, for the bits alone. A chain of ten
+kernels has no test: `run(n)`.
 Beside them conjugate gradients by cuSPARSE and cuBLAS (loops.cu), with a test after every second iteration as in
 samples/cg, and as one cooperative kernel. Writes OUT/loops.csv (case, ranks, way, runs, same bits and runs as by the
 host, us an iteration: median and least) and OUT/rival.csv.
@@ -31,6 +32,8 @@ WAYS: dict[str, Mapping[str, str]] = {
     "device": {"loop": "device"},
     "host_graph_early": {"loop": "host", "capture": "true", "graph_edges": "early"},
     "device_early": {"loop": "device", "graph_edges": "early"},
+    "device_every4": {"loop": "device", "test_every": "4"},
+    "device_every16": {"loop": "device", "test_every": "16"},
     "persistent": {"loop": "persistent"},
 }
 STREAMS = {"streams": "1"}

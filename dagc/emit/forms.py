@@ -34,11 +34,14 @@ class BeginCapture:
 
 @dataclass(frozen=True, slots=True)
 class EndCapture:
+    """`every`: of an iteration, how many the device does between two tests."""
+
     region: int
+    every: int = 0
 
     @property
     def row(self) -> Row:
-        return Opcode.END, 0, -1
+        return Opcode.END, self.every, -1
 
 
 Step: TypeAlias = Entry | BeginCapture | EndCapture
@@ -74,12 +77,18 @@ def as_loop(traversal: Traversal, loop: Tested) -> tuple[PositionedStep, ...]:
     region = [
         replace(
             placed,
-            step=replace(placed.step, loop=True) if isinstance(placed.step, BeginCapture) else placed.step,
+            step=_as_loop(placed.step, loop),
             position=None if placed.position is None else places[placed.position],
         )
         for placed in _CaptureRegions(body, (), smallest=1).run()
     ]
     return (*region, PositionedStep(traversal.entries[-1], len(traversal.entries) - 1))
+
+
+def _as_loop(step: Step, loop: Tested) -> Step:
+    if isinstance(step, BeginCapture):
+        return replace(step, loop=True)
+    return replace(step, every=loop.every) if isinstance(step, EndCapture) and loop.every > 1 else step
 
 
 def steps(

@@ -77,7 +77,7 @@ def ops_in_words(ops: Sequence[ir.KernelOp]) -> str:
 class TestView:
     """The test of a repetition on the device: the array that the program names, and C++ texts of a pointer to the
     value, the comparison, the bound, and the largest number of runs. `shared`: the value is the same on all ranks.
-    `pointer` is "" without a condition."""
+    `pointer` is "" without a condition. `every`, `kept`: as of `Tested`, the arrays as C++ texts."""
 
     array: str
     pointer: str
@@ -85,6 +85,8 @@ class TestView:
     bound: str
     most: str
     shared: bool
+    every: int
+    kept: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,11 +291,12 @@ class Layout:
         end, most = self.program.until, self.program.repeat
         assert most is not None
         if end is None or tested.region is None:
-            return TestView("", "", "", "", self.text(most), tested.shared)
+            return TestView("", "", "", "", self.text(most), tested.shared, tested.every, ())
         type_ = "double" if self.arrays[tested.region.array].type.is_float else "std::int64_t"
         bound = f"static_cast<{type_}>({self.text(end.bound)})"
         compare = f"dagc::Compare::{end.fn.name.lower()}"
-        return TestView(end.array, self.pointer(tested.region), compare, bound, self.text(most), tested.shared)
+        value, kept = self.pointer(tested.region), tuple(self.array(name) for name in tested.kept)
+        return TestView(end.array, value, compare, bound, self.text(most), tested.shared, tested.every, kept)
 
     def kernel_side(self, region: ir.Region, op: ir.KernelOp) -> str:
         """`any` arrays have a side on the host and one on each GPU."""

@@ -29,6 +29,8 @@ COLLECTIVES = "collectives"  # the transport of collectives, where a program has
 WITHIN_HOST = "within_host"  # the transport of messages between ranks of one host
 FIRST_OF_HOST = "hosts.first"  # a variable: the lowest rank of this rank's host
 LOOP = "loop"  # the decision of who starts the next run of a `repeat` (`Repetition`)
+TEST_EVERY = "test_every"  # how many iterations a device that repeats them does from one test to the next
+TESTS = (1, 2, 4, 8, 16, 32)  # its values
 SAME = "same"  # its value for that of the exchanges
 
 

@@ -8,16 +8,18 @@ them the same.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dagc.ir.enums import Mode, Place, Transport
 from dagc.ir.program import (
     LOOP,
+    TEST_EVERY,
     Action,
     CollectiveOp,
     CopyOp,
     Graph,
     GraphOp,
+    KernelOp,
     OpId,
     Program,
     Region,
@@ -36,11 +38,15 @@ class Tested:
     region   of one element; None: there is no `until`
     shared   whether the value is the same on all ranks
     dropped  a copy to the host that `until` alone reads, which the device needs not
+    every    how many iterations follow one another between two tests of whether they go on
+    kept     the arrays that are kept meanwhile: iterations until the condition held are done again from their values
     """
 
     region: Region | None = None
     shared: bool = True
     dropped: OpId | None = None
+    every: int = 1
+    kept: tuple[str, ...] = ()
 
 
 def wanted(program: Program) -> Repetition:
@@ -72,7 +78,47 @@ def tested(graph: Graph) -> Tested | str:
     if graph.program.repeat is None:
         return "the dag has no `repeat`"
     why = next(_of_host(graph), "")
-    return why or _value(graph)
+    found = why or _value(graph)
+    if isinstance(found, str):
+        return found
+    arrays = kept(graph) if found.region is not None else ()
+    return found if isinstance(arrays, str) else replace(found, every=every(graph.program), kept=arrays)
+
+
+def every(program: Program) -> int:
+    """The value of `test_every` that is chosen."""
+    return next((int(d.chosen) for d in program.decisions if d.name == TEST_EVERY), 1)
+
+
+def kept(graph: Graph) -> tuple[str, ...] | str:
+    """The arrays of which an iteration may read what it has not written, and which it changes, or why it cannot be done
+    again from their values. Whatever else it reads it has written, or nothing writes."""
+    program = graph.program
+    arrays = {array.name for array in program.arrays}
+    read: dict[str, None] = {}
+    changed: set[str] = set()
+    settled: set[Region] = set()
+    for touch in sorted(graph.touches, key=lambda t: (t.begin, t.mode is not Mode.IN)):
+        op, region = graph.ops[touch.begin], touch.region
+        if op.transport is Transport.PUT:
+            return f"`{op.name}` is written by other ranks, which may have begun again before"
+        if touch.mode is not Mode.IN:
+            changed.add(region.array)
+            if region.array not in arrays:
+                return f"op `{op.name}` changes the variable `{region.array.removeprefix('::')}`"
+        if touch.mode is Mode.OUT:
+            writer = op.op
+            sure = not isinstance(writer, CollectiveOp) or (writer.collective.value in ALIKE and not writer.comm)
+            if (
+                isinstance(writer, KernelOp | CopyOp | CollectiveOp)
+                and writer.when is None
+                and sure
+                and not program.explicit
+            ):
+                settled.add(region)
+        elif settled.isdisjoint((region, Region(region.array))):
+            read[region.array] = None
+    return tuple(name for name in read if name in changed)
 
 
 def _of_host(graph: Graph) -> Iterator[str]:

@@ -23,6 +23,8 @@ from dagc.ir.program import (
     LOOP,
     PUT_WAIT,
     SAME,
+    TEST_EVERY,
+    TESTS,
     TRANSPORT,
     WITHIN_HOST,
     Device,
@@ -37,9 +39,11 @@ from dagc.ir.program import (
     device_named,
 )
 from dagc.ir.regions import between_devices
-from dagc.ir.repetition import possible
+from dagc.ir.repetition import on_device, possible
 
-IN_TABLES = frozenset(("capture", LOOP))  # decisions of a runner's table, which need no library of their own
+IN_TABLES = frozenset(
+    ("capture", LOOP, TEST_EVERY)
+)  # decisions of a runner's table, which need no library of their own
 IN_LIBRARY = (LOOP, Repetition.PERSISTENT.value)  # but this one does
 # What has no measured gain on a GPU: searched if it is asked for.
 NOT_MEASURED = frozenset(((TRANSPORT, Transport.PUT.value),))
@@ -70,6 +74,9 @@ def configuration_of(graph: Graph) -> Choice:
     values.setdefault("capture", False)
     if LOOP in values:
         values[LOOP] = possible(graph).value
+    if TEST_EVERY in values:
+        loop = on_device(graph)
+        values[TEST_EVERY] = 1 if loop is None else loop.every
     values["streams"] = graph.streams
     return Choice.of(effective(values))
 
@@ -83,10 +90,13 @@ def transports_of(choices: Mapping[str, Value]) -> set[Value]:
 def effective(choices: Mapping[str, Value]) -> dict[str, Value]:
     """The choices that have an effect: those of `in_use`, `staging` only if a transport stages, the transport of
     collectives only if it is another, the place of waits only under `put`, and edges of CUDA graphs only if these exist
-    and the edges are not full. What the device repeats is captured, and what one kernel repeats has no such edges."""
+    and the edges are not full. What the device repeats is captured, and what one kernel repeats has no such edges.
+    `test_every` is of a repeated graph."""
     values = in_use(choices)
     if values.get(LOOP) in (Repetition.DEVICE.value, Repetition.PERSISTENT.value):
         values["capture"] = True
+    if values.get(LOOP) != Repetition.DEVICE.value or values.get(TEST_EVERY) == 1:
+        values.pop(TEST_EVERY, None)
     if Transport.MPI_HOST.value not in transports_of(values):
         values.pop("staging", None)
     whole = Transport(values.get(TRANSPORT, Transport.MPI_HOST.value))
@@ -165,7 +175,9 @@ def by_name(program: Program) -> dict[str, tuple[Value, ...]]:
     ops = between_devices(program.ops, program.arrays)
     transports = tuple(transport.value for transport in Transport)
     edges = tuple(edge.value for edge in GraphEdges)
-    loop = {LOOP: tuple(one.value for one in Repetition)} if program.repeat is not None else {}
+    loop: dict[str, tuple[Value, ...]] = {}
+    if program.repeat is not None:
+        loop = {LOOP: tuple(one.value for one in Repetition), TEST_EVERY: TESTS}
     each = {qualified(op.base, TRANSPORT): transports for op in ops}
     within = (SAME, *(transport.value for transport in Transport if transport.beside_another))
     hosts = {WITHIN_HOST: within} if any(isinstance(op, ExchangeOp) or op.in_levels for op in ops) else {}

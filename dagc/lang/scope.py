@@ -499,7 +499,9 @@ WORDS = {
     ir.COLLECTIVES: (ir.SAME, *(one.value for one in Transport if one.of_collectives is one)),
     ir.WITHIN_HOST: (ir.SAME, *(one.value for one in Transport if one.beside_another)),
 }
-PREDEFINED: Mapping[str, tuple[ir.Value, ...]] = {**WORDS, "streams": (2,), "capture": (False, True)}
+PREDEFINED: Mapping[str, tuple[ir.Value, ...]] = {
+    **WORDS, "streams": (2,), "capture": (False, True), ir.TEST_EVERY: ir.TESTS,
+}  # fmt: skip
 MAX_STREAMS = 64
 HARDWARE = frozenset(
     (

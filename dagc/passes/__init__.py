@@ -11,8 +11,8 @@ from dagc.base.errors import Diagnostic, ProgramError, Severity, report_notes
 from dagc.base.python import uncollected
 from dagc.base.source import Source
 from dagc.ir.enums import Transport
-from dagc.ir.program import LOOP, TRANSPORT, Graph, Program, Repetition, Staging
-from dagc.ir.repetition import tested, wanted, wants_device
+from dagc.ir.program import LOOP, TEST_EVERY, TRANSPORT, Graph, Program, Repetition, Staging
+from dagc.ir.repetition import Tested, every, kept, tested, wanted, wants_device
 from dagc.lang.lower import Parsed, parse_with_includes
 from dagc.passes.cases import examine
 from dagc.passes.edges import connect, written
@@ -93,9 +93,13 @@ def _repeated(graph: Graph) -> tuple[Graph, tuple[Diagnostic, ...]]:
 
         why = in_one_kernel(graph)
         then, help = "a graph repeats the dag", "let the iteration have kernels alone, or fix loop=device"
+    chosen_as = f"{LOOP}={chosen.value}"
+    if isinstance(why, Tested) and every(graph.program) > why.every and isinstance(state := kept(graph), str):
+        why, then, help = state, "each iteration is tested", f"fix {TEST_EVERY}=1"
+        chosen_as = f"{TEST_EVERY}={every(graph.program)}"
     if isinstance(why, str):
         span = next(d.span for d in graph.program.decisions if d.name == LOOP)
-        text = f"loop={chosen.value}: {why}, so {then}"
+        text = f"{chosen_as}: {why}, so {then}"
         return graph, (Diagnostic("host-loop", text, span, help=help, severity=Severity.NOTE),)
     return why if isinstance(why, Graph) else graph, ()
 

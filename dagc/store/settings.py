@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 # Predefined decisions that no kernel depends on.
 SEARCHED = (
-    "transport", "collectives", "within_host", "staging", "streams", "capture", "graph_edges", "loop", "transfers",
-    "put_wait",
+    "transport", "collectives", "within_host", "staging", "streams", "capture", "graph_edges", "loop", "test_every",
+    "transfers", "put_wait",
 )  # fmt: skip
 OF_SEARCH = (*SEARCHED, "host_memory")  # each search handles them itself
 OPTION = "fixed"  # option of a run in a results file: origins of the values that were not searched
@@ -138,7 +138,7 @@ def fixed_choices(program: Program, names: Collection[str], sizes: Collection[st
 # Of files from before these were decisions.
 _EARLIER = {
     "host_memory": "pinned", "transfers": "at_need", "collectives": "same", "graph_edges": "full", "loop": "host",
-    "put_wait": "op",
+    "test_every": 1, "put_wait": "op",
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import runpy
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,7 @@ PLANS = {
     "device": ON_DEVICE,
     "persistent": {**ON_DEVICE, "loop": "persistent"},
     "host": {**ON_DEVICE, "loop": "host"},
+    "every4": {**ON_DEVICE, "test_every": "4"},
     "own": {**ON_DEVICE, "own": "true"},
 }
 
@@ -73,7 +75,25 @@ def test_the_device_compares_what_the_host_would_copy() -> None:
     assert isinstance(found, repetition.Tested)
     assert found.region is not None
     assert (found.region.array, found.dropped) == ("x", 1)
+    assert found.kept == ("x",)
     assert _tested("repeat 3", "") == repetition.Tested()
+
+
+def test_what_an_iteration_changes_and_reads_before_is_kept() -> None:
+    """With the other arrays it begins anew: each is written before it is read, or stays as it is."""
+    found = repetition.tested(api.load_graph(RELAX, {**ON_DEVICE, "test_every": 8}))
+    assert isinstance(found, repetition.Tested)
+    assert (found.every, found.kept) == (8, ("x", "runs"))  # without a, mine, residual
+    variable = PROGRAM.replace("array x", 'cuda """ __device__ int turns; """\narray x', 1).replace(
+        "x[0] += 1;", "x[0] += ++turns;"
+    )
+    text = variable.format(head=UNTIL, ops=FETCH)
+    _, notes = graph_with_diagnostics(
+        lower(parse_with_includes(Source("test.dag", text)), {"loop": "device", "test_every": 4})
+    )
+    assert [d.message for d in notes if d.code == "host-loop"] == [
+        "test_every=4: op `add` changes the variable `turns`, so each iteration is tested"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +184,7 @@ def test_both_end_when_numpy_does(built: tuple[dict[str, Path], Path], tmp_path:
     programs, data = built
     _, runs = runpy.run_path(str(RELAX.with_suffix(".py")))["solved"](RANKS, 0, ROWS)
     assert 3 < runs < 30
-    for name in ("device",) if driver else ("device", "host", "persistent"):
+    for name in ("device", "every4") if driver else ("device", "every4", "host", "persistent"):
         env = {"DAGC_HOST_DRIVER": driver} if driver else {}
         done = _bench(programs[name], data / name, "--json", tmp_path / "out.json", **env).check()
         record = json.loads((tmp_path / "out.json").read_text())
@@ -173,7 +193,7 @@ def test_both_end_when_numpy_does(built: tuple[dict[str, Path], Path], tmp_path:
         assert (why in done.stderr) == bool(driver)
 
 
-@pytest.mark.parametrize("name", ["device", "host", "persistent"])
+@pytest.mark.parametrize("name", ["device", "every4", "host", "persistent"])
 def test_a_value_that_is_not_a_number_never_ends_it(
     built: tuple[dict[str, Path], Path], tmp_path: Path, name: str
 ) -> None:
@@ -189,12 +209,13 @@ def test_a_runner_takes_a_table_of_either_way(built: tuple[dict[str, Path], Path
     programs, data = built
     made = plan(RELAX, Target.HOST, **ON_DEVICE)
     assert made.loop is not None
-    tables = [rows(made.traversal, True, (), loop) for loop in (None, made.loop)]
-    assert [table[0][0] for table in tables] == [Opcode.BEGIN, Opcode.LOOP]
+    loops = None, made.loop, replace(made.loop, every=4)
+    tables = [rows(made.traversal, True, (), loop) for loop in loops]
+    assert [table[0][0] for table in tables] == [Opcode.BEGIN, Opcode.LOOP, Opcode.LOOP]
     lines = (";".join(f"{int(kind)},{a},{b}" for kind, a, b in table) + "\n" for table in tables)
     (tmp_path / "tables").write_text("".join(lines))
     done = _bench(programs["runner"], data / "host", "--tables", tmp_path / "tables").check()
-    assert done.stdout.count(": good") == 2
+    assert done.stdout.count(": good") == 3
 
 
 def test_ranks_that_would_not_end_together_are_errors(built: tuple[dict[str, Path], Path], tmp_path: Path) -> None:
@@ -255,7 +276,9 @@ say("nan", runs == 30 and not runs.converged)
 
 def test_a_library_solves_and_runs_on_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     do_not_optimise(monkeypatch, "-Werror")
-    api.compile(RELAX, tmp_path / "relax", target="host", form="library", defines=ON_DEVICE)
+    _, runs = runpy.run_path(str(RELAX.with_suffix(".py")))["solved"](RANKS, 0, ROWS)
+    assert runs % 4  # it ends within four iterations, which are begun anew
+    api.compile(RELAX, tmp_path / "relax", target="host", form="library", defines=PLANS["every4"])
     done = launch(
         [sys.executable, "-c", SCRIPT, tmp_path / "relax", RELAX.parent],
         RANKS,

@@ -1,6 +1,8 @@
 // Iterations that follow one another on the device: a `while` node of a CUDA graph, whose body is an iteration and its test, or
 // one kernel (one_kernel.hpp).
-// The host waits once for many of them.
+// The host waits once for many of them. With `test_every`, the body is several iterations, each of which is compared, and one
+// decision whether to go on. If the condition held before the last of them, the arrays that `keep` names are set to what they
+// were before the body, and the iterations until then are done again: the results are those of a test after each.
 //
 //   loop.until(residual, Compare::lt, 1e-8);                  // optional: the condition that ends them
 //   loop.capture(stream, [&] { iteration; });
@@ -12,6 +14,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "dagc/capture.hpp"
 #include "dagc/check.hpp"
@@ -30,14 +33,19 @@ namespace dagc {
 
 DAGC_KERNELS_BEGIN
 
-// After an iteration, by one thread. `node`: whether a while node reads `handle`.
+// After an iteration, by one thread. `node`: whether a while node reads `handle`, whose body ends here.
 template <class T, class Bound>
 __global__ void test_loop(LoopState* state, LoopTest<T, Bound> test, cudaGraphConditionalHandle handle, bool node) {
-  const Bound v = test.seen();
-  const bool ended = test.holds(v);
   const std::int64_t left = --state->left;
-  state->ended = ended;
-  state->value = static_cast<double>(v);
+  bool ended = state->stops != 0 && state->ended != 0;
+  if (ended) {
+    ++state->extra;
+  } else {
+    const Bound v = test.seen();
+    ended = test.holds(v);
+    state->ended = ended;
+    state->value = static_cast<double>(v);
+  }
 #if DAGC_WHILE_NODES
   if (node) cudaGraphSetConditional(handle, left > 0 && !(ended && state->stops != 0));
 #endif
@@ -51,7 +59,10 @@ class DeviceLoop {
   DeviceLoop(const DeviceLoop&) = delete;
   DeviceLoop& operator=(const DeviceLoop&) = delete;
   ~DeviceLoop() {
-    if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
+    for (Body& body : bodies_)
+      if (body.loop != nullptr) cudaGraphExecDestroy(body.loop);
+    for (Kept& one : kept_)
+      if (one.copy != nullptr) cudaFree(one.copy);
     if (state_ != nullptr) cudaFree(state_);
     if (seen_ != nullptr) cudaFreeHost(seen_);
   }
@@ -83,6 +94,12 @@ class DeviceLoop {
     };
   }
 
+  // Before `capture`. Iterations of a body; and what it begins with, if they may be done again.
+  void test_every(std::int64_t iterations) { every_ = std::max<std::int64_t>(1, iterations); }
+  void keep(void* data, std::size_t bytes) {
+    if (bytes > 0) kept_.push_back({data, nullptr, bytes});
+  }
+
   // The host asks after each iteration, by `agree`, what all ranks find; `why` it must. Before `capture`.
   void ask_host(std::string why, std::function<bool(bool)> agree) {
     why_host_ = std::move(why);
@@ -105,8 +122,11 @@ class DeviceLoop {
     if (!test_) until(static_cast<const int*>(nullptr), Compare::never, 0);
     if (kernel_) return;
     if (why_host_.empty()) why_host_ = without_nodes();
-    if (why_host_.empty()) why_host_ = capture_while(origin, work);
-    if (!why_host_.empty()) iteration_.capture(origin, std::move(work));
+    if (agree_) every_ = 1;
+    if (every_ > 1)
+      for (Kept& one : kept_) DAGC_CUDA(cudaMalloc(&one.copy, one.bytes));
+    capture_body(one_, 1, origin, work);
+    if (every_ > 1) capture_body(several_, every_, origin, work);
   }
 
   struct Ran {
@@ -114,8 +134,8 @@ class DeviceLoop {
     bool ended;  // whether the condition held after the last one
   };
 
-  // Of the iteration, with its test if that is in the graph.
-  GraphSize size() const { return kernel_ ? GraphSize{1, 0, 0} : why_host_.empty() ? size_ : iteration_.size(); }
+  // Of the iterations of a body, with their tests.
+  GraphSize size() const { return kernel_ ? GraphSize{1, 0, 0} : bodies_[every_ > 1].size; }
 
   // What was compared after the last iteration.
   double value() const { return seen_->value; }
@@ -125,9 +145,15 @@ class DeviceLoop {
   Ran run(cudaStream_t stream, std::int64_t most, bool stops, Around around) {
     Ran out{0, false};
     while (out.runs < most && !(stops && out.ended)) {
-      const std::int64_t some = why_host_.empty() ? std::min(part_, most - out.runs) : 1;
+      const std::int64_t left = most - out.runs;
+      const Body& body = bodies_[every_ > 1 && !kernel_ && left >= every_];
+      const std::int64_t wanted = body.loop != nullptr || kernel_ ? std::min(std::max(part_, body.iterations), left) : body.iterations;
+      const std::int64_t some = wanted / body.iterations * body.iterations;
       const double begin = seconds_now();
-      around([&] { launch_some(stream, some, stops); });
+      around([&] {
+        launch_some(body, stream, some, stops);
+        if (seen_->extra > 0) again(stream, body.iterations - seen_->extra);
+      });
       out.runs += some - seen_->left;
       out.ended = seen_->ended != 0;
       if (agree_) out.ended = agree_(out.ended);
@@ -164,16 +190,40 @@ class DeviceLoop {
 #endif
   }
 
-  void launch_some(cudaStream_t stream, std::int64_t some, bool stops) {
-    *seen_ = {some, stops, 0, 0};
+  // What is launched: a while node, or else the iterations of a body once.
+  struct Body {
+    std::int64_t iterations = 1;
+    cudaGraphExec_t loop = nullptr;
+    CapturedGraph once;
+    GraphSize size;
+  };
+  struct Kept {
+    void* data;
+    void* copy;
+    std::size_t bytes;
+  };
+
+  // After a body that went on for some iterations: it is done again to there. `seen_` is that of both.
+  void again(cudaStream_t stream, std::int64_t iterations) {
+    const LoopState whole = *seen_;
+    for (const Kept& one : kept_) DAGC_CUDA(cudaMemcpyAsync(one.data, one.copy, one.bytes, cudaMemcpyDefault, stream));
+    for (std::int64_t left = iterations; left > 0;) {
+      const std::int64_t some = one_.loop != nullptr ? left : 1;
+      launch_some(one_, stream, some, false);
+      left -= some;
+    }
+    seen_->left = whole.left + whole.extra;
+  }
+
+  void launch_some(const Body& body, cudaStream_t stream, std::int64_t some, bool stops) {
+    *seen_ = {some, stops, 0, 0, 0};
     DAGC_CUDA(cudaMemcpyAsync(state_, seen_, sizeof(LoopState), cudaMemcpyHostToDevice, stream));
     if (kernel_) {
       kernel_(stream, state_);
-    } else if (executable_ != nullptr) {
-      DAGC_CUDA(cudaGraphLaunch(executable_, stream));
+    } else if (body.loop != nullptr) {
+      DAGC_CUDA(cudaGraphLaunch(body.loop, stream));
     } else {
-      iteration_.launch(stream);
-      test_(stream, state_, cudaGraphConditionalHandle{}, false);
+      body.once.launch(stream);
     }
     DAGC_CUDA(cudaMemcpyAsync(seen_, state_, sizeof(LoopState), cudaMemcpyDeviceToHost, stream));
     begin_op("the repetition on the device");
@@ -181,9 +231,26 @@ class DeviceLoop {
     end_op();
   }
 
+  template <class Work>
+  void capture_body(Body& body, std::int64_t iterations, cudaStream_t origin, Work& work) {
+    body.iterations = iterations;
+    const auto all = [&](cudaGraphConditionalHandle handle, bool node) {
+      if (iterations > 1)
+        for (const Kept& one : kept_) DAGC_CUDA(cudaMemcpyAsync(one.copy, one.data, one.bytes, cudaMemcpyDefault, origin));
+      for (std::int64_t k = 1; k <= iterations; ++k) {
+        work();
+        test_(origin, state_, handle, node && k == iterations);
+      }
+    };
+    if (why_host_.empty()) why_host_ = capture_while(body, origin, all);
+    if (why_host_.empty()) return;
+    body.once.capture(origin, [&] { all(cudaGraphConditionalHandle{}, false); });
+    body.size = body.once.size();
+  }
+
   // "", or why a while node cannot have these ops.
   template <class Work>
-  std::string capture_while([[maybe_unused]] cudaStream_t origin, [[maybe_unused]] Work& work) {
+  std::string capture_while([[maybe_unused]] Body& of, [[maybe_unused]] cudaStream_t origin, [[maybe_unused]] const Work& work) {
 #if DAGC_WHILE_NODES
     cudaGraph_t graph = nullptr;
     DAGC_CUDA(cudaGraphCreate(&graph, 0));
@@ -204,8 +271,7 @@ class DeviceLoop {
     // Relaxed: libraries may allocate on their first use.
     DAGC_CUDA(cudaStreamBeginCaptureToGraph(origin, body, nullptr, nullptr, 0, cudaStreamCaptureModeRelaxed));
     try {
-      work();
-      test_(origin, state_, handle, true);
+      work(handle, true);
     } catch (...) {
       static_cast<void>(cudaStreamEndCapture(origin, &body));
       cudaGraphDestroy(graph);
@@ -213,16 +279,16 @@ class DeviceLoop {
     }
     cudaError_t status = cudaStreamEndCapture(origin, &body);
     if (status == cudaSuccess) {
-      size_ = shortened(body);
-      status = cudaGraphInstantiate(&executable_, graph, 0);
+      of.size = shortened(body);
+      status = cudaGraphInstantiate(&of.loop, graph, 0);
     }
     DAGC_CUDA(cudaGraphDestroy(graph));
     if (status != cudaSuccess) {
-      executable_ = nullptr;
+      of.loop = nullptr;
       static_cast<void>(cudaGetLastError());
       return std::string("a while node cannot have these ops: ") + cudaGetErrorString(status);
     }
-    DAGC_CUDA(cudaGraphUpload(executable_, origin));
+    DAGC_CUDA(cudaGraphUpload(of.loop, origin));
 #endif
     return "";
   }
@@ -231,9 +297,10 @@ class DeviceLoop {
   std::function<void(cudaStream_t, LoopState*)> kernel_;
   std::function<bool(bool)> agree_;
   std::string why_host_, why_nodes_;
-  cudaGraphExec_t executable_ = nullptr;
-  GraphSize size_;
-  CapturedGraph iteration_;  // where the host tests
+  Body bodies_[2];  // of one iteration, and of several
+  Body &one_ = bodies_[0], &several_ = bodies_[1];
+  std::vector<Kept> kept_;
+  std::int64_t every_ = 1;
   LoopState* state_ = nullptr;
   LoopState* seen_ = nullptr;  // page-locked
   std::int64_t part_ = 4;      // iterations that the host waits for at once

@@ -33,6 +33,7 @@ struct LoopState {
   std::int32_t stops;  // whether the condition ends them
   std::int32_t ended;  // whether it held after the last one
   double value;        // what was compared then
+  std::int64_t extra;  // iterations since it first held, of several between two tests
 };
 
 // The condition that ends a repetition. A comparison with NaN is false, as on the host.

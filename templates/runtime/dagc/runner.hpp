@@ -129,6 +129,7 @@ class Runner {
       if (r.kind == row_loop) {
         out->loop = std::make_unique<DeviceLoop>();
         repetition_.arm(program_, *out->loop);
+        out->loop->test_every(out->rows[i + 1 + static_cast<std::size_t>(r.a)].a);
         out->loop->capture(origin, inside);
       } else {
         out->graphs.emplace_back();
