@@ -17,6 +17,7 @@ from dagc.ir.program import (
     Action,
     CollectiveOp,
     CopyOp,
+    ExchangeOp,
     Graph,
     GraphOp,
     KernelOp,
@@ -94,14 +95,15 @@ def kept(graph: Graph) -> tuple[str, ...] | str:
     """The arrays of which an iteration may read what it has not written, and which it changes, or why it cannot be done
     again from their values. Whatever else it reads it has written, or nothing writes."""
     program = graph.program
+    put = next((op for op in program.ops if isinstance(op, ExchangeOp) and op.transport is Transport.PUT), None)
+    if put is not None:
+        return f"`{put.name}` is written by other ranks, which may have begun again before"
     arrays = {array.name for array in program.arrays}
     read: dict[str, None] = {}
     changed: set[str] = set()
     settled: set[Region] = set()
     for touch in sorted(graph.touches, key=lambda t: (t.begin, t.mode is not Mode.IN)):
         op, region = graph.ops[touch.begin], touch.region
-        if op.transport is Transport.PUT:
-            return f"`{op.name}` is written by other ranks, which may have begun again before"
         if touch.mode is not Mode.IN:
             changed.add(region.array)
             if region.array not in arrays:
