@@ -39,8 +39,8 @@ def _count(args: argparse.Namespace) -> int:
     from dagc.report.display import Display
     from dagc.stages import program as api
 
-    display, forms = Display(quiet=args.quiet), args.forms == "on"
-    report = api.count(args.file, defines_of(args, *_LOWERING), display, args.time, args.unroll, forms)
+    display = Display(quiet=args.quiet)
+    report = api.count(args.file, defines_of(args, *_LOWERING), display, args.time, args.unroll, args.forms)
     print(counting.as_json(report) if args.json else counting.as_text(report).rstrip())
     return 0
 
@@ -144,7 +144,11 @@ COMMANDS = {
         *_PROGRAM,
         Option("--time T", "time limit such as 90s or 10m, then print a lower bound (default: none)", duration),
         *named(OrderOptions, "unroll"),
-        Option("--forms {on,off}", "count the forms of kernels too, as a search on a GPU does", default="off"),
+        Option(
+            "--forms on|off|LIST",
+            "count the forms of kernels too, as a search on a GPU does, or the program under a list of them",
+            default="off",
+        ),
         *(_JSON, QUIET),
     ),
     "list": Command(

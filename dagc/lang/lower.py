@@ -699,6 +699,13 @@ CUDA_LIBRARIES = frozenset(
 )
 
 
+def forms_listed(program: ir.Program, forms: str) -> tuple[dict[str, int], tuple[str, ...]]:
+    """What -D would give for a list of forms in all ops on a GPU; why kernels do not allow one. Raises UsageError."""
+    from dagc.forms import forms_asked  # only with --forms
+
+    return forms_asked(program, forms, [op for op in program.kernel_ops if op.device is ir.Device.GPU])
+
+
 def without_missing(
     parsed: Parsed, cuda: bool, installed: Callable[[str], bool] | None = None
 ) -> tuple[Parsed, tuple[str, ...]]:

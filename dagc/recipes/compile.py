@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import UsageError
 from dagc.build.ranks import bind_ranks, ranks_or_default
 from dagc.build.toolchain import TargetChoice, choose_target
-from dagc.forms import forms_asked
 from dagc.ir.plan import Features
-from dagc.ir.program import Device
 from dagc.report.display import SILENT, Display
 from dagc.report.stages import NOTHING_PRINTED, Printer
 from dagc.stages.artifacts import Compiled, OpenChoices, compile_traversal, defaults_of_open_devices
 from dagc.stages.options import CompileOptions
-from dagc.stages.program import ProgramText, read
+from dagc.stages.program import read
 from dagc.stages.running import Running, checked, rank_of, run_as_rank
 from dagc.stages.traversal import wanted_traversal
 
@@ -54,7 +52,11 @@ def compile(
 
     def compile_here() -> Compiled:
         text, without = read(path, options.defines, folds=not options.unroll).on(chosen.target)  # text -> AST
-        text, without = _formed(text, options.forms, without)
+        if options.forms == "on":
+            raise UsageError(
+                "--forms on: compile searches nothing", "list them, `wide=4,coarsen`, or give --launch TUNED"
+            )
+        text, left = text.under(options.forms)
         text = replace(text.with_open_devices(_placed(tuned)), forms=tuned is not None and tuned.forms)
         if printer.stages:
             printer.after_lowering(text.program())
@@ -69,20 +71,11 @@ def compile(
             open=_open(graph.unrolled, tuned, chosen, mode, options), display=display,
             arrays=how.arrays if options.run else None, printer=printer,
         )  # fmt: skip
-        return replace(compiled, number=number, left_out=(*without, *compiled.left_out))
+        return replace(compiled, number=number, left_out=(*without, *left, *compiled.left_out))
 
     if rank is not None:
         return run_as_rank(compile_here, how)
     return checked(compile_here(), how) if options.run else compile_here()
-
-
-def _formed(text: ProgramText, asked: str, without: tuple[str, ...]) -> tuple[ProgramText, tuple[str, ...]]:
-    """The text with the forms of `--forms`, and what was left out. Raises UsageError."""
-    if asked == "off":
-        return text, without
-    program = text.program()
-    given, left = forms_asked(program, asked, [op for op in program.kernel_ops if op.device is Device.GPU])
-    return text.with_defines({**given, **text.defines}), (*without, *left)
 
 
 def limits(done: Compiled, options: CompileOptions) -> tuple[LimitRow, ...]:

@@ -65,8 +65,9 @@ class TargetOptions:
 
 
 FORMS_OPTION = Option(
-    "--forms {on,off}", "let dagc rewrite kernels (`dagc show --forms`) (default: on for a GPU, off on the host target;"
-    " as in the file that is continued)",
+    "--forms on|off|LIST", "let dagc rewrite kernels (`dagc show --forms`); a list is not searched: each kernel that"
+    " allows it is rewritten so, as by compile (default: on for a GPU, off on the host target; as in the file that is"
+    " continued)",
 )  # fmt: skip
 
 

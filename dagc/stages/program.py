@@ -17,7 +17,7 @@ from dagc.base.errors import Diagnostic, Severity, UsageError, rendered
 from dagc.base.source import Source
 from dagc.ir.choice import qualified
 from dagc.ir.program import AT_RUN_TIME, DEVICE, Graph, KernelOp, Program, Value
-from dagc.lang.lower import Parsed, lower, parse_with_includes
+from dagc.lang.lower import Parsed, forms_listed, lower, parse_with_includes
 from dagc.passes import build_graph
 from dagc.report.display import SILENT, Display
 
@@ -59,6 +59,14 @@ class ProgramText:
         cuda = target is Target.CUDA
         parsed, notes = without_missing(self.parsed, cuda, partial(has_library, cuda=cuda) if here else None)
         return replace(self, parsed=parsed), notes
+
+    def under(self, forms: str | None) -> tuple[ProgramText, tuple[str, ...]]:
+        """The text with the list of `--forms` in all ops on a GPU whose kernels allow them, -D before it; and why
+        others do not. As it is with "on", "off" or None. Raises UsageError."""
+        if forms in (None, "on", "off"):
+            return self, ()
+        given, left = forms_listed(self.program(), forms)
+        return self.with_defines({**given, **self.defines}), left
 
     def program(self, choices: Mapping[str, Any] | None = None) -> Program:
         """The program, with `choices` in addition to -D. Raises ProgramError with all findings."""
@@ -181,17 +189,17 @@ def count(
     display: Display = SILENT,
     seconds: float | None = None,
     unroll: bool = False,
-    forms: bool = False,
+    forms: str = "off",
 ) -> CountReport:
     """The exact number of implementations, of the program as requested and of its variations.
 
     For a loop, the implementations of one period are counted; with `unroll`, those of all its rounds. After `seconds`
-    counting is stopped, and gives a lower bound. `forms`: those of kernels are counted too.
+    counting is stopped, and gives a lower bound. `forms`: as `--forms`, whether those of kernels are counted too.
     """
     end = Deadline.after(seconds)
     from dagc.report.counting import count_report  # only for count
 
-    text = replace(read(path, defines, not unroll), forms=forms)
+    text = replace(read(path, defines, not unroll).under(forms)[0], forms=forms == "on")
     return count_report(text.graph, display, end, text.folds)
 
 

@@ -184,12 +184,13 @@ def _requested(
 
     chosen = choose_target(options.target, options.arch)
     text, missing = text.on(chosen.target)
+    text, left = text.under(options.forms)
     program = text.program()
     other = _other_results(program, options)  # its errors come before the arrays of the ranks are created
     output = Path(out) if out is not None else Path("dagc-out") / f"{program.name}.db"
     fresh = is_fresh(output, options.resume)
     earlier = None if fresh else check_resumable(output, program_record(program), options.ranks)
-    notes = [f"without {what}" for what in missing]
+    notes = [f"without {what}" for what in (*missing, *left)]
     notes += [f"{output} did not exist; it was created"] if fresh and options.resume else []
     request = SearchRequest(text, with_defaults(options, earlier), chosen, display, earlier, other=other)
     return replace(request, text=replace(text, forms=_forms(request))), output, notes
@@ -387,7 +388,7 @@ def _recorded(text: ProgramText, options: ExploreOptions) -> tuple[SearchRequest
     recorded = load(options.replay, options.objective)
     options = with_defaults(replace(options, objective=recorded.objective.text), recorded)
     host, display = choose_target("host", None), Display(quiet=options.quiet)
-    text = replace(text, forms=forms_are_open(options.forms, False, recorded.forms))
+    text = replace(text.under(options.forms)[0], forms=forms_are_open(options.forms, False, recorded.forms))
     return SearchRequest(text, options, host, display, recorded, recorded.objective), recorded
 
 

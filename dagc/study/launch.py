@@ -31,7 +31,7 @@ from dagc.stages.options import ExploreOptions, TuneOptions
 from dagc.stages.program import ProgramText
 from dagc.store.results import Results
 from dagc.store.settings import Origin, Origins, kernels_of, open_settings, settings_before
-from dagc.study.build import build, computed_of, resources_of
+from dagc.study.build import build, compiled_resources, computed_of, most_of, without_spills
 from dagc.study.choosers import Asked, ChooserInputs, first_choosers
 from dagc.study.decisions import SEARCH, SearchRequest
 from dagc.study.gpu import NOT_COUNTED, hardware_at_hand
@@ -290,9 +290,10 @@ def launch_sites(request: SearchRequest, configurations: Sequence[Configured], d
 def predicted(
     request: SearchRequest, spaces: Sequence[ConfiguredSpace], data: Path, found: Callable[[Sites], None]
 ) -> tuple[Sites, list[str]]:
-    """The searched settings of the spaces with the volume model's predictions, if the target is a GPU, and notes;
-    kernels are compiled for their registers. `found` is told of predictions as they come: at first of kernels as
-    written, with registers assumed and `inf` for the other forms, which takes a fraction of the time."""
+    """The searched settings of the spaces with the volume model's predictions, if the target is a GPU, without forms
+    whose code spills registers, and notes; kernels are compiled for their registers. `found` is told of predictions as
+    they come: at first of kernels as written, with registers assumed and `inf` for the other forms, which takes a
+    fraction of the time."""
     out: dict[Choice, tuple[Site, ...]] = {}
     notes: list[str] = []
     for written in (True, False) if request.chosen.target is Target.CUDA else ():
@@ -310,7 +311,8 @@ def predicted(
                 times, more = _modelled(task, compiled=not written)
                 known |= {keys[op]: of_op for op, of_op in times.items()}
                 notes += more
-            out[space.configuration] = tuple(_with_prior(site, known.get(keys[site.name], {})) for site in space.sites)
+            priors = (_with_prior(site, known.get(keys[site.name], {}), written) for site in space.sites)
+            out[space.configuration] = tuple(priors)
             found(dict(out))
     return out, list(dict.fromkeys(notes))
 
@@ -320,8 +322,11 @@ def _as_written(site: Site) -> Site:
     return replace(site, choices=tuple(c for c in site.choices if not c.formed) or site.choices)
 
 
-def _with_prior(site: Site, times: Mapping[Choice, float]) -> Site:
-    return replace(site, prior=tuple(times.get(choice, math.inf) for choice in site.choices) if times else ())
+def _with_prior(site: Site, times: Mapping[Choice, float], written: bool) -> Site:
+    """Settings without a time are left out, unless only those of the kernel as `written` can have one."""
+    choices = tuple(choice for choice in site.choices if written or not times or choice in times)
+    prior = tuple(times.get(choice, math.inf) for choice in choices)
+    return replace(site, choices=choices, prior=prior if any(map(math.isfinite, prior)) else ())
 
 
 def _task(request: SearchRequest, graph: Graph, data: Path) -> TuningTask:
@@ -377,23 +382,25 @@ def _that_fit(task: TuningTask, data: Path | None) -> tuple[Site, ...]:
 
 
 def _modelled(task: TuningTask, compiled: bool) -> tuple[dict[str, dict[Choice, float]], list[str]]:
-    """The volume model's time of each setting, in seconds of a GPU with CLOCK, by op; and notes. Ops whose kernel
-    it cannot analyse are missing. Not `compiled`: with assumed registers, for the descriptor of the architecture."""
+    """The volume model's time of each setting, in seconds of a GPU with CLOCK, by op; and notes. Without forms whose
+    code spills registers; `inf` for a kernel that it cannot analyse. Not `compiled`: with assumed registers, for the
+    descriptor of the architecture."""
     hardware, notes = hardware_at_hand(task, None if compiled else task.chosen.arch)
-    resources: Mapping[str, Resources] = {}
+    by_function: Mapping[str, Resources] = {}
     with scratch_directory("dagc-model-") as temporary:
         ready = unbuilt(task, temporary)
         try:
-            resources = resources_of(task, temporary) if compiled else {}
+            by_function = compiled_resources(task, temporary) if compiled else {}
         except DagcError as error:
             notes.append(f"registers are assumed: {' '.join(error.message.split())}")
     asked = {site.name: Asked("volume") for site in task.sites}
-    choosers = first_choosers(ChooserInputs(ready, asked, NOT_COUNTED, hardware, resources))
+    choosers = first_choosers(ChooserInputs(ready, asked, NOT_COUNTED, hardware, most_of(task, by_function)))
     values = ready.at[Case(())].values
+    left, spilling = without_spills(task, by_function)
     out = {}
-    for site in task.sites:
+    for site in left.sites:
         chooser = choosers[site.name].chooser
-        if chooser.model is not None:
-            times = zip(chooser.choices, chooser.times(values), strict=True)
-            out[site.name] = {choice: cycles / CLOCK for choice, cycles in times}
-    return out, notes
+        cycles = chooser.times(values) if chooser.model is not None else [math.inf] * len(chooser.choices)
+        by_choice = dict(zip(chooser.choices, cycles, strict=True))
+        out[site.name] = {choice: by_choice[choice] / CLOCK for choice in site.choices}
+    return out, [*notes, *(f"without {failure}" for failure in spilling)]

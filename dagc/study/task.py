@@ -148,7 +148,8 @@ def _opened_on(
 ) -> tuple[ProgramText, tuple[str, ...], Graph, tuple[Site, ...]]:
     """The text for a target, what that excludes, its graph, and the sites to tune."""
     text, without = text.on(chosen.target)
-    text = replace(text, forms=options.opens_forms(chosen.target is Target.CUDA))
+    text, left = text.under(options.forms)
+    text, without = replace(text, forms=options.opens_forms(chosen.target is Target.CUDA)), (*without, *left)
     text = text.with_open_devices()
     graph = text.graph()
     return text, without, graph, open_sites(graph, options.kernels, variants=True)

@@ -24,9 +24,10 @@ from dagc.lang.lower import lower, parse_with_includes
 from dagc.passes import build_graph
 from dagc.perf.hardware import load_hardware
 from dagc.recipes.compile import compile
+from dagc.recipes.explore import explore
 from dagc.recipes.forms import show_forms
 from dagc.recipes.tune import tune
-from dagc.stages.options import TuneOptions
+from dagc.stages.options import ExploreOptions, TuneOptions
 from dagc.stages.program import count, read
 from dagc.store.tuned import load_tuned
 from dagc.study.task import tuning_task
@@ -55,12 +56,16 @@ def test_a_task_on_a_gpu_has_forms_among_the_settings() -> None:
     assert sites["on"].default.own == written
     host = tuning_task(text, TuneOptions(target="host", kernels=("inner",)))
     assert len(host.sites[0].choices) == BLOCKS
+    listed = tuning_task(text, TuneOptions(target="cuda", kernels=("inner",), forms="wide=2,tile"))
+    assert len(listed.sites[0].choices) == BLOCKS
+    assert listed.graph.program.decision("inner.form.wide") == 2
+    assert listed.without == ("kernel `stencil`: tile: neighbours along y load nothing in common in a loop",)
 
 
 def test_the_count_is_exact() -> None:
-    per_op = {forms: dict(count(JACOBI, forms=forms).per_op) for forms in (False, True)}
-    assert per_op[False]["inner"] == BLOCKS
-    assert per_op[True]["inner"] == BLOCKS * 12
+    per_op = {forms: dict(count(JACOBI, forms=forms).per_op) for forms in ("off", "on", "wide=2")}
+    assert per_op["off"]["inner"] == per_op["wide=2"]["inner"] == BLOCKS
+    assert per_op["on"]["inner"] == BLOCKS * 12
 
 
 def test_a_choice_reads_as_before_where_its_forms_are_as_written() -> None:
@@ -167,10 +172,13 @@ def test_a_list_of_forms_is_for_all_kernels_that_allow_them(tmp_path: Path) -> N
         ("wid", "'wid': not a form", "did you mean `wide`?"),
         ("wide=", "'wide=': not a form", "choose from unroll"),
         ("wide=3", "no kernel allows wide=3", "kernel `stencil`: wide=3: it has 1, 2, 4"),
+        ("on", "--forms on: compile searches nothing", "list them"),
     ):
         with pytest.raises(UsageError, match=message) as refused:
             compile(JACOBI, tmp_path, target="host", build=False, forms=asked)
         assert (refused.value.help or "").startswith(help)
+    with pytest.raises(UsageError, match="'wid': not a form"):
+        explore(JACOBI, tmp_path / "j.db", ExploreOptions(target="host", forms="wid"))
 
 
 PROGRAM = """

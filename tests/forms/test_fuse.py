@@ -165,7 +165,7 @@ def test_the_count_has_the_fused_programs(tmp_path: Path) -> None:
     ]  # fmt: skip
     orders = [len({traversal_text(t, graph) for t in Space(graph)}) for graph in graphs]
     assert len(set(orders)) == 3
-    report = count(path, forms=True)
+    report = count(path, forms="on")
     forms = 4  # of an op: `coarsen`
     assert report.whole == sum(n * forms**ops for n, ops in zip(orders, (3, 2, 1), strict=True))
     assert [line.count for line in report.lines if line.label.startswith("fuse")] == orders

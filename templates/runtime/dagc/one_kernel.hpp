@@ -4,7 +4,7 @@
 //     dagc::Iterations<double, double> iterations(state, test);
 //     do {
 //       dagc::each_block<add>(of.op[0], x);  // __device__ void add(uint3 block, dim3 grid, uint3 thread, dim3 threads, double* x)
-//       dagc::wait_for_all_blocks();
+//       dagc::wait_for_all_blocks();  // all_blocks.hpp
 //       ...
 //       dagc::wait_for_all_blocks();
 //     } while (iterations.another());
@@ -18,10 +18,6 @@
 
 #include "dagc/check.hpp"
 #include "dagc/target.hpp"
-
-#if DAGC_TARGET_CUDA
-#include <cooperative_groups.h>
-#endif
 
 namespace dagc {
 
@@ -73,15 +69,6 @@ struct OpGrids {
 inline __host__ __device__ std::uint64_t volume(dim3 of) { return std::uint64_t{of.x} * of.y * of.z; }
 
 DAGC_KERNELS_BEGIN
-
-// All blocks of the kernel are here, and see what the others have written. On the host target it has one.
-__device__ inline void wait_for_all_blocks() {
-#if DAGC_TARGET_CUDA
-  cooperative_groups::this_grid().sync();
-#else
-  __syncthreads();
-#endif
-}
 
 // Those blocks of an op that are this block's, with the thread and the block in the shape of the op's. `shares`: they have
 // shared memory.
