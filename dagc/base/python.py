@@ -7,9 +7,9 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Package", "np", "scipy", "uncollected"]
+__all__ = ["Array", "Bools", "Numbers", "Package", "Single", "np", "scipy", "uncollected"]
 
 
 class Package:
@@ -29,8 +29,14 @@ class Package:
 if TYPE_CHECKING:
     import numpy as np
     import scipy
+
+    Array = np.ndarray[Any, np.dtype[np.float64]]
+    Single = np.ndarray[Any, np.dtype[np.float32]]
+    Numbers = np.ndarray[Any, np.dtype[np.int64]]
+    Bools = np.ndarray[Any, np.dtype[np.bool_]]
 else:
     np, scipy = Package("numpy"), Package("scipy")
+    Array = Single = Numbers = Bools = Any
 
 
 @contextmanager

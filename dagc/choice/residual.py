@@ -18,13 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from dagc.base.python import Array
 from dagc.choice.surface import Covariance
 from dagc.choice.terms import TERMS
 from dagc.choice.types import Case, Site
 from dagc.ir.choice import Choice, own_name
 from dagc.ir.program import Value
-
-Array = np.ndarray[Any, np.dtype[np.float64]]
 
 FILE = Path(__file__).with_name("launch_learner.json")
 FORMAT = 3

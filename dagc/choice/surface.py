@@ -15,12 +15,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
-Numbers = np.ndarray[Any, np.dtype[np.int64]]
+from dagc.base.python import Array, Numbers
 
 LEVEL = 300.0  # standard deviation of the logarithm of the factor of a size: practically unknown
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(7)

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from dagc.base.python import np
-
-if TYPE_CHECKING:
-    Array = np.ndarray[Any, np.dtype[np.float64]]
-    Numbers = np.ndarray[Any, np.dtype[np.int64]]
+from dagc.base.python import Array, Numbers
 
 C = TypeVar("C", bound=Hashable)  # a candidate
 

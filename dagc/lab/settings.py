@@ -9,19 +9,15 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from random import Random
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from dagc.base.python import np
+from dagc.base.python import Array, Numbers, np
 from dagc.base.sample import Sample
 from dagc.choice.types import Site
 from dagc.ir.choice import VARIANT, Choice
 from dagc.ir.program import Value
 from dagc.lab.engine import UNKEPT, SearchOptions, explore
 from dagc.lab.strategies.model import Strategy, expected_gain
-
-if TYPE_CHECKING:
-    Array = np.ndarray[Any, np.dtype[np.float64]]
-    Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 Decided: TypeAlias = tuple[tuple[str, Value], ...]  # the first decisions of a choice
 

@@ -367,12 +367,9 @@ C_TYPES = {Number.INTEGER: "int64_t", Number.REAL: "double", None: "int"}
 _CHOICES = ("min", "max", "select")
 
 
-def to_c(program: RationalProgram, function: str, *, parameters: Sequence[str] | None = None) -> str:
-    """`static inline <type> function(<parameters>)`; HELPERS must come before it.
-
-    `parameters`: names in the order of the arguments (default: that of the program).
-    """
-    order = list(parameters) if parameters is not None else [p.name for p in program.parameters]
+def to_c(program: RationalProgram, function: str) -> str:
+    """`static inline <type> function(<the program's parameters>)`; HELPERS must come before it."""
+    order = [p.name for p in program.parameters]
     from dagc.perf.lower import instructions  # loads sympy
 
     code = live(instructions(program))

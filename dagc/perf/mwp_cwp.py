@@ -121,28 +121,24 @@ def mwp_cwp_program() -> RationalProgram:
     return RationalProgram("mwp_cwp", (*COUNTS, *CONFIGURATION, *MACHINE), _model(), "time", "cycles", SOURCE)
 
 
-def op_program(
-    program: Program, op: KernelOp, accesses: Accesses | None = None, *, resources: Resources = ASSUMED
-) -> RationalProgram:
+def op_program(program: Program, op: KernelOp, *, resources: Resources = ASSUMED) -> RationalProgram:
     """The model for a launch of `op`, with counts read from the kernel's text; no GPU is needed.
 
     Parameters: the program's scalars (data), the block and the registers of a thread (program), MACHINE and the limits
     of a multiprocessor (hardware). Raises NotUnderstood if the text cannot be read.
     """
-    op_accesses = accesses if accesses is not None else read_accesses(program, op)
-    guards, one = op_accesses.guards, op_accesses.one_thread
+    accesses = read_accesses(program, op)
+    guards, one = accesses.guards, accesses.one_thread
     geometry = Geometry(program, op, one_thread=one, shared=resources.shared, guards=guards)
     geometry.place()
-    _counts(geometry, Traffic(geometry, op_accesses), op_accesses, resources)
+    _counts(geometry, Traffic(geometry, accesses), accesses, resources)
     return time_of(geometry, f"{geometry.kernel.name}_mwp_cwp", SOURCE)
 
 
-def machine_values(hardware: Hardware, machine: dict[str, float] | None = None) -> dict[str, int | float]:
-    """Values of all hardware parameters: the descriptor's, and those that only this model has.
-
-    `machine`: the latter (default: H200, with values measured by micro-benchmarks on the present GPU).
-    """
-    return {**hardware.parameters(), **(_machine(hardware) if machine is None else machine)}
+def machine_values(hardware: Hardware) -> dict[str, int | float]:
+    """Values of all hardware parameters: the descriptor's, and those that only this model has (H200, with values
+    measured by micro-benchmarks on the present GPU)."""
+    return {**hardware.parameters(), **_machine(hardware)}
 
 
 def _machine(hardware: Hardware) -> dict[str, float]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dagc.base.python import Array, Numbers
 from dagc.lab.model.fit import DIGITS, fit_costs
 from dagc.lab.model.pool import Pool, PoolRows
 
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 
     from dagc.lab.candidate import Candidate, ConfiguredSpace
     from dagc.lab.model.simulate import Assumptions
-
-    Array = np.ndarray[Any, np.dtype[np.float64]]
-    Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 DEVIATION = 0.04  # relative standard deviation of a measurement and of the simulation
 SPREADS = (0.7, 3.0, 1.2)  # of the logarithms of the factors (`_factors`), in standard deviations

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
-from dagc.base.python import np
-
-if TYPE_CHECKING:
-    Array = np.ndarray[Any, np.dtype[np.float64]]
-    Bools = np.ndarray[Any, np.dtype[np.bool_]]
+from dagc.base.python import Array, Bools, np
 
 SPREAD = 0.7  # relative standard deviation of a cost before anything is measured
 ROUNDS = 4

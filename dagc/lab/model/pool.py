@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dagc.base.python import np
+from dagc.base.python import Array, Bools, Numbers, Single, np
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice
 from dagc.lab.candidate import Candidate, ConfiguredSpace
@@ -15,13 +15,6 @@ from dagc.lab.model.fit import SPREAD
 from dagc.lab.model.simulate import USUAL, Assumptions, Batch, Costs, Simulator, messages_of
 from dagc.lab.settings import LENGTH, MISSED, UNKNOWN, steps
 from dagc.space.loops import shortened, unroll
-
-if TYPE_CHECKING:
-    Array = np.ndarray[Any, np.dtype[np.float64]]
-    Bools = np.ndarray[Any, np.dtype[np.bool_]]
-    Single = np.ndarray[Any, np.dtype[np.float32]]
-    Numbers = np.ndarray[Any, np.dtype[np.int64]]
-
 
 # ---- the time of an op under each of its launch settings -------------------------------------------
 

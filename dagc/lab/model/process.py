@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from dagc.base.python import Array, Numbers, Single
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    Array = np.ndarray[Any, np.dtype[np.float64]]
-    Single = np.ndarray[Any, np.dtype[np.float32]]
-    Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 OUTLIER = 2.5  # standard deviations: observations are clipped to this distance from what the others predict
 LIKELIEST, DRAWS = 150, 400  # rows, and draws from their distribution, for the probability that one is better

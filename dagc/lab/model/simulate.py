@@ -16,17 +16,13 @@ from math import isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dagc.base.python import np
+from dagc.base.python import Array, Bools, Numbers, np
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice
 from dagc.ir.program import Action, CopyOp, Graph, GraphOp, OpId, blocks
 from dagc.ir.traversal import Entry, Issue, Record, Traversal, Wait
 
 if TYPE_CHECKING:
-    Array = np.ndarray[Any, np.dtype[np.float64]]
-    Numbers = np.ndarray[Any, np.dtype[np.int64]]
-    Bools = np.ndarray[Any, np.dtype[np.bool_]]
-
     Own = Mapping[int, Array]
 
 

@@ -6,15 +6,11 @@ import math
 from collections.abc import Iterable, Iterator
 from random import Random
 from statistics import median
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic
 
-from dagc.base.python import np
+from dagc.base.python import Array, Numbers, np
 from dagc.base.sample import Sample
 from dagc.lab.domain import C, Domain, Surrogate
-
-if TYPE_CHECKING:
-    Array = np.ndarray[Any, np.dtype[np.float64]]
-    Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 WHOLE = 2500  # a space up to this size is simulated as a whole; of a larger one, a sample is
 RENEW = 6  # measurements between two local searches on the model
