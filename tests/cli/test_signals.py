@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.study.programs import FILL, FILL_PY
+from tests.tiers import representatives
 
 ROOT = Path(__file__).resolve().parents[2]
 JACOBI = str(ROOT / "samples" / "jacobi" / "jacobi.dag")
@@ -84,7 +85,7 @@ class Command:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", representatives(SIGNALS, signal.SIGTERM))
 def test_a_signal_ends_compilers_that_run_and_those_that_wait(tmp_path: Path, number: signal.Signals) -> None:
     command = Command(tmp_path, *EXPLORE)
     command.when(lambda: command.runs("cc1plus"))
@@ -102,7 +103,7 @@ def test_a_signal_ends_nvcc(tmp_path: Path) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", representatives(SIGNALS, signal.SIGTERM))
 def test_a_signal_ends_the_set_up(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "fill.dag").write_text(
         FILL.replace("TUNE", "tune bx in {32, 64}").replace("BODY", "if (i < n) y[i] = i;")
@@ -118,7 +119,7 @@ def test_a_signal_ends_the_set_up(tmp_path: Path, number: signal.Signals) -> Non
 
 @pytest.mark.mpi
 @pytest.mark.usefixtures("unoptimised")
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", representatives(SIGNALS, signal.SIGINT))
 def test_a_signal_while_measuring_loses_no_measurement(tmp_path: Path, number: signal.Signals) -> None:
     command = Command(tmp_path, *EXPLORE, "--only", "orders", "--transport", "mpi_host", "--seconds", "0.02")
 
@@ -148,7 +149,7 @@ def test_a_signal_ends_a_list(tmp_path: Path, number: signal.Signals) -> None:
     command.ended_by(number)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", representatives(SIGNALS, signal.SIGINT))
 def test_a_signal_ends_a_count(tmp_path: Path, number: signal.Signals) -> None:
     """A space that is too large to be counted."""
     ops = "\n".join(f"  o{i} : gpu k(a{i}, a{(5 * i * i + 3) % i})" for i in range(2, 34))  # without symmetry

@@ -31,6 +31,7 @@ from dagc.stages.options import ExploreOptions, TuneOptions
 from dagc.stages.program import count, read
 from dagc.store.tuned import load_tuned
 from dagc.study.task import tuning_task
+from tests.tiers import representatives
 
 ROOT = Path(__file__).parents[2]
 JACOBI = ROOT / "samples/jacobi/jacobi.dag"
@@ -111,7 +112,7 @@ def test_values_that_are_not_compiled_by_themselves_can_be_given() -> None:
         assert chosen == values[-1], left.get(f"inner.{name}")
 
 
-@pytest.mark.parametrize("columns", [2048, 8192])
+@pytest.mark.parametrize("columns", representatives([2048, 8192], 8192))
 def test_the_model_ranks_forms_with_nothing_measured(columns: int) -> None:
     """On an H200 four columns a thread were 1.8 times as fast as one, and two rows 1.37 times (4096 x 8192): the
     model sees each text, and orders them so."""
