@@ -24,16 +24,20 @@ from statistics import median
 from dagc.measure.launch import launch
 
 HERE = Path(__file__).parent / "short"
+SAMPLES = Path(__file__).parents[2] / "samples"
 DAGC = (sys.executable, "-m", "dagc")
 GRAPH, EARLY = {"capture": "true"}, {"capture": "true", "graph_edges": "early"}
 WAYS: dict[str, Mapping[str, str]] = {
     "graph": GRAPH, "early": EARLY, "device": {"loop": "device"},
     "device_early": {"loop": "device", "graph_edges": "early"}, "persistent": {"loop": "persistent"},
+    "device_every8": {"loop": "device", "graph_edges": "early", "test_every": "8"},
+    "put": {**GRAPH, "transport": "put"},
     "nccl": {**GRAPH, "transport": "nccl"}, "sums_nccl": {**GRAPH, "collectives": "nccl"},
 }  # fmt: skip
-TESTED = ("persistent", "device_early", "device", "graph", "early", "nccl", "sums_nccl")
+TESTED = ("persistent", "device_early", "device_every8", "device", "graph", "early", "nccl", "sums_nccl")
 STEPS = ("persistent", "early", "graph", "nccl")
 ROWS = {"first.bx": "256", "last.bx": "256", "first.by": "1", "last.by": "1", "inner.bx": "64", "inner.by": "4"}
+CUBE, FUSED = {"nx": "64", "ny": "64", "nz": "64"}, {"fuse.pack": "1", "fuse.unpack": "1"}
 # Case -> program, values, ways, iterations of a run. `tea` and `jacobi_wide` are as in docs/figures.md.
 CASES: dict[str, tuple[str, Mapping[str, str], tuple[str, ...], int]] = {
     "tea 250": ("tea", {"side": "250"}, TESTED, 1),
@@ -44,7 +48,10 @@ CASES: dict[str, tuple[str, Mapping[str, str], tuple[str, ...], int]] = {
     "reduce 1": ("reduce", {"count": "1"}, ("graph", "nccl"), 100),
     "reduce 1024": ("reduce", {"count": "1024"}, ("graph", "nccl"), 100),
     "reduce 16384": ("reduce", {"count": "16384"}, ("graph", "nccl"), 100),
-    "tea 4000": ("tea", {"side": "4000"}, ("persistent", "device_early", "graph", "nccl"), 1),
+    "tea 4000": ("tea", {"side": "4000"}, ("persistent", "device_early", "device_every8", "graph", "nccl"), 1),
+    "halo 64": (str(SAMPLES / "halo3d/halo3d"), CUBE, ("graph", "early", "put", "nccl"), 1),
+    "halo 64 fused": (str(SAMPLES / "halo3d/halo3d"), CUBE | FUSED, ("graph", "early", "put", "nccl"), 1),
+    "spmv 150000": (str(SAMPLES / "spmv/spmv"), {}, ("graph", "early", "nccl"), 1),
 }
 
 
