@@ -43,6 +43,10 @@ COMMANDS = {
     "lsp": ("programs", "serve editors by the Language Server Protocol; runs no code of a program"),
     "setup": ("compile", "run the set-up and write the arrays of each rank (runs the program's Python code)"),
     "record": ("compile", "write a .dag text of an application in CUDA and MPI, from a run of it"),
+    "platform": (
+        "programs",
+        "write a platform file for `explore --simulate`: of a known machine, or by a ping-pong here",
+    ),
     "doctor": ("programs", "report compilers, MPI, GPUs and packages, and what each absence costs"),
 }
 
@@ -85,7 +89,7 @@ def _for_first_rank(command: str, args: argparse.Namespace) -> bool:
     """
     from dagc.build.ranks import is_first
 
-    if command in ("explore", "explain", "tune", "doctor") or (command == "compile" and args.run):
+    if command in ("explore", "explain", "tune", "doctor", "platform") or (command == "compile" and args.run):
         return False
     return not is_first()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from dagc.base.option import Option, duration, named, natural, options_of
+from dagc.base.option import Option, duration, named, natural, options_of, positive
 from dagc.cli.arguments import DEFINES, FILE, INCLUDE, QUIET, STREAMS, TRANSPORT, defines_of, output
 from dagc.cli.parser import Command, OneOf
 from dagc.stages.orders import OrderOptions
@@ -138,7 +138,25 @@ def _doctor(args: argparse.Namespace) -> int:
     return doctor.exit_code(facts)
 
 
+def _platform(args: argparse.Namespace) -> int:
+    from dagc.recipes import platform as api
+
+    text = api.platform(args.output, args.n, args.like)
+    if text is not None:  # of two ranks, the first reports
+        print(text)
+    return 0
+
+
 COMMANDS = {
+    "platform": Command(
+        _platform,
+        output("PATH", "the file to write, .xml", required=True),
+        Option("-n RANKS", "ranks that it has to have room for", positive, default=4),
+        Option(
+            "--like MACHINE",
+            "a machine by its published figures; an unknown name lists them (default: this one, by a ping-pong)",
+        ),
+    ),
     "count": Command(
         _count,
         *_PROGRAM,
