@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,32 +23,10 @@ if TYPE_CHECKING:
 _MESSAGE_BYTES = 4096
 
 
-_PERTURB = -6  # of glibc's mallopt: memory is allocated with the complement of this byte
-
-
-@contextmanager
-def _zeroed_buffers() -> Iterator[None]:
-    """Under Slurm's PMI, memory that MPI allocates in the block is zero.
-
-    MPICH 4 exchanges addresses in buffers of 4096 bytes, with what they happened to contain. Zeros are sent in short;
-    what NumPy has left there takes messages of more than 1024 bytes, which Slurm's PMI misreads.
-    """
-    there = "PMI_FD" in os.environ and "SLURM_STEP_ID" in os.environ
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if there else None
-    if mallopt is not None:
-        mallopt(_PERTURB, 0xFF)
-    try:
-        yield
-    finally:
-        if mallopt is not None:
-            mallopt(_PERTURB, 0)
-
-
 def world() -> Comm:
     """MPI_COMM_WORLD. Importing mpi4py initialises MPI. Raises MissingTool."""
     try:
-        with _zeroed_buffers():
-            from mpi4py import MPI
+        from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise MissingTool(f"mpi4py cannot be loaded: {error}", "pip install 'dagc[mpi]'") from None
     return MPI.COMM_WORLD

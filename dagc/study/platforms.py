@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-import numpy as np
-
 from dagc.base.errors import UsageError
+from dagc.base.python import np
 from dagc.base.resources import resource
 from dagc.measure.launch import launch
 
