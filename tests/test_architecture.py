@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, str] = {
     "stages": "ir lang passes space setup emit build cuda choice measure store lab report",
     "study": "ir forms lang passes space setup emit build cuda perf choice store measure lab learn report stages"
     " inputs",
-    "record": "ir cuda lang perf emit build measure",
+    "record": "ir cuda forms lang perf emit build measure",
     "recipes": "ir forms lang passes space setup emit build cuda perf choice store measure lab learn report stages"
     " study record",
     "api": "recipes stages study",

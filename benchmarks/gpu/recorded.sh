@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # What dagc gains over applications that it recorded: microseconds a step of the original, of its order and streams in the
-# program that was recorded, and of the best of a search. 145 s on two GPUs.
+# program that was recorded, and of the best of a search; and for heat what makes the difference. 150 s on two GPUs.
 # Usage: recorded.sh OUT [RANKS]   (in the root of a checkout, after benchmarks/gpu/setup.sh)
 #
-# Writes steps.csv (application, what, microseconds a step), and a log of each command. SECONDS_OF_SEARCH (55), for each with its
+# Writes steps.csv (application, what, microseconds a step), and a log of each command. SECONDS_OF_SEARCH (45), for each with its
 # compilation; TRANSPORTS; TARGET=host rehearses it without a GPU, on smaller arrays.
 set -u
-out=$1 ranks=${2:-2} target=${TARGET:-cuda} work=$(mktemp -d) search=${SECONDS_OF_SEARCH:-55}
+out=$1 ranks=${2:-2} target=${TARGET:-cuda} work=$(mktemp -d) search=${SECONDS_OF_SEARCH:-45}
 mkdir -p "$out"
 declare -A source=([heat]=samples/port/before/heat.cu [waves]=tests/record/apps/waves.cu)
 declare -A size=([heat]="2048 1024" [waves]="4096 1024")
@@ -32,6 +32,7 @@ for app in waves heat; do
   timeout $((search + 15)) dagc explore $app.dag -n "$ranks" --target "$target" --transport "$transports" --original ${app}_original.txt \
     --time "${search}s" --no-trace --quiet -o "$out/$app.db" > "$out/$app-explore.txt" 2>&1
   row $app "its order and streams" "$(awk -v s=$steps '$1 == "original" { print $2 / s; exit }' "$out/$app-explore.txt")"
+  [ $app != heat ] || timeout 35 dagc explain "$out/$app.db" --original ${app}_original.txt --pairs 10 --quiet > "$out/$app-explain.txt" 2>&1
   row $app "best of the search" "$(awk -v s=$steps '$1 == "best" { print $2 / s; exit }' "$out/$app-explore.txt")"
 done
 grep -hE '^(original|measured|best)' "$out"/*-explore.txt

@@ -45,6 +45,7 @@ class Recorded:
     errors: str
     waits: tuple[str, ...] = ()
     computed: tuple[str, ...] = ()  # what the host computes, and was found
+    parts: tuple[str, ...] = ()  # calls that may be split
 
     @property
     def exit_code(self) -> int:
@@ -54,6 +55,8 @@ class Recorded:
         program = shlex.quote(str(self.files[0]))
         names = ", ".join(map(str, self.files))
         lines = [f"recorded {self.rounds}", f"wrote {names} ({self.bytes} bytes of data)", *self.waits]
+        if self.parts:
+            lines.append(f"with -D rows_apart=true, so that messages overlap: {'; '.join(self.parts)}")
         if self.computed:
             lines.append("computed by ops of the host, which give what was recorded to the bit:")
             lines += [f"  {text}" for text in self.computed]
@@ -252,4 +255,5 @@ def _write(
         errors,
         waits,
         written.computed,
+        written.parts,
     )

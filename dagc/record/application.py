@@ -88,7 +88,9 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
         return Application(program_of, {_shown(p, top): t for p, t in texts.items()}, paths, mpi)
     except BuildFailed as error:
         help = "name all its files with --host, and directories of headers with -I; flags: DAGC_CXXFLAGS"
-        raise BuildFailed(error.message, error.help or help, error.first) from None
+        if any(source.endswith(".c") for source in sources):
+            help += ". Files of C are compiled as C++: cast what malloc returns, declare functions as they are defined"
+        raise BuildFailed(error.message, help, error.first) from None
 
 
 def _texts(sources: Iterable[str], top: Path) -> dict[Path, str]:

@@ -3,7 +3,7 @@ launch them so; else through a function in a file beside the program, which incl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -14,7 +14,8 @@ from dagc.record.flow import KernelCall, PointerArgument, ScalarArgument
 from dagc.record.host import HostWork
 from dagc.record.log import PIECES, Pieces, joined
 from dagc.record.merge import MemoryBlock, ProgramStep
-from dagc.record.sources import SCALARS, KernelSource, Sources, element_of, grid_text, named, variable_of
+from dagc.record.sources import SCALARS, KernelSource, Sources, element_of, grid_text, named, value_of, variable_of
+from dagc.record.split import RowPart, parts_of, rows_of, value_of_stride
 
 C_TYPES = {"f32": "float", "f64": "double", **{f"{s}{n}": f"std::{'u' if s == 'u' else ''}int{n}_t"
             for s in "iu" for n in (8, 16, 32, 64)}, "bool": "bool"}  # fmt: skip
@@ -299,6 +300,53 @@ class Kernels:
                 words.append(number_of(grids, f"grid_{'xyz'[axis]}"))
         return f"{kernel.name}({', '.join(words)})", computed
 
+    def split(
+        self, number: int, step: ProgramStep, received: Mapping[str, Sequence[tuple[int, int]]]
+    ) -> tuple[tuple[RowPart, str], ...]:
+        """The calls of parts of the rows of a call, so that what most rows compute needs nothing that is received:
+        `received`, bytes of arrays by their names. None of them if the rows are not known to be independent."""
+        kernel, bound, call = self._of_step[number], self.bound(number, step), step.first
+        assert isinstance(call, KernelCall)
+        if not kernel.direct or self._host.of(number) or len({one.grid for one in _calls(step)}) != 1:
+            return ()
+        source = self._source(call)
+        arrays = [source.parameters[i] for i in bound]
+        values = {
+            name: int(value_of(one))
+            for name, one in zip(source.parameters, call.args, strict=True)
+            if isinstance(one, ScalarArgument)
+            and one.of[0] in "iu"
+            and _is_same(step, one, source.parameters.index(name))
+        }
+        rows = rows_of(source.body, arrays, values) if source.body else None
+        if rows is None or any(len(set(one.offsets)) != 1 or len(set(one.touched)) != 1 for one in bound.values()):
+            return ()
+        strides = {i: value_of_stride(rows.strides.get(source.parameters[i], {}), values) for i in bound}
+        count = values[rows.count] + rows.more
+        spans = {i: _span_of(one) for i, one in bound.items()}
+        if None in strides.values() or None in spans.values():
+            return ()
+        known = [(*spans[i], (strides[i] or 0) * one.array.width) for i, one in bound.items()]  # type: ignore[misc]
+        parts = parts_of(count, known, [received.get(one.array.name, ()) for one in bound.values()])
+        at = source.parameters.index(rows.count)
+        return tuple((part, self._part(part, step, kernel, bound, strides, count, (at, rows.more))) for part in parts)
+
+    def _part(
+        self, part: RowPart, step: ProgramStep, kernel: RecordedKernel, bound: Mapping[int, BoundPointer],
+        strides: Mapping[int, int | None], count: int, rows: tuple[int, int],
+    ) -> str:  # fmt: skip
+        """The call of a part of `count` rows. `rows`: the argument with their number, and how many more they are."""
+        words = []
+        for i, one in enumerate(step.first.args if isinstance(step.first, KernelCall) else ()):
+            if i in bound:
+                width = (strides[i] or 0) * bound[i].array.width
+                words.append(self._slice(_moved(bound[i], part, count, width), kernel.formals[i]))
+            elif i == rows[0]:
+                words.append(str(part.end - part.begin - rows[1]))
+            elif isinstance(one, ScalarArgument):
+                words.append(self._values.scalar(_column(step, i), kernel.formals[i])[0])
+        return f"{kernel.name}({', '.join(words)})"
+
     def _slice(self, bound: BoundPointer, hint: str) -> str:
         """The rest of the array, from the pointer on, and what is touched."""
         array, touching = bound.array, self._touching(bound, hint)
@@ -482,6 +530,26 @@ def _pointer(one: PointerArgument, array: str, only_read: bool, offset: str) -> 
     bytes = f"reinterpret_cast<{'const ' if only_read else ''}char*>({array})"
     bytes = f"const_cast<char*>({bytes})" if only_read and not one.const else bytes
     return f"reinterpret_cast<{const}{one.type or 'void'}*>({bytes}{' + ' + offset if offset else ''})"
+
+
+def _span_of(bound: BoundPointer) -> tuple[int, int] | None:
+    """The bytes from the first to the last that is touched; None if that was not recorded."""
+    pieces = bound.touched[0]
+    return (pieces[0][0], pieces[-1][1]) if pieces else None
+
+
+def _moved(bound: BoundPointer, part: RowPart, count: int, row: int) -> BoundPointer:
+    """The pointer of a part of `count` rows of so many bytes, and what it touches."""
+    span = _span_of(bound)
+    assert span is not None
+    touched = ((span[0] + part.begin * row, span[1] - (count - part.end) * row),)
+    offsets = tuple(None if at is None else at + part.begin * row for at in bound.offsets)
+    return replace(bound, offsets=offsets, touched=tuple(touched for _ in bound.touched))
+
+
+def _is_same(step: ProgramStep, one: ScalarArgument, index: int) -> bool:
+    """Whether all calls of a step pass this value."""
+    return all(arg.hex == one.hex for column in _column(step, index) for arg in column or ())
 
 
 def _column(step: ProgramStep, index: int) -> list[list[ScalarArgument] | None]:

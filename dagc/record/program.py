@@ -37,6 +37,7 @@ class Written:
     staged: bool = False  # whether the application sends through copies on the host
     kept: tuple[Kept, ...] = ()
     computed: tuple[str, ...] = ()  # what the host computes, and was found
+    parts: tuple[str, ...] = ()  # calls that may be split
 
 
 class Writer:
@@ -55,6 +56,8 @@ class Writer:
         self._kernels = Kernels(name, steps, self._arrays, self._values, sources, symbols, self._host)
         self._made: dict[str, HostValue] = {}  # arrays of what the host computes, by their names
         self._computed: list[str] = []
+        self._parts: list[str] = []  # calls that may be split
+        self._keeps_waits = any(isinstance(step.first, HostWait) for step in steps)
         self._op_names = FreeNames()
         self._unfinished: list[str] = []
         self._named: list[tuple[str, Op]] = []
@@ -70,7 +73,7 @@ class Writer:
         calls, given = self._kernels.calls(), tuple(self._values.given)
         return Written(
             text, calls, self._values.scalars, arrays, given, tuple(self._unfinished), tuple(self._named), self._staged,
-            tuple(self._host.kept.values()), tuple(self._computed),
+            tuple(self._host.kept.values()), tuple(self._computed), tuple(self._parts),
         )  # fmt: skip
 
     @property
@@ -95,6 +98,8 @@ class Writer:
         ]
         name, lines, computed = self._lines(number, step)
         self._named.append((name, op))
+        if isinstance(op, KernelCall) and not (computed or step.partial or self._keeps_waits):
+            lines = self._split(number, step, name, lines)
         if step.partial:
             flag = self._values.number([int(ops is not None) for ops in step.ops], f"runs_{name}")
             lines = [f"if {flag} == 1 {{", *(f"  {line}" for line in lines), "}"]
@@ -106,6 +111,29 @@ class Writer:
                 self._host_result = name
         notes = (f"// to finish: {note}" for note in self._unfinished[before:])
         return [f"// {_at(op)}", *notes, *host, *lines, *self._keeping(number, step)]
+
+    # ---- rows apart ----
+
+    def _split(self, number: int, step: ProgramStep, name: str, lines: list[str]) -> list[str]:
+        """The lines of a call, beside those of its rows in parts if most of them need nothing of an exchange before."""
+        parts = self._kernels.split(number, step, self._received(number))
+        if not parts:
+            return lines
+        self._parts.append(f"{_at(step.first)}: {name} in {', '.join(p.name for p, _ in parts)} rows")
+        calls = (f"  {self._op_names.free(f'{name}_{p.name}')}{self._index} : gpu {call}" for p, call in parts)
+        return ["if rows_apart {", *calls, "} else {", *(f"  {line}" for line in lines), "}"]
+
+    def _received(self, number: int) -> dict[str, list[tuple[int, int]]]:
+        """Bytes of arrays that an exchange of the round receives before a step, or after the last one."""
+        out: dict[str, list[tuple[int, int]]] = {}
+        for n, step in enumerate(self._steps):
+            for rank, ops in enumerate(step.ops):
+                exchange = ops[0] if ops else None
+                for i, end in enumerate(exchange.receives if isinstance(exchange, Messages) else ()):
+                    if end.place is not None and n < number:
+                        array, at = self._arrays.find(n, step, rank, f"recv {i}", end.place)
+                        out.setdefault(array.name, []).append((at, at + end.place.bytes))
+        return out
 
     # ---- what the host computes ----
 
@@ -323,6 +351,8 @@ class Writer:
             yield f"let streams = {self._streams}"
         if self._staged:  # by copies of their own, as in the application, is the default
             yield "tune staging in {ops, fused}"
+        if self._parts:
+            yield "tune rows_apart in {false, true}"
         arrays = [self._array(array) for array in self._arrays.all()]  # which may need scalars
         arrays += [self._array(array) for _, array in self._symbols]
         for of in dict.fromkeys(values.types.values()):

@@ -70,11 +70,19 @@ def temperature(program: Path, *arguments: str) -> str:
 def test_staging_buffers_are_dropped_and_the_loop_is_put_back(tmp_path: Path) -> None:
     """The solver of the port: each exchange through the host is one of rows on the device, and the kernel has the name
     and the launch that it has in the unchanged file. The patched application computes what it did before, by the
-    library while its iterations and sizes are those that it has: the application's own kernel is wrong here."""
+    library while its iterations and sizes are those that it has: the application's own kernel is wrong here. It
+    computes inner rows during the exchange, as the accesses of the kernel allow."""
     heat = ROOT / "samples/port/before/heat.cu"
     code, said, text = recorded(heat, tmp_path, "64", "32", "12", options=("--replace",))
     assert code == 0, said
-    api.compile(tmp_path / "heat.dag", tmp_path / "library", target="host", form="library", force=True)
+    assert "with -D rows_apart=true, so that messages overlap: heat.cu:76: heat_step in inner, first, last rows" in said
+    apart = {"rows_apart": True}
+    api.compile(tmp_path / "heat.dag", tmp_path / "library", defines=apart, target="host", form="library", force=True)
+    graph = api.load_graph(tmp_path / "heat.dag", {"staging": "fused", **apart})
+    before = {op.name: {graph.ops[u].name for u, v in graph.completion if v == op.id} for op in graph.ops}
+    assert [before[f"heat_step_{part}[0]"] for part in ("inner", "first", "last")] == [
+        set(), {"halo[0].wait_recv.m0"}, {"halo[0].wait_recv.m1"},
+    ]  # fmt: skip
     subprocess.run(["patch", "-s", "-o", "patched.cu", "heat.cu", "heat.patch"], cwd=tmp_path, check=True)
     patched = (tmp_path / "patched.cu").read_text()
     assert "for (int t = 0 + dagc_done; t < steps; ++t)" in patched
@@ -87,7 +95,9 @@ def test_staging_buffers_are_dropped_and_the_loop_is_put_back(tmp_path: Path) ->
     assert temperature(after, "32", "66", "16") != temperature(before, "32", "66", "16")
     ops = re.findall(r"(\w+)\[t\] : (\w+ \w+)", text)
     kinds = [kind for _, kind in ops]
-    assert kinds == ["mpi exchange", "gpu heat_step"] * 2
+    assert kinds == ["mpi exchange", *["gpu heat_step"] * 4] * 2  # three parts, or all at once
+    inner = "heat_step(next[128 .. 2176] touching [128 .. 2048], now[64 .. 2176] touching [65 .. 2111], 30, 64)"
+    assert f"heat_step_inner[t] : gpu {inner}" in text
     assert "send now[2048 .. 2112] to partner  recv now[0 .. 64] from partner_2" in text
     assert "launch grid(ceil(nx / 32), ceil(rows / 8)) block(32, 8)" in text
     assert 'cuda heat_step from "heat.cu"' in text

@@ -12,6 +12,7 @@ from dagc.record.flow import KernelCall, PointerArgument
 from dagc.record.host import Read, formula_of, operands_of
 from dagc.record.log import MemoryPlace
 from dagc.record.sources import Sources
+from dagc.record.split import RowPart, parts_of, rows_of, value_of_stride
 
 HEADER = """
 __global__ void shifted(point* x) { x[threadIdx.x] = x[threadIdx.x + 1]; }
@@ -89,3 +90,53 @@ def test_sums_of_single_precision_may_be_in_double() -> None:
     assert found is not None
     assert "double x" in found.text
     assert math.isclose(wanted[0] ** 2, float(values[0, 0].sum()), rel_tol=1e-6)
+
+
+STENCIL = """{
+  const int j = blockIdx.x * blockDim.x + threadIdx.x, i = blockIdx.y * blockDim.y + threadIdx.y;
+  if (i >= rows || j >= nx) return;
+  const float* c = now + (size_t)(i + 1) * nx + j;
+  next[(i + 1) * nx + j] = 0.25f * (c[-nx] + c[nx] + c[0]) * weight[j];
+}"""
+
+
+def test_rows_are_independent_if_addresses_are_linear_in_them() -> None:
+    rows = rows_of(STENCIL, ["next", "now", "weight"], ["rows", "nx"])
+    assert rows is not None
+    assert (rows.count, rows.more) == ("rows", 0)
+    values = {name: value_of_stride(stride, {"rows": 32, "nx": 64}) for name, stride in rows.strides.items()}
+    assert values == {"next": 64, "now": 64, "weight": 0}
+    kept = STENCIL.replace("i >= rows || j >= nx) return;", "1 + i <= rows - 2 && j < nx) {") + "}"
+    inside = rows_of(kept, ["next", "now", "weight"], ["rows", "nx"])
+    assert inside is not None
+    assert (inside.count, inside.more) == ("rows", -2)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("0.25f *", "i *"),  # a value depends on the row
+        ("c[nx]", "now[rows * nx]"),  # an address on their number
+        ("next[(i + 1) * nx + j]", "next[(i + 1) / 2 * nx + j]"),
+        ("next[(i + 1) * nx + j]", "next[f(i) * nx + j]"),
+        ("next[(i + 1) * nx + j]", "next[blockIdx.y * nx + j]"),
+        ("weight[j]", "weight[threadIdx.y]"),  # another stride than that of blocks
+        ("weight[j]", "now[2 * i * nx]"),  # another one than that of the array
+        ("i >= rows ||", "i >= rows || i < 1 ||"),  # a boundary
+        ("i >= rows ||", ""),  # none
+        ("if (i >= rows || j >= nx) return;", "if (i < rows) { next[j] = 0; return; }"),
+        ("if (i >= rows || j >= nx) return;", "if (i >= rows) { next[j] = 0; return; }"),
+        ("if (i >= rows || j >= nx) return;", "if (i < rows && j < nx) next[j] = 1; else return;"),
+    ],
+)  # fmt: skip
+def test_rows_that_may_depend_on_each_other_are_not_apart(old: str, new: str) -> None:
+    assert old in STENCIL
+    assert rows_of(STENCIL.replace(old, new), ["next", "now", "weight"], ["rows", "nx"]) is None
+
+
+def test_parts_are_the_largest_that_need_nothing_of_a_message() -> None:
+    """Ten rows of four elements: two below and one above are received."""
+    parts = parts_of(10, [(0, 48, 4)], [[(0, 8), (44, 48)]])
+    assert parts == (RowPart("inner", 2, 9), RowPart("first", 0, 2), RowPart("last", 9, 10))
+    assert parts_of(10, [(0, 48, 4)], [[]]) == ()  # nothing is received
+    assert parts_of(10, [(0, 48, 0)], [[(0, 8)]]) == ()  # all rows read it
