@@ -143,8 +143,8 @@ class _Reading:
         if at is None or then is None or at.parent is None:
             return False
         if _only_returns(then):
-            return at.end_byte <= node.start_byte and node.end_byte <= at.parent.end_byte
-        return then.start_byte <= node.start_byte < then.end_byte
+            return bool(at.end_byte <= node.start_byte and node.end_byte <= at.parent.end_byte)
+        return bool(then.start_byte <= node.start_byte < then.end_byte)
 
     def _names_rows(self, node: Node, count: str) -> bool:
         """Whether a use of a name depends on the row, or is the parameter with their number."""
