@@ -31,11 +31,11 @@ WAYS: dict[str, Mapping[str, str]] = {
     "graph": GRAPH, "early": EARLY, "device": {"loop": "device"},
     "device_early": {"loop": "device", "graph_edges": "early"}, "persistent": {"loop": "persistent"},
     "device_every8": {"loop": "device", "graph_edges": "early", "test_every": "8"},
-    "put": {**GRAPH, "transport": "put"},
+    "put": {**GRAPH, "transport": "put"}, "persistent_put": {"loop": "persistent", "transport": "put"},
     "nccl": {**GRAPH, "transport": "nccl"}, "sums_nccl": {**GRAPH, "collectives": "nccl"},
 }  # fmt: skip
 TESTED = ("persistent", "device_early", "device_every8", "device", "graph", "early", "nccl", "sums_nccl")
-STEPS = ("persistent", "early", "graph", "nccl")
+STEPS = ("persistent", "persistent_put", "early", "graph", "nccl")
 ROWS = {"first.bx": "256", "last.bx": "256", "first.by": "1", "last.by": "1", "inner.bx": "64", "inner.by": "4"}
 CUBE, FUSED = {"nx": "64", "ny": "64", "nz": "64"}, {"fuse.pack": "1", "fuse.unpack": "1"}
 # Case -> program, values, ways, iterations of a run. `tea` and `jacobi_wide` are as in docs/figures.md.

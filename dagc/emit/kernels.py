@@ -336,11 +336,11 @@ class Functions:
 
     def parameters(self, op: ir.KernelOp, code: Within) -> list[tuple[str, str]]:
         """Type and name of those of the kernel of an op, as a function that does one block."""
-        return self._formals(op, code.code, lambda name: "")
+        return self._formals(op, code.code, lambda name: "") + _sent(op.sent)
 
     def block(self, op: ir.KernelOp, code: Within, function: str) -> FunctionView:
         """The kernel of an op as a function that does one block."""
-        view = self._written(op, code.code, function, f"{self._comment(op)}: a block of it")
+        view = self._written(op, code.code, function, f"{self._comment(op)}: a block of it", op.sent)
         types = ("const uint3", "const dim3", "const uint3", "const dim3")
         places = ", ".join(f"[[maybe_unused]] {t} {name}" for t, name in zip(types, code.names, strict=True))
         formals = view.signature.partition("(")[2] if self.parameters(op, code) else ")"
@@ -348,8 +348,8 @@ class Functions:
         words = dict(zip((*PLACES, *IN_BLOCK), code.names, strict=True))
         constants = tuple(replace(c, declaration=renamed(c.declaration, words)) for c in view.constants)
         return replace(
-            view, linkage="", signature=f"{head}, {formals}" if formals != ")" else f"{head})", begins=(),
-            constants=constants, kernel=False,
+            view, linkage="", signature=f"{head}, {formals}" if formals != ")" else f"{head})",
+            begins=tuple(self._sends(op, code.code, op.sent)), constants=constants, kernel=False,
         )  # fmt: skip
 
     def _function(self, op: ir.KernelOp) -> FunctionView:
@@ -378,8 +378,7 @@ class Functions:
         used = names_used(view.text)
         formals = self._formals(op, code, lambda name: _unused(name, used))
         formals = [(type_, f"{name}_here" if name in sent else name) for type_, name in formals]
-        room = max(map(len, sent.values())) if sent else 0
-        formals += [(f"const dagc::Put<{room * len(sent)}>", "sent_put")] if sent else []
+        formals += _sent(sent)
         formals += [(f"const dagc::PutWait<{len(awaits)}>", "awaited")] if awaits else []
         waits = self._begins(code) if is_kernel else ()
         head = "__global__ void" if is_kernel else "inline void"
@@ -392,7 +391,12 @@ class Functions:
             linkage='extern "C" ' if is_kernel else "",
             signature=f"{head} {function}({', '.join(f'{type_} {name}'.rstrip() for type_, name in formals)})",
             comment=comment,
-            begins=(*waits, *(("dagc::put_wait(awaited);",) if awaits else ()), *self._sends(op, code, sent, room)),
+            begins=(
+                *waits,
+                *(("dagc::put_wait(awaited);",) if awaits else ()),
+                *(("const dagc::PutEnd sent_end(sent_put);",) if sent else ()),
+                *self._sends(op, code, sent),
+            ),
             constants=(
                 *(ConstantView(n, f"constexpr {types[n]} {n} = {cxx_value(v)};") for n, v in code.literals),
                 *(c for c in self._constants[1] if not used.isdisjoint(c.labels or (c.name,))),
@@ -404,11 +408,10 @@ class Functions:
             waits=bool(waits),
         )
 
-    def _sends(self, op: ir.KernelOp, code: ir.CodeText, sent: Mapping[str, object], room: int) -> Iterator[str]:
-        """What makes stores to arrays messages, `room` for each array, and their end."""
+    def _sends(self, op: ir.KernelOp, code: ir.CodeText, sent: Mapping[str, Sequence[object]]) -> Iterator[str]:
+        """What makes stores to arrays messages."""
         around = [c.text for c in self.program.code if c.text is not None]
-        if sent:
-            yield "const dagc::PutEnd sent_end(sent_put);"
+        room = _room(sent)
         for number, name in enumerate(sent):
             if use := stores_of(code.text or "", name, around).other:  # by a form of the kernel
                 raise UsageError(
@@ -549,6 +552,16 @@ class Functions:
             kernel=False,
             streamed=False,
         )
+
+
+def _room(sent: Mapping[str, Sequence[object]]) -> int:
+    """The number of messages that each array has room for, of those that are sent."""
+    return max(map(len, sent.values()), default=0)
+
+
+def _sent(sent: Mapping[str, Sequence[object]]) -> list[tuple[str, str]]:
+    """Type and name of the parameter with the messages that a kernel writes, if there are any."""
+    return [(f"const dagc::Put<{_room(sent) * len(sent)}>", "sent_put")] if sent else []
 
 
 def _is_written(tunable: str, value: ir.Value) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,6 +13,7 @@ from dagc.emit.layout import Layout
 from dagc.emit.render import Names, cxx_type
 from dagc.forms.types import Refusal
 from dagc.forms.within import Within, within
+from dagc.ir.enums import Transport
 from dagc.ir.plan import Plan
 from dagc.ir.program import Action, CollectiveOp, CopyOp, GraphOp, KernelOp, Region
 from dagc.ir.repetition import Tested, changes_tested, tested
@@ -36,6 +39,13 @@ class WholeOp:
     function: str = ""
 
 
+class PhaseView(NamedTuple):
+    """`waits`: whether all blocks wait after it; else each has waited by itself."""
+
+    ops: tuple[WholeOp, ...]
+    waits: bool
+
+
 class GridView(NamedTuple):
     """C++ texts of the members of `dagc::OpGrid`."""
 
@@ -54,11 +64,12 @@ class WholeView:
     test: str
     waits: bool
     functions: tuple[FunctionView, ...]
-    phases: tuple[tuple[WholeOp, ...], ...]
+    phases: tuple[PhaseView, ...]
     grids: tuple[GridView, ...]
     parameters: tuple[str, ...]
     arguments: tuple[str, ...]
     messages: bool
+    ends: tuple[str, ...]  # statements after all iterations
 
 
 def whole_view(plan: Plan, layout: Layout, steps: StepBuilder) -> WholeView | None:
@@ -67,7 +78,7 @@ def whole_view(plan: Plan, layout: Layout, steps: StepBuilder) -> WholeView | No
     if not plan.graph.phases or plan.loop is None or not isinstance(test, Tested):
         return None
     writer = _Writer(layout, steps)
-    phases = tuple(tuple(writer.op(plan.graph.ops[op]) for op in phase) for phase in plan.graph.phases)
+    phases = tuple(writer.phase([plan.graph.ops[op] for op in phase]) for phase in plan.graph.phases)
     types = "int, int"
     if test.region is not None:
         type_ = layout.arrays[test.region.array].type
@@ -76,7 +87,16 @@ def whole_view(plan: Plan, layout: Layout, steps: StepBuilder) -> WholeView | No
         writer.names.new("iterations"), types, changes_tested(plan.graph, test), tuple(writer.functions.values()),
         phases, tuple(writer.grids), tuple(f"{type_} {name}" for type_, name in writer.given.values()),
         tuple(text for _, text in writer.given), any(op.action is Action.GROUP for op in plan.graph.ops),
+        tuple(f"put_ran({group}, {runs})" for group, runs in writer.put.items()),
     )  # fmt: skip
+
+
+def _is_put(op: GraphOp) -> bool:
+    return op.action is Action.GROUP and op.transport is Transport.PUT
+
+
+def _times(number: int) -> str:
+    return "repeated.done()" if number == 1 else f"{number} * repeated.done()"
 
 
 _SUMS = {"sum": "Sum", "prod": "Product", "min": "Least", "max": "Largest"}
@@ -90,10 +110,24 @@ class _Writer:
         self.functions: dict[str, FunctionView] = {}
         self.grids: dict[GridView, int] = {}
         self.given: dict[tuple[str, str], tuple[str, str]] = {}  # an argument -> type and name of the parameter
+        # Of an iteration, in which exchanges of the same messages have one group.
+        self.times = Counter(layout.group(op.name) for op in layout.graph.ops if _is_put(op))
+        self.seen: Counter[str] = Counter()
+        self.put: dict[str, str] = {}  # parameter -> C++ text of its runs in iterations that have ended
+
+    def phase(self, ops: Sequence[GraphOp]) -> PhaseView:
+        """Messages by `put` are signalled first, and waited for last."""
+        put = [self._put(op) for op in ops if _is_put(op)]
+        others = [self.op(op) for op in ops if not _is_put(op)]
+        return PhaseView((*(first for first, _ in put), *others, *(last for _, last in put)), bool(others))
 
     def op(self, op: GraphOp) -> WholeOp:
         if op.kernel is not None:
             return self._kernel(op, op.kernel)
+        if op.action is Action.FREE:
+            comm = f"p.{self.layout.connections[op.transport, op.comm]}"
+            free = self._given("const dagc::PutFree", f"{comm}.within()", "free")
+            return WholeOp(describe(op), free, function="free_within")
         if op.action is Action.GROUP:
             return self._messages(op)
         assert isinstance(op.op, CopyOp)
@@ -106,6 +140,15 @@ class _Writer:
             self._given("const std::int64_t", self.layout.extent(whole).count, f"{whole.array}_count"),
         )
         return WholeOp(describe(op), ", ".join(args), function="copy_together")
+
+    def _put(self, op: GraphOp) -> tuple[WholeOp, WholeOp]:
+        name = self.layout.group(op.name)
+        group = self._given("const dagc::PutWithin", f"{name}.within()", op.name)
+        self.seen[name] += 1
+        self.put[group] = _times(self.times[name])
+        args = f"{group}, {self.put[group]} + {self.seen[name]}"
+        signal = WholeOp(f"{op.name}: its messages are stored", args, function="signal_within")
+        return signal, WholeOp(describe(op), args, function="await_within")
 
     def _messages(self, op: GraphOp) -> WholeOp:
         group = self._given("const dagc::PeerWithin", f"{self.layout.group(op.name)}.within()", op.name)

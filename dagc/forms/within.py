@@ -38,8 +38,8 @@ def within(program: Program, op: KernelOp) -> Within | Refusal:
         return Refusal("its device or variant is open, or it is on another GPU")
     if op.when is not None:
         return Refusal("not all ranks run it")
-    if op.puts:
-        return Refusal("it writes messages")
+    if op.awaits:
+        return Refusal("it waits for messages by itself")
     refused = refused_together(*kernel_as_written(program, op), around)
     if refused is not None:
         return refused

@@ -113,7 +113,7 @@ class Transport(Enum):
     @property
     def within_kernels(self) -> bool:
         """Whether a kernel of all iterations can send by it."""
-        return self is Transport.PEER
+        return self in (Transport.PEER, Transport.PUT)
 
 
 class Pairs(Enum):

@@ -2,7 +2,8 @@
 
 Its phases follow one another, and all blocks wait between two of them: an op begins a phase where it depends on one of
 the phase before. So the order is that of the text, on one stream, and there is one traversal. After an iteration all
-blocks wait, and read what is tested.
+blocks wait, and read what is tested. Each block waits by itself for the messages of an exchange by `put`, so that the
+next phase can follow at once.
 """
 
 from __future__ import annotations

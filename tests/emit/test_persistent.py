@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import shutil
 from dataclasses import replace
@@ -34,6 +35,7 @@ from tests.library.conftest import needs_mpi
 
 pytestmark = needs_mpi
 COOL = Path(__file__).parent / "data/cool.dag"
+HEAT = Path(__file__).parents[2] / "benchmarks/gpu/short/heat.dag"
 MODULE = runpy.run_path(str(COOL.with_suffix(".py")))
 SIZES = 13, 11
 
@@ -223,6 +225,36 @@ def test_a_runner_has_the_kernel(built: tuple[dict[str, Path], Path], tmp_path: 
     (tmp_path / "tables").write_text(";".join(f"{int(kind)},{a},{b}" for kind, a, b in table) + "\n")
     done = _bench(programs["runner"], data, "--tables", tmp_path / "tables").check()
     assert ": good" in done.stdout
+
+
+PUT = {"transport": "put", "loop": "persistent", "side": "8", "steps": "2"}
+
+
+def test_messages_that_the_kernel_stores(tmp_path: Path) -> None:
+    """Blocks wait for each other before the flags are set, and each for what arrives; another run counts on."""
+    made = plan(HEAT, Target.HOST, **PUT)
+    names = [[made.graph.ops[op].name for op in phase] for phase in made.graph.phases]
+    assert names[:3] == [["halo[0].free"], ["first[0]", "last[0]"], ["halo[0]", "inner[0]"]]
+    for k in range(len(names) - 1):
+        with pytest.raises(NotProved):
+            prove_phases(replace(made.graph, phases=_joined(made.graph, k)))
+    run_setup(made.program, HEAT.parent, 3, 0, tmp_path / "data")
+    built = build_together({"put": made}, tmp_path / "bench", flags=("-O0", "-Werror"))
+    _bench(built["put"], tmp_path / "data", "--repeats", "4", ranks=3).check()
+
+
+def test_the_text_of_a_kernel_that_stores_messages() -> None:
+    text = emit(plan(HEAT, Target.CUDA, **PUT, split="false"))["kernels.cu"]
+    kernel = text.partition("void iterations(")[2]
+    order = ["free_within", "wait_for", "each_block", "wait_for", "signal_within", "await_within", "each_block"]
+    assert re.findall(r"dagc::(free_within|wait_for|each_block|signal_within|await_within)", kernel)[:7] == order
+    assert kernel.count("dagc::put_ran(") == 2
+    assert "PutEnd" not in text.partition("heat_put_block(")[2].partition("}\n")[0]
+
+
+def test_kernels_that_wait_for_messages_are_not_part_of_one() -> None:
+    graph = api.load_graph(HEAT, {**PUT, "put_wait": "reader"})
+    assert graph.phases == ()
 
 
 def test_blocks_wait_where_what_is_tested_is_written_at_once() -> None:

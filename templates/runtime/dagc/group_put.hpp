@@ -41,6 +41,7 @@ class PutComm : public PeerMemory {
   MPI_Comm comm() const { return comm_; }
   int rank() const { return rank_; }
   bool shared() const { return shared_; }
+  PutFree within() const { return {theirs_, flags_ + 1, flags_, ranks_}; }
 
   // Collective, between runs: nothing has been sent. Kernels that were issued alone have counted runs that their receivers
   // have not.
@@ -50,7 +51,7 @@ class PutComm : public PeerMemory {
   void free(cudaStream_t stream) {
     if (ranks_ == 0) return;
     WaitingKernels::also(put_free);
-    launch(put_free, dim3(1), dim3(put_threads), 0, stream, theirs_, flags_ + 1, flags_, ranks_);
+    launch(put_free, dim3(1), dim3(put_threads), 0, stream, within());
     DAGC_CUDA(cudaPeekAtLastError());
   }
 
@@ -91,7 +92,7 @@ class PutComm : public PeerMemory {
 class PutGroup : public PeerMemory {
  public:
   PutGroup() : PeerMemory("put") {}
-  ~PutGroup() { cudaFree(awaited_); }
+  ~PutGroup() { cudaFree(awaited_), cudaFree(sent_); }
 
   // Collective: gives the senders the addresses to write to. What fails on one rank fails on all of them.
   void connect(const PutComm& comm) {
@@ -131,6 +132,11 @@ class PutGroup : public PeerMemory {
       fail(exit_missing, "put_wait=reader needs a GPU for each rank: blocks that wait could keep those of other ranks from it; "
                          "choose -D put_wait=op");
     return awaited(number);
+  }
+
+  // For a kernel that runs it itself.
+  PutWithin within() const {
+    return {sent_, awaited_, flags_, static_cast<int>(sends_.size()), static_cast<int>(recvs_.size()), messages_};
   }
 
   // While one exists, kernels wait for nothing: an op is issued alone, and as often as each rank likes.
@@ -179,16 +185,22 @@ class PutGroup : public PeerMemory {
     return {};
   }
 
-  // For `put_await`.
+  // For `put_await`, and within kernels.
   void upload() {
     std::vector<PutArrival> all;
     for (const MessageEnd& recv : recvs_) all.push_back(awaited(recv.message));
-    if (all.empty()) return;
-    DAGC_CUDA(cudaMalloc(&awaited_, all.size() * sizeof(PutArrival)));
-    DAGC_CUDA(cudaMemcpy(awaited_, all.data(), all.size() * sizeof(PutArrival), cudaMemcpyHostToDevice));
+    copy(all, &awaited_);
+    copy(arrived_, &sent_);
+  }
+  template <class T>
+  static void copy(const std::vector<T>& from, T** to) {
+    if (from.empty()) return;
+    DAGC_CUDA(cudaMalloc(to, from.size() * sizeof(T)));
+    DAGC_CUDA(cudaMemcpy(*to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
   }
 
   PutArrival* awaited_ = nullptr;
+  Flag** sent_ = nullptr;
   bool shared_ = false;
   std::vector<char*> to_;        // of each send, in the memory of the receiver
   std::vector<Flag*> arrived_;

@@ -101,7 +101,10 @@ template <class T, class Bound>
 class Iterations {
  public:
   __device__ Iterations(LoopState* state, const LoopTest<T, Bound>& test)
-      : state_(state), test_(test), left_(state->left), stops_(state->stops != 0) {}
+      : state_(state), test_(test), first_(state->left), left_(first_), stops_(state->stops != 0) {}
+
+  // How many have ended.
+  __device__ std::int64_t done() const { return first_ - left_; }
 
   // After all blocks have done an iteration.
   __device__ bool another() {
@@ -118,7 +121,7 @@ class Iterations {
  private:
   LoopState* state_;
   const LoopTest<T, Bound>& test_;
-  std::int64_t left_;
+  std::int64_t first_, left_;
   bool stops_;
 };
 

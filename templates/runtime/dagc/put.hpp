@@ -158,19 +158,79 @@ __device__ void put_wait(const PutWait<N>& awaited) {
 
 constexpr int put_threads = 32;  // of the kernels that wait
 
-// `theirs`: the flag of this rank in the memory of each; `here`: those of each rank in the memory of this one.
-static __global__ void put_free(Flag* const* theirs, const Flag* here, Flag* run, int ranks) {
-  wait_for_dependencies();
-  const Flag now = *static_cast<volatile Flag*>(run) + 1;
-  for (int r = static_cast<int>(threadIdx.x); r < ranks; r += put_threads) detail::store_release(theirs[r], now);
-  for (int r = static_cast<int>(threadIdx.x); r < ranks; r += put_threads) detail::spin_until(here + r, now);
+struct PutFree {
+  Flag* const* theirs;
+  const Flag* here;
+  Flag* run;
+  int ranks;
+};
+
+// `theirs`: the flag of this rank in the memory of each; `here`: those of each rank in the memory of this one. By a block.
+__device__ inline void free_block(const PutFree& all) {
+  const int me = static_cast<int>(thread_in_block()), threads = static_cast<int>(threads_of_block());
+  const Flag now = *static_cast<volatile Flag*>(all.run) + 1;
+  for (int r = me; r < all.ranks; r += threads) detail::store_release(all.theirs[r], now);
+  for (int r = me; r < all.ranks; r += threads) detail::spin_until(all.here + r, now);
   __syncthreads();
-  if (threadIdx.x == 0) *run = now;
+  if (me == 0) *all.run = now;
+}
+
+static __global__ void put_free(const PutFree all) {
+  wait_for_dependencies();
+  free_block(all);
 }
 
 static __global__ void put_await(const PutArrival* awaited, int messages) {
   wait_for_dependencies();
   for (int m = static_cast<int>(threadIdx.x); m < messages; m += put_threads) detail::wait_for(awaited[m]);
 }
+
+// Within a kernel that repeats iterations (one_kernel.hpp): all of it, whose blocks have waited for each other before.
+DAGC_KERNELS_BEGIN
+
+__device__ inline void free_within(const PutFree& all) {
+  if (blockIdx.x == 0) free_block(all);
+}
+
+// Messages that have been stored. `sent`: the flags at the receivers; `run`: two flags of each message, of which the first counts
+// the runs before this kernel.
+struct PutWithin {
+  Flag* const* sent;
+  const PutArrival* awaited;
+  Flag* run;
+  int sends, recvs, messages;
+};
+
+namespace detail {
+
+__device__ inline Flag runs_of(const PutWithin& group, std::int64_t number) {
+  return *static_cast<volatile Flag*>(group.run) + static_cast<Flag>(number);
+}
+
+}  // namespace detail
+
+// The `number`-th time in this kernel.
+__device__ inline void signal_within(const PutWithin& group, std::int64_t number) {
+  if (blockIdx.x != 0 || thread_in_block() != 0 || group.sends == 0) return;
+  const Flag now = detail::runs_of(group, number);
+  __threadfence_system();
+  for (int m = 0; m < group.sends; ++m) detail::store_fenced(group.sent[m], now);
+}
+
+// Each block waits for what this rank receives.
+__device__ inline void await_within(const PutWithin& group, std::int64_t number) {
+  const int me = static_cast<int>(thread_in_block()), threads = static_cast<int>(threads_of_block());
+  for (int m = me; m < group.recvs; m += threads)
+    detail::spin_until(group.awaited[m].arrived, detail::runs_of(group, number));
+  __syncthreads();
+}
+
+// After all.
+__device__ inline void put_ran(const PutWithin& group, std::int64_t times) {
+  if (blockIdx.x == 0 && thread_in_block() == 0)
+    for (int m = 0; m < group.messages; ++m) group.run[2 * m] += static_cast<Flag>(times);
+}
+
+DAGC_KERNELS_END
 
 }  // namespace dagc

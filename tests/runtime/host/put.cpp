@@ -92,7 +92,7 @@ void ring(int n, int runs) {
   for (int run = 0; run < runs; ++run)
     for (Rank& rank : ranks) {
       if constexpr (mutant != no_free)
-        dagc::launch(dagc::put_free, one, waiting, 0, rank.stream, rank.theirs.data(), rank.free.data(), &rank.own[0], n);
+        dagc::launch(dagc::put_free, one, waiting, 0, rank.stream, dagc::PutFree{rank.theirs.data(), rank.free.data(), &rank.own[0], n});
       dagc::launch(pack<mutant>, dim3(5), dim3(64), 0, rank.stream, rank.sent.data(), rank.put, rank.from.data(), run);
       if constexpr (mutant == by_reader || mutant == late_wait) {
         dagc::launch(wait_and_use<mutant>, one, dim3(3), 0, rank.stream, &rank.sum, rank.received.data(), std::int64_t{2 * kHalf}, rank.awaited);
