@@ -42,9 +42,9 @@ CUBE, FUSED = {"nx": "64", "ny": "64", "nz": "64"}, {"fuse.pack": "1", "fuse.unp
 CASES: dict[str, tuple[str, Mapping[str, str], tuple[str, ...], int]] = {
     "tea 250": ("tea", {"side": "250"}, TESTED, 1),
     "jacobi 2048": ("jacobi", {**ROWS, "steps": "2"}, STEPS, 2),
-    "jacobi_wide 2048": ("jacobi", {**ROWS, "steps": "2", "inner.form.wide": "4"}, STEPS[:2], 2),
-    "heat 64 split": ("heat", {"steps": "2", "split": "true"}, STEPS[:3], 2),
-    "heat 64": ("heat", {"steps": "2", "split": "false"}, STEPS[:3], 2),
+    "jacobi_wide 2048": ("jacobi", {**ROWS, "steps": "2", "inner.form.wide": "4"}, STEPS[:3], 2),
+    "heat 64 split": ("heat", {"steps": "2", "split": "true"}, STEPS[:4], 2),
+    "heat 64": ("heat", {"steps": "2", "split": "false"}, STEPS[:4], 2),
     "reduce 1": ("reduce", {"count": "1"}, ("graph", "nccl"), 100),
     "reduce 1024": ("reduce", {"count": "1024"}, ("graph", "nccl"), 100),
     "reduce 16384": ("reduce", {"count": "16384"}, ("graph", "nccl"), 100),
