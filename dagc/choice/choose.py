@@ -75,7 +75,10 @@ def chooser_c(chooser: Chooser, *, ordered: bool = False) -> str:
         text=site.label, texts=[site.text(i) for i in range(n)] if launch else [],
         guarded=chooser.guarded, order=site.order if ordered else "", least_sure=chooser.least_sure, far=FAR,
         columns=[
-            {"name": _column(chooser, c), "type": _column_type(c), "values": [_number(v) for v in vs]}
+            {
+                "name": _column(chooser, c), "type": "double" if c == "log2_threads" else "int64_t",
+                "values": [_number(v) for v in vs],
+            }
             for c, vs in chooser.columns
         ],
         measured=chooser.anchors,
@@ -131,10 +134,6 @@ def _local(size: str) -> str:
     """The variable of a size in the functions of a chooser."""
     name = identifier(size)
     return set_apart(name) if name in _LOCALS else name
-
-
-def _column_type(column: str) -> str:
-    return "double" if column == "log2_threads" else "int64_t"
 
 
 def _number(value: float) -> str:

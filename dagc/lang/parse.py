@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -470,9 +471,5 @@ def _without_chains(parser: lark.Lark) -> lark.Lark:
         if rule.options.expand1 and not rule.alias and len(rule.expansion) == 1:
             symbol = rule.expansion[0]
             if not symbol.is_term and not symbol.name.startswith("_"):
-                callbacks[rule] = _only
+                callbacks[rule] = itemgetter(0)
     return parser
-
-
-def _only(children: list[object]) -> object:
-    return children[0]

@@ -139,10 +139,6 @@ def _real(a: Any) -> Any:
     return a.astype(np.float64) if _is_array(a) else float(a)
 
 
-def _truth(*_: Interval) -> Interval:
-    return TRUTH
-
-
 @dataclass(frozen=True, slots=True)
 class Operation:
     """`c`: the text in C, and `wrapping` that for integers of unknown range, where it differs. `compute`: the value, of
@@ -150,7 +146,7 @@ class Operation:
 
     c: str
     compute: Callable[..., Any]
-    range: Callable[..., Interval] = _truth
+    range: Callable[..., Interval] = lambda *_: TRUTH
     wrapping: str = ""
 
     def text(self, args: Sequence[str], number: Number | None) -> str:

@@ -218,7 +218,7 @@ def _automatic(program: Program, closed: Collection[str]) -> list[list[str]]:
     at_compile_time = {qualified(op.base, name) for op in ops for name in stays_fixed(program, op)}
     devices = [[d.name] for d in several if own_name(d.name) == DEVICE]
     variants = [[d.name] for d in several if own_name(d.name) == VARIANT]
-    staging = [[d.name] for d in several if d.name == "staging"] if program_has_messages(program) else []
+    staging = [[d.name] for d in several if d.name == "staging"] if program.comm_ops else []
     others: dict[str, list[str]] = {}
     for d in several:
         if d.name in at_compile_time or (not d.structural and "." not in d.name and d.name not in OF_SEARCH):
@@ -226,11 +226,6 @@ def _automatic(program: Program, closed: Collection[str]) -> list[list[str]]:
     fusions = [[d.name] for d in several if d.name.startswith(FUSE)]
     collectives = [[d.name] for d in several if d.name == COLLECTIVES]
     return [*devices, *variants, *collectives, *staging, *fusions, *others.values()]
-
-
-def program_has_messages(program: Program) -> bool:
-    """Only these are staged."""
-    return bool(program.comm_ops)
 
 
 def is_folded(configurations: Iterable[Configured]) -> bool:
