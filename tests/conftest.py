@@ -78,6 +78,9 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if number := config.stash.get(LEFT_OUT, 0):
         terminalreporter.write_line(f"{number} thorough tests were left out; --tier thorough runs them")
+    for lines in (file.read_text() for file in Path(os.environ["DAGC_CACHE"]).glob("dagc-headers-*/refused")):
+        # tests/precompiled.py: in ten times the time.
+        terminalreporter.write_line(f"what clang++ refused was compiled by g++, with all headers:\n{lines}")
 
 
 def pytest_collection_finish() -> None:
