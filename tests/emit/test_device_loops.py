@@ -17,10 +17,10 @@ import pytest
 from dagc import api
 from dagc.base.source import Source
 from dagc.build.mpi import require_mpi, thread_sanitizer_environment
-from dagc.emit import rows
+from dagc.emit import emit, rows
 from dagc.ir import repetition
 from dagc.ir.enums import Opcode
-from dagc.ir.plan import Target
+from dagc.ir.plan import Plan, Target
 from dagc.ir.program import LOOP, Repetition
 from dagc.lab.configurations import configurations, open_decisions
 from dagc.lab.orders import domain_of
@@ -28,6 +28,7 @@ from dagc.lang.lower import lower, parse_with_includes
 from dagc.measure.launch import Finished, launch
 from dagc.passes import graph_with_diagnostics
 from dagc.setup import run_setup
+from dagc.space import Space
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import ProgramText
 from dagc.study.decisions import configured
@@ -77,6 +78,16 @@ def test_the_device_compares_what_the_host_would_copy() -> None:
     assert (found.region.array, found.dropped) == ("x", 1)
     assert found.kept == ("x",)
     assert _tested("repeat 3", "") == repetition.Tested()
+
+
+def test_a_kernel_computes_how_many_runs_there_are() -> None:
+    """`until done`, of an integer on the device; what counts is kept where it is tested after several runs."""
+    text = PROGRAM.replace("array x : f64[1]", "array x : i32[1]").replace("array y : f64[1]", "array y : i32[1]")
+    text = text.replace("inout f64[1]", "inout i32[1]").replace("in f64[1]", "in i32[1]")
+    made = graph_of(text.format(head="repeat 9 until y", ops=FETCH), loop="device", test_every="4")
+    emitted = emit(Plan(made, next(iter(Space(made))), Target.CUDA))["iteration.hpp"]
+    assert "loop.until(p.x.data, dagc::Compare::ne, bound);" in emitted
+    assert "loop.keep(p.x.data, p.x.bytes());\n  loop.test_every(4);" in emitted
 
 
 def test_what_an_iteration_changes_and_reads_before_is_kept() -> None:

@@ -72,7 +72,9 @@ BENCHES: dict[str, Make] = {
     **{f"every {n}": partial(every_variant, SAMPLES / f"{n}/{n}.dag") for n in ("histogram", "sort", "bfs")},
     "mixed nccl and peer": partial(plan, TRANSPORTS, Target.CUDA, transport="peer", collectives="nccl", capture="true"),
     "early edges": partial(plan, SPMV, Target.CUDA, transport="peer", capture="true", graph_edges="early"),
-    "device loop": partial(plan, RELAX, Target.CUDA, transport="peer", loop="device", graph_edges="early"),
+    "device loop": partial(
+        plan, RELAX, Target.CUDA, transport="peer", loop="device", graph_edges="early", test_every="4"
+    ),
     "collectives nccl": partial(plan, COLLECTIVES, Target.CUDA, transport="nccl"),
     "collectives peer": partial(plan, COLLECTIVES, Target.CUDA, transport="peer"),
     "types": partial(plan, TYPES, Target.CUDA),
