@@ -16,7 +16,7 @@ from dagc.stages.options import CompileOptions
 from dagc.store.results import ranking, wanted_repeats
 from dagc.store.settings import fixed_of
 from dagc.study.loaded import Loaded, judged
-from dagc.study.outcome import equal, fixed_lines, unconfirmed
+from dagc.study.outcome import disturbed, equal, fixed_lines, unconfirmed
 
 if TYPE_CHECKING:
     from dagc.store.results import Implementation
@@ -55,6 +55,7 @@ def best(
     head = [
         f"{title:10} {compared.named(estimate.value)} ({interval_of}){equal(estimate.ties)}",
         *unconfirmed(len(chosen.samples), wanted_repeats(loaded.results)),
+        *disturbed(chosen.samples),
         f"choices    {chosen.configuration.text}",
         f"traversal  {chosen.traversal}",
         *fixed_lines(fixed_of(loaded.results.runs, chosen.configuration)),

@@ -15,7 +15,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -38,6 +38,7 @@ from dagc.store.results import (
     drift_factor,
 )
 from dagc.store.schema import connect, decoded, reading
+from dagc.store.settings import without_later
 
 OBJECTIVE = "objective"  # option of a run in a results file: its objective
 # Number of timings of the drift reference, before and after a measurement, that give the machine's speed.
@@ -95,12 +96,14 @@ def results_in(connection: sqlite3.Connection, objective: str | None = None) -> 
     reference = median(medians) if medians else math.nan
     places = {key: place for place, (key, _) in enumerate(runs)}
     measured = _measurements(connection, chosen, drifts, usual, reference, places)
+    rows = _in_one([*implementations_in(connection)])
     implementations = tuple(
         Implementation(
-            key, configuration, traversal, tuple(sample for _, sample in measured.get(key, ())), failure,
-            tuple(place for place, _ in measured.get(key, ())),
+            key, configuration, traversal, tuple(sample for _, sample in taken), failure,
+            tuple(place for place, _ in taken),
         )
-        for key, configuration, traversal, failure in implementations_in(connection)
+        for (key, configuration, traversal, failure), others in rows
+        for taken in [sorted((t for k in (key, *others) for t in measured.get(k, ())), key=lambda t: t[0].order)]
     )  # fmt: skip
     program, only_runs = read_program(connection), tuple(run for _, run in runs)
     noise = _noise(only_runs, implementations, reference)
@@ -178,6 +181,23 @@ def implementations_in(
     )
     for key, choices, traversal, failure in rows_as(rows, tuple[Whole, str, Line, Line]):
         yield ImplementationId(key), Choice(tuple(decoded(choices, Decisions).items())), traversal, failure
+
+
+_Row: TypeAlias = tuple[ImplementationId, Choice, str, str]
+
+
+def _in_one(rows: Sequence[_Row]) -> list[tuple[_Row, list[ImplementationId]]]:
+    """Each implementation once, with the IDs of its other rows: a file that was resumed by a later version of dagc may
+    have it with and without the decisions that this version added. The row that names most of them stays."""
+    alike: dict[tuple[Choice, str], list[_Row]] = defaultdict(list)
+    for row in rows:
+        alike[without_later(row[1]), row[2]].append(row)
+    out = []
+    for several in alike.values():
+        kept = max(several, key=lambda row: len(row[1].decisions))
+        failure = next((row[3] for row in several if row[3]), "")
+        out.append(((*kept[:3], failure), [row[0] for row in several if row is not kept]))
+    return sorted(out)
 
 
 def _measurements(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -171,6 +171,13 @@ def unconfirmed(measurements: int, repeats: int) -> list[str]:
         return []
     often = f"{measurements} of {counted(repeats, 'measurement')}"
     return [f"           unconfirmed: {often}, perhaps the best by chance; `dagc explore --resume` measures it again"]
+
+
+def disturbed(samples: Iterable[Sample]) -> list[str]:
+    """The line for times that are those of a run that ended while compilers ran; none for others."""
+    if any(sample.purpose != BESIDE for sample in samples):
+        return []
+    return ["           measured beside compilers, which disturb times: the run ended before its search began"]
 
 
 def fixed_lines(fixed: Origins) -> list[str]:

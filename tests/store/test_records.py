@@ -23,7 +23,7 @@ from dagc.ir.choice import Choice
 from dagc.store.export import export_csv, export_parquet
 from dagc.store.merge import merge
 from dagc.store.records import RUN_ENDED_TWICE, Records, load
-from dagc.store.results import GROUP, MachineRecord, ProgramRecord, Run, TraceSpan
+from dagc.store.results import GROUP, MachineRecord, ProgramRecord, Run, TraceSpan, ranking
 from dagc.store.tuned import InputFacts, input_key, input_to_json
 from tests.data.h200 import h200_file, h200_results
 from tests.tiers import examples
@@ -46,6 +46,20 @@ def written(path: Path, times: dict[str, list[float]], run: Run = RUN, program: 
 
 
 # ---- what is written comes back ---------------------------------------------------------------
+
+
+def test_an_implementation_with_and_without_a_later_decision_is_one(tmp_path: Path) -> None:
+    """As in a file that a later version of dagc resumed: the best is not second to itself."""
+    later = Choice((*HOST.decisions, ("transfers", "at_need")))
+    other = Choice((*HOST.decisions, ("transfers", "early")))
+    with Records.open(tmp_path / "r.db", PROGRAM, RUN) as records:
+        for configuration, value in ((HOST, 3e-6), (later, 1e-6), (other, 4e-6), (HOST, 2e-6)):
+            records.add(records.begin(configuration, "a b end"), value, NAN, 10)
+    results = load(tmp_path / "r.db")
+    found = {i.configuration: i.times() for i in results.implementations}
+    assert found == {later: (3e-6, 1e-6, 2e-6), other: (4e-6,)}
+    assert [i.configuration for i in ranking(results)] == [later]
+    assert [place.order for i in results.implementations for place in i.taken] == [0, 1, 3, 2]
 
 
 def test_the_h200_measurements_come_back(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import BuildFailed
 from dagc.base.sample import Sample
 from dagc.ir.choice import Choice
+from dagc.recipes.best import best
 from dagc.recipes.explore import explore
 from dagc.stages.options import ExploreOptions
 from dagc.store.records import load
@@ -180,10 +181,12 @@ def test_an_interrupt_while_compilers_run_leaves_a_file_that_can_be_continued(
     assert f"{out} keeps it; --resume continues" in said
     (before,) = load(out).measured()
     assert [sample.purpose for sample in before.samples] == ["beside"] * 2
+    assert "measured beside compilers, which disturb times" in best(out, only_print=True)
     done = searched(program, out, Jump(math.inf), resume=True, time=1e4, budget=6)
     results = load(out)
     assert len(results.runs) == 2
     assert done.summary.measurements >= 6
+    assert "compilers" not in best(out, only_print=True)
     assert sum(len(i.samples) for i in results.implementations) == done.summary.measurements
     first = min((taken.order, i.traversal) for i in results.implementations for taken in i.taken)
     assert first[1] == before.traversal  # what was the fastest before
