@@ -23,8 +23,7 @@ from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.neighbours import follow, neighbour, outline, translated
 from dagc.space import Counter, Space, TooManyStates
 from dagc.space.moves import Asker, Moves, State
-from dagc.store.results import ImplementationId
-from dagc.store.settings import without_later
+from dagc.store.results import ImplementationId, without_later
 
 if TYPE_CHECKING:
     from dagc.lab.model.estimate import Model

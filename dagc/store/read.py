@@ -36,9 +36,9 @@ from dagc.store.results import (
     Taken,
     TraceSpan,
     drift_factor,
+    without_later,
 )
 from dagc.store.schema import connect, decoded, reading
-from dagc.store.settings import without_later
 
 OBJECTIVE = "objective"  # option of a run in a results file: its objective
 # Number of timings of the drift reference, before and after a measurement, that give the machine's speed.

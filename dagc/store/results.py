@@ -17,7 +17,7 @@ from dagc.base.objective import TIME, Objective
 from dagc.base.sample import CONFIRM, Sample
 from dagc.base.statistics import Noise, faster, interval, shrunk
 from dagc.cuda.lexer import tokens_of
-from dagc.ir.choice import Choice, names_form
+from dagc.ir.choice import FUSE, Choice, names_form
 from dagc.ir.plan import canonical_text
 from dagc.ir.program import Value
 
@@ -214,6 +214,21 @@ class Results:
         """
         timed = [i for i in self.implementations if i.samples and not i.failure]
         return tuple(sorted(timed, key=lambda i: (i.value(self.reference), i.id)))
+
+
+# ---- decisions of later versions ------------------------------------------------------------
+
+# Of files from before these were decisions.
+EARLIER = {
+    "host_memory": "pinned", "transfers": "at_need", "collectives": "same", "graph_edges": "full", "loop": "host",
+    "test_every": 1, "put_wait": "op",
+}  # fmt: skip
+
+
+def without_later(configuration: Choice) -> Choice:
+    """Without what says the same as its absence: decisions that files of earlier versions lack, as they were then."""
+    kept = ((n, v) for n, v in configuration.decisions if v != (0 if n.startswith(FUSE) else EARLIER.get(n)))
+    return Choice(tuple(kept))
 
 
 # ---- noise ----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from dagc.ir.choice import FUSE, PROGRAM, VARIANT, Choice, of_implementations, q
 from dagc.ir.enums import ElementType
 from dagc.ir.plan import is_open
 from dagc.ir.program import KernelOp, Program, Value
-from dagc.store.results import Results, Run
+from dagc.store.results import EARLIER, Results, Run
 
 if TYPE_CHECKING:
     from dagc.store.tuned import Tuned
@@ -135,25 +135,12 @@ def fixed_choices(program: Program, names: Collection[str], sizes: Collection[st
     }
 
 
-# Of files from before these were decisions.
-_EARLIER = {
-    "host_memory": "pinned", "transfers": "at_need", "collectives": "same", "graph_edges": "full", "loop": "host",
-    "test_every": 1, "put_wait": "op",
-}  # fmt: skip
-
-
-def without_later(configuration: Choice) -> Choice:
-    """Without what says the same as its absence: decisions that files of earlier versions lack, as they were then."""
-    kept = ((n, v) for n, v in configuration.decisions if v != (0 if n.startswith(FUSE) else _EARLIER.get(n)))
-    return Choice(tuple(kept))
-
-
 def check_fixed(path: str | Path, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raises UsageError if a tuned file is for other parameters or decisions."""
     for kind in ("params", "decisions"):
         for name in sorted({*stored[kind], *now[kind]}):
             plain = 0 if name.startswith(FUSE) else None  # as written, where forms are off or not known yet
-            before, here = stored[kind].get(name, _EARLIER.get(name, plain)), now[kind].get(name, plain)
+            before, here = stored[kind].get(name, EARLIER.get(name, plain)), now[kind].get(name, plain)
             if before != here:
                 raise UsageError(
                     f"{path}: tuned with {name}={before}, this is {name}={here}",
