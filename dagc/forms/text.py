@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import TYPE_CHECKING
 
 from dagc.cuda.lexer import KEYWORDS, is_global, names_in, words_of
@@ -256,6 +256,15 @@ def joined(written: Launch, axis: int, number: Sym) -> Launch:
     return replace(written, grid=(*written.grid[:axis], size, *written.grid[axis + 1 :]))
 
 
+def threads_of(launch: Launch) -> Sym:
+    """The threads of a launch, without those of blocks that are filled up."""
+    out: Sym = Const(1)
+    for number, size in zip_longest(launch.grid, launch.block, fillvalue=Const(1)):
+        top, bottom = rounded_up(number)
+        out = apply(Fn.MUL, out, top if bottom == size else apply(Fn.MUL, number, size))
+    return out
+
+
 class NotInKernel(Exception):
     """An expression of a launch that a kernel cannot compute; `.args[0]` is the part."""
 
@@ -273,7 +282,10 @@ def expression(expr: Sym, kernel: Kernel, impl: Impl) -> str:
 
 
 _INFIX = {Fn.ADD: "+", Fn.SUB: "-", Fn.MUL: "*"}
-_WORDS = {Fn.MOD: "{} % {}", Fn.EQ: "{} == {}", Fn.AND: "{} && {}", Fn.OR: "{} || {}", Fn.COND: "{} ? {} : {}"}
+_WORDS = {
+    Fn.MOD: "{} % {}", Fn.EQ: "{} == {}", Fn.GE: "{} >= {}", Fn.AND: "{} && {}", Fn.OR: "{} || {}",
+    Fn.COND: "{} ? {} : {}",
+}  # fmt: skip
 
 
 def _text(expr: Sym, types: Mapping[str, ElementType], outer: int = 0) -> str:

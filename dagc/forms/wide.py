@@ -4,7 +4,7 @@ Groups of V neighbours that take the same way are executed together (`lockstep`)
 all comparisons of the place along x have one outcome in its group. Other groups, at the ends of rows, and all where
 arrays do not begin at vectors, execute the text as written, one neighbour after the other; in the latter case those are
 a block apart, so that the threads of a warp access neighbouring elements. Where rows have other lengths than multiples
-of V, which is known before the launch, there is a thread for each neighbour, as in the kernel as written.
+of V, which is known before the launch, and neighbours are few, there is a thread for each, as in the kernel as written.
 
 Neighbours are threads of one launch without barriers between them, so the order among them is open in the text as
 written too; a kernel that stores what a neighbour loads is refused all the same. Each lane keeps the order of its own
@@ -21,11 +21,11 @@ from dagc.forms.affine import NUMBER, coefficient, number_of, plus
 from dagc.forms.lanes import GroupText, alike_of, read_plainly, refusal_of, refuse_others, rewrite_by
 from dagc.forms.lockstep import LaneNames, Lockstep, Multiple, are_multiples, multiples_in, shown_multiples
 from dagc.forms.neighbours import Neighbours, NotAlike
-from dagc.forms.text import NotInKernel, joined
-from dagc.forms.types import Form, Refusal, Surroundings
+from dagc.forms.text import NotInKernel, expression, joined, threads_of
+from dagc.forms.types import ALWAYS, Form, Refusal, Surroundings
 from dagc.ir.choice import AS_WRITTEN
 from dagc.ir.program import Impl, Kernel, Launch
-from dagc.ir.sym import Poly, Sym
+from dagc.ir.sym import Const, Fn, Poly, Sym, apply
 
 
 def _refuse_stores(alike: Neighbours) -> None:
@@ -56,24 +56,34 @@ def _own(alike: Neighbours, site: Poly, store: Poly) -> bool:
 # ---- writing ------------------------------------------------------------------------------------
 
 
-def _text(of: GroupText, joined: Sequence[Multiple]) -> str:
-    """`joined`: what must be multiples of V for the launch to have a thread for V neighbours."""
+# Threads of the kernel as written, for each of V. At odd rows of 13 kernels on an H200, threads for V neighbours took
+# 0.65 to 1.16 times as long as threads for each from 4 million on, and 1.1 to 2.7 times below one million
+# (benchmarks/results/2026-11-29-h200-odd-rows).
+MANY = 1 << 20
+
+
+def _text(of: GroupText, needed: Sequence[Multiple], threads: str) -> str:
+    """`needed`: what must be multiples of V for the launch to have a thread for V neighbours, unless there are MANY
+    `threads` ("" if the kernel cannot know)."""
     lanes, block = of.lanes, of.block()
     names = LaneNames(of.fresh("first"), of.fresh("lane"), of.fresh)
     lockstep = _lockstep(of, names)
     body = lockstep.written()
     rows, begin = of.fresh("vectors"), of.fresh("begin")
-    aligned = shown_multiples({**dict.fromkeys(joined), **lockstep.multiples}, lanes)
+    aligned = shown_multiples({**dict.fromkeys(needed), **lockstep.multiples}, lanes)
     aligned.append(f"dagc::aligned<{lanes}>({', '.join(lockstep.vectors)})")
     beyond, tests = of.tests(names.first, lockstep.shift)
     before = f" - {lockstep.shift}" if lockstep.shift else ""
     place = f"{begin} + {names.lane} * {block} + threadIdx.x"
     number, several = str(lanes), []
-    if joined:
+    if needed:
         group = of.fresh("group")
         number = f"({group} ? {lanes} : 1)"
         place = f"{group} ? {place} : static_cast<long long>(blockIdx.x) * {block} + threadIdx.x"
-        several = [f"  const bool {group} = {' && '.join(shown_multiples(joined, lanes))};"]
+        are = " && ".join(shown_multiples(needed, lanes))
+        if threads:
+            are = f"{f'({are})' if '&&' in are else are} || {threads} >= {lanes * MANY}"
+        several = [f"  const bool {group} = {are};"]
     lines = [
         f"// form.wide = {lanes}: this thread does {lanes} neighbours along x, together where all go one way.",
         f"const bool {rows} = {' && '.join(aligned)};",
@@ -117,8 +127,10 @@ def _written(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> st
     try:
         alike = alike_of(kernel, impl, around, reading, 0, lanes)
         _refuse_stores(alike)
-        joined = _joined(kernel, next(i for i in kernel.impls if i.name == impl.name), around, lanes)
-        return _text(GroupText(kernel, impl, alike, lanes, 0, reading.beside), joined)
+        written = next(i for i in kernel.impls if i.name == impl.name)
+        needed, many = _joined(kernel, written, around, lanes), _threads(kernel, written)
+        threads = expression(many, kernel, written) if many is not None else ""
+        return _text(GroupText(kernel, impl, alike, lanes, 0, reading.beside), needed, threads)
     except (NotAlike, NotInKernel) as error:
         return refusal_of(error, reading)
 
@@ -134,7 +146,21 @@ def _joined(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> tup
 
 
 def holds(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> Sym:
-    return are_multiples(_joined(kernel, impl, around, lanes), lanes)
+    """Rows are multiples of V, or there are so many that threads for V neighbours each fill the GPU too."""
+    multiples = are_multiples(_joined(kernel, impl, around, lanes), lanes)
+    threads = _threads(kernel, impl)
+    if multiples == ALWAYS or threads is None:
+        return multiples
+    return apply(Fn.OR, multiples, apply(Fn.GE, threads, Const(lanes * MANY)))
+
+
+def _threads(kernel: Kernel, impl: Impl) -> Sym | None:
+    """Of the launch as written; None if the kernel cannot compute them."""
+    try:
+        threads = threads_of(impl.launch) if impl.launch is not None else None
+        return threads if threads is not None and expression(threads, kernel, impl) else None
+    except NotInKernel:
+        return None
 
 
 def launch(written: Launch, lanes: Sym) -> Launch:

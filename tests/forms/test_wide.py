@@ -204,7 +204,7 @@ def test_a_block_that_the_program_decides_is_known() -> None:
     assert kernel_of(program, program.kernel_ops[0])[1].launch.block == (Const(256),)  # type: ignore[union-attr]
 
 
-def test_the_launch_is_that_of_the_kernel_as_written_where_rows_are_no_multiples() -> None:
+def test_the_launch_is_that_of_the_kernel_as_written_where_rows_are_no_multiples_and_threads_few() -> None:
     """In programs whose sizes are known only when they run too, without warnings of C++ compilers."""
     text = (DATA / "small.dag").read_text().replace("KERNELS", "1")
     text += "array y : f32[n * m] on pinned\ndag { a : gpu powers(y, x, n, m)  b : cpu same(apart, y, y, n * m) }"
@@ -214,4 +214,10 @@ def test_the_launch_is_that_of_the_kernel_as_written_where_rows_are_no_multiples
     assert launch is not None
     blocks = {m: evaluate(launch.grid[0], {"m": m, "n": 3, "bx": 32, "form.wide": 4}) for m in (127, 128, 254, 260)}
     assert blocks == {127: 4, 128: 1, 254: 8, 260: 3}
-    assert show(substitute(launch.grid[0], {"form.wide": Const(4)})) == "ceil(m / (bx * (m % 4 == 0 ? 4 : 1)))"
+    assert evaluate(launch.grid[0], {"m": 1001, "n": 4200, "bx": 32, "form.wide": 4}) == 8
+    code = kernel_of(program, op)[1].code
+    assert code is not None
+    assert "const bool group = m % 4 == 0 || m * n >= 4194304;" in (code.text or "")
+    assert show(substitute(launch.grid[0], {"form.wide": Const(4)})) == (
+        "ceil(m / (bx * (m % 4 == 0 || m * n >= 4194304 ? 4 : 1)))"
+    )
