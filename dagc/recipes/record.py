@@ -46,6 +46,7 @@ class Recorded:
     waits: tuple[str, ...] = ()
     computed: tuple[str, ...] = ()  # what the host computes, and was found
     parts: tuple[str, ...] = ()  # calls that may be split
+    own: tuple[str, ...] = ()  # what the host gives from its own data
 
     @property
     def exit_code(self) -> int:
@@ -57,6 +58,9 @@ class Recorded:
         lines = [f"recorded {self.rounds}", f"wrote {names} ({self.bytes} bytes of data)", *self.waits]
         if self.parts:
             lines.append(f"with -D rows_apart=true, so that messages overlap: {'; '.join(self.parts)}")
+        if self.own:
+            own = "; ".join(dict.fromkeys(self.own))
+            lines.append(f"data of the host, which reads nothing in the rounds, as recorded: {own}")
         if self.computed:
             lines.append("computed by ops of the host, which give what was recorded to the bit:")
             lines += [f"  {text}" for text in self.computed]
@@ -256,4 +260,5 @@ def _write(
         waits,
         written.computed,
         written.parts,
+        written.own,
     )

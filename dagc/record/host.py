@@ -15,7 +15,7 @@ from itertools import chain, product
 
 from dagc.base.python import np
 from dagc.record.arrays import TYPES, Arrays, FreeNames, RecordedArray
-from dagc.record.flow import KernelCall, Move, ScalarArgument, Together
+from dagc.record.flow import KernelCall, Messages, Move, ScalarArgument, Together
 from dagc.record.log import CollectiveCall, CopyCall, RankLog
 from dagc.record.loop import Window
 from dagc.record.merge import ProgramStep
@@ -198,6 +198,7 @@ class HostWork:
         self, steps: Sequence[ProgramStep], arrays: Arrays, sources: Sources, names: FreeNames, history: History
     ) -> None:
         self._steps, self._arrays, self._sources, self._names = steps, arrays, sources, names
+        self.reads = any(self._reads(n, step) for n, step in enumerate(steps))
         self._known = {n: known for n, step in enumerate(steps) if (known := self._read(n, step, history)) is not None}
         self._constants = sorted({c for step in steps for c in _constants(step)}, key=abs)[:8]
         self._values: dict[int, dict[str, HostValue]] = {}
@@ -214,6 +215,20 @@ class HostWork:
         """A step whose kernel cannot take them from memory."""
         self._values[number] = {}
 
+    def _reads(self, number: int, step: ProgramStep) -> bool:
+        """Whether a step brings something to the host, if only into a staging buffer."""
+        for rank, ops in enumerate(step.ops):
+            op = ops[0] if ops else None
+            if isinstance(op, Move | Together) and self._arrays.find(number, step, rank, "to", op.to)[0].on_host:
+                return True
+            if isinstance(op, Messages) and op.stages:
+                return True
+            for i, end in enumerate(op.receives if isinstance(op, Messages) else ()):
+                place = end.place
+                if place is not None and self._arrays.find(number, step, rank, f"recv {i}", place)[0].on_host:
+                    return True
+        return False
+
     def _read(self, number: int, step: ProgramStep, history: History) -> _Known | None:
         ops = [[op for op in of_rank or () if isinstance(op, Move | Together)] for of_rank in step.ops]
         if not all(ops) or not all(one.result for of_rank in ops for one in of_rank):
@@ -227,7 +242,7 @@ class HostWork:
     def _wanted(self, number: int, step: ProgramStep) -> Iterator[tuple[str, HostValue]]:
         """Slots, with what was recorded of the numbers that differ between the rounds."""
         op = step.first
-        if step.partial:
+        if step.partial or not self.reads:  # then they are data, which the program has
             return
         if isinstance(op, KernelCall):
             for index, one in enumerate(op.args):

@@ -38,6 +38,7 @@ class Written:
     kept: tuple[Kept, ...] = ()
     computed: tuple[str, ...] = ()  # what the host computes, and was found
     parts: tuple[str, ...] = ()  # calls that may be split
+    own: tuple[str, ...] = ()  # what the host gives from its own data
 
 
 class Writer:
@@ -57,6 +58,7 @@ class Writer:
         self._made: dict[str, HostValue] = {}  # arrays of what the host computes, by their names
         self._computed: list[str] = []
         self._parts: list[str] = []  # calls that may be split
+        self._given: list[str] = []  # what the host gives from its own data
         self._keeps_waits = any(isinstance(step.first, HostWait) for step in steps)
         self._op_names = FreeNames()
         self._unfinished: list[str] = []
@@ -74,6 +76,7 @@ class Writer:
         return Written(
             text, calls, self._values.scalars, arrays, given, tuple(self._unfinished), tuple(self._named), self._staged,
             tuple(self._host.kept.values()), tuple(self._computed), tuple(self._parts),
+            tuple(self._given),
         )  # fmt: skip
 
     @property
@@ -191,12 +194,14 @@ class Writer:
             case KernelCall():
                 text, computed = self._kernels.call(number, step)
                 name = self._op_names.free(text.partition("(")[0].removesuffix("_call"))
-                if computed:
+                if computed and not self._host.reads:
+                    self._given.append(f"{op.at}: {', '.join(computed)} of {op.kernel}")
+                elif computed:
                     self._unfinished.append(
                         f"{op.at}: the host computes {', '.join(computed)} of {op.kernel} in each round; the program"
                         " has the values that were recorded. Compute them in a kernel, and pass a pointer"
                     )
-                return name, [f"{name}{index} : gpu {text}"], bool(computed)
+                return name, [f"{name}{index} : gpu {text}"], bool(computed) and self._host.reads
             case Move():
                 name = self._op_names.free("copy")
                 text, computed_data = self._move(number, step)
@@ -259,12 +264,15 @@ class Writer:
         if not op.content:
             return f"copy({to}, {self._region(number, step, _each(step, 'source'), 'from')[1]})", False
         contents = [[move.content for move in ops if isinstance(move, Move)] if ops else None for ops in step.ops]
-        if _differ(contents):
+        differs = _differ(contents)
+        if differs and not self._host.reads:
+            self._given.append(f"{op.at}: what is copied to {array.name}")
+        elif differs:
             self._unfinished.append(
                 f"{op.at}: the host computes what is copied to {array.name} in each round; the program has what was"
                 " recorded. Compute it in a kernel, or in a cpu op"
             )
-        return f"copy({to}, {self._values.data(contents, array.of, 'data', op.at)})", _differ(contents)
+        return f"copy({to}, {self._values.data(contents, array.of, 'data', op.at)})", differs and self._host.reads
 
     def _rows(self, number: int, step: ProgramStep) -> str:
         """A copy of rows, by a kernel that calls cudaMemcpy2DAsync."""
@@ -332,7 +340,7 @@ class Writer:
             self._values.data(contents, of, f"{name}_data", op.at) if given
             else self._region(number, step, _each(step, "source"), "from")[1]
         )  # fmt: skip
-        computed = given and host is None and _differ(contents)
+        computed = given and host is None and _differ(contents) and self._host.reads
         if computed:
             self._unfinished.append(
                 f"{op.at}: the host computes the data of this {op.op} in each round; the program has those that were"

@@ -126,7 +126,7 @@ def patch(
     Raises UsageError for a program that the application cannot call.
     """
     loop = loop_of(texts, _calls(logs[0], windows[0]))
-    if written.unfinished or written.given or written.computed:
+    if written.unfinished or written.given or written.computed or written.own:
         raise UsageError(
             f"{loop.file}:{loop.begin}: the host computes in each round, which the library does not",
             "finish the program if that is left, then call its library by hand (docs/port.md)",

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
+import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dagc.record.arrays import FreeNames, Values
-from dagc.record.flow import KernelCall, PointerArgument
-from dagc.record.host import Read, formula_of, operands_of
-from dagc.record.log import MemoryPlace
+from dagc.record.flow import KernelCall, PointerArgument, flow_of
+from dagc.record.host import History, Read, formula_of, operands_of
+from dagc.record.log import MemoryPlace, read_logs
+from dagc.record.loop import between, windows
+from dagc.record.merge import Blocks, steps_of
+from dagc.record.program import Writer, Written
 from dagc.record.sources import Sources
 from dagc.record.split import RowPart, parts_of, rows_of, value_of_stride
 
@@ -140,3 +146,37 @@ def test_parts_are_the_largest_that_need_nothing_of_a_message() -> None:
     assert parts == (RowPart("inner", 2, 9), RowPart("first", 0, 2), RowPart("last", 9, 10))
     assert parts_of(10, [(0, 48, 4)], [[]]) == ()  # nothing is received
     assert parts_of(10, [(0, 48, 0)], [[(0, 8)]]) == ()  # all rows read it
+
+
+ADDS = "__global__ void add(double* u, double source) { u[threadIdx.x] += source; }"
+
+
+def of_a_log(folder: Path, reads: bool) -> Written:
+    """The program of five rounds in which a kernel gets another number each time; perhaps the host reads an element."""
+    pointer = {"p": 4096, "of": "f64", "bytes": 8, "const": 0, "type": "double"}
+    events = [{"e": "rank", "rank": 0, "size": 1},
+              {"e": "alloc", "p": 4096, "bytes": 64, "kind": "device", "text": "&u, 64", "of": ""}]  # fmt: skip
+    for t in range(5):
+        number = {"of": "f64", "bytes": 8, "hex": struct.pack("<d", math.sin(t)).hex(), "type": "double"}
+        events.append({"e": "launch", "at": "app.cu:3", "kernel": "add", "grid": [1, 1, 1], "block": [8, 1, 1],
+                       "shared": 0, "stream": 0, "args": [pointer, number]})  # fmt: skip
+        if reads:
+            events.append({"e": "copy", "at": "app.cu:4", "to": 99, "from": 4096, "bytes": 8, "data": "00" * 8})
+    lines = [json.dumps({"n": n, **event}) for n, event in enumerate([*events, {"e": "end"}])]
+    (folder / "events-1.jsonl").write_text("\n".join(lines))
+    logs = read_logs(folder)
+    found = next(windows(logs, between(logs, None, None), 4))
+    steps = steps_of([flow_of(logs[0], found[0])])
+    blocks, sources = Blocks(logs, steps), Sources({"app.cu": ADDS}, ["app.cu"])
+    return Writer("app", steps, blocks, sources, found[0].rounds, History(logs, found)).write("")
+
+
+def test_numbers_of_a_host_that_reads_nothing_are_data(tmp_path: Path) -> None:
+    """They depend on nothing that the rounds compute. If it reads something, they may: a person looks."""
+    alone = of_a_log(tmp_path, False)
+    assert (alone.own, alone.unfinished) == (("app.cu:3: source of add",), ())
+    assert "add[t] : gpu add(u, source[t])" in alone.text
+    beside = of_a_log(tmp_path, True)
+    assert beside.own == ()
+    assert ["source of add in each round; the op host_source gives" in note for note in beside.unfinished] == [True]
+    assert "copy_source[t] : gpu copy(source_there, source)" in beside.text
