@@ -409,23 +409,32 @@ class Writer:
 
     def _wait_edges(self) -> Iterator[str]:
         """Each wait after what it covers and no earlier one does, and before all that follows it."""
-        ops, index, looped = self._named, self._index, self._rounds > 1
+        looped, ops = self._rounds > 1, self._named
         waits = [(at, name, op) for at, (name, op) in enumerate(ops) if isinstance(op, HostWait)]
+        into: dict[tuple[str, bool], list[str]] = {}  # by wait, and whether from the round before
+        out: dict[tuple[str, bool], list[str]] = {}
         for at, (name, op) in enumerate(ops):
-            next_one = next(((w, of) for w, of, wait in waits if w > at and wait.covers(op)), None)
-            if next_one is not None:
-                yield f"{name}{index} -> {next_one[1]}{index}"
-            elif (
-                looped
-                and not isinstance(op, HostWait)
-                and (first := next((of for _, of, wait in waits if wait.covers(op)), "")) not in ("", name)
-            ):
-                yield f"if t > 0 {{ {name}[t - 1] -> {first}[t] }}"
-            last = next((of for w, of, _ in reversed(waits) if w < at), None)
-            if last is not None and not isinstance(op, HostWait):
-                yield f"{last}{index} -> {name}{index}"
-            elif last is None and waits and looped and waits[-1][1] != name:
-                yield f"if t > 0 {{ {waits[-1][1]}[t - 1] -> {name}[t] }}"
+            covering = [(w, of) for w, of, wait in waits if wait.covers(op) and of != name]
+            later = next((of for w, of in covering if w > at), "")
+            if later or (looped and covering and not isinstance(op, HostWait)):
+                into.setdefault((later or covering[0][1], not later), []).append(name)
+            earlier = next((of for w, of, _ in reversed(waits) if w < at), "")
+            if not isinstance(op, HostWait) and earlier:
+                out.setdefault((earlier, False), []).append(name)
+            elif looped and waits and not earlier and waits[-1][1] != name:
+                out.setdefault((waits[-1][1], True), []).append(name)
+        for (wait, before), names in into.items():
+            yield self._edge(names, "[t - 1]" if before else self._index, [wait], before)
+        for (wait, before), names in out.items():
+            yield self._edge([wait], "[t - 1]" if before else self._index, names, before)
+
+    def _edge(self, sources: Sequence[str], index: str, targets: Sequence[str], before: bool) -> str:
+        def listed(names: Sequence[str], of: str) -> str:
+            text = ", ".join(f"{name}{of}" for name in names)
+            return f"{{{text}}}" if len(names) > 1 else text
+
+        text = f"{listed(sources, index)} -> {listed(targets, self._index)}"
+        return f"if t > 0 {{ {text} }}" if before else text
 
     def _verified(self) -> Iterator[str]:
         for array in self._arrays.all():
