@@ -104,7 +104,7 @@ def program_lines(program: Program) -> Iterator[str]:
     yield f"program {program.name}"
     yield from (f"  param {p.name} : {p.type} = {_value(p.value)}" for p in program.params)
     yield from (f"  let {name} = {show(value)}" for name, value in program.lets)
-    yield from (f"  comm {c.text}" for c in program.comms)
+    yield from (f"  comm {c.text}" for c in (*program.comms, *program.host_comms))
     yield from (f"  scalar {s.name} : {s.type.value}" for s in program.scalars)
     yield from (f"  array {array_text(array)}" for array in program.arrays)
     yield from (f"  part {p.name} = {p.region.text}{'' if p.bounded else ' (without bounds)'}" for p in program.parts)

@@ -285,7 +285,7 @@ class PeerGroup : public PeerMemory {
   std::vector<Info> describe_inbox(const PeerComm& comm) {
     if (comm.ranks() > peer_most_ranks)
       fail(exit_missing, "transport peer reduces over at most " + std::to_string(peer_most_ranks) + " ranks, and there are " +
-                             std::to_string(comm.ranks()) + "; choose another transport for the collective");
+                             std::to_string(comm.ranks()) + "; choose another transport for the collective, or within_host=same");
     const std::int64_t words = PeerShape(count_, size_, comm.ranks()).slots * (size_ > 4 ? 2 : 1);
     make_flags(kInbox + static_cast<std::size_t>(words));
     Info info = describe_flags();
