@@ -329,6 +329,8 @@ def _of_ranks(graph: Graph, scalars: Sequence[Scalars]) -> Iterator[str]:
         if op.comm or (isinstance(op.op, CollectiveOp) and op.op.messages):
             what = "communicators and alltoallv are not simulated"
             raise UsageError(f"`{op.name}`: {what}", "predict a program without them")
+        if op.kernel is not None and op.kernel.awaits:
+            raise UsageError(f"`{op.name}`: kernels that wait for messages are not simulated", "predict put_wait=op")
         if isinstance(op.op, CollectiveOp) and scalars and op.action in _KINDS:
             given = [bytes_of(graph.program, r, scalars[0]) for r in op.op.regions[-1:]]
             for distance, size in rounds_of(op.op.collective, max(given, default=0), len(scalars)):
