@@ -48,7 +48,8 @@ def imports(path: Path, known: frozenset[str]) -> tuple[Import, ...]:
     stack: list[tuple[ast.AST, bool, bool]] = [(ast.parse(text), False, False)]
     while stack:
         node, local, typing = stack.pop()
-        typing = typing or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+        condition = node.test if isinstance(node, ast.If) else None
+        typing = typing or (isinstance(condition, ast.Name) and condition.id == "TYPE_CHECKING")
         local = local or isinstance(node, ast.FunctionDef)
         for block in ("body", "orelse", "finalbody", "handlers", "cases"):  # imports are statements: not in expressions
             stack += [(child, local, typing) for child in getattr(node, block, ())]
