@@ -28,6 +28,7 @@ from dagc.build.toolchain import has_library
 from dagc.ir.enums import Pairs
 from dagc.ir.names import data_file
 from dagc.ir.program import (
+    FIRST_OF_HOST,
     Action,
     CollectiveKind,
     CollectiveOp,
@@ -161,11 +162,17 @@ class SimulatedMachine:
         return Sample(self.seconds[candidate], iterations=1)
 
     def run(self, lines: Sequence[str]) -> list[float]:
-        """Seconds of an iteration of each traversal. Raises UsageError for a platform that SimGrid refuses, RunFailed
-        if ranks wait for each other."""
+        """Seconds of an iteration of each traversal; raises as `hosts`, and RunFailed if ranks wait for each other."""
+        return [float(line.split()[0]) for line in self._answers(lines)]
+
+    def hosts(self) -> list[int]:
+        """The first rank on the host of each rank. Raises UsageError for a platform that SimGrid refuses."""
+        return [int(word) for word in self._answers(["hosts"])[0].split()]
+
+    def _answers(self, lines: Sequence[str]) -> list[str]:
         command: list[str | Path] = [self.simulator, self.platform, self.problem, "--log=root.thres:error"]
         done = children.run(command, text="".join(f"{line}\n" for line in lines))
-        out = [float(line.split()[0]) for line in done.stdout.splitlines()]
+        out = done.stdout.splitlines()
         if len(out) == len(lines) and done.returncode == 0:
             return out
         said = [_BEFORE.sub("", line) for line in done.stderr.splitlines() if line.strip()]
@@ -184,13 +191,13 @@ def simulated(
     request: SearchRequest, program: Program, domain: Orders, results: Results, scratch: Path
 ) -> SimulatedMachine:
     """Runs the set-up for all ranks. Raises DagcErrors: without SimGrid, for a platform that cannot be used, and for
-    what is not simulated (communicators, alltoallv)."""
+    set-ups that all refuse."""
     options, ranks = request.options, request.options.ranks
     scratch.mkdir(exist_ok=True)
     simulator = compiled(scratch)
     machine = SimulatedMachine(domain, readable(Path(str(options.simulate))), simulator, scratch / "problem", {})
     machine.problem.write_text(problem_text((), EntryTimes({}, {}), [[{}] * ranks]))
-    machine.run([])
+    hosts = machine.hosts()
     times, graphs = EntryTimes.of(domain, results), [space.graph.unrolled for space in domain.spaces]
     known: dict[Setup | None, list[Scalars] | DagcError] = {}
     total = ranks * len({graph.program.setup for graph in graphs})
@@ -203,7 +210,7 @@ def simulated(
     if len(refused) == len(every):
         raise refused[0]
     scalars = [[] if isinstance(values, DagcError) else values for values in every]
-    machine.problem.write_text(problem_text(graphs, times, scalars))
+    machine.problem.write_text(problem_text(graphs, times, scalars, hosts=hosts))
     for index, (graph, values) in enumerate(zip(graphs, every, strict=True)):
         if isinstance(values, DagcError):
             machine.missing[index] = values.first
@@ -221,9 +228,9 @@ def _scalars(
         run_setup(program, request.text.path.parent, ranks, seed, folder, references=False, done=done)
     except DagcError as error:
         return error
-    messages = [message for op in program.ops if isinstance(op, ExchangeOp) for message in op.messages]
+    messages = [m for op in program.ops if isinstance(op, ExchangeOp | CollectiveOp) for m in op.messages]
     ends = [end for message in messages for send in (True, False) for end in message.end(send)[1:]]
-    names = {name for name in ends if isinstance(name, str)}  # of ranks and counts in arrays
+    names = {name for name in ends if isinstance(name, str) and name}  # of ranks and counts in arrays
     out: list[Scalars] = []
     for rank in range(ranks):
         arrays = {name: np.load(folder / f"rank-{rank:04d}" / data_file(name)) for name in names}
@@ -262,14 +269,26 @@ def scaling(domain: Orders, steps: Sequence[ScaleStep]) -> tuple[str, ...]:
 
 
 def problem_text(
-    graphs: Sequence[Graph], times: EntryTimes, scalars: Sequence[Sequence[Scalars]], rounds: int = ROUNDS
+    graphs: Sequence[Graph],
+    times: EntryTimes,
+    scalars: Sequence[Sequence[Scalars]],
+    rounds: int = ROUNDS,
+    hosts: Sequence[int] = (),
 ) -> str:
-    """What the simulator reads. `scalars`: by graph, of each rank, with the params."""
+    """What the simulator reads. `scalars`: by graph, of each rank, with the params; `hosts`: the first rank on the host
+    of each rank."""
     ranks = max(map(len, scalars))
     lines = [f"ranks {ranks} rounds {rounds}", f"calls {_seconds(times, 'record', 'wait', 'sync')}"]
     lines.append(f"wakes {times.stream_wakes:.9g} {times.cpu_wakes:.9g}")
+    number = 0
     for graph, of_ranks in zip(graphs, scalars, strict=False):
-        lines += ["space", *_ops(graph, times), *_of_ranks(graph, of_ranks)]
+        values, groups = with_communicators(graph.program, of_ranks, hosts or range(ranks))
+        numbered: dict[str, list[tuple[int, list[int]]]] = {}
+        for name, of_name in groups.items():
+            numbered[name] = list(enumerate(of_name, number))
+            number += len(of_name)
+            lines += [f"group {len(group)} {' '.join(map(str, group))}" for group in of_name]
+        lines += ["space", *_ops(graph, times), *_of_ranks(graph, values, numbered)]
     return "\n".join(lines) + "\n"
 
 
@@ -323,39 +342,72 @@ def _ops(graph: Graph, times: EntryTimes) -> Iterator[str]:
         yield f"op {kind} {call:.9g} {work:.9g} {op.pairs.value} {name}"
 
 
-def _of_ranks(graph: Graph, scalars: Sequence[Scalars]) -> Iterator[str]:
+Groups: TypeAlias = Mapping[str, Sequence[tuple[int, Sequence[int]]]]  # by communicator, with their numbers
+
+
+def with_communicators(
+    program: Program, scalars: Sequence[Scalars], hosts: Sequence[int]
+) -> tuple[list[dict[str, Any]], dict[str, list[list[int]]]]:
+    """The values of each rank with its places in the communicators, those of hosts too; by name, the ranks of each."""
+    out = [{**values, FIRST_OF_HOST: first} for values, first in zip(scalars, hosts, strict=False)]
+    groups: dict[str, list[list[int]]] = {}
+    for comm in (*program.comms, *program.host_comms):
+        by_colour: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for rank, values in enumerate(out):
+            values |= {comm.rank.name: -1, comm.ranks.name: 0}
+            if (colour := int(evaluate(comm.colour, values))) >= 0:
+                by_colour[colour].append((int(evaluate(comm.key, values)), rank))
+        groups[comm.name] = [[rank for _, rank in sorted(members)] for members in by_colour.values()]
+        for group in groups[comm.name]:
+            for place, rank in enumerate(group):
+                out[rank] |= {comm.rank.name: place, comm.ranks.name: len(group)}
+    return out, groups
+
+
+def _of_ranks(graph: Graph, scalars: Sequence[Scalars], groups: Groups) -> Iterator[str]:
     """The messages of each op and rank, and the ranks on which it does nothing."""
     for op in graph.ops:
-        if op.comm or (isinstance(op.op, CollectiveOp) and op.op.messages):
-            what = "communicators and alltoallv are not simulated"
-            raise UsageError(f"`{op.name}`: {what}", "predict a program without them")
         if op.kernel is not None and op.kernel.awaits:
             raise UsageError(f"`{op.name}`: kernels that wait for messages are not simulated", "predict put_wait=op")
-        if isinstance(op.op, CollectiveOp) and scalars and op.action in _KINDS:
-            given = [bytes_of(graph.program, r, scalars[0]) for r in op.op.regions[-1:]]
-            for distance, size in rounds_of(op.op.collective, max(given, default=0), len(scalars)):
-                yield f"round {op.id} {distance} {size}"
+        of_op = groups[op.comm] if op.comm else [(-1, range(len(scalars)))]
+        if isinstance(op.op, CollectiveOp) and op.action in _KINDS and not op.op.messages:
+            for number, members in of_op if scalars else ():
+                given = [bytes_of(graph.program, r, scalars[members[0]]) for r in op.op.regions[-1:]]
+                for distance, size in rounds_of(op.op.collective, max(given, default=0), len(members)):
+                    yield f"round {op.id} {number} {distance} {size}"
         when = op.op.when if isinstance(op.op, KernelOp | CopyOp | CollectiveOp) else None
+        messages = tuple(enumerate(op.op.messages)) if isinstance(op.op, CollectiveOp) else op.messages
         for rank, values in enumerate(scalars):
             if not runs(when, values):
                 yield f"idle {op.id} {rank}"
-            for number, message in op.messages if op.action in _KINDS else ():
-                if runs(message.when, values):
-                    for to, size, source in _ends(graph.program, message, values):
+        for rank, group in [(rank, of[1]) for of in of_op for rank in of[1]]:
+            for number, message in messages if op.action in _KINDS else ():
+                if runs(message.when, scalars[rank]) and runs(when, scalars[rank]):
+                    for to, size, source in _ends(graph.program, message, scalars[rank], group if op.comm else None):
                         yield f"message {op.id} {rank} {number} {to} {size} {source}"
 
 
-def _ends(program: Program, message: Message, values: Scalars) -> Iterator[tuple[int, int, int]]:
-    """Receiver, bytes and sender: of a message both, with ranks in arrays one after the other, the other end -1."""
+def _ends(
+    program: Program, message: Message, values: Scalars, group: Sequence[int] | None
+) -> Iterator[tuple[int, int, int]]:
+    """Receiver, bytes and sender: of a message both, with ranks in arrays one after the other, the other end -1.
+    `group`: the ranks whose numbers in a communicator the peers are, if it is not that of all."""
     if not isinstance(message.to, str) and not isinstance(message.source, str):
-        to, source = (int(evaluate(peer, values)) for peer in (message.to, message.source))
+        to, source = (_member(group, int(evaluate(peer, values))) for peer in (message.to, message.source))
         yield to, bytes_of(program, message.send, values), source
         return
     for send in (True, False):
         region, peers, counts = message.end(send)
         size = program.array(region.array).type.size
-        for peer, count in zip(values[str(peers)], values[str(counts)], strict=True):
-            yield (int(peer), int(count) * size, -1) if send else (-1, int(count) * size, int(peer))
+        each = values[str(counts)]
+        for peer, count in zip(values[str(peers)] if peers else range(len(each)), each, strict=True):
+            if count or peers:  # of an alltoallv most may be empty
+                end = _member(group, int(peer))
+                yield (end, int(count) * size, -1) if send else (-1, int(count) * size, end)
+
+
+def _member(group: Sequence[int] | None, number: int) -> int:
+    return number if group is None or number < 0 else group[number]
 
 
 def rounds_of(kind: CollectiveKind, size: int, ranks: int) -> list[tuple[int, int]]:

@@ -12,7 +12,8 @@
 //   space                              // each space: its ops, by number
 //   op KIND CALL WORK PAIRS EXCHANGE   // seconds of the CPU, and of the stream, or of the CPU where it runs there
 //   message OP RANK NUMBER TO BYTES FROM
-//   round OP DISTANCE BYTES            // of a collective: each rank sends so many bytes to the rank at this distance
+//   group N RANK ...                   // ranks of a communicator, in its order
+//   round OP GROUP DISTANCE BYTES      // of a collective: each rank of a group (-1: of all) sends to the one at this distance
 //   idle OP RANK                       // the op does nothing on this rank
 //
 // PAIRS: `within` moves the messages between ranks of one host, `between` the others, `all` every message.
@@ -51,7 +52,7 @@ struct Op {
   std::string pairs, exchange;
   std::map<int, std::vector<Message>> messages;  // by rank
   std::map<int, bool> idle;
-  std::vector<std::pair<int, std::uint64_t>> rounds;
+  std::map<int, std::vector<std::pair<int, std::uint64_t>>> rounds;  // by group
 };
 
 struct Row {
@@ -62,6 +63,8 @@ struct Problem {
   int ranks = 0, rounds = 0;
   double record = 0, wait = 0, sync = 0, stream_wakes = 0, cpu_wakes = 0;
   std::vector<std::vector<Op>> spaces;
+  std::vector<std::vector<int>> groups;
+  std::vector<std::map<int, int>> place;  // of a rank in a group
 };
 
 Problem read(const char* path) {
@@ -86,12 +89,21 @@ Problem read(const char* path) {
       Message m{};
       file >> op >> rank >> m.number >> m.to >> m.bytes >> m.from;
       out.spaces.back()[op].messages[rank].push_back(m);
+    } else if (word == "group") {
+      std::size_t members = 0;
+      file >> members;
+      std::vector<int>& group = out.groups.emplace_back(members);
+      auto& place = out.place.emplace_back();
+      for (std::size_t i = 0; i < members; ++i) {
+        file >> group[i];
+        place[group[i]] = static_cast<int>(i);
+      }
     } else if (word == "round") {
       std::size_t op = 0;
-      int distance = 0;
+      int group = 0, distance = 0;
       std::uint64_t bytes = 0;
-      file >> op >> distance >> bytes;
-      out.spaces.back()[op].rounds.emplace_back(distance, bytes);
+      file >> op >> group >> distance >> bytes;
+      out.spaces.back()[op].rounds[group].emplace_back(distance, bytes);
     } else if (word == "idle") {
       std::size_t op = 0;
       int rank = 0;
@@ -203,7 +215,7 @@ class Rank {
       if (idle(op)) return;
       const FlagPtr done = collectives_[op.exchange] = std::make_shared<Flag>();
       s4u::Actor::create("collective-" + std::to_string(number_), s4u::this_actor::get_host(), [this, &op, done] {
-        rounds(op);
+        exchange(op);
         done->set();
       });
     } else if (op.kind == "send") {
@@ -219,12 +231,7 @@ class Rank {
 
   void on_stream(const Op& op, int on) {
     stream(on).push([this, &op] {
-      if (op.kind == "exchange") {
-        std::vector<s4u::CommPtr> all = post_sends(op);
-        for (auto& [source, comm] : post_receives(op)) all.push_back(comm);
-        for (const s4u::CommPtr& comm : all) comm->wait();
-        if (!idle(op)) rounds(op);
-      }
+      if (op.kind == "exchange") exchange(op);
       if (!idle(op)) sleep(op.work);
     });
     if (op.kind != "blocking") return;
@@ -234,13 +241,31 @@ class Rank {
   }
 
   // MPI moves a collective beside the CPU, and the stream one that it executes.
-  void rounds(const Op& op) const {
+  void exchange(const Op& op) const {
+    std::vector<s4u::CommPtr> all = post_sends(op);
+    for (auto& [source, comm] : post_receives(op)) all.push_back(comm);
+    for (const s4u::CommPtr& comm : all) comm->wait();
+    if (idle(op)) return;
+    for (const auto& [group, steps] : op.rounds) {
+      if (group < 0) {
+        rounds(op, steps, problem_.ranks, number_, [](int place) { return place; });
+        continue;
+      }
+      const auto& place = problem_.place[static_cast<std::size_t>(group)];
+      const auto& ranks = problem_.groups[static_cast<std::size_t>(group)];
+      const auto mine = place.find(number_);
+      if (mine != place.end()) rounds(op, steps, static_cast<int>(ranks.size()), mine->second, [&](int at) { return ranks[static_cast<std::size_t>(at)]; });
+    }
+  }
+
+  // Of `n` ranks, of which this is number `me`.
+  template <class RankAt>
+  void rounds(const Op& op, const std::vector<std::pair<int, std::uint64_t>>& steps, int n, int me, RankAt rank_at) const {
     static int token = 0;
     static int* sink = nullptr;
-    const int n = problem_.ranks;
-    for (std::size_t i = 0; i < op.rounds.size(); ++i) {
-      const auto [distance, bytes] = op.rounds[i];
-      const int to = (number_ + distance) % n, from = (number_ + n - distance % n) % n;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const auto [distance, bytes] = steps[i];
+      const int to = rank_at((me + distance) % n), from = rank_at((me + n - distance % n) % n);
       const s4u::CommPtr sent = s4u::Mailbox::by_name(mailbox(op.exchange, i, number_, to))->put_async(&token, bytes);
       s4u::Mailbox::by_name(mailbox(op.exchange, i, from, number_))->get_async<int>(&sink)->wait();
       sent->wait();
@@ -380,6 +405,12 @@ int main(int argc, char** argv) {
   std::cout.precision(12);
   s4u::Actor::create("traversals", hosts[0], [&] {
     for (std::string line; std::getline(std::cin, line);) {
+      if (line == "hosts") {  // the first rank on the host of each
+        std::map<const s4u::Host*, int> first;
+        for (int r = 0; r < problem.ranks; ++r) std::cout << first.emplace(hosts[static_cast<std::size_t>(r)], r).first->second << " ";
+        std::cout << std::endl;
+        continue;
+      }
       std::istringstream text(line);
       std::size_t space = 0;
       std::vector<Row> rows;

@@ -13,11 +13,13 @@ from dagc.base.errors import MissingTool, UsageError
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx, has_library
 from dagc.cli.main import main
-from dagc.ir.program import CollectiveKind
+from dagc.ir.program import Action, CollectiveKind, Graph
 from dagc.ir.traversal import Issue, Stream, parse_traversal
+from dagc.space import Space
 from dagc.store.results import TraceSpan
 from dagc.study import simulated
 from dagc.study.simulated import EntryTimes, compiled, problem_text, readable, rounds_of
+from tests.lab.test_strategies import domain
 
 RING = """
 program ring
@@ -175,12 +177,70 @@ def test_a_platform_that_is_not_xml(tmp_path: Path) -> None:
         readable(tmp_path / "bad.xml")
 
 
-def test_what_is_not_simulated(tmp_path: Path) -> None:
-    on_part = SUM.replace("sum)", "sum) on row").replace("dag {", "comm row = split(floor(rank / 2))\ndag {")
-    (tmp_path / "sum.dag").write_text(on_part)
-    graph = api.load_graph(tmp_path / "sum.dag", {})
-    with pytest.raises(UsageError, match=r"total.*communicators and alltoallv are not simulated"):
-        problem_text([graph], TIMES, [[{"rank": 0}]])
+ROWS = SUM.replace("sum)", "sum) on row").replace("dag {", "comm row = split(floor(rank / 2), -rank)\ndag {")
+ON_DEVICE = SUM.replace("x, y : f64[4] on host inout", "x, y : f64[4] inout")
+BOTH_HOSTS = [0, 0, 2, 2]  # the first rank on the host of each
+
+
+def problem(text: str, folder: Path, **defines: str) -> tuple[Graph, list[str]]:
+    (folder / "p.dag").write_text(text)
+    graph = api.load_graph(folder / "p.dag", defines)
+    lines = problem_text([graph], EntryTimes({}, {}), [[{"rank": r, "ranks": 4} for r in range(4)]], 1, BOTH_HOSTS)
+    return graph, lines.splitlines()
+
+
+def test_a_collective_of_a_communicator_has_the_rounds_of_its_ranks(tmp_path: Path) -> None:
+    graph, lines = problem(ROWS, tmp_path)
+    assert [line for line in lines if line.startswith("group")] == ["group 2 1 0", "group 2 3 2"]
+    post = next(op.id for op in graph.ops if op.action is Action.POST_COLLECTIVE)
+    rounds = [line for line in lines if line.startswith(f"round {post} ")]
+    assert rounds == [f"round {post} 0 1 32", f"round {post} 1 1 32"]
+
+
+def test_a_collective_in_two_levels_is_of_each_host_and_of_their_first_ranks(tmp_path: Path) -> None:
+    graph, lines = problem(ON_DEVICE, tmp_path, transport="nccl", within_host="peer")
+    assert [line for line in lines if line.startswith("group")] == ["group 2 0 1", "group 2 2 3", "group 2 0 2"]
+    between = graph.by_name("total.between_hosts").id
+    assert [line for line in lines if line.startswith(f"round {between} ")] == [f"round {between} 2 1 32"]
+    assert [line for line in lines if line.startswith("idle")] == [f"idle {between} 1", f"idle {between} 3"]
+
+
+def test_an_alltoallv_is_the_messages_that_have_elements(tmp_path: Path) -> None:
+    text = """
+program spread
+array a, b : f64[8] on host inout
+array sends, receives : i32[4] on host const
+dag { all : mpi alltoallv(b, a, sends, receives) }
+"""
+    (tmp_path / "p.dag").write_text(text)
+    graph = api.load_graph(tmp_path / "p.dag", {})
+    sends = {0: [0, 3, 0, 0], 1: [0, 0, 0, 0], 2: [0, 0, 0, 2], 3: [0, 0, 0, 0]}
+    values = [{"rank": r, "ranks": 4, "sends": sends[r], "receives": [sends[s][r] for s in range(4)]} for r in range(4)]
+    post = next(op.id for op in graph.ops if op.action is Action.POST_COLLECTIVE)
+    lines = [line for line in problem_text([graph], EntryTimes({}, {}), [values]).splitlines() if "message" in line]
+    assert [line for line in lines if line.startswith(f"message {post} ")] == [
+        f"message {post} {rest}" for rest in ("0 0 1 24 -1", "1 0 -1 24 0", "2 0 3 16 -1", "3 0 -1 16 2")
+    ]
+
+
+@pytest.mark.simgrid
+@pytest.mark.skipif(not has_simgrid, reason="needs SimGrid")
+def test_a_collective_within_hosts_needs_no_network(tmp_path: Path) -> None:
+    """Two ranks of each host take the time of the loopback; all four have two rounds, each with messages between
+    hosts."""
+    (tmp_path / "pairs.xml").write_text(PAIRS)
+    took = []
+    for text in (ROWS, SUM):
+        graph, lines = problem(text, tmp_path)
+        (tmp_path / "problem").write_text("\n".join(lines) + "\n")
+        rows = ";".join(" ".join(map(str, entry.row)) for entry in Space(graph).first().entries)
+        machine = simulated.SimulatedMachine(
+            domain(), tmp_path / "pairs.xml", compiled(tmp_path), tmp_path / "problem", {}
+        )
+        assert machine.hosts() == BOTH_HOSTS
+        took += machine.run([f"0 {rows}"])
+    assert took[0] == pytest.approx(0, abs=1e-8)
+    assert took[1] == pytest.approx(40 * MICRO, rel=0.1)
 
 
 def test_ranks_and_counts_in_arrays_are_messages_of_their_own() -> None:
