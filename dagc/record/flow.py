@@ -6,6 +6,7 @@ the message then has the places on the device, if what happens in between permit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product, takewhile
@@ -144,18 +145,21 @@ _WAITS = {"device": "cudaDeviceSynchronize", "stream": "cudaStreamSynchronize", 
 
 @dataclass(frozen=True, slots=True)
 class HostWait:
-    """A wait of the host. `stream`: for the operations of it alone; None: for all, or for ranks."""
+    """A wait of the host. `stream`: for the operations of it alone; None: for all, or for ranks. `until`: those of its
+    round that are issued from this index on are not waited for."""
 
     at: str
     call: str
     stream: int | None
     index: float = field(default=-1, compare=False)  # of its event
+    until: float = field(default=math.inf, compare=False)
 
     def covers(self, op: Op) -> bool:
         """Whether an operation that was issued before has completed after it."""
         if isinstance(op, Messages | Together | HostWait):
             return True
-        return self.call != BARRIER and self.stream in (None, op.stream)
+        known = op.index < self.until or op.index > self.index
+        return self.call != BARRIER and self.stream in (None, op.stream) and known
 
 
 Op: TypeAlias = KernelCall | Move | Set | Messages | Together | HostWait
@@ -262,20 +266,20 @@ def flow_of(log: RankLog, window: Window, keep_waits: bool = False) -> Flow:
 def _required(wait: HostWait, ops: Sequence[Op]) -> bool:
     """Whether data require a wait of a round that is repeated: an operation since the last wait for it is disturbed by
     one before the next, which neither its stream nor a copy that waits orders."""
-
-    def other(op: Op) -> bool:
-        return not (isinstance(op, HostWait) and op.call != BARRIER and op.stream in (None, wait.stream))
-
     at = next(i for i, op in enumerate(ops) if op is wait)
     around = [*ops[at + 1 :], *ops[:at]]
-    later, waited = list(takewhile(other, around)), set[int]()
-    for one in takewhile(other, reversed(around)):
+    between, waited = list[HostWait](), set[int]()
+    for one in reversed(around):
+        if isinstance(one, HostWait):
+            between.append(one)
         if isinstance(one, Messages | Together | HostWait) or not wait.covers(one) or one.stream in waited:
             continue
         if isinstance(one, Move) and one.waits:
             waited.add(one.stream)
-        elif any(_disturbs(one, other_one) and not _in_order(one, wait, other_one) for other_one in later):
-            return True
+        elif not any(other.covers(one) for other in between):
+            later = takewhile(lambda op, of=one: not (isinstance(op, HostWait) and op.covers(of)), around)  # type: ignore[misc]
+            if any(_disturbs(one, other) and not _in_order(one, wait, other) for other in later):
+                return True
     return False
 
 
@@ -305,7 +309,7 @@ class _Passage:
         self.groups: list[_Group] = []
         self.host: list[_Written] = []
         self.buffered = 0
-        self.recorded: dict[int, int] = {}  # the stream in which an event was recorded last
+        self.recorded: dict[int, tuple[int, float]] = {}  # where an event was recorded last: its stream, and the index
         for event in log.events[: window.starts[0]]:
             self.memory.apply(event)
 
@@ -335,11 +339,13 @@ class _Passage:
                 case CollectiveCall():
                     self._collective(index, event)
                 case RecordCall():
-                    self.recorded[event.event] = event.stream
+                    self.recorded[event.event] = (event.stream, index)
                 case Sync():
-                    stream = self.recorded.get(event.event, 0) if event.what == "event" else event.stream
-                    wait = HostWait(event.at, _WAITS[event.what], None if event.what == "device" else stream)
-                    self.ops.append((index, wait))
+                    stream, until = (
+                        self.recorded.get(event.event, (0, -1)) if event.what == "event" else (event.stream, math.inf)
+                    )
+                    of = None if event.what == "device" else stream
+                    self.ops.append((index, HostWait(event.at, _WAITS[event.what], of, until=until)))
                 case _:
                     pass
 

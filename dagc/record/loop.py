@@ -30,6 +30,7 @@ from dagc.record.log import (
 Key: TypeAlias = tuple[object, ...]
 
 LONGEST = 4000  # events of a round
+_WORKS = ("LaunchCall", "Send", "Recv", "CollectiveCall")
 _SHARE = 0.75  # of the events that equal those one period later, for the smallest period to count as the loop's
 
 
@@ -144,35 +145,31 @@ def period_of(keys: Sequence[Key], begin: int, end: int) -> tuple[int, int, int]
     """(index of the first event, events of a round, rounds) of the loop within a range; None without one.
 
     Of all periods the smallest with which most events are repeated: a test of convergence in every hundredth step is
-    not part of it.
+    not part of it. Of several loops that with most launches and messages: a loop that computes the result again on one
+    GPU has no messages, one that warms up MPI no launches.
     """
     numbers: dict[Key, int] = {}
     codes = np.array([numbers.setdefault(key, len(numbers)) for key in keys[begin:end]], dtype=np.int64)
-    works = np.array([key[0] == "LaunchCall" for key in keys[begin:end]], dtype=np.int64)
+    works = np.array([key[0] in _WORKS for key in keys[begin:end]], dtype=np.int64)
     before = np.concatenate(([0], np.cumsum(works)))
+    launches = np.concatenate(([0], np.cumsum([key[0] == "LaunchCall" for key in keys[begin:end]])))
     best: tuple[float, int, int, int] | None = None
     for period in range(1, min(len(codes) // 2, LONGEST) + 1):
-        start, length = _longest(codes[:-period] == codes[period:])
-        if length < period:
-            continue
-        rounds = (length + period) // period
-        launched = int(before[start + rounds * period] - before[start])
-        share = launched / max(int(before[-1]), 1)
-        if launched and (best is None or share > best[0] + 0.02):
-            best = (share, start, period, rounds)
+        for start, length in _runs(codes[:-period] == codes[period:], period):
+            rounds = (length + period) // period
+            share = int(before[start + rounds * period] - before[start]) / max(int(before[-1]), 1)
+            if launches[start + period] > launches[start] and (best is None or share > best[0] + 0.02):
+                best = (share, start, period, rounds)
         if best is not None and best[0] >= _SHARE:
             break
     return None if best is None else (begin + best[1], best[2], best[3])
 
 
-def _longest(same: np.ndarray) -> tuple[int, int]:
-    """Begin and length of the longest run of True."""
+def _runs(same: np.ndarray, least: int) -> Iterator[tuple[int, int]]:
+    """Begin and length of the runs of True that are so long."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], same.astype(np.int8), [0]))))
-    if not len(edges):
-        return 0, 0
     lengths = edges[1::2] - edges[::2]
-    at = int(np.argmax(lengths))
-    return int(edges[::2][at]), int(lengths[at])
+    return ((int(edges[2 * k]), int(lengths[k])) for k in np.flatnonzero(lengths >= least))
 
 
 def windows(logs: Sequence[RankLog], ranges: Sequence[tuple[int, int]], most: int) -> Iterator[tuple[Window, ...]]:

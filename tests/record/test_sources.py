@@ -13,8 +13,8 @@ import pytest
 from dagc.record.arrays import FreeNames, Values
 from dagc.record.flow import KernelCall, PointerArgument, flow_of
 from dagc.record.host import History, Read, formula_of, operands_of
-from dagc.record.log import MemoryPlace, read_logs
-from dagc.record.loop import between, windows
+from dagc.record.log import MemoryPlace, RankLog, read_logs
+from dagc.record.loop import between, period_of, windows
 from dagc.record.merge import Blocks, steps_of
 from dagc.record.program import Writer, Written
 from dagc.record.sources import Sources
@@ -151,8 +151,11 @@ def test_parts_are_the_largest_that_need_nothing_of_a_message() -> None:
 ADDS = "__global__ void add(double* u, double source) { u[threadIdx.x] += source; }"
 
 
-def of_a_log(folder: Path, reads: bool) -> Written:
-    """The program of five rounds in which a kernel gets another number each time; perhaps the host reads an element."""
+COPY = {"e": "copy", "at": "app.cu:4", "to": 99, "from": 4096, "bytes": 8, "data": "00" * 8}
+
+
+def log_of(folder: Path, *more: dict[str, object]) -> RankLog:
+    """Of five rounds in which a kernel gets another number each time, and further calls."""
     pointer = {"p": 4096, "of": "f64", "bytes": 8, "const": 0, "type": "double"}
     events = [{"e": "rank", "rank": 0, "size": 1},
               {"e": "alloc", "p": 4096, "bytes": 64, "kind": "device", "text": "&u, 64", "of": ""}]  # fmt: skip
@@ -160,23 +163,45 @@ def of_a_log(folder: Path, reads: bool) -> Written:
         number = {"of": "f64", "bytes": 8, "hex": struct.pack("<d", math.sin(t)).hex(), "type": "double"}
         events.append({"e": "launch", "at": "app.cu:3", "kernel": "add", "grid": [1, 1, 1], "block": [8, 1, 1],
                        "shared": 0, "stream": 0, "args": [pointer, number]})  # fmt: skip
-        if reads:
-            events.append({"e": "copy", "at": "app.cu:4", "to": 99, "from": 4096, "bytes": 8, "data": "00" * 8})
+        events += more
     lines = [json.dumps({"n": n, **event}) for n, event in enumerate([*events, {"e": "end"}])]
     (folder / "events-1.jsonl").write_text("\n".join(lines))
-    logs = read_logs(folder)
-    found = next(windows(logs, between(logs, None, None), 4))
-    steps = steps_of([flow_of(logs[0], found[0])])
-    blocks, sources = Blocks(logs, steps), Sources({"app.cu": ADDS}, ["app.cu"])
-    return Writer("app", steps, blocks, sources, found[0].rounds, History(logs, found)).write("")
+    return read_logs(folder)[0]
+
+
+def of_a_log(log: RankLog) -> Written:
+    found = next(windows([log], between([log], None, None), 4))
+    steps = steps_of([flow_of(log, found[0])])
+    blocks, sources = Blocks([log], steps), Sources({"app.cu": ADDS}, ["app.cu"])
+    return Writer("app", steps, blocks, sources, found[0].rounds, History([log], found)).write("")
+
+
+def test_a_wait_for_an_event_is_for_what_was_issued_before_it(tmp_path: Path) -> None:
+    """The copy after it has not arrived: the wait for the stream is what a reduction of it on the host requires."""
+    reduced = {"e": "collective", "op": "allreduce", "send": 99, "recv": 199, "bytes": 8, "type": "MPI_DOUBLE",
+               "operator": "sum", "root": -1, "ranks": [0]}  # fmt: skip
+    waits = ({"e": "sync", "what": "event", "event": 7}, {"e": "sync", "what": "stream", "stream": 0})
+    log = log_of(tmp_path, {"e": "record", "event": 7, "stream": 0}, COPY, *waits, reduced)
+    found = next(windows([log], between([log], None, None), 4))
+    assert [(wait.call, required) for wait, required in flow_of(log, found[0]).waits] == [
+        ("cudaEventSynchronize", False), ("cudaStreamSynchronize", True),
+    ]  # fmt: skip
+
+
+def test_of_several_loops_that_with_launches_and_messages_is_recorded() -> None:
+    """Not one that warms up MPI, nor one that computes the result again on one GPU: all of them have one period."""
+    warm, alone = [("Send", "a:1"), ("Recv", "a:2")], [("LaunchCall", "a:3"), ("Fill", "a:4")]
+    both = [("LaunchCall", "a:5"), ("Send", "a:6")]
+    assert period_of([*warm * 20, *alone * 9, *both * 9], 0, 76) == (58, 2, 9)
+    assert period_of([*warm * 20, *alone * 9], 0, 58) == (40, 2, 9)
 
 
 def test_numbers_of_a_host_that_reads_nothing_are_data(tmp_path: Path) -> None:
     """They depend on nothing that the rounds compute. If it reads something, they may: a person looks."""
-    alone = of_a_log(tmp_path, False)
+    alone = of_a_log(log_of(tmp_path))
     assert (alone.own, alone.unfinished) == (("app.cu:3: source of add",), ())
     assert "add[t] : gpu add(u, source[t])" in alone.text
-    beside = of_a_log(tmp_path, True)
+    beside = of_a_log(log_of(tmp_path, COPY))
     assert beside.own == ()
     assert ["source of add in each round; the op host_source gives" in note for note in beside.unfinished] == [True]
     assert "copy_source[t] : gpu copy(source_there, source)" in beside.text
