@@ -88,9 +88,10 @@ RUNNERS: dict[str, Make] = {
     "placed runner": placed,
     "loop runner": partial(plan, RELAX, Target.CUDA, transport="peer"),
 }
-# Further lowerings of these: those of `sink` have every kind of op, and others the kernels.
+# Further lowerings of these: those of `sink` have every kind of op, and others the kernels. And reductions of all types
+# of elements, which take nvcc as long as 15 other programs.
 FURTHER = {f"{program} {how}" for program in ("spmv", "halo3d") for how in ("mpi_host", "mpi_host-ops", "mpi_cuda")}
-FURTHER |= {"spmv mpi_cuda-true", "halo3d peer-true", "loop of columns peer"}
+FURTHER |= {"spmv mpi_cuda-true", "halo3d peer-true", "loop of columns peer", "types"}
 
 
 @pytest.mark.mpi
