@@ -19,7 +19,6 @@ from dagc.build.mpi import require_mpi, thread_sanitizer_environment
 from dagc.build.toolchain import find_cmake, require_cxx
 from tests.library.conftest import SAMPLES, Libraries, Start, needs_mpi
 from tests.precompiled import do_not_optimise
-from tests.tiers import representatives
 
 pytestmark = needs_mpi
 HERE = Path(__file__).parent
@@ -351,7 +350,8 @@ print(f"rank {comm.rank}: {'right' if (a == mine).all() else 'wrong'}")
 """
 
 
-@pytest.mark.parametrize("wait", representatives(["op", "reader"], "reader"))
+@pytest.mark.thorough
+@pytest.mark.parametrize("wait", ["op", "reader"])
 def test_kernels_write_into_arrays_of_a_library(
     wait: str, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
