@@ -14,6 +14,7 @@ import sympy as sp
 from dagc.base.source import Spanned
 from dagc.cuda.accesses import Accesses, accesses_of
 from dagc.cuda.expressions import Guard, real, symbol
+from dagc.cuda.lexer import expanded, macros_of
 from dagc.cuda.syntax import NotUnderstood
 from dagc.forms import kernel_of
 from dagc.forms.fuse import largest_call
@@ -66,9 +67,15 @@ def read_accesses(program: Program, op: KernelOp, known: Mapping[str, int] | Non
     constant = {f.name for f in kernel.formals if f.mode is Mode.IN}
     types = {p.name: _C_TYPES[p.value] for p in program.params if isinstance(p.value, ElementType)}
     try:
-        return accesses_of(impl.code.text, arrays, values, constant, types, impl.code.restrict)
+        return accesses_of(_plain(program, impl.code.text), arrays, values, constant, types, impl.code.restrict)
     except NotUnderstood as error:
         raise NotUnderstood(f"{_place(program, impl.code, error.line or 0)}{error.message}") from None
+
+
+def _plain(program: Program, text: str) -> str:
+    """The text of a kernel with the macros that it, or code outside of kernels, defines."""
+    macros = macros_of((*(code.text for code in program.code if code.text is not None), text))
+    return expanded(text, macros) if macros else text
 
 
 def _place(program: Program, node: Spanned, lines: int = 0) -> str:

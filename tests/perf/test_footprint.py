@@ -14,6 +14,7 @@ from dagc import api
 from dagc.build.toolchain import find_cxx
 from dagc.ir.program import KernelOp
 from dagc.perf.bound import Footprint, footprint_of
+from dagc.perf.geometry import read_accesses
 
 SIZES = [(1, 32), (100, 64), (257, 32)]  # n, and threads of a block
 
@@ -241,3 +242,25 @@ def test_operations_that_run_for_certain(code: str, operations: Callable[[int], 
 def test_a_load_counts_where_its_value_is_needed(code: str, counted: set[str], tmp_path: Path) -> None:
     """A compiler moves it there."""
     assert {m.array for m in _footprint(tmp_path, _part(code), 32, n=100).moved} == counted
+
+
+def test_macros_are_read_as_what_they_stand_for(tmp_path: Path) -> None:
+    """Those of the kernel, and those of code outside of kernels."""
+    within = (
+        "\n#define AT(i, d) ((i) + (d))\n#define NEXT(x) (x)[AT(i, 1)] * \\\n  (x)[i]\n"
+        + INDEX
+        + "\ny[AT(i, 0)] = NEXT(a);"
+    )
+    outside = 'cuda """\n#define AT(i, d) ((i) + (d))\n"""\nkernel work'
+    read = []
+    for code, before in (
+        (INDEX + "y[i + 0] = (a)[i + 1] * (a)[i];", "kernel work"),
+        (within, "kernel work"),
+        (INDEX + "y[AT(i, 0)] = (a)[AT(i, 1)] * (a)[i];", outside),
+    ):
+        file = tmp_path / "macros.dag"
+        file.write_text(TEXT.format(grid="ceil(n / bx)", code=code).replace("kernel work", before))
+        program = api.read(file).program()
+        read.append(read_accesses(program, program.kernel_ops[0]).accesses)
+    assert {(a.array, a.known) for a in read[0]} == {("y", True), ("a", True)}
+    assert read[0] == read[1] == read[2]
