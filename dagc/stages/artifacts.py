@@ -267,12 +267,14 @@ def build_artifact(directory: Path, plan: Plan, what: str) -> Path:
     source = "runner" if what == "audit" else what
     flags = require_nccl().flags() if cuda and uses_nccl(plan) else ()
     others = linked(plan)
+    of_gpu = all(op.kernel is None or (op.kernel.device is Device.GPU and not op.placed) for op in plan.graph.ops)
     main = f"{source}.{'cu' if cuda else 'cpp'}"
     order = Build(
         [directory / name for name in (main, *others.sources)], target=plan.target.value, arch=plan.arch,
         include=("include", *others.include), libraries=others.libraries, openmp=others.openmp, reads=others.reads,
         mpi=require_mpi(), shared=library, warnings_as_errors=False,
         flags=(*flags, "-O0") if what == "audit" else flags, defines=("DAGC_RUNNER_MAIN",) if what == "audit" else (),
+        issues=what == "runner" and of_gpu and not plan.features and not others.sources,
     )  # fmt: skip
     return build(order, directory / (f"lib{what}.so" if library else what))
 

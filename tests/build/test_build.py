@@ -17,9 +17,15 @@ from dagc.build import builder as build_module
 from dagc.build import toolchain
 from dagc.build.builder import KEPT, Build, build, cache_directory
 from dagc.build.mpi import find_mpi, mpi_of_wrapper
-from dagc.build.toolchain import find_cxx, find_nvcc, find_openblas, first_error
+from dagc.build.toolchain import TargetChoice, find_cxx, find_nvcc, find_openblas, first_error
+from dagc.ir.plan import Target
+from dagc.space import Space
+from dagc.stages import artifacts
+from dagc.stages.artifacts import proved_plan
+from dagc.stages.program import read
 
 pytestmark = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")
+SAMPLES = Path(__file__).parents[2] / "samples"
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
 
 MAIN = '#include "answer.hpp"\n#include <cstdio>\nint main() { std::printf("%d\\n", answer()); }\n'
@@ -409,3 +415,23 @@ def test_the_first_error_is_named(tool: str) -> None:
     (expected,) = (line[2:] for line in SAID[tool].splitlines() if line.startswith("! "))
     assert first_error(SAID[tool].replace("! ", "")) == expected
     assert first_error("") == ""
+
+
+@needs_nvcc
+@pytest.mark.skipif(find_mpi() is None, reason="needs an MPI")
+@pytest.mark.parametrize(("sample", "level"), [("jacobi", "-O1"), ("detectors", "-O3")])
+def test_host_code_that_only_issues_work_is_compiled_quickly(
+    sample: str, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a search, not in programs; nor where a kernel runs on the CPU."""
+    orders: list[Build] = []
+    monkeypatch.setattr(artifacts, "build", lambda order, out: orders.append(order) or out)
+    graph = read(SAMPLES / sample / f"{sample}.dag", {}).graph()
+    plan = proved_plan(graph, Space(graph).first(), TargetChoice(Target.CUDA, "sm_90", ""))
+    for what in ("runner", "bench"):
+        artifacts.build_artifact(tmp_path, plan, what)
+    levels = [
+        [w for w in build_module.command_line(order, build_module.compiler_of(order)) if w.startswith("-O")]
+        for order in orders
+    ]
+    assert levels == [[level], ["-O3"]]
