@@ -163,7 +163,7 @@ class Model:
         if self._simulated is None:
             process.extend(bits)
             return
-        simulated, paths = self.pool.paths(self.costs, np.arange(known, len(self.pool)))
+        simulated, paths = self.pool.paths(self._costs, np.arange(known, len(self.pool)))
         process.append(bits, paths * (self.pool.spread(self._centre) / self._level))
         self._simulated = np.concatenate([self._simulated, self._expected(simulated, paths)])
 
@@ -213,9 +213,9 @@ class Model:
     def _simulate(self) -> None:
         """Paths and times of the fitted costs, of all rows."""
         blocks = np.array_split(np.arange(len(self.pool)), 1 + len(self.pool) // BLOCK)
-        simulated, parts = zip(*(self.pool.paths(self.costs, block) for block in blocks), strict=True)
-        self._fitted, paths = np.concatenate(simulated), np.concatenate(parts)
-        self._simulated = self._expected(self._fitted, paths)
+        simulated, parts = zip(*(self.pool.paths(self._costs, block) for block in blocks), strict=True)
+        paths = np.concatenate(parts)
+        self._simulated = self._expected(np.concatenate(simulated), paths)
         if not self.times:
             self._level = float(np.median(self._simulated))
         self._process.paths = paths * (self.pool.spread(self._centre) / self._level)

@@ -171,9 +171,8 @@ class Pool:
         return np.arange(len(self.prior)) < len(self.costs.prior) if self.has_settings else None
 
     def above(self, parameters: Array, prior: Array) -> Array:
-        """The parameters with all costs clipped above 0 whose prior is: what an op takes more than alike ones may be
-        negative."""
-        costs = (np.arange(len(prior)) < len(self.costs.prior)) & (prior > 0)
+        """The parameters with all costs clipped above 0: few measurements make no op faster than alike ones."""
+        costs = np.arange(len(prior)) < len(self.costs.prior)
         return np.where(costs, np.maximum(parameters, 0.02 * prior), parameters)
 
     def timed(self) -> list[bool]:
