@@ -11,7 +11,7 @@ import pytest
 from dagc import api
 from dagc.ir.choice import Choice
 from dagc.lab.launches import Launches, SizedProgram, Timing, verify
-from dagc.measure.service import GIVE_UP, Deaths, RanksDied, Service, WorkerLink
+from dagc.measure.service import GIVE_UP, VISIBLE, Deaths, RanksDied, Service, WorkerLink, gpus_of
 from dagc.study.measure import sized_program
 from dagc.study.prepare import prepare
 from dagc.study.task import tuning_task
@@ -110,3 +110,10 @@ def test_a_program_that_does_not_open_is_given_up(program: SizedProgram) -> None
         assert "nowhere" in why
         assert machine.measure(Choice.at("fill", [("bx", 32)])).failure == why
         assert service.died == GIVE_UP, "no start more"
+
+
+def test_the_groups_of_a_host_share_its_gpus_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VISIBLE, "3,1,0,2,7")
+    assert [gpus_of(group, 2)[VISIBLE] for group in range(2)] == ["3,1", "0,2"]
+    assert [gpus_of(group, 5)[VISIBLE] for group in range(5)] == ["3", "1", "0", "2", "7"]
+    assert gpus_of(5, 6) == {VISIBLE: ""}  # which is refused
