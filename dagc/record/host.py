@@ -207,6 +207,15 @@ class HostWork:
         for number, step in enumerate(steps):
             self._values[number] = {slot: self._value(number, *one) for slot, *one in self._wanted(number, step)}
 
+    def keep_what_is_read(self) -> None:
+        """Once it is known which steps take numbers from memory."""
+        for number, values in self._values.items():
+            for read in (
+                read for value in values.values() if value.formula is not None for read in value.formula.reads
+            ):
+                if read.before or self._overwritten(read.step, number):
+                    self._keep(read, number)
+
     def of(self, number: int) -> dict[str, HostValue]:
         """Of a step: by the position of an argument, or `data`."""
         return self._values[number]
@@ -265,9 +274,6 @@ class HostWork:
             wanted = np.frombuffer(bytes.fromhex("".join(chain(*value.rows))), TYPES[value.of])
             formula = formula_of(wanted, list(self._operands(number)), self._constants)
             self._same[value.rows] = replace(value, name=self._names.free(value.name), formula=formula)
-            for read in formula.reads if formula is not None else ():
-                if read.before or self._overwritten(read.step, number):
-                    self._keep(read, number)
         return self._same[value.rows]
 
     def _operands(self, number: int) -> Iterator[Operand]:

@@ -55,6 +55,7 @@ class Writer:
         self._host = HostWork(steps, self._arrays, sources, names, history)
         symbols = [block for block, _ in self._symbols]
         self._kernels = Kernels(name, steps, self._arrays, self._values, sources, symbols, self._host)
+        self._host.keep_what_is_read()
         self._made: dict[str, HostValue] = {}  # arrays of what the host computes, by their names
         self._computed: list[str] = []
         self._parts: list[str] = []  # calls that may be split
