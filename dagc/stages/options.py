@@ -465,6 +465,7 @@ class LearningOptions:
     links: tuple[tuple[str, str, float, float], ...] = option(
         "--links LIST", "with `select device with dp()`: times of copies between devices, as"
         " gpu-gpu1=SECONDS:BYTES_PER_SECOND,..., in place of measured ones", links_of, default=(),
+        without="--evaluate",
     )  # fmt: skip
     constraints: bool = option(
         "--no-constraints",

@@ -68,6 +68,8 @@ if TYPE_CHECKING:
 def task_asked(text: ProgramText, output: str | Path | None, options: TuneOptions) -> TuningTask:
     """What is tuned: whole programs if the text has a `select` at its top and no kernel is named, else kernels; those
     of a file that is resumed count for the choosers, too. Raises UsageError before anything is compiled or measured."""
+    if options.links:
+        links_given(text.with_defines(single_values(text.defines)).program(), options.links)
     if not options.kernels and program_select(text.with_defines(single_values(text.defines)).program()) is not None:
         if options.ranks > 1:
             raise UsageError(
@@ -75,7 +77,6 @@ def task_asked(text: ProgramText, output: str | Path | None, options: TuneOption
                 "drop -n, or name a kernel with --kernel",
             )
         return program_task(text, options)
-    links_given(text.program(), options.links)
     if options.method and options.method not in METHODS:
         raise UsageError(f"unknown method {options.method}", f"one of: {', '.join(METHODS)}")
     before = resumed(output, options)

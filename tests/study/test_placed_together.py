@@ -15,12 +15,15 @@ from dagc.base.errors import UsageError
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
 from dagc.choice.placement import HOST, Problem, Transfer, Transfers, Value, place
+from dagc.cli.main import main
 from dagc.measure.launch import launch
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions, links_of
 from dagc.stages.program import run_setup
 from dagc.store.tuned import load_tuned
 from dagc.study.placed import TOGETHER, MovedValues, moves_text
+
+ROOT = Path(__file__).parents[2]
 
 mpi = find_mpi()
 pytestmark = [
@@ -151,6 +154,16 @@ def test_links_that_a_program_does_not_have(devices: str, links: str, error: str
     (tmp_path / "graph.py").write_text(SETUP)
     with pytest.raises(UsageError, match=error):
         tune_recipe.tune(tmp_path / "graph.dag", None, replace(OPTIONS, links=links_of(links)))
+
+
+@pytest.mark.parametrize(
+    "words", [["samples/tridiag/tridiag.dag"], ["samples/gnn/gcn.dag", "-o", "t.db", "--evaluate"]]
+)
+def test_links_without_effect(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Of whole programs, and where a file has them."""
+    file, *more = words
+    assert main(["tune", str(ROOT / file), *more, "--links", "cpu-gpu=1e-6:1e9"]) == 2
+    assert "--links has no effect" in capsys.readouterr().err
 
 
 def test_links_are_given_for_each_direction() -> None:
