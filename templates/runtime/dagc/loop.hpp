@@ -147,7 +147,7 @@ class DeviceLoop {
     while (out.runs < most && !(stops && out.ended)) {
       const std::int64_t left = most - out.runs;
       const Body& body = bodies_[every_ > 1 && !kernel_ && left >= every_];
-      const std::int64_t wanted = body.loop != nullptr || kernel_ ? std::min(std::max(part_, body.iterations), left) : body.iterations;
+      const std::int64_t wanted = body.loop != nullptr || (kernel_ && !agree_) ? std::min(std::max(part_, body.iterations), left) : body.iterations;
       const std::int64_t some = wanted / body.iterations * body.iterations;
       const double begin = seconds_now();
       around([&] {
