@@ -147,6 +147,7 @@ class Summary(Generic[C]):
     given_up     why the model of the strategy was given up; "" if it was not
     measuring    seconds spent in the machine, the mean of all places; `overhead`: in the search itself
     lost         the places that failed for good, with the reasons
+    references   seconds of the drift reference on each place, the median over the measurements of the search
     """
 
     best: C | None
@@ -171,6 +172,7 @@ class Summary(Generic[C]):
     shrunk: bool = False
     given_up: str = ""
     lost: tuple[tuple[str, str], ...] = ()
+    references: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def confirmed(self) -> bool:
@@ -271,6 +273,7 @@ class _Loop(Generic[C]):
     interrupted: bool = False
     awaited: dict[C, C] = field(default_factory=dict)  # what is being measured -> the proposal that it is measured for
     lost: list[tuple[str, str]] = field(default_factory=list)
+    references: dict[str, list[float]] = field(default_factory=dict)  # by the name of the place
     random: Random = field(init=False)
     start: float = field(init=False)
     trust: Trust[C] = field(init=False)
@@ -571,6 +574,8 @@ class _Loop(Generic[C]):
         if sample.failure:
             self.failures += 1
         else:
+            if phase != CONFIRM and not math.isnan(sample.reference):
+                self.references.setdefault(place.name, []).append(sample.reference)
             sample = self._without_drift(candidate, sample)
             self.times.append(sample.value)
             self.timed += elapsed
@@ -655,6 +660,7 @@ class _Loop(Generic[C]):
             shrunk=estimate is not None and estimate.shrunk,
             given_up=self.given_up,
             lost=tuple(self.lost),
+            references={name: median(seconds) for name, seconds in self.references.items()},
         )
 
 

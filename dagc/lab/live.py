@@ -95,13 +95,9 @@ class LiveMachine:
         other._loadables, other._audited, other._reference = self._loadables, self._audited, self._reference
         other._last, other._since, other._alone = dict(self._last), EVERY, False
         self._alone = False
-        del self._timings[:-AROUND]  # what was timed before the other ranks measured
+        self._timings.clear()  # they were taken while the other ranks were idle
+        self._since = EVERY
         return other
-
-    @property
-    def speed(self) -> float:
-        """Seconds of the drift reference, the median of all its timings; NaN without one."""
-        return median(self._timings) if self._timings else math.nan
 
     # ---- measuring ----------------------------------------------------------------------------
 

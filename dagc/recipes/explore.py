@@ -108,7 +108,7 @@ def _explore_here(
         known, store = before if options.resume else None, OrderStore(domain, records)
         groups = groups_of(machine, store, links[1:], records, run, notes)
         done = search(request, domain, machine, store, noise, known, first, [g.place for g in groups[1:]])
-        left = group_left(groups, done.lost, notes)
+        left = group_left(groups, done, notes)
         machine = left.machine
         if not done.interrupted:
             if compared is not None and done.best is not None and not deadline.over:

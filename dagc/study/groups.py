@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import RunFailed, counted
 from dagc.lab.candidate import Candidate
-from dagc.lab.engine import FIRST, MeasuringPlace
+from dagc.lab.engine import FIRST, MeasuringPlace, Summary
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import OrderStore
 from dagc.measure.service import RankLink
@@ -74,26 +74,21 @@ def _hosts(machine: LiveMachine) -> tuple[str, ...] | RunFailed:
         return why
 
 
-def group_left(groups: Sequence[RankGroup], lost: Sequence[tuple[str, str]], notes: list[str]) -> RankGroup:
-    """The first group that is left after a search, for what follows. Notes name those that were `lost`, and slow ones.
-    Raises RunFailed if none is left."""
-    notes += [f"{name} was lost: {why}; what it measured was measured by another group" for name, why in lost]
-    speeds = {group.name: group.machine.speed for group in groups if not math.isnan(group.machine.speed)}
-    usual = median(speeds.values()) if speeds else math.nan
+def group_left(groups: Sequence[RankGroup], done: Summary[Candidate], notes: list[str]) -> RankGroup:
+    """The first group that is left after a search, for what follows. Notes name those that were lost, and slow ones."""
+    notes += [f"{name} was lost: {why}; what it measured was measured by another group" for name, why in done.lost]
+    usual = median(done.references.values()) if done.references else math.nan
     if len(groups) > 1:
-        factors = [speed / usual for speed in speeds.values()]
+        factors = [seconds / usual for seconds in done.references.values()]
         times = f"{min(factors, default=1.0):.2f} to {max(factors, default=1.0):.2f} times the median"
         hosts = {host for group in groups for host in group.hosts}
         notes.append(f"{len(groups)} groups on {counted(len(hosts), 'host')}; drift reference {times}, divided out")
-    for name, speed in speeds.items():
-        if speed > (1 + SLOW) * usual:
-            beyond = f", of which {MOST_DRIFT:g} is divided out at most" if speed > MOST_DRIFT * usual else ""
-            notes.append(f"{name} is slow: its drift reference takes {speed / usual:.2f} times the median{beyond}")
+    for name, seconds in done.references.items() if len(groups) > 1 else ():
+        if seconds > (1 + SLOW) * usual:
+            beyond = f", of which {MOST_DRIFT:g} is divided out at most" if seconds > MOST_DRIFT * usual else ""
+            notes.append(f"{name} is slow: its drift reference takes {seconds / usual:.2f} times the median{beyond}")
     for group in groups:
         group.store.write_references()
         group.machine.on_reference = group.records.reference
-    gone = dict(lost)
-    left = next((group for group in groups if group.name not in gone), None)
-    if left is None:
-        raise RunFailed(f"all groups were lost: {lost[-1][1]}")
-    return left
+    gone = dict(done.lost)
+    return next(group for group in groups if group.name not in gone)

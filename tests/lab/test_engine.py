@@ -388,6 +388,7 @@ def test_several_places_measure_different_candidates_and_their_speeds_are_divide
     assert done.best is not None
     assert time_of(done.best) == pytest.approx(fastest)
     assert done.lowest / min(s.reference for *_, s in hosts.kept[:1]) == pytest.approx(fastest)
+    assert done.references == {FIRST: 1.0, "host 1": 1.2, "host 2": 0.9}
     assert {number for number, _, sample in hosts.kept if sample.purpose == CONFIRM} == {0}  # under equal conditions
 
 
