@@ -17,6 +17,7 @@ from dagc.forms.types import Refusal
 from dagc.ir.program import Graph
 from tests.emit.build import graph_of
 from tests.forms.compared import check_at
+from tests.precompiled import by_clang
 from tests.tiers import representatives
 
 DATA = Path(__file__).parent / "data"
@@ -79,7 +80,7 @@ def program(kernels: Sequence[str], number: int) -> Graph:
 )
 def test_results_are_those_of_the_kernel_as_written(first: int, number: int, tmp_path: Path) -> None:
     sizes = [{"side": n} for n in (*range(10), 31, 132)] + [{"side": 64, "shift": k} for k in (0, 1, 2, 4)]
-    check_at(program(NAMES[first : first + GROUP], number), tmp_path, sizes, ("-O0", "-w", "-fwrapv"))
+    check_at(program(NAMES[first : first + GROUP], number), tmp_path, sizes, ("-O0", "-w", "-fwrapv", *by_clang()))
 
 
 def test_forms_allow_most_of_them() -> None:
