@@ -29,9 +29,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from dagc.base import signals
-from dagc.base.errors import MissingTool, RunFailed, UsageError
+from dagc.base.errors import MissingTool, RunFailed, UsageError, counted
 from dagc.base.resources import IMPORTED_FROM
-from dagc.build.mpi import require_mpi
+from dagc.build.mpi import cores, require_mpi
 from dagc.build.ranks import rank_among, refuse
 from dagc.build.toolchain import gpus
 from dagc.measure.launch import Printed, Started, start
@@ -304,7 +304,8 @@ def link_groups(ranks: int, groups: int, cuda: bool = False) -> list[RankLink]:
 
     If it was started as one of all these ranks, the first gets the links; the others work here until theirs is closed,
     and then get none. So call it before anything that may fail on the first rank only. `cuda`: each group of a host has
-    GPUs of its own there. Raises UsageError if this command was started on another number of ranks, or on fewer GPUs.
+    GPUs of its own there. Raises UsageError if this command was started on another number of ranks, or if a host
+    has fewer GPUs than groups, or, where it starts them itself, fewer cores.
     """
     rank = rank_among(groups * ranks, groups)
     if rank is None:
@@ -313,6 +314,12 @@ def link_groups(ranks: int, groups: int, cuda: bool = False) -> list[RankLink]:
         )
         if shares[0]:
             _require_gpus(shares)
+        elif groups > cores():
+            here = counted(cores(), "core")
+            raise UsageError(
+                f"--groups {groups}: this host has {here}, and groups that share one disturb each other",
+                "give a smaller number of --groups, or start them on more hosts",
+            )
         return [WorkerLink(ranks, groups=groups, env=share) for share in shares]
     from dagc.measure.executor import Executor, obey, serve  # loads numpy
     from dagc.measure.runner import world  # loads numpy

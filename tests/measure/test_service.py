@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from dagc import api
+from dagc.base.errors import UsageError
 from dagc.ir.choice import Choice
 from dagc.lab.launches import Launches, SizedProgram, Timing, verify
-from dagc.measure.service import GIVE_UP, VISIBLE, Deaths, RanksDied, Service, WorkerLink, gpus_of
+from dagc.measure.service import GIVE_UP, VISIBLE, Deaths, RanksDied, Service, WorkerLink, gpus_of, link_groups
 from dagc.study.measure import sized_program
 from dagc.study.prepare import prepare
 from dagc.study.task import tuning_task
@@ -117,3 +118,11 @@ def test_the_groups_of_a_host_share_its_gpus_out(monkeypatch: pytest.MonkeyPatch
     assert [gpus_of(group, 2)[VISIBLE] for group in range(2)] == ["3,1", "0,2"]
     assert [gpus_of(group, 5)[VISIBLE] for group in range(5)] == ["3", "1", "0", "2", "7"]
     assert gpus_of(5, 6) == {VISIBLE: ""}  # which is refused
+
+
+def test_no_more_groups_than_cores_are_started_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagc.measure.service.cores", lambda: 2)
+    assert len(link_groups(4, 2)) == 2
+    with pytest.raises(UsageError, match="--groups 3: this host has 2 cores, and groups that share one disturb") as why:
+        link_groups(1, 3)
+    assert "--groups" in (why.value.help or "")
