@@ -83,12 +83,16 @@ def forms_asked(program: Program, asked: str, ops: Iterable[KernelOp]) -> tuple[
     names, around = {form.name: form for form in FORMS}, surroundings_of(program)
     given: dict[str, int] = {}
     left: dict[str, None] = {}
+    seen: set[str] = set()
     for item in asked.split(","):
         name, equals, value = (part.strip() for part in item.partition("="))
         if name not in names or (equals and not (value.isdecimal() and value.isascii())):
             close = get_close_matches(name, names, 1)
             help = f"did you mean `{close[0]}`?" if close and name not in names else f"choose from {', '.join(names)}"
             raise UsageError(f"{item.strip() or asked!r}: not a form, or a form and its value, `wide=4`", help)
+        if name in seen:
+            raise UsageError(f"{asked}: `{name}` is given twice", "give each form once, with one value")
+        seen.add(name)
         for op in ops:
             kernel, impl = kernel_as_written(program, op)
             ((form, legal),) = forms_of(kernel, impl, around, (names[name],))

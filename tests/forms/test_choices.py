@@ -172,6 +172,7 @@ def test_a_list_of_forms_is_for_all_kernels_that_allow_them(tmp_path: Path) -> N
     for asked, message, help in (
         ("wid", "'wid': not a form", "did you mean `wide`?"),
         ("wide=", "'wide=': not a form", "choose from unroll"),
+        ("wide=4,coarsen,wide=2", "wide=4,coarsen,wide=2: `wide` is given twice", "give each form once"),
         ("wide=3", "no kernel allows wide=3", "kernel `stencil`: wide=3: it has 1, 2, 4"),
         ("on", "--forms on: compile searches nothing", "list them"),
     ):
