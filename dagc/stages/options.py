@@ -446,6 +446,8 @@ def links_of(text: str) -> tuple[tuple[str, str, float, float], ...]:
         if found is None or not (0 <= latency < 1e3 and 1 <= bandwidth < 1e18):
             example = "a link is like gpu-gpu1=2e-6:3e11, its latency in seconds and its bytes per second"
             raise ArgumentTypeError(f"{part.strip()!r}: {example}")
+        if (found[1], found[2]) in out:
+            raise ArgumentTypeError(f"{part.strip()!r}: the link {found[1]}-{found[2]} is given twice")
         out[found[1], found[2]] = back[found[2], found[1]] = latency, bandwidth
     return tuple((*way, *time) for way, time in {**out, **(back | out)}.items())
 

@@ -173,6 +173,8 @@ def test_links_are_given_for_each_direction() -> None:
     for wrong in ("gpu", "gpu-gpu1=1", "gpu-gpu1=-1:1e9", "gpu-gpu1=nan:1e9", "gpu-gpu1=1e-6:0", "gpu-gpu1=1e-6:x", ""):
         with pytest.raises(ArgumentTypeError, match="a link is like"):
             links_of(wrong)
+    with pytest.raises(ArgumentTypeError, match="'gpu-gpu1=2e-6:1e9': the link gpu-gpu1 is given twice"):
+        links_of("gpu-gpu1=1e-6:1e9, gpu-gpu1=2e-6:1e9")
 
 
 def test_ops_are_not_placed_together_without_expected_times(program: Path, tmp_path: Path) -> None:
