@@ -119,13 +119,16 @@ class Subject:
     def original(self, path: str) -> Candidate:
         """The implementation with the order of a file, even if it was measured once only. Raises UsageError if none was
         measured, or if it is the best."""
-        source = read_source(path, ORIGINAL)
+        source, wrong = read_source(path, ORIGINAL), ""
+        unknown = True
         for implementation in self.loaded.results.measured():
             graph = self.loaded.structure(implementation.configuration)
             try:
                 wanted = parse_traversal(source.text, graph, path)
-            except UsageError:  # of other ops
+            except UsageError as error:  # of other ops
+                wrong = wrong or str(error)
                 continue
+            unknown = False
             found = self.candidate(implementation)
             if found.traversal == wanted and found != self.best:
                 return found
@@ -133,6 +136,8 @@ class Subject:
                 raise UsageError(
                     f"{path}: the order of this file is the best", "search on, or compare another by --rank"
                 )
+        if unknown and wrong:
+            raise UsageError(wrong, "give an order of this program, as `dagc record` writes it")
         help = f"search with `dagc explore --original {shlex.quote(path)}`"
         raise UsageError(f"{self.loaded.path} has no measurement of the order in {path}", help)
 

@@ -209,7 +209,8 @@ def test_on_a_recording(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     assert capsys.readouterr().out.replace("original   ", "number 2000 ") == text
     for words, message in (
         (found["best"]["traversal"], "is the best"),
-        ("other words", "has no measurement of the order"),
+        ("other words", "original.txt:1:1: `other`: no op has this name"),
+        ("", "has no measurement of the order"),
     ):
         order.write_text(words)
         with pytest.raises(UsageError, match=message):
