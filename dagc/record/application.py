@@ -111,6 +111,9 @@ def _texts(sources: Iterable[str], top: Path) -> dict[Path, str]:
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or error
             raise UsageError(f"{named}: {why}", "name a file of the application that can be read") from None
+        if '"' in (shown := _shown(real, top)) or not shown.isprintable():
+            help = "rename it: a program names its files between double quotes"
+            raise UsageError(f"{shown!r}: a quote or a control character in the name of a file", help)
         todo += [(found, str(found)) for found in _included(out[real], real.parent)]
     return out
 

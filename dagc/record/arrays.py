@@ -40,7 +40,7 @@ class FreeNames:
         self.taken: dict[str, None] = dict.fromkeys(taken)
 
     def free(self, wanted: str) -> str:
-        word = re.sub(r"\W", "_", wanted).strip("_") or "x"
+        word = re.sub(r"\W", "_", wanted, flags=re.ASCII).strip("_") or "x"
         word = f"n{word}" if word[0].isdigit() else word
         reserved = word in RESERVED or word in KEYWORDS or word in _WORDS or iskeyword(word)  # those of Python too
         word += "_" if reserved or is_reserved(word) or is_global(word) else ""

@@ -205,7 +205,8 @@ class Kernels:
         call = step.first
         assert isinstance(call, KernelCall)
         source = self._source(call)
-        return not source.template and call.kernel.strip().isidentifier() and bool(source.body)
+        name = call.kernel.strip()
+        return not source.template and name.isidentifier() and name.isascii() and bool(source.body)
 
     def _by_pointer(self, number: int, step: ProgramStep) -> None:
         """The function of a kernel that gets what the host computes by pointers."""

@@ -29,7 +29,7 @@ from dagc.record.merge import MemoryBlock
 
 SCALARS = {"i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q", "f32": "f",
            "f64": "d", "bool": "?"}  # fmt: skip
-_NAME = re.compile(r"(?:::)?\w+(?:::\w+)*")
+_NAME = re.compile(r"(?:::)?\w+(?:::\w+)*", re.ASCII)
 _GLOBAL = re.compile(r"^\w[\w \t*:]*?[ \t*](\w+)[ \t]*(?:\[[^\]]*\][ \t]*)*=", re.MULTILINE)  # that is initialised
 _VECTOR = re.compile(r"(?:u?char|u?short|u?int|u?longlong|u?long|float|double)([1-4])")
 _OF_VECTORS = {"char": "i8", "uchar": "u8", "short": "i16", "ushort": "u16", "int": "i32", "uint": "u32", "long": "i64",

@@ -93,3 +93,35 @@ def test_a_command_that_records_nothing(folder: Path, words: tuple[str, ...], me
     done = dagc("record", "--quiet", *words, cwd=folder)
     assert message in done.stderr
     assert done.returncode == 2
+
+
+def test_a_file_that_no_program_can_name(tmp_path: Path) -> None:
+    (tmp_path / 'a"b.cu').write_text("int main() {}\n")
+    done = dagc("record", "--host", 'a"b.cu', "-o", "a.dag", "--", './a"b', cwd=tmp_path)
+    assert "'a\"b.cu': a quote or a control character in the name of a file" in done.stderr
+    assert "help: rename it" in done.stderr
+    assert done.returncode == 2
+
+
+def test_names_that_are_not_ascii(tmp_path: Path) -> None:
+    """Of kernels, their parameters and arrays: legal in CUDA, not in a program."""
+    (tmp_path / "ü.cu").write_text(NAMES)
+    done = dagc("record", "--host", "ü.cu", "-o", "a.dag", "--quiet", "--", "./ü", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "gr__e: inout f64[*]" in (tmp_path / "a.dag").read_text()
+
+
+NAMES = """
+#include <cuda_runtime.h>
+__global__ void straße(double* größe, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) größe[i] = größe[i] * 0.5 + 1;
+}
+int main() {
+  double h[64] = {}, *wärme;
+  cudaMalloc(&wärme, sizeof h);
+  cudaMemcpy(wärme, h, sizeof h, cudaMemcpyHostToDevice);
+  for (int t = 0; t < 6; ++t) straße<<<1, 64>>>(wärme, 64);
+  cudaMemcpy(h, wärme, sizeof h, cudaMemcpyDeviceToHost);
+}
+"""
