@@ -164,6 +164,8 @@ def _ended(status: int | None, said: dict[str, Any], faults: str) -> BaseExcepti
     lines = (line for name, line in _FRAME.findall(faults) if Path(name) == file)
     place = ":".join([str(file), *list(lines)[:1]])
     how = f"terminated by {signals.named(-code)}" if code < 0 else f"its process ended with exit code {code}"
+    killed = "give smaller sizes with -D, or free memory" if code == -signal.SIGKILL else ""
     return UsageError(
-        f"{place}: {how} {said.get('what', '')}".rstrip(), f"correct {file.name}, or compiled code that it calls"
+        f"{place}: {how} {said.get('what', '')}".rstrip(),
+        killed or f"correct {file.name}, or compiled code that it calls",
     )

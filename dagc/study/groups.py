@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import median_low
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import RunFailed, counted
@@ -24,7 +24,7 @@ from dagc.store.results import GROUP, MOST_DRIFT, Run
 if TYPE_CHECKING:
     from dagc.store.records import Records
 
-SLOW = 0.1  # share by which the drift reference of a slow group takes longer than the median of all
+SLOW = 0.1  # share by which the drift reference of a slow group takes longer than the low median of all
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def _hosts(machine: LiveMachine) -> tuple[str, ...] | RunFailed:
 def group_left(groups: Sequence[RankGroup], done: Summary[Candidate], notes: list[str]) -> RankGroup:
     """The first group that is left after a search, for what follows. Notes name those that were lost, and slow ones."""
     notes += [f"{name} was lost: {why}; what it measured was measured by another group" for name, why in done.lost]
-    usual = median(done.references.values()) if done.references else math.nan
+    usual = median_low(done.references.values()) if done.references else math.nan
     if len(groups) > 1:
         factors = [seconds / usual for seconds in done.references.values()]
         times = f"{min(factors, default=1.0):.2f} to {max(factors, default=1.0):.2f} times the median"

@@ -359,7 +359,10 @@ def make(rank, size, seed, how):
         (
             2,
             "",
-            "arrays.py: terminated by SIGKILL (Killed; the system sends it when memory runs out) in make(ra",
+            (
+                "arrays.py: terminated by SIGKILL (Killed; the system sends it when memory runs out) in make(rank=0)\n"
+                "  help: give smaller sizes"
+            ),
         ),
         (3, "", "arrays.py:11: terminated by SIGABRT (Aborted) in make(rank=0)\n"),
         (4, "made 0\nmade 1\narrays of 2 ranks in out\n", ""),
