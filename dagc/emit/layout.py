@@ -110,14 +110,9 @@ class Layout:
         self.arrays = {a.name: a for a in self.program.arrays}
         self.member = {s.name: names.new(s.name) for s in self.program.scalars}
         self.member |= {a.name: names.new(a.name) for a in self.program.arrays}
-        comms = (*self.program.comms, *self.program.host_comms)
         self.comms = {c.name: names.new(c.name) for c in self.program.comms}
         self.comms |= {c.name: names.new(c.name, "comm") for c in self.program.host_comms}
-        self._of_comms = {
-            variable.name: f"{self.comms[c.name]}.{what}"
-            for c in comms
-            for variable, what in ((c.rank, "rank"), (c.ranks, "ranks"))
-        }
+        self._of_comms = self._variables_of_comms()
         features = tuple(features)
         self.feature_numbers = first_equal(self.program, features)  # of equal features only the first is computed
         members = [names.new(f"feature_{i}") for i, _ in enumerate(features)]
@@ -154,6 +149,14 @@ class Layout:
         for one in self.kernel_ops:
             self._scratch[one.name, one.answer] = tuple(self._scratch_of(one, names))
         self.staging = {buffer.region: buffer for buffer in self._staging(names)}
+
+    def _variables_of_comms(self) -> dict[str, str]:
+        """Text of the variables of each communicator: the own rank there, and the number of ranks."""
+        return {
+            variable.name: f"{self.comms[c.name]}.{what}"
+            for c in (*self.program.comms, *self.program.host_comms)
+            for variable, what in ((c.rank, "rank"), (c.ranks, "ranks"))
+        }
 
     # ---- expressions ----------------------------------------------------------------------
 

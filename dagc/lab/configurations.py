@@ -41,9 +41,8 @@ from dagc.ir.program import (
 from dagc.ir.regions import between_devices
 from dagc.ir.repetition import on_device, possible
 
-IN_TABLES = frozenset(
-    ("capture", LOOP, TEST_EVERY)
-)  # decisions of a runner's table, which need no library of their own
+# Decisions of a runner's table, which need no library of their own.
+IN_TABLES = frozenset(("capture", LOOP, TEST_EVERY))
 IN_LIBRARY = (LOOP, Repetition.PERSISTENT.value)  # but this one does
 # What has no measured gain on a GPU: searched if it is asked for.
 NOT_MEASURED = frozenset(((TRANSPORT, Transport.PUT.value),))

@@ -14,7 +14,7 @@ from dagc.report.display import SILENT, Display
 from dagc.report.stages import NOTHING_PRINTED, Printer
 from dagc.stages.artifacts import Compiled, OpenChoices, compile_traversal, defaults_of_open_devices
 from dagc.stages.options import CompileOptions
-from dagc.stages.program import read
+from dagc.stages.program import ProgramText, read
 from dagc.stages.running import Running, checked, rank_of, run_as_rank
 from dagc.stages.traversal import wanted_traversal
 
@@ -52,11 +52,7 @@ def compile(
 
     def compile_here() -> Compiled:
         text, without = read(path, options.defines, folds=not options.unroll).on(chosen.target)  # text -> AST
-        if options.forms == "on":
-            raise UsageError(
-                "--forms on: compile searches nothing", "list them, `wide=4,coarsen`, or give --launch TUNED"
-            )
-        text, left = text.under(options.forms)
+        text, left = _formed(text, options.forms)
         text = replace(text.with_open_devices(_placed(tuned)), forms=tuned is not None and tuned.forms)
         if printer.stages:
             printer.after_lowering(text.program())
@@ -76,6 +72,13 @@ def compile(
     if rank is not None:
         return run_as_rank(compile_here, how)
     return checked(compile_here(), how) if options.run else compile_here()
+
+
+def _formed(text: ProgramText, asked: str) -> tuple[ProgramText, tuple[str, ...]]:
+    """The text with the forms of `--forms`, and what was left out. Raises UsageError."""
+    if asked == "on":
+        raise UsageError("--forms on: compile searches nothing", "list them, `wide=4,coarsen`, or give --launch TUNED")
+    return text.under(asked)
 
 
 def limits(done: Compiled, options: CompileOptions) -> tuple[LimitRow, ...]:
