@@ -11,7 +11,8 @@ mkdir -p "$out"
 parts=" ${PARTS:-gemm nbody pagerank kmotif gemm-relu again networks} "
 has() { [[ $parts == *" $1 "* ]]; }
 has networks && { taskset -c "$others" python -m benchmarks.gpu.gnn --deep --compile --out "$out/warm" --jobs 2 & }
-python -m benchmarks.gpu.devices build gemm gemm-relu pagerank nbody kmotif
+kernels=(); for kernel in gemm gemm-relu pagerank nbody kmotif; do has $kernel && kernels+=("$kernel"); done
+[ ${#kernels[@]} -eq 0 ] || python -m benchmarks.gpu.devices build "${kernels[@]}"
 measure() {  # KERNEL PERCENT [OPTION...]
   local time=$((seconds * $2 / 100))
   timeout $((time + 60)) taskset -c "$cores" python -m benchmarks.gpu.devices measure "$1" --time "$time" --watchdog 5 \
