@@ -45,6 +45,7 @@ class Ceilings:
     shared      whether a launch can use the whole machine, so that all launches share its speed
     source      where the figures are from
     link        bytes per second from one GPU to another; infinite where there is none, or one that is not known
+    host_link   bytes per second between pinned memory of the host and a GPU, infinite if not known
     """
 
     streams: tuple[tuple[float, float], ...]
@@ -54,6 +55,7 @@ class Ceilings:
     shared: bool = False
     operations: float = math.inf
     link: float = math.inf
+    host_link: float = math.inf
 
     @staticmethod
     def of_table(table: Mapping[str, Any], source: str) -> Ceilings:
@@ -61,12 +63,12 @@ class Ceilings:
         try:
             streams = tuple((float(size), float(speed)) for size, speed in table["streams"])
             launch, wait = float(table["launch"]), float(table["wait"])
-            operations, link = (float(table.get(name, math.inf)) for name in ("operations", "link"))
-            out = Ceilings(streams, launch, wait, source, bool(table["shared"]), operations, link)
+            higher = [float(table.get(name, math.inf)) for name in ("operations", "link", "host_link")]
+            out = Ceilings(streams, launch, wait, source, bool(table["shared"]), *higher)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not the ceilings of a machine: {error}") from None
         numbers = (*(n for pair in streams for n in pair), out.launch + 1, out.wait + 1)
-        if not (streams and link > 0 and operations > 0) or not all(0 < n < math.inf for n in numbers):
+        if not (streams and all(speed > 0 for speed in higher)) or not all(0 < n < math.inf for n in numbers):
             raise ValueError("not the ceilings of a machine: a number is out of range")
         return out
 
@@ -91,6 +93,7 @@ class Ceilings:
             self, streams=tuple((size, max(self.speed(size), other.speed(size))) for size in sizes),
             launch=min(self.launch, other.launch), wait=min(self.wait, other.wait),
             operations=_higher(self.operations, other.operations), link=_higher(self.link, other.link),
+            host_link=_higher(self.host_link, other.host_link),
         )  # fmt: skip
 
     def speed(self, size: float) -> float:
@@ -141,17 +144,20 @@ class Footprint:
         return sum(m.bytes for m in self.moved)
 
 
-MEMORY, CACHE, LAUNCH, ARITHMETIC, LINK = "memory", "cache", "launch", "arithmetic", "link"
+MEMORY, CACHE, LAUNCH, ARITHMETIC = "memory", "cache", "launch", "arithmetic"
+LINK, HOST_LINK = "link", "link to the host"
 
 
 @dataclass(frozen=True, slots=True)
 class LowerBound:
-    """Seconds that an op takes at least, and why: MEMORY and so on; "" if `unknown` says why nothing is known."""
+    """Seconds that an op takes at least, and why: MEMORY and so on; "" if `unknown` says why nothing is known. `own`:
+    those of the seconds that a launch takes after what it waits for has come over a link."""
 
     seconds: float = 0.0
     why: str = ""
     footprint: Footprint = field(default_factory=lambda: Footprint(()))
     unknown: str = ""
+    own: float = 0.0
 
 
 def runs(when: Sym | None, values: Mapping[str, Any]) -> bool:

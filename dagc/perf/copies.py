@@ -1,18 +1,31 @@
 """Lower bounds of copies and of messages that a GPU op exchanges: their bytes through memory and over a link between
-GPUs, of other ranks or of the same."""
+GPUs, of other ranks or of the same, or to the host."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from dagc.ir.enums import Pairs
+from dagc.ir.enums import Pairs, Place
 from dagc.ir.plan import ArrayValue, values_of
 from dagc.ir.program import CopyOp, Device, ExchangeOp, GraphOp, Message, Program, Region
 from dagc.ir.sym import Apply, Fn, Sym, UnboundName, evaluate
-from dagc.perf.bound import CACHE, LAUNCH, LINK, MEMORY, Ceilings, Footprint, LowerBound, Moved, runs, seconds_of
+from dagc.perf.bound import (
+    CACHE,
+    HOST_LINK,
+    LAUNCH,
+    LINK,
+    MEMORY,
+    Ceilings,
+    Footprint,
+    LowerBound,
+    Moved,
+    runs,
+    seconds_of,
+)
 
 
 def copy_bound(program: Program, op: GraphOp, values: Mapping[str, Any], ceilings: Ceilings) -> LowerBound:
@@ -20,9 +33,7 @@ def copy_bound(program: Program, op: GraphOp, values: Mapping[str, Any], ceiling
     sizes in arrays and peers that are not among the values."""
     known = {**program.param_values, **values}
     if isinstance(op.op, CopyOp):
-        size = bytes_of(program, op.op.src, known) if runs(op.op.when, known) else 0
-        copied = (Moved(op.op.src.array, size, size), Moved(op.op.dst.array, size, size)) if size else ()
-        return LowerBound(unknown="what it copies is not known") if not copied else _longest(copied, 0.0, ceilings)
+        return _copied(program, op.op, known, ceilings)
     if not isinstance(op.op, ExchangeOp):
         return LowerBound(unknown="the messages of a collective are not counted")
     if op.pairs is not Pairs.ALL:
@@ -31,7 +42,20 @@ def copy_bound(program: Program, op: GraphOp, values: Mapping[str, Any], ceiling
     moved = tuple(Moved(region.array, size, size) for region, size in received.items() if size)
     if not moved:
         return LowerBound(unknown="its messages are not known")
-    return _longest(moved, max(received.values()) / ceilings.link, ceilings)
+    return _longest(moved, max(received.values()) / ceilings.link, LINK, ceilings)
+
+
+def _copied(program: Program, op: CopyOp, known: Mapping[str, Any], ceilings: Ceilings) -> LowerBound:
+    size = bytes_of(program, op.src, known) if runs(op.when, known) else 0
+    if not size:
+        return LowerBound(unknown="what it copies is not known")
+    arrays = [a for a in (op.src.array, op.dst.array) if program.array(a).place is Place.DEVICE or not ceilings.shared]
+    moved = tuple(Moved(array, size, size) for array in arrays)
+    if len(moved) == 2:
+        return _longest(moved, 0.0, LINK, ceilings)
+    if ceilings.host_link == math.inf:
+        return LowerBound(ceilings.launch, unknown="the speed of the link to the host was not measured")
+    return _longest(moved, size / ceilings.host_link, HOST_LINK, ceilings)
 
 
 def over_links(program: Program) -> dict[str, tuple[ArrayValue, ...]]:
@@ -61,14 +85,15 @@ def with_links(
     seconds = bound.seconds + copied
     if copied <= bound.seconds:
         return replace(bound, seconds=seconds)
-    return LowerBound(seconds, LINK, Footprint(tuple(Moved(array, size, size) for array, size in sizes)))
+    footprint = Footprint(tuple(Moved(array, size, size) for array, size in sizes))
+    return LowerBound(seconds, LINK, footprint, own=bound.seconds)
 
 
-def _longest(moved: tuple[Moved, ...], over_link: float, ceilings: Ceilings) -> LowerBound:
+def _longest(moved: tuple[Moved, ...], over_link: float, link: str, ceilings: Ceilings) -> LowerBound:
     seconds, cached = seconds_of(moved, ceilings)
     footprint, memory = Footprint(moved), CACHE if cached else MEMORY
     return max(
-        LowerBound(ceilings.launch, LAUNCH, footprint), LowerBound(over_link, LINK, footprint),
+        LowerBound(ceilings.launch, LAUNCH, footprint), LowerBound(over_link, link, footprint),
         LowerBound(seconds, memory, footprint), key=lambda bound: bound.seconds,
     )  # fmt: skip
 

@@ -18,7 +18,19 @@ from dagc.ir.plan import ArrayValue, Target
 from dagc.ir.program import Action, CopyOp, Device, ExchangeOp
 from dagc.ir.traversal import parse_traversal
 from dagc.measure.machine import measured_ceilings
-from dagc.perf.bound import ARITHMETIC, CACHE, LAUNCH, LINK, MEMORY, Ceilings, LowerBound, bound_of, path_of, seconds_of
+from dagc.perf.bound import (
+    ARITHMETIC,
+    CACHE,
+    HOST_LINK,
+    LAUNCH,
+    LINK,
+    MEMORY,
+    Ceilings,
+    LowerBound,
+    bound_of,
+    path_of,
+    seconds_of,
+)
 from dagc.perf.copies import copy_bound, over_links, with_links
 from dagc.perf.hardware import load_hardware
 from dagc.report import si
@@ -233,13 +245,14 @@ def _row(site: str, bounds: Sequence[LowerBound], times: Sequence[float]) -> Lim
 def why_of(bound: LowerBound) -> str:
     """The reason of a bound in words."""
     footprint, moved = bound.footprint, si.size(bound.footprint.bytes)
-    speed = f"at {si.size(footprint.bytes / bound.seconds)}/s" if bound.seconds else ""
+    speed = f"at {si.size(footprint.bytes / (bound.seconds - bound.own))}/s" if bound.seconds else ""
     but = f", without {', '.join(f'`{a}`' for a, _ in footprint.uncounted)}" if footprint.uncounted else ""
     return {
         MEMORY: f"{moved} from and to memory {speed}{but}",
         CACHE: f"{moved}, which a cache may hold, {speed}{but}",
         LAUNCH: f"a launch, of {moved}{but}",
         LINK: f"{moved} over a link {speed}",
+        HOST_LINK: f"{moved} over the link to the host {speed}",
         ARITHMETIC: f"{si.count(int(float(f'{footprint.operations:.3g}')))} operations, two an instruction",
     }.get(bound.why, "")
 

@@ -4,6 +4,7 @@
 //                        of BYTES again and again: of small arrays from a cache
 //   operations 0 PAIRS   multiplications and additions of float per second, a pair each, or pairs of additions if that is more
 //   link 0 SPEED         bytes per second from the first GPU to the second, if there are two
+//   host_link 0 SPEED    bytes per second between pinned memory of the host and the GPU, in the faster direction
 //   launch 0 SECONDS     from the start of an empty launch to that of the next one on its stream, the shorter of launches
 //                        one by one and of a captured graph
 //   wait 0 SECONDS       that the CPU waits for a launch beyond that
@@ -202,6 +203,17 @@ double link(const Arrays& arrays, std::size_t bytes) {
   CHECK(cudaFree(other));
   return static_cast<double>(bytes) / seconds;
 }
+
+double host_link(const Arrays& arrays, std::size_t bytes) {
+  char* pinned = nullptr;
+  CHECK(cudaMallocHost(&pinned, bytes));
+  const auto seconds = [&](void* to, const void* from) {
+    return shortest(arrays.stream, [&] { CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, arrays.stream)); });
+  };
+  const double best = std::min(seconds(arrays.a, pinned), seconds(pinned, arrays.a));
+  CHECK(cudaFreeHost(pinned));
+  return static_cast<double>(bytes) / best;
+}
 #endif
 
 void chain(cudaStream_t stream, int launches) {
@@ -253,6 +265,7 @@ int main(int argc, char** argv) {
 #if DAGC_TARGET_CUDA
   if (const double found = link(arrays, std::min(largest, std::size_t{1} << 28)); found > 0)
     std::fprintf(answer, "link 0 %.6g\n", found);
+  std::fprintf(answer, "host_link 0 %.6g\n", host_link(arrays, std::min(largest, std::size_t{1} << 28)));
 #endif
   const double one = shortest(arrays.stream, [&] { chain(arrays.stream, 1); }, kManyRounds);
   const double many = shortest(arrays.stream, [&] { chain(arrays.stream, kChain); }, kManyRounds);

@@ -65,3 +65,4 @@ def test_ceilings_of_this_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert _sizes(found)[0] == 15 << 16
     assert found["shared"] is True
     assert ("link" in found) == (len(gpus()) > 1)
+    assert 1e9 < found["host_link"] < found["streams"][-1][1]

@@ -8,9 +8,9 @@ import pytest
 
 from dagc import api
 from dagc.ir.program import Graph
-from dagc.perf.bound import CACHE, LAUNCH, LINK, MEMORY, Ceilings, bound_of
+from dagc.perf.bound import CACHE, HOST_LINK, LAUNCH, LINK, MEMORY, Ceilings, bound_of
 from dagc.perf.copies import copy_bound, over_links
-from dagc.study.limits import op_bounds
+from dagc.study.limits import op_bounds, why_of
 from tests.emit.build import ROOT
 
 TEXT = """
@@ -92,6 +92,14 @@ def test_what_another_gpu_writes_comes_over_the_link() -> None:
     alone = api.read(ROOT / "benchmarks/gpu/several.dag", {"n": 256}).graph()
     assert seconds(graph, "g") - seconds(alone, "g") == pytest.approx(256 * 256 * 4 / CEILINGS.link)
     assert seconds(graph, "f") == seconds(alone, "f")
+    for name in ("A.to_device", "G.to_host"):
+        copy = graph.by_name(name)
+        assert copy_bound(graph.program, copy, {}, CEILINGS).why == CACHE  # on the host target, a copy in memory
+        unknown = copy_bound(graph.program, copy, {}, replace(CEILINGS, shared=True))
+        assert unknown.unknown == "the speed of the link to the host was not measured"
+        crossed = copy_bound(graph.program, copy, {}, replace(CEILINGS, shared=True, host_link=5e10))
+        assert (crossed.why, crossed.seconds) == (HOST_LINK, pytest.approx(256 * 256 * 4 / 5e10))
     bound = op_bounds(graph, [{}], replace(CEILINGS, link=1e6))[graph.by_name("g").id]
     assert (bound.why, bound.footprint.bytes) == (LINK, 256 * 256 * 4)
+    assert why_of(bound) == "262\u202fkB over a link at 1.00\u202fMB/s"
     assert not over_links(api.read(ROOT / "benchmarks/gpu/several.dag", {**sides, "g.device": "any"}).graph().program)
