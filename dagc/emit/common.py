@@ -142,7 +142,7 @@ def emission(plan: Plan) -> Emission:
     iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded, plan.loop)
     whole = whole_view(plan, layout, steps)
     common = _common(plan, layout, functions, program, bool(iteration.regions))
-    common |= {"launches": tuple(steps.launches.values()), "whole": whole}
+    common |= {"launches": steps.launches, "whole": whole}
     return Emission(functions, layout, steps, program, iteration, whole, folded, common)
 
 

@@ -150,10 +150,19 @@ class StepBuilder:
         self._waits = chooser is not None and chooser.mode is Features.ASYNC and bool(first)
         self.graph = layout.graph
         self._tags = self._number_messages()
-        self.launches = self._shared_launches()
+        self._known: dict[tuple[int, str], tuple[ir.GraphOp, tuple[Step, ...]]] = {}
+        self._shared = self._shared_launches()
+        self.launches = tuple(dict.fromkeys(self._shared.values()))
 
     def of(self, op: ir.GraphOp, stream: str) -> tuple[Step, ...]:
-        """`stream` is the C++ text of the op's stream, unused by CPU ops."""
+        """`stream` is the C++ text of the op's stream, unused by CPU ops. Iterations, tables and drivers ask for the
+        steps of the same ops, which take long to write where a kernel has many forms."""
+        key = id(op), stream
+        if key not in self._known:
+            self._known[key] = op, self._steps(op, stream)  # with the op, whose identity is then not used again
+        return self._known[key][1]
+
+    def _steps(self, op: ir.GraphOp, stream: str) -> tuple[Step, ...]:
         match op.action:
             case ir.Action.KERNEL if isinstance(op.op, ir.KernelOp):
                 work = self._guarded(op.op.when, self._kernel(op.op, stream))
@@ -196,7 +205,7 @@ class StepBuilder:
         settled = self.functions.settled(op)
         if len(settled) == 1:
             return self._on_its_side(settled[0], stream)
-        shared = self.launches.get(_called_choice(self._chosen(op, "stream"), "op"))
+        shared = self._shared.get(op.name)
         if shared is not None:
             return (SharedLaunch(shared.name, stream, cxx_string(op.name)),)
         return (self._chosen(op, stream),)
@@ -210,16 +219,18 @@ class StepBuilder:
         )
         return ConditionalLaunch(tuple(cases))
 
-    def _shared_launches(self) -> dict[ConditionalLaunch, LaunchFunction]:
-        """By the launch with the names of its parameters: each that several ops of the graph have."""
+    def _shared_launches(self) -> dict[str, LaunchFunction]:
+        """By the name of the op: the launches that several ops of the graph have, with the names of its parameters."""
         ops: dict[ConditionalLaunch, list[str]] = {}
         for op in self.graph.ops:
             if op.kernel is not None and op.action is ir.Action.KERNEL and len(self.functions.settled(op.kernel)) > 1:
-                ops.setdefault(_called_choice(self._chosen(op.kernel, "stream"), "op"), []).append(op.name)
+                ops.setdefault(_called_choice(self._chosen(op.kernel, "stream"), "op"), []).append(op.kernel.name)
         several = ((launch, names) for launch, names in ops.items() if len(names) > 1)
         return {
-            launch: LaunchFunction(f"launch_{number}", ", ".join(names), launch)
+            name: function
             for number, (launch, names) in enumerate(several)
+            for function in [LaunchFunction(f"launch_{number}", ", ".join(names), launch)]
+            for name in names
         }
 
     def _on_its_side(self, op: ir.KernelOp, stream: str) -> tuple[Work, ...]:
