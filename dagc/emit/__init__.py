@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dagc.base.resources import resource
-from dagc.emit.common import Linked, emission, linked, records_of, runtime_headers, sources_of_ops, uses_nccl
+from dagc.emit.common import Emission, Linked, emission, linked, records_of, runtime_headers, sources_of_ops, uses_nccl
 from dagc.emit.driver import DriverView, driver_view, why_no_driver
 from dagc.emit.forms import never_captured, rows, table_line
 from dagc.emit.iteration import table_ops
@@ -17,6 +17,7 @@ from dagc.ir.plan import Plan, Target
 __all__ = [
     "Linked",
     "emit",
+    "emit_runner",
     "linked",
     "never_captured",
     "rows",
@@ -37,29 +38,40 @@ def sources(target: Target) -> tuple[str, str]:
 def emit(plan: Plan) -> dict[str, str]:
     """File name -> text of everything except the runtime headers. Raises DagcError for what cannot be emitted yet."""
     views = emission(plan)
-    layout, steps, program, common = views.layout, views.steps, views.program, views.common
-    flags = {k: "true" if common[k] else "false" for k in ("carried", "device_messages")}
-    table = {
-        "ops": table_ops(plan.graph, steps),
-        "rows": rows(plan.traversal, plan.capture, never_captured(plan.graph), plan.loop),
-        "arrays": program.arrays,
-        "tunables": program.tunables, "written": _written(plan, layout), "received": received(layout),
-        "promises": promises(plan.graph),
-    }  # fmt: skip
-    bench, runner = sources(plan.target)
+    bench = sources(plan.target)[0]
     out = {
-        **sources_of_ops(plan, views, common),
-        "program.hpp": tidy(render("bench/program.hpp.j2", **common)),
-        bench: tidy(render("bench/bench.cpp.j2", verified=_verified(plan), **common)),
-        runner: tidy(render("bench/runner.cpp.j2", **table, **{**common, **flags})),
-        **records_of(plan),
+        **_runner(plan, views),
+        bench: tidy(render("bench/bench.cpp.j2", verified=_verified(plan), **views.common)),
     }
     driver = None
     if plan.target is Target.CUDA and not why_no_driver(plan):
         driver = driver_view(plan, views)
-        out |= driver_files(driver, plan.target, common)
-    out["CMakeLists.txt"] = tidy(render(f"{plan.target.value}/CMakeLists.txt.j2", driver=driver, **common))
+        out |= driver_files(driver, plan.target, views.common)
+    out["CMakeLists.txt"] = tidy(render(f"{plan.target.value}/CMakeLists.txt.j2", driver=driver, **views.common))
     return out
+
+
+def emit_runner(plan: Plan) -> dict[str, str]:
+    """The same for the runner alone. Raises like `emit`."""
+    return _runner(plan, emission(plan))
+
+
+def _runner(plan: Plan, views: Emission) -> dict[str, str]:
+    layout, common = views.layout, views.common
+    flags = {k: "true" if common[k] else "false" for k in ("carried", "device_messages")}
+    table = {
+        "ops": table_ops(plan.graph, views.steps),
+        "rows": rows(plan.traversal, plan.capture, never_captured(plan.graph), plan.loop),
+        "arrays": views.program.arrays,
+        "tunables": views.program.tunables, "written": _written(plan, layout), "received": received(layout),
+        "promises": promises(plan.graph),
+    }  # fmt: skip
+    return {
+        **sources_of_ops(plan, views, common),
+        "program.hpp": tidy(render("bench/program.hpp.j2", **common)),
+        sources(plan.target)[1]: tidy(render("bench/runner.cpp.j2", **table, **{**common, **flags})),
+        **records_of(plan),
+    }
 
 
 def driver_files(driver: DriverView, target: Target, common: Mapping[str, object]) -> dict[str, str]:

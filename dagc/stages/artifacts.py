@@ -163,6 +163,20 @@ def _require_driver(plan: Plan) -> None:
 def write_sources(plan: Plan, directory: Path, force: bool, library: Library | None = None) -> tuple[str, ...]:
     prove_phases(plan.graph)
     contents = _library_files(plan, library.name) if library is not None else _program_files(plan)
+    return _write(contents, directory, force, library)
+
+
+def write_runner(plan: Plan, directory: Path) -> None:
+    """The sources of the runner alone, in place of what is in the directory."""
+    from dagc.emit import emit_runner  # loads jinja2
+
+    prove_phases(plan.graph)
+    _write(_with_headers(emit_runner(plan)), directory, force=True)
+
+
+def _write(
+    contents: Mapping[str, bytes], directory: Path, force: bool, library: Library | None = None
+) -> tuple[str, ...]:
     with output_directory(directory, force=force) as scratch:
         for name, content in contents.items():
             (scratch / name).parent.mkdir(parents=True, exist_ok=True)
@@ -177,9 +191,15 @@ HEADERS = ("include/dagc/", "src/include/")
 
 
 def _program_files(plan: Plan) -> dict[str, bytes]:
-    from dagc.emit import emit, runtime_headers  # loads jinja2
+    from dagc.emit import emit  # loads jinja2
 
-    contents = {name: encoded(text) for name, text in emit(plan).items()}
+    return _with_headers(emit(plan))
+
+
+def _with_headers(texts: Mapping[str, str]) -> dict[str, bytes]:
+    from dagc.emit import runtime_headers  # loads jinja2
+
+    contents = {name: encoded(text) for name, text in texts.items()}
     return contents | {f"include/{name}": header.read_bytes() for name, header in runtime_headers().items()}
 
 

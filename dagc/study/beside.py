@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from statistics import median
+from threading import Event
 
 from dagc.base.objective import Objective
 from dagc.base.sample import BESIDE, Sample
@@ -24,26 +25,40 @@ from dagc.report.display import spread
 
 SHARE = 0.2  # of the time, at most: measuring also delays the compilers
 OFTEN = 6  # measurements of the best, which give it a 95 % interval
+PREDICTING_SECONDS = 4.0  # that the first measurement waits for predictions: an unlucky block costs a factor
 
 
 class Beside:
-    """Measures the configurations that are built: the first traversal of each, the same with the launch settings that
-    a model predicts to be the fastest, uniform draws, and the best again."""
+    """Measures the configurations that are built: the first traversal of each, with the launch settings that a model
+    predicts to be the fastest, uniform draws, and the best again."""
 
     def __init__(self, machine: LiveMachine, store: OrderStore, objective: Objective, seed: int) -> None:
         self._machine, self._store, self._objective = machine, store, objective
         self._random, self._domain, self._turn = Random(seed), machine.domain, 0
         self._times: dict[Candidate, list[float]] = {}
+        self._tried: set[Candidate] = set()
         self._usable: dict[int, Orders] = {}  # the spaces that may be drawn from, each as a domain
         self._expected: Mapping[Choice, Sequence[Site]] = {}
+        self._predicted = Event()
 
     def expect(self, sites: Mapping[Choice, Sequence[Site]]) -> None:
         """The sites of configurations with predicted times; any thread may call it, again when more is known."""
         self._expected = sites
+        if sites:
+            self._predicted.set()
+
+    def expect_no_more(self) -> None:
+        """All that is predicted is known."""
+        self._predicted.set()
 
     def first(self, index: int) -> Sample:
-        """Open the library of a space, check and time its first traversal."""
-        sample = self._measure(self._domain.first(index))
+        """Open the library of a space, check and time its first traversal, with the settings that are predicted to be
+        the fastest; if these fail, or nothing is predicted, with the program's own."""
+        self._predicted.wait(0 if self._times else PREDICTING_SECONDS)
+        favourite = self._favourite_of(index)
+        sample = Sample(failure="not predicted") if favourite is None else self._measure(favourite)
+        if sample.failure:
+            sample = self._measure(self._domain.first(index))
         if not sample.failure:
             self._usable[index] = Orders([self._domain.spaces[index]])
         return sample
@@ -69,14 +84,15 @@ class Beside:
         return True
 
     def _favourite(self) -> Candidate | None:
-        """The first traversal of a space with the settings that are predicted to be the fastest, if not measured."""
-        for index in self._usable:
-            sites = self._expected.get(self._domain.spaces[index].configuration, ())
-            choices = tuple(s.choices[s.prior.index(min(s.prior)) if s.prior else 0] for s in sites)
-            favourite = replace(self._domain.first(index), choices=choices)
-            if sites and favourite not in self._times:
-                return favourite
-        return None
+        """That of a usable space which has not been measured."""
+        favourites = map(self._favourite_of, self._usable)
+        return next((one for one in favourites if one is not None and one not in self._tried), None)
+
+    def _favourite_of(self, index: int) -> Candidate | None:
+        """The first traversal of a space with the settings that are predicted to be the fastest."""
+        sites = self._expected.get(self._domain.spaces[index].configuration, ())
+        choices = tuple(s.choices[s.prior.index(min(s.prior)) if s.prior else 0] for s in sites)
+        return replace(self._domain.first(index), choices=choices) if sites else None
 
     @property
     def line(self) -> str:
@@ -86,12 +102,19 @@ class Beside:
             return ""
         times, shown = self._times[best], self._objective
         sure = spread(*interval(times), len(times), shown)
-        return f"best so far {shown.show(median(times))} ({sure}), {self._domain.configuration(best).text}"
+        return f"best so far {shown.show(median(times))} ({sure}), {self.configuration}"
+
+    @property
+    def configuration(self) -> str:
+        """That of the best so far; "" without one."""
+        best = self._best()
+        return "" if best is None else self._domain.configuration(best).text
 
     def _best(self) -> Candidate | None:
         return min(self._times, key=lambda c: median(self._times[c]), default=None)
 
     def _measure(self, candidate: Candidate) -> Sample:
+        self._tried.add(candidate)
         sample = self._machine.probe(candidate)
         if not sample.failure:
             self._times.setdefault(candidate, []).append(sample.value)

@@ -25,7 +25,7 @@ from dagc.ir.program import Decision, Graph, Value
 from dagc.ir.traversal import Row
 from dagc.lab.plans import plan_label
 from dagc.space import Space
-from dagc.stages.artifacts import OpenChoices, build_artifact, proved_plan, write_sources
+from dagc.stages.artifacts import OpenChoices, build_artifact, proved_plan, write_runner
 from dagc.study.task import TuningTask
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _written(task: TuningTask, directory: Path) -> Plan:
     """The plan whose launch parameters are open, with its sources in a directory."""
     opened = OpenChoices(_open(task), features=computed_of(task))
     plan = opened.of(proved_plan(task.graph, Space(task.graph).first(), task.chosen))
-    write_sources(plan, directory, force=True)
+    write_runner(plan, directory)
     return plan
 
 
@@ -301,7 +301,7 @@ def build_plans(
         first = Space(graph).first()
         directory = folder / plan_label(choice)
         plan = proved_plan(graph, first, task.chosen)
-        write_sources(plan, directory, force=True)
+        write_runner(plan, directory)
         return BuiltProgram(build_artifact(directory, plan, "runner"), tuple(rows(first)))
 
     def report(done: int, choice: Choice) -> None:

@@ -51,6 +51,7 @@ from dagc.study.runners import (
     arrays_under_way,
     check_as_built,
     compiling,
+    promise,
     require_machine,
     that_can_run,
 )
@@ -62,8 +63,9 @@ if TYPE_CHECKING:
     from dagc.store.records import Records
 
 
-# Of the time limit: when no further configuration is waited for. A transport is worth a factor, an order a fraction.
-BUILD_SHARE = 0.85
+# Of the time limit: when no further configuration is waited for. The most promising are checked by then, and launch
+# settings, which the search finds, are worth a factor as transports are.
+BUILD_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,9 @@ def checked(prepared: Ready, machine: LiveMachine, records: Records) -> Usable:
     with Workers(1) as pool:
         declare(records, request.objective, units())
         beside = Beside(machine, OrderStore(domain, records), request.objective, request.options.seed)
-        predicting = pool.submit(predicted, request, domain.spaces, prepared.data, beside.expect)
+        spaces = sorted(domain.spaces, key=lambda space: promise(space.configuration))  # as they are built
+        predicting = pool.submit(predicted, request, spaces, prepared.data, beside.expect)
+        predicting.add_done_callback(lambda _: beside.expect_no_more())
         domain.size()
         end = deadline.part(BUILD_SHARE)
         try:

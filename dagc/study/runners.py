@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 from typing import TYPE_CHECKING
 
 from dagc.base import children
@@ -44,7 +44,7 @@ from dagc.setup import check_arrays, run_setup, setup_under_way
 from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
-from dagc.stages.artifacts import build_artifact, write_sources
+from dagc.stages.artifacts import build_artifact, write_runner
 from dagc.study.beside import SHARE, Beside
 from dagc.study.decisions import SearchRequest
 
@@ -109,35 +109,38 @@ def compiling(
     at the end of the block is not built at all. Capture and loops need no separate library.
 
     `sites`: launch settings that stay open until they are set at run time. `hurry`: the first has the cores for itself
-    if there are fewer than libraries. Raises MissingTool as `require_machine`.
+    if there are fewer than libraries. Sources are written one after the other, those of the first library first:
+    threads that write them together all end late. Raises MissingTool as `require_machine`.
     """
     require_machine(chosen)
-    others = Event()  # may be built
+    others, writing = Event(), Lock()  # others: may be built
     distinct: dict[Choice, list[Configured]] = {}
-    for configured in sorted(configurations, key=_promise):
+    for configured in sorted(configurations, key=lambda c: promise(c.configuration)):
         decisions = tuple(filter(in_library, configured.configuration.decisions))
         distinct.setdefault(Choice(decisions), []).append(configured)
 
     def make(number: int, configured: Configured) -> Path | BuildFailed:
         while number and not others.wait(_POLL_SECONDS):
             children.check()
-        plan = runner_plan(configured, chosen, (sites or {}).get(configured.configuration, ()))
         directory = folder / f"{number:03d}"
-        write_sources(plan, directory, force=True)  # replaces the remains of a killed run
+        with writing:
+            children.check()
+            plan = runner_plan(configured, chosen, (sites or {}).get(configured.configuration, ()))
+            write_runner(plan, directory)  # replaces the remains of a killed run
+        if not alone:
+            others.set()
         try:
             return build_artifact(directory, plan, "runner")
         except BuildFailed as error:
             return error
 
+    alone = hurry and len(distinct) > compilers()
     with Workers(compilers()) as pool:
         jobs = {
             pool.submit(make, number, members[0]): tuple(c.configuration for c in members)
             for number, members in enumerate(distinct.values())
         }
-        if hurry and len(jobs) > compilers():
-            next(iter(jobs)).add_done_callback(lambda _: others.set())
-        else:
-            others.set()
+        next(iter(jobs)).add_done_callback(lambda _: others.set())  # also if it fails
         yield Compilation(jobs, pool.stop)
         pool.stop()
 
@@ -149,11 +152,11 @@ def runner_plan(configured: Configured, chosen: TargetChoice, sites: Iterable[Si
     return Plan(*run, chosen.target, chosen.arch, opened)
 
 
-def _promise(configured: Configured) -> tuple[float, bool]:
+def promise(configuration: Choice) -> tuple[float, bool]:
     """Sorts configurations by what is usually fastest, for a search that has no time for all."""
     rank = {transport.value: number for number, transport in enumerate(Transport)}
-    transports = transports_of(configured.configuration)
-    return -sum(rank[str(t)] for t in transports) / len(transports), configured.configuration.get("capture") is not True
+    transports = transports_of(configuration)
+    return -sum(rank[str(t)] for t in transports) / len(transports), configuration.get("capture") is not True
 
 
 def build_runners(
@@ -367,7 +370,7 @@ def check_as_built(
                 else:
                     sample = _first_sample(machine, index, library, arrays, vouched, beside)
                     results[index] = sample.failure
-                    _say_first(domain.spaces[index], sample, len(number) - len(results), results, request)
+                    _say_first(domain.spaces[index], sample, beside, len(number) - len(results), results, request)
                 phase.advance(beside.line)
     return _of_results(machine, results)
 
@@ -388,6 +391,7 @@ def _first_sample(
 def _say_first(
     space: ConfiguredSpace,
     sample: Sample,
+    beside: Beside,
     rest: int,
     results: Mapping[int, str | BuildFailed],
     request: SearchRequest,
@@ -397,7 +401,7 @@ def _say_first(
         others = counted(rest, "other configuration follows", "other configurations follow")
         request.display.say(f"{space.configuration.text}: {sample.failure}\n  {others}; Ctrl-C ends it")
     if not sample.failure and list(results.values()).count("") == 1:
-        request.display.say(f"first measurement: {request.objective.show(sample.value)}, {space.configuration.text}")
+        request.display.say(f"first measurement: {request.objective.show(sample.value)}, {beside.configuration}")
 
 
 def _of_results(machine: LiveMachine, results: Mapping[int, str | BuildFailed]) -> Usable:
