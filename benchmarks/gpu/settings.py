@@ -5,8 +5,9 @@
     python benchmarks/gpu/settings.py compare FOLDER OUT.csv
 
 SIZE is `NI=256,NJ=512` (other scalars are 1/8), or several, `NI=256,NJ=512/NI=7,NJ=5`: the first is timed, `compare`
-runs the others, with arrays at their places and all an element later; bytes around arrays count as results (with
-`--around 0` there are none, so that memcheck of compute-sanitizer sees each access beyond an array). SETTINGS is
+runs the others, with arrays at their places and all an element later, unless the kernel as written has vectors, as
+`float4`; bytes around arrays count as results (with `--around 0` there are none, so that memcheck of compute-sanitizer
+sees each access beyond an array). SETTINGS is
 `;form.wide=4;form.wide=4,form.coarsen=4`: the kernel as written, and two others; without them, all that a search
 compiles. All settings of a kernel are functions
 of one binary; those that the kernel does not allow are left out with the reason. Block dimensions are left open: each
@@ -40,6 +41,8 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from dagc.base.errors import DagcError
+from dagc.cuda.lexer import words_of
+from dagc.cuda.state import definitions_of
 from dagc.emit.kernels import Functions
 from dagc.emit.render import number_lines, render
 from dagc.forms import forms_of, kernel_of, surroundings_of
@@ -54,6 +57,7 @@ from dagc.stages.program import read
 
 TYPES = {"f32": "f4", "f64": "f8", "i32": "i4", "i64": "i8", "u8": "u1", "u32": "u4", "u64": "u8"}
 AROUND = 512  # bytes around an array, half of them before it
+VECTOR = re.compile(r"(u?(char|short|int|long|longlong)|float|double|half|__half|__nv_bfloat16)[248]")  # a type
 Job = dict[str, Any]  # as in the file FOLDER/LABEL.json
 DIFFER = """
 extern "C" __global__ void differ(const unsigned* a, const unsigned* b, unsigned long long n, unsigned* out) {
@@ -125,7 +129,7 @@ def jobs_of(file: Path, size: str, settings: Sequence[str], sms: int) -> tuple[l
     functions = Functions(graph, Target.CUDA, open_)
     views = {"kernels": functions.view(), "program": program.name, "path": str(file), "namespace": "", "whole": ""}
     text = number_lines(render("bench/kernels.cu.j2", **views))
-    jobs = []
+    jobs, late = [], not _has_vectors(program, op)
     for setting in settings:
         if setting in ops:
             kernel, impl = kernel_of(program, ops[setting])
@@ -145,9 +149,17 @@ def jobs_of(file: Path, size: str, settings: Sequence[str], sms: int) -> tuple[l
                 "size": size,
                 "setting": setting,
                 "function": functions.name(ops[setting]),
+                "late": late,
             }
             jobs.append({**job, "args": args, "blocks": blocks})
     return jobs, text
+
+
+def _has_vectors(program: Program, op: KernelOp) -> bool:
+    """Whether a kernel as written, or what it leads to, names a type of vectors: its arrays begin at one."""
+    code = kernel_as_written(program, op)[1].code
+    names, definitions = set(words_of(code.text)), definitions_of(surroundings_of(program).texts)
+    return any(VECTOR.fullmatch(word) for name in names for word in (name, *definitions.words_reached(name)))
 
 
 def _bounded(program: Program, op: KernelOp) -> Program:
@@ -276,9 +288,9 @@ class Arrays:
 
 
 def compared(cu: Any, np: Any, args: argparse.Namespace, jobs: Sequence[Job], end: float) -> Iterator[list[Any]]:
-    """Results of a few blocks of each setting, as given and with all arrays an element late."""
+    """Results of a few blocks of each setting, as given and, where they may be, with all arrays an element late."""
     load, differ = _functions(cu, args.folder)
-    for shift in (0, 1):
+    for shift in (0, 1) if jobs[0]["late"] else (0,):
         arrays = Arrays(cu, np, jobs[0]["args"], shift, args.around)
         for job in jobs:
             wrong = 0

@@ -258,7 +258,8 @@ class Numbers:
         one = self.variables.get(name)
         if one is None or one.declarator.value is None or name in self.changes or one.again:
             return None
-        fits = one.declarator.pointers or one.type == "auto" or self.is_whole(one.prefix)
+        row = text_of(one.declarator.value).startswith("dagc::")  # `auto row = dagc::window<4>(p)`
+        fits = one.declarator.pointers or (one.type == "auto" and not row) or self.is_whole(one.prefix)
         value = self.value(one.declarator.value) if fits else None
         return value if value is not None and self._keeps(value, one) else None
 

@@ -4,7 +4,6 @@ goes one way, and the text for one neighbour after the other. `wide`, `tile`, `j
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -14,7 +13,16 @@ from dagc.cuda.syntax import below, body_of, field_of, inside, text_of
 from dagc.forms.affine import LOOPS, NUMBER, Numbers, changes_of, names_of, number_of, plus, variables_of
 from dagc.forms.lockstep import LaneNames, place_of
 from dagc.forms.neighbours import ALONG_X, AccessSite, Along, Neighbours, NotAlike, Test, bound_of, is_below
-from dagc.forms.text import KernelReading, NotInKernel, edited_body, expression, fresh, reading_of, rounded_up
+from dagc.forms.text import (
+    KernelReading,
+    NotInKernel,
+    edited_body,
+    expression,
+    factor_of,
+    fresh,
+    reading_of,
+    rounded_up,
+)
 from dagc.forms.types import Legal, Refusal, Rewrite, Surroundings
 from dagc.ir.enums import ElementType
 from dagc.ir.program import CodeText, Impl, Kernel, Launch
@@ -254,7 +262,7 @@ class GroupText:
         return expression(self.impl.launch.block[self.k], self.kernel, self.impl)
 
     def times_block(self) -> str:
-        return "" if self.alike.along.single else f" * {self.block()}"
+        return "" if self.alike.along.single else f" * {factor_of(self.block())}"
 
     def types(self) -> dict[str, str]:
         """The C++ types of the elements of arrays."""
@@ -268,7 +276,7 @@ class GroupText:
         beyond = ""
         if not _ends_itself(self.impl.launch, self.alike, self.k):
             grid = expression(self.impl.launch.grid[self.k], self.kernel, self.impl)
-            beyond = f">= static_cast<long long>({grid}){self.times_block()}"
+            beyond = f">= (long long){factor_of(grid)}{self.times_block()}"
         tests: list[Test] = [*self.alike.tests, *([(self.alike.along.poly,)] if shift else [])]
         texts = [" || ".join(self._at_least(g, first) for g in test) for test in _needed(tests, self.alike, shift)]
         texts = [f"({t})" if "||" in t else t for t in texts]
@@ -280,20 +288,24 @@ class GroupText:
         """The condition that a number is 0 or more in all lanes."""
         number = int(value.get(NUMBER, 0)) + self.alike.worst(value)
         terms = {m: c for m, c in value.items() if m != NUMBER}
-        high = [self._term(m, int(c), first) for m, c in terms.items() if c > 0]
-        low = [self._term(m, -int(c), first) for m, c in terms.items() if c < 0]
+        long = any(a.name == self.alike.along.place for m in terms for a in m if isinstance(a, Var)) and len(terms) == 2
+        high = [self._term(m, int(c), first, long) for m, c in terms.items() if c > 0]
+        low = [self._term(m, -int(c), first, long) for m, c in terms.items() if c < 0]
         if number < 0:
             low += [str(-number - 1)] if number < -1 or not low else []
             return f"{_total(low)} < {_total(high)}"
         high += [str(number)] if number or not high else []
         return f"{_total(low)} <= {_total(high)}"
 
-    def _term(self, monomial: tuple[Sym, ...], number: int, first: str) -> str:
+    def _term(self, monomial: tuple[Sym, ...], number: int, first: str, compared: bool) -> str:
+        """`compared`: whether it is alone on its side, and the other side has 64 bits."""
         names = [first if a.name == self.alike.along.place else a.name for a in monomial if isinstance(a, Var)]
         long = {first, *(f.name for f in self.kernel.formals if f.type is ElementType.I64)}
-        words = [name if name.isidentifier() else f"({name})" for name in names]
+        words = [factor_of(name) for name in names]
+        if compared and number == 1 and len(names) == 1:
+            long.update(f.name for f in self.kernel.formals if f.type is not ElementType.U64)
         if names[0] not in long:
-            words[0] = f"static_cast<long long>({names[0]})"
+            words[0] = f"(long long){words[0]}"
         return " * ".join([*([str(number)] if number != 1 else []), *words])
 
     def plain(
@@ -304,19 +316,19 @@ class GroupText:
         returns = [at for at in below(body) if at.type == "return_statement"]
         wrapped = any(inside(at, (*LOOPS, "switch_statement")) for at in returns)
         plain = edited_body(body, self._edits(body, place, "return" if wrapped else "continue")).split("\n")
-        lines = [f"    {line}" if line.strip() else "" for line in plain]
+        lines = [f"    {line.rstrip()}" for line in plain if line.strip()]
         yield "  #pragma unroll 1"
         yield f"  for (int {lane} = 0; {lane} < {number or self.lanes}; ++{lane}) {{"
         if shift:
             yield f"    long long {place} = {value};"
-            yield f"    if ({place} < 0) {place} += static_cast<long long>(gridDim.x) * {self.block()} * {self.lanes};"
+            yield f"    if ({place} < 0) {place} += {self.lanes}LL * gridDim.x * {factor_of(self.block())};"
         else:
             yield f"    const long long {place} = {value};"
         if beyond:
             yield f"    if ({place} {beyond}) continue;"
         if wrapped:
             yield "    [&] {"
-            yield from (f"  {line}" if line else "" for line in lines)
+            yield from (f"  {line}" for line in lines)
             yield "    }();"
         else:
             yield from lines
@@ -324,6 +336,8 @@ class GroupText:
 
     def _edits(self, node: Node, place: str, leave: str) -> Iterator[tuple[int, int, str]]:
         new = place_of(self.alike, node, place)
+        if node.type == "comment":
+            new = " "  # it stands in the text of the others
         if new is None and node.type == "return_statement":
             new = f"{leave};"
         if new is not None:
@@ -338,9 +352,9 @@ def number_text(value: Poly) -> str:
     terms: list[str] = []
     for monomial, factor in sorted(value.items(), key=lambda term: term[1] < 0):
         atoms = [a.name for a in monomial if isinstance(a, Var)]
-        first, *names = [name if re.fullmatch(r"[\w.]+", name) else f"({name})" for name in atoms] or [""]
+        first, *names = [*map(factor_of, atoms)] or [""]
         size = [str(abs(factor))] if abs(factor) != 1 or not first else []
-        words = [*size, *([f"static_cast<long long>({first})"] if first else []), *names]
+        words = [*size, *([f"(long long){first}"] if first else []), *names]
         terms.append(f"{'- ' if factor < 0 else '+ ' if terms else ''}{' * '.join(words)}")
     return " ".join(terms) or "0"
 

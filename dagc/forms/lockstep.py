@@ -46,6 +46,8 @@ from dagc.ir.sym import Apply, Const, Fn, Poly, Sym, Var
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+_ZERO = re.compile(r"0(\.0*)?f?")
+_LONGEST = 110  # characters of a line that declares several variables
 _MOST_LISTED = 64  # elements that are listed in the emitted text
 _NOT_LISTED = ("initializer_list", "initializer_pair", "string_literal", "parameter_pack_expansion")
 _LEAVING = ("return_statement", "break_statement", "continue_statement")
@@ -110,6 +112,7 @@ class Lockstep:
     kept: dict[int, str] = field(default_factory=dict)  # accesses of elements that a loop keeps in registers
     numbers: dict[str, int] = field(default_factory=dict)
     shared: list[str] = field(default_factory=list)  # variables that are declared once for all lanes
+    alone: dict[str, tuple[str, str]] = field(default_factory=dict)  # declarations: their beginning, and of what kind
 
     def written(self) -> list[str]:
         """The lines, without the variables that settled conditions have left unused."""
@@ -118,7 +121,28 @@ class Lockstep:
             used = [k for k, line in enumerate(lines) if re.search(rf"\b{name}\b", line)]
             if len(used) == 1 and re.search(rf"\b{name}\b *(=|;)", lines[used[0]]):
                 lines = [line for k, line in enumerate(lines) if k != used[0]]
-        return lines
+        return self._joined(lines)
+
+    def _joined(self, lines: Sequence[str]) -> list[str]:
+        """The lines with declarations of one kind that follow each other as one."""
+        out: list[str] = []
+        last: tuple[str, str] | None = None
+        for line in lines:
+            kind = self.alone.get(line)
+            text = line[len(kind[0]) :] if kind is not None else line
+            if kind is not None and kind == last and len(out[-1]) + len(text) < _LONGEST:
+                out[-1] = f"{out[-1][:-1]}, {text}"
+            else:
+                out.append(line)
+            last = kind
+        return out
+
+    def _together(self, begin: str, text: str, kind: str = "") -> None:
+        """A declaration, which may join that before it if that begins alike and is of the same kind."""
+        line = f"{begin}{text};"
+        self.lines.append(line)
+        if "\n" not in line and (kind or "auto" not in begin.split()):
+            self.alone[line] = begin, kind
 
     # ---- statements ----
 
@@ -160,7 +184,7 @@ class Lockstep:
                 if self.alike.varies(node) or self._accesses_stores(node):
                     self._add(node, indent)
                 else:
-                    self._shared(node, indent, self._text(node))
+                    self._shared(node, indent, "", self._text(node))
             case "preproc_call":
                 self._flush(indent)
                 self.lines.append(indent + text_of(node).strip())
@@ -180,18 +204,21 @@ class Lockstep:
                 continue
             if one.name in self.alike.indices:
                 self.declared.add(one.name)
-            self._shared(each, indent, f"{prefix_of(node)}{self._text(each)};")
+            self._shared(each, indent, prefix_of(node), self._text(each))
             if not any(at.type == "call_expression" for at in below(each)):
                 self.shared.append(one.name)
 
-    def _shared(self, node: Node, indent: str, text: str) -> None:
+    def _shared(self, node: Node, indent: str, prefix: str, text: str) -> None:
         """A statement that is the same for all lanes; before the open group, if it does not read what that stores."""
         loads = any(True for _ in self._accesses(node)) or any(at.type == "call_expression" for at in below(node))
         if self.group.stores and loads:
             self._flush(indent)
         if self._changes_what_group_uses(node):
             self._flush(indent)
-        self.lines.append(indent + text)
+        if prefix:
+            self._together(f"{indent}{prefix}", text)
+        else:
+            self.lines.append(indent + text)
 
     def _changes_what_group_uses(self, node: Node) -> bool:
         changed = {text_of(c.target) for at in below(node) if (c := change_of(at)) is not None and c.how}
@@ -340,6 +367,10 @@ class Lockstep:
             site, change = self._site(target), _change(node)
             assert site is not None
             assert change is not None
+            if self.wide and node.id == nodes[-1].id and (variable := self._variable_of(change, site)):
+                self._use(site)
+                after.append((site, variable))
+                continue
             name = self._name(site.array)
             self._registers_of(site, name, indent, loads=change.how != "=")
             loop.append(self._stored_text(node, change, f"{name}[{lane}]"))
@@ -350,25 +381,36 @@ class Lockstep:
         self.rows.clear()
         self.once.clear()
 
+    def _variable_of(self, change: Change, site: AccessSite) -> str:
+        """The variable of the lanes whose values an assignment stores as they are; "" if it does more."""
+        name = text_of(change.value) if change.how == "=" and change.value is not None else ""
+        one = self.alike.variables.get(name) if name in self.each else None
+        stored = one is not None and not one.declarator.sizes and not one.declarator.pointers
+        return name if stored and one is not None and _unqualified(one.prefix) == self.elements[site.array] else ""
+
     def _each_lane(self, texts: Sequence[str], indent: str) -> None:
         lane = self.names.lane
         if not any(texts):
             return  # declarations without values
-        self.lines += [f"{indent}#pragma unroll", f"{indent}for (int {lane} = 0; {lane} < {self.lanes}; ++{lane}) {{"]
-        self.lines += [f"{indent}  {line}" for text in texts if text for line in text.split("\n")]
-        self.lines.append(f"{indent}}}")
+        head = f"for (int {lane} = 0; {lane} < {self.lanes}; ++{lane})"
+        lines = [line for text in self._joined([*filter(None, texts)]) for line in text.split("\n")]
+        self.lines.append(f"{indent}#pragma unroll")
+        if len(lines) == 1 and not lines[0].startswith("//"):
+            self.lines.append(f"{indent}{head} {lines[0]}")
+            return
+        self.lines += [f"{indent}{head} {{", *(f"{indent}  {line}" for line in lines), f"{indent}}}"]
 
     def _registers_of(self, site: AccessSite, name: str, indent: str, loads: bool) -> None:
         """Declare what the lanes store to a place; `loads`: with the elements that are there."""
         v, type_ = self.lanes, self.elements[site.array]
         if not self.wide:
-            self.lines.append(f"{indent}{type_} {name}[{v}];")
+            self._together(f"{indent}{type_} ", f"{name}[{v}]")
             if loads:
                 self._each_lane([f"{name}[{self.names.lane}] = {self._text(site.node, self.names.lane)};"], indent)
             return
         self._use(site)
         before = f" = dagc::load<{v}>({self._address(site.node)})" if loads else ""
-        self.lines.append(f"{indent}dagc::Vector<{type_}, {v}> {name}{before};")
+        self._together(f"{indent}dagc::Vector<{type_}, {v}> ", f"{name}{before}")
 
     def _store(self, site: AccessSite, name: str, indent: str) -> None:
         if self.wide:
@@ -405,15 +447,19 @@ class Lockstep:
             if sum(name == one.name for name in _declares(_scope_of(node))) > 1:
                 raise NotAlike(f"`{one.name}` hides another variable, or another hides it", node)
             unread = one.sizes and one.value is not None and not listed
-            if "auto" in words or one.reference or not one.simple or not plain or unread:
+            row = "auto" in words and one.value is not None and text_of(one.value).startswith("dagc::")
+            if ("auto" in words and not row) or one.reference or not one.simple or not plain or unread:
                 raise NotAlike(f"the declaration of `{one.name}` is not read", node)
             kept = prefix if one.pointers else f"{_unqualified(prefix)} "
+            kept = f"decltype({self._text(one.value, '0')}) " if row and one.value is not None else kept
             target = field_of(node, "declarator") if node.type == "init_declarator" else node
             assert target is not None
             assert one.at is not None
             own = text_of(target).replace("const", "") if one.pointers else text_of(target)
             own = own.replace("[]", f"[{len(listed)}]") if listed else own
-            self.lines.append(f"{indent}{kept}{own.replace(one.name, f'{one.name}[{self.lanes}]', 1)};")
+            own = one.name if row else own
+            zero = " = {}" if _is_zero(one) else ""
+            self._together(f"{indent}{kept}", own.replace(one.name, f"{one.name}[{self.lanes}]", 1) + zero)
             self.each.add(one.name)
 
     def _lane_text(self, node: Node) -> str:
@@ -421,12 +467,16 @@ class Lockstep:
         if node.parent is None or node.parent.type != "declaration":
             return self._text(node, lane)
         one = Declarator.of(node)
+        if one.name in self.each and _is_zero(one):
+            return ""
         if one.name in self.each and (listed := _listed(one)):
             texts = [self._text(each, lane) if each is not None else "0" for each in listed]
             return "\n".join(f"{one.name}[{lane}][{k}] = {text};" for k, text in enumerate(texts))
         if one.name in self.each:
             return f"{one.name}[{lane}] = {self._text(one.value, lane)};" if one.value is not None else ""
-        return f"{prefix_of(node.parent)}{self._text(node, lane)};"
+        line = f"{prefix_of(node.parent)}{self._text(node, lane)};"
+        self.alone[line] = prefix_of(node.parent), str(node.parent.id)
+        return line
 
     def _stored_text(self, node: Node, change: Change, name: str) -> str:
         inner = node.named_children[0]
@@ -469,7 +519,7 @@ class Lockstep:
                 text = self._text(at)
                 if text not in names:
                     names[text] = self._name(site.array)
-                    self.lines.append(f"{indent}const {self.elements[site.array]} {names[text]} = {text};")
+                    self._together(f"{indent}const {self.elements[site.array]} ", f"{names[text]} = {text}")
                 self.once[at.id] = names[text]
 
     def _load_row(self, sites: Sequence[tuple[AccessSite, int, int]], indent: str) -> None:
@@ -487,9 +537,7 @@ class Lockstep:
         text += f" {'+' if base > offset else '-'} {abs(base - offset)}" if base != offset else ""
         row = VectorRow(self._name(site.array), base, text, first, last)
         span = f"<{v}>" if (first, last) == (0, v - 1) else f"<{v}, {first}, {last}>"
-        self.lines.append(
-            f"{indent}const dagc::Window<{type_}, {v}, {first}, {last}> {row.name} = dagc::window{span}({text});"
-        )
+        self._together(f"{indent}const auto ", f"{row.name} = dagc::window{span}({text})", f"{type_} {span}")
         for each, at, _ in sites:
             self.rows[each.node.id] = row, at - base
         self._use(site)
@@ -632,7 +680,7 @@ class Lockstep:
         type_ = "long long" if one.declarator.pointers or one.type == "auto" else _unqualified(one.prefix)
         terms = []
         for monomial, factor in amount.items():
-            names = [f"static_cast<{type_}>({a.name})" for a in monomial if isinstance(a, Var)]
+            names = [_as(type_, a.name) for a in monomial if isinstance(a, Var)]
             terms.append(" * ".join([*([str(factor)] if factor != 1 or not names else []), *names]))
         return f"{lane} * {terms[0]}" if len(terms) == 1 else f"{lane} * ({' + '.join(terms)})"
 
@@ -673,7 +721,7 @@ def shown_multiples(all_: Collection[Multiple], lanes: int) -> list[str]:
     out = []
     for factor, (first, *others) in needed_multiples(all_):
         words = [str(factor)] if factor > 1 else []
-        words += [f"static_cast<long long>({first})", *others] if others else [first]
+        words += [f"(long long){first}", *others] if others else [first]
         out.append(f"{' * '.join(words)} % {lanes} == 0")
     return out
 
@@ -694,10 +742,15 @@ def place_of(alike: Neighbours, node: Node, value: str) -> str | None:
     if along.block and node.type in ("binary_expression", "field_expression") and _is_x(alike, node):
         above = node.parent
         declared = above is not None and above.type == "init_declarator" and "auto" not in _declared_as(above)
-        return value if declared else f"static_cast<{_type_of(node)}>({value})"
+        return value if declared else _as(_type_of(node), value)
     if along.in_text(node):
-        return f"static_cast<unsigned>({value})" if text_of(node) == along.place else "0u"
+        return f"unsigned({value})" if text_of(node) == along.place else "0u"
     return None
+
+
+def _as(type_: str, value: str) -> str:
+    """A number converted to a type."""
+    return f"{type_}({value})" if type_.isidentifier() else f"({type_})({value})"
 
 
 def _unqualified(prefix: str) -> str:
@@ -739,6 +792,14 @@ def _listed(declared: Declarator) -> list[Node | None]:
     if not size.isdecimal() or int(size) > _MOST_LISTED or any(each.type in _NOT_LISTED for each in given):
         return []
     return [*given, *[None] * (int(size) - len(given))]
+
+
+def _is_zero(declared: Declarator) -> bool:
+    """Whether a number, or all elements of an array, are 0 at first."""
+    value, listed = declared.value, _listed(declared)
+    if value is None or declared.pointers:
+        return False
+    return not any(listed) if listed else not declared.sizes and bool(_ZERO.fullmatch(text_of(value)))
 
 
 def _inside(nodes: Sequence[Node]) -> list[Node]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -314,4 +315,10 @@ def _text(expr: Sym, types: Mapping[str, ElementType], outer: int = 0) -> str:
 
 
 def _wide(text: str) -> str:
-    return f"static_cast<long long>({text})"
+    """In 64 bits."""
+    return f"(long long){factor_of(text)}"
+
+
+def factor_of(text: str) -> str:
+    """The text of a number as a factor of a product."""
+    return text if re.fullmatch(r"[\w.]+", text) else f"({text})"

@@ -112,12 +112,12 @@ def _text(of: GroupText, body: Node, way: _OneWay) -> str:
     place = f"{names.first} + {names.lane}"
     return "\n".join(
         [
-            f"// form.tile = {lanes}: this thread does {lanes} neighbours along {letter} together, if they go one way.",
+            f"// form.tile = {lanes}: a thread does {lanes} neighbours along {letter}, together if they go one way.",
             *map(text_of, way.before),
             _first(of, names.first),
             f"if ({' && '.join(tests)}) {{" if tests else "{",
             *lockstep.written(),
-            "} else {  // one after the other",
+            "} else {  // one by one",
             *of.plain(body, names, place, 0, beyond),
             "}",
         ]
@@ -126,7 +126,7 @@ def _text(of: GroupText, body: Node, way: _OneWay) -> str:
 
 def _first(of: GroupText, name: str) -> str:
     along = of.alike.along
-    place = f"static_cast<long long>({along.block or along.place}){of.times_block()}"
+    place = f"(long long){along.block or along.place}{of.times_block()}"
     return f"const long long {name} = {of.lanes} * {place if along.single else f'({place} + {along.place})'};"
 
 
@@ -137,7 +137,7 @@ def _one_after_the_other(kernel: Kernel, impl: Impl, around: Surroundings, axis:
     names = LaneNames(of.fresh("first"), of.fresh("row"), of.fresh)
     beyond, _ = of.tests(names.first, 0)
     lines = [
-        f"// form.tile = {lanes}: this thread does {lanes} neighbours along {'xyz'[axis]}, one after the other.",
+        f"// form.tile = {lanes}: a thread does {lanes} neighbours along {'xyz'[axis]}, one after the other.",
         _first(of, names.first),
         *of.plain(reading.body, names, f"{names.first} + {names.lane}", 0, beyond),
     ]

@@ -21,7 +21,7 @@ from dagc.forms.affine import NUMBER, coefficient, number_of, plus
 from dagc.forms.lanes import GroupText, alike_of, read_plainly, refusal_of, refuse_others, rewrite_by
 from dagc.forms.lockstep import LaneNames, Lockstep, Multiple, are_multiples, multiples_in, shown_multiples
 from dagc.forms.neighbours import Neighbours, NotAlike
-from dagc.forms.text import NotInKernel, expression, joined, threads_of
+from dagc.forms.text import NotInKernel, expression, factor_of, joined, threads_of
 from dagc.forms.types import ALWAYS, Form, Refusal, Surroundings
 from dagc.ir.choice import AS_WRITTEN
 from dagc.ir.program import Impl, Kernel, Launch
@@ -65,37 +65,34 @@ MANY = 1 << 20
 def _text(of: GroupText, needed: Sequence[Multiple], threads: str) -> str:
     """`needed`: what must be multiples of V for the launch to have a thread for V neighbours, unless there are MANY
     `threads` ("" if the kernel cannot know)."""
-    lanes, block = of.lanes, of.block()
+    lanes, block = of.lanes, factor_of(of.block())
     names = LaneNames(of.fresh("first"), of.fresh("lane"), of.fresh)
     lockstep = _lockstep(of, names)
     body = lockstep.written()
-    rows, begin = of.fresh("vectors"), of.fresh("begin")
+    rows = of.fresh("vectors")
     aligned = shown_multiples({**dict.fromkeys(needed), **lockstep.multiples}, lanes)
     aligned.append(f"dagc::aligned<{lanes}>({', '.join(lockstep.vectors)})")
     beyond, tests = of.tests(names.first, lockstep.shift)
     before = f" - {lockstep.shift}" if lockstep.shift else ""
-    place = f"{begin} + {names.lane} * {block} + threadIdx.x"
     number, several = str(lanes), []
+    apart = f"{lanes}LL * blockIdx.x + {names.lane}"
     if needed:
-        group = of.fresh("group")
-        number = f"({group} ? {lanes} : 1)"
-        place = f"{group} ? {place} : static_cast<long long>(blockIdx.x) * {block} + threadIdx.x"
+        number = group = of.fresh("group")
+        apart = f"{group} * blockIdx.x + {names.lane}"
         are = " && ".join(shown_multiples(needed, lanes))
         if threads:
             are = f"{f'({are})' if '&&' in are else are} || {threads} >= {lanes * MANY}"
-        several = [f"  const bool {group} = {are};"]
+        several = [f"  const long long {group} = {are} ? {lanes} : 1;"]
+    place = f"{rows} ? {names.first} + {names.lane} : ({apart}) * {block} + threadIdx.x"
     lines = [
-        f"// form.wide = {lanes}: this thread does {lanes} neighbours along x, together where all go one way.",
+        f"// form.wide = {lanes}: a thread does {lanes} neighbours along x.",
         f"const bool {rows} = {' && '.join(aligned)};",
-        f"const long long {begin} = {lanes} * static_cast<long long>(blockIdx.x) * {block};",
-        f"const long long {names.first} = {begin} + {lanes} * threadIdx.x{before};",
+        f"const long long {names.first} = {lanes}LL * blockIdx.x * {block} + {lanes} * threadIdx.x{before};",
         f"if ({' && '.join([rows, *tests])}) {{",
         *body,
-        "} else {  // one after the other",
+        "} else {  // one by one",
         *several,
-        *of.plain(
-            of.alike.body, names, f"{rows} ? {names.first} + {names.lane} : {place}", lockstep.shift, beyond, number
-        ),
+        *of.plain(of.alike.body, names, place, lockstep.shift, beyond, number),
         "}",
     ]
     return "\n".join(lines)

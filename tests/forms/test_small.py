@@ -57,7 +57,7 @@ def test_the_text_of_indices_and_stores() -> None:
     assert "__stcs(&y[static_cast<unsigned>(i * m + j)], most);  // a comment" in text
     assert "__stcs(&y[static_cast<unsigned>(i * m + j)], back + x[static_cast<unsigned>(i * m + m - 1 - j)]);" in text
     wide = text_of(ROWS.graph(), "powers_2")
-    assert "dagc::stream<4>(&y[static_cast<unsigned>(i * m + j)], y_0);" in wide
+    assert "dagc::stream<4>(&y[static_cast<unsigned>(i * m + j)], sum);" in wide
 
 
 def test_the_orders_of_blocks() -> None:

@@ -69,7 +69,7 @@ def test_what_neighbours_share_is_loaded_once() -> None:
     program = TILES.graph().program
     (op,) = (op for op in program.kernel_ops if op.site == "product_3")
     text = kernel_of(program, op)[1].code.text  # type: ignore[union-attr]
-    assert text.count("form.tile = 4: this thread does 4 neighbours along y together") == 1
+    assert text.count("form.tile = 4: a thread does 4 neighbours along y, together") == 1
     often = [
         a for a in read_accesses(program, op).accesses
         if a.weight > 0 and any(loop.trips.free_symbols for loop in a.loops)

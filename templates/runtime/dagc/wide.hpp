@@ -45,6 +45,16 @@ __device__ __forceinline__ void store(T* at, const Vector<T, V>& values) {
   *reinterpret_cast<Vector<T, V>*>(at) = values;
 }
 
+template <int V, class T>
+__device__ __forceinline__ void store(T* at, const T (&values)[V]) {
+  Vector<T, V> all;
+#if defined(__CUDACC__)
+#pragma unroll
+#endif
+  for (int lane = 0; lane < V; ++lane) all[lane] = values[lane];
+  store(at, all);
+}
+
 // A store of what is not loaded again soon: the first to leave the caches.
 template <int V, class T>
 __device__ __forceinline__ void stream(T* at, const Vector<T, V>& values) {
@@ -57,6 +67,16 @@ __device__ __forceinline__ void stream(T* at, const Vector<T, V>& values) {
 #else
   store(at, values);
 #endif
+}
+
+template <int V, class T>
+__device__ __forceinline__ void stream(T* at, const T (&values)[V]) {
+  Vector<T, V> all;
+#if defined(__CUDACC__)
+#pragma unroll
+#endif
+  for (int lane = 0; lane < V; ++lane) all[lane] = values[lane];
+  stream(at, all);
 }
 
 // A row around `at`, which begins a Vector: elements FIRST to LAST are in registers, others are loaded where they are used.
