@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -59,7 +59,8 @@ class Stores:
     together: frozenset[str] = frozenset()
 
 
-def stores_of(body: str, array: str, around: Iterable[str] = ()) -> Stores:
+@lru_cache(maxsize=1024)  # asked again for each op of a loop, with each value of what is open
+def stores_of(body: str, array: str, around: tuple[str, ...] = ()) -> Stores:
     """Also other: a `return` where threads, or functions of the texts `around` the kernel, wait for one another, since
     then they cannot wait at its end as well."""
     try:

@@ -410,7 +410,7 @@ class Functions:
 
     def _sends(self, op: ir.KernelOp, code: ir.CodeText, sent: Mapping[str, Sequence[object]]) -> Iterator[str]:
         """What makes stores to arrays messages."""
-        around = [c.text for c in self.program.code if c.text is not None]
+        around = tuple(c.text for c in self.program.code if c.text is not None)
         room = _room(sent)
         for number, name in enumerate(sent):
             if use := stores_of(code.text or "", name, around).other:  # by a form of the kernel

@@ -241,7 +241,7 @@ def is_sent(program: Program, op: KernelOp) -> bool:
     code = kernel_of(program, op)[1].code
     if op.awaits and (code is None or reads_as_constant(program, code)):
         return False
-    around = [each.text for each in program.code if each.text is not None]
+    around = tuple(each.text for each in program.code if each.text is not None)
     found = [stores_of(code.text or "", formal, around) for formal in op.sent] if code is not None else []
     return code is not None and all(not stores.other and stores.together <= op.sent.keys() for stores in found)
 

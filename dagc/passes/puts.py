@@ -145,7 +145,7 @@ class Puts:
         name, code = stored[0][0].name, impl.code
         if code is None or code.text is None or code.lang is not CodeLang.CUDA:
             raise _Refused(f"kernel `{op.kernel}` has no text in the program")
-        around = [c.text for c in self.program.code if c.text is not None]
+        around = tuple(c.text for c in self.program.code if c.text is not None)
         together = stores_of(code.text, name, around).together
         for one in (name, *sorted(together)):
             if use := stores_of(code.text, one, around).other:
