@@ -44,8 +44,6 @@ from dagc.ir.repetition import on_device, possible
 # Decisions of a runner's table, which need no library of their own.
 IN_TABLES = frozenset(("capture", LOOP, TEST_EVERY))
 IN_LIBRARY = (LOOP, Repetition.PERSISTENT.value)  # but this one does
-# What has no measured gain on a GPU: searched if it is asked for.
-NOT_MEASURED = frozenset(((TRANSPORT, Transport.PUT.value),))
 MOST = 64  # default limit on the number of programs of a search: each is compiled before it
 
 
@@ -194,15 +192,18 @@ def _some(name: str, values: Sequence[Value], text: str) -> tuple[Value, ...]:
 
 
 def configurations(
-    opened: Mapping[str, Sequence[Value]], build: Callable[[dict[str, Value]], Graph], most: int = MOST
+    opened: Mapping[str, Sequence[Value]],
+    build: Callable[[dict[str, Value]], Graph],
+    most: int = MOST,
+    promising: Callable[[Mapping[str, Value]], bool] = lambda choices: True,
 ) -> tuple[tuple[Configured, ...], tuple[Rejected, ...]]:
-    """All combinations of the opened decisions, each configuration once up to names of equal devices, and the
-    combinations that the program rejects.
+    """The `promising` combinations of the opened decisions, each configuration once up to names of equal devices, and
+    those that the program rejects.
 
     `build` lowers the program under the given choices. The configuration with all defaults comes first. Raises
     UsageError if more than `most` programs would be compiled, or if none is left.
     """
-    distinct = combinations(opened)
+    distinct = list(filter(promising, combinations(opened)))
     if (programs := compiled(distinct)) > most:
         raise UsageError(
             f"{programs} programs, more than {most}: each is compiled before the search",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,25 +21,21 @@ from dagc.ir.program import (
     DEVICE,
     GRAPH_EDGES,
     LOOP,
+    PUT_WAIT,
     SAME,
     TRANSPORT,
     WITHIN_HOST,
+    ExchangeOp,
+    GraphEdges,
     KernelOp,
     Program,
     Repetition,
     Value,
     shown,
 )
+from dagc.ir.regions import between_devices
 from dagc.ir.repetition import possible
-from dagc.lab.configurations import (
-    NOT_MEASURED,
-    Configured,
-    by_name,
-    combinations,
-    compiled,
-    configurations,
-    open_decisions,
-)
+from dagc.lab.configurations import Configured, by_name, combinations, compiled, configurations, open_decisions
 from dagc.lab.orders import COUNTING_WORK, Orders
 from dagc.lab.orders import domain_of as domain
 from dagc.report import si
@@ -130,12 +126,12 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
     if gpus and program.repeat is not None and LOOP not in named:
         every += _loops(text, program)
     opened = [text for text in every if text.partition("=")[0] not in fixed or text in options.opened]
-    values, notes = _measured(program, open_decisions(program, opened, fixed), options)
+    values, notes = _usual(program, open_decisions(program, opened, fixed), options, gpus)
+    asked = {text.partition("=")[0] for text in opened} | fixed
     if options.only is None:
-        closed = {text.partition("=")[0] for text in opened} | fixed
-        values, left_out = with_automatic(program, values, closed if gpus else closed | {GRAPH_EDGES})
+        values, left_out = with_automatic(program, values, asked if gpus else asked | {GRAPH_EDGES, PUT_WAIT})
         notes += left_out
-    kept, refused = configurations(values, text.graph, options.most_configurations)
+    kept, refused = configurations(values, text.graph, options.most_configurations, promising(asked))
     notes += excluded_notes((left.defines, left.reason, left.span) for left in refused)
     if text.folds:
         notes += dict.fromkeys(note for c in kept for note in loop_notes(c.graph))
@@ -161,18 +157,38 @@ def _loops(text: ProgramText, program: Program) -> list[str]:
     return [f"{LOOP}={','.join(way.value for way in ways)}"] if len(ways) > 1 else []
 
 
-def _measured(
-    program: Program, values: Mapping[str, tuple[Value, ...]], options: ExploreOptions
+def _usual(
+    program: Program, values: Mapping[str, tuple[Value, ...]], options: ExploreOptions, gpus: bool
 ) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
-    """The values without NOT_MEASURED, which stay where an option or a `tune` of the program names them, and a note."""
+    """The values without the transport `put` where it is not asked for, by an option or a `tune` of the program: on the
+    host target, with a note, and in programs without an exchange, where it is `peer`."""
     every = any(d.name == TRANSPORT and len(d.values) == len(Transport) for d in program.decisions)
     asked = {text.partition("=")[0] for text in options.opened}
-    if not every or options.transport != "all":
-        asked.add(TRANSPORT)
-    left = [(n, v) for n, of in values.items() for v in of if n not in asked and (n, v) in NOT_MEASURED]
-    out = {n: tuple(v for v in of if (n, v) not in left) for n, of in values.items()}
-    texts = ", ".join(f"{name}={value}" for name, value in left)
-    return out, [f"not searched, since no gain was measured on a GPU: {texts} (--transport, --open)"] if left else []
+    put = Transport.PUT.value
+    exchanges = any(isinstance(op, ExchangeOp) for op in between_devices(program.ops, program.arrays))
+    if not every or options.transport != "all" or TRANSPORT in asked or (gpus and exchanges):
+        return dict(values), []
+    out = {n: tuple(v for v in of if n != TRANSPORT or v != put) for n, of in values.items()}
+    note = f"not searched on the host target, where it says nothing of a GPU: {TRANSPORT}={put} (--transport, --open)"
+    return out, [note] if exchanges and put in values.get(TRANSPORT, ()) else []
+
+
+# Transports whose messages are kernels of dagc. With the others, edges of CUDA graphs other than full ones gained
+# nothing (docs/figures.md, "Messages that kernels write").
+_OF_KERNELS = frozenset(t.value for t in Transport if t.within_kernels)
+# Edges that are programmatic, but not early, were faster than both by at most 0.7 % (docs/figures.md, "Edges of CUDA
+# graphs").
+_EDGES = (GraphEdges.FULL.value, GraphEdges.EARLY.value)
+
+
+def promising(asked: Collection[str]) -> Callable[[Mapping[str, Value]], bool]:
+    """Which combinations are searched: of edges that are not `asked` for, those that may gain with the transport."""
+
+    def may_gain(choices: Mapping[str, Value]) -> bool:
+        full = choices.get(GRAPH_EDGES, GraphEdges.FULL.value) == GraphEdges.FULL.value
+        return full or GRAPH_EDGES in asked or choices.get(TRANSPORT, Transport.PEER.value) in _OF_KERNELS
+
+    return may_gain
 
 
 # Limits of the programs that automatically opened decisions may lead to: all are compiled before the search, which
@@ -187,21 +203,23 @@ def with_automatic(
     """The decisions to search, including those that a search opens automatically, and a note on the others.
 
     These are devices, the variants of kernels, the transport of collectives (of the transports that are searched),
-    staging, launches that may be fused, choices that change no edge and cannot be made at run time, and the edges of
-    CUDA graphs where these are searched, in this order, up to MOST_PROGRAMS programs to compile, and PROGRAMS_A_CORE
-    per core. `closed`: names that the user has fixed or opened, and those without an effect.
+    staging, launches that may be fused, choices that change no edge and cannot be made at run time, the edges of CUDA
+    graphs where these are searched, and where messages of `put` are waited for, in this order, up to MOST_PROGRAMS
+    programs to compile, and PROGRAMS_A_CORE per core. `closed`: names that the user has fixed or opened, and those
+    without an effect.
     """
     out = dict(values)
     left: list[str] = []
     most = min(MOST_PROGRAMS, PROGRAMS_A_CORE * compilers())
     transports = values.get(TRANSPORT, ())
     edges = [] if GRAPH_EDGES in closed or True not in values.get("capture", ()) else [[GRAPH_EDGES]]
-    every = {**by_name(program), **{d.name: d.values for d in program.decisions}}
-    for names in [*_automatic(program, closed), *edges]:
+    waits = [] if PUT_WAIT in closed or Transport.PUT.value not in transports else [[PUT_WAIT]]
+    every = {**by_name(program), GRAPH_EDGES: _EDGES, **{d.name: d.values for d in program.decisions}}
+    for names in [*_automatic(program, closed), *edges, *waits]:
         more = {name: every[name] for name in every if name in names}
         if COLLECTIVES in more:
             more[COLLECTIVES] = tuple(v for v in more[COLLECTIVES] if v in (SAME, *transports))
-        if compiled(combinations(out | more)) > most:
+        if compiled(filter(promising(closed), combinations(out | more))) > most:
             left += more
         else:
             out |= more

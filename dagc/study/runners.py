@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
@@ -115,7 +116,7 @@ def compiling(
     require_machine(chosen)
     others, writing = Event(), Lock()  # others: may be built
     distinct: dict[Choice, list[Configured]] = {}
-    for configured in sorted(configurations, key=lambda c: promise(c.configuration)):
+    for configured in by_promise(configurations):
         decisions = tuple(filter(in_library, configured.configuration.decisions))
         distinct.setdefault(Choice(decisions), []).append(configured)
 
@@ -153,10 +154,25 @@ def runner_plan(configured: Configured, chosen: TargetChoice, sites: Iterable[Si
 
 
 def promise(configuration: Choice) -> tuple[float, bool]:
-    """Sorts configurations by what is usually fastest, for a search that has no time for all."""
+    """Sorts configurations by what is usually fastest, for a search that has no time for all. Of `peer` and `put` either
+    may be the faster."""
     rank = {transport.value: number for number, transport in enumerate(Transport)}
+    rank[Transport.PUT.value] = rank[Transport.PEER.value]
     transports = transports_of(configuration)
     return -sum(rank[str(t)] for t in transports) / len(transports), configuration.get("capture") is not True
+
+
+def by_promise(configurations: Iterable[Configured]) -> list[Configured]:
+    """The most promising first; transports of equal promise in turn."""
+    turns: Counter[tuple[frozenset[Value], bool]] = Counter()
+
+    def key(configured: Configured) -> tuple[float, bool, int]:
+        promising, issued = promise(configured.configuration)
+        transports = frozenset(transports_of(configured.configuration))
+        turns[transports, issued] += 1
+        return promising, issued, turns[transports, issued]
+
+    return sorted(configurations, key=key)
 
 
 def build_runners(

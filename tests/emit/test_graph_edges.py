@@ -7,7 +7,7 @@ import pytest
 from dagc import api
 from dagc.emit import emit
 from dagc.ir.plan import Plan, Target
-from dagc.ir.program import GRAPH_EDGES, GraphEdges
+from dagc.ir.program import GRAPH_EDGES
 from dagc.lab.configurations import configurations, open_decisions
 from dagc.space import Space
 from dagc.study.decisions import with_automatic
@@ -98,7 +98,6 @@ def test_edges_are_choices_of_captured_programs_alone() -> None:
 
 def test_a_search_opens_them_where_it_searches_graphs() -> None:
     program = graph_of(PROGRAM.format(read=PLAIN, code="")).program
-    every = tuple(edge.value for edge in GraphEdges)
-    assert with_automatic(program, {"capture": (False, True)}, {"transport"})[0][GRAPH_EDGES] == every
+    assert with_automatic(program, {"capture": (False, True)}, {"transport"})[0][GRAPH_EDGES] == ("full", "early")
     for captured, closed in (((False,), set()), ((False, True), {GRAPH_EDGES})):
         assert GRAPH_EDGES not in with_automatic(program, {"capture": captured}, {"transport", *closed})[0]

@@ -33,7 +33,7 @@ from dagc.stages.options import ExploreOptions
 from dagc.stages.program import read
 from dagc.store.settings import check_fixed, values_fixed
 from dagc.study.decisions import configured, with_automatic
-from dagc.study.runners import that_can_run
+from dagc.study.runners import by_promise, that_can_run
 from tests.emit.build import COLLECTIVES, COMMS, SPMV, graph, graph_of, plan
 from tests.emit.test_ranks import drawn
 from tests.emit.together import build_together
@@ -309,20 +309,32 @@ def test_peer_for_all_messages_is_one_op() -> None:
     assert not any(op.pairs is not Pairs.ALL for op in graph(TRANSPORTS, transport="peer", within_host="peer").ops)
 
 
-def test_what_no_gpu_has_measured_is_searched_where_it_is_asked_for() -> None:
+def test_a_search_opens_put_with_its_edges_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With early edges, as `peer`; on the host target if it is asked for. What is compiled first is of both."""
     text = read(SAMPLES / "jacobi/jacobi.dag", {"steps": "2"})
+    monkeypatch.setattr("dagc.study.decisions.compilers", lambda: 8)
 
-    def transports(**options: Any) -> tuple[set[Any], list[str]]:
-        _, every, notes = configured(text, ExploreOptions(**options), gpus=True)
-        return {c.configuration.get("transport") for c in every}, [
-            note for note in notes if "measured on a GPU" in note
-        ]
+    def found(gpus: bool, **options: Any) -> tuple[list[Configured], list[str]]:
+        _, every, notes = configured(text, ExploreOptions(**options), gpus)
+        return every, [note for note in notes if "not searched" in note]
 
-    found, notes = transports()
-    assert "put" not in found >= {"peer", "nccl"}
-    assert notes == ["not searched, since no gain was measured on a GPU: transport=put (--transport, --open)"]
-    assert transports(transport="put,peer") == ({"put", "peer"}, [])
-    assert "put" in transports(opened=("transport",))[0]
+    every, notes = found(gpus=True)
+    assert notes == []
+    kinds = {tuple(map(c.configuration.get, ("transport", "put_wait", "graph_edges"))) for c in every}
+    assert kinds == {
+        ("mpi_host", None, None), ("mpi_cuda", None, None), ("nccl", None, None), ("peer", None, None),
+        ("peer", None, "early"), *(("put", wait, edges) for wait in (None, "reader") for edges in (None, "early")),
+    }  # fmt: skip
+    first = [c.configuration.get("transport") for c in by_promise(every)[:4]]
+    assert first == ["peer", "put", "peer", "put"]
+    assert {c.configuration.get("transport") for c in found(gpus=True, transport="put,peer")[0]} == {"put", "peer"}
+    every, notes = found(gpus=False)
+    assert "put" not in {c.configuration.get("transport") for c in every}
+    says = "not searched on the host target, where it says nothing of a GPU: transport=put (--transport, --open)"
+    assert notes == [says]
+    assert "put" in {c.configuration.get("transport") for c in found(gpus=False, opened=("transport",))[0]}
+    edges = found(gpus=True, opened=("graph_edges",), transport="nccl")[0]
+    assert {c.configuration.get("graph_edges") for c in edges} == {None, "programmatic", "early"}
 
 
 def test_a_search_on_several_hosts_opens_the_transport_within_them(monkeypatch: pytest.MonkeyPatch) -> None:
