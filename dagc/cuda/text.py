@@ -76,7 +76,10 @@ def stores_of(body: str, array: str, around: tuple[str, ...] = ()) -> Stores:
 
 def _stores(nodes: Sequence[Node], array: str) -> Stores:
     together: set[str] = set()
+    others = [scope for at in nodes if text_of(at) == array and (scope := _scope_of(at)) is not None]
     for at in nodes:
+        if any(first <= at.start_byte < last for first, last in others):
+            continue
         if at.type.startswith("preproc_") and array in (name.text for name in names_in(text_of(at))):
             return Stores(" ".join(text_of(at).split()))
         if text_of(at) != array or at.type not in ("identifier", "type_identifier") or _is_stored(at):
@@ -90,6 +93,22 @@ def _stores(nodes: Sequence[Node], array: str) -> Stores:
             return one
         together |= {text_of(leaf) for leaf in _leaves(value)} | one.together
     return Stores("", frozenset(together - {array}))
+
+
+def _scope_of(name: Node) -> tuple[int, int] | None:
+    """Where an identifier is the name of a variable that is declared there, within a block of the body: from which byte
+    to which it is that variable's."""
+    at = name.parent
+    if at is not None and at.type == "init_declarator" and field_of(at, "declarator") == name:
+        name, at = at, at.parent
+    if at is None or at.type != "declaration" or field_of(at, "declarator") != name:
+        return None
+    block = at.parent
+    if block is None or block.type != "compound_statement" or block.parent is None:
+        return None
+    if block.parent.type == "function_definition":
+        return None
+    return at.start_byte, block.end_byte
 
 
 def _chosen_by(name: Node) -> tuple[Node, Node] | None:
@@ -117,14 +136,22 @@ def _leaves(value: Node) -> Iterator[Node]:
             yield from _leaves(part)
 
 
+_STORES = "dagc::store<"  # of the form `wide`, and what it asks of an array
+_ASKS = "dagc::aligned<"
+
+
 def _is_stored(name: Node) -> bool:
-    """Whether an element of what it names is assigned there."""
+    """Whether an element of what it names is assigned there, or several are stored as a vector."""
     element = name.parent
+    if _called(element).startswith(_ASKS):
+        return True
     if element is None or element.type != "subscript_expression" or field_of(element, "argument") != name:
         return False
     above = element.parent
     while above is not None and above.type == "parenthesized_expression":
         element, above = above, above.parent
+    if above is not None and above.type == "pointer_expression" and operator_of(above) == "&":
+        return _called(above.parent).startswith(_STORES)
     if above is None or above.type != "assignment_expression" or operator_of(above) != "=":
         return False
     return field_of(above, "left") == element
@@ -434,3 +461,10 @@ def _static_shared(node: Node, source: bytes, names: Sequence[Node]) -> bytes:
     out.append(source[done : node.end_byte])
     references = (b" auto& %s = dagc::shared(dagc_shared_%s);" % (n.text, n.text) for n in names if n.text)
     return b"".join([*out, *references])
+
+
+def _called(arguments: Node | None) -> str:
+    """The function of a list of arguments; "" if it is something else."""
+    if arguments is None or arguments.type != "argument_list":
+        return ""
+    return text_of(field_of(arguments.parent, "function"))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import product
+from itertools import groupby, product
 from types import MappingProxyType
 
 from dagc.base.errors import DagcError, UsageError
@@ -24,7 +24,7 @@ from dagc.emit.render import (
     place,
 )
 from dagc.forms import includes_of, is_sent, kernel_of, reads_as_constant
-from dagc.forms.fuse import renamed
+from dagc.forms.fuse import number_of_call, renamed, select
 from dagc.forms.text import PLACES
 from dagc.forms.within import IN_BLOCK, Within
 from dagc.ir import program as ir
@@ -268,7 +268,7 @@ class Functions:
         formed = {n for n, v in tunables if n.startswith(FORM) and not _is_written(n, v)} if prepare is None else set()
         literals = code.literals if code is not None else ()
         puts = ((f"{PUT}{formal}", len(some)) for formal, some in op.sent.items()) if prepare is None else ()
-        waits = ((AWAIT, len(op.awaits)),) if op.awaits and prepare is None else ()
+        waits = ((AWAIT, f"{len(op.awaits)} {op.by_call}"),) if op.awaits and prepare is None else ()
         shown = (*((n, v) for n, v in tunables if n in seen | formed), *literals, *puts, *waits)
         return op.kernel, f"{op.device.value} {op.variant}", shown
 
@@ -393,8 +393,7 @@ class Functions:
             comment=comment,
             begins=(
                 *waits,
-                *(("dagc::put_wait(awaited);",) if awaits else ()),
-                *(("const dagc::PutEnd sent_end(sent_put);",) if sent else ()),
+                *(_of_messages(op.by_call, impl.launch, sent, awaits) if sent or awaits else ()),
                 *self._sends(op, code, sent),
             ),
             constants=(
@@ -557,6 +556,28 @@ class Functions:
 def _room(sent: Mapping[str, Sequence[object]]) -> int:
     """The number of messages that each array has room for, of those that are sent."""
     return max(map(len, sent.values()), default=0)
+
+
+def _of_messages(
+    calls: Sequence[ir.CallMessages], launch: ir.Launch | None, sent: Collection[str], awaits: Collection[object]
+) -> Iterator[str]:
+    """The wait for messages, and what sends them at the end; of a launch that joins several, by the call of a block."""
+    which, end = "", ""
+    if calls and launch is not None:
+        along, ends = "xyz"[launch.along], [name for name, _ in launch.numbers[: len(calls) - 1]]
+        yield f"const int sent_call = {number_of_call(ends, along)};"
+        bits = [f"{sum(1 << place for place in call.awaits):#x}U" for call in calls]
+        which = f", {select('sent_call', bits)}"
+        limits = ["0U", *ends, f"gridDim.{along}"]
+        runs = [list(run) for counts, run in groupby(range(len(calls)), lambda k: calls[k].counted) if counts]
+        blocks = " + ".join(f"{limits[run[-1] + 1]} - {limits[run[0]]}" for run in runs) or "0U"
+        across = "".join(f" * gridDim.{axis}" for axis in "xyz" if axis != along)
+        counts = select("sent_call", [str(call.counted).lower() for call in calls])
+        end = f", {counts}, ({blocks}){across}"
+    if awaits:
+        yield f"dagc::put_wait(awaited{which});"
+    if sent:
+        yield f"const dagc::PutEnd sent_end(sent_put{end});"
 
 
 def _sent(sent: Mapping[str, Sequence[object]]) -> list[tuple[str, str]]:

@@ -272,7 +272,7 @@ class _Writer:
             grid = tuple(ends[-1] if k == axis else sizes[0] for k, sizes in enumerate(grids))
         block = tuple(_largest(self._of_each(size)) for size in self._launch.block)
         shared = None if self._launch.shared is None else _largest(self._of_each(self._launch.shared))
-        return replace(self._launch, grid=grid, block=block, shared=shared, numbers=tuple(numbers))
+        return replace(self._launch, grid=grid, block=block, shared=shared, numbers=tuple(numbers), along=axis or 0)
 
     @property
     def _ends(self) -> list[str]:
@@ -313,15 +313,15 @@ class _Writer:
         """The number of the call, and the block and the grid there."""
         ends, axis, tile, tiles = self._ends, self._joined, new["blockIdx"], new["gridDim"]
         along = "xyz"[axis or 0]
-        yield f"const int {call} = {' + '.join(f'(blockIdx.{along} >= {end})' for end in ends)};"
-        place = f"blockIdx.{along} - ({_select(call, ['0', *ends])})"
+        yield f"const int {call} = {number_of_call(ends, along)};"
+        place = f"blockIdx.{along} - ({select(call, ['0', *ends])})"
         if axis is None:
             at = self._fresh("number")
             rest = f"{at} / {tiles}.x"
             if len(self._grids) > 2:
                 rest = f"{rest} % {tiles}.y, {rest} / {tiles}.y"
             yield f"const unsigned {at} = {place};"
-            yield f"const dim3 {tiles}({', '.join(_select(call, names) for names in self._across)});"
+            yield f"const dim3 {tiles}({', '.join(select(call, names) for names in self._across)});"
             rest = rest if len(self._grids) > 2 else f"{rest}, 0"
             yield f"const dim3 {tile}({at} % {tiles}.x, {rest});"
             return
@@ -329,7 +329,7 @@ class _Writer:
         yield f"const dim3 {tile}({', '.join([*(f'blockIdx.{a}' for a in 'xyz'[:axis]), place, *beyond])});"
         if self._sized:
             sizes = [ends[0], *(f"{b} - {a}" for a, b in pairwise([*ends, f"gridDim.{along}"]))]
-            yield f"const dim3 {tiles}({', '.join([*(f'gridDim.{a}' for a in 'xyz'[:axis]), _select(call, sizes)])});"
+            yield f"const dim3 {tiles}({', '.join([*(f'gridDim.{a}' for a in 'xyz'[:axis]), select(call, sizes)])});"
 
     def _arguments(self, call: str, used: frozenset[str]) -> Iterator[str]:
         """The formals and tunables of the kernel that differ between the calls, and the end of a small block."""
@@ -340,14 +340,19 @@ class _Writer:
             kind = "auto" if any(f.name == name for f in kernel.formals) else "const int"
             # A macro may name it, and a text that declares the name in an inner block.
             kind = kind if name in used or name in blocks else f"[[maybe_unused]] {kind}"
-            yield f"{kind} {name} = {_select(call, [own[name] for own in renamed])};"
+            yield f"{kind} {name} = {select(call, [own[name] for own in renamed])};"
         for axis, size in zip("xyz", self._launch.block, strict=False):
             if free(size) & renamed[0].keys():
                 text = expression(size, kernel, self.impl)
                 yield f"if (threadIdx.{axis} >= static_cast<unsigned>({text})) return;"
 
 
-def _select(call: str, values: Sequence[str]) -> str:
+def number_of_call(ends: Sequence[str], along: str) -> str:
+    """That of the call of a block, from 0. `ends`: of all calls but the last."""
+    return " + ".join(f"(blockIdx.{along} >= {end})" for end in ends)
+
+
+def select(call: str, values: Sequence[str]) -> str:
     """The value of the call with the number `call`."""
     ends = [k for k in range(1, len(values)) if values[k] != values[k - 1]]
     tests = [f"{call} < {end} ? {values[end - 1]} : " for end in ends]

@@ -287,12 +287,14 @@ LARGEST_GRID_X = 2**31 - 1
 @dataclass(frozen=True, slots=True)
 class Launch(Spanned):
     """Grid, block and dynamic shared bytes, in formals, compile-time names and tunables (as `Var`). `numbers`: further
-    parameters of the kernel, unsigned, with their values."""
+    parameters of the kernel, unsigned, with their values. Of a launch that joins several these begin with the ends of
+    all but the last `along` an axis of the grid."""
 
     grid: tuple[Sym, ...]
     block: tuple[Sym, ...]
     shared: Sym | None
     numbers: tuple[tuple[str, Sym], ...] = ()
+    along: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -473,6 +475,18 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
+class CallMessages:
+    """What the blocks of one of the calls that a launch joins have to do with messages of transport `put`.
+
+    awaits   which of those that the op waits for they wait for, by the places in its list
+    counted  whether they must have ended before what the launch sends is said to have arrived
+    """
+
+    awaits: tuple[int, ...]
+    counted: bool
+
+
+@dataclass(frozen=True, slots=True)
 class KernelOp(Spanned):
     """`args` are in the order of the kernel's formals: a Region for an array formal, a Sym for a by-value one.
 
@@ -482,7 +496,7 @@ class KernelOp(Spanned):
     it is enqueued on its stream, and runs in a worker thread; the host does not wait. `states`: what the code uses
     beside the arguments. `pinned`: the tunables that the call gives. `unit`: which of the devices of its kind runs it.
     `puts`: in the graph, the messages that it writes; `awaits`: those that it waits for at its start, each as the
-    exchange and the number.
+    exchange and the number; `by_call`: of a launch that joins several, what the blocks of each do; if empty, all alike.
     """
 
     name: str  # display name, indices resolved: `pack[x,lo]`
@@ -503,6 +517,7 @@ class KernelOp(Spanned):
     unit: int = 0
     puts: tuple[Put, ...] = ()
     awaits: tuple[tuple[str, int], ...] = ()
+    by_call: tuple[CallMessages, ...] = ()
 
     @property
     def is_promised(self) -> bool:

@@ -16,7 +16,7 @@ collective becomes ops of the ranks of each host, and of one rank of each host, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
@@ -95,6 +95,7 @@ class _Lowering:
         self.waits: dict[str, list[ir.ExchangeOp]] = {}
         self.awaits: dict[str, list[tuple[ir.ExchangeOp, int]]] = {}  # by kernel op: the messages that it waits for
         self.awaited: set[str] = set()  # exchanges without an op
+        self.by_call: Callable[[ir.KernelOp], tuple[ir.CallMessages, ...]] = lambda op: ()
         self.frees: dict[str, ir.OpId] = {}  # by exchange, under `put`
         self.writers: dict[str, list[ir.OpId]] = {}  # of its messages, by exchange
         # Per op name: regions of device arrays that it copies from, or to, their staging buffers.
@@ -155,7 +156,7 @@ class _Lowering:
         self._enter(op, replace(ends[-1], first_send=ends[0].first_send, first_recv=ends[0].first_recv))
 
     def _plan_puts(self, exchanges: Iterable[tuple[int, ir.ExchangeOp]]) -> None:
-        from dagc.passes.puts import Puts  # only with transport=put: it reads kernels
+        from dagc.passes.puts import Puts, by_call  # only with transport=put: it reads kernels
 
         by_readers = any(d.name == ir.PUT_WAIT and d.chosen == ir.PutWait.READER.value for d in self.program.decisions)
         puts = Puts(self.program, self.uses, by_readers)
@@ -164,6 +165,7 @@ class _Lowering:
                 refused = puts.plan(index, op)
                 self.findings += [refused] if refused is not None else []
         self.puts, self.waits = puts.of_kernel, puts.before
+        self.by_call = lambda op: by_call(self.program, op, self.uses)
         for name, formals in puts.beside.items():
             sent = {put.formal for put in self.puts.get(name, ())}
             self.puts.get(name, []).extend(ir.Put(one, "", ()) for one in formals if one not in sent)
@@ -246,6 +248,7 @@ class _Lowering:
         if isinstance(op, ir.KernelOp) and (awaits or op.name in self.puts):
             waited = tuple((exchange.name, number) for exchange, number in awaits)
             op = replace(op, puts=tuple(self.puts.get(op.name, ())), awaits=waited)
+            op = replace(op, by_call=self.by_call(op))
         copy_in, copy_out = self.copy_in.get(op.name, []), self.copy_out.get(op.name, [])
         action = ir.Action.COPY if isinstance(op, ir.CopyOp) else ir.Action.KERNEL
         copies = {"copy_in": tuple(copy_in), "copy_out": tuple(copy_out)}

@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from dagc.base.errors import Diagnostic
 from dagc.cuda.text import stores_of
 from dagc.forms import AS_CONSTANT, kernel_of, reads_as_constant
+from dagc.forms.fuse import calls_of
 from dagc.ir import program as ir
 from dagc.ir.choice import qualified
-from dagc.ir.enums import CodeLang, Mode
+from dagc.ir.enums import CodeLang, Mode, Transport
 from dagc.passes.uses import Uses
 
 _RECENT = 8  # exchanges among which an answer is sought
@@ -194,3 +195,36 @@ class Puts:
             (a.mode is not Mode.IN or b.mode is not Mode.IN) and self.uses.regions.overlap(a.region, b.region)
             for a, b in pairs
         )
+
+
+_MOST = 32  # messages that a launch waits for, of which a call may leave some out: bits of a number
+
+
+def by_call(program: ir.Program, op: ir.KernelOp, uses: Uses) -> tuple[ir.CallMessages, ...]:
+    """What the blocks of each call do, of a launch that joins several and has messages; empty if all do the same.
+
+    A block that sends waits for all messages, since any of them may be the answer that it needs, and others wait for
+    those that they use. A message also says that the launch has used what it received before, so whoever uses what any
+    exchange receives is counted.
+    """
+    calls = calls_of(program, op)
+    if len(calls) < 2 or len(op.awaits) > _MOST:
+        return ()
+    exchanges = {e.name: e for e in program.ops if isinstance(e, ir.ExchangeOp) and e.transport is Transport.PUT}
+    received = dict.fromkeys(message.recv for exchange in exchanges.values() for message in exchange.messages)
+    awaited = [exchanges[name].messages[number].recv for name, number in op.awaits]
+    every = tuple(range(len(awaited)))
+    sent = {put.formal for put in op.puts if put.messages}
+    out = []
+    for call, fused in zip(calls, program.kernel(op.kernel).fused, strict=True):
+        names = dict(fused.names)
+        regions = [access.region for access in call.accesses]
+        sends = not sent.isdisjoint(names.get(f.name, f.name) for f in fused.kernel.formals)
+
+        def used(region: ir.Region, regions: list[ir.Region] = regions) -> bool:
+            return any(uses.regions.overlap(region, one) for one in regions)
+
+        waits = every if sends else tuple(m for m in every if used(awaited[m]))
+        out.append(ir.CallMessages(waits, sends or any(map(used, received))))
+    alike = all(call == ir.CallMessages(every, True) for call in out)
+    return () if alike else tuple(out)

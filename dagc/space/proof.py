@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from dagc.base.errors import DagcError
-from dagc.ir.enums import Mode
+from dagc.ir.enums import Mode, Transport
 from dagc.ir.program import Action, ExchangeOp, Graph, Message, OpId, Region
+from dagc.ir.regions import Regions
 from dagc.ir.traversal import Entry, Event, Issue, Stream, Traversal, awaited, recorded
 from dagc.space.loops import unroll
 
@@ -117,6 +118,35 @@ def remote_writes(graph: Graph) -> tuple[Remote, ...]:
     return tuple(out)
 
 
+def launches_apart(graph: Graph) -> tuple[tuple[OpId, str], ...]:
+    """Launches that join several, of which some blocks neither wait for messages nor are waited for before those of the
+    launch are complete, although they must; with the reasons. `Remote` takes a launch as one."""
+    ops = [op for op in graph.ops if op.kernel is not None and op.kernel.by_call]
+    if not ops:
+        return ()
+    regions, program = Regions.of(graph.program), graph.program
+    exchanges = {e.name: e for e in program.ops if isinstance(e, ExchangeOp) and e.transport is Transport.PUT}
+    received = dict.fromkeys(message.recv for exchange in exchanges.values() for message in exchange.messages)
+    out = []
+    for op in ops:
+        assert op.kernel is not None
+        kernel = program.kernel(op.kernel.kernel)
+        arguments = dict(zip((f.name for f in kernel.formals), op.kernel.args, strict=True))
+        awaited = [exchanges[name].messages[number].recv for name, number in op.kernel.awaits]
+        sent = {put.formal for put in op.kernel.puts if put.messages}
+        for number, (call, does) in enumerate(zip(kernel.fused, op.kernel.by_call, strict=True)):
+            own = {dict(call.names).get(f.name, f.name) for f in call.kernel.formals}
+            used = [one for name in own if isinstance(one := arguments[name], Region)]
+            what = f"call {number} of `{op.name}`"
+            for place, region in enumerate(awaited):
+                if place not in does.awaits and (own & sent or any(regions.overlap(region, one) for one in used)):
+                    out.append((op.id, f"{what} does not wait for `{region.text}`, which it uses, or answers"))
+            met = any(regions.overlap(region, one) for region in received for one in used)
+            if not does.counted and (own & sent or met):
+                out.append((op.id, f"messages of `{op.name}` may be complete before call {number} has ended"))
+    return tuple(out)
+
+
 def _turned(one: Message, other: Message) -> bool:
     """Whether `other` goes to where `one` comes from, on every rank."""
     unconditional = one.when is None and other.when is None and not isinstance(one.to, str)
@@ -147,6 +177,7 @@ class Prover:
         for wait, post in graph.matches:
             self._issued[wait] |= 1 << post
         self._remote = remote_writes(graph)
+        self._apart = launches_apart(graph)
         for remote in self._remote:
             self._issued[remote.op] |= 1 << remote.kernel
         for before, free in pairwise(op.id for op in graph.ops if op.action is Action.FREE):  # they share their flags
@@ -194,6 +225,7 @@ class Prover:
             at[op] = position, known
         gaps += self._overwritten(at)
         gaps += self._blocked(at)
+        gaps += [Gap(at[op][0], None, op, reason) for op, reason in self._apart if op in at]
         if issued != self._all or traversal.entries[-1] != Issue(self._end):
             gaps.append(self._incomplete(traversal, issued))
         return gaps

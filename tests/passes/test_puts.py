@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
-from dagc.ir.program import Action, Graph
+from dagc.ir.program import Action, CallMessages, Graph
 from dagc.ir.traversal import parse_traversal
 from dagc.passes.puts import Puts
 from dagc.space import Space
@@ -244,3 +245,33 @@ def test_launches_that_are_one_write_the_messages_of_each() -> None:
     assert frees(joined) == ["halo[0].free"]
     whole = of_file(JACOBI, transport="put", nx="64", rows="32", **{"fuse.first_last_inner": "2"})
     assert writes(whole)["first_last_inner[3]"] == ["dst_0 halo[3] [0]", "dst_1 halo[3] [1]", "dst_2  []"]
+
+
+def joined_by_reader() -> Graph:
+    small = {"transport": "put", "put_wait": "reader", "nx": "64", "rows": "32", "steps": "3"}
+    return of_file(JACOBI, **small, **{"fuse.first_last_inner": "2"})
+
+
+def test_of_a_launch_that_is_several_only_those_with_messages_wait_and_are_waited_for() -> None:
+    graph = joined_by_reader()
+    kernels = {op.name: op.kernel for op in graph.ops if op.kernel is not None}
+    rows, inner = CallMessages((0, 1), True), CallMessages((), False)
+    assert kernels["first_last_inner[1]"].by_call == (rows, rows, inner)
+    assert kernels["first_last_inner[0]"].by_call == (CallMessages((), True), CallMessages((), True), inner)
+    Prover(graph).prove(next(iter(Space(graph))))
+    boundary = of_file(JACOBI, transport="put", put_wait="reader", **{"fuse.first_last_inner": "1"})
+    assert not any(op.kernel.by_call for op in boundary.ops if op.kernel is not None)  # both do all
+
+
+@pytest.mark.parametrize(("call", "does", "why"), [
+    (0, CallMessages((1,), True), "call 0 of `first_last_inner[1]` does not wait for `u[1][33 .. 34"),
+    (1, CallMessages((0, 1), False), "messages of `first_last_inner[1]` may be complete before call 1 has ended"),
+])  # fmt: skip
+def test_a_call_that_must_wait_and_does_not_is_found(call: int, does: CallMessages, why: str) -> None:
+    graph = joined_by_reader()
+    ops = list(graph.ops)
+    number, kernel = next((op.id, op.kernel) for op in ops if op.name == "first_last_inner[1]")
+    assert kernel is not None
+    changed = tuple(does if k == call else one for k, one in enumerate(kernel.by_call))
+    ops[number] = replace(ops[number], op=replace(kernel, by_call=changed))
+    assert any(why in reason for reason in gaps(replace(graph, ops=tuple(ops)), " ".join(_in_order(graph))))

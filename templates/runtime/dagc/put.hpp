@@ -23,6 +23,7 @@
 #include "dagc/flags.hpp"
 #include "dagc/target.hpp"
 #include "dagc/waiting.hpp"
+#include "dagc/wide.hpp"
 
 namespace dagc {
 
@@ -45,6 +46,16 @@ Put<sizeof...(Parts)> puts(const Parts&... parts) {
   return {{parts...}};
 }
 
+template <class T, int N>
+class PutArray;
+
+// Where an element is: `&y[i]`.
+template <class T, int N>
+struct PutPlace {
+  const PutArray<T, N>& array;
+  std::int64_t i;
+};
+
 // In place of an array, of which N messages are sent. It can be stored to, and not read.
 template <class T, int N>
 class PutArray {
@@ -62,6 +73,7 @@ class PutArray {
         if (i_ >= array_.first_[p] && i_ < array_.last_[p]) array_.to_[p][i_ - array_.first_[p]] = value;
       return value;
     }
+    __device__ PutPlace<T, N> operator&() const { return {array_, i_}; }
 
    private:
     const PutArray& array_;
@@ -72,11 +84,38 @@ class PutArray {
     return Element(*this, static_cast<std::int64_t>(i));
   }
 
+  // Elements i to i + V - 1, which begin a Vector here.
+  template <int V>
+  __device__ void store(std::int64_t i, const Vector<T, V>& values) const {
+    dagc::store<V>(here_ + i, values);
+    for (int p = 0; p < N; ++p) {
+      if (i + V <= first_[p] || i >= last_[p]) continue;
+      T* const to = to_[p] + (i - first_[p]);
+      if (i >= first_[p] && i + V <= last_[p] && aligned<V>(to)) {
+        dagc::store<V>(to, values);
+        continue;
+      }
+      for (int lane = 0; lane < V; ++lane)
+        if (i + lane >= first_[p] && i + lane < last_[p]) to[lane] = values[lane];
+    }
+  }
+  __device__ const T* here() const { return here_; }
+
  private:
   T* here_;
   std::int64_t first_[N], last_[N];
   T* to_[N];
 };
+
+template <int V, class T, int N>
+__device__ void store(const PutPlace<T, N>& at, const Vector<T, V>& values) {
+  at.array.template store<V>(at.i, values);
+}
+
+template <class T, int N>
+__device__ const T* begin_of(const PutArray<T, N>& array) {
+  return array.here();
+}
 
 // That of the messages of these numbers among those of the kernel.
 template <int first, int N, class T, int M>
@@ -85,32 +124,36 @@ __device__ PutArray<T, N> put_array(T* here, const Put<M>& put) {
   return {here, put.part + first};
 }
 
-// At the end of its scope, the body of the kernel: the messages are complete once all blocks have come there. Threads may come from
-// different places, so the barrier is not that of `__syncthreads`, for which the threads of a warp must be together.
+// At the end of its scope, the body of the kernel: the messages are complete once all blocks that `count` have come there. Of a
+// launch that joins several these are the `blocks` of those that send, or use what other ranks send; all if there are none. Threads
+// may come from different places, so the barrier is not that of `__syncthreads`, for which the threads of a warp must be together.
 template <int N>
 class PutEnd {
  public:
-  __device__ explicit PutEnd(const Put<N>& put) : put_(put), ended_(nullptr) {
-    for (int p = 0; p < N; ++p) {
-      if (put.part[p].run == nullptr) continue;
-      if (ended_ == nullptr) ended_ = put.part[p].ended;
-      run_[p] = *static_cast<volatile Flag*>(put.part[p].run) + 1;  // it arrives during the body
-    }
+  __device__ explicit PutEnd(const Put<N>& put) : PutEnd(put, true, 0) {}
+  __device__ PutEnd(const Put<N>& put, bool counts, unsigned int blocks)
+      : put_(put), counts_(counts || blocks == 0), blocks_(blocks == 0 ? gridDim.x * gridDim.y * gridDim.z : blocks) {
+    if (counts_ && blocks_ <= kFew && thread_in_block() == 0) load();  // arrives during the body
   }
   PutEnd(const PutEnd&) = delete;
   PutEnd& operator=(const PutEnd&) = delete;
   __device__ ~PutEnd() {
+    if (!counts_) return;
 #ifdef __CUDACC__
     asm volatile("barrier.sync 15;" ::: "memory");
 #else
     __syncthreads();
 #endif
-    if (threadIdx.x + threadIdx.y + threadIdx.z != 0 || ended_ == nullptr) return;
-    const Flag blocks = static_cast<Flag>(gridDim.x) * gridDim.y * gridDim.z;
-    if (blocks > 1) {
+    if (thread_in_block() != 0) return;
+    Flag* ended = nullptr;
+    for (int p = 0; p < N && ended == nullptr; ++p)
+      if (put_.part[p].run != nullptr) ended = put_.part[p].ended;
+    if (ended == nullptr) return;
+    if (blocks_ > 1) {
       __threadfence();
-      if (atomicAdd(ended_, Flag{1}) != blocks - 1) return;
-      *ended_ = 0;
+      if (atomicAdd(ended, Flag{1}) != blocks_ - 1) return;
+      *ended = 0;
+      if (blocks_ > kFew) load();
     }
     __threadfence_system();
     for (int p = 0; p < N; ++p)
@@ -120,8 +163,17 @@ class PutEnd {
   }
 
  private:
+  // Blocks that may all load the same numbers: of many, the last one alone does.
+  static constexpr unsigned int kFew = 64;
+
+  __device__ void load() {
+    for (int p = 0; p < N; ++p)
+      if (put_.part[p].run != nullptr) run_[p] = *static_cast<volatile Flag*>(put_.part[p].run) + 1;
+  }
+
   const Put<N>& put_;
-  Flag* ended_;
+  const bool counts_;
+  const unsigned int blocks_;
   Flag run_[N];
 };
 
@@ -149,10 +201,14 @@ PutWait<sizeof...(Arrivals)> put_waits(const Arrivals&... arrivals) {
   return {{arrivals...}};
 }
 
-// All threads of each block call it at their start.
+// All threads of each block call it at their start. Of a launch that joins several, blocks wait for the messages of a bit in
+// `which`, and the first one for all, so that all have arrived where the kernel has completed.
 template <int N>
-__device__ void put_wait(const PutWait<N>& awaited) {
-  for (unsigned int m = thread_in_block(); m < N; m += threads_of_block()) detail::wait_for(awaited.part[m]);
+__device__ void put_wait(const PutWait<N>& awaited, unsigned int which = ~0U) {
+  if (blockIdx.x + blockIdx.y + blockIdx.z == 0) which = ~0U;
+  if (which == 0) return;
+  for (unsigned int m = thread_in_block(); m < N; m += threads_of_block())
+    if (N > 32 || (which >> m & 1U) != 0) detail::wait_for(awaited.part[m]);
   __syncthreads();
 }
 

@@ -17,10 +17,20 @@ struct alignas(V * sizeof(T) < 16 ? V * sizeof(T) : 16) Vector {
   __device__ __forceinline__ const T& operator[](int lane) const { return of[lane]; }
 };
 
+template <class T>
+__device__ __forceinline__ const T* begin_of(const T* array) {
+  return array;
+}
+
+template <int V, class T>
+__device__ __forceinline__ bool begins_vector(const T* at) {
+  return reinterpret_cast<std::uintptr_t>(at) % alignof(Vector<std::remove_const_t<T>, V>) == 0;
+}
+
 // Whether elements 0, V, 2V, ... of all arrays begin a Vector.
-template <int V, class... T>
-__device__ __forceinline__ bool aligned(const T*... arrays) {
-  return ((reinterpret_cast<std::uintptr_t>(arrays) % alignof(Vector<T, V>) == 0) && ...);
+template <int V, class... Array>
+__device__ __forceinline__ bool aligned(const Array&... arrays) {
+  return (begins_vector<V>(begin_of(arrays)) && ...);
 }
 
 // Whether, of V iterations of a loop, none accesses at one place what another one accesses at a second place: the first is

@@ -12,7 +12,9 @@
 
 namespace {
 
-enum Mutant { none, no_fence, early_signal, no_await, no_free, by_reader, late_wait };
+enum Mutant { none, no_fence, early_signal, no_await, no_free, by_reader, late_wait, joined, not_counted };
+
+constexpr unsigned int kBlocks = 5;  // that pack; `joined` has others, as a launch of several calls
 
 constexpr std::int64_t kHalf = 150;  // elements for a neighbour
 
@@ -20,7 +22,11 @@ template <Mutant mutant>
 __global__ void pack(std::int32_t* sent_here, const dagc::Put<2> put, const std::int32_t* from, std::int32_t run) {
   const auto sent = dagc::put_array<0, 2>(sent_here, put);
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if constexpr (mutant != no_fence && mutant != early_signal) {
+  if constexpr (mutant == joined || mutant == not_counted) {
+    constexpr unsigned int counted = mutant == joined ? kBlocks : kBlocks - 1;
+    const dagc::PutEnd end(put, blockIdx.x < counted, counted);
+    if (i < 2 * kHalf) sent[i] = from[i] + run;
+  } else if constexpr (mutant != no_fence && mutant != early_signal) {
     const dagc::PutEnd end(put);
     if (i >= 2 * kHalf) return;
     sent[i] = from[i] + run;
@@ -45,8 +51,9 @@ __global__ void use(std::int64_t* sum, const std::int32_t* received, std::int64_
 template <Mutant mutant>
 __global__ void wait_and_use(std::int64_t* sum, const std::int32_t* received, std::int64_t n, const dagc::PutWait<2> awaited) {
   std::int64_t mine = mutant == late_wait ? received[0] : 0;
-  dagc::put_wait(awaited);
-  if (mutant == by_reader) mine = received[0];
+  dagc::put_wait(awaited, mutant == joined ? blockIdx.x == 0 ? 0 : 3U >> (blockIdx.x - 1) : 3U);
+  if (mutant == joined && blockIdx.x > 0) return;  // the first block waits for all
+  if (mutant == by_reader || mutant == joined || mutant == not_counted) mine = received[0];
   if (threadIdx.x != blockDim.x - 1) return;
   for (std::int64_t i = 1; i < n; ++i) mine += received[i] * (i + 1);
   *sum += mine;
@@ -93,16 +100,16 @@ void ring(int n, int runs) {
     for (Rank& rank : ranks) {
       if constexpr (mutant != no_free)
         dagc::launch(dagc::put_free, one, waiting, 0, rank.stream, dagc::PutFree{rank.theirs.data(), rank.free.data(), &rank.own[0], n});
-      dagc::launch(pack<mutant>, dim3(5), dim3(64), 0, rank.stream, rank.sent.data(), rank.put, rank.from.data(), run);
-      if constexpr (mutant == by_reader || mutant == late_wait) {
-        dagc::launch(wait_and_use<mutant>, one, dim3(3), 0, rank.stream, &rank.sum, rank.received.data(), std::int64_t{2 * kHalf}, rank.awaited);
+      dagc::launch(pack<mutant>, dim3(mutant == joined ? kBlocks + 3 : kBlocks), dim3(64), 0, rank.stream, rank.sent.data(), rank.put, rank.from.data(), run);
+      if constexpr (mutant == by_reader || mutant == late_wait || mutant == joined || mutant == not_counted) {
+        dagc::launch(wait_and_use<mutant>, dim3(mutant == joined ? 3 : 1), dim3(3), 0, rank.stream, &rank.sum, rank.received.data(), std::int64_t{2 * kHalf}, rank.awaited);
         continue;
       }
       if constexpr (mutant != no_await) dagc::launch(dagc::put_await, one, waiting, 0, rank.stream, rank.awaited.part, 2);
       dagc::launch(use, one, one, 0, rank.stream, &rank.sum, rank.received.data(), std::int64_t{2 * kHalf}, &rank == &ranks.back());
     }
   for (Rank& rank : ranks) GOOD(cudaStreamSynchronize(rank.stream));
-  for (int r = 0; (mutant == none || mutant == by_reader) && r < n; ++r) {
+  for (int r = 0; (mutant == none || mutant == by_reader || mutant == joined) && r < n; ++r) {
     std::int64_t want = 0;
     for (int run = 0; run < runs; ++run)
       for (std::int64_t i = 0; i < 2 * kHalf; ++i) {
@@ -120,11 +127,13 @@ const Case kCases[] = {
     {"sound_four", [] { ring<none>(4, 20); }},
     {"sound_alone", [] { ring<none>(1, 5); }},
     {"sound_by_reader", [] { ring<by_reader>(3, 20); }},
+    {"sound_joined", [] { ring<joined>(2, 20); }},
     {"broken_no_fence", [] { ring<no_fence>(2, 20); }},
     {"broken_early_signal", [] { ring<early_signal>(2, 20); }},
     {"broken_no_await", [] { ring<no_await>(2, 20); }},
     {"broken_late_wait", [] { ring<late_wait>(2, 20); }},
     {"broken_no_free", [] { ring<no_free>(2, 20); }},
+    {"broken_not_counted", [] { ring<not_counted>(2, 20); }},
 };
 
 }  // namespace
