@@ -17,7 +17,7 @@ from dagc.choice.legal import legal_settings, open_sites
 from dagc.choice.models import ModelInputs, ranking_model
 from dagc.choice.terms import launch_terms
 from dagc.emit.kernels import Functions
-from dagc.forms import MOST_COMPILED
+from dagc.forms import MOST_COMPILED, is_sent
 from dagc.ir.choice import AS_WRITTEN, Choice
 from dagc.ir.plan import Target
 from dagc.lang.lower import lower, parse_with_includes
@@ -133,17 +133,23 @@ def test_the_model_ranks_forms_with_nothing_measured(columns: int) -> None:
 
 
 def test_kernels_that_write_messages_have_the_forms_that_can() -> None:
-    """Transport `put`: stores by vectors are no messages, so boundary rows are not `wide`; the others are."""
+    """Transport `put`: stores by vectors are sent too, those of the form `stream` are not."""
     graph = replace(read(JACOBI, {"transport": "put", "steps": 2}), forms=True).graph()
     wide = {
         site.name: {c.own["form.wide"] for c in legal_settings(graph, site, {"max_threads_per_block": 1024})}
         for site in open_sites(graph)
     }
-    assert wide == {"first": {1}, "last": {1}, "inner": {1, 2, 4}}
+    assert wide == dict.fromkeys(("first", "last", "inner"), {1, 2, 4})
     functions = Functions(graph, Target.CUDA, tuple(d for site in open_sites(graph) for d in site.open))
     names = {functions.name(one) for op in graph.ops if op.kernel is not None for one in functions.settled(op.kernel)}
-    assert {n for n in names if "put" in n} == {f"stencil{c}_put" for c in ("", *(f"_coarsen{n}" for n in (2, 4, 8)))}
-    assert "stencil_wide4_coarsen2" in names
+    coarse = ("", *(f"_coarsen{n}" for n in (2, 4, 8)))
+    each = {f"stencil{w}{c}" for w in ("", "_wide2", "_wide4") for c in coarse}
+    assert {n for n in names if "put" in n} == {f"{name}_put" for name in each}
+    for form in (None, "form.stream"):  # no vector that bypasses the caches
+        rows = next(op.kernel for op in graph.ops if op.kernel is not None and op.kernel.puts)
+        wide = {"form.wide": 4, **({form: 2} if form else {})}
+        rows = replace(rows, tunables=(*((n, v) for n, v in rows.tunables if n not in wide), *wide.items()))
+        assert is_sent(graph.program, rows) is (form is None)
 
 
 def test_the_forms_of_a_kernel_are_listed_with_reasons_and_shown() -> None:
