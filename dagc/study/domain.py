@@ -49,9 +49,9 @@ from dagc.study.runners import (
     Excluded,
     Usable,
     arrays_under_way,
+    by_promise,
     check_as_built,
     compiling,
-    promise,
     require_machine,
     that_can_run,
 )
@@ -143,7 +143,7 @@ def checked(prepared: Ready, machine: LiveMachine, records: Records) -> Usable:
     with Workers(1) as pool:
         declare(records, request.objective, units())
         beside = Beside(machine, OrderStore(domain, records), request.objective, request.options.seed)
-        spaces = sorted(domain.spaces, key=lambda space: promise(space.configuration))  # as they are built
+        spaces = by_promise(domain.spaces)  # as they are built
         predicting = pool.submit(predicted, request, spaces, prepared.data, beside.expect)
         predicting.add_done_callback(lambda _: beside.expect_no_more())
         domain.size()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from threading import Event, Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dagc.base import children
 from dagc.base.children import Workers
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from dagc.lab.candidate import ConfiguredSpace
     from dagc.stages.options import ExploreOptions
 
+
+C = TypeVar("C", Configured, "ConfiguredSpace")
 
 _POLL_SECONDS = 0.05
 
@@ -153,24 +155,18 @@ def runner_plan(configured: Configured, chosen: TargetChoice, sites: Iterable[Si
     return Plan(*run, chosen.target, chosen.arch, opened)
 
 
-def promise(configuration: Choice) -> tuple[float, bool]:
-    """Sorts configurations by what is usually fastest, for a search that has no time for all. Of `peer` and `put` either
-    may be the faster."""
+def by_promise(configurations: Iterable[C]) -> list[C]:
+    """First what is usually fastest, for a search that has no time for all; `peer` and `put`, of which either may be
+    the faster, in turn."""
     rank = {transport.value: number for number, transport in enumerate(Transport)}
     rank[Transport.PUT.value] = rank[Transport.PEER.value]
-    transports = transports_of(configuration)
-    return -sum(rank[str(t)] for t in transports) / len(transports), configuration.get("capture") is not True
-
-
-def by_promise(configurations: Iterable[Configured]) -> list[Configured]:
-    """The most promising first; transports of equal promise in turn."""
     turns: Counter[tuple[frozenset[Value], bool]] = Counter()
 
-    def key(configured: Configured) -> tuple[float, bool, int]:
-        promising, issued = promise(configured.configuration)
+    def key(configured: C) -> tuple[float, bool, int]:
         transports = frozenset(transports_of(configured.configuration))
+        issued = configured.configuration.get("capture") is not True
         turns[transports, issued] += 1
-        return promising, issued, turns[transports, issued]
+        return -sum(rank[str(t)] for t in transports) / len(transports), issued, turns[transports, issued]
 
     return sorted(configurations, key=key)
 

@@ -139,7 +139,7 @@ def test_kernels_that_write_messages_have_the_forms_that_can() -> None:
         site.name: {c.own["form.wide"] for c in legal_settings(graph, site, {"max_threads_per_block": 1024})}
         for site in open_sites(graph)
     }
-    assert wide == dict.fromkeys(("first", "last", "inner"), {1, 2, 4})
+    assert wide == {site: {1, 2, 4} for site in ("first", "last", "inner")}
     functions = Functions(graph, Target.CUDA, tuple(d for site in open_sites(graph) for d in site.open))
     names = {functions.name(one) for op in graph.ops if op.kernel is not None for one in functions.settled(op.kernel)}
     coarse = ("", *(f"_coarsen{n}" for n in (2, 4, 8)))
