@@ -31,6 +31,7 @@ from dagc.study.outcome import (
     ORIGINAL,
     Explored,
     begin_with,
+    check_original,
     declare,
     disagreement_of,
     explored,
@@ -85,6 +86,7 @@ def _explore_here(
         with ExitStack() as compilers:
             display = Display(quiet=options.quiet, clock=deadline.clock)
             prepared = ready(text, out, options, display, compilers, deadline)
+            check_original(options, prepared.domain)
             machine, request = prepared.machine(links[0]), prepared.request
             program, notes, options = prepared.program, prepared.notes, request.options
             facts = machine.facts(request.chosen.target.value, request.chosen.arch)

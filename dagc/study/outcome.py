@@ -309,21 +309,34 @@ def candidate_of(domain: Orders, implementation: Implementation) -> Candidate | 
     return Candidate(index, traversal, choices)
 
 
+def check_original(options: EarlierOptions, domain: Orders) -> None:
+    """Raises UsageError if `--original` is an order of no configuration, so that no search runs for it."""
+    if options.original is not None and (wrong := _original(options.original, domain)[1]):
+        raise UsageError(wrong, "give an order of this program, as `dagc record` writes it")
+
+
 def original(options: EarlierOptions, domain: Orders, notes: list[str]) -> Candidate | None:
-    """The order of `--original`, in the first configuration that has its ops; a note if none has."""
+    """The order of `--original`, in the first configuration that has its ops; a note if none of the domain has."""
     if options.original is None:
         return None
-    source, wrong = read_source(options.original, ORIGINAL), ""
+    found, wrong = _original(options.original, domain)
+    if found is None:
+        notes.append(f"--original was not measured: no configuration that was compiled has this order; {wrong}")
+    return found
+
+
+def _original(path: str, domain: Orders) -> tuple[Candidate | None, str]:
+    """The order of a file, or what is wrong with it in the first configuration."""
+    source, wrong = read_source(path, ORIGINAL), ""
     for index, configured in enumerate(domain.spaces):
         try:
-            found = parse_traversal(source.text, configured.graph, options.original)
+            found = parse_traversal(source.text, configured.graph, path)
             if follow(configured.space.moves, outline(found)) == found:
-                return Candidate(index, found, configured.usual)
-            wrong = wrong or f"{options.original}: not an order of this program"
+                return Candidate(index, found, configured.usual), ""
+            wrong = wrong or f"{path}: not an order of this program"
         except (UsageError, ValueError, KeyError) as error:
             wrong = wrong or str(error)
-    notes.append(f"--original was not measured: no configuration that was compiled has this order; {wrong}")
-    return None
+    return None, wrong
 
 
 def measured_again(pair: Sequence[Candidate], store: OrderStore, machine: LiveMachine, repeats: int) -> None:

@@ -271,6 +271,7 @@ def test_replay_of_another_program(tmp_path: Path) -> None:
         (["--transport", ","], "`transport=,` names no value of `transport`"),
         (["--open", "yl.block="], "`yl.block=` names no value of `yl.block`"),
         (["--original", "nowhere"], "nowhere: No such file"),
+        (["--original", __file__, "-D", "rows=2000", "--transport", "mpi_cuda"], "test_explore.py:1:1: "),
         (["--data", "nowhere"], "nowhere: no such directory"),
         (["--data", str(SPMV.parent)], "holds no arrays of `dagc setup`"),
     ],
