@@ -453,8 +453,11 @@ def _shared(node: Node, source: bytes) -> bytes | None:
 
 
 def _static_shared(node: Node, source: bytes, names: Sequence[Node]) -> bytes:
-    """`__shared__ T a[n], b;` with `a` and `b` as references to the declared arrays."""
+    """`__shared__ T a[n], b;` with `a` and `b` as references to the declared arrays; without `static`, which it is."""
+    static = next((c for c in node.children if c.type == "storage_class_specifier" and c.text == b"static"), None)
     out, done = [], node.start_byte
+    if static is not None:
+        out, done = [source[done : static.start_byte]], static.end_byte
     for name in names:
         out += [source[done : name.start_byte], b"dagc_shared_", source[name.start_byte : name.end_byte]]
         done = name.end_byte

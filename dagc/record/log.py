@@ -224,7 +224,6 @@ class RankLog:
     contents: frozenset[int] = frozenset()
     too_large: int = 0
     ended: bool = False
-    forked: bool = False
 
     def memory(self) -> dict[int, Alloc]:
         """The allocations by the numbers of their events."""
@@ -232,7 +231,11 @@ class RankLog:
 
 
 def read_logs(folder: Path) -> tuple[RankLog, ...]:
-    """The logs in a folder, by rank. Raises UsageError for logs that are damaged, or of ranks that do not fit."""
+    """The logs in a folder, by rank. Raises UsageError for logs that are damaged, of ranks that do not fit, or of an
+    application whose forked processes call CUDA or MPI."""
+    for note in folder.glob("forked-*"):
+        help = "call CUDA and MPI in the process that was started, or start programs with exec"
+        raise UsageError(f"{note.read_text(errors='replace')}: a forked process calls CUDA or MPI", help)
     logs = [_read(path) for path in sorted(folder.glob("events-*.jsonl"))]
     logs = [log for log in logs if log.events]  # starters and shells also load nothing of ours, and write none
     logs.sort(key=lambda log: log.rank)
@@ -250,7 +253,7 @@ def _read(path: Path) -> RankLog:
     rank, size, large = 0, 1, 0
     events: list[Event] = []
     contents: set[int] = set()
-    ended = forked = False
+    ended = False
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         if number > MOST_EVENTS:
             raise UsageError(f"the application made more than {MOST_EVENTS} calls", "record a shorter run")
@@ -264,15 +267,13 @@ def _read(path: Path) -> RankLog:
                 large = _number(path, number, item, "bytes")
             case "end":
                 ended = True
-            case "fork":
-                forked = True
             case str(kind) if kind in _KINDS:
                 events.append(_event(path, number, _KINDS[kind], item))
             case _:
                 raise _damaged(path, number)
     calls = sorted((event for event in events if not isinstance(event, TouchedMemory)), key=lambda event: event.n)
     whole = tuple(_with_data(_with_touched(_numbered(calls), events), path.parent, rank))
-    return RankLog(rank, size, whole, frozenset(contents), large, ended, forked)
+    return RankLog(rank, size, whole, frozenset(contents), large, ended)
 
 
 def _with_touched(calls: Iterable[Event], events: Iterable[Event]) -> Iterator[Event]:

@@ -284,10 +284,35 @@ inline cudaError_t record_event(Site, cudaEvent_t event, cudaStream_t stream = n
   Event("record").add("event", event).add("stream", stream);
   return ::cudaEventRecord(event, stream);
 }
-template <class... Arguments>
-cudaError_t begin_capture(Site, Arguments... arguments) {
-  Event("unsupported").add("call", "cudaStreamBeginCapture");
-  return ::cudaStreamBeginCapture(arguments...);
+template <class T>
+cudaError_t allocate_rows(Site, const char* text, T** pointer, std::size_t* pitch, std::size_t width, std::size_t height) {
+  start();
+  const cudaError_t error = ::cudaMallocPitch(pointer, pitch, width, height);
+  if (error == cudaSuccess) allocated(*pointer, *pitch * height, "device", text);
+  return error;
+}
+template <class T>
+cudaError_t allocate_of_pool(Site site, const char* text, T** pointer, std::size_t bytes, cudaStream_t) {
+  return allocate(site, text, pointer, bytes);
+}
+inline cudaError_t release_of_pool(Site site, void* memory, cudaStream_t stream) {
+  ::cudaStreamSynchronize(stream);
+  return release(site, memory);
+}
+inline cudaError_t register_pinned(Site, const char* text, void* memory, std::size_t bytes, unsigned int flags) {
+  start();
+  const cudaError_t error = ::cudaHostRegister(memory, bytes, flags);
+  if (error == cudaSuccess) allocated(memory, bytes, "pinned", text);
+  return error;
+}
+inline cudaError_t unregister_pinned(Site, void* memory) {
+  freed(memory);
+  return ::cudaHostUnregister(memory);
+}
+// A call that no program expresses, by its name.
+inline Site unsupported(Site site, const char* call) {
+  Event("unsupported").add("call", call);
+  return site;
 }
 
 }  // namespace dagc::record
@@ -313,4 +338,23 @@ cudaError_t begin_capture(Site, Arguments... arguments) {
 #define cudaEventSynchronize(...) dagc::record::wait_event(DAGC_RECORD_SITE, __VA_ARGS__)
 #define cudaStreamWaitEvent(...) dagc::record::stream_waits(DAGC_RECORD_SITE, __VA_ARGS__)
 #define cudaEventRecord(...) dagc::record::record_event(DAGC_RECORD_SITE, __VA_ARGS__)
-#define cudaStreamBeginCapture(...) dagc::record::begin_capture(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cudaMallocPitch(...) dagc::record::allocate_rows(DAGC_RECORD_SITE, #__VA_ARGS__, __VA_ARGS__)
+#define cudaMallocAsync(...) dagc::record::allocate_of_pool(DAGC_RECORD_SITE, #__VA_ARGS__, __VA_ARGS__)
+#define cudaFreeAsync(...) dagc::record::release_of_pool(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cudaHostRegister(...) dagc::record::register_pinned(DAGC_RECORD_SITE, #__VA_ARGS__, __VA_ARGS__)
+#define cudaHostUnregister(...) dagc::record::unregister_pinned(DAGC_RECORD_SITE, __VA_ARGS__)
+#define DAGC_UNSUPPORTED(name, ...) (dagc::record::unsupported(DAGC_RECORD_SITE, #name), ::name(__VA_ARGS__))
+#define cudaStreamBeginCapture(...) DAGC_UNSUPPORTED(cudaStreamBeginCapture, __VA_ARGS__)
+#define cudaLaunchHostFunc(...) DAGC_UNSUPPORTED(cudaLaunchHostFunc, __VA_ARGS__)
+#define cudaMemcpyFromSymbol(...) DAGC_UNSUPPORTED(cudaMemcpyFromSymbol, __VA_ARGS__)
+#define cudaMemcpyFromSymbolAsync(...) DAGC_UNSUPPORTED(cudaMemcpyFromSymbolAsync, __VA_ARGS__)
+#define cudaMemcpyToSymbolAsync(...) DAGC_UNSUPPORTED(cudaMemcpyToSymbolAsync, __VA_ARGS__)
+#define cudaGetSymbolAddress(...) DAGC_UNSUPPORTED(cudaGetSymbolAddress, __VA_ARGS__)
+#define cudaMalloc3D(...) DAGC_UNSUPPORTED(cudaMalloc3D, __VA_ARGS__)
+#define cudaMemcpy3D(...) DAGC_UNSUPPORTED(cudaMemcpy3D, __VA_ARGS__)
+#define cudaMemcpy3DAsync(...) DAGC_UNSUPPORTED(cudaMemcpy3DAsync, __VA_ARGS__)
+#define cudaMemset2D(...) DAGC_UNSUPPORTED(cudaMemset2D, __VA_ARGS__)
+#define cudaMemset2DAsync(...) DAGC_UNSUPPORTED(cudaMemset2DAsync, __VA_ARGS__)
+#define cudaMemset3D(...) DAGC_UNSUPPORTED(cudaMemset3D, __VA_ARGS__)
+#define cudaMemcpyPeer(...) DAGC_UNSUPPORTED(cudaMemcpyPeer, __VA_ARGS__)
+#define cudaMemcpyPeerAsync(...) DAGC_UNSUPPORTED(cudaMemcpyPeerAsync, __VA_ARGS__)

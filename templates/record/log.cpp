@@ -35,6 +35,7 @@ struct State {
   std::map<const char*, Memory> memory;
   Device device;
   bool written[2] = {false, false};
+  bool child = false;  // a forked process
 };
 
 // Never destroyed: events may come until the process ends.
@@ -93,11 +94,15 @@ void finish() {
 void in_child() {
   State& s = state();
   s.file = nullptr;  // not closed: what its buffer holds belongs to the parent
+  s.child = !s.folder.empty();
 }
 
-void after_fork() {
-  State& s = state();
-  line("{\"e\": \"fork\", \"n\": " + std::to_string(s.count) + "}");
+// A forked process that calls CUDA or MPI: the streams' threads are the parent's, and CUDA works there as little.
+[[noreturn]] void stop_child() {
+  const std::string at = std::string(here_file) + ":" + std::to_string(here_line);
+  std::ofstream(state().folder + "/forked-" + std::to_string(getpid())) << at;
+  std::fprintf(stderr, "%s: a forked process calls CUDA or MPI\n", at.c_str());
+  _exit(1);
 }
 
 // Before the application's own constructors, which may allocate.
@@ -110,7 +115,7 @@ __attribute__((constructor(101))) void begin() {
   if (const char* limit = std::getenv("DAGC_RECORD_BYTES")) s.limit = std::strtoull(limit, nullptr, 10);
   s.file = std::fopen((s.folder + "/events-" + std::to_string(getpid()) + ".jsonl").c_str(), "w");
   std::atexit(finish);
-  pthread_atfork(nullptr, after_fork, in_child);
+  pthread_atfork(nullptr, nullptr, in_child);
   rank(0, 1);
 }
 
@@ -147,6 +152,7 @@ Event::Event(const char* kind) : on_(!inside) {
   if (!on_) return;
   inside = true;
   State& s = state();
+  if (s.child) stop_child();
   const std::lock_guard<std::mutex> lock(s.mutex);
   if (s.count == s.from) contents(0);
   if (s.count == s.to) contents(1);
@@ -276,4 +282,8 @@ void rank(int rank, int size) {
 }  // namespace dagc::record
 
 extern "C" void dagc_record_mark(const char* name) { dagc::record::Event("mark").add("name", std::string(name)); }
+extern "C" void dagc_record_unsupported(const char* name, const char* file, int line) {
+  dagc::record::at(file, line);
+  dagc::record::Event("unsupported").add("call", std::string(name));
+}
 extern "C" void dagc_record_at(const char* file, int line) { dagc::record::at(file, line); }

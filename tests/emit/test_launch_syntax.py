@@ -121,6 +121,7 @@ def test_lines_keep_their_numbers(text: str) -> None:
         ("extern __shared__ unsigned char raw[ ] ;", "DAGC_DYNAMIC_SHARED(unsigned char, raw);"),
         ("extern __shared__ __align__(16) unsigned char raw[];", "DAGC_DYNAMIC_SHARED(unsigned char, raw);"),
         ("extern __shared__ std::pair<int, int> p[];", "DAGC_DYNAMIC_SHARED(std::pair<int, int>, p);"),
+        ("static __shared__ int a[4];", " __shared__ int dagc_shared_a[4]; auto& a = dagc::shared(dagc_shared_a);"),
         ("extern int x; extern __shared__ T t[];", "extern int x; DAGC_DYNAMIC_SHARED(T, t);"),
         ("// extern __shared__ float s[];", "// extern __shared__ float s[];"),
         ("__shared__ float s[4];", "__shared__ float dagc_shared_s[4]; auto& s = dagc::shared(dagc_shared_s);"),

@@ -136,6 +136,7 @@ inline cudaError_t cudaDeviceCanAccessPeer(int* direct, int, int) {
   return cudaSuccess;
 }
 inline cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
+inline cudaError_t cudaDeviceDisablePeerAccess(int) { return cudaSuccess; }
 inline cudaError_t cudaDeviceSynchronize() {
   if (dagc::host::capturing) return dagc::host::spoil(cudaErrorStreamCaptureUnsupported);
   dagc::host::Runtime::get().synchronize_all();
@@ -148,6 +149,12 @@ struct cudaDeviceProp {
   std::size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin;
   int regsPerBlock, warpSize, maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3];
   int major, minor, multiProcessorCount, maxThreadsPerMultiProcessor;
+  int integrated = 1, canMapHostMemory = 1, unifiedAddressing = 1, managedMemory = 1, concurrentManagedAccess = 1;
+  int pageableMemoryAccess = 1, concurrentKernels = 1, asyncEngineCount = 1, cooperativeLaunch = 0, computeMode = 0;
+  // Unknown here.
+  int clockRate = 0, memoryClockRate = 0, memoryBusWidth = 0, l2CacheSize = 0, ECCEnabled = 0, regsPerMultiprocessor = 65536;
+  int pciBusID = 0, pciDeviceID = 0, pciDomainID = 0;
+  std::size_t totalConstMem = 64 * 1024, sharedMemPerMultiprocessor = 228 * 1024, memPitch = 0x7fffffff;
 };
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   int gpus = 0;
@@ -303,6 +310,17 @@ cudaError_t cudaMemcpyToSymbol(T& symbol, const void* from, std::size_t bytes, s
 }
 
 template <class T>
+cudaError_t cudaMemcpyFromSymbolAsync(void* to, const T& symbol, std::size_t bytes, std::size_t offset,
+                                      cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
+  return cudaMemcpyAsync(to, reinterpret_cast<const char*>(&symbol) + offset, bytes, kind, stream);
+}
+template <class T>
+cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, std::size_t bytes, std::size_t offset = 0,
+                                 cudaMemcpyKind kind = cudaMemcpyDeviceToHost) {
+  return cudaMemcpy(to, reinterpret_cast<const char*>(&symbol) + offset, bytes, kind);
+}
+
+template <class T>
 cudaError_t cudaGetSymbolAddress(void** address, const T& symbol) {
   *address = const_cast<void*>(static_cast<const void*>(&symbol));
   return cudaSuccess;
@@ -420,3 +438,5 @@ inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t first, 
   if (!recorded) return dagc::host::remember(cudaErrorInvalidResourceHandle);
   return reached ? cudaSuccess : cudaErrorNotReady;
 }
+
+#include "host_memory.hpp"

@@ -32,7 +32,7 @@ namespace dagc::host {
 
 template <class T>
 std::uint64_t to_bits(T value) {
-  static_assert(std::is_arithmetic_v<T> && sizeof(T) <= 8 && sizeof(T) >= 4, "a warp exchanges 4 or 8 byte numbers");
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8, "a warp exchanges numbers of at most 8 bytes");
   std::uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof value);
   return bits;
@@ -90,8 +90,7 @@ DAGC_SHUFFLES(unsigned long)
 DAGC_SHUFFLES(long long)
 DAGC_SHUFFLES(unsigned long long)
 DAGC_SHUFFLES(float)
-DAGC_SHUFFLES(double)
-#undef DAGC_SHUFFLES
+DAGC_SHUFFLES(double)  // and in host_half.hpp
 
 inline void __syncwarp(unsigned int mask = 0xffffffffu) {
   dagc::host::block_here("__syncwarp").exchange(dagc::host::Wait::sync, mask, 0);
@@ -130,7 +129,7 @@ namespace dagc::host {
 // Atomically replaces *address by change(*address); returns the old value.
 template <class T, class F>
 T atomic_change(T* address, F change) {
-  using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+  using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
   static_assert(sizeof(T) == sizeof(Bits));
   auto* const bits = reinterpret_cast<Bits*>(address);
   Bits seen = __atomic_load_n(bits, __ATOMIC_RELAXED);
@@ -192,6 +191,25 @@ inline unsigned int atomicDec(unsigned int* address, unsigned int last) {
   return dagc::host::atomic_change(address,
                                    [last](unsigned int old) { return old == 0 || old > last ? last : old - 1; });
 }
+
+// Of a block or of the system: all are of the process.
+#define DAGC_SCOPED(name)                                                                       \
+  template <class T, class... V>                                                                \
+  auto name##_system(T* address, V... values) { return name(address, static_cast<T>(values)...); } \
+  template <class T, class... V>                                                                \
+  auto name##_block(T* address, V... values) { return name(address, static_cast<T>(values)...); }
+DAGC_SCOPED(atomicAdd)
+DAGC_SCOPED(atomicSub)
+DAGC_SCOPED(atomicExch)
+DAGC_SCOPED(atomicCAS)
+DAGC_SCOPED(atomicMin)
+DAGC_SCOPED(atomicMax)
+DAGC_SCOPED(atomicAnd)
+DAGC_SCOPED(atomicOr)
+DAGC_SCOPED(atomicXor)
+DAGC_SCOPED(atomicInc)
+DAGC_SCOPED(atomicDec)
+#undef DAGC_SCOPED
 
 // ---- memory, bits, time ---------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 // Steps of a vector, each of which does one thing that no program of dagc does: by name, the second argument.
 #include <cuda_runtime.h>
 #include <mpi.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -53,6 +54,16 @@ int main(int argc, char** argv) {
       std::thread(launch).join();
     else
       launch();
+    if (is("fork")) {
+      const pid_t child = fork();
+      if (child == 0) launch();
+      if (child == 0) _exit(0);
+      waitpid(child, nullptr, 0);
+    }
+    if (is("gatherv")) {
+      const int one = 1, zero = 0;
+      MPI_Gatherv(host, 1, MPI_DOUBLE, host + 4, &one, &zero, MPI_DOUBLE, 0, MPI_COMM_SELF);
+    }
     if (is("devices")) cudaSetDevice(t % 2);
     if (is("graph")) {
       cudaStream_t stream;

@@ -8,6 +8,7 @@
 #include "dagc/math.hpp"
 #include "dagc/target.hpp"
 #include "groups.hpp"
+#include "narrow.hpp"
 
 namespace {
 
@@ -270,6 +271,31 @@ __global__ void arithmetic(float* out, float x) {
   out[0] = rsqrtf(x) + __fmaf_rn(x, 2.0f, 1.0f) + fminf(x, 1.0f) + max(x, 2.0f) + min(3, 5);
   out[1] = __saturatef(x) + __expf(0.0f) + __fdividef(x, 2.0f) + abs(-x) + sqrt(x) + fabsf(-x);
   out[2] = __int_as_float(__float_as_int(x)) + __mulhi(1 << 30, 8) + __float2int_rn(2.5f) + dagc::floor_div(-7, 2);
+}
+
+// x is 1.
+__global__ void narrow(unsigned long long* wrong, __half2* sums, float x) {
+  unsigned long long bits = 0;
+  int at = 0;
+  const auto expect = [&](bool good) { bits |= static_cast<unsigned long long>(!good) << at++; };
+  const __half one = __float2half(x), third = __hdiv(one, __float2half(3 * x));
+  expect(__half_as_ushort(third) == 0x3555 && __half_as_ushort(__float2half(x * 65520)) == 0x7c00);  // to the nearest
+  expect(__half_as_ushort(__float2half(x * 65519)) == 0x7bff && __half_as_ushort(__float2half_rz(x * 1e6f)) == 0x7bff);
+  expect(__half_as_ushort(__float2half(x * 2.98023224e-8f)) == 0 && __half_as_ushort(__float2half(x * 8.94069672e-8f)) == 2);
+  expect(__half_as_ushort(__float2half_ru(x * 1e-9f)) == 1 && __half_as_ushort(__float2half_rd(-x * 1e-9f)) == 0x8001);
+  expect(__half_as_ushort(__float2half_rd(x * 2049)) == 0x6800 && __half2float(__ushort_as_half(1)) == x * 5.96046448e-8f);
+  expect(__hgt(one, third) && !__hisnan(one) && __hisinf(__float2half(-x * 1e6f)) == -1 && __hmax(third, one) == one);
+  expect(__half2float(__hfma(third, third, one)) == x * 1.11132812f && __half2float(__hneg(hsqrt(one + one + one + one))) == -2);
+  expect(__half2int_rn(__float2half(x * 2.5f)) == 2 && __half2int_rz(__float2half(x * -2.5f)) == -2);
+  const __half2 two = __hadd2(__floats2half2_rn(x, 2 * x), __half2half2(third));
+  expect(__low2float(two) == x * 1.33300781f && __high2float(two) == x * 2.33398438f);
+  const __nv_bfloat16 coarse = __float2bfloat16(x * 1.005859375f);
+  expect(__bfloat16_as_ushort(coarse) == 0x3f81 && __bfloat162float(__hmul(coarse, coarse)) == x * 1.015625f);
+  expect(__bfloat16_as_ushort(__float2bfloat16(x * 1.00390625f)) == 0x3f80);  // a tie, to even
+  const __half mine = __float2half(x * static_cast<float>(threadIdx.x));
+  expect(__half2float(__shfl_xor_sync(0xffffffffu, mine, 1)) == x * static_cast<float>(threadIdx.x ^ 1));
+  atomicAdd(sums, __floats2half2_rn(x, __half2float(mine)));
+  if (bits != 0) *wrong = bits;
 }
 
 // One bit for each line that is wrong. x and y are 4, i is 0x010203fc, u is 0xf0020304.
@@ -572,6 +598,15 @@ void test_more_arithmetic() {
   EXPECT(wrong.get()[0] == 0);
 }
 
+void test_narrow() {
+  const Device<unsigned long long> wrong(std::vector<unsigned long long>{0});
+  const Device<__half2> sums(1);
+  GOOD(cudaMemset(sums, 0, 4));
+  dagc::launch(narrow, 1, 32, 0, nullptr, wrong, sums, 1.0f);
+  EXPECT(wrong.get()[0] == 0);
+  EXPECT(__half2float(sums.get()[0].x) == 32 && __half2float(sums.get()[0].y) == 496);
+}
+
 void test_math() {
   for (int a = -20; a <= 20; ++a)
     for (int b = -7; b <= 7; ++b) {
@@ -601,6 +636,7 @@ constexpr Case kCases[] = {
     {"atomics", test_atomics},
     {"arithmetic", test_arithmetic},
     {"more_arithmetic", test_more_arithmetic},
+    {"narrow", test_narrow},
     {"math", test_math},
 };
 
