@@ -68,6 +68,16 @@ def _mode(target: Path) -> int:
         return 0o666 & ~mask
 
 
+def check_new_file(path: Path, force: bool) -> None:
+    """Raises UsageError for a file that cannot be written to, or that exists, unless `force` is set."""
+    if not path.parent.is_dir():
+        raise UsageError(f"{path.parent} is no directory", "create it")
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory", "give the name of a file")
+    if path.exists() and not force:
+        raise UsageError(f"{path}: it exists already", "choose another name, or replace it with --force")
+
+
 @contextmanager
 def output_directory(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
     """A directory to fill. It becomes `path` if the block succeeds, and is removed if it does not.

@@ -22,12 +22,13 @@ def _compile(args: argparse.Namespace) -> int:
 
     options = options_from(args, parts.CompileOptions, defines=defines_of(args, "streams", "transport"))
     printer = Printer(stages(args.print_after), partial(print, end="", flush=True))
-    done = compile(args.file, args.output, options, display=Display(quiet=args.quiet), printer=printer)
+    display = Display(quiet=args.quiet)
+    done = compile(args.file, args.output, options, display=display, printer=printer)
     if done.result is not None or not args.run:  # of several ranks, the first reports
         for warning in done.warnings:
             print(f"dagc: warning: {warning}", file=sys.stderr)
-        print(done.render(), end="")
-        for line in limit_lines(limits(done, options)):
+        print(done.render(), end="", flush=True)
+        for line in limit_lines(limits(done, options, display)):
             print(line)
     return 0
 

@@ -141,7 +141,7 @@ def _doctor(args: argparse.Namespace) -> int:
 def _platform(args: argparse.Namespace) -> int:
     from dagc.recipes import platform as api
 
-    text = api.platform(args.output, args.n, args.like)
+    text = api.platform(args.output, args.n, args.like, args.force)
     if text is not None:  # of two ranks, the first reports
         print(text)
     return 0
@@ -156,6 +156,7 @@ COMMANDS = {
             "--like MACHINE",
             "a machine by its published figures; an unknown name lists them (default: this one, by a ping-pong)",
         ),
+        Option("--force", "replace an existing file"),
     ),
     "count": Command(
         _count,

@@ -6,18 +6,17 @@ value given by the program or by -D.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from dagc.base.errors import ProgramError, Severity, UsageError
 from dagc.base.source import Span
-from dagc.ir.choice import Choice, own_name, qualified, site_of
+from dagc.ir.choice import Choice, own_name, qualified
+from dagc.ir.effective import configuration_of, effective
 from dagc.ir.enums import Transport
 from dagc.ir.program import (
     AT_RUN_TIME,
-    COLLECTIVES,
     DEVICE,
     GRAPH_EDGES,
     LOOP,
@@ -39,7 +38,6 @@ from dagc.ir.program import (
     device_named,
 )
 from dagc.ir.regions import between_devices
-from dagc.ir.repetition import on_device, possible
 
 # Decisions of a runner's table, which need no library of their own.
 IN_TABLES = frozenset(("capture", LOOP, TEST_EVERY))
@@ -63,70 +61,6 @@ class Rejected:
     defines: Mapping[str, Value]
     reason: str
     span: Span
-
-
-def configuration_of(graph: Graph) -> Choice:
-    """All decisions of the program of a graph that have an effect, `capture` always. `loop` is what is possible."""
-    values: dict[str, Value] = {d.name: d.chosen for d in graph.program.decisions}
-    values.setdefault("capture", False)
-    if LOOP in values:
-        values[LOOP] = possible(graph).value
-    if TEST_EVERY in values:
-        loop = on_device(graph)
-        values[TEST_EVERY] = 1 if loop is None else loop.every
-    values["streams"] = graph.streams
-    return Choice.of(effective(values))
-
-
-def transports_of(choices: Mapping[str, Value]) -> set[Value]:
-    """The transports of some messages."""
-    named = {v for n, v in choices.items() if n == COLLECTIVES or own_name(n) == TRANSPORT}
-    return {*named, choices.get(TRANSPORT, Transport.MPI_HOST.value)} - {SAME}
-
-
-def effective(choices: Mapping[str, Value]) -> dict[str, Value]:
-    """The choices that have an effect: those of `in_use`, `staging` only if a transport stages, the transport of
-    collectives only if it is another, the place of waits only under `put`, and edges of CUDA graphs only if these exist
-    and the edges are not full. What the device repeats is captured, and what one kernel repeats has no such edges.
-    `test_every` is of a repeated graph."""
-    values = in_use(choices)
-    if values.get(LOOP) in (Repetition.DEVICE.value, Repetition.PERSISTENT.value):
-        values["capture"] = True
-    if values.get(LOOP) != Repetition.DEVICE.value or values.get(TEST_EVERY) == 1:
-        values.pop(TEST_EVERY, None)
-    if Transport.MPI_HOST.value not in transports_of(values):
-        values.pop("staging", None)
-    whole = Transport(values.get(TRANSPORT, Transport.MPI_HOST.value))
-    if values.get(COLLECTIVES, SAME) in (SAME, whole.of_collectives.value):
-        values.pop(COLLECTIVES, None)
-    if values.get(WITHIN_HOST, SAME) in (SAME, whole.value) or whole.of_one_host:
-        values.pop(WITHIN_HOST, None)
-    if Transport.PUT.value not in transports_of(values) or values.get(PUT_WAIT) == PutWait.OP.value:
-        values.pop(PUT_WAIT, None)
-    kernel = values.get(LOOP) == Repetition.PERSISTENT.value
-    if kernel or values.get("capture") is False or values.get(GRAPH_EDGES) == GraphEdges.FULL.value:
-        values.pop(GRAPH_EDGES, None)
-    return values
-
-
-_INDEX = re.compile(r"\[[^\]]*\]")
-_ON_DEVICE = re.compile(r"(.+)\.(gpu|cpu)\.\w+")
-
-
-def in_use(choices: Mapping[str, Value]) -> dict[str, Value]:
-    """Without the choices of ops on a device that is not chosen for any op of their name: `c.gpu.variant` where
-    `c.device` is the CPU."""
-    devices: dict[str, set[Value]] = {}
-    for name, value in choices.items():
-        if own_name(name) == DEVICE:
-            kind = value if value == AT_RUN_TIME else device_named(str(value))[0].value
-            devices.setdefault(_INDEX.sub("", site_of(name)), set()).add(kind)
-
-    def used(name: str) -> bool:
-        match = _ON_DEVICE.fullmatch(name)
-        return match is None or match[1] not in devices or not devices[match[1]].isdisjoint((match[2], AT_RUN_TIME))
-
-    return {name: value for name, value in choices.items() if used(name)}
 
 
 def renamed(choices: Mapping[str, Value], opened: Iterable[str]) -> Mapping[str, Value]:

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.errors import UsageError
+from dagc.base.errors import UsageError, report_notes
 from dagc.build.ranks import bind_ranks, ranks_or_default
 from dagc.build.toolchain import TargetChoice, choose_target
+from dagc.ir.effective import without_effect
 from dagc.ir.plan import Features
 from dagc.report.display import SILENT, Display
 from dagc.report.stages import NOTHING_PRINTED, Printer
@@ -57,6 +58,7 @@ def compile(
         if printer.stages:
             printer.after_lowering(text.program())
         folded = text.graph()  # -> Program -> Graph
+        report_notes(without_effect([folded]), folded.program.sources)
         printer.after_edges(folded)
         with display.phase("finding the traversal"):
             graph, picked, number = wanted_traversal(folded, options.traversal)  # Graph -> Traversal
@@ -81,14 +83,15 @@ def _formed(text: ProgramText, asked: str) -> tuple[ProgramText, tuple[str, ...]
     return text.under(asked)
 
 
-def limits(done: Compiled, options: CompileOptions) -> tuple[LimitRow, ...]:
+def limits(done: Compiled, options: CompileOptions, display: Display = SILENT) -> tuple[LimitRow, ...]:
     """How far a program that ran is from the lower bounds of its kernels and of itself; none where the speed of the
     machine cannot be measured, or the program chooses among plans."""
-    from dagc.study.limits import limits_of_run  # loads sympy
-
     if done.result is None or done.launcher is not None:
         return ()
-    return limits_of_run(done.plan, done.result, Running(done.result.ranks, options, SILENT).data(done))
+    with display.phase("finding lower bounds of the ops and of the program, by the speed of this machine"):
+        from dagc.study.limits import limits_of_run  # loads sympy
+
+        return limits_of_run(done.plan, done.result, Running(done.result.ranks, options, SILENT).data(done))
 
 
 def _tuned(launch: str) -> Tuned | None:

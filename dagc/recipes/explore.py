@@ -164,7 +164,7 @@ def _explore_simulated(
 
     options = request.options
     counts = options.scale or (options.ranks,)
-    notes[-1] = f"times are predicted by SimGrid for {counts[-1]} ranks on {options.simulate}; nothing was measured"
+    notes[-1] = f"times are predicted by SimGrid for {counts[-1]} ranks on {options.simulate}"
     first, steps = followed(options, domain, notes), list[ScaleStep]()
     with scratch_directory("dagc-simulate-") as scratch:
         for ranks in counts:
@@ -172,4 +172,5 @@ def _explore_simulated(
             machine = simulated(at, program, domain, recorded, scratch / str(ranks))
             steps.append(ScaleStep(ranks, machine, search(at, domain, machine, UNKEPT, 0.0, None, first)))
         lines = scaling(domain, steps) if options.scale else ()
-    return replace(explored(steps[-1].done, domain, None, notes, recorded, options), scaling=lines)
+    done = explored(steps[-1].done, domain, None, notes, recorded, options)
+    return replace(done, scaling=lines, predicted=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dagc.base.errors import MissingTool, UsageError, counted
-from dagc.base.files import scratch_directory, write_bytes_atomic
+from dagc.base.files import check_new_file, scratch_directory, write_bytes_atomic
 from dagc.base.python import np
 from dagc.base.source import include_directories
 from dagc.ir.program import Graph, GraphOp
@@ -133,10 +133,7 @@ def _check(out: Path, options: RecordOptions) -> None:
     if out.suffix != ".dag":
         raise UsageError(f"{out}: the output is a program", "give -o NAME.dag")
     checked_name(out.stem)
-    if not out.parent.is_dir():
-        raise UsageError(f"{out.parent} is no directory", "create it")
-    if out.exists() and not options.force:
-        raise UsageError(f"{out}: it exists already", "choose another name, or replace it with --force")
+    check_new_file(out, options.force)
 
 
 def _rounds(

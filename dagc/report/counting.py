@@ -12,6 +12,7 @@ from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import ProgramError, Severity
 from dagc.ir.choice import own_name, qualified, site_of
 from dagc.ir.constraints import TooManyAssignments, assignments, condition, may_hold, of_launch
+from dagc.ir.effective import effective, in_use
 from dagc.ir.program import (
     COLLECTIVES,
     TRANSPORT,
@@ -28,7 +29,7 @@ from dagc.ir.program import (
     shown,
 )
 from dagc.ir.sym import Sym
-from dagc.lab.configurations import effective, in_use, renamed
+from dagc.lab.configurations import renamed
 from dagc.passes.loops import Unfolded, unfolded
 from dagc.report import si
 from dagc.report.display import SILENT, Display, Phase

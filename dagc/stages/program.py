@@ -16,6 +16,7 @@ from dagc.base.deadline import Deadline
 from dagc.base.errors import Diagnostic, Severity, UsageError, rendered
 from dagc.base.source import Source
 from dagc.ir.choice import qualified
+from dagc.ir.effective import without_effect
 from dagc.ir.program import AT_RUN_TIME, DEVICE, Graph, KernelOp, Program, Value
 from dagc.lang.lower import Parsed, forms_listed, lower, parse_with_includes
 from dagc.passes import build_graph
@@ -180,7 +181,8 @@ def check(path: str | Path, defines: Defines | None = None) -> Checked:
 
     analysis = analysis_of(read_source(path), defines)
     ops = _open_devices(analysis.program, defines or {}) if analysis.program is not None else ()
-    return Checked(analysis.diagnostics, analysis.sources, ops, analysis.left_out)
+    idle = () if analysis.graph is None else without_effect([analysis.graph])
+    return Checked((*analysis.diagnostics, *idle), analysis.sources, ops, analysis.left_out)
 
 
 def count(

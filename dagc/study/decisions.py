@@ -14,6 +14,7 @@ from dagc.build.ranks import several_hosts
 from dagc.build.toolchain import TargetChoice
 from dagc.choice.types import Site
 from dagc.ir.choice import FUSE, VARIANT, Choice, own_name, qualified
+from dagc.ir.effective import without_effect
 from dagc.ir.enums import Transport
 from dagc.ir.plan import Target, stays_fixed
 from dagc.ir.program import (
@@ -133,6 +134,7 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
         notes += left_out
     kept, refused = configurations(values, text.graph, options.most_configurations, promising(asked))
     notes += excluded_notes((left.defines, left.reason, left.span) for left in refused)
+    notes += [f"{note.message} ({note.help})" for note in without_effect([c.graph for c in kept])]
     if text.folds:
         notes += dict.fromkeys(note for c in kept for note in loop_notes(c.graph))
     return program, list(kept), notes

@@ -378,7 +378,7 @@ def replayed(
     configurations, sites = _recorded_configurations(request, configurations)
     request = replace(request, deadline=deadline, other=_other_results(program, request.options))
     request, domain = _domain(request, configurations, sites, notes)
-    notes.append(f"times are replayed from {options.replay}; nothing was measured")
+    notes.append(f"times are replayed from {options.replay}; no program runs")
     return request, program, domain, recorded, notes
 
 

@@ -17,11 +17,12 @@ from dagc.choice.legal import op_of, open_sites, settled_by
 from dagc.choice.types import Case, Site
 from dagc.cuda.ptx import Resources
 from dagc.ir.choice import VARIANT, Choice, qualified
+from dagc.ir.effective import configuration_of
 from dagc.ir.plan import Target
 from dagc.ir.program import Graph, KernelOp, Value
 from dagc.ir.sym import Number, free
 from dagc.lab.candidate import ConfiguredSpace
-from dagc.lab.configurations import Configured, configuration_of
+from dagc.lab.configurations import Configured
 from dagc.lab.launches import Timing
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders

@@ -70,6 +70,7 @@ class Explored:
     limits: tuple[LimitRow, ...] = ()  # of the best
     original: str = ""  # the line on the order of `--original`
     scaling: tuple[str, ...] = ()  # lines on how the best changes with the number of ranks
+    predicted: bool = False  # times are those of a model: each is exact, and none was measured
 
     @property
     def exit_code(self) -> int:
@@ -90,12 +91,15 @@ class Explored:
         space = f"a space of {si.exact(s.space) if s.space is not None else more}"
         out = [f"note       {note}" for note in notes]
         failed = f", {s.failures} failed" if s.failures else ""
-        done = f"{counted(s.implementations, 'implementation')} of {space}, {counted(s.measurements, 'measurement')}"
-        out.append(f"measured   {done}{failed}")
+        what, times, taken = ("measured", "measurement", "measuring")
+        if self.predicted:
+            what, times, taken = ("predicted", "prediction", "predicting")
+        done = f"{counted(s.implementations, 'implementation')} of {space}, {counted(s.measurements, times)}"
+        out.append(f"{what:10} {done}{failed}")
         out += [f"failed     {count} x {reason}" for reason, count in s.reasons[:REASONS]]
         if len(s.reasons) > REASONS:
             out.append(f"           and {counted(len(s.reasons) - REASONS, 'other reason')}; dagc export has all")
-        out.append(f"time       {s.measuring:.1f} s measuring, {s.overhead:.1f} s searching and writing")
+        out.append(f"time       {s.measuring:.1f} s {taken}, {s.overhead:.1f} s searching and writing")
         if not math.isnan(s.doubt):
             left = (
                 f"an implementation faster by more than {100 * self.until:.3g} % remains with probability {s.doubt:.2f}"
@@ -113,10 +117,8 @@ class Explored:
             )
             why = "nothing could be measured" if s.failures else early
             return "\n".join([*out, f"best       none: {why}", ""])
-        interval_of = spread(s.low, s.high, s.measurements_of_best, self.objective, shrunk=s.shrunk)
         out += [
-            f"best       {self.objective.named(s.value)} ({interval_of}){equal(s.ties)}",
-            *self._how_sure(),
+            *self._value_of_best(),
             *self._extent(),
             *([self.original] if self.original else []),
             f"           {self.configuration.text}",
@@ -132,16 +134,24 @@ class Explored:
             out.append("           interrupted; --resume continues")
         return "\n".join(out) + "\n"
 
+    def _value_of_best(self) -> list[str]:
+        s = self.summary
+        if self.predicted:
+            return [f"best       {self.objective.named(s.value)}"]
+        interval_of = spread(s.low, s.high, s.measurements_of_best, self.objective, shrunk=s.shrunk)
+        return [f"best       {self.objective.named(s.value)} ({interval_of}){equal(s.ties)}", *self._how_sure()]
+
     def _extent(self) -> list[str]:
         """The ratio of the worst to the best, if there are several, and the noise floor, if it is known."""
         s = self.summary
+        what = "predicted" if self.predicted else "measured"
         worst = (
-            "slowest measured takes {:.2f} times as long"
+            f"slowest {what} takes {s.worst / s.value:.2f} times as long"
             if self.objective.is_time
-            else "worst measured has {:.2f} times as much"
+            else f"worst {what} has {s.worst / s.value:.2f} times as much"
         )
-        out = [f"the {worst.format(s.worst / s.value)}"] if s.implementations > 1 else []
-        out += [] if math.isnan(self.noise) else [f"noise floor {100 * self.noise:.1f} %"]
+        out = [f"the {worst}"] if s.implementations > 1 else []
+        out += [] if math.isnan(self.noise) or self.predicted else [f"noise floor {100 * self.noise:.1f} %"]
         return [f"           {'; '.join(out)}"] if out else []
 
     def _how_sure(self) -> list[str]:

@@ -30,12 +30,13 @@ from dagc.build.ranks import several_hosts
 from dagc.build.toolchain import TargetChoice
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice
+from dagc.ir.effective import transports_of
 from dagc.ir.enums import Transport
 from dagc.ir.plan import Plan, Target, open_tunables
 from dagc.ir.program import WITHIN_HOST, Program, Value, shown
 from dagc.ir.repetition import on_device
 from dagc.ir.traversal import Traversal, traversal_text
-from dagc.lab.configurations import Configured, in_library, transports_of
+from dagc.lab.configurations import Configured, in_library
 from dagc.lab.live import LiveMachine, Loadable
 from dagc.lab.orders import Orders
 from dagc.lang.code import where_to_look

@@ -13,9 +13,9 @@ from pathlib import Path
 from dagc import api
 from dagc.base.sample import Sample
 from dagc.base.statistics import noise_floor
+from dagc.ir.effective import configuration_of
 from dagc.ir.plan import program_hash
 from dagc.ir.program import Graph
-from dagc.lab.configurations import configuration_of
 from dagc.store.records import Records
 from dagc.store.results import Implementation, ImplementationId, MachineRecord, ProgramRecord, Results, Run, Taken
 

@@ -17,10 +17,11 @@ from dagc.build.mpi import find_mpi
 from dagc.build.ranks import several_hosts
 from dagc.build.toolchain import find_cxx
 from dagc.emit import emit, table_line
+from dagc.ir.effective import configuration_of
 from dagc.ir.enums import Pairs, Transport
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Value
-from dagc.lab.configurations import Configured, combinations, configuration_of, open_decisions
+from dagc.lab.configurations import Configured, combinations, open_decisions
 from dagc.lang.scope import WORDS
 from dagc.learn.features import FeatureKind, RuleFeature, chosen, value_of
 from dagc.measure.launch import launch

@@ -19,12 +19,12 @@ from dagc.build.toolchain import find_cxx
 from dagc.emit import emit
 from dagc.forms import kernel_of
 from dagc.forms.groups import conflict, fused, groups
+from dagc.ir.effective import configuration_of
 from dagc.ir.enums import Mode
 from dagc.ir.plan import Plan, Target, plan_from_json, plan_inputs, plan_to_json, program_hash
 from dagc.ir.program import Graph, KernelOp, Program, Value
 from dagc.ir.regions import Regions
 from dagc.ir.traversal import Traversal, traversal_text
-from dagc.lab.configurations import configuration_of
 from dagc.lang.lower import analyse, lower, parse_with_includes
 from dagc.measure.launch import launch
 from dagc.passes import build_graph

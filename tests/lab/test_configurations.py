@@ -9,8 +9,9 @@ import pytest
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.ir.choice import Choice
+from dagc.ir.effective import configuration_of
 from dagc.ir.program import Graph, Value
-from dagc.lab.configurations import configuration_of, configurations, open_decisions
+from dagc.lab.configurations import configurations, open_decisions
 from dagc.space import Space
 from dagc.study.decisions import excluded_notes, with_automatic
 

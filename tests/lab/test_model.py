@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from dagc.base.sample import Sample
 from dagc.ir.choice import Choice
+from dagc.ir.effective import configuration_of
 from dagc.ir.program import Action, Graph
 from dagc.ir.traversal import Issue, Record, Traversal, parse_traversal
 from dagc.lab.candidate import ConfiguredSpace
-from dagc.lab.configurations import configuration_of
 from dagc.lab.model.calibrate import MeasuredRows, scaled
 from dagc.lab.model.estimate import Model
 from dagc.lab.model.fit import fit_costs

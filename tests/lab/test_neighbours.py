@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
+from dagc.ir.effective import configuration_of
 from dagc.ir.program import Graph
 from dagc.lab.candidate import Candidate, ConfiguredSpace
-from dagc.lab.configurations import configuration_of
 from dagc.lab.neighbours import follow, neighbour, outline
 from dagc.lab.orders import Orders
 from dagc.space import Space

@@ -13,6 +13,7 @@ from dagc.base.errors import Diagnostic, Severity
 from dagc.base.resources import names_in
 from dagc.base.source import Source
 from dagc.choice.types import MODELS
+from dagc.ir.effective import without_effect
 from dagc.passes import analysis_of
 from tests.conftest import Compare
 
@@ -20,16 +21,18 @@ LEARNERS = names_in("choice/learners")
 BROKEN = Path(__file__).parent / "broken"
 FILES = sorted(BROKEN.glob("*.dag"))
 ONLY_WARNED = {
-    "duplicate-edge", "host-loop", "not-received", "not-used-yet", "one-device", "racing-blocks", "stale-state",
-    "undecided-overlap", "undeclared-state", "unreachable-op", "unused-array", "unused-axis", "unused-communicator",
-    "unused-dag", "unused-kernel", "unused-param", "unused-part", "unused-scalar", "unused-tune",
+    "duplicate-edge", "host-loop", "no-effect", "not-received", "not-used-yet", "one-device", "racing-blocks",
+    "stale-state", "undecided-overlap", "undeclared-state", "unreachable-op", "unused-array", "unused-axis",
+    "unused-communicator", "unused-dag", "unused-kernel", "unused-param", "unused-part", "unused-scalar",
+    "unused-tune",
 }  # fmt: skip
 
 
 def findings(path: Path) -> tuple[tuple[Diagnostic, ...], dict[str, Source]]:
     """All that a check of the file finds, in every stage. The file is named as from its own folder."""
     analysis = analysis_of(Source(path.name, path.read_text(encoding="utf-8")))
-    return analysis.diagnostics, dict(analysis.sources)
+    idle = () if analysis.graph is None else without_effect([analysis.graph])
+    return (*analysis.diagnostics, *idle), dict(analysis.sources)
 
 
 def test_the_suite_is_large() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dagc.lab.configurations import configuration_of
+from dagc.ir.effective import configuration_of
 from dagc.report.html import as_html
 from tests.data.h200 import h200_graph, h200_results
 from tests.report.data import h200_learned, h200_traced

@@ -21,9 +21,9 @@ from dagc.base.errors import ProgramError
 from dagc.base.source import Source
 from dagc.ir.choice import Choice
 from dagc.ir.constraints import TooManyAssignments, assignments, condition, may_hold
+from dagc.ir.effective import configuration_of
 from dagc.ir.program import Value
 from dagc.ir.sym import Apply, Const, Fn, Var
-from dagc.lab.configurations import configuration_of
 from dagc.lang.lower import lower, parse_with_includes
 from dagc.passes import build_graph
 from dagc.report import si

@@ -77,7 +77,12 @@ def test_mistakes_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["platform", "--like", "summit", "-o", str(tmp_path / "p.txt")]) == 2
     assert "files that end in .xml" in capsys.readouterr().err
     assert main(["platform", "--like", "summit", "-o", str(tmp_path / "none" / "p.xml")]) != 0
+    assert main(["platform", "-o", str(tmp_path / "none" / "p.xml")]) == 2  # before the ping-pong
+    assert "none is no directory" in capsys.readouterr().err
     assert not any(tmp_path.iterdir())
+    command = ["platform", "--like", "summit", "-o", str(tmp_path / "p.xml")]
+    assert [main(command), main(command), main([*command, "--force"])] == [0, 2, 0]
+    assert "it exists already" in capsys.readouterr().err
 
 
 @pytest.mark.mpi

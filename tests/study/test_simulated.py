@@ -153,8 +153,12 @@ def test_from_a_measured_search_to_more_ranks(
     few = ["--budget", "2", "--confirm", "0", "--strategy", "random", "--quiet"]
     assert main(["explore", *base, *few, "--target", "host", "-n", "2", "-o", str(results)]) == 0
     command = ["explore", *base, *few, "--replay", str(results), "--simulate"]
+    capsys.readouterr()
     assert main([*command, str(platform), "-n", "4"]) == 0
-    assert "times are predicted by SimGrid for 4 ranks" in "".join(capsys.readouterr())
+    text = "".join(capsys.readouterr())
+    assert "times are predicted by SimGrid for 4 ranks" in text
+    assert "predicted  " in text
+    assert "measure" not in text
     pairs = tmp_path / "pairs.xml"  # each host sends one message to the other if each rank sends to the next, else two
     pairs.write_text(PAIRS)
     assert main([*command, str(pairs), "-n", "4", "--open", "far", "--budget", "4"]) == 0
