@@ -419,7 +419,7 @@ def test_the_first_error_is_named(tool: str) -> None:
 
 @needs_nvcc
 @pytest.mark.skipif(find_mpi() is None, reason="needs an MPI")
-@pytest.mark.parametrize(("sample", "level"), [("jacobi", "-O1"), ("detectors", "-O3")])
+@pytest.mark.parametrize(("sample", "level"), [("jacobi", "-Xcompiler=-Og"), ("detectors", "-O3")])
 def test_host_code_that_only_issues_work_is_compiled_quickly(
     sample: str, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -431,7 +431,6 @@ def test_host_code_that_only_issues_work_is_compiled_quickly(
     for what in ("runner", "bench"):
         artifacts.build_artifact(tmp_path, plan, what)
     levels = [
-        [w for w in build_module.command_line(order, build_module.compiler_of(order)) if w.startswith("-O")]
-        for order in orders
+        [w for w in build_module.command_line(order, build_module.compiler_of(order)) if "-O" in w] for order in orders
     ]
     assert levels == [[level], ["-O3"]]
