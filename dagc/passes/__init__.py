@@ -87,7 +87,8 @@ def _repeated(graph: Graph) -> tuple[Graph, tuple[Diagnostic, ...]]:
     if not wants_device(graph.program):
         return graph, ()
     why: object = tested(graph)
-    then, help = "the host repeats the dag", "let the iteration run on streams alone, or fix loop=host"
+    change = "let the iteration run on streams alone" if graph.program.repeat is not None else "write `dag repeat N`"
+    then, help = "the host repeats the dag", f"{change}, or fix {LOOP}={Repetition.HOST.value}"
     if chosen is Repetition.PERSISTENT and not isinstance(why, str):
         from dagc.passes.phases import in_one_kernel  # only with loop=persistent
 

@@ -127,6 +127,9 @@ def test_a_note_says_why_the_host_repeats() -> None:
         "host-loop",
         "loop=device: op `look` runs on the host, so the host repeats the dag",
     )
+    once = lower(parse_with_includes(Source("test.dag", PROGRAM.format(head="", ops=""))), {"loop": "persistent"})
+    (note,) = graph_with_diagnostics(once)[1]
+    assert note.help == "write `dag repeat N`, or fix loop=host"
 
 
 def test_graphs_are_counted_once_for_each_who_repeats() -> None:
