@@ -55,7 +55,10 @@ from dagc.ir.program import Decision, Impl, Kernel, KernelOp, Program
 from dagc.ir.sym import Apply, Const, Fn, UnboundName, Var, evaluate
 from dagc.stages.program import read
 
-TYPES = {"f32": "f4", "f64": "f8", "i32": "i4", "i64": "i8", "u8": "u1", "u32": "u4", "u64": "u8"}
+TYPES = {
+    "f32": "f4", "f64": "f8", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8",
+    "u8": "u1", "u16": "u2", "u32": "u4", "u64": "u8",
+}  # fmt: skip
 AROUND = 512  # bytes around an array, half of them before it
 VECTOR = re.compile(r"(u?(char|short|int|long|longlong)|float|double|half|__half|__nv_bfloat16)[248]")  # a type
 Job = dict[str, Any]  # as in the file FOLDER/LABEL.json
@@ -123,7 +126,8 @@ def jobs_of(file: Path, size: str, settings: Sequence[str], sms: int) -> tuple[l
     values |= {"hw.sms": sms, "hw.max_threads_per_block": 1024, "hw.warp_size": 32}
     program = _bounded(graph.program, whole.kernel)
     op = _called(program, whole.kernel, values)
-    ops = {s: replace(op, tunables=(*op.tunables, *_pairs(s))) for s in settings if _allows(program, op, s)}
+    given = {s: dict(op.tunables) | dict(_pairs(s)) for s in settings if _allows(program, op, s)}
+    ops = {s: replace(op, tunables=tuple(each.items())) for s, each in given.items()}
     open_ = [d for d in open_tunables(program, [op.site]) if d.axis]
     graph = replace(graph, program=program, ops=tuple(replace(whole, op=one) for one in ops.values()))
     functions = Functions(graph, Target.CUDA, open_)
@@ -256,7 +260,8 @@ class Arrays:
             if how == "value":
                 self.given.append(type_.type(value))
                 continue
-            values = np.resize(rng.uniform(0.1, 1, 1000003).astype(type_), value)
+            most = 100 if type_.itemsize == 1 else 1  # of wider integers, which may be indices, all are 0
+            values = np.resize(rng.uniform(0.1, most, 1000003).astype(type_), value)
             host = np.full(-(-(values.nbytes + shift * type_.itemsize + around) // 4) * 4, 0xA5, np.uint8)
             at = around // 2 + shift * type_.itemsize
             host[at : at + values.nbytes] = values.view(np.uint8)

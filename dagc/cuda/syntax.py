@@ -49,7 +49,7 @@ def bare_type(text: str) -> str:
 # Two spellings that the grammar does not have, replaced before it parses.
 _PRAGMA = re.compile(r'_Pragma\s*\(\s*"([^"\n]*)"\s*\)')
 # A pragma that stands where a statement must: `for (...) #pragma unroll for (...) s += a[i];`
-_NESTED_PRAGMA = re.compile(r"(?<=\))(?:[ \t]*//[^\n]*)?\s*\n[ \t]*(#[ \t]*pragma[^\n]*)(?=\n)")
+_NESTED_PRAGMA = re.compile(r"(?<=\))(?:[ \t]*//[^\n]*)?\s*\n([ \t]*#[ \t]*pragma[^\n]*)(?=\n)")
 _ATTRIBUTE = re.compile(
     r"\b(?:__align__|__launch_bounds__|__maxnreg__|__cluster_dims__|__attribute__|alignas)\s*"
     r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
@@ -80,9 +80,9 @@ def parsable(text: str) -> str:
 def body_of(text: str) -> Node:
     """The syntax tree of a kernel's body. Raises NotUnderstood if it does not parse."""
     text = _PRAGMA.sub(r"\n#pragma \1\n", text)  # the parser knows only the other spelling
-    nested = "\n".join(_NESTED_PRAGMA.findall(text))  # the parser knows pragmas between statements only: they go last
-    text = _NESTED_PRAGMA.sub("\n", text)
-    root = tree_of(f"void kernel() {{\n{text}\n{nested}\n}}".encode())
+    if _NESTED_PRAGMA.search(text):
+        text = _in_braces(text)
+    root = tree_of(f"void kernel() {{\n{text}\n}}".encode())
     if root.has_error:
         error = NotUnderstood("the kernel's text does not parse as CUDA C++")
         error.line = next(map(line_of, _wrong(root)), None)
@@ -92,6 +92,31 @@ def body_of(text: str) -> Node:
     if body is None:
         raise NotUnderstood("the kernel's text is not the body of one function")
     return body
+
+
+def _in_braces(text: str) -> str:
+    """A text in which pragmas that stand where a statement must are in braces with the statement after them: the parser
+    knows pragmas between statements only."""
+    head, pragmas, before = "void kernel() {\n", list[tuple[int, str]](), 0
+    for match in _NESTED_PRAGMA.finditer(text):
+        pragmas.append((len((head + text[: match.start()]).encode()) - before, match[1]))
+        before += len(match[0].encode())
+    source = f"{head}{_NESTED_PRAGMA.sub('', text)}\n}}".encode()
+    root, edits = tree_of(source), list[tuple[int, int, str]]()
+    for start, pragma in pragmas:
+        first = len(source) - len(source[start:].lstrip())
+        node = root.descendant_for_byte_range(first, first)
+        while node is not None and node.parent is not None and node.parent.start_byte == first:
+            node = node.parent
+        if node is not None:  # of two that end at one place the inner one is closed first
+            line = source[source.rfind(b"\n", 0, start) + 1 : start].decode()
+            indent = line[: len(line) - len(line.lstrip())]
+            edits += [(start, start, f" {{\n{pragma}"), (node.end_byte, -start, f"\n{indent}}}")]
+    out, done = [], 0
+    for place, _, new in sorted(edits):
+        out += [source[done:place], new.encode()]
+        done = place
+    return b"".join([*out, source[done:]]).decode()[len(head) : -2]
 
 
 def line_of(node: Node) -> int:

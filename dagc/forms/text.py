@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate, zip_longest
 from typing import TYPE_CHECKING
 
@@ -83,8 +84,11 @@ class KernelReading:
 def reading_of(impl: Impl, around: Surroundings) -> KernelReading | Refusal:
     """The text of an implementation, or why a form cannot be sure of what it does."""
     text = impl.code.text if impl.code is not None else None
-    if text is None:
-        return Refusal("its code is a function of a file")
+    return _reading(text, around) if text is not None else Refusal("its code is a function of a file")
+
+
+@lru_cache(maxsize=64)
+def _reading(text: str, around: Surroundings) -> KernelReading | Refusal:
     definitions = definitions_of(around.texts)
     body = definitions.block(text)
     if body.has_error or body.type != "compound_statement":
@@ -93,10 +97,10 @@ def reading_of(impl: Impl, around: Surroundings) -> KernelReading | Refusal:
         return Refusal("the kernel's text does not parse as CUDA C++", line)
     reached = {name: definitions.words_reached(name) for name in words_of(text)}
     out = KernelReading(text, body, definitions, reached)
-    return _unreadable(out, impl, around) or out
+    return _unreadable(out, around) or out
 
 
-def _unreadable(reading: KernelReading, impl: Impl, around: Surroundings) -> Refusal | None:
+def _unreadable(reading: KernelReading, around: Surroundings) -> Refusal | None:
     found = reading.first(_NOT_READ)
     for node in below(reading.body):
         if node.type == "gnu_asm_expression":

@@ -62,12 +62,10 @@ def _own(alike: Neighbours, site: Poly, store: Poly) -> bool:
 MANY = 1 << 20
 
 
-def _text(of: GroupText, needed: Sequence[Multiple], threads: str) -> str:
+def _text(of: GroupText, lockstep: Lockstep, needed: Sequence[Multiple], threads: str) -> str:
     """`needed`: what must be multiples of V for the launch to have a thread for V neighbours, unless there are MANY
     `threads` ("" if the kernel cannot know)."""
-    lanes, block = of.lanes, factor_of(of.block())
-    names = LaneNames(of.fresh("first"), of.fresh("lane"), of.fresh)
-    lockstep = _lockstep(of, names)
+    lanes, block, names = of.lanes, factor_of(of.block()), lockstep.names
     body = lockstep.written()
     rows = of.fresh("vectors")
     aligned = shown_multiples({**dict.fromkeys(needed), **lockstep.multiples}, lanes)
@@ -117,6 +115,7 @@ def legal(kernel: Kernel, impl: Impl, around: Surroundings) -> tuple[int, ...] |
     return (AS_WRITTEN, *good) if good else next(r for r in written.values() if isinstance(r, Refusal))
 
 
+@lru_cache(maxsize=64)
 def _written(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> str | Refusal:
     reading = read_plainly(impl, around)
     if isinstance(reading, Refusal):
@@ -125,9 +124,12 @@ def _written(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> st
         alike = alike_of(kernel, impl, around, reading, 0, lanes)
         _refuse_stores(alike)
         written = next(i for i in kernel.impls if i.name == impl.name)
-        needed, many = _joined(kernel, written, around, lanes), _threads(kernel, written)
+        of = GroupText(kernel, impl, alike, lanes, 0, reading.beside)
+        lockstep = _lockstep(of, LaneNames(of.fresh("first"), of.fresh("lane"), of.fresh))
+        own, many = tuple(lockstep.multiples), _threads(kernel, written)
+        needed = own if impl == written else _joined(kernel, written, around, lanes)
         threads = expression(many, kernel, written) if many is not None else ""
-        return _text(GroupText(kernel, impl, alike, lanes, 0, reading.beside), needed, threads)
+        return _text(of, lockstep, needed, threads)
     except (NotAlike, NotInKernel) as error:
         return refusal_of(error, reading)
 

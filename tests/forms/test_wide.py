@@ -198,6 +198,17 @@ def test_each_lane_has_the_initial_values_of_an_array() -> None:
     assert {"float a[4][3];", "a[lane][0] = x_0[lane];", "a[lane][2] = 0;"} <= {*lines}
 
 
+def test_a_pragma_between_the_heads_of_loops_stays_there() -> None:
+    program = one(
+        "float s = 0;\nfor (int l = 0; l < 2; ++l)\n#pragma unroll 2\nfor (int k = 0; k < 2; ++k) s += x[j];\ny[j] = s;"
+    )
+    code = kernel_of(program, program.kernel_ops[0])[1].code
+    assert code is not None
+    lines = [line.strip() for line in (code.text or "").splitlines()]
+    after = [lines[k + 1] for k, line in enumerate(lines) if line == "#pragma unroll 2"]
+    assert [line.partition(";")[0] for line in after] == ["for (int k = 0", "for (int k = 0"]
+
+
 def test_a_block_that_the_program_decides_is_known() -> None:
     """The launch has its value, the text its name."""
     program = one("y[j] = x[j];")
