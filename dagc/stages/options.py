@@ -368,10 +368,13 @@ class SiteOptions:
     method: str = option(
         "--method NAME",
         f"volume, rational, exhaustive, {', '.join(LEARNERS)}; or help (default: the program's `select`, else volume)",
-        or_help(lambda: (f"{name:11} {summary}" for name, summary in methods())), default="",
+        or_help(lambda: (f"{name:11} {summary}" for name, summary in methods())), default="", without="--evaluate",
     )  # fmt: skip
     variants: bool = option("--variants", "tune only what `select` names a variant for, and plans")
     forms: str | None = as_field(FORMS_OPTION)
+
+
+_HELD_OUT = "--folds or --hold-out or --replay"  # of these, which judge by the inputs of the file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,11 +383,11 @@ class CaseOptions:
 
     sizes: str = option(
         "--sizes SPEC", "sizes such as NI=NJ=512,1000 NK=64; separate several by `;`, or repeat the option (default:"
-        " the values after `over`)", several="; ".join,
+        " the values after `over`)", several="; ".join, without=_HELD_OUT,
     )  # fmt: skip
     inputs: tuple[str, ...] = option(
         "--inputs LIST", 'inputs: globs ("train/*.mtx"), lists (@train.txt), calls ("rmat(scale = 16)"), separated by'
-        " commas; may be repeated (default: the files of `over files`)", several=tuple,
+        " commas; may be repeated (default: the files of `over files`)", several=tuple, without=_HELD_OUT,
     )  # fmt: skip
     samples: int | None = option(
         "--samples N", "draw N inputs from the values after `over` (default: all that are listed there)", positive
@@ -404,7 +407,9 @@ class LabelOptions:
     """Which inputs are measured, of those that are listed or drawn. `active` is Algorithm 1 (`dagc.study.sampling`)."""
 
     active: bool = option(
-        "--active", "with --samples: draw inputs where a random forest is unsure which variant is best"
+        "--active",
+        "with --samples: draw inputs where a random forest is unsure which variant is best",
+        without="--evaluate",
     )
     initial: int | None = option(
         "--initial N", "with --active or --replay: random inputs before the first batch (default: a fifth of the"
@@ -420,7 +425,7 @@ class LabelOptions:
         "--margin U", "with --active or --replay: difference of the two largest probabilities below which the forest is"
         " unsure", share, default=MARGIN, only="--active or --replay",
     )  # fmt: skip
-    incremental: bool = option("--incremental", "measure only the most informative inputs")
+    incremental: bool = option("--incremental", "measure only the most informative inputs", without="--evaluate")
     iterations: int | None = option(
         "--iterations N", "with --incremental: inputs to measure (default: 25)", positive, only="--incremental"
     )
@@ -457,7 +462,9 @@ class LearningOptions:
     """What is learned. `calls` 0: the cost of a conversion is not counted; `objective` None: that of a resumed file,
     else the time."""
 
-    select_features: bool = option("--select-features", "choose features by cross-validation, cheap ones first")
+    select_features: bool = option(
+        "--select-features", "choose features by cross-validation, cheap ones first", without="--evaluate"
+    )
     calls: int = option(
         "--calls N",
         "spread the cost of a variant's conversion over N calls (default: not counted)",
@@ -493,7 +500,7 @@ class EvaluationOptions:
     )  # fmt: skip
     hold_out: float | None = option(
         "--hold-out S", "with --evaluate: hold out this fraction of the inputs, such as 10%, drawn by --seed; train on"
-        " the others", share, only="--evaluate",
+        " the others", share, only="--evaluate", without="--folds",
     )  # fmt: skip
     replay: int | None = option(
         "--replay N", "with --evaluate: replay active learning N times on the inputs of the file, a tenth held out, up"

@@ -35,6 +35,9 @@ from tests.cli.command import SPMV, refused
         ("tune FILE --other-machine", "--other-machine belongs to --resume or --evaluate"),
         ("tune FILE --show gemm --sizes NI=3", "--sizes has no effect with --show"),
         ("tune FILE --ite 3", "--iterations belongs to --incremental"),
+        ("tune FILE --evaluate --folds 3 --hold-out 25%", "--hold-out has no effect with --folds"),
+        ("tune FILE --evaluate --folds 3 --sizes NI=3", "--sizes has no effect with --folds"),
+        ("tune FILE --evaluate --method knn", "--method has no effect with --evaluate"),
     ],
 )
 def test_an_option_without_effect_is_refused(words: str, said: str) -> None:
