@@ -150,6 +150,14 @@ def duration(text: str) -> float:
         raise ArgumentTypeError(f"{text[:100]!r} is not a time such as 90s, 10m or 1.5h") from error
 
 
+def jobs_of(text: str) -> int:
+    """K of `slurm:K`."""
+    system, _, number = text.partition(":")
+    if system != "slurm":
+        raise ArgumentTypeError(f"{text[:100]!r} is not `slurm` with a number of jobs: write slurm:8")
+    return positive(number)
+
+
 def share(text: str) -> float:
     """`1%` or `0.01`, between 0 and 1."""
     number, percent = text.removesuffix("%"), text.endswith("%")

@@ -57,6 +57,11 @@ class MPI:
         rpath = ("-Xlinker", "-rpath", "-Xlinker", directory) if nvcc else (f"-Wl,-rpath,{directory}",)
         return (f"-L{directory}", *(f"-l{name}" for name in self.libraries), *rpath)
 
+    @property
+    def by_slurm(self) -> bool:
+        """Whether srun starts its ranks, which takes other options than an mpiexec."""
+        return self.mpiexec is not None and self.mpiexec.name == "srun"
+
     def describe(self) -> str:
         return f"{self.kind.value} {self.version} ({self.origin})"
 
@@ -255,7 +260,7 @@ def starter_options(mpi: MPI) -> tuple[str, ...]:
     Ranks are not bound to cores: streams of the host target are threads and need the other cores. MPICH needs no option
     for any of these.
     """
-    if mpi.kind is not MPIKind.OPEN_MPI:
+    if mpi.kind is not MPIKind.OPEN_MPI or mpi.by_slurm:
         return ()
     oversubscribe = ("--map-by", ":OVERSUBSCRIBE") if mpi.major >= 5 else ("--oversubscribe",)
     return ("--allow-run-as-root", *oversubscribe, "--bind-to", "none")

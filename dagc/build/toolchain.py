@@ -308,11 +308,12 @@ _ARCH = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")  # nvcc checks which exist
 
 @dataclass(frozen=True, slots=True)
 class TargetChoice:
-    """`reason` is a sentence for the user."""
+    """`reason` is a sentence for the user. `here`: whether programs run on this machine, or are only compiled here."""
 
     target: Target
     arch: str
     reason: str
+    here: bool = True
 
     @property
     def gpu_arch(self) -> str | None:

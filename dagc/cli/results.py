@@ -151,7 +151,9 @@ COMMANDS = {
         *options_of(parts.StrategyOptions, parts.OpenOptions),
         *(STREAMS, DEFINES),
         *options_of(OrderOptions, parts.MeasuringOptions, parts.EarlierOptions, parts.TargetOptions),
-        *named(parts.ExploreOptions, "groups", "most", "most_configurations", "watchdog", "trace"),
+        *named(
+            parts.ExploreOptions, "groups", "jobs", "job_script", "most", "most_configurations", "watchdog", "trace"
+        ),
         *options_of(parts.PointerOptions),
         QUIET,
     ),

@@ -65,6 +65,11 @@ class MeasuringPlace(Generic[C]):
     name: str
 
 
+# The places that have become ready since the last call. True: wait until there is one, or none is to come.
+Joining = Callable[[bool], Sequence[MeasuringPlace[C]]]
+_MOST_PLACES = 1024
+
+
 class _Unkept:
     def begin(self, candidate: object) -> None:
         pass
@@ -209,7 +214,7 @@ def explore(
     among: Callable[[C], Hashable] = _together,
     ended: Callable[[], bool] = lambda: False,
     first: Sequence[C] = (),
-    beside: Sequence[MeasuringPlace[C]] = (),
+    joining: Joining[C] | None = None,
 ) -> Summary[C]:
     """Search until the budget, the time or the space is exhausted, it has `ended`, or the user interrupts.
 
@@ -221,12 +226,14 @@ def explore(
     (`--prune-syncs`): only the first of them is measured. `show`: a value as text. `clock`: of the time limit. A failed
     measurement does not raise.
 
-    `beside`: further places. Whichever is idle measures the next proposal; values are comparable since each place times
-    one drift reference. A place that raises RunFailed is lost, and its candidate is measured elsewhere. The choice is
-    confirmed on one place alone, where the candidates are compared under equal conditions.
+    `joining`: further places, as they become ready. Whichever is idle measures the next proposal; values are comparable
+    since each place times one drift reference. A place that raises RunFailed is lost, and its candidate is measured
+    elsewhere. The choice is confirmed on one place alone, where the candidates are compared under equal conditions.
     """
-    places = [MeasuringPlace(machine, store, FIRST), *beside]
-    loop = _Loop(domain, strategy, places, options, base, same, progress, show, clock, among, ended, list(first))
+    places = [MeasuringPlace(machine, store, FIRST)]
+    loop = _Loop(
+        domain, strategy, places, options, base, same, progress, show, clock, among, ended, list(first), joining
+    )  # fmt: skip
     for candidate, samples in known.items():
         loop.learn(candidate, samples)
     try:
@@ -252,6 +259,7 @@ class _Loop(Generic[C]):
     among: Callable[[C], Hashable]
     ended: Callable[[], bool]
     first: list[C]  # what is left of it
+    joining: Joining[C] | None
 
     measuring: float = 0.0
     timed: float = 0.0  # without failed measurements: a hang takes as long as the watchdog waits
@@ -470,13 +478,14 @@ class _Loop(Generic[C]):
     ) -> None:
         """Measure what is `following`, on whichever place is idle, and `observe` it; until nothing follows and all have
         ended. With one place there is no other thread."""
-        if len(self.places) == 1:
+        if len(self.places) == 1 and self.joining is None:
             while (candidate := following()) is not None:
                 observe(candidate, self._measure(candidate, phase, budget()))
             return
         idle, running = list(self.places), dict[Future[tuple[Sample, float]], tuple[C, MeasuringPlace[C], Any]]()
-        with ThreadPoolExecutor(len(idle)) as pool:
+        with ThreadPoolExecutor(_MOST_PLACES) as pool:
             while idle or running:
+                idle += self._joined()
                 while idle and (candidate := following()) is not None:
                     place = idle.pop(0)
                     began = candidate, place, place.store.begin(candidate)
@@ -488,18 +497,27 @@ class _Loop(Generic[C]):
                     try:
                         measured = done.result()
                     except RunFailed as why:
-                        self._lose(candidate, place, why)
+                        idle += self._lose(candidate, place, why)
                         continue
                     idle.append(place)
                     observe(candidate, self._keep(candidate, place, key, *measured, phase, budget()))
 
-    def _lose(self, candidate: C, place: MeasuringPlace[C], why: RunFailed) -> None:
-        """Go on without a place; what it measured is measured elsewhere. Raises `why` if it was the last."""
+    def _joined(self, wait: bool = False) -> list[MeasuringPlace[C]]:
+        """The places that have become ready."""
+        came = [] if self.joining is None else list(self.joining(wait))
+        self.places += came
+        return came
+
+    def _lose(self, candidate: C, place: MeasuringPlace[C], why: RunFailed) -> list[MeasuringPlace[C]]:
+        """Go on without a place; what it measured is measured elsewhere. Returns places that have become ready. Raises
+        `why` if it was the last, and no other is to come."""
         self.places.remove(place)
         self.lost.append((place.name, why.first))
+        came = self._joined(wait=not self.places)
         if not self.places:
             raise why
         self.first.insert(0, self.awaited.pop(candidate, candidate))
+        return came
 
     # ---- one measurement ----------------------------------------------------------------
 

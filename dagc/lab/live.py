@@ -21,10 +21,9 @@ from dagc.ir.traversal import Row, Traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.launches import Launches, SizedProgram, Timing, Tolerance
 from dagc.lab.orders import Orders
-from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import least_seconds, observed
 from dagc.measure.service import OPEN_SECONDS, RankLink, RanksDied, RunnerLibrary, Service, one_line
-from dagc.store.results import MachineRecord, TraceSpan
+from dagc.store.results import MachineRecord, TraceSpan, described, of_hosts
 
 AROUND = 3  # timings of the drift reference, whose median counts
 EVERY = 8  # measurements between two timings of the drift reference
@@ -148,17 +147,20 @@ class LiveMachine:
             self.on_reference(seconds)
         return seconds
 
-    def start(self) -> dict[str, Any]:
-        """Start the ranks, unless they run: their hosts and MPI. Raises RunFailed, MissingTool."""
+    def start(self, **command: Any) -> dict[str, Any]:
+        """Start the ranks, unless they run. Returns their answer to a first command. Raises RunFailed, MissingTool."""
         try:
-            return self._service.send({"do": "hello", "limit": OPEN_SECONDS})
+            return self._service.send({"do": "hello", "limit": OPEN_SECONDS, **command})
         except RanksDied as death:
             raise RunFailed(f"the ranks failed to start: {death}") from None
 
+    def hosts(self, target: str, arch: str) -> tuple[MachineRecord, ...]:
+        """Start the ranks, and describe each of their hosts. Raises RunFailed, MissingTool."""
+        return tuple(map(described, self.start(do="describe", target=target, arch=arch)["machines"]))
+
     def facts(self, target: str, arch: str) -> MachineRecord:
-        """Start the ranks and describe their machine. Raises RunFailed, MissingTool."""
-        answer = self.start()
-        return machine_facts(target, arch, answer["hosts"], answer["mpi"])
+        """The first of these, with the names of all hosts."""
+        return of_hosts(self.hosts(target, arch))
 
     def noise_floor(self, reference: Candidate, number: int = 20, limit: float = math.inf) -> float:
         """Make `reference` the drift reference and time it `number` times; the relative deviation of a single timing.

@@ -2,7 +2,8 @@
 
 A command is a JSON-compatible dict; `do` names it, `limit` is its time limit in seconds. Commands and answers:
 
-    hello                                               -> hosts (of each rank), mpi
+    hello                                               -> {}
+    describe target arch                                -> machines: a MachineRecord of each host
     open     key library data device_pointers           -> {}
     close    key                                        -> {}
     audit    key tables [settings]                      -> wrong, or {}
@@ -44,8 +45,8 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -55,6 +56,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import numpy as np
 
 from dagc.base.errors import DagcError, MissingTool, RunFailed, counted
+from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import Amount, least_seconds, metric, of_results
 from dagc.measure.runner import Runner, Table, world
 from dagc.measure.watchdog import FAULT, Watchdog, place
@@ -78,7 +80,8 @@ class Executor:
         self._watchdog = Watchdog(comm.Get_rank())
         self._open: dict[str, _Opened] = {}
         self._do: dict[str, Callable[[Command], Answer]] = {
-            "hello": self._hello,
+            "hello": lambda _: {},
+            "describe": self._describe,
             "open": self._open_library,
             "close": self._close_library,
             "audit": self._audit,
@@ -109,11 +112,14 @@ class Executor:
 
     # ---- commands -----------------------------------------------------------------------------
 
-    def _hello(self, command: Command) -> Answer:
+    def _describe(self, command: Command) -> Answer:
         from mpi4py import MPI
 
+        here = platform.node()
+        first = self._comm.allgather(here).index(here) == self._comm.Get_rank()  # the others would find the same
         library = MPI.Get_library_version().split("\n")[0].strip(" \0")
-        return {"hosts": self._comm.allgather(platform.node()), "mpi": library}
+        known = asdict(machine_facts(command["target"], command["arch"], [here], library)) if first else None
+        return {"machines": [one for one in self._comm.allgather(known) if one is not None]}
 
     def _open_library(self, command: Command) -> Answer:
         if command["key"] in self._open:  # an earlier request was interrupted before its answer
@@ -511,7 +517,7 @@ def main() -> int:
         return error.exit_code
     # Record which rank died of what, for dagc.measure.service: starters name the signal of the first rank they notice,
     # which may be one that they ended themselves.
-    with (args.socket.parent / f"{FAULT}{comm.Get_rank()}").open("w") as faults:
+    with _fault_file(args.socket.parent, comm.Get_rank()) as faults:
         faulthandler.enable(faults, all_threads=False)
         try:
             _serve(comm, args.socket)
@@ -519,6 +525,11 @@ def main() -> int:
             _abort(comm)
         faulthandler.disable()
     return 0
+
+
+def _fault_file(folder: Path, rank: int) -> AbstractContextManager[TextIO]:
+    """On another host than the first rank's, where there is no such directory, faults go to the standard error."""
+    return (folder / f"{FAULT}{rank}").open("w") if folder.is_dir() else nullcontext(sys.stderr)
 
 
 def _world(ranks: int) -> Comm:

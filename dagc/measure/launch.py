@@ -220,7 +220,7 @@ def launch_command(mpi: MPI, argv: Sequence[str], ranks: int, forward: Sequence[
     if mpi.mpiexec is None:
         raise MissingTool(f"{mpi.describe()} has no mpiexec in the directory of its compiler wrapper", NO_MPI_HELP)
     options = list(starter_options(mpi))
-    if mpi.kind is MPIKind.OPEN_MPI:
+    if mpi.kind is MPIKind.OPEN_MPI and not mpi.by_slurm:  # srun passes all variables on
         options += [word for name in forward for word in ("-x", name)]
     return (str(mpi.mpiexec), *options, "-n", str(ranks), *argv)
 

@@ -35,7 +35,7 @@ def machine_facts(target: str, arch: str, hosts: Iterable[str] = (), mpi: str = 
     On the host target there are no GPUs: nothing runs on them.
     """
     devices = gpus() if target == "cuda" else ()
-    installed = find_mpi()
+    installed = None if mpi else find_mpi()
     return MachineRecord(
         hosts=tuple(sorted(set(hosts))) or (platform.node(),),
         cpu=_cpu_model(),

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dagc.base import signals
 from dagc.base.errors import MissingTool, RunFailed, UsageError, counted
@@ -55,7 +55,12 @@ class RanksDied(Exception):
 
 
 class RankLink(ABC):
-    """Commands to the ranks. After a death, libraries must be opened again."""
+    """Commands to the ranks. After a death, libraries must be opened again.
+
+    in_queue   whether they may have to wait until they can be started, for hours
+    """
+
+    in_queue: ClassVar[bool] = False
 
     @abstractmethod
     def ask(self, command: dict[str, Any]) -> dict[str, Any]:

@@ -15,18 +15,20 @@ from dagc.base.files import scratch_directory
 from dagc.build.ranks import bind_ranks
 from dagc.ir.program import Program
 from dagc.lab.engine import UNKEPT
+from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders, OrderStore
 from dagc.lab.replay import ReplayMachine
+from dagc.measure.jobs import JobArray
 from dagc.measure.service import RankLink, link_groups
 from dagc.report.display import Display, warn
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import ProgramText, read, read_source
-from dagc.store.results import Results, noise_advice
+from dagc.store.results import MachineRecord, Results, noise_advice, of_hosts, unlike
 from dagc.store.settings import fixed_in
 from dagc.study.decisions import SearchRequest
-from dagc.study.domain import check_strategy, checked, ready, replayed, usable_domain
+from dagc.study.domain import Ready, check_strategy, checked, ready, replayed, usable_domain
 from dagc.study.following import check_rules, followed
-from dagc.study.groups import group_left, groups_of
+from dagc.study.groups import RankGroups
 from dagc.study.outcome import (
     ORIGINAL,
     Explored,
@@ -70,15 +72,35 @@ def explore(
         return _explore_replayed(read(path, defines, not options.unroll), out, options, deadline)
 
     bind_ranks(options.bind)
-    links = link_groups(options.ranks, options.groups, cuda=options.target != "host")
+    array = _jobs(options)
+    if array is not None:
+        deadline, links = Deadline.after(options.time, array.clock(clock)), array.links()
+    else:
+        links = link_groups(options.ranks, options.groups, cuda=options.target != "host")
     with ExitStack() as linked:
         for link in links:
             linked.enter_context(link)
-        return _explore_here(read(path, defines, not options.unroll), out, options, links, deadline) if links else None
+        text = read(path, defines, not options.unroll)
+        return _explore_here(text, out, options, links, deadline, array) if links else None
+
+
+def _jobs(options: ExploreOptions) -> JobArray | None:
+    """Those of `--jobs`. Raises UsageError, MissingTool."""
+    if options.jobs is None:
+        return None
+    if options.target is None or (options.target == "cuda" and options.arch is None):
+        help = "give --target cuda --arch sm_90 (`nvidia-smi --query-gpu=compute_cap` on a node), or --target host"
+        raise UsageError("--jobs: this machine does not know which GPUs the nodes have", help)
+    return JobArray(options.jobs, options.ranks, options.job_script)
 
 
 def _explore_here(
-    text: ProgramText, out: str | Path | None, options: ExploreOptions, links: Sequence[RankLink], deadline: Deadline
+    text: ProgramText,
+    out: str | Path | None,
+    options: ExploreOptions,
+    links: Sequence[RankLink],
+    deadline: Deadline,
+    array: JobArray | None,
 ) -> Explored:
     from dagc.store.records import Records  # loads msgspec, sqlite3
 
@@ -89,7 +111,8 @@ def _explore_here(
             check_original(options, prepared.domain)
             machine, request = prepared.machine(links[0]), prepared.request
             program, notes, options = prepared.program, prepared.notes, request.options
-            facts = machine.facts(request.chosen.target.value, request.chosen.arch)
+            hosts = _started(prepared, machine, array)
+            facts = of_hosts(hosts)
             setup = setup_digest(text.path, program, options)
             run = run_record(facts, options, text.path, setup, prepared.fixed, prepared.domain.folded)
             records = kept.enter_context(
@@ -102,15 +125,16 @@ def _explore_here(
         records.searched(usable.domain.size())
         domain = usable_domain(prepared, machine, usable, records)
         noise = noise_floor(request, machine, records)
-        warn(noise_advice(noise, facts, options.ranks), quiet=options.quiet)
+        warn([*noise_advice(noise, facts, options.ranks), *unlike(hosts)], quiet=options.quiet)
         notes += notes_on_earlier_runs(prepared.output, records, run, options)
         before = records.results(request.objective.text)
         compared = original(request.options, domain, notes)
         first = *([compared] if compared else []), *followed(options, domain, notes), *begin_with(before, domain)
         known, store = before if options.resume else None, OrderStore(domain, records)
-        groups = groups_of(machine, store, links[1:], records, run, notes)
-        done = search(request, domain, machine, store, noise, known, first, [g.place for g in groups[1:]])
-        left = group_left(groups, done, notes)
+        groups = RankGroups(machine, store, links[1:], records, run, hosts, notes)
+        joining = groups.joined if links[1:] else None
+        done = search(request, domain, machine, store, noise, known, first, joining)
+        left = groups.left(done)
         machine = left.machine
         if not done.interrupted:
             if compared is not None and done.best is not None and not deadline.over:
@@ -124,6 +148,21 @@ def _explore_here(
             traced(request, machine, domain, records, done, notes)
         limits = limited(request, domain, records, done, prepared.data, notes)
     return explored(done, domain, prepared.output, notes, results, options, wrong, limits, compared)
+
+
+def _started(prepared: Ready, machine: LiveMachine, array: JobArray | None) -> tuple[MachineRecord, ...]:
+    """Start the ranks: the hosts of the first group. Jobs are submitted when their programs are built, so that no node
+    waits for compilers."""
+    chosen, display = prepared.request.chosen, prepared.request.display
+    if array is None:
+        return machine.hosts(chosen.target.value, chosen.arch)
+    with display.phase("compiling, before jobs are submitted"):
+        prepared.compilation.wait()
+    array.folder = prepared.data.parent
+    with display.phase("waiting for the first job"):
+        array.submit()
+        display.say(f"{array.text} submitted; scancel {array.id} ends the search")
+        return machine.hosts(chosen.target.value, chosen.arch)
 
 
 def _explore_replayed(

@@ -19,6 +19,7 @@ from dagc.base.option import (
     as_field,
     duration,
     in_seconds,
+    jobs_of,
     natural,
     option,
     or_help,
@@ -281,8 +282,15 @@ class ExploreOptions(
     ranks: int = 4
     groups: int = option(
         "--groups K", "K groups of -n ranks measure side by side, as one search", positive, default=1,
-        without="--replay",
+        without="--replay or --jobs",
     )  # fmt: skip
+    jobs: int | None = option(
+        "--jobs SYSTEM:K", "K jobs of -n ranks measure side by side; this command submits them to the batch system, as"
+        " in slurm:8", jobs_of, without="--replay",
+    )  # fmt: skip
+    job_script: str | None = option(
+        "--job-script FILE", 'the batch script of these jobs, which ends with "$@"', only="--jobs"
+    )
     most: int = option(
         "--max N", "largest space for an exhaustive search", positive, default=100_000, without="another --strategy"
     )

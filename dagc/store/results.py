@@ -121,6 +121,43 @@ class MachineRecord:
         return " | ".join((self.cpu, str(self.cores), ", ".join(self.gpus) or "no GPU", self.driver, self.target))
 
 
+def described(facts: Mapping[str, Any]) -> MachineRecord:
+    """Of the JSON of its fields."""
+    return MachineRecord(**{name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()})
+
+
+def of_hosts(machines: Sequence[MachineRecord]) -> MachineRecord:
+    """The record of a run on several hosts: the first one's, with the names of all."""
+    return replace(machines[0], hosts=tuple(sorted({host for machine in machines for host in machine.hosts})))
+
+
+def unlike(machines: Sequence[MachineRecord]) -> list[str]:
+    """A note on each fact that is not the same on all hosts."""
+    notes = []
+    for what, of in _MUST_AGREE.items():
+        hosts: dict[str, set[str]] = {}
+        for machine in machines:
+            hosts.setdefault(of(machine), set()).update(machine.hosts)
+        if len(hosts) > 1:
+            found = "; ".join(f"{value or 'none'} on {', '.join(sorted(names))}" for value, names in hosts.items())
+            notes.append(f"the hosts differ in {what}: {found}")
+    return notes
+
+
+def _largest_clocks(machine: MachineRecord) -> str:
+    known = machine.facts.get("clocks", [])
+    return ", ".join(f"{one.get('clocks.max.sm')} and {one.get('clocks.max.mem')}" for one in known)
+
+
+_MUST_AGREE: Mapping[str, Callable[[MachineRecord], str]] = {
+    "their processor": lambda machine: f"{machine.cpu} with {counted(machine.cores, 'core')}",
+    "their GPUs": lambda machine: ", ".join(machine.gpus),
+    "the driver": lambda machine: machine.driver,
+    "the MPI": lambda machine: machine.mpi,
+    "the largest clocks of GPU and memory": _largest_clocks,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ProgramRecord:
     """The measured program: enough to build its graphs again."""

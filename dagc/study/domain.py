@@ -186,7 +186,7 @@ def _requested(
     be continued, before anything is compiled."""
     from dagc.store.records import check_resumable, is_fresh  # loads msgspec, sqlite3
 
-    chosen = choose_target(options.target, options.arch)
+    chosen = replace(choose_target(options.target, options.arch), here=options.jobs is None)
     text, missing = text.on(chosen.target)
     text, left = text.under(options.forms)
     program = text.program()

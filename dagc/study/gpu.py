@@ -65,6 +65,8 @@ def hardware_at_hand(task: TuningTask, gpu: str | None) -> tuple[Hardware, list[
 def can_run(task: TuningTask) -> bool:
     if task.ranks > 1 and joined() is not None:
         return False  # one of several ranks cannot start others
+    if not task.chosen.here:
+        return False
     return task.chosen.target is Target.HOST or (is_here(task) and find_nvcc() is not None)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from statistics import median_low
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from dagc.lab.engine import FIRST, MeasuringPlace, Summary
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import OrderStore
 from dagc.measure.service import RankLink
-from dagc.store.results import GROUP, MOST_DRIFT, Run
+from dagc.store.results import GROUP, MOST_DRIFT, MachineRecord, Run, of_hosts, unlike
 
 if TYPE_CHECKING:
     from dagc.store.records import Records
@@ -42,34 +42,71 @@ class RankGroup:
         return MeasuringPlace(self.machine, self.store, self.name)
 
 
-def groups_of(
-    machine: LiveMachine, store: OrderStore, links: Sequence[RankLink], records: Records, run: Run, notes: list[str]
-) -> list[RankGroup]:
-    """The first group, and those of `links`, whose ranks are started at the same time. `machine` has timed the drift
-    reference; `store`, `records` and `run` are of the first. A group that cannot be started is left out, with a
-    note."""
-    groups = [RankGroup(FIRST, machine, store, records, run.machine.hosts)]
-    machines = [machine.beside(link) for link in links]
-    with ThreadPoolExecutor(max(1, len(machines))) as pool:
-        started = list(pool.map(_hosts, machines))
-    for number, (other, hosts) in enumerate(zip(machines, started, strict=True), 2):
+class RankGroups:
+    """The first group, and others that measure beside it as soon as their ranks have started."""
+
+    def __init__(
+        self, machine: LiveMachine, store: OrderStore, links: Sequence[RankLink], records: Records, run: Run,
+        hosts: Sequence[MachineRecord], notes: list[str],
+    ) -> None:  # fmt: skip
+        """`links`: those of the other groups. `machine` has timed the drift reference; `store`, `records`, `run` and
+        `hosts` are of the first group. Waits until the others have started, unless they are in a queue."""
+        self.groups = [RankGroup(FIRST, machine, store, records, run.machine.hosts)]
+        self._run, self._records, self._notes = run, records, notes
+        self._machines = list(hosts)
+        self._pool = ThreadPoolExecutor(max(1, len(links)))
+        self._starting = {
+            self._pool.submit(_hosts, other, run.machine): (number, other)
+            for number, other in enumerate([machine.beside(link) for link in links], 2)
+        }
+        if not any(link.in_queue for link in links):
+            wait(self._starting)
+        if links:  # they measure in other threads, and one thread writes the file
+            machine.on_reference = store.reference
+
+    def joined(self, waiting: bool = False) -> list[MeasuringPlace[Candidate]]:
+        """The places of groups that have started since the last call. A group that cannot be started is left out, with
+        a note. `waiting`: until one has started, or none is to come."""
+        came: list[MeasuringPlace[Candidate]] = []
+        while True:
+            for started in [one for one in self._starting if one.done()]:
+                group = self._joining(*self._starting.pop(started), started.result())
+                came += [group.place] if group is not None else []
+            if came or not waiting or not self._starting:
+                return came
+            wait(self._starting, return_when=FIRST_COMPLETED)
+
+    def _joining(
+        self, number: int, machine: LiveMachine, hosts: tuple[MachineRecord, ...] | RunFailed
+    ) -> RankGroup | None:
         if isinstance(hosts, RunFailed):
-            notes.append(f"group {number} is left out: {hosts.first}")
-            continue
-        options = run.options | {GROUP: number}
-        of_group = replace(run, machine=replace(run.machine, hosts=hosts), noise=math.nan, options=options)
-        kept = records.beside(of_group)
-        name = f"group {number} ({', '.join(hosts)})"
-        groups.append(RankGroup(name, other, OrderStore(store.domain, kept), kept, hosts))
-    if len(groups) > 1:
-        for group in groups:  # they measure in other threads, and one thread writes the file
-            group.machine.on_reference = group.store.reference
-    return groups
+            self._notes.append(f"group {number} is left out: {hosts.first}")
+            return None
+        self._machines += hosts
+        names = of_hosts(hosts).hosts
+        options = self._run.options | {GROUP: number}
+        of_group = replace(
+            self._run, machine=replace(self._run.machine, hosts=names), noise=math.nan, options=options
+        )  # fmt: skip
+        kept, store = self._records.beside(of_group), self.groups[0].store
+        group = RankGroup(f"group {number} ({', '.join(names)})", machine, OrderStore(store.domain, kept), kept, names)
+        machine.on_reference = group.store.reference
+        self.groups.append(group)
+        return group
+
+    def left(self, done: Summary[Candidate]) -> RankGroup:
+        """The first group that is left after a search, for what follows. Notes name those that were lost, slow ones,
+        and what differs between their hosts."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._starting:
+            self._notes.append(f"{counted(len(self._starting), 'group')} had not started when the search ended")
+        self._notes += unlike(self._machines)
+        return group_left(self.groups, done, self._notes)
 
 
-def _hosts(machine: LiveMachine) -> tuple[str, ...] | RunFailed:
+def _hosts(machine: LiveMachine, first: MachineRecord) -> tuple[MachineRecord, ...] | RunFailed:
     try:
-        return tuple(sorted({*machine.start()["hosts"]}))
+        return machine.hosts(first.target, first.arch)
     except RunFailed as why:
         return why
 

@@ -14,8 +14,8 @@ from dagc.base.objective import TIME, Objective
 from dagc.base.sample import BESIDE, Sample
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate
+from dagc.lab.engine import Joining, SearchOptions, Store, Summary
 from dagc.lab.engine import Machine as Measurer
-from dagc.lab.engine import MeasuringPlace, SearchOptions, Store, Summary
 from dagc.lab.engine import explore as run_search
 from dagc.lab.live import LiveMachine
 from dagc.lab.neighbours import follow, outline
@@ -251,9 +251,9 @@ def search(
     noise: float,
     earlier: Results | None,
     first: Sequence[Candidate] = (),
-    beside: Sequence[MeasuringPlace[Candidate]] = (),
+    joining: Joining[Candidate] | None = None,
 ) -> Summary[Candidate]:
-    """`first`: measured before the strategy is asked; `beside`: further places that measure."""
+    """`first`: measured before the strategy is asked; `joining`: further places that measure."""
     options, budget = request.options, request.options.budget
     assert options.strategy is not None, "chosen with the domain"
     strategy = find(options.strategy)(domain, options.seed)
@@ -281,7 +281,7 @@ def search(
             show=request.objective.show,
             clock=request.deadline.clock,
             first=first,
-            beside=beside,
+            joining=joining,
         )
 
 

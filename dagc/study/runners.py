@@ -63,7 +63,7 @@ _POLL_SECONDS = 0.05
 def require_machine(chosen: TargetChoice) -> None:
     """Raises MissingTool if there are no ranks, or no GPU, to run on."""
     require_ranks()
-    if chosen.target is Target.CUDA and not toolchain.gpus():
+    if chosen.here and chosen.target is Target.CUDA and not toolchain.gpus():
         raise MissingTool("no GPU was found, which measuring on the CUDA target needs", "explore with --target host")
 
 
@@ -74,6 +74,10 @@ class Compilation:
 
     jobs: Mapping[Future[Path | BuildFailed], tuple[Choice, ...]]
     stop: Callable[[], None]
+
+    def wait(self) -> None:
+        """Until all are built."""
+        wait(self.jobs)
 
     def as_built(
         self,

@@ -335,9 +335,12 @@ class Hosts:
     def run(self, name: str, options: SearchOptions) -> Summary[Candidate]:
         where = domain()
         (machine, store, _), *beside = [self.place(number) for number in range(len(self.speeds))]
-        return explore(
-            where, find(name)(where, 0), machine, store, options, beside=[MeasuringPlace(m, s, n) for m, s, n in beside]
-        )
+        ready = [[], [MeasuringPlace(m, s, n) for m, s, n in beside]]  # they join after the first measurement
+
+        def joining(_: bool) -> list[MeasuringPlace[Candidate]]:
+            return ready.pop(0) if ready else []
+
+        return explore(where, find(name)(where, 0), machine, store, options, joining=joining)
 
     def place(self, number: int) -> tuple[Host, HostStore, str]:
         return Host(self, number), HostStore(self, number), f"host {number}"
