@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs a command under a Slurm of two virtual nodes on this machine (root; Debian: apt-get install slurm-wlm munge), and ends it:
+# Runs a command under a Slurm of two virtual nodes on this machine (root; Debian: apt-get install slurm-wlm munge), and ends it.
+# Each node has a name of its own (a UTS namespace), so that programs take the nodes for two hosts:
 #   bash benchmarks/slurm.sh srun --mpi=pmi2 -N 2 -n 4 dagc compile samples/heat/heat.dag --target host --run
 set -euo pipefail
 for tool in slurmctld slurmd munged srun; do
@@ -10,7 +11,7 @@ mkdir "$work/state"
 host=$(hostname -s) cores=$(nproc)
 leave() {
   for file in "$work"/*.pid; do [ ! -f "$file" ] || kill "$(cat "$file")" 2>/dev/null || true; done
-  rm -rf "$work"
+  for _ in $(seq 20); do rm -rf "$work" 2>/dev/null && break; sleep 0.5; done  # they still write there
 }
 trap leave EXIT
 cat >"$work/slurm.conf" <<END
@@ -41,7 +42,7 @@ if ! munge -n >/dev/null 2>&1; then
   runuser -u munge -- munged --pid-file /run/munge/munged.pid
 fi
 slurmctld -f "$SLURM_CONF"
-for node in n1 n2; do slurmd -N "$node" -f "$SLURM_CONF"; done
+for node in n1 n2; do unshare --uts sh -c 'hostname "$0" && exec slurmd -N "$0" -f "$1"' "$node" "$SLURM_CONF"; done
 for _ in $(seq 60); do
   [ "$(sinfo -h -t idle -o %D)" = 2 ] && break
   sleep 0.5

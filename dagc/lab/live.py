@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -22,7 +23,7 @@ from dagc.lab.candidate import Candidate
 from dagc.lab.launches import Launches, SizedProgram, Timing, Tolerance
 from dagc.lab.orders import Orders
 from dagc.measure.metrics import least_seconds, observed
-from dagc.measure.service import OPEN_SECONDS, RankLink, RanksDied, RunnerLibrary, Service, one_line
+from dagc.measure.service import OPEN_SECONDS, HostLost, RankLink, RanksDied, RunnerLibrary, Service, one_line
 from dagc.store.results import MachineRecord, TraceSpan, described, of_hosts
 
 AROUND = 3  # timings of the drift reference, whose median counts
@@ -149,8 +150,11 @@ class LiveMachine:
 
     def start(self, **command: Any) -> dict[str, Any]:
         """Start the ranks, unless they run. Returns their answer to a first command. Raises RunFailed, MissingTool."""
+        first = {"do": "hello", "limit": OPEN_SECONDS, **command}
         try:
-            return self._service.send({"do": "hello", "limit": OPEN_SECONDS, **command})
+            with suppress(HostLost):
+                return self._service.send(first)
+            return self._service.send(first)
         except RanksDied as death:
             raise RunFailed(f"the ranks failed to start: {death}") from None
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dagc.base.errors import DagcError, MissingTool, RunFailed
-from dagc.measure.service import RanksDied, WorkerLink
+from dagc.measure.service import START_SECONDS, RanksDied, WorkerLink
 
 KEY, JOB = "key", "job"
 STOP = {"do": "stop"}
@@ -38,6 +38,7 @@ def main() -> int:
     # The link to the ranks is closed first: the submitting process takes the end of the connection for that of the job.
     with connection, WorkerLink(ranks) as link, suppress(EOFError, OSError):
         connection.send_bytes(json.dumps({JOB: int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))}).encode())
+        answer(link, {"do": "hello", "limit": START_SECONDS})  # the ranks start before they are needed
         while (command := json.loads(connection.recv_bytes())) != STOP:
             connection.send_bytes(json.dumps({**answer(link, command), "id": command["id"]}).encode())
     return 0

@@ -31,14 +31,13 @@ from dagc.base.resources import IMPORTED_FROM
 from dagc.base.source import read_file
 from dagc.build.ranks import joined, refuse
 from dagc.measure.job import JOB, KEY, STOP, keep_alive
-from dagc.measure.service import RankLink, RanksDied
+from dagc.measure.service import HostLost, RankLink, RanksDied
 
 POLL_SECONDS = 5.0  # between two questions to Slurm
 CONNECT_SECONDS = 120.0  # from the start of a job to its connection
 _LEAVE_SECONDS = 10.0  # for the ranks of a job to end
 _COMMAND_SECONDS = 60.0
 _SCRIPT = '#!/bin/sh\nexec "$@"\n'
-_UNKNOWN = "UNKNOWN"  # Slurm did not answer: its controller may be starting again
 _ENDED = "", "COMPLETING", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"
 
 
@@ -64,10 +63,12 @@ class JobArray:
         self.folder = Path()
         self.id, self.waited = "", 0.0
         self._lock, self._key = threading.Lock(), secrets.token_bytes(32)
-        self._arrived = [queue.SimpleQueue[Connection]() for _ in range(number)]
+        self._arrived: queue.SimpleQueue[tuple[int, Connection]] = queue.SimpleQueue()
+        self._taken: set[int] = set()  # by a link
+        self.connected = 0  # links with a job
 
-    def links(self) -> list[RankLink]:
-        return [JobLink(self, index) for index in range(self._number)]
+    def links(self) -> list[JobLink]:
+        return [JobLink(self) for _ in range(self._number)]
 
     def clock(self, clock: Clock) -> Clock:
         """`clock` without the time in which the first job was waited for."""
@@ -105,41 +106,58 @@ class JobArray:
     def name(self, index: int) -> str:
         return f"job {self.id}_{index}"
 
-    def arrival(self, index: int) -> Connection:
-        """Raises queue.Empty if the job does not connect for a while."""
-        return self._arrived[index].get(timeout=POLL_SECONDS)
-
-    def state(self, index: int) -> str:
-        """As Slurm names it: PENDING, RUNNING; "" if the job has ended."""
+    def states(self) -> dict[int, str] | None:
+        """Of the jobs that have not ended, as Slurm names them: PENDING, RUNNING. None if it does not answer: its
+        controller may be starting again."""
         try:
-            done = children.run(["squeue", "-h", "-j", f"{self.id}_{index}", "-o", "%T"], seconds=_COMMAND_SECONDS)
+            done = children.run(["squeue", "-h", "-r", "-j", self.id, "-o", "%K %T"], seconds=_COMMAND_SECONDS)
         except subprocess.TimeoutExpired:
-            return _UNKNOWN
+            return None
         if done.returncode and "Invalid job id" not in done.stderr:
-            return _UNKNOWN
-        state = done.stdout.strip()
-        return "" if state in _ENDED else state
+            return None
+        words = (line.split() for line in done.stdout.splitlines() if line.strip())
+        return {int(index): state for index, state in words if state not in _ENDED}
 
-    def said(self, index: int) -> str:
-        """The last line of the job's output."""
-        try:
-            lines = (self._own / f"{index}.txt").read_text(errors="replace").splitlines()
-        except OSError:
-            return ""
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    def take(self) -> tuple[int, Connection]:
+        """A job that has connected. Raises queue.Empty if there is none for a while."""
+        index, connection = self._arrived.get(timeout=POLL_SECONDS)
+        self._taken.add(index)
+        self.connected += 1
+        return index, connection
+
+    def waiting(self) -> dict[int, str] | None:
+        """The states of those that have not connected, and have not ended; None if Slurm does not answer."""
+        known = self.states()
+        return None if known is None else {index: state for index, state in known.items() if index not in self._taken}
+
+    def said(self) -> str:
+        """The last line of the output of a job that has not connected, after a colon; "" if there is none."""
+        for index in set(range(self._number)) - self._taken:
+            with suppress(OSError):
+                lines = (self._own / f"{index}.txt").read_text(errors="replace").splitlines()
+                said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+                if said:
+                    return f": {said}"
+        return ""
 
     def leave(self, index: int) -> None:
-        """Cancel a job, if it has not ended; the last one closes the array."""
-        if not self.id:
-            return
-        with suppress(subprocess.TimeoutExpired, OSError):
-            children.run(["scancel", f"{self.id}_{index}"], seconds=_COMMAND_SECONDS)
+        """Cancel a job that was taken, if it has not ended: Slurm would start a lost one again, for nobody."""
+        self.connected -= 1
+        self._cancel(self.name(index).split()[1])
+
+    def close(self) -> None:
+        """Called for each link; the last one cancels what is left."""
         with self._lock:
             self._open -= 1
-            if self._open:
+            if self._open or not self.id:
                 return
+        self._cancel(self.id)
         self._listener.close()
         shutil.rmtree(self._own, ignore_errors=True)
+
+    def _cancel(self, what: str) -> None:
+        with suppress(subprocess.TimeoutExpired, OSError):
+            children.run(["scancel", what], seconds=_COMMAND_SECONDS)
 
     # ---- connections of the jobs -------------------------------------------------------------------
 
@@ -157,13 +175,16 @@ class JobArray:
             keep_alive(connection)
             deliver_challenge(connection, self._key)
             answer_challenge(connection, self._key)
-            self._arrived[json.loads(connection.recv_bytes(1000))[JOB]].put(connection)
+            self._arrived.put((int(json.loads(connection.recv_bytes(1000))[JOB]), connection))
         except (AuthenticationError, OSError, EOFError, ValueError, LookupError, TypeError):
             connection.close()
 
 
 def _checked(script: Path) -> str:
-    text = read_file(script).decode(errors="replace")
+    try:
+        text = read_file(script).decode(errors="replace")
+    except OSError as error:
+        raise UsageError(f"--job-script: {script} cannot be read: {error.strerror}", "give a batch script") from None
     if '"$@"' not in text:
         help = f'end it with the line "$@": dagc gives {script.name} a command as its arguments'
         raise UsageError(f"--job-script {script}: it does not run its arguments", help)
@@ -179,75 +200,83 @@ def _names_here() -> list[str]:
 
 
 class JobLink(RankLink):
-    """The ranks of a job of an array. They may wait in a queue: the first command waits, too."""
+    """The ranks of a job of an array, whichever connects first. The first command waits in the queue, too."""
 
     in_queue = True
 
-    def __init__(self, array: JobArray, index: int) -> None:
-        self._array, self._index = array, index
-        self._connection: Connection | None = None
+    def __init__(self, array: JobArray) -> None:
+        self._array = array
+        self._job: tuple[int, Connection] | None = None
+        self._lost = ""  # the job before
         self._numbers = itertools.count()
         self._closed = threading.Event()
 
+    @property
+    def job(self) -> int | None:
+        """Its index in the array; None if it has not started."""
+        return None if self._job is None else self._job[0]
+
     def ask(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Raises RunFailed if the job has ended, and Slurm does not start it again."""
-        if self._connection is None:
-            self._connection = self._await()
+        """Raises HostLost if the job has ended meanwhile. The next command takes another one, if one has connected, or
+        nothing else runs; otherwise it raises RunFailed."""
+        if self._job is None:
+            self._job = self._await()
         try:
-            answer = self._answer(self._connection, {**command, "id": next(self._numbers)})
+            answer = self._answer(*self._job, {**command, "id": next(self._numbers)})
         except (OSError, EOFError):
-            self._connection.close()
-            self._connection = None
-            raise RanksDied(f"run failed: {self._array.name(self._index)} was lost, or its node") from None
+            (index, connection), self._job = self._job, None
+            connection.close()
+            self._array.leave(index)
+            self._lost = f"{self._array.name(index)} was lost"
+            raise HostLost(f"run failed: {self._lost}") from None
         if "died" in answer:
             raise RanksDied(answer["died"])
         if "failed" in answer:
             raise RunFailed(*answer["failed"])
         return answer
 
-    def _answer(self, connection: Connection, command: dict[str, Any]) -> dict[str, Any]:
+    def _answer(self, index: int, connection: Connection, command: dict[str, Any]) -> dict[str, Any]:
         """Raises OSError, EOFError if the connection or the job was lost."""
         connection.send_bytes(json.dumps(command).encode())
         while True:
             while not connection.poll(POLL_SECONDS):
-                if not self._array.state(self._index):
+                states = self._array.states()
+                if states is not None and index not in states:
                     raise EOFError
             answer: dict[str, Any] = json.loads(connection.recv_bytes())
             if answer["id"] == command["id"]:  # otherwise it answers an interrupted command
                 return answer
 
-    def _await(self) -> Connection:
-        """The connection of the job, when it has started. Raises RunFailed."""
+    def _await(self) -> tuple[int, Connection]:
+        """A job that has started. Raises RunFailed."""
         self._array.submit()
-        array, index = self._array, self._index
-        began, running = time.monotonic(), None
+        array, began, running = self._array, time.monotonic(), None
         while not self._closed.is_set():
-            state = array.state(index)
+            states = array.waiting()
             with suppress(queue.Empty):
-                connection = array.arrival(index)
-                if index == 0 and not array.waited:
-                    array.waited = time.monotonic() - began
-                return connection
-            if not state:
-                raise RunFailed(f"{array.name(index)} has ended{_after(array.said(index))}")
-            running = (running or time.monotonic()) if state == "RUNNING" else None
+                job = array.take()
+                array.waited = array.waited or time.monotonic() - began
+                return job
+            if self._lost and array.connected:
+                raise RunFailed(self._lost)
+            if states == {}:
+                raise RunFailed(f"{self._lost or array.text}: no job is left{array.said()}")
+            runs = "RUNNING" in (states or {}).values()
+            running = (running or time.monotonic()) if runs else None
             if running is not None and time.monotonic() > running + CONNECT_SECONDS:
-                why = f"{array.name(index)} runs, but has not connected to this host in {CONNECT_SECONDS:.0f} s"
-                raise RunFailed(why + _after(array.said(index)), "nodes have to reach the host that submits the jobs")
-        raise RunFailed(f"{array.name(index)} has not started")
+                why = f"a job runs, but has not connected to this host in {CONNECT_SECONDS:.0f} s"
+                raise RunFailed(why + array.said(), "nodes have to reach the host that submits the jobs")
+        raise RunFailed("its job has not started")
 
     def close(self) -> None:
         if self._closed.is_set():
             return
         self._closed.set()
-        connection, self._connection = self._connection, None
-        if connection is not None:
+        if self._job is not None:
+            (index, connection), self._job = self._job, None
             with suppress(OSError):
                 connection.send_bytes(json.dumps(STOP).encode())
                 connection.poll(_LEAVE_SECONDS)  # it is closed at the other end
             connection.close()
-        self._array.leave(self._index)
-
-
-def _after(said: str) -> str:
-    return f": {said}" if said else ""
+            self._array.leave(index)
+        self._array.close()

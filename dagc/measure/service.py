@@ -54,6 +54,10 @@ class RanksDied(Exception):
     """The ranks died, or were ended, during a command. The message gives the reason, in one line."""
 
 
+class HostLost(RanksDied):
+    """Not because of what they executed: their host or their job was lost. The next command has other ranks."""
+
+
 class RankLink(ABC):
     """Commands to the ranks. After a death, libraries must be opened again.
 
@@ -445,10 +449,17 @@ class Service:
         self._link.close()
 
     def ask(self, library: RunnerLibrary, **command: Any) -> dict[str, Any]:
-        """Execute a command with the library open, and return its answer. Raises RanksDied.
+        """Execute a command with the library open, and return its answer; if their host was lost, on other ranks.
+        Raises RanksDied.
 
         Raises RunFailed if the ranks cannot be started at all, MissingTool without mpi4py.
         """
+        try:
+            return self._ask(library, command)
+        except HostLost:
+            return self._ask(library, command)
+
+    def _ask(self, library: RunnerLibrary, command: dict[str, Any]) -> dict[str, Any]:
         answer = self.open(library)
         if "error" in answer:
             return answer

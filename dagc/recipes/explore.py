@@ -73,6 +73,7 @@ def explore(
 
     bind_ranks(options.bind)
     array = _jobs(options)
+    links: Sequence[RankLink]
     if array is not None:
         deadline, links = Deadline.after(options.time, array.clock(clock)), array.links()
     else:

@@ -501,7 +501,8 @@ def limited(
         notes.append(f"no lower bounds: {error.message}")
         return ()
     if not limits:
-        notes.append("no lower bounds: the speed of this machine is not known yet; a run without --time measures it")
+        where = "this machine is not known yet; a run without --time measures it"
+        notes.append(f"no lower bounds: the speed of {where if request.chosen.here else 'the nodes is not known'}")
     return limits
 
 
@@ -509,7 +510,9 @@ def _limits(request: SearchRequest, domain: Orders, records: Records, data: Path
     from dagc.study.limits import CEILINGS, SCALARS, limits_of  # loads sympy
 
     options, program = request.options, request.text.program()
-    found = measured_ceilings(request.chosen.target.value, request.chosen.arch, kept=request.deadline.over)
+    chosen, found = request.chosen, None
+    if chosen.here:
+        found = measured_ceilings(chosen.target.value, chosen.arch, kept=request.deadline.over)
     if found is not None:
         records.add_fact(CEILINGS, found)
     records.add_fact(SCALARS, [read_scalars(program, data, options.ranks, rank) for rank in range(options.ranks)])
