@@ -71,7 +71,8 @@ def shrunk(series: Sequence[Sequence[float]]) -> list[tuple[float, float, float]
 
 
 FEWEST_PAIRS = 10
-PER_CHANGE = 1.4826 / math.sqrt(2)  # standard deviation of a measurement, per median of the changes between two
+PER_DEVIATION = 1.4826  # standard deviation, per median of the deviations from the median
+PER_CHANGE = PER_DEVIATION / math.sqrt(2)  # standard deviation of a measurement, per median of the changes between two
 
 
 def noise_floor(series: Iterable[Sequence[float]]) -> float:
@@ -113,6 +114,16 @@ class Noise:
             return UNKNOWN
         few = len(self._changes) < FEWEST_PAIRS
         return PER_CHANGE * (self._changes[-1] if few else median(self._changes))
+
+    def between(self, one: Sequence[float], other: Sequence[float]) -> float:
+        """The noise that matters to a comparison of these two, which have values above 0.
+
+        With fewer than ten changes in all, one disturbed measurement of something else would hide any difference: then
+        that of these two, by their deviations from their medians.
+        """
+        if len(self._changes) >= FEWEST_PAIRS:
+            return self.value
+        return PER_DEVIATION * median(abs(v / median(values) - 1) for values in (one, other) for v in values)
 
 
 def _change(a: float, b: float) -> float:

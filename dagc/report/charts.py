@@ -190,7 +190,8 @@ class _SoFar:
         """There must be a measurement."""
         first = self._least(min(CONFIRMED, max(len(self.times[key]) for _, key in self.first)))
         twice = self._least(TWICE) if self.medians[TWICE] else first
-        return twice if faster(self.times[twice], self.times[first], self.noise.value) else first
+        one, other = self.times[twice], self.times[first]
+        return twice if faster(one, other, self.noise.between(one, other)) else first
 
     def _least(self, number: int) -> ImplementationId:
         """That with the smallest median of those with at least so many measurements."""

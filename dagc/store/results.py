@@ -349,11 +349,11 @@ def rank(
     judged.sort(key=lambda pair: median(pair[1]))
     if not judged:
         return ()
-    noise, first = Noise(series for _, series, _ in measured).value, judged[0][1]
+    noise, first = Noise(series for _, series, _ in measured), judged[0][1]
     ahead = [
         (one, seen)
         for one, series, confirmed in measured
-        if len(seen := judging(series, confirmed, TWICE)) >= TWICE and faster(seen, first, noise)
+        if len(seen := judging(series, confirmed, TWICE)) >= TWICE and faster(seen, first, noise.between(seen, first))
     ]
     ahead.sort(key=lambda pair: median(pair[1]))
     named = {id(one) for one, _ in ahead}
