@@ -86,6 +86,15 @@ def noise_floor(series: Iterable[Sequence[float]]) -> float:
     return PER_CHANGE * median(differences) if len(differences) >= FEWEST_PAIRS else math.nan
 
 
+ENOUGH = 19  # values; the largest of n is exceeded by one in n + 1 others, so by 5 % here
+
+
+def exceeded(values: Sequence[float]) -> float:
+    """The value, among at least one, that one in 20 others like them is expected to exceed: of fewer than ENOUGH, the
+    largest, which more exceed."""
+    return sorted(values)[-max(1, (len(values) + 1) // (ENOUGH + 1))]
+
+
 APART = 2.0  # standard deviations of a measurement between medians that differ beyond the noise
 UNKNOWN = 0.1  # the noise where nothing was measured twice
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from dagc.base.python import np
+from dagc.base.statistics import ENOUGH, exceeded
 from dagc.learn.classes import Evidence
 from dagc.learn.conjunction import both_ways, conjunctions, followers_of, rule_of
 from dagc.learn.features import Implications, Samples, in_order
@@ -32,7 +33,6 @@ FEWEST = 30  # samples
 ERRORS = 0.5  # standard errors added to the mean of few followers
 CHANCE = 0.0125  # largest probability of such differences by chance
 FEWEST_HELD = 10  # held-out followers; fewer do not decide
-ENOUGH = 19  # held-out followers: the slowest of n is faster than one in n + 1 others, so of 5 % here
 SURE = 3  # standard errors by which the held-out followers must be faster than all samples
 
 
@@ -187,8 +187,7 @@ def _exceeded(times: Floats, held: _Held) -> float:
         if out.sum() >= ENOUGH:
             break
         out |= np.logical_or.reduce(held.followers(size))
-    above = (int(out.sum()) + 1) // (ENOUGH + 1)  # of so many samples, this one is exceeded by one in 20 others
-    return float(max(slowest, np.sort(times[out])[-max(1, above)]))
+    return float(max(slowest, exceeded(times[out].tolist())))
 
 
 def _cost(times: Floats, column: int, held: _Held, usual: float) -> tuple[float, int]:

@@ -117,26 +117,30 @@ def halves_of(samples: Sequence[Example], draws: int) -> Iterator[tuple[list[Exa
         yield other, one
 
 
-def in_halves(samples: Iterable[Example], noise: float, draws: int = DRAWS) -> Halves | None:
+Teach: TypeAlias = Callable[[Sequence[Example]], LearnedRules]
+
+
+def in_halves(samples: Iterable[Example], teach: Teach, draws: int = DRAWS) -> Halves | None:
     """Learn rules from one half of the measured samples and judge them by the other, and the other way round.
 
-    `noise` as for `learn`. `draws`: of the halves, by lot; equal samples, in any order, give an equal result. None for
-    fewer than FEWEST_OF_HALVES samples.
+    `teach`: learns the rules. `draws`: of the halves, by lot; equal samples, in any order, give an equal result. None
+    for fewer than FEWEST_OF_HALVES samples.
     """
     measured = in_order([s for s in samples if s.measurements])
     if len(measured) < FEWEST_OF_HALVES:
         return None
-    judged = [_of_half(one, other, noise) for one, other in halves_of(measured, draws)]
+    judged = [_of_half(teach(one), other) for one, other in halves_of(measured, draws)]
     kept = [found for found in judged if found is not None]
-    losses = sorted(loss for found, _ in kept for loss in found.losses)
-    slow = sum(1 + loss > slowest * (1 + TOLERANCE) for found, slowest in kept for loss in found.losses)
+    losses = sorted(loss for found, _, _ in kept for loss in found.losses)
+    slow = sum(1 + loss > limit * (1 + TOLERANCE) for found, limit, _ in kept for loss in found.losses)
     return Halves(
         halves=len(judged),
         without=len(judged) - len(kept),
-        accuracy=_mean([found.share for found, _ in kept]),
-        constant=_mean([found.constant for found, _ in kept]),
-        chance=_mean([found.chance for found, _ in kept]),
+        accuracy=_mean([found.share for found, _, _ in kept]),
+        constant=_mean([found.constant for found, _, _ in kept]),
+        chance=_mean([found.chance for found, _, _ in kept]),
         followers=len(losses),
+        stated=_mean([stated for _, _, stated in kept]),
         slower=slow / len(losses) if losses else math.nan,
         loss=statistics.median(losses) if losses else math.nan,
         loss_95=far(losses) if losses else math.nan,
@@ -144,13 +148,29 @@ def in_halves(samples: Iterable[Example], noise: float, draws: int = DRAWS) -> H
     )
 
 
-def _of_half(training: Sequence[Example], test: Sequence[Example], noise: float) -> tuple[Accuracy, float] | None:
-    """The accuracy, and the slowest time of class 1 relative to the best of `test`; None without rules."""
-    learned = learn(training, noise, outliers=Outliers.of((s.times for s in training), noise))
+def learn_confirmed(samples: Sequence[Example], noise: float, outliers: Outliers | None = None) -> LearnedRules:
+    """The rules of the tree with `halves`; none if those of the halves are no better than one class for all.
+
+    As `learn`, of which `noise` and `outliers` are arguments.
+    """
+
+    def teach(part: Sequence[Example]) -> LearnedRules:
+        return learn(part, noise, outliers=Outliers.of((s.times for s in part), noise))
+
+    halves, learned = in_halves(samples, teach), learn(samples, noise, outliers=outliers)
+    if halves is not None and halves.refutes:
+        learned = learn(samples, noise, cost=math.inf, outliers=outliers, judge=False)
+    return replace(learned, halves=halves)
+
+
+def _of_half(learned: LearnedRules, test: Sequence[Example]) -> tuple[Accuracy, float, float] | None:
+    """The accuracy, and what is stated of followers of class 1, relative to the best of `test` and of the samples that
+    taught; None without rules."""
     if learned.tree.leaves == 1:
         return None
     table, times = Samples.of(test), [s.value for s in test]
-    return accuracy(learned, table, times), learned.classes.classes[0].slowest / min(times)
+    limit = learned.limits[0]
+    return accuracy(learned, table, times), limit / min(times), limit / learned.samples[0].value - 1
 
 
 def far(losses: Sequence[float]) -> float:

@@ -11,9 +11,10 @@ from typing import Any
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
+from dagc.base.statistics import ENOUGH
 from dagc.ir.traversal import traversal_text
 from dagc.learn.classes import FEWEST_TO_CUT
-from dagc.learn.fast import ENOUGH, FastEnd
+from dagc.learn.fast import FastEnd
 from dagc.learn.features import Samples
 from dagc.learn.judging import Accuracy, CheckedRuleSet, Estimates, RuleSetVerdict, far
 from dagc.learn.tree import LearnedRules, TreeError
@@ -196,6 +197,11 @@ def why_no_rules(learned: LearnedRules) -> str:
     if len(classes.classes) > 1:
         if learned.tree.leaves > 1:
             return ""
+        if learned.halves is not None and learned.halves.refutes:
+            return (
+                "No rules: those of one half of the implementations say no more about the other half than one class "
+                "for all. Measure more implementations."
+            )
         return (
             "No rules: on held-out samples, no tree separates the classes better than one class for all. Measure "
             "more implementations, or each more than once (--passes 5)."
@@ -229,6 +235,16 @@ def _tree_line(learned: LearnedRules) -> str:
     )
 
 
+def stated_of_classes(learned: LearnedRules, objective: Objective) -> str:
+    """What the rules of each class say of implementations that did not teach them; "" without rules."""
+    if learned.tree.leaves == 1 or not learned.limits:
+        return ""
+    limits = [
+        f"class {c.number + 1}, over {objective.scaled(learned.limits[c.number])}" for c in learned.classes.classes
+    ]
+    return f"Of others that follow the rules, 1 in {ENOUGH + 1} is expected to take: {'; '.join(limits)}."
+
+
 def held_out_halves(learned: LearnedRules) -> Iterable[str]:
     """How rules of one half of the implementations do on the other half; empty if that is unknown."""
     found = learned.halves
@@ -242,14 +258,12 @@ def held_out_halves(learned: LearnedRules) -> Iterable[str]:
         f"Rules of half of the implementations predict the class of {percent(found.accuracy)} of the other half (one "
         f"class for all: {percent(found.constant)}, random labels: {percent(found.chance)}){none}."
     )
-    if found.followers:
+    if found.followers and not found.refutes:
         yield (
-            f"Of what follows those of class 1 there, {percent(1 - found.slower)} are in its range or within "
-            f"{percent(found.tolerance)} of it, and take {percent(found.loss)} longer than the best (median; 95th "
-            f"percentile {percent(found.loss_95)})."
+            f"What follows those of class 1 there takes {percent(found.loss)} longer than the best (median; 95th "
+            f"percentile {percent(found.loss_95)}); {percent(found.slower)} of it is over what is stated of class 1 "
+            f"by more than {percent(found.tolerance)}."
         )
-    if not found.helps:
-        yield "These rules are no better than one class for all: do not rely on them. Measure more implementations."
 
 
 def by_chance(learned: LearnedRules) -> str:
@@ -290,7 +304,8 @@ def _about(findings: Findings) -> list[str]:
     reason = why_no_rules(learned)
     return [
         *_estimate_lines(findings), *findings.advice, *_noise_lines(learned.classes, findings.objective),
-        *filter(None, (by_chance(learned), reason)), *held_out_halves(learned), _tree_line(learned),
+        *filter(None, (by_chance(learned), reason, stated_of_classes(learned, findings.objective))),
+        *held_out_halves(learned), _tree_line(learned),
         *_best_line(findings),
     ]  # fmt: skip
 
@@ -426,6 +441,7 @@ def as_json(findings: Findings) -> dict[str, Any]:
             {
                 "class": c.number + 1, "count": c.count, "fastest": c.fastest, "median": c.median,
                 "slowest": c.slowest, "width": c.width,
+                "one_in_20_others_over": learned.limits[c.number] if learned.limits else None,
             }
             for c in classes.classes
         ],
@@ -461,7 +477,8 @@ def _halves(halves: Halves | None) -> dict[str, Any] | None:
     return {
         "halves": halves.halves, "without_rules": halves.without, "accuracy": finite(halves.accuracy),
         "one_class_for_all": finite(halves.constant), "random_labels": finite(halves.chance),
-        "followers_of_class_1": halves.followers, "slower_than_class_1": finite(halves.slower),
+        "followers_of_class_1": halves.followers, "stated_of_class_1": finite(halves.stated),
+        "slower_than_stated": finite(halves.slower),
         "tolerance": halves.tolerance, "median_loss": finite(halves.loss),
         "loss_95th_percentile": finite(halves.loss_95),
     }  # fmt: skip

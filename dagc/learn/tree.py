@@ -23,6 +23,7 @@ from statistics import median
 from typing import TypeAlias
 
 from dagc.base.python import np
+from dagc.base.statistics import ENOUGH, exceeded
 from dagc.ir.traversal import traversal_text
 from dagc.learn.classes import (
     LEVEL,
@@ -250,6 +251,7 @@ class TreeError:
     folds       number of folds
     gain        share of held-out samples that such trees answer rightly, minus that of the best one class for all
     uncertain   its standard error
+    given       the class of each sample by such a tree when the sample was held out; -1 if it is not judged
     """
 
     cost: float
@@ -259,6 +261,7 @@ class TreeError:
     folds: int
     gain: float
     uncertain: float
+    given: tuple[int, ...]
 
     @property
     def helps(self) -> bool:
@@ -283,7 +286,7 @@ def held_out(
     if folds < 2 or classes < 2:
         return None
     fold = _fold(labels, judged, folds)
-    missed = np.zeros((len(costs), len(labels)), dtype=bool)
+    given = np.zeros((len(costs), len(labels)), dtype=np.int64)
     for number in range(folds):
         test = fold == number
         if not test.any():
@@ -291,20 +294,22 @@ def held_out(
         growth, _ = grow(table[~test], labels[~test], classes)
         for place, cost in enumerate(costs):  # ascending: each tree is a subtree of the one before it
             growth.prune(wrong[~test], cost)
-            missed[place, test] = wrong[test, growth.classify_rows(table[test])]
-    answered = np.zeros((1, len(labels)), dtype=bool)
+            given[place, test] = growth.classify_rows(table[test])
+    missed: Bools = wrong[np.arange(len(labels)), given]
+    answers = np.full(len(labels), -1, dtype=np.int64)
     for number in range(folds):
-        test = fold == number
-        others = judged & ~test
-        answered[0, test] = missed[_choose(missed[:, others], labels[others]), test]
-    errors, deviations = _errors(answered[:, judged], labels[judged])
+        test = judged & (fold == number)
+        others = judged & (fold != number)
+        answers[test] = given[_choose(missed[:, others], labels[others]), test]
+    answered: Bools = wrong[judged, answers[judged]][None]
+    errors, deviations = _errors(answered, labels[judged])
     single, _ = _errors(wrong[judged].T, labels[judged])
     chosen = _choose(missed[:, judged], labels[judged])
     constant = wrong[judged, int(wrong[judged].sum(axis=0).argmin())]
-    gains = constant.astype(float) - answered[0, judged]
+    gains = constant.astype(float) - answered[0]
     return TreeError(
         costs[chosen], float(errors[0]), float(deviations[0]), float(single.min()), folds, float(gains.mean()),
-        float(gains.std() / math.sqrt(len(gains))),
+        float(gains.std() / math.sqrt(len(gains))), tuple(map(int, answers)),
     )  # fmt: skip
 
 
@@ -350,6 +355,8 @@ class LearnedRules:
     held_out    the held-out error of such trees; None: not requested, or one class
     full_leaves leaves of the tree before pruning at the cost in `held_out`
     halves      how rules of one half of the samples do on the other half; None: not requested, or too few samples
+    limits      per class, the value that one in 20 others to which the tree gives it is expected to exceed; empty:
+                unknown
     """
 
     samples: tuple[Example, ...]
@@ -362,6 +369,7 @@ class LearnedRules:
     held_out: TreeError | None = None
     full_leaves: int = 1
     halves: Halves | None = None
+    limits: tuple[float, ...] = ()
 
     @property
     def measured(self) -> int:
@@ -431,7 +439,10 @@ def learn(
         growth.prune(wrong, least)
     tree = growth.tree(wrong, features, tried)
     rule_sets = _rule_sets(tree, Implications(table))
-    return LearnedRules(chosen, classes, tuple(map(int, labels)), features, tree, rule_sets, noise, held, leaves)
+    limits = _limits(held, chosen, classes) if held is not None else ()
+    return LearnedRules(
+        chosen, classes, tuple(map(int, labels)), features, tree, rule_sets, noise, held, leaves, limits=limits
+    )
 
 
 def classes_of(
@@ -506,6 +517,22 @@ def _wrong(labels: Ints, samples: Sequence[Example], classes: Classes) -> Bools:
     fastest = np.array([c.fastest for c in classes.classes]) * (1 - classes.noise)
     slowest = np.array([c.slowest for c in classes.classes]) * (1 + classes.noise)
     return others(labels, len(classes.classes)) & ((times < fastest) | (times > slowest))
+
+
+def _limits(held: TreeError, samples: Sequence[Example], classes: Classes) -> tuple[float, ...]:
+    """What `LearnedRules.limits` states: by the samples that were given the class when they were held out; if these are
+    few, also by those that were given the next slower classes, then faster ones."""
+    given: list[list[float]] = [[] for _ in classes.classes]
+    for sample, number in zip(samples, held.given, strict=True):
+        if number >= 0:
+            given[number].append(sample.value)
+    out = []
+    for c, mine in zip(classes.classes, given, strict=True):
+        pooled: list[float] = []
+        for others in (*given[c.number :], *given[: c.number][::-1]):
+            pooled += others if len(pooled) < ENOUGH else []
+        out.append(max([c.slowest, *(exceeded(values) for values in (mine, pooled) if values)]))
+    return tuple(out)
 
 
 def _rule_sets(tree: Tree, imply: Implications) -> tuple[RuleSet, ...]:

@@ -12,11 +12,12 @@ from itertools import groupby
 from typing import Any
 
 from dagc.base.errors import UsageError, counted
+from dagc.base.objective import Objective
 from dagc.ir.choice import Choice
 from dagc.ir.program import Action, Graph, shown
 from dagc.ir.traversal import Entry, Traversal, parse_traversal
 from dagc.lab.orders import domain_of
-from dagc.learn.text import by_chance, held_out_halves, why_no_rules
+from dagc.learn.text import by_chance, held_out_halves, stated_of_classes, why_no_rules
 from dagc.learn.tree import LearnedRules
 from dagc.learn.types import Classes, RuleSet
 from dagc.report import charts, si
@@ -456,7 +457,7 @@ def as_html(
         times=charts.sorted_times(points, best, groups, classes, results.noise, by) if len(points) > 1 else "",
         convolution=charts.convolution(classes, by) if classes is not None and classes.convolution else "",
         dropped=_dropped(classes, by), limits=limits, tree=_tree(learned), advice=noise_advice_of(results),
-        doubts=doubts, distribution=charts.distribution(groups, by) if groups else "", **_rules(learned),
+        doubts=doubts, distribution=charts.distribution(groups, by) if groups else "", **_rules(learned, by),
         rows_left=max(0, len(groups) - charts.MOST_ROWS),
         fastest=choices[:MOST_ROWS], group_of={group.configuration: group for group in groups},
         runs=provenance(results), data=_data(points, groups, by, limits),
@@ -484,11 +485,11 @@ def _unconfirmed(best: MeasuredPoint | None, repeats: int) -> str:
     return f"{len(best.times)} of {counted(repeats, 'measurement')}"
 
 
-def _rules(learned: LearnedRules | None) -> dict[str, Any]:
+def _rules(learned: LearnedRules | None, by: Objective) -> dict[str, Any]:
     """Names of the template: the rules of each class, why there are none, and how certain they are."""
     if learned is None:
         return {"classes": (), "no_rules": "", "certainty": []}
-    certainty = [by_chance(learned), *held_out_halves(learned)]
+    certainty = [by_chance(learned), stated_of_classes(learned, by), *held_out_halves(learned)]
     classes = learned.classes.classes
     return {
         "classes": [(c, learned.of_class(c.number), class_colour(c.number, len(classes))) for c in classes],

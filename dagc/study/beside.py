@@ -96,13 +96,14 @@ class Beside:
 
     @property
     def line(self) -> str:
-        """The best so far with its interval; "" without one."""
+        """The best so far with its interval, and why the search may end with a slower one; "" without one."""
         best = self._best()
         if best is None:
             return ""
-        times, shown = self._times[best], self._objective
+        times, shown, count = self._times[best], self._objective, len(self._times)
         sure = spread(*interval(times), len(times), shown)
-        return f"best so far {shown.show(median(times))} ({sure}), {self.configuration}"
+        low = f", and perhaps too low as the lowest of {count}" if count > 1 else ""
+        return f"best so far {shown.show(median(times))} ({sure}; disturbed by compilers{low}), {self.configuration}"
 
     @property
     def configuration(self) -> str:

@@ -25,7 +25,7 @@ from dagc.learn.across import Input
 from dagc.learn.classes import Outliers
 from dagc.learn.disagreement import Disagreement, SpaceKind, disagreement
 from dagc.learn.features import in_order
-from dagc.learn.judging import FEWEST, estimate, in_halves
+from dagc.learn.judging import FEWEST, estimate, learn_confirmed
 from dagc.learn.tree import learn as learn_rules
 from dagc.learn.types import Example
 from dagc.stages.program import ProgramText
@@ -162,7 +162,8 @@ def learn(
     """Learn rules from all measurements of a results file (of the configurations in `only`).
 
     `full_tree`: not pruned by cross-validation. `samples`: learn from these instead, for instance estimates. `halves`:
-    also judge rules of one half of the samples by the other half. Raises UsageError if there are none.
+    pruned, and only what halves of the samples do not refute (`learn_confirmed`), with neither of the former two and
+    not `all_classes`. Raises UsageError if there are none.
     """
     if samples is None:
         samples = [s for s in loaded.samples() if only is None or s.configuration in only]
@@ -171,9 +172,10 @@ def learn(
     results = loaded.results
     chosen = (i for i in results.implementations if only is None or i.configuration in only)
     outliers = Outliers.of((i.times(results.reference) for i in chosen), results.noise)
+    if halves:
+        return learn_confirmed(samples, results.noise, outliers)
     cost = 0.0 if full_tree else None
-    learned = learn_rules(samples, results.noise, all_classes=all_classes, cost=cost, outliers=outliers)
-    return replace(learned, halves=in_halves(samples, results.noise)) if halves else learned
+    return learn_rules(samples, results.noise, all_classes=all_classes, cost=cost, outliers=outliers)
 
 
 # ---- estimates of what was not measured --------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from random import Random
@@ -11,10 +11,11 @@ import pytest
 
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Traversal
+from dagc.learn import judging
 from dagc.learn.features import Samples
-from dagc.learn.judging import FEWEST_OF_HALVES, RuleSetVerdict, accuracy, check, in_halves
+from dagc.learn.judging import FEWEST_OF_HALVES, RuleSetVerdict, accuracy, check, in_halves, learn_confirmed
 from dagc.learn.tree import LearnedRules, learn
-from dagc.learn.types import Example, FeatureKind, Rule, RuleFeature, RuleSet
+from dagc.learn.types import Example, FeatureKind, Halves, Rule, RuleFeature, RuleSet
 from tests.data.h200 import h200_results
 from tests.graphs import spmv
 from tests.rules.samples import h200_learned, h200_samples, samples_of
@@ -147,31 +148,41 @@ def _some() -> list[Example]:
     return samples_of(graph, _slow_if_early(graph))[::8]
 
 
+def _teach(samples: Sequence[Example]) -> LearnedRules:
+    return learn(samples, 0.02)
+
+
 def test_rules_that_hold_hold_in_the_other_half() -> None:
     samples = _some()
-    found = in_halves(samples, noise=0.02)
+    learned = learn_confirmed(samples, 0.02)
+    found = learned.halves
     assert found is not None
+    assert found == in_halves(samples[::-1], _teach)  # whatever the order of the samples
+    assert learned.tree == _teach(samples).tree
     assert (found.without, found.slower) == (0, 0.0)
     assert found.accuracy > 0.95 > found.constant > found.chance
     assert 0 <= found.loss <= 0.0101
     assert found.loss <= found.loss_95
-    assert found.helps
-
-
-def test_the_order_of_the_samples_does_not_matter() -> None:
-    samples = _some()
-    assert in_halves(samples[::-1], noise=0.02) == in_halves(samples, noise=0.02)
+    assert not found.refutes
 
 
 def test_what_one_half_has_by_luck_is_not_in_the_other() -> None:
     """Times that no feature explains, with gaps: without the test of chance, every half finds classes and rules."""
     random = Random(7)
     samples = [replace(s, value=random.choice([1.0, 1.5, 2.0]) + 0.01 * random.random()) for s in _some()]
-    found = in_halves(samples, noise=0.02)
+    found = in_halves(samples, _teach)
     assert found is not None
-    assert found.without == found.halves or not found.helps
+    assert found.without == found.halves or found.refutes
+
+
+def test_rules_that_halves_refute_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuted = Halves(4, 0, 0.5, 0.5, 0.4, 9, 0.1, 0.1, 0.1, 0.1, 0.01)
+    monkeypatch.setattr(judging, "in_halves", lambda *_: refuted)
+    learned = learn_confirmed(_some(), 0.02)
+    assert (learned.halves, learned.tree.leaves, learned.limits) == (refuted, 1, ())
+    assert len(learned.classes.classes) > 1
 
 
 def test_few_samples_are_not_divided() -> None:
     samples = _some()
-    assert in_halves(samples[: FEWEST_OF_HALVES - 1], noise=0.02) is None
+    assert in_halves(samples[: FEWEST_OF_HALVES - 1], _teach) is None

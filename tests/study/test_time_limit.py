@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -177,7 +178,7 @@ def test_an_interrupt_while_compilers_run_leaves_a_file_that_can_be_continued(
         with pytest.raises(KeyboardInterrupt):
             explore(program, out, replace(OPTIONS, quiet=False, time=1e4, budget=6))
     said = capsys.readouterr().err
-    assert "best so far " in said
+    assert re.search(r"best so far .* \(range: .*; disturbed by compilers\), ", said)
     assert f"{out} keeps it; --resume continues" in said
     (before,) = load(out).measured()
     assert [sample.purpose for sample in before.samples] == ["beside"] * 2
