@@ -235,13 +235,11 @@ def _tree_line(learned: LearnedRules) -> str:
     )
 
 
-def stated_of_classes(learned: LearnedRules, objective: Objective) -> str:
+def stated_of_classes(learned: LearnedRules, shown: Callable[[float], str]) -> str:
     """What the rules of each class say of implementations that did not teach them; "" without rules."""
     if learned.tree.leaves == 1 or not learned.limits:
         return ""
-    limits = [
-        f"class {c.number + 1}, over {objective.scaled(learned.limits[c.number])}" for c in learned.classes.classes
-    ]
+    limits = [f"class {number}, over {shown(value)}" for number, value in enumerate(learned.limits, 1)]
     return f"Of others that follow the rules, 1 in {ENOUGH + 1} is expected to take: {'; '.join(limits)}."
 
 
@@ -304,7 +302,7 @@ def _about(findings: Findings) -> list[str]:
     reason = why_no_rules(learned)
     return [
         *_estimate_lines(findings), *findings.advice, *_noise_lines(learned.classes, findings.objective),
-        *filter(None, (by_chance(learned), reason, stated_of_classes(learned, findings.objective))),
+        *filter(None, (by_chance(learned), reason, stated_of_classes(learned, findings.objective.scaled))),
         *held_out_halves(learned), _tree_line(learned),
         *_best_line(findings),
     ]  # fmt: skip

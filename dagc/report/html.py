@@ -12,7 +12,6 @@ from itertools import groupby
 from typing import Any
 
 from dagc.base.errors import UsageError, counted
-from dagc.base.objective import Objective
 from dagc.ir.choice import Choice
 from dagc.ir.program import Action, Graph, shown
 from dagc.ir.traversal import Entry, Traversal, parse_traversal
@@ -485,11 +484,11 @@ def _unconfirmed(best: MeasuredPoint | None, repeats: int) -> str:
     return f"{len(best.times)} of {counted(repeats, 'measurement')}"
 
 
-def _rules(learned: LearnedRules | None, by: Objective) -> dict[str, Any]:
+def _rules(learned: LearnedRules | None, by: Quantity) -> dict[str, Any]:
     """Names of the template: the rules of each class, why there are none, and how certain they are."""
     if learned is None:
         return {"classes": (), "no_rules": "", "certainty": []}
-    certainty = [by_chance(learned), stated_of_classes(learned, by), *held_out_halves(learned)]
+    certainty = [by_chance(learned), stated_of_classes(learned, by.text), *held_out_halves(learned)]
     classes = learned.classes.classes
     return {
         "classes": [(c, learned.of_class(c.number), class_colour(c.number, len(classes))) for c in classes],
