@@ -243,7 +243,7 @@ class Blocks:
 
     def __init__(self, logs: Sequence[RankLog], steps: Sequence[ProgramStep]) -> None:
         self._ranks = len(logs)
-        self._keys = [_allocations(log) for log in logs]
+        self._keys = _paired([_allocations(log) for log in logs], steps)
         self._parents: dict[Key, Key] = {}
         self._host: dict[tuple[int, int, Key], MemoryPlace] = {}  # by rank, round, and user
         for number, step in enumerate(steps):
@@ -333,3 +333,38 @@ def _allocations(log: RankLog) -> dict[int, tuple[Alloc, Key]]:
         seen[alloc.at] += 1
         out[number] = (alloc, ("alloc", alloc.at, seen[alloc.at]))
     return out
+
+
+def _paired(
+    ranks: Sequence[dict[int, tuple[Alloc, Key]]], steps: Sequence[ProgramStep]
+) -> list[dict[int, tuple[Alloc, Key]]]:
+    """With one key for what kernels and copies use as the same array, where ranks have other variables for it: a rank
+    may send to the right what another sends to the left. Those that two ranks use as the same at any place stay."""
+    out = [ranks[0]]
+    for rank, own in enumerate(ranks[1:], start=1):
+        used = [(a, b) for step in steps for a, b in _allocated_places(step, rank)]
+        pairs = [(ranks[0][a][1], own[b][1]) for a, b in used if a in ranks[0] and b in own]
+        theirs = {a: a for a, b in pairs if a == b}  # by the key of rank 0, that of this rank
+        for a, b in pairs:
+            if a not in theirs and b not in theirs.values():
+                theirs[a] = b
+        renamed = {b: a for a, b in theirs.items()}
+        for _, key in own.values():
+            free = key
+            while free in theirs and key not in renamed:  # its name is that of another now, whose name may be free
+                free = theirs[free]
+            renamed.setdefault(key, free)
+        out.append({number: (alloc, renamed[key]) for number, (alloc, key) in own.items()})
+    return out
+
+
+def _allocated_places(step: ProgramStep, rank: int) -> Iterator[tuple[int, int]]:
+    """The memory that one step uses as the same, on rank 0 and on this one: numbers of what allocated it."""
+    first, other = step.ops[0], step.ops[rank]
+    if first is None or other is None or not isinstance(first[0], (KernelCall, Move)):
+        return
+    theirs = dict(places_in(other[0]))
+    for slot, place in places_in(first[0]):
+        partner = theirs.get(slot)
+        if partner is not None and isinstance(place.block, int) and isinstance(partner.block, int):
+            yield place.block, partner.block

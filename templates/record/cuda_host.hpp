@@ -256,6 +256,7 @@ inline cudaError_t count_devices(int* count) {
   *count = 64;
   return cudaSuccess;
 }
+inline cudaError_t device_properties(cudaDeviceProp* properties, int) { return ::cudaGetDeviceProperties(properties, 0); }
 inline cudaError_t set_device(Site, int device) {
   static const int first = device;
   if (device != first) Event("unsupported").add("call", "cudaSetDevice");
@@ -319,6 +320,7 @@ inline Site unsupported(Site site, const char* call) {
 
 #define DAGC_RECORD_SITE dagc::record::Site(__FILE__, __LINE__)
 #define cudaGetDeviceCount(...) dagc::record::count_devices(__VA_ARGS__)
+#define cudaGetDeviceProperties(...) dagc::record::device_properties(__VA_ARGS__)
 #define cudaSetDevice(...) dagc::record::set_device(DAGC_RECORD_SITE, __VA_ARGS__)
 #define cudaMalloc(...) dagc::record::allocate(DAGC_RECORD_SITE, #__VA_ARGS__, __VA_ARGS__)
 #define cudaMallocHost(...) dagc::record::allocate_pinned(DAGC_RECORD_SITE, #__VA_ARGS__, __VA_ARGS__)
