@@ -19,7 +19,7 @@ from dagc.cuda.ptx import Resources
 from dagc.ir.choice import VARIANT, Choice, qualified
 from dagc.ir.effective import configuration_of
 from dagc.ir.plan import Target
-from dagc.ir.program import Graph, KernelOp, Value
+from dagc.ir.program import Graph, KernelOp, Region, Value
 from dagc.ir.sym import Number, free
 from dagc.lab.candidate import ConfiguredSpace
 from dagc.lab.configurations import Configured
@@ -298,19 +298,18 @@ def predicted(
     out: dict[Choice, tuple[Site, ...]] = {}
     notes: list[str] = []
     for written in (True, False) if request.chosen.target is Target.CUDA else ():
-        known: dict[tuple[str, str, str, tuple[Choice, ...]], dict[Choice, float]] = {}
+        known: dict[Hashable, dict[Hashable, float]] = {}
         for space in spaces:
             if not space.sites:
                 continue
-            task = _task(request, space.graph.unrolled, data)
-            task = replace(task, sites=_that_fit(task, data))
-            ops = {site: op_of(task.graph, site) for site in task.sites}
-            keys = {site.name: (site.name, op.kernel, op.variant, site.choices) for site, op in ops.items()}
+            graph = space.graph.unrolled
+            keys = {site.name: _read_alike(graph, site) for site in space.sites}
             if not known.keys() >= set(keys.values()):
-                if written:
-                    task = replace(task, sites=tuple(map(_as_written, task.sites)))
-                times, more = _modelled(task, compiled=not written)
-                known |= {keys[op]: of_op for op, of_op in times.items()}
+                task = _task(request, graph, data)
+                sites = {keys[s.name]: s for s in reversed(_that_fit(task, data)) if keys.get(s.name) not in known}
+                new = [_as_written(site) if written else site for key, site in sites.items() if key is not None]
+                times, more = _modelled(replace(task, sites=tuple(reversed(new))), compiled=not written)
+                known |= {keys[op]: {_values_of(c): t for c, t in of_op.items()} for op, of_op in times.items()}
                 notes += more
             priors = (_with_prior(site, known.get(keys[site.name], {}), written) for site in space.sites)
             out[space.configuration] = tuple(priors)
@@ -318,15 +317,28 @@ def predicted(
     return out, list(dict.fromkeys(notes))
 
 
+def _read_alike(graph: Graph, site: Site) -> Hashable:
+    """Equal for sites of which models say the same: one kernel with the same numbers, whatever its arrays are. Features
+    have the name of the op."""
+    op, program = op_of(graph, site), graph.program
+    numbers = tuple(arg for arg in op.args if not isinstance(arg, Region))
+    name = site.name if program.kernel(op.kernel).features else ""
+    return name, op.kernel, op.variant, op.when, numbers, tuple(map(_values_of, site.choices))
+
+
+def _values_of(choice: Choice) -> Hashable:
+    return tuple(choice.own.items())
+
+
 def _as_written(site: Site) -> Site:
     """With those of its settings that leave the text of the kernel as the program has it."""
     return replace(site, choices=tuple(c for c in site.choices if not c.formed) or site.choices)
 
 
-def _with_prior(site: Site, times: Mapping[Choice, float], written: bool) -> Site:
+def _with_prior(site: Site, times: Mapping[Hashable, float], written: bool) -> Site:
     """Settings without a time are left out, unless only those of the kernel as `written` can have one."""
-    choices = tuple(choice for choice in site.choices if written or not times or choice in times)
-    prior = tuple(times.get(choice, math.inf) for choice in choices)
+    choices = tuple(choice for choice in site.choices if written or not times or _values_of(choice) in times)
+    prior = tuple(times.get(_values_of(choice), math.inf) for choice in choices)
     return replace(site, choices=choices, prior=prior if any(map(math.isfinite, prior)) else ())
 
 
