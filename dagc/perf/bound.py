@@ -264,7 +264,7 @@ def _numbers(
     shape = {}
     for name, sizes in (("blockDim", geometry.block), ("gridDim", geometry.grid)):
         for axis, expression in zip(AXES, sizes, strict=True):
-            number = expression.subs(numbers)
+            number = expression.subs(known)  # it is in the names of the program, as formals may be called
             if not (number.is_number and number.is_finite):
                 raise Uncounted(f"{', '.join(sorted(map(str, number.free_symbols)))}: not known")
             shape[f"{name}_{axis}"] = int(number)

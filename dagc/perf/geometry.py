@@ -198,7 +198,8 @@ class Builder:
 
 
 def sizes_of(program: Program, op: KernelOp) -> dict[sp.Symbol, sp.Expr]:
-    """By-value formals -> expressions in per-rank scalars."""
+    """By-value formals -> expressions in per-rank scalars, which may have the names of other formals: replace all at once,
+    before anything that has values in these scalars."""
     op = largest_call(program, op)
     kernel, _ = kernel_of(program, op)
     out: dict[sp.Symbol, sp.Expr] = {}
@@ -252,7 +253,7 @@ class Geometry:
         self._names = {scalar.name for scalar in program.scalars} | {s.name for s in (self.bx, self.by, self.bz)}
         self._names |= {tunable(n).name for n, _ in op.tunables}
         self.array_bytes = self._array_bytes()
-        self.shared = sp.sympify(shared).subs(shape).subs(self.sizes) + self._dynamic(op)
+        self.shared = sp.sympify(shared).xreplace(self.sizes).subs(shape) + self._dynamic(op)
 
     def _array_bytes(self) -> dict[str, sp.Expr]:
         """Bytes of the arrays that the kernel is called with, by formal, where their extents can be read."""
@@ -260,14 +261,14 @@ class Geometry:
         for formal in self.kernel.formals:
             extents = [to_sympy(e) if e is not None else None for e in formal.dims or ()]
             if formal.mode is not None and extents and None not in extents:
-                out[formal.name] = sp.Float(formal.type.size) * sp.prod(extents).subs(self.sizes)
+                out[formal.name] = sp.Float(formal.type.size) * sp.prod(extents).xreplace(self.sizes)
         return out
 
     def _dynamic(self, op: KernelOp) -> sp.Expr:
         """Bytes of shared memory that the launch requests; 0 if they cannot be read."""
         asked = self.impl.launch.shared if self.impl.launch is not None else None
         size = to_sympy(asked) if asked is not None else None
-        return sp.Integer(0) if size is None else size.subs(self._values(op)).subs(self.sizes)
+        return sp.Integer(0) if size is None else size.xreplace({**self._values(op), **self.sizes})
 
     def _values(self, op: KernelOp) -> dict[sp.Symbol, sp.Expr]:
         """The symbols of tunables in the models: dimensions of the block, or parameters of their own; forms have their
@@ -286,7 +287,7 @@ class Geometry:
 
         def of(sizes: Sequence[Sym]) -> list[sp.Expr]:
             read = [to_sympy(_joined(size)) for size in sizes]
-            known = [sp.Integer(1) if one is None else one.subs(values).subs(self.sizes) for one in read]
+            known = [sp.Integer(1) if one is None else one.xreplace({**values, **self.sizes}) for one in read]
             return known + [sp.Integer(1)] * (3 - len(known))
 
         return of(self.impl.launch.block), of(self.impl.launch.grid)
@@ -395,7 +396,7 @@ def _required(program: Program, geometry: Geometry, op: KernelOp) -> list[sp.Bas
     out = []
     for require in (*kernel.requires, *impl.requires):
         for relation in conditions_of(substitute(require, env)):
-            condition = relation.subs(geometry.sizes)
+            condition = relation.xreplace(geometry.sizes)
             names = {s.name for s in condition.free_symbols}
             if names & sizes and names <= sizes | set(tunables.values()):
                 out.append(condition)

@@ -162,7 +162,7 @@ def _read(guards: Iterable[Guard], launch: LaunchShape) -> Iterator[tuple[Guard,
     """The supported conditions, on one or two indices. Those on an index within less than a warp are omitted: each warp
     has threads that pass, in almost all of its sectors."""
     for guard in sorted(guards, key=str):
-        value = sp.expand(guard.value.subs(launch.values))
+        value = sp.expand(guard.value.xreplace(launch.values))
         condition = _linear(value, launch, guard.period)
         left = {s.name for s in value.free_symbols - indices_of(value)}
         if condition is not None and left <= set(launch.names) and not 0 < guard.period < WARP:

@@ -243,7 +243,7 @@ class Traffic:
             if all_ is not None:
                 rows = rows * all_[0] / all_[1]
                 continue
-            rows = rows * self._of_first_thread(trips.subs(self._shape).subs(self.sizes))
+            rows = rows * self._of_first_thread(trips.xreplace(self.sizes).subs(self._shape))
         return rows
 
     def _in_iterations(self, access: MemoryAccess) -> sp.Expr:
@@ -252,7 +252,7 @@ class Traffic:
         address = nearby(access.address)
         for loop in reversed(access.loops):
             address = address.subs(loop.counter, loop.first + loop.step * loop.counter)
-        address = address.subs(self._shape).subs(self.sizes)
+        address = address.xreplace(self.sizes).subs(self._shape)
         # Loaded values that are the same for all threads shift addresses, which hardly matters.
         return sp.expand(address.xreplace({s: ZERO for s in address.free_symbols if s.name.startswith("uniform_")}))
 
@@ -264,7 +264,7 @@ class Traffic:
             trips, first = loop.trips, loop.first
             if trips.free_symbols & halfway.keys() or first.free_symbols & halfway.keys():
                 trips, first = (_unrounded(e.subs(halfway)) for e in (trips, first))
-            average = self._average(trips.subs(self.sizes))
+            average = self._average(trips.xreplace(self.sizes))
             all_ = self._of_all_threads(loop, trips)
             if all_ is not None:
                 average = self._of_working_warps(all_, average)
@@ -282,7 +282,7 @@ class Traffic:
         """Of a loop whose threads begin at neighbouring places that one iteration covers (`for (i = index of the
         thread; i < n; i += number of threads)`): the places of all iterations, and those of one. None of other
         loops."""
-        first, step = (sp.expand(e.subs(self._shape).subs(self.sizes)) for e in (loop.first, loop.step))
+        first, step = (sp.expand(e.xreplace(self.sizes).subs(self._shape)) for e in (loop.first, loop.step))
         of_axes = {
             symbol(f"{name}_{a}"): n
             for name, dims in (("threadIdx", self.geometry.block), ("blockIdx", self.geometry.grid))
@@ -292,7 +292,7 @@ class Traffic:
         covered = ONE + sum((first.coeff(index, 1) * (of_axes[index] - 1) for index in used), ZERO)
         if not used or sp.expand(covered - step) != 0:
             return None
-        iterations = _unrounded(trips).subs(self._shape).subs(self.sizes).subs(dict.fromkeys(of_axes, 0))
+        iterations = _unrounded(trips).xreplace(self.sizes).subs(self._shape).subs(dict.fromkeys(of_axes, 0))
         return sp.expand(iterations * step), step
 
     def _of_working_warps(self, all_: tuple[sp.Expr, sp.Expr], average: sp.Expr) -> sp.Expr:
@@ -659,7 +659,7 @@ class Traffic:
     def _is_unrolled(self, loops: Sequence[CountedLoop], depth: int) -> bool:
         """Whether nvcc unrolled the innermost of these loops, if its output has `depth` nested loops. It unrolls loops
         with a known number of iterations, from the inside out."""
-        return len(loops) > depth and bool(loops[-1].trips.subs(self.sizes).is_Integer)
+        return len(loops) > depth and bool(loops[-1].trips.xreplace(self.sizes).is_Integer)
 
     def _operations(self, work: Sequence[Work]) -> sp.Expr:
         total: sp.Expr = sp.Float(0)

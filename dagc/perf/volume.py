@@ -244,7 +244,7 @@ def _one_by_one(g: Geometry, accesses: Accesses) -> sp.Expr:
     """What the time is multiplied by where rows do not begin at vectors (`dagc.forms.wide`)."""
     rest: sp.Expr = sp.Integer(0)
     for number, divisor in accesses.multiples:
-        value = sp.expand(number.subs(g.sizes))
+        value = sp.expand(number.xreplace(g.sizes))
         if value.is_integer:
             rest = rest + value - divisor * int_div(value, sp.Integer(divisor))
     return sp.Piecewise((sp.Float(1), sp.Eq(rest, 0)), (sp.Float(ONE_BY_ONE), True)) if rest != 0 else sp.Float(1)

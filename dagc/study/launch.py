@@ -16,6 +16,7 @@ from dagc.build.ranks import joined
 from dagc.choice.legal import op_of, open_sites, settled_by
 from dagc.choice.types import Case, Site
 from dagc.cuda.ptx import Resources
+from dagc.forms.fuse import largest_call
 from dagc.ir.choice import VARIANT, Choice, qualified
 from dagc.ir.effective import configuration_of
 from dagc.ir.plan import Target
@@ -318,9 +319,10 @@ def predicted(
 
 
 def _read_alike(graph: Graph, site: Site) -> Hashable:
-    """Equal for sites of which models say the same: one kernel with the same numbers, whatever its arrays are. Features
-    have the name of the op."""
-    op, program = op_of(graph, site), graph.program
+    """Equal for sites of which models say the same: one kernel with the same numbers, whatever its arrays are; of an op
+    that joins calls they read the largest. Features have the name of the op."""
+    program = graph.program
+    op = largest_call(program, op_of(graph, site))
     numbers = tuple(arg for arg in op.args if not isinstance(arg, Region))
     name = site.name if program.kernel(op.kernel).features else ""
     return name, op.kernel, op.variant, op.when, numbers, tuple(map(_values_of, site.choices))
