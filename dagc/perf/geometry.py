@@ -198,8 +198,8 @@ class Builder:
 
 
 def sizes_of(program: Program, op: KernelOp) -> dict[sp.Symbol, sp.Expr]:
-    """By-value formals -> expressions in per-rank scalars, which may have the names of other formals: replace all at once,
-    before anything that has values in these scalars."""
+    """By-value formals -> expressions in per-rank scalars, which may have the names of other formals: replace all at
+    once, before anything that has values in these scalars."""
     op = largest_call(program, op)
     kernel, _ = kernel_of(program, op)
     out: dict[sp.Symbol, sp.Expr] = {}

@@ -15,6 +15,8 @@ from dagc.build.toolchain import find_cxx
 from dagc.ir.program import KernelOp
 from dagc.perf.bound import Footprint, footprint_of
 from dagc.perf.geometry import read_accesses
+from dagc.perf.program import ParameterKind
+from dagc.perf.volume import volume_program
 
 SIZES = [(1, 32), (100, 64), (257, 32)]  # n, and threads of a block
 
@@ -264,3 +266,16 @@ def test_macros_are_read_as_what_they_stand_for(tmp_path: Path) -> None:
         read.append(read_accesses(program, program.kernel_ops[0]).accesses)
     assert {(a.array, a.known) for a in read[0]} == {("y", True), ("a", True)}
     assert read[0] == read[1] == read[2]
+
+
+def test_a_scalar_may_be_called_as_another_formal_is(tmp_path: Path) -> None:
+    """The kernel's `m` is 1 and its `n` the program's `m`, 40: in the grid, in addresses and in the model."""
+    file = tmp_path / "names.dag"
+    text = TEXT.replace("scalar n", "scalar m").replace("inout f32[*], a", "inout f32[*], m: i32, a")
+    text = text.replace("y, z, a, k, n) }}", "y, z, 1, a, k, m) }}")
+    file.write_text(text.format(grid="ceil(n / bx), m", code=INDEX + "y[i] = a[i * m];"))
+    program = api.read(file).graph().program
+    found = footprint_of(program, program.kernel_ops[0], {"m": 40})
+    assert (found.bytes, found.threads) == (2 * 4 * 40, 64)
+    model = volume_program(program, program.kernel_ops[0])
+    assert {p.name for p in model.parameters if p.kind is ParameterKind.DATA} == {"m"}
