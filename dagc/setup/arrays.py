@@ -12,8 +12,9 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,7 +26,7 @@ from dagc.base.python import np
 from dagc.base.source import NOWHERE, Span, find_file, read_file
 from dagc.ir.names import alike, data_file
 from dagc.ir.program import Program, Setup, Verify
-from dagc.ir.sym import Number, UnboundName
+from dagc.ir.sym import Number, UnboundName, evaluate
 from dagc.setup.checks import Checker, Matching, RankMembers, dtype, team, wanted
 from dagc.setup.isolated import Wait, isolated, say
 
@@ -190,7 +191,8 @@ def _call_text(args: tuple[Any, ...], named: Mapping[str, Any]) -> str:
 #     DIR/rank-0000/expected/NAME.npy    each `verify` target (of a slice, the slice) after one run of the dag; the
 #                                        second `verify` of an array has NAME.2.npy, and so on
 #
-# One rank is held in memory at a time. This runs Python code that belongs to the program.
+# A process holds one rank in memory at a time; where there are cores and memory for it, several processes write ranks,
+# each with a set-up file of its own. This runs Python code that belongs to the program.
 
 SCHEMA_VERSION = 1
 
@@ -252,23 +254,71 @@ class _Job:
 
     def write(self, done: Callable[[], None] | None) -> None:
         """Runs the user's code."""
-        program, setup, ranks = self.program, self.setup, self.ranks
+        program = self.program
+        with output_directory(self.out) as directory:
+            say("directory", str(directory))
+            number = self._processes()
+            if number > 1:
+                parts = [range(first, self.ranks, number) for first in range(number)]
+                matching = self._side_by_side(parts, directory, done)
+            else:
+                matching = self._ranks(range(self.ranks), directory, done)
+            _raise(program, matching.finish())
+            description = json.dumps(_description(program, self.ranks, self.seed), indent=2)
+            (directory / "setup.json").write_text(description + "\n")
+
+    def _processes(self) -> int:
+        """How many write ranks at the same time: with cores left for compilers, and memory for what NumPy code holds.
+        Code of a set-up may not work in processes that are forked once it has run, so each process runs all of it."""
+        if not signals.isolates():
+            return 1
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") // 2
+        fit = memory // max(1, COPIES * _least_bytes(self.program))
+        return max(1, min(self.ranks, cores // CORES_OF_ONE, fit))
+
+    def _side_by_side(self, parts: Sequence[range], directory: Path, done: Callable[[], None] | None) -> Matching:
+        with ExitStack() as stack:
+            waits = [
+                stack.enter_context(isolated(partial(self._ranks, part, directory, lambda: say("done"))))
+                for part in parts
+            ]
+            first, *others = (wait(done) for wait in waits)
+            for other in others:
+                first.merge(other)
+        return first  # type: ignore[no-any-return]
+
+    def _ranks(self, part: range, directory: Path, done: Callable[[], None] | None) -> Matching:
+        """Write these ranks."""
+        program, setup = self.program, self.setup
         code = SetupCode(program, setup, self.base_dir)
         code.function(setup.function, setup.span)
         for verify in program.verifies:
             code.function(verify.function, verify.span)
-        with output_directory(self.out) as directory:
-            say("directory", str(directory))
-            ours = _team(program, setup, code, ranks, self.seed)
-            run = _Run(program, setup, code, ours, self.seed)
-            matching = Matching(program, ours, setup.span)
-            for rank in range(ranks):
-                run.write(rank, directory / f"rank-{rank:04d}", matching, self.references)
-                if done is not None:
-                    done()
-            _raise(program, matching.finish())
-            description = json.dumps(_description(program, ranks, self.seed), indent=2)
-            (directory / "setup.json").write_text(description + "\n")
+        ours = _team(program, setup, code, self.ranks, self.seed)
+        run = _Run(program, setup, code, ours, self.seed)
+        matching = Matching(program, ours, setup.span)
+        for rank in part:
+            run.write(rank, directory / f"rank-{rank:04d}", matching, self.references)
+            if done is not None:
+                done()
+        return matching
+
+
+CORES_OF_ONE = 4  # for each process that writes ranks
+COPIES = 8  # of the arrays of a rank that its set-up and references may hold
+
+
+def _least_bytes(program: Program) -> int:
+    """Of the arrays of a rank whose sizes are constants of the program."""
+    out = 0
+    for array in program.arrays:
+        elements = 1
+        with suppress(UnboundName, ArithmeticError):
+            for dim in array.dims:
+                elements *= int(evaluate(dim, {})) if dim is not None else 0
+            out += elements * dtype(array.type).itemsize
+    return out
 
 
 def _team(program: Program, setup: Setup, code: SetupCode, ranks: int, seed: int) -> RankMembers:

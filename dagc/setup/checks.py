@@ -316,16 +316,16 @@ class Matching:
     team: RankMembers
     span: Span
     diagnostics: list[Diagnostic] = field(default_factory=list)
-    _values: list[dict[str, Number]] = field(default_factory=list)  # scalars of each rank
-    _shapes: list[dict[str, tuple[int, ...]]] = field(default_factory=list)  # of its arrays
+    _values: dict[int, dict[str, Number]] = field(default_factory=dict)  # scalars of each rank
+    _shapes: dict[int, dict[str, tuple[int, ...]]] = field(default_factory=dict)  # of its arrays
     _sent: dict[tuple[str, int, int], list[int]] = field(default_factory=dict)
     _expected: dict[tuple[str, int, int], list[int]] = field(default_factory=dict)
 
     def add(self, data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], env: Mapping[str, Number]) -> None:
         """Collect the message counts of one rank. `data` has its scalars and arrays, `shapes` all known array sizes."""
         values = _RankValues(int(env["rank"]), data, shapes, env)
-        self._values.append(dict(env))
-        self._shapes.append(dict(shapes))
+        self._values[values.rank] = dict(env)
+        self._shapes[values.rank] = dict(shapes)
         for name, comm, message in self._messages():
             # The ranks of the program that peers are, by their numbers.
             members = self.team.members[comm][values.rank] if comm else range(self.team.ranks)
@@ -333,6 +333,15 @@ class Matching:
                 self._sent.setdefault((name, values.rank, peer), []).append(count)
             for peer, count in self._ends(message, False, values, name, members):
                 self._expected.setdefault((name, peer, values.rank), []).append(count)
+
+    def merge(self, other: Matching) -> None:
+        """Add what was collected of other ranks."""
+        self.diagnostics += other.diagnostics
+        self._values |= other._values
+        self._shapes |= other._shapes
+        for ours, theirs in ((self._sent, other._sent), (self._expected, other._expected)):
+            for key, counts in theirs.items():
+                ours.setdefault(key, []).extend(counts)
 
     def _messages(self) -> Iterator[tuple[str, str, ir.Message]]:
         """Name, communicator and message."""
@@ -477,8 +486,8 @@ class Matching:
 
     def _meet(self, to: Sym, source: Sym) -> bool:
         """Whether the sends to `to` and the receives from `source` match one to one."""
-        sends = {(rank, _rank(to, env)) for rank, env in enumerate(self._values)}
-        receives = {(_rank(source, env), rank) for rank, env in enumerate(self._values)}
+        sends = {(rank, _rank(to, env)) for rank, env in self._values.items()}
+        receives = {(_rank(source, env), rank) for rank, env in self._values.items()}
         sends = {(rank, peer) for rank, peer in sends if peer >= 0}
         return bool(sends) and sends == {(peer, rank) for peer, rank in receives if peer >= 0}
 

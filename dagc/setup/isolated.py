@@ -39,14 +39,14 @@ def say(kind: str, text: str = "") -> None:
         connection.send((kind, text))
 
 
-Wait: TypeAlias = "Callable[[Callable[[], None] | None], None]"
+Wait: TypeAlias = "Callable[[Callable[[], None] | None], Any]"
 
 
 @contextmanager
-def isolated(work: Callable[[], None]) -> Iterator[Wait]:
+def isolated(work: Callable[[], Any]) -> Iterator[Wait]:
     """Call `work` in a process that is forked now. Yields the function that waits for its end: its argument, if any, is
-    called here whenever the process says `done`; it raises what `work` raises, and UsageError if the process ended by
-    itself. The process ends with the block.
+    called here whenever the process says `done`; it returns what `work` returns, raises what `work` raises, and
+    UsageError if the process ended by itself. The process ends with the block.
     """
     from multiprocessing.connection import Pipe
 
@@ -67,13 +67,14 @@ def isolated(work: Callable[[], None]) -> Iterator[Wait]:
             _work(work, theirs, faults, parent)
         theirs.close()
 
-        def finish(done: Callable[[], None] | None) -> None:
+        def finish(done: Callable[[], None] | None) -> Any:
             status.append(_listen(ours, child, said, done))
             if "end" not in said:
                 faults.seek(0)
                 raise _ended(status[0], said, faults.read())
             if said["end"] is not None:
                 raise _rebuilt(*said["end"])
+            return said["result"]
 
         try:
             yield finish
@@ -94,7 +95,7 @@ def _drain(connection: Connection, said: dict[str, Any]) -> None:
             said[kind] = value
 
 
-def _work(work: Callable[[], None], connection: Connection, faults: IO[str], parent: int) -> NoReturn:
+def _work(work: Callable[[], Any], connection: Connection, faults: IO[str], parent: int) -> NoReturn:
     """The forked process."""
     import faulthandler
 
@@ -108,7 +109,7 @@ def _work(work: Callable[[], None], connection: Connection, faults: IO[str], par
             _exit_now(1)
         faulthandler.enable(faults, all_threads=False)
         _TO_PARENT[:] = [connection]
-        work()
+        connection.send(("result", work()))
     except BaseException as error:
         failed = type(error), error.args, dict(vars(error))
         if not isinstance(error, DagcError | OSError):
