@@ -209,8 +209,15 @@ template <int N>
 __device__ void put_wait(const PutWait<N>& awaited, unsigned int which = ~0U) {
   if (blockIdx.x + blockIdx.y + blockIdx.z == 0) which = ~0U;
   if (which == 0) return;
-  for (unsigned int m = thread_in_block(); m < N; m += threads_of_block())
-    if (N > 32 || (which >> m & 1U) != 0) detail::wait_for(awaited.part[m]);
+  const unsigned int me = thread_in_block(), threads = threads_of_block();
+  // Unrolled: with an index that is not a constant, each thread would copy the parameter of the kernel to local memory.
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+  for (unsigned int m = 0; m < N; ++m) {
+    const bool mine = m == me || (m >= threads && m % threads == me);
+    if (mine && (N > 32 || (which >> m % 32 & 1U) != 0)) detail::wait_for(awaited.part[m]);
+  }
   __syncthreads();
 }
 
