@@ -32,6 +32,7 @@ from dagc.ir.program import Value, shown
 from dagc.learn.classes import noise_of
 from dagc.learn.conjunction import both_ways, conjunctions, rule_of
 from dagc.learn.features import Implications, Samples
+from dagc.learn.kinds import kinds_in
 from dagc.learn.text import cell, finite, in_form, percent, rule_json
 from dagc.learn.types import Bools, Example, Floats, Rule
 
@@ -470,6 +471,7 @@ def _markdown(learned: AcrossRules, objective: Objective) -> Iterable[str]:
 
 
 def _json(learned: AcrossRules, objective: Objective) -> dict[str, Any]:
+    graphs = {id(sample.graph): sample.graph for one in learned.inputs for sample in one.samples}.values()
     return {
         "objective": objective.text,
         "inputs": [
@@ -482,7 +484,8 @@ def _json(learned: AcrossRules, objective: Objective) -> dict[str, Any]:
         "groups": [
             {
                 "inputs": list(group.inputs), "condition": group.condition.text if group.condition else None,
-                "rules": [rule_json(rule) for rule in group.rules], "losses": _losses_json(group.losses),
+                "rules": [{**rule_json(rule), "kinds": kinds_in(rule.feature, graphs)} for rule in group.rules],
+                "losses": _losses_json(group.losses),
             }
             for group in learned.groups
         ],

@@ -52,23 +52,43 @@ def followed(options: ExploreOptions, domain: Orders, notes: list[str]) -> tuple
 # ---- files ----------------------------------------------------------------------------------
 
 
+ADVICE = "give a file that `dagc rules RESULTS --format json` wrote"
+
+
 def read_rules(path: str) -> tuple[FastRule, ...]:
-    """The rules for the fast end, with what breaking each costs (NaN: unknown). Raises UsageError."""
-    advice = "give a file that `dagc rules RESULTS --format json` wrote"
+    """The rules for the fast end, or those that hold on all inputs of several files, with what breaking each costs
+    (NaN: unknown). Raises UsageError."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", advice) from None
+        why = "not a text" if isinstance(error, UnicodeDecodeError) else str(error.strerror or error).lower()
+        raise UsageError(f"{path} cannot be read: {why}", f"{ADVICE} to a file of its own") from None
     except (ValueError, RecursionError) as error:
         place = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UsageError(f"{path}{place}: not JSON", advice) from None
-    found = content.get("fast_end") if isinstance(content, dict) else None
-    entries = found.get("rules") if isinstance(found, dict) else None
+        raise UsageError(f"{path}{place}: not JSON", ADVICE) from None
+    entries = _entries(content, path) if isinstance(content, dict) else None
     if not isinstance(entries, list):
-        raise UsageError(f"{path} has no rules for the fast end", advice)
+        raise UsageError(f"{path} has no rules for the fast end", ADVICE)
     if not entries:
-        raise UsageError(f"{path}: no choice or order separated fast from slow there", "search without --follow")
-    return tuple(_rule(entry, f"{path}: rule {number}", advice) for number, entry in enumerate(entries, 1))
+        raise UsageError(
+            f"{path}: no choice or order separated fast from slow there",
+            "search without --follow, compile without --apply",
+        )
+    return tuple(_rule(entry, f"{path}: rule {number}", ADVICE) for number, entry in enumerate(entries, 1))
+
+
+def _entries(content: dict[str, Any], path: str) -> Any:
+    """The list of rules in a file of one exploration, or of several inputs on which the same rules hold."""
+    groups = content.get("groups")
+    if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
+        found = content.get("fast_end")
+        return found.get("rules") if isinstance(found, dict) else None
+    if len(groups) > 1:
+        where = ", ".join(f"`{group.get('condition') or 'other inputs'}`" for group in groups)
+        raise UsageError(
+            f"{path} has {len(groups)} sets of rules: for {where}", "give the rules of inputs of one of these"
+        )
+    return groups[0].get("rules") if groups else []
 
 
 def _rule(entry: Any, where: str, advice: str) -> FastRule:
@@ -133,8 +153,11 @@ def followers(domain: Orders, rules: Sequence[FastRule], path: str, seed: int) -
     kept = _kept(domain, rules, found[0])
     if not most:
         raise UsageError(f"no implementation here follows a rule of {path}", "give rules of a program with such ops")
-    missing = [one.rule.text for one in rules if one not in kept]
-    without = f"; none follows {', '.join(f'`{text}`' for text in missing)} too" if missing else ""
+    binder = Binder(domain.spaces[found[0].space].graph)
+    missing = [(one.rule.text, binder.bind(one.rule, one.kinds)) for one in rules if one not in kept]
+    broken = ", ".join(f"`{text}`" for text, bound in missing if bound.rules)
+    without = f"; none follows {broken} too" if broken else ""
+    without += "".join(f"; `{text}` does not apply: {bound.note}" for text, bound in missing if not bound.rules)
     those = "of the rule" if len(rules) == 1 else f"{len(kept)} of {len(rules)} rules"
     note = f"measures {counted(len(found), 'implementation')} first that follow {those} of {path}{without}"
     return tuple(found), note

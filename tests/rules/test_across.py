@@ -19,6 +19,7 @@ from dagc.ir.traversal import Issue
 from dagc.learn.across import Input, across, render_across
 from dagc.learn.types import Example
 from dagc.recipes.rules import rules_across
+from dagc.study.following import read_rules
 from dagc.study.loaded import Loaded, message_bytes
 from tests.data.h200 import h200_file
 from tests.graphs import spmv
@@ -56,7 +57,7 @@ def _sizes(slow: Callable[[Example], float], *sizes: int) -> list[Input]:
     return [_input(f"rows={rows}", slow, rows=rows) for rows in sizes]
 
 
-def test_a_rule_of_all_inputs_holds_on_those_left_out_and_is_said_to() -> None:
+def test_a_rule_of_all_inputs_holds_on_those_left_out_and_is_said_to(tmp_path: Path) -> None:
     learned = across(_sizes(_yl_first, 1000, 3000, 9000, 27000))
     (group,) = learned.groups
     assert [r.text for r in group.rules] == ["yl before post_send"]
@@ -64,6 +65,12 @@ def test_a_rule_of_all_inputs_holds_on_those_left_out_and_is_said_to() -> None:
     assert all(loss.small and loss.followers > 8 for loss in group.losses)
     assert all(one.loss.small and one.claim.holds for one in learned.left_out)
     assert all(one.others.worst > 0.15 for one in learned.left_out)
+    (tmp_path / "rules.json").write_text(render_across(learned, "json"))
+    (read,) = read_rules(str(tmp_path / "rules.json"))  # for `--follow` and `--apply`
+    assert (read.rule, read.kinds) == (
+        group.rules[0],
+        ("CPU kernel that needs no message", "kernel that needs no message"),
+    )
     text = render_across(learned)
     assert "on all inputs (rows=1000, rows=3000, rows=9000, rows=27000):\n       yl before post_send\n" in text
     assert "hold on 4 of 4 inputs" in text

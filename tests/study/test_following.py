@@ -79,7 +79,7 @@ def test_rare_followers_are_found() -> None:
 def test_rules_that_cannot_hold_here_are_named() -> None:
     chosen, note = followers(_domain(), [_rule("pack", "yl"), _rule("elsewhere", "yl")], "r.json", 0)
     assert len(chosen) == COUNT
-    assert note.endswith("follow 1 of 2 rules of r.json; none follows `elsewhere before yl` too")
+    assert note.endswith("follow 1 of 2 rules of r.json; `elsewhere before yl` does not apply: there is no `elsewhere`")
 
 
 def test_a_cost_that_is_no_finite_number_is_unknown(tmp_path: Path) -> None:
@@ -103,6 +103,9 @@ def test_a_cost_that_is_no_finite_number_is_unknown(tmp_path: Path) -> None:
         ('{"fast_end": {"rules": [{"kind": "at most", "a": "x", "b": "inf", "holds": true}]}}', "is not a number"),
         ('{"fast_end": {"rules": [{"kind": "before", "a": "x", "b": "y", "holds": true, "kinds": "x"}]}}', "two texts"),
         ("[" * 100_000, "not JSON"),
+        ('{"groups": []}', "no choice or order separated fast from slow there"),
+        ('{"groups": [{"condition": "rows > 4"}, {}]}', "has 2 sets of rules: for `rows > 4`, `other inputs`"),
+        ('{"groups": [{}]}', "has no rules for the fast end"),
     ],
 )
 def test_bad_files(text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,6 +113,12 @@ def test_bad_files(text: str, message: str, tmp_path: Path, capsys: pytest.Captu
     path.write_text(text)
     assert main(["explore", SPMV, "--follow", str(path)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_results_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explore", SPMV, "--follow", str(PEER)]) == 2
+    assert "cannot be read: not a text" in (said := capsys.readouterr().err)
+    assert "--format json` wrote to a file of its own" in said
 
 
 def test_rules_of_another_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
