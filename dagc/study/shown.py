@@ -60,6 +60,8 @@ def show(
     if format not in FORMATS:
         raise UsageError(f"unknown format {format}", f"one of: {', '.join(FORMATS)}")
     if kernel == OCCUPANCY:
+        if tuned is not None:
+            raise UsageError(f"{OCCUPANCY} is not learned: {tuned} has nothing on it", "drop -o")
         return _occupancy(path, format, gpu, defines)
     if method and method not in MODELS:
         raise UsageError(f"method {method} has no rational program", f"one of: {', '.join(MODELS)}")
@@ -199,7 +201,7 @@ def _learned(text: ProgramText, name: str, path: str | Path, format: str) -> str
         stored = tuned.choosers[chooser.op]
         programs = chooser.op == PROGRAM
         answers = [plan_label(c) if programs else c.in_words for c in chooser.choices]
-        of = tuned.facts.gpu or ("the CPU" if tuned.facts.target == "host" else tuned.facts.arch)
+        of = "the CPU (target host)" if tuned.facts.target == "host" else tuned.facts.gpu or tuned.facts.arch
         what = counted(len(answers), "plan" if programs else "setting")
         parts.append(
             (FlowBox((f"{chooser.op}: {what}, method {stored.method}, for {tuned.facts.objective} on {of}",)),)

@@ -17,6 +17,7 @@ from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
+from dagc.study.shown import show
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 
@@ -78,6 +79,7 @@ def test_tune_with_a_learned_method_and_compile(method: str, plain: Path, tmp_pa
     assert re.search(r"; compared: best constant [\d.]+ %, default [\d.]+ %(, model [\d.]+ %)?$", note)
     mean = sum(line.left_out for line in done.lines) / 5
     assert f"mean regret {100 * mean:.1f} %" in note, "the table's figures are those of the note"
+    assert f"method {method}, for time on the CPU (target host)\n" in show(path, "fill", tuned=tuned)
     kept = load_tuned(tuned).kernel_choosers["fill"]
     assert kept.selector is not None
     assert kept.selector.method == kept.method == method

@@ -139,6 +139,8 @@ def test_occupancy_program_of_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixtur
     printed = subprocess.run(["./o"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
     demands = [Demand(256, 40, 0), Demand(96, 255, 4096)]
     assert printed == " ".join(str(one.blocks) for one in occupancies(demands, load_hardware("a100")))
+    assert main(["tune", str(program), "--show", "occupancy", "-o", str(tmp_path / "t.db")]) == 2
+    assert "occupancy is not learned" in capsys.readouterr().err
     assert main(["tune", str(program), "--show", "occupancy"]) == 0
     assert "32*Wmax" in capsys.readouterr().out, "without a GPU, the chart as published"
 
