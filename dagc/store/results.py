@@ -123,7 +123,8 @@ class MachineRecord:
 
 def described(facts: Mapping[str, Any]) -> MachineRecord:
     """Of the JSON of its fields."""
-    return MachineRecord(**{name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()})
+    fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
+    return MachineRecord(**fields)
 
 
 def of_hosts(machines: Sequence[MachineRecord]) -> MachineRecord:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -14,6 +15,16 @@ from dagc.base.resources import resource
 from dagc.measure.launch import launch
 
 LATENCY = 2e-6  # seconds between two nodes of a named machine: an assumption, since none is published with the others
+_NAMES = {
+    "gpus": "GPUs of a node",
+    "nodes": "nodes",
+    "node_bandwidth": "bandwidth of a node",
+    "gpu_bandwidth": "bandwidth between GPUs",
+    "topology": "topology",
+    "group": "nodes of a group",
+    "routers": "switches of a group",
+    "between": "bandwidth between groups (no bottleneck)",
+}
 _FILE = """<?xml version='1.0'?>
 <!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
 <!-- {comment} -->
@@ -28,7 +39,9 @@ _FILE = """<?xml version='1.0'?>
 @dataclass(frozen=True, slots=True)
 class KnownMachine:
     """A machine of `templates/simgrid/machines.json`. Bytes a second: of a node into the network, between two GPUs of a
-    node. `group`: nodes of a group of a dragonfly, with so many `routers`, or of a leaf switch of a fat tree."""
+    node (the slowest two), `between` two groups of a dragonfly (0: not published). `group`: nodes of a group of a
+    dragonfly, with so many `routers`, or of a leaf switch of a fat tree. `pages`: the facts that each states, by name.
+    """
 
     title: str
     gpus: int
@@ -38,7 +51,21 @@ class KnownMachine:
     topology: str
     group: int
     routers: int
-    source: str
+    between: float
+    pages: Mapping[str, Sequence[str]]
+
+    @property
+    def origin(self) -> str:
+        """Which page states which fact, and what none states."""
+        stated = [
+            f"{', '.join(_NAMES[fact].partition(' (')[0] for fact in facts)}: {page}"
+            for page, facts in self.pages.items()
+        ]
+        known = {fact for facts in self.pages.values() for fact in facts}
+        if self.topology == "fat tree":
+            known |= {"routers", "between"}  # it has none
+        assumed = [text for fact, text in _NAMES.items() if fact not in known]
+        return "; ".join([*stated, f"assumptions: {', '.join([*assumed, f'{LATENCY:g} s between nodes'])}"])
 
 
 @cache
@@ -60,18 +87,19 @@ def platform_like(name: str, ranks: int) -> str:
     if groups > 1:
         nodes, shape = groups * one.group, f"\n           {_shape(one, groups)}"
     return _FILE.format(
-        comment=f"{one.title}. {one.source} ; {LATENCY:g} s between nodes is an assumption", last=nodes - 1,
+        comment=f"{one.title}. {one.origin}", last=nodes - 1,
         cores=one.gpus, bandwidth=one.node_bandwidth, latency=LATENCY / 2, within=one.gpu_bandwidth, near=LATENCY / 2,
         shape=shape,
     )  # fmt: skip
 
 
 def _shape(one: KnownMachine, groups: int) -> str:
-    """Of the network, without a bottleneck: a leaf of a fat tree has as many links up as nodes, a group of a dragonfly
-    as many to the other groups."""
+    """Of the network. Where nothing else is published, without a bottleneck: a leaf of a fat tree has as many links up
+    as nodes, a group of a dragonfly as many to the other groups. Each link has the bandwidth of a node."""
     if one.topology == "fat tree":
         return f'topology="FAT_TREE" topo_parameters="2;{one.group},{groups};1,{one.group};1,1"'
-    links, each = -(-one.group // (groups - 1)), one.group // one.routers
+    whole = one.between / one.node_bandwidth if one.between else one.group / (groups - 1)
+    links, each = math.ceil(whole), one.group // one.routers
     return f'topology="DRAGONFLY" topo_parameters="{groups},{links};1,1;{one.routers},{each};{each}"'
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -32,11 +32,21 @@ def test_a_machine_has_room_for_the_ranks_and_its_source() -> None:
             of = cluster(text)
             nodes = int(of["radical"].partition("-")[2]) + 1
             assert nodes * int(of["core"]) >= ranks
-            assert machine.source in text
-        assert machine.source.startswith("https://")
+            assert all(page in text for page in machine.pages)
+        assert all(page.startswith("https://") for page in machine.pages)
+        assert {fact for facts in machine.pages.values() for fact in facts} <= {field.name for field in fields(machine)}
         assert machine.group % machine.routers == 0
         with pytest.raises(UsageError, match="ranks need .* nodes, and"):
             platform_like(name, 10**6)
+
+
+def test_what_no_page_states_is_an_assumption() -> None:
+    assert "assumptions: 2e-06 s between nodes" in platform_like("frontier", 4)
+    assert "assumptions: bandwidth between GPUs, bandwidth between groups (no bottleneck), 2e-06 s" in platform_like(
+        "perlmutter", 4
+    )
+    assert cluster(platform_like("frontier", 2000))["topo_parameters"].startswith("2,1;")  # 100 GB/s between two groups
+    assert cluster(platform_like("jupiter", 2000))["topo_parameters"].startswith("3,120;")
 
 
 @pytest.mark.simgrid
