@@ -188,7 +188,7 @@ def promising(asked: Collection[str]) -> Callable[[Mapping[str, Value]], bool]:
 
     def may_gain(choices: Mapping[str, Value]) -> bool:
         full = choices.get(GRAPH_EDGES, GraphEdges.FULL.value) == GraphEdges.FULL.value
-        return full or GRAPH_EDGES in asked or choices.get(TRANSPORT, Transport.PEER.value) in _OF_KERNELS
+        return full or GRAPH_EDGES in asked or TRANSPORT not in choices or choices[TRANSPORT] in _OF_KERNELS
 
     return may_gain
 

@@ -161,10 +161,10 @@ def runner_plan(configured: Configured, chosen: TargetChoice, sites: Iterable[Si
 
 
 def by_promise(configurations: Iterable[C]) -> list[C]:
-    """First what is usually fastest, for a search that has no time for all; `peer` and `put`, of which either may be
-    the faster, in turn."""
-    rank = {transport.value: number for number, transport in enumerate(Transport)}
-    rank[Transport.PUT.value] = rank[Transport.PEER.value]
+    """First what is usually fastest, for a search that has no time for all; transports that reduce alike, of which
+    either may be the faster, in turn."""
+    speeds = list(Transport)
+    rank = {transport.value: speeds.index(transport.of_collectives) for transport in Transport}
     turns: Counter[tuple[frozenset[Value], bool]] = Counter()
 
     def key(configured: C) -> tuple[float, bool, int]:
