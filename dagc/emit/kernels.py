@@ -568,9 +568,9 @@ def _of_messages(
         yield f"const int sent_call = {number_of_call(ends, along)};"
         bits = [f"{sum(1 << place for place in call.awaits):#x}U" for call in calls]
         which = f", {select('sent_call', bits)}"
-        limits = ["0U", *ends, f"gridDim.{along}"]
+        limits = ["", *ends, f"gridDim.{along}"]
         runs = [list(run) for counts, run in groupby(range(len(calls)), lambda k: calls[k].counted) if counts]
-        blocks = " + ".join(f"{limits[run[-1] + 1]} - {limits[run[0]]}" for run in runs) or "0U"
+        blocks = " + ".join(f"{limits[run[-1] + 1]} - {limits[run[0]]}".removesuffix(" - ") for run in runs) or "0U"
         across = "".join(f" * gridDim.{axis}" for axis in "xyz" if axis != along)
         counts = select("sent_call", [str(call.counted).lower() for call in calls])
         end = f", {counts}, ({blocks}){across}"

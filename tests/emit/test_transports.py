@@ -17,6 +17,7 @@ from dagc.build.mpi import find_mpi
 from dagc.build.ranks import several_hosts
 from dagc.build.toolchain import find_cxx
 from dagc.emit import emit, table_line
+from dagc.emit.kernels import Functions
 from dagc.ir.effective import configuration_of
 from dagc.ir.enums import Pairs, Transport
 from dagc.ir.plan import Plan, Target
@@ -242,6 +243,16 @@ def test_the_text_of_kernels_that_wait() -> None:
     text = emit(Plan(*unroll(folded, period), Target.CUDA, period=(folded, period)))["iteration.hpp"]
     assert text.count(".run(") == 1, "of the last step, whose messages no kernel reads"
     assert text.count("dagc::put_waits(") == text.count(".arrival(")
+    _, joined = sample(
+        SAMPLES / "jacobi/jacobi.dag", transport="put", put_wait="reader", **{"fuse.first_last_inner": "2"}
+    )
+    views = Functions(joined.unrolled, Target.CUDA).view().functions
+    begins = next(view.begins for view in views if "await" in view.name)
+    assert begins[-6:-3] == (  # the boundary rows; neither do the inner rows wait, nor do messages wait for them
+        "const int sent_call = (blockIdx.y >= end_0) + (blockIdx.y >= end_1);",
+        "dagc::put_wait(awaited, sent_call < 2 ? 0x3U : 0x0U);",
+        "const dagc::PutEnd sent_end(sent_put, sent_call < 2 ? true : false, (end_1) * gridDim.x * gridDim.z);",
+    )
 
 
 def run(path: Path, plans: Mapping[str, Plan], ranks: int, folder: Path, hosts: tuple[int, ...] = ()) -> None:

@@ -25,7 +25,9 @@ __global__ void pack(std::int32_t* sent_here, const dagc::Put<2> put, const std:
   if constexpr (mutant == joined || mutant == not_counted) {
     constexpr unsigned int counted = mutant == joined ? kBlocks : kBlocks - 1;
     const dagc::PutEnd end(put, blockIdx.x < counted, counted);
-    if (i < 2 * kHalf) sent[i] = from[i] + run;
+    dagc::Vector<std::int32_t, 4> four;  // some of both parts, and where they begin no vector at the receiver
+    for (int lane = 0; i % 4 == 0 && i < 2 * kHalf && lane < 4; ++lane) four[lane] = from[i + lane] + run;
+    if (i % 4 == 0 && i < 2 * kHalf && dagc::aligned<4>(sent, from)) dagc::store<4>(&sent[i], four);
   } else if constexpr (mutant != no_fence && mutant != early_signal) {
     const dagc::PutEnd end(put);
     if (i >= 2 * kHalf) return;
