@@ -57,7 +57,9 @@ def choosers_of(
     if ops is not None:
         stored = {op: chooser for op, chooser in stored.items() if op in ops}
     _check_open(graph, stored, tuned.path)
-    every = (open_site(graph, op, chooser.variants) for op, chooser in stored.items())
+    every = [open_site(graph, op, chooser.variants) for op, chooser in stored.items()]
+    for site in every:
+        _check_choices(site, tuned, arch)
     timed = tuned.facts.objective == TIME.text
     return tuple(
         _chooser_of(graph, site, stored[site.name], tuned.path, timed, tried_in(tuned, site.name))
@@ -106,13 +108,6 @@ def _chooser_of(
     if stored.method not in (*METHODS, *RANKED):
         raise UsageError(f"{path}: made by a newer dagc (method {stored.method})", "update dagc, or tune again")
     _check_names(graph, site, stored, path)
-    legal = set(site.every)
-    for choice in stored.choices:
-        if choice not in legal:
-            raise UsageError(
-                f"{path}: `{site.name}` was tuned with {choice.in_words}, which is not among its choices",
-                f"drop -D {site.name}.NAME=..., or tune again into another file",
-            )
     anchors = [(dict(zip(stored.data, a.data, strict=True)), stored.choices[a.chosen]) for a in stored.anchors]
     each = dict(zip(stored.choices, stored.each, strict=False))
     method = stored.method if timed or stored.method == OCCUPANCY.text else ""
@@ -121,6 +116,18 @@ def _chooser_of(
         graph, site, stored.choices, stored.hardware, model, anchors=anchors, selector=stored.selector,
         asked=stored.data, tried=tried,
     )  # fmt: skip
+
+
+def _check_choices(site: Site, tuned: Tuned, arch: str | None) -> None:
+    """Raises UsageError for choices of the file that the program, for this target and with -D, does not have."""
+    legal = set(site.every)
+    for choice in tuned.kernel_choosers[site.name].choices:
+        if choice not in legal:
+            help = f"drop -D {site.name}.NAME=..., or tune again into another file"
+            raise UsageError(
+                f"{tuned.path}: `{site.name}` was tuned with {choice.in_words}, which is not among its choices",
+                "it was tuned for GPUs: give --target cuda" if arch is None and tuned.facts.target == "cuda" else help,
+            )
 
 
 def _check_names(graph: Graph, site: Site, stored: KernelChooser, path: str | Path) -> None:

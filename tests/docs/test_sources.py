@@ -20,6 +20,9 @@ RESULTS = ROOT / "benchmarks/results/2026-11-28-2xh200-limit/spmv.db"
 TUNED = ROOT / "benchmarks/results/2026-11-29-h200-variants-2/sort.db.xz"
 OF_RESULTS = tuple(c for c in COMMANDS if c.split()[0] in ("rules", "report", "export") and "A.db" not in c)
 OF_TUNED = tuple(c for c in COMMANDS if ("--show" in c and "-o TUNED" in c) or ("--evaluate" in c and "LIST" not in c))
+OF_CHOOSERS = tuple(
+    dict.fromkeys(c.split("--launch TUNED")[1].replace("--run", "").strip() for c in COMMANDS if "--launch TUNED" in c)
+)
 ALONE = tuple(
     c for c in COMMANDS if c.startswith("count samples") or ("--show" in c and "samples/" in c) or c.endswith("help")
 )
@@ -73,6 +76,19 @@ def test_commands_on_records_of_a_gpu_run(command: str, tmp_path: Path, monkeypa
     except SystemExit as end:  # help
         code = end.code
     assert code == 0
+
+
+@pytest.mark.parametrize("options", representatives(OF_CHOOSERS, "--features async --as library"))
+def test_choosers_of_a_record_of_a_gpu_are_written(
+    options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commands that compile with a tuned file, up to the compiler; that the file is of another target is told."""
+    (tuned := tmp_path / "sort.db").write_bytes(lzma.decompress(TUNED.read_bytes()))
+    command = ["compile", str(ROOT / "samples/sort/sort.dag"), "--launch", str(tuned), "-o", str(tmp_path / "out")]
+    name = ["--name", "ordered"] if "library" in options else []
+    assert main([*command, "--no-build", "--target", "cuda", *options.split(), *name]) == 0
+    assert main([*command, "--no-build", "--target", "host"]) == 2
+    assert "it was tuned for GPUs: give --target cuda" in capsys.readouterr().err
 
 
 def test_each_word_is_that_of_the_glossary_and_of_the_language() -> None:
