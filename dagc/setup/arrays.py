@@ -12,7 +12,7 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -26,9 +26,10 @@ from dagc.base.python import np
 from dagc.base.source import NOWHERE, Span, find_file, read_file
 from dagc.ir.names import alike, data_file
 from dagc.ir.program import Program, Setup, Verify
-from dagc.ir.sym import Number, UnboundName, evaluate
+from dagc.ir.sym import Number, UnboundName
 from dagc.setup.checks import Checker, Matching, RankMembers, dtype, team, wanted
 from dagc.setup.isolated import Wait, isolated, say
+from dagc.setup.room import least_bytes, require_disk
 
 # ---- the user's Python -----------------------------------------------------------------------------
 
@@ -232,6 +233,7 @@ def setup_under_way(
         raise UsageError(f"{ranks} ranks", "use 1 or more")
     if seed < 0:
         raise UsageError(f"seed {seed} is negative", "use 0 or more")
+    require_disk(program, ranks, out)
     job = _Job(program, program.setup, base_dir, ranks, seed, out, references)
     if signals.isolates():
         with isolated(lambda: job.write(lambda: say("done"))) as wait:
@@ -274,7 +276,7 @@ class _Job:
             return 1
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") // 2
-        fit = memory // max(1, COPIES * _least_bytes(self.program))
+        fit = memory // max(1, COPIES * least_bytes(self.program))
         return max(1, min(self.ranks, cores // CORES_OF_ONE, fit))
 
     def _side_by_side(self, parts: Sequence[range], directory: Path, done: Callable[[], None] | None) -> Matching:
@@ -307,18 +309,6 @@ class _Job:
 
 CORES_OF_ONE = 4  # for each process that writes ranks
 COPIES = 8  # of the arrays of a rank that its set-up and references may hold
-
-
-def _least_bytes(program: Program) -> int:
-    """Of the arrays of a rank whose sizes are constants of the program."""
-    out = 0
-    for array in program.arrays:
-        elements = 1
-        with suppress(UnboundName, ArithmeticError):
-            for dim in array.dims:
-                elements *= int(evaluate(dim, {})) if dim is not None else 0
-            out += elements * dtype(array.type).itemsize
-    return out
 
 
 def _team(program: Program, setup: Setup, code: SetupCode, ranks: int, seed: int) -> RankMembers:

@@ -16,6 +16,7 @@ from dagc.base.children import Workers
 from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import ProgramError, UsageError, counted
 from dagc.base.objective import TIME
+from dagc.build.ranks import joined
 from dagc.build.toolchain import choose_target
 from dagc.ir.plan import Target
 from dagc.ir.traversal import parse_traversal
@@ -26,6 +27,7 @@ from dagc.lab.strategy import Judge, default, find
 from dagc.measure.metrics import objective_for, units
 from dagc.measure.service import RankLink
 from dagc.report.display import Display
+from dagc.setup import require_memory
 from dagc.stages.options import ExploreOptions, forms_are_open
 from dagc.stages.program import ProgramText
 from dagc.store.results import Results
@@ -107,6 +109,8 @@ def ready(
     @cache
     def under_way() -> Callable[[], Path]:
         require_machine(request.chosen)
+        if request.chosen.target is Target.HOST and request.chosen.here and joined() is None:
+            require_memory(request.text.program(), options.ranks * options.groups)
         return stack.enter_context(arrays_under_way(request.text.program(), folder, request))
 
     def arrays() -> Path:

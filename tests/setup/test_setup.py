@@ -36,7 +36,7 @@ from dagc.ir.program import (
     Verify,
 )
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply
-from dagc.setup import run_setup
+from dagc.setup import require_memory, run_setup
 from dagc.setup.arrays import SetupCode
 
 TEXT = 'program small\nsetup "arrays.py" make(scale)\nverify y ~ doubled() rtol 0\n'
@@ -126,6 +126,16 @@ def test_every_rank_gets_its_arrays(tmp_path: Path) -> None:
         "seed": 7,
     }
     assert names == {"n": "n", "m[x,lo]": "m_x_lo_", "x": "x", "w": "w", "y": "y", "t": "t"}
+
+
+def test_arrays_that_have_no_room_are_not_computed(tmp_path: Path) -> None:
+    large = small(arrays=[array("x", (Const(1 << 42),), Role.INOUT), array("t", (Const(1 << 40),), None)])
+    write(tmp_path)
+    with pytest.raises(UsageError, match=r"2 ranks take at least 3\.52e\+04 GB, and there are .* GB free in /"):
+        run_setup(large, tmp_path, 2, 0, tmp_path / "out")
+    with pytest.raises(UsageError, match=r"at least 7\.92e\+04 GB, and there are .* GB of free memory"):
+        require_memory(large, 2)
+    require_memory(small(), 2)
 
 
 def test_fewer_ranks_leave_no_old_rank_behind(tmp_path: Path) -> None:
