@@ -98,6 +98,13 @@ _CUDA_HEADERS = {
 }
 
 
+_LIBRARIES = {
+    "cublas_v2.h": "cuBLAS", "cublas.h": "cuBLAS", "cublasLt.h": "cuBLAS", "cusparse.h": "cuSPARSE",
+    "cusolverDn.h": "cuSOLVER", "cufft.h": "cuFFT", "cudnn.h": "cuDNN", "curand.h": "cuRAND",
+    "curand_kernel.h": "cuRAND", "nccl.h": "NCCL", "mma.h": "wmma", "cub/cub.cuh": "CUB",
+}  # fmt: skip
+
+
 def code_files(plan: Plan) -> dict[str, str]:
     """The files of code, unchanged; on the host target, constructs that g++ cannot parse are rewritten, line by
     line."""
@@ -114,7 +121,11 @@ def code_files(plan: Plan) -> dict[str, str]:
 
 def host_headers() -> dict[str, str]:
     """The headers of CUDA on the host target, by the names by which files include them."""
-    return {
+    refused = {
+        name: f'#pragma once\n#error "{library} is not on the host target: only --target cuda compiles this file"\n'
+        for name, library in _LIBRARIES.items()
+    }
+    return refused | {
         name: f'#pragma once\n#include "dagc/target.hpp"\n#include "dagc/{ours}.hpp"\n'
         for name, ours in _CUDA_HEADERS.items()
     }

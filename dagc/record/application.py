@@ -7,6 +7,7 @@ the log, and the compiler's messages, name the files of the user.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,6 +30,10 @@ _WATCHED = (
     "-fsanitize=thread", "-U__SANITIZE_THREAD__", "-nodefaultlibs", "-rdynamic",
     *(f"-Wl,--wrap={name}" for name in ("memcpy", "memmove", "memset")), "-Wl,--no-as-needed",
 )  # fmt: skip
+# A variable of constant memory is of its file, as nvcc has it, unless a file declares one of another (`-rdc=true`).
+_CONSTANT = re.compile(r"(?<!extern )(?<!static )\b__constant__\b(?!\s+(?:static|extern)\b)")
+_SHARED_CONSTANT = re.compile(r"\bextern\s+(?:__device__\s+)?__constant__\b")
+_C_AS_CXX = ("-fpermissive",)  # pointers that malloc returns
 _OWN = ("log", "touched", "mpi")  # compiled by themselves, so once for all applications; the last for those with MPI
 _STARTERS = ("mpiexec", "mpirun", "mpiexec.hydra", "srun")
 
@@ -52,11 +57,12 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
     """
     top = program.resolve()
     texts = _texts(sources, top)
-    copies = {path: folder / "code" / path.relative_to(path.anchor) for path in texts}
+    copies = {path: folder / "code" / _cxx_name(path.relative_to(path.anchor)) for path in texts}
+    shared = any(_SHARED_CONSTANT.search(text) for text in texts.values())
     for path, text in texts.items():
         copies[path].parent.mkdir(parents=True, exist_ok=True)
-        shown = cxx_string(_shown(path, top))
-        copies[path].write_bytes(encoded(f"#line 1 {shown}\n{rewrite_for_host(text)}"))
+        text = text if shared else _CONSTANT.sub("static __constant__", text)
+        copies[path].write_bytes(encoded(f"#line 1 {cxx_string(_shown(path, top))}\n{rewrite_for_host(text)}"))
     headers = folder / "headers"
     for name, text in host_headers().items():
         (headers / name).parent.mkdir(parents=True, exist_ok=True)
@@ -64,6 +70,7 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
     templates, mpi = resource("templates"), find_mpi()
     own = templates / "record"
     with_mpi = (own / "include",) if mpi is not None else ()
+    of_c = any(source.endswith(".c") for source in sources)
     named = [copies[Path(source).resolve()] for source in sources]
     mirrored = [folder / "code" / directory.resolve().relative_to("/") for directory in include_directories()]
     order = Build(
@@ -74,7 +81,7 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
             *dict.fromkeys(path.parent for path in (*map(Path, sources), *include_directories())),
         ],
         mpi=mpi,
-        flags=("-include", str(own / "cuda_host.hpp"), "-w", *_WATCHED),
+        flags=("-include", str(own / "cuda_host.hpp"), "-w", *(_C_AS_CXX if of_c else ()), *_WATCHED),
         libraries=("stdc++", "m", "pthread", "c", "gcc_s", "gcc"),
         warnings_as_errors=False,
     )  # fmt: skip
@@ -88,9 +95,14 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
         return Application(program_of, {_shown(p, top): t for p, t in texts.items()}, paths, mpi)
     except BuildFailed as error:
         help = "name all its files with --host, and directories of headers with -I; flags: DAGC_CXXFLAGS"
-        if any(source.endswith(".c") for source in sources):
-            help += ". Files of C are compiled as C++: cast what malloc returns, declare functions as they are defined"
+        if of_c:
+            help += ". Files of C are compiled as C++: rename variables such as `new`, declare functions as defined"
         raise BuildFailed(error.message, help, error.first) from None
+
+
+def _cxx_name(path: Path) -> Path:
+    """The name of a copy, which is compiled as C++."""
+    return path.with_name(f"{path.name}.cu") if path.suffix == ".c" else path
 
 
 def _texts(sources: Iterable[str], top: Path) -> dict[Path, str]:

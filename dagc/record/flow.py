@@ -92,6 +92,8 @@ class Set:
     to: MemoryPlace
     value: int
     stream: int
+    rows: int = 1
+    pitch: int = 0
     index: float = field(default=-1, compare=False)  # of its event
 
 
@@ -187,7 +189,7 @@ def touched(op: Op) -> tuple[tuple[MemoryPlace, ...], tuple[MemoryPlace, ...]]:
         case Move():
             return (_span(op.source, op.rows, op.pitches[1]),), (_span(op.to, op.rows, op.pitches[0]),)
         case Set():
-            return (), (op.to,)
+            return (), (_span(op.to, op.rows, op.pitch),)
         case Messages():
             return _places(op.sends), _places(op.receives)
         case Together():
@@ -330,8 +332,10 @@ class _Passage:
                 case CopyCall():
                     self._copy(index, event)
                 case Fill():
-                    place = self.memory.place(event.to, event.bytes)
-                    self.ops.append((index, Set(event.at, place, event.value, event.stream)))
+                    flat = event.rows == 1 or event.pitch == event.bytes
+                    rows, pitch = (1, 0) if flat else (event.rows, event.pitch)
+                    place = self.memory.place(event.to, event.bytes * (event.rows if flat else 1))
+                    self.ops.append((index, Set(event.at, place, event.value, event.stream, rows, pitch)))
                 case Send() | Recv():
                     self._message(index, event)
                 case Complete():
@@ -384,7 +388,7 @@ class _Passage:
             self._upload(index, event, move)
 
     def _upload(self, index: int, event: CopyCall, move: Move) -> None:
-        by = self._writer(event.from_, move.source.bytes)
+        by = self._writer(event.from_, move.source.bytes, event.data)
         if isinstance(by, _Part) and move.rows == 1 and by.stage is None and by.event.bytes == move.source.bytes:
             by.stage, by.place, by.ready = move, move.to, index
             return
@@ -401,9 +405,15 @@ class _Passage:
         self.host = [w for w in self.host if w.end <= begin or end <= w.begin]
         self.host.append(_Written(begin, end, by))
 
-    def _writer(self, begin: int, bytes: int) -> _Pack | _Part | int | None:
+    def _writer(self, begin: int, bytes: int, data: str) -> _Pack | _Part | int | None:
+        """What wrote this memory of the host; None if it has other `data` since, so that the host wrote it."""
         end = begin + bytes
-        return next((w.by for w in self.host if w.begin <= begin and end <= w.end), None)
+        by = next((w.by for w in self.host if w.begin <= begin and end <= w.end), None)
+        if isinstance(by, _Pack) and by.event.rows == 1:
+            at = 2 * (begin - by.event.to)
+            known = by.event.data[at : at + 2 * bytes]
+            return by if not data or len(known) != len(data) or known == data else None
+        return by
 
     # -- messages --
 
@@ -412,7 +422,7 @@ class _Passage:
         part = _Part(index, event, place, index)
         if not self.on_device(place):
             if isinstance(event, Send):
-                by = self._writer(event.buf, event.bytes)
+                by = self._writer(event.buf, event.bytes, event.data)
                 if isinstance(by, _Pack) and by.move.rows == 1:
                     by.users += 1
                     ahead = event.buf - by.event.to
@@ -474,7 +484,7 @@ class _Passage:
         to = replace(to, bytes=size)
         content = ""
         if not self.on_device(source):
-            by = self._writer(event.send, event.bytes)
+            by = self._writer(event.send, event.bytes, event.data)
             if isinstance(by, _Pack):
                 by.kept = True
             elif isinstance(by, _Part):

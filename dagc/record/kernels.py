@@ -280,22 +280,25 @@ class Kernels:
         """The text of a call, and the names of the arguments that the host computed."""
         kernel, bound, call = self._of_step[number], self.bound(number, step), step.first
         assert isinstance(call, KernelCall)
-        scalars, computed = {}, []
+        scalars, computed = list[str](), []
         for index, one in enumerate(call.args):
             if str(index) in self._host.of(number):
-                scalars[index] = f"{self._host.of(number)[str(index)].name}_there"
-            elif isinstance(one, ScalarArgument) and one.of in SCALARS:
-                scalars[index], differs = self._values.scalar(_column(step, index), kernel.formals[index])
-                computed += [kernel.formals[index]] if differs else []
+                scalars.append(f"{self._host.of(number)[str(index)].name}_there")
+            elif isinstance(one, ScalarArgument):
+                for name, column in _scalars(step, index, one, kernel.formals[index]):
+                    text, differs = self._values.scalar(column, name)
+                    scalars.append(text)
+                    computed += [name] if differs else []
         if kernel.direct:
+            left = iter(scalars)
             words = [
-                scalars[i] if i in scalars else self._slice(bound[i], kernel.formals[i]) for i in range(len(call.args))
+                self._slice(bound[i], kernel.formals[i]) if i in bound else next(left) for i in range(len(call.args))
             ]
         else:
             number_of = self._values.number
             words = [bound[i].array.name + self._touching(bound[i], kernel.formals[i]) for i in kernel.arrays]
             words += [number_of(bound[i].offsets, f"{kernel.formals[i]}_at") for i in kernel.offsets]
-            words += scalars.values()
+            words += scalars
             for axis in kernel.axes:
                 grids = [c[0].grid[axis] if c and isinstance(c[0], KernelCall) else None for c in step.ops]
                 words.append(number_of(grids, f"grid_{'xyz'[axis]}"))
@@ -391,6 +394,17 @@ class Kernels:
             )
         return self._fills[array.of]
 
+    def fill_rows(self, array: RecordedArray, amounts: Sequence[str]) -> str:
+        """The name of a kernel that fills rows; `amounts`: its parameters."""
+        name = self._names.free("fill_rows")
+        formals = [array.formal("target", "inout"), "value: i32", *(f"{amount}: i64" for amount in amounts)]
+        self.texts.append(
+            f'kernel {name}({", ".join(formals)}) {{\n  gpu {{\n    cpp """\n'
+            "      cudaMemset2DAsync(reinterpret_cast<char*>(target) + to_at, to_pitch, value, width, rows, stream);\n"
+            '    """\n  }\n}'
+        )
+        return name
+
     def host_wait(self) -> str:
         """The name of a kernel of the host that only its edges order."""
         if not self._wait:
@@ -411,10 +425,10 @@ class Kernels:
             self._keeps[of] = self.host_code(f"keep_{of}", formals, "for (long i = 0; i < n; ++i) kept[i] = now[i];")
         return self._keeps[of]
 
-    def copy_rows(self, to: RecordedArray, source: RecordedArray, amounts: Sequence[str]) -> str:
-        """The name of a kernel that copies rows; `amounts`: its parameters."""
+    def copy_rows(self, to: RecordedArray, source: RecordedArray, amounts: Sequence[str], mode: str) -> str:
+        """The name of a kernel that copies rows; `amounts`: its parameters; `mode`: what it does to its target."""
         name, same = self._names.free("copy_rows"), to is source
-        formals = [to.formal("target", "inout"), *([] if same else [source.formal("source", "in")])]
+        formals = [to.formal("target", "inout" if same else mode), *([] if same else [source.formal("source", "in")])]
         formals += [f"{amount}: i64" for amount in amounts]
         self.texts.append(
             f'kernel {name}({", ".join(formals)}) {{\n  gpu {{\n    cpp """\n'
@@ -503,22 +517,21 @@ class _Wrapper:
         return name
 
     def _by_value(self, index: int, one: ScalarArgument) -> str:
-        """A struct is written as its bytes, which must not differ."""
+        """A struct is written as its bytes, and those that differ between ranks or rounds are passed as words."""
         name = self._names[index]
+        scalars = _scalars(self._step, index, one, name)
+        for formal, column in scalars:
+            of = next(c[0].of for c in column if c)
+            self._formals.append(f"{formal}: {of}")
+            self._parameters.append(f"{C_TYPES[of]} {formal}")
         if one.of in SCALARS:
-            self._formals.append(f"{name}: {one.of}")
-            self._parameters.append(f"{C_TYPES[one.of]} {name}")
             return name
-        if len({arg.hex for column in _column(self._step, index) for arg in column or ()}) != 1:
-            raise UsageError(
-                f"{self._call.at}: argument {index + 1}, a {one.type}, differs between ranks or rounds",
-                "pass its members by value, or a pointer to it on the device",
-            )
         data = ", ".join(f"0x{one.hex[i : i + 2]}" for i in range(0, len(one.hex), 2))
         self._setup += [
             f"static const unsigned char {name}_bytes[] = {{{data}}};",
             f"alignas({one.type}) unsigned char {name}_copy[sizeof({one.type})];",
             f"std::memcpy({name}_copy, {name}_bytes, sizeof {name}_copy);",
+            *(f"std::memcpy({name}_copy + {f.rpartition('_')[2]}, &{f}, sizeof {f});" for f, _ in scalars),
         ]
         return f"*reinterpret_cast<{one.type}*>({name}_copy)"
 
@@ -560,6 +573,23 @@ def _column(step: ProgramStep, index: int) -> list[list[ScalarArgument] | None]:
         if ops else None
         for ops in step.ops
     ]  # fmt: skip
+
+
+def _scalars(
+    step: ProgramStep, index: int, one: ScalarArgument, name: str
+) -> list[tuple[str, list[list[ScalarArgument] | None]]]:
+    """What a call passes for an argument by value: itself, or of a struct the words that differ between ranks or
+    rounds, with the byte where each begins in its name."""
+    column = _column(step, index)
+    if one.of in SCALARS:
+        return [(name, column)]
+    digits = 8 if len(one.hex) % 8 == 0 else 2
+    of = "i32" if digits == 8 else "u8"
+    words = [
+        (at, [[replace(a, of=of, hex=a.hex[at : at + digits]) for a in row] if row else None for row in column])
+        for at in range(0, len(one.hex), digits)
+    ]
+    return [(f"{name}_{at // 2}", word) for at, word in words if len({a.hex for row in word for a in row or ()}) > 1]
 
 
 def _calls(step: ProgramStep) -> Iterator[KernelCall]:

@@ -18,7 +18,8 @@ MOST_EVENTS = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class LaunchArgument:
-    """Of a launch: a pointer (`p`; `of`: its elements, of `bytes` bytes), or a value (`hex`: its bytes)."""
+    """Of a launch: a pointer (`p`; `of`: its elements, of `bytes` bytes), or a value (`hex`: its bytes; `points`: a
+    struct with a pointer into the GPU's memory)."""
 
     of: str
     bytes: int
@@ -26,6 +27,7 @@ class LaunchArgument:
     const: int = 0
     hex: str = ""
     type: str = ""
+    points: int = 0
 
     @property
     def is_pointer(self) -> bool:
@@ -117,10 +119,14 @@ class CopyCall(LoggedCall):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fill(LoggedCall):
+    """Of `rows` rows of `bytes` bytes, `pitch` bytes from row to row."""
+
     to: int
     value: int
     bytes: int
     stream: int
+    rows: int = 1
+    pitch: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,7 @@ def _key(event: Event, memory: Memory) -> Key:
         case CopyCall():
             return (*head, at(event.to), at(event.from_), event.bytes, event.rows, event.stream)
         case Fill():
-            return (*head, at(event.to), event.value, event.bytes)
+            return (*head, at(event.to), event.value, event.bytes, event.rows, event.pitch)
         case MessageCall():
             return (*head, at(event.buf), event.bytes, event.peer, event.tag)
         case CollectiveCall():
@@ -278,6 +278,11 @@ def _refused(event: Event) -> tuple[str, str]:
     if isinstance(event, Unsupported):
         call = event.call
         return f"{call} is not recorded", _HELP.get(call, "choose --from and --to without it, or replace it")
+    if isinstance(event, LaunchCall) and (one := next((a for a in event.args if a.points), None)) is not None:
+        return (
+            f"{one.type}, an argument of {event.kernel}, has a pointer",
+            "pass its pointers as arguments of their own",
+        )
     if isinstance(event, MessageCall) and event.type == "derived":
         return "a message of a derived datatype", "pack it into a buffer of a basic type, with a kernel or cudaMemcpy2D"
     return "", ""

@@ -4,7 +4,7 @@ messages are, and the memory that they name."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import chain, pairwise
@@ -145,11 +145,30 @@ def _together(
 
 
 def _lines(exchanges: Sequence[Messages]) -> tuple[MessageLine, ...]:
-    """The messages of one exchange on all ranks, as few lines in which no rank sends, or receives, twice."""
+    """The messages of one exchange on all ranks: lines by the calls, or by the calls and the memory where ranks give
+    one call different memory, such as a row to the rank above here, and to the rank below there."""
+    lines = _lines_by(_site, exchanges)
+    return lines if all(_of_one_kind(line, exchanges) for line in lines) else _lines_by(_site_and_memory, exchanges)
+
+
+def _of_one_kind(line: MessageLine, exchanges: Sequence[Messages]) -> bool:
+    """Whether all ranks send from one array and receive in one, and where both are the same in one order."""
+    sends = [None if at is None else e.sends[at].place for at, e in zip(line.sends, exchanges, strict=True)]
+    receives = [None if at is None else e.receives[at].place for at, e in zip(line.receives, exchanges, strict=True)]
+    blocks = [{place.block for place in places if place is not None} for places in (sends, receives)]
+    both = [(s, r) for s, r in zip(sends, receives, strict=True) if s is not None and r is not None]
+    orders = {s.offset < r.offset for s, r in both if s.block == r.block}
+    return all(len(of) <= 1 for of in blocks) and len(orders) <= 1
+
+
+def _lines_by(
+    site: Callable[[Sequence[MessageEnd], int], Key], exchanges: Sequence[Messages]
+) -> tuple[MessageLine, ...]:
+    """As few lines as possible in which no rank sends, or receives, twice."""
     messages = list(_matched(exchanges))
     lines: list[tuple[list[int | None], list[int | None], set[Key]]] = []
     for source, send, target, receive in messages:
-        key = _site(exchanges[source].sends, send)
+        key = site(exchanges[source].sends, send)
         fits = [line for line in lines if line[0][source] is None and line[1][target] is None]
         line = next((line for line in fits if key in line[2]), None)
         if line is None:
@@ -158,16 +177,19 @@ def _lines(exchanges: Sequence[Messages]) -> tuple[MessageLine, ...]:
             lines.append(line)
         line[0][source], line[1][target] = send, receive
     for rank, exchange in enumerate(exchanges):  # what a rank at the border would send and receive
-        _borders(rank, exchange.sends, [(line[0], line[2]) for line in lines])
-        sites = [{_site(exchanges[r].receives, at) for r, at in enumerate(line[1]) if at is not None} for line in lines]
-        _borders(rank, exchange.receives, [(line[1], keys) for line, keys in zip(lines, sites, strict=True)])
+        _borders(rank, exchange.sends, [(line[0], line[2]) for line in lines], site)
+        sites = [{site(exchanges[r].receives, at) for r, at in enumerate(line[1]) if at is not None} for line in lines]
+        _borders(rank, exchange.receives, [(line[1], keys) for line, keys in zip(lines, sites, strict=True)], site)
     return tuple(MessageLine(tuple(sends), tuple(receives)) for sends, receives, _ in lines)
 
 
-def _borders(rank: int, ends: Sequence[MessageEnd], lines: Sequence[tuple[list[int | None], set[Key]]]) -> None:
+def _borders(
+    rank: int, ends: Sequence[MessageEnd], lines: Sequence[tuple[list[int | None], set[Key]]],
+    site: Callable[[Sequence[MessageEnd], int], Key],
+) -> None:  # fmt: skip
     for index, end in enumerate(ends):
         if end.peer < 0:
-            free = (ranks for ranks, sites in lines if ranks[rank] is None and _site(ends, index) in sites)
+            free = (ranks for ranks, sites in lines if ranks[rank] is None and site(ends, index) in sites)
             for ranks in free:
                 ranks[rank] = index
                 break
@@ -176,6 +198,11 @@ def _borders(rank: int, ends: Sequence[MessageEnd], lines: Sequence[tuple[list[i
 def _site(ends: Sequence[MessageEnd], index: int) -> Key:
     end = ends[index]
     return end.at, end.tag, sum(other.at == end.at and other.tag == end.tag for other in ends[:index])
+
+
+def _site_and_memory(ends: Sequence[MessageEnd], index: int) -> Key:
+    place = ends[index].place
+    return *_site(ends, index)[:2], *((place.block, place.offset) if place is not None else ())
 
 
 def _matched(exchanges: Sequence[Messages]) -> Iterator[tuple[int, int, int, int]]:

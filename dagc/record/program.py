@@ -39,6 +39,7 @@ class Written:
     computed: tuple[str, ...] = ()  # what the host computes, and was found
     parts: tuple[str, ...] = ()  # calls that may be split
     own: tuple[str, ...] = ()  # what the host gives from its own data
+    blank: tuple[RecordedArray, ...] = ()  # of the host, which some ranks do not write, and begin with zeros
 
 
 class Writer:
@@ -63,6 +64,7 @@ class Writer:
         self._keeps_waits = any(isinstance(step.first, HostWait) for step in steps)
         self._op_names = FreeNames()
         self._unfinished: list[str] = []
+        self._blank: dict[str, RecordedArray] = {}
         self._named: list[tuple[str, Op]] = []
         self._edges: list[tuple[str, str]] = []  # (what the host read last: "" before the first, what it computed)
         self._host_result = ""
@@ -77,7 +79,7 @@ class Writer:
         return Written(
             text, calls, self._values.scalars, arrays, given, tuple(self._unfinished), tuple(self._named), self._staged,
             tuple(self._host.kept.values()), tuple(self._computed), tuple(self._parts),
-            tuple(self._given),
+            tuple(self._given), tuple(self._blank.values()),
         )  # fmt: skip
 
     @property
@@ -209,6 +211,8 @@ class Writer:
                 return name, [f"{name}{index} : gpu {text}"], computed_data
             case Set():
                 name = self._op_names.free("fill")
+                if op.rows > 1:
+                    return name, [f"{name}{index} : gpu {self._fill_rows(number, step, op.value)}"], False
                 array, text = self._region(number, step, _each(step, "to"), "fill")
                 counts = [
                     ops[0].to.bytes // WIDTHS[array.of] if ops and isinstance(ops[0], Set) else None for ops in step.ops
@@ -260,6 +264,7 @@ class Writer:
         if op.rows > 1:
             return self._rows(number, step), False
         array, to = self._region(number, step, _each(step, "to"), "to")
+        self._copied_to(array, step)
         if "data" in self._host.of(number):
             return f"copy({to}, {self._host.of(number)['data'].name})", False
         if not op.content:
@@ -291,9 +296,31 @@ class Writer:
             table.append((to_at, one.pitches[0], from_at, one.pitches[1], one.to.bytes, one.rows))
         assert arrays is not None
         to, source = arrays
+        self._copied_to(to, step)
         words = [to.name, *([] if to is source else [source.name])]
         words += [self._values.number([r[i] if r else None for r in table], a) for i, a in enumerate(amounts)]
-        return f"{self._kernels.copy_rows(to, source, amounts)}({', '.join(words)})"
+        whole = all(
+            row is None or (row[:2] == (0, row[4]) and row[4] * row[5] == count // to.per * to.width)
+            for row, count in zip(table, to.counts, strict=True)
+        )
+        return f"{self._kernels.copy_rows(to, source, amounts, 'out' if whole else 'inout')}({', '.join(words)})"
+
+    def _copied_to(self, array: RecordedArray, step: ProgramStep) -> None:
+        if step.partial and array.block.kind == "host":
+            self._blank[array.name] = array
+
+    def _fill_rows(self, number: int, step: ProgramStep, value: int) -> str:
+        amounts = ("to_at", "to_pitch", "width", "rows")
+        table: list[tuple[int, ...] | None] = []
+        arrays = []
+        for rank, ops in enumerate(step.ops):
+            one = ops[0] if ops else None
+            if isinstance(one, Set):
+                to, at = self._arrays.find(number, step, rank, "to", one.to)
+                arrays.append(to)
+            table.append((at, one.pitch, one.to.bytes, one.rows) if isinstance(one, Set) else None)
+        words = [self._values.number([r[i] if r else None for r in table], a) for i, a in enumerate(amounts)]
+        return f"{self._kernels.fill_rows(arrays[0], amounts)}({arrays[0].name}, {value}, {', '.join(words)})"
 
     # ---- messages ----
 
@@ -385,9 +412,9 @@ class Writer:
         rows = self._values.bound([count // array.per for count in array.counts], f"{array.name}_size")
         dims = rows if array.per == 1 else f"{rows}, {array.per}"
         place = " on pinned" if array.on_host else ""
-        role = (
-            ("inout" if array.written else "const") if array.has_data else "out" if array.block.kind == "host" else ""
-        )
+        role = "out" if array.block.kind == "host" else ""
+        if array.has_data or array.name in self._blank:
+            role = "inout" if array.written else "const"
         return f"array {array.name} : {array.of}[{dims}]{place}{' ' + role if role else ''}"
 
     def _dag(self, before: Sequence[str], ops: Sequence[str]) -> Iterator[str]:
@@ -528,6 +555,8 @@ def recorded_data(written: Written, folder: Path, ranks: int) -> dict[str, np.nd
         for array in written.arrays:
             if array.has_data:
                 out |= _of_array(array, folder, rank)
+        for array in written.blank:
+            out[f"before {rank} {array.name}"] = np.zeros(array.counts[rank], dtype=TYPES[array.of])
     return out
 
 

@@ -63,8 +63,15 @@ std::string argument(const T& value) {
            ", \"const\": " + (std::is_const_v<std::remove_pointer_t<T>> ? "1" : "0") +
            ", \"type\": " + quoted(type_name<Element>()) + "}";
   } else {
+    bool points = false;  // a struct with a pointer, which has no place in a program
+    if constexpr (std::is_class_v<T>)
+      for (std::size_t at = 0; at + sizeof(void*) <= sizeof(T); at += sizeof(void*)) {
+        const void* word;
+        std::memcpy(&word, reinterpret_cast<const char*>(&value) + at, sizeof word);
+        points = points || on_device(word);
+      }
     return "{\"of\": " + quoted(element<T>()) + ", \"bytes\": " + std::to_string(sizeof(T)) +
-           ", \"hex\": " + quoted(hex(&value, sizeof value)) + ", \"type\": " + quoted(type_name<T>()) + "}";
+           ", \"points\": " + (points ? "1" : "0") + ", \"hex\": " + quoted(hex(&value, sizeof value)) + ", \"type\": " + quoted(type_name<T>()) + "}";
   }
 }
 
@@ -203,7 +210,7 @@ inline void copied(Event& event, const void* to, std::size_t to_pitch, const voi
 }
 // What a copy brought to the host, which may compute with it: not whole fields.
 inline void arrived(Event& event, const void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
-  constexpr std::size_t kMost = 1 << 16;
+  constexpr std::size_t kMost = 1 << 18;
   if (bytes > kMost || on_device(to) || !on_device(from)) return;
   ::cudaStreamSynchronize(stream);
   event.given(to, bytes);
@@ -240,6 +247,13 @@ inline cudaError_t fill(Site, void* to, int value, std::size_t bytes, cudaStream
   Event event("fill");
   event.add("to", to).add("value", value & 255).add("bytes", static_cast<long long>(bytes)).add("stream", stream);
   return ::cudaMemsetAsync(to, value, bytes, stream);
+}
+inline cudaError_t fill_rows(Site, void* to, std::size_t pitch, int value, std::size_t width, std::size_t height,
+                             cudaStream_t stream = nullptr) {
+  Event event("fill");
+  event.add("to", to).add("value", value & 255).add("bytes", static_cast<long long>(width)).add("stream", stream);
+  event.add("rows", static_cast<long long>(height)).add("pitch", static_cast<long long>(pitch));
+  return ::cudaMemset2DAsync(to, pitch, value, width, height, stream);
 }
 template <class T>
 cudaError_t to_symbol(Site, const char* text, T& symbol, const void* from, std::size_t bytes, std::size_t offset = 0,
@@ -355,8 +369,8 @@ inline Site unsupported(Site site, const char* call) {
 #define cudaMalloc3D(...) DAGC_UNSUPPORTED(cudaMalloc3D, __VA_ARGS__)
 #define cudaMemcpy3D(...) DAGC_UNSUPPORTED(cudaMemcpy3D, __VA_ARGS__)
 #define cudaMemcpy3DAsync(...) DAGC_UNSUPPORTED(cudaMemcpy3DAsync, __VA_ARGS__)
-#define cudaMemset2D(...) DAGC_UNSUPPORTED(cudaMemset2D, __VA_ARGS__)
-#define cudaMemset2DAsync(...) DAGC_UNSUPPORTED(cudaMemset2DAsync, __VA_ARGS__)
+#define cudaMemset2D(...) dagc::record::fill_rows(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cudaMemset2DAsync(...) dagc::record::fill_rows(DAGC_RECORD_SITE, __VA_ARGS__)
 #define cudaMemset3D(...) DAGC_UNSUPPORTED(cudaMemset3D, __VA_ARGS__)
 #define cudaMemcpyPeer(...) DAGC_UNSUPPORTED(cudaMemcpyPeer, __VA_ARGS__)
 #define cudaMemcpyPeerAsync(...) DAGC_UNSUPPORTED(cudaMemcpyPeerAsync, __VA_ARGS__)
