@@ -191,11 +191,12 @@ def _variable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Data of the host that no recorded call made, for a step: `values[r][t]` of each rank and round, hexadecimal."""
+    """Data of the host that no recorded call made, for a step: `values[r][t]` of each rank and round, hexadecimal;
+    `count`: elements on a rank, as the program writes it."""
 
     name: str
     of: str
-    count: int
+    count: str
     values: tuple[tuple[str, ...], ...]
 
 
@@ -278,5 +279,6 @@ class Values:
                 "move the computation to a kernel, or record a loop without it",
             )
         name = self.names.free(hint)
-        self.given.append(Given(name, of, len(rows[0][0]) // 2 // WIDTHS[of], rows))
+        count = self.number([len(row[0]) // 2 // WIDTHS[of] for row in rows], f"{name}_size")
+        self.given.append(Given(name, of, count, rows))
         return f"{name}{self.index}"
