@@ -45,6 +45,9 @@ def read_accesses(program: Program, op: KernelOp, known: Mapping[str, int] | Non
     them are decided. Of an op that joins calls, those of its largest one."""
     op = largest_call(program, op)
     kernel, impl = kernel_of(program, op)
+    if impl.code is not None and impl.code.text is None and impl.code.function is not None:
+        where = f"kernel `{kernel.name}` is a function of `{impl.code.file}`, which models do not read"
+        raise NotUnderstood(f"{_place(program, impl)}{where}")
     if impl.code is None or impl.code.text is None or impl.launch is None:
         raise NotUnderstood(f"{_place(program, impl)}kernel `{kernel.name}` has no CUDA text")
     arrays = {f.name: f.type.size for f in kernel.formals if f.mode is not None}

@@ -285,7 +285,7 @@ class Kernels:
             if str(index) in self._host.of(number):
                 scalars.append(f"{self._host.of(number)[str(index)].name}_there")
             elif isinstance(one, ScalarArgument):
-                for name, column in _scalars(step, index, one, kernel.formals[index]):
+                for name, column in scalars_of(step, index, one, kernel.formals[index]):
                     text, differs = self._values.scalar(column, name)
                     scalars.append(text)
                     computed += [name] if differs else []
@@ -519,7 +519,7 @@ class _Wrapper:
     def _by_value(self, index: int, one: ScalarArgument) -> str:
         """A struct is written as its bytes, and those that differ between ranks or rounds are passed as words."""
         name = self._names[index]
-        scalars = _scalars(self._step, index, one, name)
+        scalars = scalars_of(self._step, index, one, name)
         for formal, column in scalars:
             of = next(c[0].of for c in column if c)
             self._formals.append(f"{formal}: {of}")
@@ -575,7 +575,7 @@ def _column(step: ProgramStep, index: int) -> list[list[ScalarArgument] | None]:
     ]  # fmt: skip
 
 
-def _scalars(
+def scalars_of(
     step: ProgramStep, index: int, one: ScalarArgument, name: str
 ) -> list[tuple[str, list[list[ScalarArgument] | None]]]:
     """What a call passes for an argument by value: itself, or of a struct the words that differ between ranks or
