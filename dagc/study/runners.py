@@ -116,39 +116,41 @@ def compiling(
     """Build one runner library per configuration, in parallel on all cores, the most promising first; what is not built
     at the end of the block is not built at all. Capture and loops need no separate library.
 
-    `sites`: launch settings that stay open until they are set at run time. `hurry`: the first has the cores for itself
-    if there are fewer than libraries. Sources are written one after the other, those of the first library first:
-    threads that write them together all end late. Raises MissingTool as `require_machine`.
+    `sites`: launch settings that stay open until they are set at run time. `hurry`: if there are fewer cores than
+    libraries, half of them are left to the first, and to what runs beside, until it is built. Sources are written one
+    after the other, those of the first library first: threads that write them together all end late. Raises MissingTool
+    as `require_machine`.
     """
     require_machine(chosen)
-    others, writing = Event(), Lock()  # others: may be built
+    written, built, writing = Event(), Event(), Lock()  # of the first
     distinct: dict[Choice, list[Configured]] = {}
     for configured in by_promise(configurations):
         decisions = tuple(filter(in_library, configured.configuration.decisions))
         distinct.setdefault(Choice(decisions), []).append(configured)
 
     def make(number: int, configured: Configured) -> Path | BuildFailed:
-        while number and not others.wait(_POLL_SECONDS):
+        while number and not (written if number < at_once else built).wait(_POLL_SECONDS):
             children.check()
         directory = folder / f"{number:03d}"
         with writing:
             children.check()
             plan = runner_plan(configured, chosen, (sites or {}).get(configured.configuration, ()))
             write_runner(plan, directory)  # replaces the remains of a killed run
-        if not alone:
-            others.set()
+        written.set()
         try:
             return build_artifact(directory, plan, "runner")
         except BuildFailed as error:
             return error
 
-    alone = hurry and len(distinct) > compilers()
+    at_once = compilers() // 2 if hurry and len(distinct) > compilers() else len(distinct)
     with Workers(compilers()) as pool:
         jobs = {
             pool.submit(make, number, members[0]): tuple(c.configuration for c in members)
             for number, members in enumerate(distinct.values())
         }
-        next(iter(jobs)).add_done_callback(lambda _: others.set())  # also if it fails
+        first = next(iter(jobs))  # also if it fails:
+        first.add_done_callback(lambda _: written.set())
+        first.add_done_callback(lambda _: built.set())
         yield Compilation(jobs, pool.stop)
         pool.stop()
 
