@@ -225,6 +225,48 @@ def _parameter_types(declarator: Node | None) -> Iterator[str]:
             yield " ".join(source.decode().rstrip("= \n").replace("__restrict__", " ").split())
 
 
+@dataclass(frozen=True, slots=True)
+class KernelFunction:
+    """A kernel that a file defines: the names and types of its parameters, whether all of its pointers are
+    `__restrict__`, and where its body begins and ends, without braces."""
+
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    restrict: bool
+    begin: int
+    end: int
+
+
+@lru_cache(maxsize=256)
+def kernel_in(text: str, function: str) -> KernelFunction | None:
+    """The one kernel of this name that a file's text defines at its top; None of a template, of one with attributes,
+    and of several."""
+    plain = parsable(text)
+    if function not in text or (plain != text and len(plain.encode()) != len(text.encode())):
+        return None
+    found = [
+        (node, template)
+        for node, template in in_scopes(tree_of(plain.encode()))
+        if node.type == "function_definition" and Declarator.of(field_of(node, "declarator")).name == function
+    ]
+    node, template = found[0] if len(found) == 1 else (None, True)
+    body = field_of(node, "body")
+    if node is None or template or body is None or node.has_error or "__global__" not in specifiers(node):
+        return None
+    whole = text.encode()
+    if re.search(rb"__\w*bounds__|__cluster\w*|__grid_constant__", whole[node.start_byte : body.start_byte]):
+        return None
+    parameters = field_of(function_declarator(field_of(node, "declarator")), "parameters")
+    declared = [p for p in parameters.named_children if "parameter" in p.type] if parameters is not None else []
+    names = [Declarator.of(field_of(p, "declarator")).name for p in declared]
+    pointers = [whole[p.start_byte : p.end_byte] for p in declared if "*" in text_of(p)]
+    return KernelFunction(
+        tuple(names), tuple(_parameter_types(function_declarator(field_of(node, "declarator")))),
+        bool(pointers) and all(b"__restrict" in p for p in pointers),
+        len(whole[: body.start_byte + 1].decode()), len(whole[: body.end_byte - 1].decode()),
+    )  # fmt: skip
+
+
 @lru_cache(maxsize=64)
 def has_kernels(text: str) -> bool:
     """Whether a file must be compiled as CUDA: it defines or launches kernels, also where the compiler is no nvcc."""

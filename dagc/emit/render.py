@@ -214,7 +214,7 @@ def code_view(code: CodeText, program: Program) -> CodeView:
         blank += 1
     line, file = 1, code.span.file
     if source is not None:
-        start = source.text.find('"""', code.span.start) + 3
+        start = code.begin(source.text)
         line = max(1, source.line_column(start)[0] + blank - code.header)
         file = source.path
     return CodeView(textwrap.dedent("\n".join(lines[blank:])).rstrip(), line, file)

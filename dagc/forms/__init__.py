@@ -21,6 +21,7 @@ from dagc.cuda.lexer import names_used
 from dagc.cuda.text import stores_of
 from dagc.forms.coarsen import COARSEN, COLUMNS, PERSIST, STRIDED
 from dagc.forms.freedom import BOUNDS, FREEDOM, LITERALS
+from dagc.forms.functions import read_as_texts
 from dagc.forms.fuse import fused_impl
 from dagc.forms.index import INDEX
 from dagc.forms.jam import JAM
@@ -72,7 +73,7 @@ def explained(refusal: Refusal, impl: Impl, sources: Mapping[str, Source]) -> st
     source = sources.get(impl.code.span.file) if impl.code is not None else None
     if refusal.line is None or source is None or impl.code is None:
         return refusal.reason
-    start = source.text.find('"""', impl.code.span.start) + 3
+    start = impl.code.begin(source.text)
     return f"{source.path}:{source.line_column(start)[0] + refusal.line}: {refusal.reason}"
 
 
@@ -80,6 +81,7 @@ def forms_asked(program: Program, asked: str, ops: Iterable[KernelOp]) -> tuple[
     """What -D would give for a list of forms, `wide=4,coarsen`, in all `ops` whose kernels allow them, without a value
     the largest one; and for each kernel that does not allow one, why. Raises UsageError for a list that gives nothing.
     """
+    program = read_as_texts(program)
     names, around = {form.name: form for form in FORMS}, surroundings_of(program)
     given: dict[str, int] = {}
     left: dict[str, None] = {}

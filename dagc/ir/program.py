@@ -252,9 +252,10 @@ class CodeText(Spanned):
     """Code with its place: a text, or a function of a file (`text` is None), or a whole file (also `function` is None).
 
     `function` may be qualified (`heat::step`); `arguments` are those of a template: types, or expressions in tunables.
-    `file` is the name of a `CodeFile`. `header`: the lines of a text before the first of the program's. `restrict`: its
-    arrays are `__restrict__`. `bounds`: the threads of a block at most, and the blocks that a multiprocessor holds at
-    least. `literals`: by-value formals that are constants of the function.
+    `file` is the name of a `CodeFile`; a text with a `function` is the body of one that was in a file. `header`: the
+    lines of a text before the first of the program's. `restrict`: its arrays are `__restrict__`. `bounds`: the threads
+    of a block at most, and the blocks that a multiprocessor holds at least. `literals`: by-value formals that are
+    constants of the function.
     """
 
     lang: CodeLang
@@ -266,6 +267,10 @@ class CodeText(Spanned):
     restrict: bool = False
     bounds: tuple[int, int] | None = None
     literals: tuple[tuple[str, Value], ...] = ()
+
+    def begin(self, source: str) -> int:
+        """Where the text begins in that of its file."""
+        return self.span.start if self.function is not None else source.find('"""', self.span.start) + 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,8 +272,11 @@ class Lowering:
         if not (self.ctx.forms or given) or self.ctx.report.failed:
             return kernels
         from dagc.forms import FORMS, with_forms  # only with forms
+        from dagc.forms.functions import with_texts
 
         around = self._around()
+        files = {file.name: (file.path, self.ctx.sources[file.path].text) for file in self.ctx.named.files}
+        kernels = {name: with_texts(kernel, files) for name, kernel in kernels.items()}
         wanted = {form.name for form in FORMS} if self.ctx.forms else given
         opened = wanted - given if self.ctx.forms else set[str]()
         return {name: with_forms(kernel, around, wanted, opened) for name, kernel in kernels.items()}

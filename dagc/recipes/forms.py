@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dagc.base.errors import UsageError, counted
 from dagc.forms import explained, forms_asked, forms_of, kernel_of, surroundings_of
+from dagc.forms.functions import read_as_texts
 from dagc.forms.groups import groups
 from dagc.forms.types import Refusal
 from dagc.ir.choice import AS_WRITTEN, FORM, FUSE
@@ -22,7 +23,7 @@ def show_forms(path: str | Path, name: str, defines: Mapping[str, str | Value] |
     that may be one; and the text of each op under the forms and fusions that `defines` gives, or a list of forms after
     the name, `stencil,wide=4`; without either under the first that a search has. Raises UsageError."""
     name, _, asked = name.partition(",")
-    program = read(path, defines).program()
+    program = read_as_texts(read(path, defines).program())
     called = {op.name: program.kernel(op.kernel) for op in program.kernel_ops}
     parts = {name: {call.kernel.name for call in kernel.fused} for name, kernel in called.items()}
     ops = [op for op in program.kernel_ops if name in (op.name, op.base, op.kernel, *parts[op.name])]
@@ -35,7 +36,7 @@ def show_forms(path: str | Path, name: str, defines: Mapping[str, str | Value] |
         more, _ = forms_asked(program, asked, [op for op in ops if op.device is Device.GPU])
         return show_forms(path, name, {**more, **(defines or {})})
     lines = [line for kernel in kernels for line in _forms(program, program.kernel(kernel))]
-    lines += _fusions(read(path, _unfused(defines or {})).program(), kernels)
+    lines += _fusions(read_as_texts(read(path, _unfused(defines or {})).program()), kernels)
     shown: dict[str, None] = {}
     for op in ops:
         values = [f"{n} = {v}" for n, v in op.tunables if n.startswith(FORM) and v != AS_WRITTEN]
