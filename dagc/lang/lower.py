@@ -272,7 +272,7 @@ class Lowering:
         if not (self.ctx.forms or given) or self.ctx.report.failed:
             return kernels
         from dagc.forms import FORMS, with_forms  # only with forms
-        from dagc.forms.functions import with_texts
+        from dagc.forms.functions import with_texts  # only with forms
 
         around = self._around()
         files = {file.name: (file.path, self.ctx.sources[file.path].text) for file in self.ctx.named.files}
