@@ -25,7 +25,7 @@ from dagc.emit import runtime_headers
 COMPILERS = Path(__file__).parent / "compilers"
 # Headers of one transport each, those that are others with -fopenmp, and those of libraries, whose failures are
 # exceptions: their other headers differ too.
-OF_TRANSPORTS = ("group_host.hpp", "group_nccl.hpp", "group_peer.hpp", "peer_reduce.hpp")
+OF_TRANSPORTS = ("connecting.hpp", "group_host.hpp", "group_nccl.hpp", "group_peer.hpp", "peer_reduce.hpp")
 NOT_IN_ALL = (*OF_TRANSPORTS, "openmp.hpp", "sockets.hpp", "worker_calls.hpp")
 OF_LIBRARIES = "library.hpp"
 FLAGS = ("-std=c++17", "-ffp-contract=off", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror")

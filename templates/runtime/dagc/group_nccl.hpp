@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "dagc/communicator.hpp"
+#include "dagc/connecting.hpp"
 #include "dagc/group.hpp"
 #include "dagc/vote.hpp"
 
@@ -61,7 +62,10 @@ class NcclComm {
     if (rank == 0) DAGC_NCCL(ncclGetUniqueId(&id));
     DAGC_MPI(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, mpi));
     ncclComm_t made = nullptr;
-    DAGC_NCCL(ncclCommInitRank(&made, ranks, id, rank));
+    {
+      const Connecting limit(mpi, "NCCL", seconds_to_connect());
+      DAGC_NCCL(ncclCommInitRank(&made, ranks, id, rank));
+    }
     comm_ = Shared(made, [](ncclComm_t comm) { ncclCommDestroy(comm); });
   }
   ncclComm_t get() const { return comm_.get(); }
