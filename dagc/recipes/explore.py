@@ -11,7 +11,7 @@ from typing import Any
 
 from dagc.base.deadline import Clock, Deadline
 from dagc.base.errors import UsageError
-from dagc.base.files import scratch_directory
+from dagc.base.files import scratch_directory, write_text_atomic
 from dagc.build.ranks import bind_ranks
 from dagc.ir.program import Program
 from dagc.lab.engine import UNKEPT
@@ -200,9 +200,13 @@ def _explore_simulated(
     request: SearchRequest, program: Program, domain: Orders, recorded: Results, notes: list[str]
 ) -> Explored:
     """Explore with the times that SimGrid predicts."""
+    from dagc.report.scale import scaling_svg
     from dagc.study.simulated import ScaleStep, scaling, simulated  # only with --simulate
 
     options = request.options
+    plot = None if options.plot is None else Path(options.plot)
+    if plot is not None and plot.suffix != ".svg":
+        raise UsageError(f"--plot {plot}: the picture is SVG", "choose a name that ends in .svg")
     counts = options.scale or (options.ranks,)
     notes[-1] = f"times are predicted by SimGrid for {counts[-1]} ranks on {options.simulate}"
     first, steps = followed(options, domain, notes), list[ScaleStep]()
@@ -212,5 +216,8 @@ def _explore_simulated(
             machine = simulated(at, program, domain, recorded, scratch / str(ranks))
             steps.append(ScaleStep(ranks, machine, search(at, domain, machine, UNKEPT, 0.0, None, first)))
         lines = scaling(domain, steps) if options.scale else ()
+    best = [(step.ranks, step.done.value) for step in steps if step.done.best is not None]
+    if plot is not None and best:
+        write_text_atomic(plot, scaling_svg(f"{program.name}: predicted times by number of ranks", sorted(best)))
     done = explored(steps[-1].done, domain, None, notes, recorded, options)
     return replace(done, scaling=lines, predicted=True)

@@ -269,6 +269,7 @@ class EarlierOptions:
         "--scale N,N,...", "search for each of these numbers of ranks, and print how the fastest changes with them",
         several, default=(), only="--simulate",
     )  # fmt: skip
+    plot: str | None = option("--plot FILE", "also draw these times, beside ideal scaling, as SVG", only="--scale")
     data: str | None = option("--data DIR", "arrays written by `dagc setup` (default: generated)", without="--replay")
 
 

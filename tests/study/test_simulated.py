@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -163,7 +164,10 @@ def test_from_a_measured_search_to_more_ranks(
     pairs.write_text(PAIRS)
     assert main([*command, str(pairs), "-n", "4", "--open", "far", "--budget", "4"]) == 0
     assert " far=1 " in "".join(capsys.readouterr())
-    assert main([*command, str(platform), "--scale", "2,4"]) == 0
+    plot = tmp_path / "scale.svg"
+    assert main([*command, str(platform), "--scale", "2,4", "--plot", str(plot)]) == 0
+    drawn = ET.parse(plot).getroot()
+    assert {"ranks", "best", "ideal weak", "ideal strong"} <= {*drawn.itertext()}
     table = [line.split() for line in capsys.readouterr().out.splitlines()[-3:]]
     assert table[0][:2] == ["ranks", "us"]
     assert [row[0] for row in table[1:]] == ["2", "4"]
