@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar, Literal, NewType, TypeAlias
 
 from dagc.base.errors import UsageError
@@ -89,6 +90,24 @@ class Wait:
 
 
 Entry: TypeAlias = Issue | Record | Wait
+
+
+# There are few entries and many traversals: what builds traversals lets equal entries share one object. -1 is the CPU.
+
+
+@cache
+def issue_of(op: int, stream: int) -> Issue:
+    return Issue(OpId(op), Stream(stream) if stream >= 0 else None)
+
+
+@cache
+def record_of(event: int, stream: int) -> Record:
+    return Record(Event(event), Stream(stream))
+
+
+@cache
+def wait_of(event: int, stream: int) -> Wait:
+    return Wait(Event(event), Stream(stream) if stream >= 0 else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,10 @@ directly before the op that needs it, and one that no op needs is dropped.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from random import Random
 from typing import TypeAlias
 
-from dagc.ir.program import OpId
-from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Traversal, Wait
+from dagc.ir.traversal import Entry, Traversal, issue_of, record_of, wait_of
 from dagc.space.moves import Asker, Moves, bits
 
 ISSUE, RECORD, WAIT = range(3)
@@ -22,24 +20,6 @@ ISSUE, RECORD, WAIT = range(3)
 Item: TypeAlias = tuple[int, int, int]
 # A record: the ops since the one before it in its stream, its event, the label of the stream.
 Group: TypeAlias = tuple[int, int, int]
-
-# There are few entries and many traversals: equal entries share one object.
-
-
-@cache
-def _issue(op: int, stream: int) -> Entry:
-    return Issue(OpId(op), Stream(stream) if stream >= 0 else None)
-
-
-@cache
-def _record(event: int, stream: int) -> Entry:
-    return Record(Event(event), Stream(stream))
-
-
-@cache
-def _wait(event: int, stream: int) -> Entry:
-    return Wait(Event(event), Stream(stream) if stream >= 0 else None)
-
 
 TRIES = 8  # attempts at a change that has an effect
 
@@ -127,7 +107,7 @@ class _Follower:
             self.tails[label] |= 1 << op
             self.seen[label] |= 1 << op
             self.last[label] = op
-        self.entries.append(_issue(op, label))
+        self.entries.append(issue_of(op, label))
         return True
 
     def _serve(self, needs: int, stream: int) -> None:
@@ -198,7 +178,7 @@ class _Follower:
         self.groups[label].append(group)
         self.recorded[self.last[label]] = group
         self.tails[label] = 0
-        self.entries.append(_record(self.events, label))
+        self.entries.append(record_of(self.events, label))
         self.events += 1
 
     def _synchronise(self, group: Group, stream: int) -> None:
@@ -211,7 +191,7 @@ class _Follower:
             self.seen[label] |= older[0]
             if older is group:
                 break
-        self.entries.append(_wait(group[1], label))
+        self.entries.append(wait_of(group[1], label))
 
 
 def follow(moves: Moves, items: Sequence[Item]) -> Traversal:

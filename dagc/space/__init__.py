@@ -432,16 +432,17 @@ class Space:
             sizes: dict[Entry, int] = {}
             alike = self.counter.alike(state) if len(offers) > 1 else {}
             for entry, askers in offers[:-1]:
-                first = like(entry, alike)
+                first, after = like(entry, alike), None
                 if first not in sizes:
-                    sizes[first] = self.counter.count(self.moves.step(state, entry, askers))
+                    after = self.moves.step(state, entry, askers)
+                    sizes[first] = self.counter.count(after)
                 if number < sizes[first]:
                     break
                 number -= sizes[first]
             else:  # none before it, so it is the last: no need to count
-                entry, askers = offers[-1]
+                (entry, askers), after = offers[-1], None
             entries.append(entry)
-            state = self.moves.step(state, entry, askers)
+            state = self.moves.step(state, entry, askers) if after is None else after
         return Traversal(tuple(entries))
 
     def id_of(self, traversal: Traversal) -> int:

@@ -19,10 +19,11 @@ equal prefixes are one state whichever op made the request, so each traversal is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
-from dagc.ir.program import Graph, OpId
-from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Wait
+from dagc.ir.program import Graph
+from dagc.ir.traversal import Entry, issue_of, record_of, wait_of
 
 # Plain tuples: a search creates millions of them.
 Group: TypeAlias = tuple[int, int, int, int]  # ops, host has synchronised (0/1), streams that wait, event
@@ -37,14 +38,15 @@ _EMPTY: StreamState = ((), 0)
 _NOBODY: Asker = (-1, 0)
 
 
-def bits(mask: int) -> list[int]:
+@lru_cache(maxsize=1 << 16)  # a search asks for few masks, each of them very often
+def bits(mask: int) -> tuple[int, ...]:
     """Positions of the set bits, ascending."""
     out = []
     while mask:
         low = mask & -mask
         out.append(low.bit_length() - 1)
         mask ^= low
-    return out
+    return tuple(out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +141,12 @@ class Moves:
                 for ops, synced, _, event in groups:
                     if ops & needs and not synced:
                         missing = True
-                        out.setdefault(Wait(Event(event)), []).append(_NOBODY)
+                        out.setdefault(wait_of(event, -1), []).append(_NOBODY)
                 if tail & needs:
                     missing = True
-                    out.setdefault(Record(Event(events), Stream(s)), []).append(_NOBODY)
+                    out.setdefault(record_of(events, s), []).append(_NOBODY)
         if not missing:
-            out[Issue(OpId(v))] = [_NOBODY]
+            out[issue_of(v, -1)] = [_NOBODY]
 
     def _offer_gpu(
         self, out: dict[Entry, list[Asker]], streams: tuple[StreamState, ...], v: int, t: int, events: int
@@ -157,16 +159,16 @@ class Moves:
                 for ops, _, waited, event in groups:
                     if ops & needs and not waited >> t & 1:
                         missing = True
-                        out.setdefault(Wait(Event(event), Stream(t)), []).append((v, 1 << t))
+                        out.setdefault(wait_of(event, t), []).append((v, 1 << t))
                 if tail & needs:
                     missing = True
                     # Any stream but s explains this record, so the commitment is "not s", not "t".
                     asker = (v, self.allowed[v] & ~(1 << s))
-                    askers = out.setdefault(Record(Event(events), Stream(s)), [])
+                    askers = out.setdefault(record_of(events, s), [])
                     if asker not in askers:
                         askers.append(asker)
         if not missing:
-            out[Issue(OpId(v), Stream(t))] = [(v, 1 << t)]
+            out[issue_of(v, t)] = [(v, 1 << t)]
 
     # ---- successors ---------------------------------------------------------
 

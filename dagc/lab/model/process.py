@@ -6,7 +6,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dtrtrs
 
 from dagc.base.python import Array, Numbers, Single
 
@@ -52,7 +52,7 @@ class Process:
         self.extend(bits)
         self.paths = np.concatenate([self.paths, paths])
         covariance = self._covariance(self.observed, slice(first, None))
-        below = solve_triangular(self._root[:known, :known], covariance, lower=True) if known else covariance
+        below = solved(self._root[:known, :known], covariance) if known else covariance
         more = np.zeros((len(self._cross), len(bits)))
         more[:known] = below
         self._cross = np.concatenate([self._cross, more], axis=1)
@@ -94,9 +94,9 @@ class Process:
         below = self._cross[:known, rows].T
         covariance = self._covariance(rows)
         inner = covariance[:, rows] + np.diag(np.full(len(rows), self.noise**2))
-        corner = np.linalg.cholesky(inner - below @ below.T)
-        cross = solve_triangular(corner, covariance - below @ self._cross[:known], lower=True)
-        return below, np.asarray(corner, dtype=np.float64), np.asarray(cross)
+        corner: Array = np.asarray(np.linalg.cholesky(inner - below @ below.T), dtype=np.float64)
+        cross = solved(corner, covariance - below @ self._cross[:known])
+        return below, corner, cross
 
     def deviation_after(self, rows: list[int]) -> Array:
         """The standard deviation of each row once these rows are observed too. It does not depend on the values."""
@@ -114,7 +114,7 @@ class Process:
         known, total = len(self._values), len(values)
         if total > known:
             left = values[known:] - self._root[known:total, :known] @ self._weights
-            more = solve_triangular(self._root[known:total, known:total], left, lower=True)
+            more = solved(self._root[known:total, known:total], left)
             self._mean = self._mean + more @ self._cross[known:total]
             self._values, self._weights = values, np.concatenate([self._weights, more])
         deviation = np.sqrt(np.maximum(self._variance[rows], 1e-12))
@@ -146,7 +146,7 @@ class Process:
     def without_outliers(self, values: Array) -> Array:
         """The values, each clipped to OUTLIER standard deviations from its prediction by all others."""
         known = len(self.observed)
-        inverse_root = solve_triangular(self._root[:known, :known], np.eye(known), lower=True)
+        inverse_root = solved(self._root[:known, :known], np.eye(known))
         precision = np.einsum("ij,ij->j", inverse_root, inverse_root)
         off = (inverse_root.T @ (inverse_root @ values)) / precision
         limit = OUTLIER / np.sqrt(precision)
@@ -160,7 +160,7 @@ class Process:
 
         def likelihood(pair: tuple[float, float]) -> float:
             root = np.linalg.cholesky(pair[0] ** 2 * alike + paths + pair[1] ** 2 * unit)
-            scaled = solve_triangular(root, values, lower=True)
+            scaled = solved(root, values)
             # Large residuals count as under a distribution with heavier tails.
             return float(-2.5 * np.log1p(scaled**2 / 4).sum() - np.log(np.diag(root)).sum())
 
@@ -187,3 +187,14 @@ class Process:
         """Of these rows with `others` (default: all), shape (rows, others)."""
         missed = self.signal**2 * np.exp(-self._differ(rows, others) / (self.length * max(1, self.bits.shape[1])))
         return np.asarray(missed + self.paths[list(rows)] @ self.paths[others].T)
+
+
+def solved(root: Array, right: Array) -> Array:
+    """`root`^-1 times `right`, of a lower triangular matrix. As `scipy.linalg.solve_triangular`, which takes longer to
+    check its arguments than to solve the small systems of a search."""
+    if not right.size:
+        return right
+    out, failed = dtrtrs(root.T, right, lower=0, trans=1)
+    if failed:
+        raise np.linalg.LinAlgError(f"no triangular matrix of full rank (dtrtrs: {failed})")
+    return np.asarray(out)

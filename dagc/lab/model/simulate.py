@@ -353,7 +353,7 @@ class Batch:
         if self._added:
             known, added = self._placed.shape[1], self._added
             longer = max(0, max(map(len, added)) - len(self._placed))
-            self._placed = np.pad(self._placed, ((0, longer), (0, len(added))))
+            self._placed = _side_by_side([self._placed], len(self._placed) + longer, known + len(added))
             for column, program in enumerate(added, known):
                 self._placed[: len(program), column] = program
             self._added = []
@@ -367,8 +367,8 @@ class Batch:
     def joined(cls, parts: Sequence[tuple[Batch, Any]]) -> Batch:
         """Some columns of each of several batches, whose costs are one object."""
         programs = [batch.programs[:, columns] for batch, columns in parts]
-        longest, out = max(map(len, programs)), cls(parts[0][0].costs)
-        out._placed = np.concatenate([np.pad(p, ((0, longest - len(p)), (0, 0))) for p in programs], axis=1)
+        out = cls(parts[0][0].costs)
+        out._placed = _side_by_side(programs, max(map(len, programs)), sum(p.shape[1] for p in programs))
         return out
 
     def times(self, costs: Array, columns: Any = slice(None), own: Own = NO_OWN) -> Array:
@@ -387,14 +387,14 @@ class Batch:
         programs = self.programs[:, columns]
         target, a, b, total = self._instructions
         times, later = self._run(costs, programs, own)
-        won = np.where(later, b[programs], a[programs])  # which of the two moments set the target
-        written, moment = target[programs], np.full(programs.shape[1], END)
+        won = np.where(later, b.take(programs), a.take(programs))  # which of the two moments set the target
+        written, moment = target.take(programs), np.full(programs.shape[1], END)
         on_path = np.zeros(programs.shape, dtype=bool)
         for step in reversed(range(len(programs))):
             np.equal(written[step], moment, out=on_path[step])
             np.copyto(moment, won[step], where=on_path[step])
         sums, width = len(self.costs.sums), programs.shape[1]
-        cells = (np.arange(width) * sums + total[programs])[on_path]
+        cells = (np.arange(width) * sums + total.take(programs))[on_path]
         often = np.bincount(cells, minlength=width * sums).reshape(width, sums).astype(np.float64)
         return times, often @ self._totals
 
@@ -444,7 +444,7 @@ class Batch:
             added = sums.take(some + part)
             for number, values in own.items():
                 added += totals[total, number][some] * values
-            targets, first, second = (numbers[some] * width + column for numbers in (target, a, b))
+            targets, first, second = ((numbers * width).take(some) + column for numbers in (target, a, b))
             for step in range(len(some)):
                 moments.take(first[step], out=one, mode="clip")
                 moments.take(second[step], out=other, mode="clip")
@@ -453,3 +453,13 @@ class Batch:
                 one += added[step]
                 moments[targets[step]] = one
         return moments[END * width : (END + 1) * width], later
+
+
+def _side_by_side(parts: Sequence[Numbers], length: int, width: int) -> Numbers:
+    """Columns of several tables in one of this shape, filled up with 0 below and at the end."""
+    out: Numbers = np.zeros((length, width), dtype=np.int64)
+    at = 0
+    for part in parts:
+        out[: part.shape[0], at : at + part.shape[1]] = part
+        at += part.shape[1]
+    return out
