@@ -116,8 +116,14 @@ def _opened(options: OpenOptions, gpus: bool) -> list[str]:
     return opened
 
 
-def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[Program, list[Configured], list[str]]:
-    """The program, its configurations, and a note on each combination that the program forbids."""
+def configured(
+    text: ProgramText,
+    options: ExploreOptions,
+    gpus: bool,
+    before: Callable[[Sequence[Mapping[str, Value]]], None] = lambda combinations: None,
+) -> tuple[Program, list[Configured], list[str]]:
+    """The program, its configurations, and a note on each combination that the program forbids. `before` is told of
+    the combinations before the program is lowered under each."""
     program = text.program()
     fixed = {name for name in text.defines if name not in {p.name for p in program.params}}
     every = _opened(options, gpus)
@@ -132,6 +138,7 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
     if options.only is None:
         values, left_out = with_automatic(program, values, asked if gpus else asked | {GRAPH_EDGES, PUT_WAIT})
         notes += left_out
+    before(list(filter(promising(asked), combinations(values))))
     kept, refused = configurations(values, text.graph, options.most_configurations, promising(asked))
     notes += excluded_notes((left.defines, left.reason, left.span) for left in refused)
     notes += [f"{note.message} ({note.help})" for note in without_effect([c.graph for c in kept])]

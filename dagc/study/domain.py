@@ -32,6 +32,7 @@ from dagc.stages.options import ExploreOptions, forms_are_open
 from dagc.stages.program import ProgramText
 from dagc.store.results import Results
 from dagc.store.settings import Origin, Origins, not_searched, without_settings
+from dagc.study.ahead import build_ahead
 from dagc.study.beside import Beside
 from dagc.study.decisions import SEARCH, SearchRequest, configured, domain_of, excluded_notes, is_folded
 from dagc.study.launch import (
@@ -118,7 +119,8 @@ def ready(
 
     taken, remarks = variants_by_file(request, arrays)  # which are then not searched
     request = replace(request, text=request.text.with_defines({**request.text.defines, **taken}))
-    program, configurations, notes = configured(request.text, request.options, request.chosen.target is Target.CUDA)
+    cuda, ahead = request.chosen.target is Target.CUDA, build_ahead(request, folder / "first", under_way, stack)
+    program, configurations, notes = configured(request.text, request.options, cuda, ahead)
     notes += [*remarks, *missing]
     request = _for_objective(request, program, configurations, output)
     require_machine(request.chosen)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from threading import Event, Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from dagc.base import children
 from dagc.base.children import Workers
@@ -55,7 +55,12 @@ if TYPE_CHECKING:
     from dagc.stages.options import ExploreOptions
 
 
-C = TypeVar("C", Configured, "ConfiguredSpace")
+class HasConfiguration(Protocol):
+    @property
+    def configuration(self) -> Choice: ...
+
+
+C = TypeVar("C", bound=HasConfiguration)
 
 _POLL_SECONDS = 0.05
 
