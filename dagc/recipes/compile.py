@@ -54,7 +54,8 @@ def compile(
     def compile_here() -> Compiled:
         text, without = read(path, options.defines, folds=not options.unroll).on(chosen.target)  # text -> AST
         text, left = _formed(text, options.forms)
-        text = replace(text.with_open_devices(_placed(tuned)), forms=tuned is not None and tuned.forms)
+        if tuned is not None:
+            text = replace(text.with_open_devices(tuned.placed), forms=tuned.forms)
         if printer.stages:
             printer.after_lowering(text.program())
         folded = text.graph()  # -> Program -> Graph
@@ -101,14 +102,6 @@ def _tuned(launch: str) -> Tuned | None:
     from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
 
     return load_tuned(launch)
-
-
-def _placed(tuned: Tuned | None) -> set[str]:
-    """The ops for which a tuned file chooses the device."""
-    if tuned is None:
-        return set()
-    answers = ((op, choice.variant) for op, c in tuned.kernel_choosers.items() for choice in c.choices)
-    return {op for op, variant in answers if "." in variant}
 
 
 def _chooses_plans(tuned: Tuned, form: str) -> bool:

@@ -206,6 +206,12 @@ class Tuned:
         """The kernel choosers by op."""
         return {op: chooser for op, chooser in self.choosers.items() if isinstance(chooser, KernelChooser)}
 
+    @property
+    def placed(self) -> set[str]:
+        """The ops for which it chooses the device."""
+        choosers = self.kernel_choosers.items()
+        return {op for op, chooser in choosers for choice in chooser.choices if "." in choice.variant}
+
 
 def was_tuned(path: str | Path) -> bool:
     """Whether a file has tuned settings. Raises UsageError for a file that cannot be read."""

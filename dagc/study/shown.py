@@ -193,7 +193,7 @@ def _learned(text: ProgramText, name: str, path: str | Path, format: str) -> str
     from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
 
     tuned = load_tuned(path)
-    choosers = _choosers(replace(text, forms=tuned.forms).graph(), name, tuned)
+    choosers = _choosers(replace(text.with_open_devices(tuned.placed), forms=tuned.forms).graph(), name, tuned)
     if format == "c":
         return emitted(choosers).source
     parts: list[Part] = []

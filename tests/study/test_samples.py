@@ -116,6 +116,8 @@ def test_an_active_run_says_its_quality_by_samples_and_its_file_is_replayed(
     shown = capsys.readouterr().out
     assert "1 replay of active learning, another tenth held out in each:" in shown
     assert "| PPP at most | active: samples (reduction factor) | bvsb: samples" in shown
+    assert main([*words[:-1], "--show", "fill"]) == 0
+    assert " settings, method " in capsys.readouterr().out
 
 
 def labelled(tuned: Tuned) -> list[dict[str, float | int | str]]:
