@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dagc.cuda.lexer import VARIABLES, names_in
 from dagc.cuda.syntax import (
@@ -378,6 +378,19 @@ _CONFIGURATION = (b"0", b"nullptr")  # defaults of shared memory and stream
 
 _SIZES = re.compile(r"<<<.*?>>>", re.DOTALL)
 _BRACED = re.compile(r"((?:<<<|,)\s*)\{")  # which the syntax tree does not know there
+
+
+_Path = TypeVar("_Path")
+_OWN_CONSTANT = re.compile(r"(?<!extern )(?<!static )\b__constant__\b(?!\s+(?:static|extern)\b)")
+_SHARED_CONSTANT = re.compile(r"\bextern\s+(?:__device__\s+)?__constant__\b")
+
+
+def with_own_constants(texts: Mapping[_Path, str]) -> dict[_Path, str]:
+    """The files of a program with variables of constant memory that are of their file, as nvcc has them, unless a file
+    declares one of another (`nvcc -rdc=true`)."""
+    if any(_SHARED_CONSTANT.search(text) for text in texts.values()):
+        return dict(texts)
+    return {path: _OWN_CONSTANT.sub("static __constant__", text) for path, text in texts.items()}
 
 
 def rewrite_for_host(text: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from dagc.base.flags import flags_variable, user_flags
 from dagc.base.resources import resource
 from dagc.cuda.lexer import includes
-from dagc.cuda.text import rewrite_for_host
+from dagc.cuda.text import rewrite_for_host, with_own_constants
 from dagc.emit.iteration import IterationView, StepBuilder, iteration_view
 from dagc.emit.kernels import CODE, Functions
 from dagc.emit.layout import Layout
@@ -109,11 +109,10 @@ def code_files(plan: Plan) -> dict[str, str]:
     """The files of code, unchanged; on the host target, constructs that g++ cannot parse are rewritten, line by
     line."""
     program, host = plan.program, plan.target is Target.HOST
-    out = {}
+    out, texts = {}, {file.path: program.sources[file.path].text for file in program.files}
+    texts = {path: rewrite_for_host(text) for path, text in with_own_constants(texts).items()} if host else texts
     for file in program.files:
-        source = program.sources[file.path]
-        text = rewrite_for_host(source.text) if host else source.text
-        out[f"{CODE}/{file.name}"] = f"#line 1 {cxx_string(source.path)}\n{text}"
+        out[f"{CODE}/{file.name}"] = f"#line 1 {cxx_string(program.sources[file.path].path)}\n{texts[file.path]}"
     if out and host:
         out |= {f"{CODE}/{_ON_HOST}/{name}": text for name, text in host_headers().items()}
     return out

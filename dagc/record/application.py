@@ -7,7 +7,6 @@ the log, and the compiler's messages, name the files of the user.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from dagc.base.source import Source, encoded, include_directories, refuse_outsid
 from dagc.build.builder import Build, build
 from dagc.build.mpi import MPI, find_mpi, rank_environment
 from dagc.cuda.lexer import includes
-from dagc.cuda.text import rewrite_for_host
+from dagc.cuda.text import rewrite_for_host, with_own_constants
 from dagc.emit.common import host_headers
 from dagc.emit.render import cxx_string
 from dagc.measure.launch import run_command
@@ -30,9 +29,6 @@ _WATCHED = (
     "-fsanitize=thread", "-U__SANITIZE_THREAD__", "-nodefaultlibs", "-rdynamic",
     *(f"-Wl,--wrap={name}" for name in ("memcpy", "memmove", "memset")), "-Wl,--no-as-needed",
 )  # fmt: skip
-# A variable of constant memory is of its file, as nvcc has it, unless a file declares one of another (`-rdc=true`).
-_CONSTANT = re.compile(r"(?<!extern )(?<!static )\b__constant__\b(?!\s+(?:static|extern)\b)")
-_SHARED_CONSTANT = re.compile(r"\bextern\s+(?:__device__\s+)?__constant__\b")
 _C_AS_CXX = ("-fpermissive",)  # pointers that malloc returns
 _OWN = ("log", "touched", "mpi")  # compiled by themselves, so once for all applications; the last for those with MPI
 _STARTERS = ("mpiexec", "mpirun", "mpiexec.hydra", "srun")
@@ -58,10 +54,8 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
     top = program.resolve()
     texts = _texts(sources, top)
     copies = {path: folder / "code" / _cxx_name(path.relative_to(path.anchor)) for path in texts}
-    shared = any(_SHARED_CONSTANT.search(text) for text in texts.values())
-    for path, text in texts.items():
+    for path, text in with_own_constants(texts).items():
         copies[path].parent.mkdir(parents=True, exist_ok=True)
-        text = text if shared else _CONSTANT.sub("static __constant__", text)
         copies[path].write_bytes(encoded(f"#line 1 {cxx_string(_shown(path, top))}\n{rewrite_for_host(text)}"))
     headers = folder / "headers"
     for name, text in host_headers().items():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagc.cuda.text import rewrite_for_host
+from dagc.cuda.text import rewrite_for_host, with_own_constants
 
 LAUNCHES = [
     ("k<<<g, b, 0, s>>>(x, n);", "dagc::launch(DAGC_KERNEL(k), g, b, 0, s, x, n);"),
@@ -165,3 +165,10 @@ def test_launches_in_macros() -> None:
 def test_a_text_may_be_nested_deeply() -> None:
     text = "(" * 5000 + "k<<<1, 2>>>()" + ")" * 5000
     assert "dagc::launch(DAGC_KERNEL(k), 1, 2, 0, nullptr)" in rewrite_for_host(f"void f() {{ {text}; }}")
+
+
+def test_constants_are_of_their_file_unless_another_declares_them() -> None:
+    own = {"a.cu": "__constant__ double c;\n  static __constant__ int d[2];", "b.cpp": "double c;"}
+    assert with_own_constants(own) == {**own, "a.cu": "static __constant__ double c;\n  static __constant__ int d[2];"}
+    shared = {**own, "b.cu": "extern __constant__ double c;"}
+    assert with_own_constants(shared) == shared
