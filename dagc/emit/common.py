@@ -101,7 +101,7 @@ _CUDA_HEADERS = {
 _LIBRARIES = {
     "cublas_v2.h": "cuBLAS", "cublas.h": "cuBLAS", "cublasLt.h": "cuBLAS", "cusparse.h": "cuSPARSE",
     "cusolverDn.h": "cuSOLVER", "cufft.h": "cuFFT", "cudnn.h": "cuDNN", "curand.h": "cuRAND",
-    "curand_kernel.h": "cuRAND", "nccl.h": "NCCL", "mma.h": "wmma", "cub/cub.cuh": "CUB",
+    "curand_kernel.h": "cuRAND", "nccl.h": "NCCL", "mma.h": "wmma", "cub/cub.cuh": "CUB", "cuda_fp8.h": "FP8",
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from dagc.recipes.init import checked_name
 from dagc.record import application as host
 from dagc.record.flow import Flow, HostWait, Messages, Op, Together, flow_of
 from dagc.record.host import History
-from dagc.record.log import RankLog, read_logs
+from dagc.record.log import LaunchCall, RankLog, read_logs
 from dagc.record.loop import Window, between, compare, described, differences, refuse, windows
 from dagc.record.merge import Blocks, Differs, steps_of
 from dagc.record.program import SETUP, Writer, Written, compressed, recorded_data, streams_of
@@ -158,6 +158,9 @@ def _rounds(
             "no round of what was recorded begins as an iteration of a loop does",
             "record without --replace, or mark the loop with --from",
         )
+    if any(isinstance(e, LaunchCall) for log, (a, b) in zip(logs, ranges, strict=True) for e in log.events[a:b]):
+        help = "mark it on all ranks with --from and --to, by a kernel, FILE:LINE or a mark of dagc_record.h"
+        raise UsageError("no loop was found that all ranks repeat with the same calls", help)
     raise UsageError("nothing between the marks uses the GPU or MPI", "choose other marks with --from and --to")
 
 

@@ -49,7 +49,7 @@ std::string list(MPI_Comm comm) {
   return "[" + out + "]";
 }
 
-// The name of a basic type; of another, how it was made.
+// The name of a basic type, also of one that is several of it without gaps; "derived" for another.
 std::string type_of(MPI_Datatype type) {
   int integers = 0, addresses = 0, types = 0, combiner = 0;
   PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
@@ -58,6 +58,13 @@ std::string type_of(MPI_Datatype type) {
     int length = 0;
     PMPI_Type_get_name(type, name, &length);
     return std::string(name, static_cast<std::size_t>(length));
+  }
+  if (combiner == MPI_COMBINER_CONTIGUOUS || combiner == MPI_COMBINER_DUP) {
+    int count = 0;
+    MPI_Aint address = 0;
+    MPI_Datatype of;
+    PMPI_Type_get_contents(type, integers, addresses, types, &count, &address, &of);
+    return type_of(of);
   }
   return "derived";
 }

@@ -24,6 +24,8 @@ struct Narrow {
   Narrow() = default;
   template <class Number, class = std::enable_if_t<std::is_arithmetic_v<Number>>>
   Narrow(Number value) : bits(rounded(static_cast<double>(value))) {}
+  template <int M, int E, class = std::enable_if_t<M != Mantissa>>
+  explicit Narrow(Narrow<M, E> other) : Narrow(static_cast<float>(other)) {}
   static Narrow of_bits(std::uint16_t bits) {
     Narrow out;
     out.bits = bits;
