@@ -73,15 +73,15 @@ def _text(of: GroupText, lockstep: Lockstep, needed: Sequence[Multiple], threads
     beyond, tests = of.tests(names.first, lockstep.shift)
     before = f" - {lockstep.shift}" if lockstep.shift else ""
     number, several = str(lanes), []
-    apart = f"{lanes}LL * blockIdx.x + {names.lane}"
+    apart = f"({lanes}LL * blockIdx.x + {names.lane})"
     if needed:
         number = group = of.fresh("group")
-        apart = f"{group} * blockIdx.x + {names.lane}"
+        apart = f"({group} * blockIdx.x + {names.lane}) * 1LL"  # a grid as written has less than 2^31 blocks
         are = " && ".join(shown_multiples(needed, lanes))
         if threads:
             are = f"{f'({are})' if '&&' in are else are} || {threads} >= {lanes * MANY}"
-        several = [f"  const long long {group} = {are} ? {lanes} : 1;"]
-    place = f"{rows} ? {names.first} + {names.lane} : ({apart}) * {block} + threadIdx.x"
+        several = [f"  const int {group} = {are} ? {lanes} : 1;"]
+    place = f"{rows} ? {names.first} + {names.lane} : {apart} * {block} + threadIdx.x"
     lines = [
         f"// form.wide = {lanes}: a thread does {lanes} neighbours along x.",
         f"const bool {rows} = {' && '.join(aligned)};",

@@ -228,7 +228,7 @@ def test_the_launch_is_that_of_the_kernel_as_written_where_rows_are_no_multiples
     assert evaluate(launch.grid[0], {"m": 1001, "n": 4200, "bx": 32, "form.wide": 4}) == 8
     code = kernel_of(program, op)[1].code
     assert code is not None
-    assert "const long long group = m % 4 == 0 || m * n >= 4194304 ? 4 : 1;" in (code.text or "")
+    assert "const int group = m % 4 == 0 || m * n >= 4194304 ? 4 : 1;" in (code.text or "")
     assert show(substitute(launch.grid[0], {"form.wide": Const(4)})) == (
         "ceil(m / (bx * (m % 4 == 0 || m * n >= 4194304 ? 4 : 1)))"
     )
