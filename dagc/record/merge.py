@@ -57,6 +57,15 @@ class ProgramStep:
     def partial(self) -> bool:
         return any(ops is None for ops in self.ops)
 
+    def slot(self, rank: int, slot: str) -> str:
+        """That of a place of an operation on all ranks: the ends of an exchange have other positions on other ranks,
+        their lines do not. `send none-1` and the like: in no line."""
+        kind, _, index = slot.partition(" ")
+        if not index:
+            return slot
+        ends = [(line.sends if kind == "send" else line.receives)[rank] for line in self.lines]
+        return f"{kind} {ends.index(int(index)) if int(index) in ends else f'none-{index}'}"
+
 
 def steps_of(flows: Sequence[Flow]) -> tuple[ProgramStep, ...]:
     """Raises Differs."""
@@ -115,8 +124,38 @@ def _step(key: Key, flows: Sequence[Flow], keys: Sequence[list[Key]]) -> Program
             missing = [str(rank) for rank, op in enumerate(ops) if op is None]
             raise Differs(f"rank {', '.join(missing)} does not take part in {_shown(key)}")
         if key[0] == "exchange":
-            lines = _lines([op[0] for op in ops if op and isinstance(op[0], Messages)])
+            lines = _lines([_named(op[0], flow) for op, flow in zip(ops, flows, strict=True) if op])
+            ops = [tuple(_within(one, rank, lines) for one in op or ()) for rank, op in enumerate(ops)]
     return ProgramStep(key, tuple(ops), lines)
+
+
+def _named(op: Op, flow: Flow) -> Messages:
+    """The messages of a rank with memory by where it is allocated, which is the same on all ranks; events are not."""
+    assert isinstance(op, Messages)
+    names: dict[int, str] = {}
+    seen: Counter[str] = Counter()
+    for alloc in sorted(flow.memory.blocks.values(), key=lambda one: one.n):
+        seen[alloc.at] += 1
+        names[alloc.n] = f"{alloc.at} {seen[alloc.at]}"
+
+    def end(one: MessageEnd) -> MessageEnd:
+        place = one.place
+        if place is None or not isinstance(place.block, int) or place.block not in names:
+            return one
+        return replace(one, place=replace(place, block=names[place.block]))
+
+    return replace(op, sends=tuple(map(end, op.sends)), receives=tuple(map(end, op.receives)))
+
+
+def _within(op: Op, rank: int, lines: Sequence[MessageLine]) -> Op:
+    """The messages without the places of those to no rank that no line has: the program does not name them."""
+    assert isinstance(op, Messages)
+    sends, receives = ({line.sends[rank] for line in lines}, {line.receives[rank] for line in lines})
+    return replace(
+        op,
+        sends=tuple(e if i in sends else replace(e, place=None) for i, e in enumerate(op.sends)),
+        receives=tuple(e if i in receives else replace(e, place=None) for i, e in enumerate(op.receives)),
+    )
 
 
 def _alike(ops: Sequence[Op]) -> Iterator[Op]:
@@ -148,7 +187,31 @@ def _lines(exchanges: Sequence[Messages]) -> tuple[MessageLine, ...]:
     """The messages of one exchange on all ranks: lines by the calls, or by the calls and the memory where ranks give
     one call different memory, such as a row to the rank above here, and to the rank below there."""
     lines = _lines_by(_site, exchanges)
-    return lines if all(_of_one_kind(line, exchanges) for line in lines) else _lines_by(_site_and_memory, exchanges)
+    if not all(_of_one_kind(line, exchanges) for line in lines):
+        lines = _lines_by(_site_and_memory, exchanges)
+    return _joined(lines) if _crosses(exchanges) else lines
+
+
+def _crosses(exchanges: Sequence[Messages]) -> bool:
+    """Whether a rank sends from memory into which another receives, so that this has other variables for the same."""
+    sends = [(rank, end.place) for rank, e in enumerate(exchanges) for end in e.sends if end.place is not None]
+    receives = [(rank, end.place) for rank, e in enumerate(exchanges) for end in e.receives if end.place is not None]
+    return any(a != b and one.block is not None and one.overlaps(other) for a, one in sends for b, other in receives)
+
+
+def _joined(lines: Sequence[MessageLine]) -> tuple[MessageLine, ...]:
+    """Those of different ranks, which have different calls, as one line."""
+    out: list[MessageLine] = []
+    for line in lines:
+        for number, other in enumerate(out):
+            pairs = [*zip(line.sends, other.sends, strict=True), *zip(line.receives, other.receives, strict=True)]
+            if all(a is None or b is None for a, b in pairs):
+                ends = [b if a is None else a for a, b in pairs]
+                out[number] = MessageLine(tuple(ends[: len(line.sends)]), tuple(ends[len(line.sends) :]))
+                break
+        else:
+            out.append(line)
+    return tuple(out)
 
 
 def _of_one_kind(line: MessageLine, exchanges: Sequence[Messages]) -> bool:
@@ -289,10 +352,7 @@ class Blocks:
 
     @staticmethod
     def _user(number: int, step: ProgramStep, rank: int, slot: str) -> Key:
-        kind, _, index = slot.partition(" ")
-        if index:  # the ends of an exchange have other positions on other ranks: their lines do not
-            ends = [(line.sends if kind == "send" else line.receives)[rank] for line in step.lines]
-            index = str(ends.index(int(index))) if int(index) in ends else f"none-{index}"
+        kind, _, index = step.slot(rank, slot).partition(" ")
         return number, kind, index
 
     def _root(self, user: Key) -> Key:
@@ -365,8 +425,9 @@ def _allocations(log: RankLog) -> dict[int, tuple[Alloc, Key]]:
 def _paired(
     ranks: Sequence[dict[int, tuple[Alloc, Key]]], steps: Sequence[ProgramStep]
 ) -> list[dict[int, tuple[Alloc, Key]]]:
-    """With one key for what kernels and copies use as the same array, where ranks have other variables for it: a rank
-    may send to the right what another sends to the left. Those that two ranks use as the same at any place stay."""
+    """With one key for what kernels, copies and messages use as the same array, where ranks have other variables for
+    it: a rank may send to the right what another sends to the left. Those that two ranks use as the same at any place
+    stay."""
     out = [ranks[0]]
     for rank, own in enumerate(ranks[1:], start=1):
         used = [(a, b) for step in steps for a, b in _allocated_places(step, rank)]
@@ -388,10 +449,10 @@ def _paired(
 def _allocated_places(step: ProgramStep, rank: int) -> Iterator[tuple[int, int]]:
     """The memory that one step uses as the same, on rank 0 and on this one: numbers of what allocated it."""
     first, other = step.ops[0], step.ops[rank]
-    if first is None or other is None or not isinstance(first[0], (KernelCall, Move)):
+    if first is None or other is None or not isinstance(first[0], (KernelCall, Move, Messages)):
         return
-    theirs = dict(places_in(other[0]))
+    theirs = {step.slot(rank, slot): place for slot, place in places_in(other[0])}
     for slot, place in places_in(first[0]):
-        partner = theirs.get(slot)
+        partner = theirs.get(step.slot(0, slot))
         if partner is not None and isinstance(place.block, int) and isinstance(partner.block, int):
             yield place.block, partner.block

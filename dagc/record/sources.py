@@ -80,7 +80,8 @@ class Sources:
         """The other compiled files whose functions or global variables these files, or those, use."""
         needed, todo = set(files), list(files)
         while todo:
-            used = words_of(self.texts[todo.pop()]) - {"main"}  # which may be declared there too
+            text = self.texts[todo.pop()]
+            used = words_of(text) - _defined(text) - {"main"}  # which may be declared there too
             more = [f for f in self.named if f not in needed and used & _defined(self.texts[f])]
             needed |= set(more)
             todo += more

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dagc.record.flow import Flow, KernelCall, MessageEnd, Messages, ScalarArgument
 from dagc.record.kernels import scalars_of
 from dagc.record.log import Memory, MemoryPlace
-from dagc.record.merge import MessageLine, steps_of
+from dagc.record.merge import MessageLine, places_in, steps_of
 
 TOP, HIGH, LOW, BOTTOM = (MemoryPlace(7, row * 64, 64) for row in (0, 1, 8, 9))  # rows of an array
 
@@ -22,6 +24,26 @@ def test_one_call_with_a_row_to_above_here_and_to_below_there() -> None:
     """A line for each direction, as if the ranks had more neighbours."""
     above, below = Messages((end(1, LOW),), (end(1, BOTTOM),)), Messages((end(0, HIGH),), (end(0, TOP),))
     assert lines(above, below) == (MessageLine((0, None), (None, 0)), MessageLine((None, 0), (0, None)))
+
+
+def test_calls_of_one_rank_each_that_use_the_same_two_buffers_crosswise() -> None:
+    """One line, whose two arrays are other variables on the other rank."""
+
+    def rank(peer: int, out: int, into: int) -> Messages:
+        def at(block: int) -> MessageEnd:
+            place = MemoryPlace(block, 0, 64)
+            return MessageEnd(f"a.c:{10 * peer + block}", peer, block, 0, place, "MPI_DOUBLE", 64, 1)
+
+        return Messages((at(out),), (at(into),))
+
+    assert lines(rank(1, 3, 4), rank(0, 4, 3)) == (MessageLine((0, 0), (0, 0)),)
+
+
+def test_the_end_of_a_message_to_no_rank_that_none_else_has_names_no_memory() -> None:
+    below = replace(end(-1, HIGH), at="a.c:7")
+    ranks = [Messages((end(1 - r, LOW), below), (end(1 - r, TOP),)) for r in (0, 1)]
+    (step,) = steps_of([Flow(((rank,),), 0, Memory()) for rank in ranks])
+    assert [places_in(ops[0])[1:] for ops in step.ops if ops] == [(("recv 0", TOP),)] * 2
 
 
 def test_one_call_with_the_same_rows_everywhere() -> None:
