@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/sources.md"
 ROW = re.compile(r"^\| [TKNMS]\d+ \|(?P<theirs>[^|]+)\| (?P<state>\w+) \|(?P<ours>[^|]+)\|$", re.MULTILINE)
 COMMANDS = tuple(dict.fromkeys(re.findall(r"`dagc ([^`]+)`", PAGE.read_text())))
+NUMBER = r"(?<![\w.])\d+(?:\.\d+)?(?:e\d+)?"
 QUICK = ("check", "list", "show", "fmt")  # those that run here, where every file is of the repository
 RESULTS = ROOT / "benchmarks/results/2026-11-28-2xh200-limit/spmv.db"
 TUNED = ROOT / "benchmarks/results/2026-11-29-h200-variants-2/sort.db.xz"
@@ -33,6 +34,23 @@ def test_each_row_says_present_differs_or_not() -> None:
     assert len(rows) == len(re.findall(r"^\| [TKNMS]\d+ \|", PAGE.read_text(), re.MULTILINE)) > 140
     assert {row["state"] for row in rows} == {"present", "differs", "not"}
     assert all(row["ours"].strip() for row in rows)
+
+
+def test_figures_are_those_of_the_section_that_is_linked() -> None:
+    """Each number of a link's words is one of the section, rounded to its digits."""
+    page = re.sub(r"(?<=\d) (?=\d{3}\b)", "", (ROOT / "docs/figures.md").read_text())
+    sections: dict[str, str] = {}
+    for part in re.split(r"^(?=#)", page, flags=re.MULTILINE):
+        title = re.sub(r"[^a-z0-9 -]", "", part.partition("\n")[0].lower()).strip().replace(" ", "-")
+        sections[title] = sections.get(title, "") + part
+    wrong = []
+    for words, section in re.findall(r"\[([^\]]+)\]\(figures\.md#([\w-]+)\)", PAGE.read_text()):
+        there = [float(number) for number in re.findall(NUMBER, sections[section])]
+        for number in re.findall(NUMBER, re.sub(r"(?<=\d) (?=\d{3}\b)", "", words)):
+            digits = len(number.partition("e")[0].partition(".")[2])
+            if not any(one == float(number) or round(one, digits) == float(number) for one in there):
+                wrong.append((words, number))
+    assert wrong == []
 
 
 def test_each_option_of_each_command_exists(capsys: pytest.CaptureFixture[str]) -> None:
