@@ -56,9 +56,9 @@ def _left_out(text: ProgramText, tuned: Tuned, options: TuneOptions) -> Evaluati
     began, ops, trained = time.monotonic(), [], 0
     share, folds = options.hold_out or 0.1, options.folds or 0
     for site in sites_in(tuned, options.kernels):
+        again = _replayed(site, options) if options.replay is not None else ()
         result = held_out(tuned, site, options.seed, folds, share)
         trained = max(trained, result.trained)
-        again = _replayed(site, options) if options.replay is not None else ()
         ops.append(Evaluated(site.name, result.judged, site.choices, (*result.lines, *again)))
     if not ops:
         raise UsageError(f"{tuned.path}: no chooser in it", "tune with --inputs or --samples first")
