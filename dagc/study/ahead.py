@@ -20,6 +20,8 @@ from dagc.study.decisions import SearchRequest
 from dagc.study.launch import launch_sites
 from dagc.study.runners import by_promise, runner_plan, that_can_run
 
+FEW = 12  # combinations, which are lowered about as soon as one of them is alone, with its sources
+
 
 @dataclass(frozen=True, slots=True)
 class _Combination:
@@ -32,17 +34,18 @@ def build_ahead(
     request: SearchRequest, directory: Path, under_way: Callable[[], object], stack: ExitStack
 ) -> Callable[[Sequence[Mapping[str, Value]]], None]:
     """The function that begins to build the most promising of combinations, which ends with `stack`: its library then
-    comes from the cache when its turn is. Not if there is no cache; what is wrong is said in its turn.
+    comes from the cache when its turn is. Not if there is no cache, or if they are FEW. What is wrong is said in its
+    turn.
 
     `under_way`: called first, since it forks, and threads start here.
     """
 
     def ahead(combinations: Sequence[Mapping[str, Value]]) -> None:
-        if request.chooses or cache_directory() is None:
+        if request.chooses or cache_directory() is None or len(combinations) < FEW:
             return
         with suppress(DagcError):
             under_way()
-            stack.enter_context(_building(_plan(combinations, request), directory))
+            stack.enter_context(_building(first_plan(combinations, request), directory))
 
     return ahead
 
@@ -60,8 +63,9 @@ def _building(plan: Plan, directory: Path) -> Iterator[None]:
         pool.stop()
 
 
-def _plan(combinations: Iterable[Mapping[str, Value]], request: SearchRequest) -> Plan:
-    """Raises as lowering does, and MissingTool where this machine lacks a transport."""
+def first_plan(combinations: Iterable[Mapping[str, Value]], request: SearchRequest) -> Plan:
+    """What the library of the most promising combination is built from. Raises as lowering does, and MissingTool where
+    this machine lacks a transport."""
     every = (_Combination(Choice(tuple(choices.items()))) for choices in combinations)
     choices = dict(by_promise(every)[0].configuration.items())
     graph = request.text.graph(choices)

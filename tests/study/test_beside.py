@@ -4,7 +4,7 @@ own."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -15,7 +15,9 @@ from dagc.base.objective import TIME
 from dagc.base.sample import Sample
 from dagc.build.toolchain import choose_target
 from dagc.choice.types import Site
+from dagc.emit import emit_runner
 from dagc.ir.choice import Choice
+from dagc.ir.program import Value
 from dagc.lab.candidate import Candidate
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders, OrderStore, ResultsFile
@@ -23,10 +25,13 @@ from dagc.report.display import Display
 from dagc.setup import run_setup
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import read
+from dagc.study.ahead import first_plan
 from dagc.study.beside import Beside
 from dagc.study.decisions import SearchRequest, configured, domain_of
 from dagc.study.launch import launch_sites, launched, predicted
+from dagc.study.runners import by_promise, runner_plan, that_can_run
 
+HEAT = Path(__file__).parents[2] / "samples/heat/heat.dag"
 GESUMMV = Path(__file__).parents[2] / "samples/polybench/gesummv.dag"
 
 
@@ -120,6 +125,17 @@ def test_the_programs_own_settings_are_measured_where_those_predicted_fail() -> 
     measuring.expect(predicting(orders, 2))
     assert not measuring.first(0).failure
     assert machine.asked == [at(orders, 2), orders.first(0)]
+
+
+@pytest.mark.parametrize("target", ["host", "cuda"])
+def test_the_program_that_is_built_ahead_is_the_one_that_is_built_first(target: str) -> None:
+    request = replace(requested(target, "sm_90" if target == "cuda" else None), text=read(HEAT, {}, True))
+    told: list[Sequence[Mapping[str, Value]]] = []
+    _, configurations, _ = configured(request.text, request.options, target == "cuda", told.append)
+    usable = that_can_run(configurations, request.chosen, request.options, [])
+    first = by_promise(usable)[0]
+    sites = launch_sites(request, usable, None).get(first.configuration, ())
+    assert emit_runner(first_plan(told[0], request)) == emit_runner(runner_plan(first, request.chosen, sites))
 
 
 class Enough(Exception):
