@@ -96,13 +96,9 @@ def _jobs(options: ExploreOptions) -> JobArray | None:
 
 
 def _explore_here(
-    text: ProgramText,
-    out: str | Path | None,
-    options: ExploreOptions,
-    links: Sequence[RankLink],
-    deadline: Deadline,
+    text: ProgramText, out: str | Path | None, options: ExploreOptions, links: Sequence[RankLink], deadline: Deadline,
     array: JobArray | None,
-) -> Explored:
+) -> Explored:  # fmt: skip
     from dagc.store.records import Records  # loads msgspec, sqlite3
 
     with ExitStack() as kept:
@@ -113,9 +109,8 @@ def _explore_here(
             machine, request = prepared.machine(links[0]), prepared.request
             program, notes, options = prepared.program, prepared.notes, request.options
             hosts = _started(prepared, machine, array)
-            facts = of_hosts(hosts)
             setup = setup_digest(text.path, program, options)
-            run = run_record(facts, options, text.path, setup, prepared.fixed, prepared.domain.folded)
+            run = run_record(of_hosts(hosts), options, text.path, setup, prepared.fixed, prepared.domain.folded)
             records = kept.enter_context(
                 Records.open(
                     prepared.output, program_record(program), run,
@@ -126,7 +121,7 @@ def _explore_here(
         records.searched(usable.domain.size())
         domain = usable_domain(prepared, machine, usable, records)
         noise = noise_floor(request, machine, records)
-        warn([*noise_advice(noise, facts, options.ranks), *unlike(hosts)], quiet=options.quiet)
+        warn([*noise_advice(noise, run.machine, options.ranks), *unlike(hosts)], quiet=options.quiet)
         notes += notes_on_earlier_runs(prepared.output, records, run, options)
         before = records.results(request.objective.text)
         compared = original(request.options, domain, notes)
@@ -143,7 +138,7 @@ def _explore_here(
             machine.time_reference()
         results = records.results()
         done, noise = settled(done, domain, results), results.noise
-        notes += [*noise_advice(noise, facts, options.ranks), *text.changed()]
+        notes += [*noise_advice(noise, run.machine, options.ranks), *text.changed()]
         wrong = disagreement_of(request, machine, domain, records, done)
         if wrong is None:
             traced(request, machine, domain, records, done, notes)
@@ -200,7 +195,7 @@ def _explore_simulated(
     request: SearchRequest, program: Program, domain: Orders, recorded: Results, notes: list[str]
 ) -> Explored:
     """Explore with the times that SimGrid predicts."""
-    from dagc.report.scale import scaling_svg
+    from dagc.report.scale import scaling_svg  # only with --simulate
     from dagc.study.simulated import ScaleStep, scaling, simulated  # only with --simulate
 
     options = request.options
