@@ -7,6 +7,7 @@ the log, and the compiler's messages, name the files of the user.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ _WATCHED = (
 )  # fmt: skip
 _C_AS_CXX = ("-fpermissive",)  # pointers that malloc returns
 _OWN = ("log", "touched", "mpi")  # compiled by themselves, so once for all applications; the last for those with MPI
+_FORTRAN = re.compile(r"\.(f|for|ftn|f90|f95|f03|f08|cuf)", re.IGNORECASE)
 _STARTERS = ("mpiexec", "mpirun", "mpiexec.hydra", "srun")
 
 
@@ -52,6 +54,9 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
     Raises UsageError for files that cannot be read, BuildFailed.
     """
     top = program.resolve()
+    for fortran in (name for name in sources if _FORTRAN.fullmatch(Path(name).suffix)):
+        help = "call its kernels from a program in C, C++ or CUDA, and record this"
+        raise UsageError(f"{fortran}: Fortran, of which record compiles nothing", help)
     texts = _texts(sources, top)
     copies = {path: folder / "code" / _cxx_name(path.relative_to(path.anchor)) for path in texts}
     for path, text in with_own_constants(texts).items():
