@@ -1,6 +1,7 @@
 """Orders and launch settings searched together, on synthetic machines whose kernels depend on their blocks.
 
     python -m benchmarks.machines.joint --machines 24 --unseen --seeds 10 --budget 150 --jobs 16 --markdown F
+    python -m benchmarks.machines.joint --machines 20 --unseen --seeds 2 --budget 60 --longer 10 --strategies joint
 
 Each machine is one of `family.py`, with a site for every kernel: what a kernel takes depends on its block by a hidden
 law (threads in a block, coalescing, tails, and a part that nothing explains). Most sites have a prior, which is wrong
@@ -10,7 +11,8 @@ number of measurements (each op alone with the model of `dagc tune`, then the or
 
 As `dagc explore` does, the best ten are measured five times more at the end, and what these say is the result.
 `within` is the number of measurements until the choice is at most 3 % slower than the best that is known: that of hill
-climbing without noise, or of any search. Machines with odd seeds were not looked at while the search was developed.
+climbing without noise, or of any search; with `--longer K`, of joint searches with K times the measurements. Machines
+with odd seeds were not looked at while the search was developed.
 """
 
 from __future__ import annotations
@@ -265,15 +267,25 @@ class _Fixed:
 # ---- tables ---------------------------------------------------------------------------------
 
 
-def evaluate(machines: list[int], names: list[str], seeds: int, budget: int, jobs: int) -> dict[str, Any]:
+def longer(job: tuple[int, int, int]) -> tuple[int, float]:
+    """(machine, the exact time of what a joint search with so many measurements confirms)."""
+    seed, number, budget = job
+    return seed, float(search((seed, "joint", number, budget))["confirmed"])
+
+
+def evaluate(machines: list[int], names: list[str], seeds: int, budget: int, jobs: int, times: int) -> dict[str, Any]:
     os.environ["OMP_NUM_THREADS"] = "1"
     best: dict[int, float] = {}
     with ProcessPoolExecutor(jobs) as pool:
-        for seed, found in pool.map(best_known, [(m, s) for m in machines for s in range(STARTS)]):
+        if times:
+            references = pool.map(longer, [(m, s, times * budget) for m in machines for s in range(seeds)])
+        else:
+            references = pool.map(best_known, [(m, s) for m in machines for s in range(STARTS)])
+        for seed, found in references:
             best[seed] = min(found, best.get(seed, math.inf))
         todo = [(m, n, s, budget) for m in machines for n in names for s in range(seeds)]
         runs = list(pool.map(search, todo))
-    for one in runs:
+    for one in runs if not times else ():
         best[one["machine"]] = min(best[one["machine"]], one["confirmed"], *one["choices"])
     return {"budget": budget, "seeds": seeds, "best": best, "runs": runs}
 
@@ -320,12 +332,13 @@ def main() -> int:
     add("--strategies", nargs="+", default=["joint", "staged", "random"])
     add("--seeds", type=int, default=10)
     add("--budget", type=int, default=150)
+    add("--longer", type=int, default=0, metavar="K", help="compare with joint searches of K times the budget")
     add("--jobs", type=int, default=os.cpu_count())
     add("--json", type=Path)
     add("--markdown", type=Path)
     args = parser.parse_args()
     machines = args.only or [m for m in range(args.machines) if m % 2 == args.unseen]
-    record = evaluate(machines, args.strategies, args.seeds, args.budget, args.jobs)
+    record = evaluate(machines, args.strategies, args.seeds, args.budget, args.jobs, args.longer)
     text = markdown(record, args.strategies)
     if args.json:
         args.json.write_text(json.dumps(record) + "\n")
