@@ -114,7 +114,7 @@ class _Nearby:
     def _served(self, kind: int, name: str) -> list[int]:
         """The GPU ops whose completion a sync op records or waits for."""
         op = int(self.graph.by_name(name).id)
-        return bits(self.moves.needs[op]) if kind == _OF_CPU else [op]
+        return list(bits(self.moves.needs[op])) if kind == _OF_CPU else [op]
 
     def _entries(self, kind: int, name: str) -> list[int]:
         """The position of an entry and of the other entries of its kind about these ops, in order."""
