@@ -278,6 +278,11 @@ def test_what_was_measured_repeatedly_comes_before_what_was_confirmed_once() -> 
         f"{i}": [2, 2.04] for i in range(9)
     }
     assert rank(equal, lambda k: equal[k], lambda k: equal[k][1:] if k == "confirmed" else [])[0] == "confirmed"
+    # With few changes in all, disturbed measurements of others say nothing of the noise of these two.
+    few = {"thrice": [1.24] * 3, "twice": [1.1] * 2, "disturbed": [2.62, 1.31], "too": [1.63, 3.26], "once": [1.2]}
+    assert rank(few, few.__getitem__)[0] == "twice"
+    near = {**few, "thrice": [1.12, 1.14, 1.1], "twice": [1.09, 1.11]}
+    assert rank(near, near.__getitem__)[0] == "thrice"
 
 
 @pytest.mark.parametrize("number", [213, 321])
