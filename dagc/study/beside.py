@@ -30,11 +30,13 @@ PREDICTING_SECONDS = 4.0  # that the first measurement waits for predictions: an
 
 class Beside:
     """Measures the configurations that are built: the first traversal of each, with the launch settings that a model
-    predicts to be the fastest, uniform draws, and the best again."""
+    predicts to be the fastest, uniform draws, at most `draws` of them (None: no limit), and the best again."""
 
-    def __init__(self, machine: LiveMachine, store: OrderStore, objective: Objective, seed: int) -> None:
+    def __init__(
+        self, machine: LiveMachine, store: OrderStore, objective: Objective, seed: int, draws: int | None = None
+    ) -> None:
         self._machine, self._store, self._objective = machine, store, objective
-        self._random, self._domain, self._turn = Random(seed), machine.domain, 0
+        self._random, self._domain, self._turn, self._draws = Random(seed), machine.domain, 0, draws
         self._times: dict[Candidate, list[float]] = {}
         self._tried: set[Candidate] = set()
         self._usable: dict[int, Orders] = {}  # the spaces that may be drawn from, each as a domain
@@ -64,7 +66,7 @@ class Beside:
         return sample
 
     def step(self) -> bool:
-        """Measure once; False if nothing can be measured yet."""
+        """Measure once; False if there is nothing to measure at present."""
         best = self._best()
         if best is None or not self._usable:
             return False
@@ -77,6 +79,10 @@ class Beside:
         if self._turn % 2 and len(self._times[best]) < OFTEN:
             self._measure(best)
             return True
+        if self._draws is not None:
+            if self._draws == 0:
+                return False
+            self._draws -= 1
         index = best.space if best.space in self._usable and self._turn % 4 else self._random.choice([*self._usable])
         drawn = replace(self._usable[index].sample(self._random), space=index)
         if self._measure(drawn).failure:

@@ -148,7 +148,8 @@ def checked(prepared: Ready, machine: LiveMachine, records: Records) -> Usable:
     request, domain, deadline = prepared.request, prepared.domain, prepared.request.deadline
     with Workers(1) as pool:
         declare(records, request.objective, units())
-        beside = Beside(machine, OrderStore(domain, records), request.objective, request.options.seed)
+        options = request.options
+        beside = Beside(machine, OrderStore(domain, records), request.objective, options.seed, options.budget)
         spaces = by_promise(domain.spaces)  # as they are built
         predicting = pool.submit(predicted, request, spaces, prepared.data, beside.expect)
         predicting.add_done_callback(lambda _: beside.expect_no_more())

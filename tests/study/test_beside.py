@@ -82,9 +82,9 @@ def predicting(orders: Orders, best: int) -> Mapping[Choice, tuple[Site, ...]]:
     return {space.configuration: tuple(map(of, space.sites)) for space in orders.spaces}
 
 
-def beside(machine: Invented) -> Beside:
+def beside(machine: Invented, draws: int | None = None) -> Beside:
     store = OrderStore(machine.domain, cast(ResultsFile, Forgotten()))
-    return Beside(cast(LiveMachine, machine), store, TIME, seed=1)
+    return Beside(cast(LiveMachine, machine), store, TIME, 1, draws)
 
 
 def at(orders: Orders, setting: int) -> Candidate:
@@ -116,6 +116,17 @@ def test_nothing_predicted_leaves_the_programs_own_settings_and_draws() -> None:
         assert measuring.step()
     assert machine.asked[0] == machine.domain.first(0)
     assert len(set(machine.asked)) > 1
+
+
+def test_no_more_is_drawn_than_the_search_may_measure() -> None:
+    machine = Invented(domain())
+    measuring = beside(machine, draws=2)
+    measuring.expect_no_more()
+    measuring.first(0)
+    while measuring.step():
+        pass
+    measuring.step()
+    assert 1 < len(set(machine.asked)) <= 3
 
 
 def test_the_programs_own_settings_are_measured_where_those_predicted_fail() -> None:
