@@ -517,7 +517,7 @@ class Lowering:
         for name in ("capture", ir.GRAPH_EDGES, ir.LOOP, ir.TEST_EVERY, ir.PUT_WAIT):
             if name not in ctx.choices and name in ctx.defines:
                 ctx.choose(name, PREDEFINED[name], self.module.span, fixed=True)
-        for name in (ir.TRANSPORT, "staging"):
+        for name in {ir.TRANSPORT, "staging", ir.PUT_WAIT} & ctx.choices.keys():
             ctx.choices[name].structural = True
         self._refuse_unknown_defines(out)
         first = [n for n in PREDEFINED if n in ctx.choices]

@@ -69,9 +69,12 @@ class Loaded:
 
     @cached_property
     def _structural(self) -> frozenset[str]:
-        """Decisions that change ops or edges; those on fusion are none of the program without forms."""
-        fused = {n for i in self.results.implementations for n in i.configuration if n.startswith(FUSE)}
-        return frozenset({d.name for d in self._text.program().decisions if d.structural} | fused)
+        """Decisions that change ops or edges. Some exist only where they are asked for, so each set of names has a
+        program; those on fusion are none of the program without forms."""
+        named = {frozenset(i.configuration): i.configuration for i in self.results.implementations}
+        programs = [self._text.program(configuration) for configuration in (None, *named.values())]
+        fused = {n for names in named for n in names if n.startswith(FUSE)}
+        return frozenset({d.name for program in programs for d in program.decisions if d.structural} | fused)
 
     def graph(self, configuration: Choice) -> Graph:
         """The graph of a configuration."""

@@ -205,3 +205,12 @@ def test_what_failed_once_is_never_the_best(misled: Path) -> None:
     changed: Results = replace(results, implementations=others)
     assert best.id not in [i.id for i in ranking(changed)]
     assert best.id not in [i.id for i in changed.measured()]
+
+
+def test_orders_of_programs_with_different_waits_are_read() -> None:
+    """`put_wait` changes ops, and exists only where it is asked for."""
+    loaded = Loaded(RECORDS.parent / "2026-11-29-2xh200-search/jacobi-2048.db")
+    put = [e for e in loaded.samples() if e.configuration["transport"] == "put"]
+    names = {str(e.configuration.get("put_wait", "op")): {op.name for op in e.graph.ops} for e in put}
+    assert "halo[t]" in names["op"]
+    assert "halo[t]" not in names["reader"]
