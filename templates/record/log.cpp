@@ -91,9 +91,14 @@ void finish() {
   s.file = nullptr;
 }
 
+// A child that ends with `exit` writes what a buffer held when it was forked once more.
+void before_fork() {
+  if (std::FILE* file = state().file) std::fflush(file);
+}
+
 void in_child() {
   State& s = state();
-  s.file = nullptr;  // not closed: what its buffer holds belongs to the parent
+  s.file = nullptr;  // not closed: the parent writes there
   s.child = !s.folder.empty();
 }
 
@@ -115,7 +120,7 @@ __attribute__((constructor(101))) void begin() {
   if (const char* limit = std::getenv("DAGC_RECORD_BYTES")) s.limit = std::strtoull(limit, nullptr, 10);
   s.file = std::fopen((s.folder + "/events-" + std::to_string(getpid()) + ".jsonl").c_str(), "w");
   std::atexit(finish);
-  pthread_atfork(nullptr, nullptr, in_child);
+  pthread_atfork(before_fork, nullptr, in_child);
   rank(0, 1);
 }
 
