@@ -91,9 +91,8 @@ class Explored:
         space = f"a space of {si.exact(s.space) if s.space is not None else more}"
         out = [f"note       {note}" for note in notes]
         failed = f", {s.failures} failed" if s.failures else ""
-        what, times, taken = ("measured", "measurement", "measuring")
-        if self.predicted:
-            what, times, taken = ("predicted", "prediction", "predicting")
+        stem = "predict" if self.predicted else "measur"
+        what, taken, times = f"{stem}ed", f"{stem}ing", "prediction" if self.predicted else "measurement"
         done = f"{counted(s.implementations, 'implementation')} of {space}, {counted(s.measurements, times)}"
         out.append(f"{what:10} {done}{failed}")
         out += [f"failed     {count} x {reason}" for reason, count in s.reasons[:REASONS]]
@@ -101,10 +100,8 @@ class Explored:
             out.append(f"           and {counted(len(s.reasons) - REASONS, 'other reason')}; dagc export has all")
         out.append(f"time       {s.measuring:.1f} s {taken}, {s.overhead:.1f} s searching and writing")
         if not math.isnan(s.doubt):
-            left = (
-                f"an implementation faster by more than {100 * self.until:.3g} % remains with probability {s.doubt:.2f}"
-            )
-            out.append(f"ended      {left}")
+            left = f"an implementation faster by more than {100 * self.until:.3g} % remains"
+            out.append(f"ended      {left} with probability {s.doubt:.2f}")
         if self.disagreement is not None:
             first, *others = self.disagreement.lines
             kept = [] if self.output is None else [f"results    {self.output} keeps the measurements and the failures"]
