@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 _LARGEST = 2**63 - 1  # that a results file can store
+MOST_JOBS = 1000  # Slurm, unless a site has set MaxArraySize, takes arrays of 1001
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ def natural(text: str) -> int:
 
 
 def _whole(text: str, least: int) -> int:
-    if not text.isdecimal() or (len(text) < 100 and int(text) < least):
+    if not (text.isascii() and text.isdecimal()) or (len(text) < 100 and int(text) < least):
         raise ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
     if len(text) >= 100 or int(text) > _LARGEST:
         raise ArgumentTypeError(f"{text[:100]!r} is more than {_LARGEST}")
@@ -155,7 +156,10 @@ def jobs_of(text: str) -> int:
     system, _, number = text.partition(":")
     if system != "slurm":
         raise ArgumentTypeError(f"{text[:100]!r} is not `slurm` with a number of jobs: write slurm:8")
-    return positive(number)
+    count = positive(number)
+    if count > MOST_JOBS:
+        raise ArgumentTypeError(f"{number} jobs are too many: at most {MOST_JOBS}")
+    return count
 
 
 def share(text: str) -> float:

@@ -13,14 +13,14 @@ import queue
 import secrets
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from contextlib import suppress
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,10 @@ from dagc.measure.service import HostLost, RankLink, RanksDied
 
 POLL_SECONDS = 5.0  # between two questions to Slurm
 CONNECT_SECONDS = 120.0  # from the start of a job to its connection
+_HANDSHAKE_SECONDS = 20  # for each message of a process that connects
+_MOST_HANDSHAKES = 64  # at the same time; others wait in the queue of the system
 _LEAVE_SECONDS = 10.0  # for the ranks of a job to end
+_RETRY_SECONDS = 0.1
 _COMMAND_SECONDS = 60.0
 _SCRIPT = '#!/bin/sh\nexec "$@"\n'
 _ENDED = "", "COMPLETING", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"
@@ -50,8 +53,8 @@ class JobArray:
     """
 
     def __init__(self, number: int, ranks: int, script: str | None) -> None:
-        """Raises MissingTool without Slurm, UsageError for a script that does not run its arguments, or if this command
-        is itself one of several ranks."""
+        """Raises MissingTool without a Slurm that answers, UsageError for a script that does not run its arguments,
+        or if this command is itself one of several ranks."""
         if joined() is not None:
             help = "start it alone, on a login node; or give --groups in place of --jobs"
             refuse(UsageError("--jobs submits jobs, but this command runs as one of several ranks", help))
@@ -59,11 +62,14 @@ class JobArray:
             if shutil.which(tool) is None:
                 raise MissingTool(f"--jobs: there is no {tool}", "run it on a machine that submits jobs of Slurm")
         self._script = _SCRIPT if script is None else _checked(Path(script))
+        _ask()
         self._number, self._ranks, self._open = number, ranks, number
         self.folder = Path()
         self.id, self.waited = "", 0.0
         self._lock, self._key = threading.Lock(), secrets.token_bytes(32)
         self._arrived: queue.SimpleQueue[tuple[int, Connection]] = queue.SimpleQueue()
+        self._expected = set(range(number))  # have not connected
+        self._handshakes = threading.Semaphore(_MOST_HANDSHAKES)
         self._taken: set[int] = set()  # by a link
         self.connected = 0  # links with a job
 
@@ -81,10 +87,10 @@ class JobArray:
                 return
             self.folder.mkdir(parents=True, exist_ok=True)
             self._own = Path(tempfile.mkdtemp(prefix="jobs-", dir=self.folder.absolute()))
-            self._listener = Listener(("", 0), family="AF_INET", backlog=self._number)
-            place = {"hosts": _names_here(), "port": self._listener.address[1], KEY: self._key.hex()}
+            self._listener = socket.create_server(("", 0), backlog=self._number)
+            place = {"hosts": _names_here(), "port": self._listener.getsockname()[1], KEY: self._key.hex()}
             (self._own / "place.json").write_text(json.dumps(place))
-            (self._own / "job.sh").write_text(self._script)
+            (self._own / "job.sh").write_text(self._script, encoding="utf-8", newline="")
             threading.Thread(target=self._accept, daemon=True).start()
             words = ["--parsable", f"--array=0-{self._number - 1}", f"--ntasks={self._ranks}", "--job-name=dagc"]
             words += ["--open-mode=append", f"--output={self._own}/%a.txt", str(self._own / "job.sh")]
@@ -152,6 +158,8 @@ class JobArray:
             if self._open or not self.id:
                 return
         self._cancel(self.id)
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # an `accept` under way would keep it open
         self._listener.close()
         shutil.rmtree(self._own, ignore_errors=True)
 
@@ -162,30 +170,64 @@ class JobArray:
     # ---- connections of the jobs -------------------------------------------------------------------
 
     def _accept(self) -> None:
-        while True:
+        while self._open:
+            self._handshakes.acquire()
             try:
-                connection = self._listener.accept()
-            except OSError:  # it was closed
-                return
+                connection = Connection(self._listener.accept()[0].detach())
+            except OSError:  # the listener was closed, or the peer has gone, or this process has too many files open
+                self._handshakes.release()
+                time.sleep(_RETRY_SECONDS)
+                continue
             threading.Thread(target=self._admit, args=(connection,), daemon=True).start()
 
     def _admit(self, connection: Connection) -> None:
-        """Another process than a job may connect, and say nothing."""
+        """Another process than a job may connect, and say anything, or nothing."""
         try:
             keep_alive(connection)
+            _limit(connection, _HANDSHAKE_SECONDS)
             deliver_challenge(connection, self._key)
             answer_challenge(connection, self._key)
-            self._arrived.put((int(json.loads(connection.recv_bytes(1000))[JOB]), connection))
-        except (AuthenticationError, OSError, EOFError, ValueError, LookupError, TypeError):
+            index = json.loads(connection.recv_bytes(1000))[JOB]
+            _limit(connection, 0)
+            if type(index) is not int:
+                raise TypeError
+            self._expected.remove(index)  # raises KeyError; no other thread comes in between
+            self._arrived.put((index, connection))
+        except Exception:  # whatever it has sent: this is the end of a connection, not of the search
             connection.close()
+        finally:
+            self._handshakes.release()
+
+
+def _limit(connection: Connection, seconds: int) -> None:
+    """Let a read or a write that waits for so long raise OSError; 0: wait for ever."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as same:
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            same.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", seconds, 0))
+
+
+def _ask() -> None:
+    """Whether Slurm answers, before programs are compiled for it. Raises MissingTool."""
+    try:
+        done = children.run(["squeue", "-h", "-u", str(os.getuid())], seconds=_COMMAND_SECONDS)
+        why = (" ".join(done.stderr.split()) or "squeue failed") if done.returncode else ""
+    except subprocess.TimeoutExpired:
+        why = f"squeue took more than {_COMMAND_SECONDS:.0f} s"
+    except OSError as error:
+        why = f"squeue cannot be started: {error.strerror}"
+    if why:
+        raise MissingTool(f"--jobs: Slurm does not answer: {why}", "try `squeue`; on this machine it has to list jobs")
 
 
 def _checked(script: Path) -> str:
     try:
-        text = read_file(script).decode(errors="replace")
+        text = read_file(script).decode()
     except OSError as error:
         raise UsageError(f"--job-script: {script} cannot be read: {error.strerror}", "give a batch script") from None
-    if '"$@"' not in text:
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"--job-script {script}:{line}: it is not UTF-8", "save the script as UTF-8") from None
+    if not any('"$@"' in line for line in text.splitlines() if not line.lstrip().startswith("#")):
         help = f'end it with the line "$@": dagc gives {script.name} a command as its arguments'
         raise UsageError(f"--job-script {script}: it does not run its arguments", help)
     return text

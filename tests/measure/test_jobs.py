@@ -6,18 +6,22 @@ from __future__ import annotations
 import json
 import os
 import queue
+import resource
 import shutil
+import socket
 import subprocess
 import sys
 import time
+from argparse import ArgumentTypeError
 from collections.abc import Iterator
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client
+from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
 from pathlib import Path
 
 import pytest
 
-from dagc.base.errors import RunFailed, UsageError
+from dagc.base.errors import MissingTool, RunFailed, UsageError
+from dagc.base.option import jobs_of
 from dagc.measure.jobs import JobArray
 from dagc.measure.service import HostLost, RankLink
 from dagc.store.records import load
@@ -116,9 +120,70 @@ def test_jobs_that_end_before_they_connect(slurm: Path, tmp_path: Path) -> None:
     array.close()
 
 
+def greeted(array: JobArray, socket_: socket.socket, body: bytes) -> Connection:
+    """The connection of a process that has the key, after it has said `body`."""
+    connection = Connection(socket_.detach())
+    answer_challenge(connection, array._key)
+    deliver_challenge(connection, array._key)
+    connection.send_bytes(body)
+    return connection
+
+
+def test_processes_that_are_no_jobs_keep_no_job_out(
+    slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silent ones for a while only, those that give a wrong index, and too many open files."""
+    (slurm / "sbatch").write_text("#!/bin/sh\necho 7\n")
+    monkeypatch.setattr("dagc.measure.jobs._HANDSHAKE_SECONDS", 1)
+    monkeypatch.setattr("dagc.measure.jobs._MOST_HANDSHAKES", 1)
+    array = JobArray(2, 1, None)
+    array.folder = tmp_path
+    array.submit()
+    place = "localhost", array._listener.getsockname()[1]
+    with socket.create_connection(place) as silent, greeted(array, socket.create_connection(place), b'{"job": 0}'):
+        assert array.take()[0] == 0
+        assert silent.recv(1000)  # the challenge
+        assert not silent.recv(1000)
+    bodies = ["-3", "2", "0", "1e999", "true"]
+    for body in [*(b'{"job": %s}' % text.encode() for text in bodies), b"[" * 1000]:
+        with greeted(array, socket.create_connection(place), body) as refused, pytest.raises((EOFError, OSError)):
+            refused.recv_bytes()
+    sockets, (soft, hard) = [socket.socket(), socket.socket()], resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        for each in sockets:  # the accept under way has a descriptor, the next one gets none
+            each.connect(("127.0.0.1", place[1]))
+        time.sleep(0.3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with sockets[0], greeted(array, sockets[1], b'{"job": 1}'):
+        assert array.take()[0] == 1
+    array.close()
+    array.close()
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", place[1]))
+
+
+def test_a_slurm_that_does_not_answer(slurm: Path) -> None:
+    (slurm / "squeue").write_text("#!/bin/sh\necho 'squeue: error: no controller' >&2; exit 1\n")
+    with pytest.raises(MissingTool, match="Slurm does not answer: squeue: error: no controller"):
+        JobArray(2, 1, None)
+
+
+def test_a_number_of_jobs() -> None:
+    assert jobs_of("slurm:8") == 8
+    for text in ("slurm:3000000", "slurm:1001", "slurm:\u0663", "slurm:0", "slurm:", "pbs:8"):
+        with pytest.raises(ArgumentTypeError):
+            jobs_of(text)
+
+
 def test_a_script_that_does_not_run_its_arguments(slurm: Path, tmp_path: Path) -> None:
-    (tmp_path / "job.sh").write_text("#!/bin/sh\nsrun hostname\n")
-    with pytest.raises(UsageError, match="it does not run its arguments"):
+    for text in ("#!/bin/sh\nsrun hostname\n", '#!/bin/sh\n  # exec "$@"\nsrun hostname\n'):
+        (tmp_path / "job.sh").write_text(text)
+        with pytest.raises(UsageError, match="it does not run its arguments"):
+            JobArray(2, 1, str(tmp_path / "job.sh"))
+    (tmp_path / "job.sh").write_bytes(b'#!/bin/sh\ncd /scratch/m\xfcller\nexec "$@"\n')
+    with pytest.raises(UsageError, match=r"job\.sh:2: it is not UTF-8"):
         JobArray(2, 1, str(tmp_path / "job.sh"))
     with pytest.raises(UsageError, match=r"none\.sh cannot be read"):
         JobArray(2, 1, str(tmp_path / "none.sh"))
