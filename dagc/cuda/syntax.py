@@ -177,6 +177,14 @@ def below(node: Node) -> Iterator[Node]:
         todo += reversed(at.named_children)
 
 
+def deeper_than(node: Node, levels: int) -> Node | None:
+    """A named node more than so many levels below a node; None if there is none."""
+    at = [node]
+    for _ in range(levels + 1):
+        at = [child for each in at for child in each.named_children]
+    return at[0] if at else None
+
+
 def inside(node: Node, types: Collection[str]) -> bool:
     """Whether a node is part of one of these types."""
     at = node.parent

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dagc.cuda.lexer import KEYWORDS, is_global, names_in, words_of
 from dagc.cuda.races import waits_for_threads
 from dagc.cuda.state import Definitions, definitions_of
-from dagc.cuda.syntax import below, declared_names, field_of, inside, text_of
+from dagc.cuda.syntax import below, declared_names, deeper_than, field_of, inside, text_of
 from dagc.forms.types import Refusal, Surroundings
 from dagc.ir.enums import ElementType
 from dagc.ir.program import Impl, Kernel, Launch
@@ -37,6 +37,7 @@ _NOT_READ = {
 }
 # What all threads of a block, or of a warp, have to reach together.
 _TOGETHER = ("__syncthreads", "__syncwarp", "__shfl", "__ballot", "__any", "__all", "__match", "__reduce", "__barrier")
+_DEEPEST = 200  # levels of a body's tree: what reads and writes forms calls itself, by up to three calls a level
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,9 @@ def _reading(text: str, around: Surroundings) -> KernelReading | Refusal:
         wrong = next((at for at in below(body) if at.is_error), None)
         line = max(0, int(wrong.start_point[0]) - 1) if wrong is not None else None
         return Refusal("the kernel's text does not parse as CUDA C++", line)
+    deep = deeper_than(body, _DEEPEST)
+    if deep is not None:
+        return Refusal("nested too deeply", max(0, int(deep.start_point[0]) - 1))
     reached = {name: definitions.words_reached(name) for name in words_of(text)}
     out = KernelReading(text, body, definitions, reached)
     return _unreadable(out, around) or out

@@ -7,12 +7,12 @@ import json
 import math
 from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import ProgramError, UsageError, counted
 from dagc.base.python import np
+from dagc.base.source import read_file
 from dagc.ir.choice import Choice
 from dagc.ir.program import TRANSPORT, shown
 from dagc.lab.candidate import Candidate, ConfiguredSpace
@@ -59,10 +59,12 @@ def read_rules(path: str) -> tuple[FastRule, ...]:
     """The rules for the fast end, or those that hold on all inputs of several files, with what breaking each costs
     (NaN: unknown). Raises UsageError."""
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(read_file(path).decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        why = "not a text" if isinstance(error, UnicodeDecodeError) else str(error.strerror or error).lower()
-        raise UsageError(f"{path} cannot be read: {why}", f"{ADVICE} to a file of its own") from None
+        why = "not a text" if isinstance(error, UnicodeDecodeError) else str(error.strerror or error)
+        raise UsageError(
+            f"{path} cannot be read: {why[:1].lower()}{why[1:]}", f"{ADVICE} to a file of its own"
+        ) from None
     except (ValueError, RecursionError) as error:
         place = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
         raise UsageError(f"{path}{place}: not JSON", ADVICE) from None

@@ -95,6 +95,8 @@ REFUSED = {
     ),
     "y[0] = __activemask();": ("`__activemask` depends on the threads that run together", 0),
     "y[0] = ;": ("the kernel's text does not parse as CUDA C++", 0),
+    f"\ny[0] = {'(' * 1000}2{')' * 1000};": ("nested too deeply", 1),
+    f"y[0] = 1;\n{'{' * 1000}y[0] = 2;{'}' * 1000}": ("nested too deeply", 1),
 }
 AROUND = """cuda \"\"\"
 #define LEAVE(c) do { if (c) return; } while (0)
@@ -114,7 +116,7 @@ def program(body: str, launch: str = "grid(ceil(n / 32)) block(32)", **defines: 
     )
 
 
-@pytest.mark.parametrize("body", REFUSED)
+@pytest.mark.parametrize("body", REFUSED, ids=range(len(REFUSED)))
 def test_a_kernel_is_refused_with_the_line(body: str) -> None:
     kernels = program(body).program
     reason, line = REFUSED[body]

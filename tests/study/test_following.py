@@ -121,6 +121,14 @@ def test_a_results_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--format json` wrote to a file of its own" in said
 
 
+@pytest.mark.parametrize(
+    "command", [["explore", SPMV, "--follow"], ["rules", SPMV, "--apply"]], ids=["follow", "apply"]
+)
+def test_a_file_without_an_end_is_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "/dev/zero"]) == 2
+    assert "/dev/zero cannot be read: larger than 16384 KiB" in capsys.readouterr().err
+
+
 def test_rules_of_another_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entry: dict[str, Any] = {"kind": "before", "a": "there", "b": "elsewhere", "holds": True, "cost": None}
     path = tmp_path / "other.json"
