@@ -56,13 +56,18 @@ __device__ __forceinline__ void store(T* at, const Vector<T, V>& values) {
 }
 
 template <int V, class T>
-__device__ __forceinline__ void store(T* at, const T (&values)[V]) {
+__device__ __forceinline__ Vector<T, V> vector_of(const T (&values)[V]) {
   Vector<T, V> all;
 #if defined(__CUDACC__)
 #pragma unroll
 #endif
   for (int lane = 0; lane < V; ++lane) all[lane] = values[lane];
-  store(at, all);
+  return all;
+}
+
+template <int V, class T>
+__device__ __forceinline__ void store(T* at, const T (&values)[V]) {
+  store(at, vector_of(values));
 }
 
 // A store of what is not loaded again soon: the first to leave the caches.
@@ -81,12 +86,7 @@ __device__ __forceinline__ void stream(T* at, const Vector<T, V>& values) {
 
 template <int V, class T>
 __device__ __forceinline__ void stream(T* at, const T (&values)[V]) {
-  Vector<T, V> all;
-#if defined(__CUDACC__)
-#pragma unroll
-#endif
-  for (int lane = 0; lane < V; ++lane) all[lane] = values[lane];
-  stream(at, all);
+  stream(at, vector_of(values));
 }
 
 // A row around `at`, which begins a Vector: elements FIRST to LAST are in registers, others are loaded where they are used.
