@@ -416,9 +416,11 @@ def _groups(layout: Layout, steps: StepBuilder) -> Iterator[GroupView]:
 def _connections(layout: Layout) -> Iterator[ConnectionView]:
     of = Counter(op.transport for _, op in layout.group_members())
     whole = {op.transport for _, op in layout.group_members() if not op.comm}
+    # Groups on a stream run one after the other, and iterations of a library that overlap have streams of their own.
+    at_once = 2 * layout.graph.streams
     for (kind, comm), member in layout.connections.items():
         assert kind is not None
-        counts = f"{of[kind]}, {of.total() - of[kind]}"
+        counts = f"{min(of[kind], at_once)}, {of.total() - of[kind]}"
         alike = [op for _, op in layout.group_members() if (op.transport, op.comm) == (kind, comm)]
         if alike and all(op.pairs is Pairs.WITHIN_HOST and _of_pairs(op) for op in alike):
             counts += ", true"

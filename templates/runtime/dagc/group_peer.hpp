@@ -9,9 +9,10 @@
 //   receiver   the run ends when all of its messages have arrived
 //
 // No deadlock: block 0, which the GPU starts first, sets "ready" before any wait, and all other waits are for
-// other GPUs. All groups of a program fit on the GPU together, so that a waiting one cannot block another;
-// other kernels end by themselves, and those that wait for a group are launched after its blocks have ended. Groups of other transports (NCCL) wait on the GPU too: beside them, groups have fewer
-// blocks than there are multiprocessors, of which the others find enough without any.
+// other GPUs. All groups that run at once, on each stream at most one, fit on the GPU together, so that a waiting one
+// cannot block another; other kernels end by themselves, and those that wait for a group are launched after its blocks
+// have ended. Groups of other transports (NCCL) wait on the GPU too: beside them, groups have fewer blocks than there are
+// multiprocessors, of which the others find enough without any.
 //
 // Memory model: flags are stored with release and loaded with acquire semantics at system scope. Copies by the threads of a
 // block are ordered before its flag by the block's barrier, a fence at system scope after it,
@@ -160,8 +161,8 @@ DAGC_KERNELS_END
 
 class PeerComm {
  public:
-  // Collective. All ranks must be on one host, unless the messages of all groups stay `within_hosts`. `groups`: the number
-  // of groups that will connect; `others`: of groups by other transports.
+  // Collective. All ranks must be on one host, unless the messages of all groups stay `within_hosts`. `groups`: how many
+  // run at once at most; `others`: the number of groups by other transports.
   void open(MPI_Comm comm, int groups, int others, bool within_hosts = false) {
     const LocalRank local = local_rank(comm);
     int ranks = 1;
@@ -170,7 +171,7 @@ class PeerComm {
       fail(exit_missing, std::string("transport peer needs all ranks on one host; ") + kElse);
     take(comm, local.ranks, groups, others);
   }
-  // Instead of `open`: of the ranks of a part. Collective over `all`. `groups`: of all parts.
+  // Instead of `open`: of the ranks of a part. Collective over `all`. `groups`: of all parts together.
   void split(const PeerComm& /*parent*/, MPI_Comm all, const Communicator& part, int groups, int others,
              bool within_hosts = false) {
     const LocalRank local = local_rank(all), here = part.ranks > 0 ? local_rank(part.comm) : LocalRank{0, 0};
