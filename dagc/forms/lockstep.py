@@ -9,6 +9,7 @@ kernel do not overlap where one of them is written (`aliased-arguments`).
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -712,8 +713,12 @@ def multiples_in(place: Poly, alike: Neighbours) -> list[Multiple] | None:
 
 
 def needed_multiples(all_: Collection[Multiple]) -> list[Multiple]:
-    """Those that do not follow from others."""
-    return [m for m in all_ if not any(o != m and m[0] % o[0] == 0 and set(o[1]) <= set(m[1]) for o in all_)]
+    """Those that do not follow from others: n * n is a multiple where n is, and not the other way round."""
+
+    def follows(m: Multiple, other: Multiple) -> bool:
+        return other != m and m[0] % other[0] == 0 and Counter(other[1]) <= Counter(m[1])
+
+    return [m for m in all_ if not any(follows(m, other) for other in all_)]
 
 
 def shown_multiples(all_: Collection[Multiple], lanes: int) -> list[str]:

@@ -209,6 +209,21 @@ def test_a_pragma_between_the_heads_of_loops_stays_there() -> None:
     assert [line.partition(";")[0] for line in after] == ["for (int k = 0", "for (int k = 0"]
 
 
+def test_planes_of_squares_are_vectors_where_a_row_is() -> None:
+    """The square of a side may be a multiple of 4 where the side is none."""
+    program = graph_of(
+        "program one\nscalar n, m : i64\narray x, y : f32[m, n, n] inout\n"
+        "kernel k(y: out f32[m, n, n], x: in f32[m, n, n], n: i64, m: i64) { gpu {\n"
+        'launch grid(ceil(n / 32), n, m) block(32) cuda """const long i = blockIdx.x * 32 + threadIdx.x;\n'
+        'if (i < n) y[(blockIdx.z * n + blockIdx.y) * n + i] = x[(blockIdx.z * n + blockIdx.y) * n + i];""" } }\n'
+        "dag { a : gpu k(y, x, n, m) }",
+        **{"a.form.wide": "4"},
+    ).program
+    code = kernel_of(program, program.kernel_ops[0])[1].code
+    assert code is not None
+    assert "const bool vectors = n % 4 == 0 && dagc::aligned<4>(x, y);" in (code.text or "")
+
+
 def test_a_block_that_the_program_decides_is_known() -> None:
     """The launch has its value, the text its name."""
     program = one("y[j] = x[j];")
