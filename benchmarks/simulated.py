@@ -1,6 +1,6 @@
 """Times that SimGrid predicts against times measured with a real MPI, of the same implementations on the host target.
 
-    python -m benchmarks.simulated --out FOLDER [--number 20] [--ranks 2 4] [--measure]
+    python -m benchmarks.simulated --out FOLDER [--target host|cuda] [--number 20] [--ranks 2 4] [--measure]
     python -m benchmarks.simulated --out FOLDER --scale RANKS    # how long a simulation of so many ranks takes
 
 For each program: orders drawn at random are measured with each number of ranks (with --measure that is all: the files
@@ -20,6 +20,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -41,14 +42,19 @@ from dagc.study.simulated import EntryTimes, compiled, problem_text, simulated
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 FIXED = {"transport": "mpi_host", "capture": False}
-PROGRAMS = {
-    "heat/heat.dag": {"nx": 256, "rows": 64, "steps": 2, **FIXED},
-    "halo3d/halo3d.dag": {"nx": 32, "ny": 32, "nz": 32, "per_axis": False, **FIXED},
-    "heat/grid.dag": {"cells": 128, "steps": 2, "px": 0, **FIXED},
-    "jacobi/jacobi.dag": {"nx": 512, "rows": 128, "steps": 3, **FIXED},
+PROGRAMS: dict[str, dict[str, dict[str, object]]] = {  # sizes by target
+    "heat/heat.dag": {"host": {"nx": 256, "rows": 64, "steps": 2}, "cuda": {"nx": 4096, "rows": 1024, "steps": 2}},
+    "halo3d/halo3d.dag": {
+        "host": {"nx": 32, "ny": 32, "nz": 32, "per_axis": False},
+        "cuda": {"nx": 128, "ny": 128, "nz": 128, "per_axis": False},
+    },
+    "heat/grid.dag": {"host": {"cells": 128, "steps": 2, "px": 0}, "cuda": {"cells": 2048, "steps": 2, "px": 0}},
+    "jacobi/jacobi.dag": {"host": {"nx": 512, "rows": 128, "steps": 3}, "cuda": {"nx": 4096, "rows": 2048, "steps": 3}},
+    "spmv/spmv.dag": {"host": {"rows": 20000, "staging": "ops"}, "cuda": {"rows": 600000, "staging": "ops"}},
+    "cg/cg.dag": {"host": {"side": 100, "streams": 2, "blocks": 2}, "cuda": {"side": 500, "streams": 2}},
 }
 RANKS = (2, 4)
-PASSES = 6
+PASSES = 4
 PING_PONG = """
 import time
 import numpy as np
@@ -97,19 +103,42 @@ def platform(out: Path) -> Path:
     return out / "here.xml"
 
 
-def measured(program: str, ranks: int, number: int, out: Path) -> Path:
-    file = out / f"{Path(program).stem}-{ranks}.db"
+def defines(program: str, target: str) -> dict[str, object]:
+    return {**PROGRAMS[program][target], **FIXED}
+
+
+def named(program: str, target: str, ranks: int, out: Path) -> Path:
+    return out / f"{Path(program).stem}-{target}-{ranks}.db"
+
+
+def explored(program: str, target: str, ranks: int, file: Path, *options: object) -> list[str]:
+    """The command of a search."""
+    given = [word for name, value in defines(program, target).items() for word in ("-D", f"{name}={value}".lower())]
+    command = ["explore", SAMPLES / program, *given, "--target", target, "-n", ranks, "--strategy", "random",
+               "--only", "orders", "--confirm", 0, "--quiet", "-o", file, *options]  # fmt: skip
+    return [sys.executable, "-m", "dagc", *map(str, command)]
+
+
+def built(programs: Sequence[str], target: str, ranks: int, out: Path) -> None:
+    """Builds what the searches run, side by side."""
+    quick = ("--budget", 1, "--no-trace")
+    files = {one: named(one, target, ranks, out).with_suffix(".first") for one in programs}
+    commands = [explored(one, target, ranks, file, *quick) for one, file in files.items() if not file.exists()]
+    for each in [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]:
+        each.wait()
+
+
+def measured(program: str, ranks: int, given: argparse.Namespace) -> Path:
+    file = named(program, given.target, ranks, given.out)
     if not file.exists():
-        given = [word for name, value in PROGRAMS[program].items() for word in ("-D", f"{name}={value}".lower())]
-        command = ["explore", SAMPLES / program, *given, "--target", "host", "-n", ranks, "--strategy", "random",
-                   "--only", "orders", "--budget", number, "--passes", PASSES, "--quiet", "-o", file]  # fmt: skip
-        subprocess.run([sys.executable, "-m", "dagc", *map(str, command)], check=True, stdout=subprocess.DEVNULL)
+        limits = ("--budget", given.number, "--passes", PASSES, *(("--time", given.time) if given.time else ()))
+        subprocess.run(explored(program, given.target, ranks, file, *limits), check=True, stdout=subprocess.DEVNULL)
     return file
 
 
-def compare(program: str, traced: Path, file: Path, ranks: int, where: Path, scratch: Path) -> None:
+def compare(program: str, target: str, traced: Path, file: Path, ranks: int, where: Path, scratch: Path) -> None:
     """Predict the implementations of `file` from the traces of `traced`."""
-    text = read(SAMPLES / program, PROGRAMS[program])
+    text = read(SAMPLES / program, defines(program, target))
     options = ExploreOptions(
         replay=str(file), simulate=str(where), ranks=ranks, strategy="random", only="orders", quiet=True
     )
@@ -176,7 +205,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--number", type=int, default=20)
+    parser.add_argument("--time", help="limit of each search, such as 10s")
     parser.add_argument("--ranks", type=int, nargs="+", default=RANKS)
+    parser.add_argument("--target", choices=("host", "cuda"), default="host")
+    parser.add_argument("--programs", nargs="+", choices=list(PROGRAMS), default=list(PROGRAMS))
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--scale", type=int, default=0, metavar="RANKS")
     given = parser.parse_args()
@@ -185,12 +217,13 @@ def main() -> None:
         scale(given.scale, given.out)
         return
     require_mpi()
-    where = platform(given.out)
-    for program in PROGRAMS:
-        files = {ranks: measured(program, ranks, given.number, given.out) for ranks in given.ranks}
-        least, most = min(given.ranks), max(given.ranks)
-        for traced, ranks in () if given.measure else (*((r, r) for r in given.ranks), (least, most)):
-            compare(program, files[traced], files[ranks], ranks, where, given.out / "scratch")
+    where, least, most = platform(given.out), min(given.ranks), max(given.ranks)
+    built(given.programs, given.target, most, given.out)
+    for program in given.programs:
+        files = {ranks: measured(program, ranks, given) for ranks in given.ranks}
+        pairs = sorted({*((r, r) for r in given.ranks), (least, most)})
+        for traced, ranks in () if given.measure else pairs:
+            compare(program, given.target, files[traced], files[ranks], ranks, where, given.out / "scratch")
 
 
 if __name__ == "__main__":
