@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the records of sub-system sizes and of launch settings lack, on a machine with a GPU: overwriting plans at 1e5 to 1e7
-# rows, sub-systems of up to 1024 rows at 2e7 to 1e8, launches counted at points of the user's choice beside the default
+# rows, sub-systems of up to 4096 rows at 2e7 to 1e8 (TALLEST: these only), launches counted at points of the user's choice beside the default
 # ones, with the occupancy that ncu finds, and the tests that need a GPU. 400 s with all parts; may be cut, rows are
 # written as it goes.
 # PARTS: only these of `points overwrite large largest deep middle tests`. A solve at 2e7 rows takes 2 s to load, at 1e8 10.
@@ -17,7 +17,7 @@ say() { echo "$SECONDS s: $*" | tee -a "$out/times.txt"; }
 tridiag="python benchmarks/gpu/tridiag.py --work $work/tri --memory 16 --ahead 1e8 --blocks 64 $options"
 overwrite="--reals f64,f32 --subsystems 32,64 --chunks 2 --depths 0,1 --overwrites 0,1"
 tall="--reals f64,f32 --subsystems 128,256,512,768,1024 --chunks 8"
-tallest="--reals f64,f32 --subsystems 256,512,768,1024 --chunks 8"
+tallest="--reals f64,f32 --subsystems ${TALLEST:-256,512,768,1024,2048,4096} --chunks 8"
 deep="--reals f64,f32 --subsystems 32 --chunks 8 --depths 2"
 parts=" ${PARTS:-points overwrite large largest deep middle tests} "
 has() { [[ $parts == *" $1 "* ]]; }
