@@ -62,7 +62,9 @@ def refuse_outside(path: Path, program: Path) -> None:
     try:
         place = path.resolve()
         inside = any(place.is_relative_to(directory.resolve()) for directory in (program, *include_directories()))
-    except (RuntimeError, ValueError):
+    except RuntimeError:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
+    except ValueError:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path)) from None
     if not inside:
         raise PermissionError(errno.EACCES, "it is outside the program's directory", str(path))

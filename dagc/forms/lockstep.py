@@ -769,8 +769,10 @@ def _declared_as(declarator: Node) -> list[str]:
 
 def _is_x(alike: Neighbours, node: Node) -> bool:
     """Whether an expression that uses the built-in variables is X."""
+    if not any(map(alike.along.in_text, below(node))):
+        return False
     value = alike.numbers.polynomial(node)
-    if value is None or alike.along.block not in names_of(value) or not any(map(alike.along.in_text, below(node))):
+    if value is None or alike.along.block not in names_of(value):
         return False
     return without(value, alike.along.block) == alike.along.poly
 

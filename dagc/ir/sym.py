@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from functools import lru_cache
 from typing import TypeAlias
 
 # ---- symbolic scalars ----
@@ -187,6 +188,11 @@ def free(expr: Sym) -> frozenset[str]:
 Poly: TypeAlias = dict[tuple[Sym, ...], Fraction]
 
 
+@lru_cache(maxsize=1 << 12)
+def _order(atom: Sym) -> str:
+    return repr(atom)
+
+
 def polynomial(expr: Sym) -> Poly:
     if isinstance(expr, Const) and isinstance(expr.value, (int, Fraction)):
         return {(): Fraction(expr.value)} if expr.value else {}
@@ -203,7 +209,7 @@ def polynomial(expr: Sym) -> Poly:
             out = {}
             for m, c in polynomial(expr.args[0]).items():
                 for n, d in polynomial(expr.args[1]).items():
-                    k = tuple(sorted(m + n, key=repr))
+                    k = tuple(sorted(m + n, key=_order)) if m and n else m or n
                     out[k] = out.get(k, Fraction(0)) + c * d
             return {m: c for m, c in out.items() if c}
         if expr.fn is Fn.DIV:

@@ -6,6 +6,7 @@ compiler looks for the others. Nothing is run.
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 import re
@@ -25,6 +26,11 @@ from dagc.lang.scope import CodeFiles, Report
 LARGEST_CODE = 4 << 20  # bytes of all files of code together
 SUFFIXES = frozenset((".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".hh"))
 _SEARCHED = "_I"  # the directory of files that were found in those of -I
+_MOVE = "move it there, or give its directory with -I DIR"
+_HELPS = {
+    errno.EFBIG: "leave out what the program does not use; name compiled code with `link`",
+    errno.ELOOP: "put the file in the place of the link",
+}
 
 
 def read_included(
@@ -152,14 +158,15 @@ class _Reader:
         try:
             return find_file(name, parent, self.top)
         except PermissionError as error:
-            self._refuse(name, span, error)
+            self._refuse(name, span, error, _MOVE)
         except OSError as error:
-            help = f"give a path relative to `{source.path}`"
-            self.report.fail("missing-file", f"cannot read `{name}`: {error.strerror}", span, help)
+            self._refuse(name, span, error, f"give a path relative to `{source.path}`")
 
-    def _refuse(self, name: str, span: Span, error: OSError) -> NoReturn:
-        help = "move it there, or give its directory with -I DIR"
-        self.report.fail("missing-file", f"cannot read `{name}`: {error.strerror}", span, help)
+    def _refuse(self, name: str, span: Span, error: OSError, help: str) -> NoReturn:
+        """`help`: where the kind of the error has none of its own."""
+        self.report.fail(
+            "missing-file", f"cannot read `{name}`: {error.strerror or error}", span, _HELPS.get(error.errno or 0, help)
+        )
 
     def _text(self, path: Path, name: str, source: Source, span: Span, *, code: bool = False) -> Source:
         if self.texts is not None:
@@ -169,8 +176,7 @@ class _Reader:
         try:
             return Source.read(path, regular=True, any_encoding=code)
         except OSError as error:
-            help = f"give a path relative to `{source.path}`"
-            self.report.fail("missing-file", f"cannot read `{name}`: {error.strerror or error}", span, help)
+            self._refuse(name, span, error, f"give a path relative to `{source.path}`")
         except (UnicodeDecodeError, ValueError):
             what = "a text: it has a NUL" if code else "a text in UTF-8"
             self.report.fail("missing-file", f"`{name}` is not {what}", span, "save it as UTF-8")
@@ -194,9 +200,9 @@ class _Reader:
             try:
                 refuse_outside(path, self.top)
             except PermissionError as error:
-                self._refuse(item.file, item.span, error)
+                self._refuse(item.file, item.span, error, _MOVE)
             except OSError as error:
-                self.report.fail("missing-file", f"cannot read `{item.file}`: {error.strerror}", item.span, "rename it")
+                self._refuse(item.file, item.span, error, "rename it")
             if not path.is_dir():
                 help = f"give a path relative to `{source.path}`"
                 self.report.fail("missing-file", f"there is no directory `{item.file}`", item.span, help)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 
-from dagc.cuda.lexer import words_of
+from dagc.cuda.lexer import KEYWORDS, words_of
 from dagc.cuda.text import functions_defined, names_read
 from dagc.ir import program as ir
 from dagc.ir.constraints import block_fits
@@ -435,10 +435,10 @@ def code_text(ev: Evaluator, code: ast.Code) -> ir.CodeText:
 
 
 def _check_function(ctx: Context, function: str, name: str, code: ast.Code) -> None:
-    """Reports unknown-name if neither the file nor its included files contain the word."""
+    """Reports unknown-name if neither the file nor its included files contain the word, which macros may define."""
     plain = function.rpartition("::")[2]
     texts = {f.name: ctx.sources[f.path].text for f in ctx.named.files}
-    if any(plain in text and plain in words_of(text) for text in texts.values()):
+    if plain not in KEYWORDS and any(plain in text and plain in words_of(text) for text in texts.values()):
         return
     help = ctx.report.did_you_mean(plain, sorted(functions_defined(texts[name])), f"name a function of `{code.file}`")
     ctx.report.fail("unknown-name", f"`{code.file}` has no function `{function}`", code.span, help)

@@ -138,7 +138,7 @@ class SetupCode:
                 yield
         except (Exception, SystemExit) as error:
             help = f"correct {self._path.name}: it failed {what}"
-            if isinstance(error, ValueError):  # exceptions by which a set-up refuses an input
+            if isinstance(error, (ValueError, MemoryError)):  # by which a set-up refuses an input, or cannot hold it
                 help = f"give another input or parameter, or {help}"
             raise UsageError(f"{self._place(error)}: {_reason(error)}", help) from None
         finally:

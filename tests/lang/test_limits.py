@@ -168,6 +168,27 @@ def test_included_texts_count_too(tmp_path: Path) -> None:
     ]
 
 
+def test_files_of_code_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "large.cu").write_text(" " * (LARGEST + 1))
+    (tmp_path / "loop.cu").symlink_to("loop.cu")
+    (tmp_path / "k.cu").write_text("int f();\n")
+    found = []
+    for named in ('f from "large.cu"', 'f from "loop.cu"', 'int from "k.cu"'):
+        kernel = f"kernel k(x: out f32[n], n: i64) {{ gpu {{ launch grid(1) block(1) cuda {named} }} }}"
+        text = f"program a\nparam m : i64 = 1\narray x : f32[m] out\n{kernel}\ndag {{ o : gpu k(x, m) }}\n"
+        (tmp_path / "a.dag").write_text(text)
+        first = api.check(tmp_path / "a.dag").diagnostics[0]
+        found.append((first.message, first.help))
+    assert found == [
+        (
+            "cannot read `large.cu`: larger than 512 KiB",
+            "leave out what the program does not use; name compiled code with `link`",
+        ),
+        ("cannot read `loop.cu`: Too many levels of symbolic links", "put the file in the place of the link"),
+        ("`k.cu` has no function `int`", "name a function of `k.cu`"),
+    ]
+
+
 def test_of_many_findings_the_errors_are_shown(tmp_path: Path) -> None:
     names = ", ".join(f"b{i}" for i in range(3000))
     path = tmp_path / "many.dag"
