@@ -27,15 +27,23 @@ HERE = Path(__file__).parent / "short"
 SAMPLES = Path(__file__).parents[2] / "samples"
 DAGC = (sys.executable, "-m", "dagc")
 GRAPH, EARLY = {"capture": "true"}, {"capture": "true", "graph_edges": "early"}
+# Of TeaLeaf's kernels: rows of a length that is a number in the text, calc_p with vectors.
+FORMS = {"w.form.literals": "2", "ur.form.literals": "2", "p.form.literals": "2", "p.form.wide": "4"}
 WAYS: dict[str, Mapping[str, str]] = {
     "graph": GRAPH, "early": EARLY, "device": {"loop": "device"},
     "device_early": {"loop": "device", "graph_edges": "early"}, "persistent": {"loop": "persistent"},
     "device_every8": {"loop": "device", "graph_edges": "early", "test_every": "8"},
-    "put": {**GRAPH, "transport": "put"}, "persistent_put": {"loop": "persistent", "transport": "put"},
+    "put": {**GRAPH, "transport": "put"}, "reader": {**EARLY, "transport": "put", "put_wait": "reader"},
+    "device_forms": {"loop": "device", "graph_edges": "early", **FORMS},
+    "device_1056": {"loop": "device", "graph_edges": "early", **FORMS, "parts": "1056"},
+    "device_2112": {"loop": "device", "graph_edges": "early", **FORMS, "parts": "2112"},
+    "persistent_put": {"loop": "persistent", "transport": "put"},
     "nccl": {**GRAPH, "transport": "nccl"}, "sums_nccl": {**GRAPH, "collectives": "nccl"},
 }  # fmt: skip
 TESTED = ("persistent", "device_early", "device_every8", "device", "graph", "early", "nccl", "sums_nccl")
+TEA = ("device_early", "device_forms", "device_1056", "device_2112")
 STEPS = ("persistent", "persistent_put", "early", "graph", "nccl")
+JOINED = {"fuse.first_last_inner": "2"}
 ROWS = {"first.bx": "256", "last.bx": "256", "first.by": "1", "last.by": "1", "inner.bx": "64", "inner.by": "4"}
 CUBE, FUSED = {"nx": "64", "ny": "64", "nz": "64"}, {"fuse.pack": "1", "fuse.unpack": "1"}
 # Case -> program, values, ways, iterations of a run. `tea` and `jacobi_wide` are as in docs/figures.md.
@@ -44,13 +52,20 @@ CASES: dict[str, tuple[str, Mapping[str, str], tuple[str, ...], int]] = {
     "jacobi 2048": ("jacobi", {**ROWS, "steps": "2"}, STEPS, 2),
     "jacobi_wide 2048": ("jacobi", {**ROWS, "steps": "2", "inner.form.wide": "4"}, STEPS[:3], 2),
     "heat 64 split": ("heat", {"steps": "2", "split": "true"}, STEPS[:4], 2),
+    "heat 64 joined": (
+        "heat",
+        {"steps": "10", "split": "true", **JOINED, "first_last_inner.bx": "32", "first_last_inner.form.wide": "2"},
+        ("reader", "early"),
+        10,
+    ),
+    "heat 64 joined, each": ("heat", {"steps": "10", "split": "true", **JOINED}, ("reader", "early"), 10),
     "heat 64": ("heat", {"steps": "2", "split": "false"}, STEPS[:4], 2),
     "reduce 1": ("reduce", {"count": "1"}, ("graph", "nccl"), 100),
     "reduce 1024": ("reduce", {"count": "1024"}, ("graph", "nccl"), 100),
-    "reduce 16384": ("reduce", {"count": "16384"}, ("graph", "nccl"), 100),
-    "tea 4000": ("tea", {"side": "4000"}, ("persistent", "device_early", "device_every8", "graph", "nccl"), 1),
+    "reduce 16384": ("reduce", {"count": "16384"}, ("graph", "early", "nccl"), 100),
+    "tea 4000": ("tea", {"side": "4000"}, (*TEA, "persistent", "device_every8", "graph", "nccl"), 1),
     "halo 64": (str(SAMPLES / "halo3d/halo3d"), CUBE, ("graph", "early", "put", "nccl"), 1),
-    "halo 64 fused": (str(SAMPLES / "halo3d/halo3d"), CUBE | FUSED, ("graph", "early", "put", "nccl"), 1),
+    "halo 64 fused": (str(SAMPLES / "halo3d/halo3d"), CUBE | FUSED, ("reader", "put", "early", "nccl"), 1),
     "spmv 150000": (str(SAMPLES / "spmv/spmv"), {}, ("graph", "early", "nccl"), 1),
 }
 
