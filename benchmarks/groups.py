@@ -20,8 +20,11 @@ from dagc.base.sample import BESIDE, CONFIRM
 from dagc.store.records import load
 
 SAMPLES = Path(__file__).parents[1] / "samples"
-PROGRAMS = {"spmv": [], "halo3d": ["-D", "nx=32", "-D", "ny=32", "-D", "nz=32", "-D", "per_axis=false"]}
-FIXED = ["--target", "host", "--transport", "mpi_host", "--capture", "off", "--launch", "fixed", "--no-trace"]
+PROGRAMS = {
+    "spmv": ["-D", "rows=20000", "-D", "staging=ops"],
+    "halo3d": ["-D", "nx=32", "-D", "ny=32", "-D", "nz=32", "-D", "per_axis=false"],
+}
+FIXED = ["--target", "host", "--transport", "mpi_host", "--capture", "off", "--only", "orders", "--no-trace"]
 SPENT = re.compile(r"^time +([\d.]+) s measuring, ([\d.]+) s", re.MULTILINE)
 BEST = re.compile(r"^best +(.*)", re.MULTILINE)
 

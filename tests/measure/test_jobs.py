@@ -196,6 +196,7 @@ def test_jobs_of_a_real_slurm(tmp_path: Path) -> None:
     words += ["-D", "rows=2000", "-D", "staging=fused", "-D", "yl.variant=thread_per_row"]
     words += ["-D", "yr.variant=thread_per_row", "--target", "host", "--transport", "mpi_host", "--launch", "fixed"]
     words += ["--strategy", "random", "--budget", "400", "--no-trace", "-o", str(tmp_path / "r.db")]
+    words += ["--seconds", "0.1"]  # at least 40 s for one job alone, until when the other has started
     done = subprocess.run(
         ["bash", "benchmarks/slurm.sh", *words], cwd=ROOT, capture_output=True, text=True, timeout=300,
         env={**os.environ, "SLURM_MPI_TYPE": "pmi2"},
