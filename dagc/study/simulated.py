@@ -20,7 +20,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from dagc.base import children
-from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError
+from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, counted
 from dagc.base.resources import resource
 from dagc.base.sample import Sample
 from dagc.build.builder import Build, build
@@ -56,6 +56,7 @@ from dagc.space.loops import unroll
 from dagc.store.results import Results, TraceSpan
 from dagc.study.decisions import SearchRequest
 
+SHOWN = 6  # ranks of a cycle of waits
 ROUNDS = 4  # iterations of each traversal
 INSTALL = "apt-get install libsimgrid-dev"
 _KINDS = {
@@ -152,13 +153,16 @@ class SimulatedMachine:
     seconds: dict[Candidate, float] = field(default_factory=dict)
 
     def measure(self, candidate: Candidate) -> Sample:
-        """Always the same value."""
+        """Always the same value. Ranks that wait for each other for ever are a failure, with the cycle."""
         if candidate.space in self.missing:
             return Sample(failure=self.missing[candidate.space])
         if candidate not in self.seconds:
             _, traversal = unroll(self.domain.spaces[candidate.space].graph, candidate.traversal)
             rows = ";".join(" ".join(map(str, entry.row)) for entry in traversal.entries)
-            (self.seconds[candidate],) = self.run([f"{candidate.space} {rows}"])
+            try:
+                (self.seconds[candidate],) = self.run([f"{candidate.space} {rows}"])
+            except RunFailed as why:
+                return Sample(failure=why.first)
         return Sample(self.seconds[candidate], iterations=1)
 
     def run(self, lines: Sequence[str]) -> list[float]:
@@ -175,10 +179,23 @@ class SimulatedMachine:
         out = done.stdout.splitlines()
         if len(out) == len(lines) and done.returncode == 0:
             return out
+        if out and out[-1].startswith("deadlock"):
+            raise RunFailed(deadlock_text(out[-1]))
         said = [_BEFORE.sub("", line) for line in done.stderr.splitlines() if line.strip()]
-        if any("eadlock" in line for line in said):
-            raise RunFailed("the simulated ranks wait for each other: " + "\n".join(said[:20]))
         raise UsageError(f"SimGrid cannot use {self.platform}: {said[0] if said else 'it says nothing'}", _PLATFORM)
+
+
+def deadlock_text(line: str) -> str:
+    """What the simulator says of ranks that wait for ever, in words: `deadlock RANK PEER MESSAGE EXCHANGE; ...`."""
+    steps = [step.split() for step in line.removeprefix("deadlock").split(";") if step.strip()]
+    waits = [
+        f"rank {rank} waits for rank {peer} (`{exchange}`, message {int(m) + 1})" for rank, peer, m, exchange in steps
+    ]
+    if len(waits) > SHOWN:
+        waits[SHOWN - 1 : -1] = [f"... ({len(waits) - SHOWN} more)"]
+    if steps[-1][1] != steps[0][0]:
+        return f"deadlock: {', '.join(waits)}, which has ended"
+    return f"deadlock of {counted(len(steps), 'rank')} in a cycle: {', '.join(waits)}"
 
 
 _BEFORE = re.compile(

@@ -18,7 +18,8 @@
 //
 // PAIRS: `within` moves the messages between ranks of one host, `between` the others, `all` every message.
 // Ranks fill the hosts in the order of their names, one on each core. A message of up to 64 KiB leaves when it is posted, a larger
-// one when both ends are.
+// one when both ends are. If ranks wait for each other for ever, the answer is a line `deadlock`, and for each rank of the cycle
+// `RANK PEER MESSAGE EXCHANGE;`: it waits for this message to or from the peer. Without a cycle the last peer has ended.
 #include <simgrid/s4u.hpp>
 
 #include <algorithm>
@@ -27,6 +28,7 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <list>
 #include <map>
 #include <sstream>
 #include <string>
@@ -165,6 +167,13 @@ class Stream {
   s4u::ActorPtr actor_;
 };
 
+// A message that was posted; `peer` is its other end.
+struct Posted {
+  std::size_t number;
+  int peer;
+  s4u::CommPtr comm;
+};
+
 class Rank {
  public:
   Rank(int number, const Problem& problem, const std::vector<Op>& ops, const std::vector<Row>& rows)
@@ -175,6 +184,14 @@ class Rank {
       for (const Row& row : rows_) execute(row);
     for (auto& [key, stream] : streams_) stream->join();
   }
+
+  struct Wait {
+    const Op* op;
+    std::size_t number;
+    int peer;
+  };
+  // What its actors wait for.
+  const std::list<Wait>& waits() const { return waits_; }
 
   static std::string mailbox(const std::string& exchange, std::size_t number, int from, int to) {
     return exchange + ":" + std::to_string(number) + ":" + std::to_string(from) + ":" + std::to_string(to);
@@ -205,7 +222,7 @@ class Rank {
   void execute(const Op& op, int on) {
     if (op.kind == "received") wait_received(op);
     if (op.kind == "sent") {
-      for (const s4u::CommPtr& comm : sends_[op.exchange]) comm->wait();
+      for (const Posted& sent : sends_[op.exchange]) await(op, sent);
       sends_[op.exchange].clear();
     }
     if (op.kind == "end")
@@ -219,9 +236,9 @@ class Rank {
         done->set();
       });
     } else if (op.kind == "send") {
-      for (s4u::CommPtr& comm : post_sends(op)) sends_[op.exchange].push_back(std::move(comm));
+      for (Posted& sent : post_sends(op)) sends_[op.exchange].push_back(std::move(sent));
     } else if (op.kind == "receive") {
-      for (auto& [source, comm] : post_receives(op)) receives_[op.exchange][source] = std::move(comm);
+      for (Posted& one : post_receives(op)) receives_[op.exchange][{one.number, one.peer}] = std::move(one.comm);
     } else if (on >= 0) {
       on_stream(op, on);
     } else if (!idle(op)) {
@@ -242,9 +259,9 @@ class Rank {
 
   // MPI moves a collective beside the CPU, and the stream one that it executes.
   void exchange(const Op& op) const {
-    std::vector<s4u::CommPtr> all = post_sends(op);
-    for (auto& [source, comm] : post_receives(op)) all.push_back(comm);
-    for (const s4u::CommPtr& comm : all) comm->wait();
+    std::vector<Posted> all = post_sends(op);
+    for (Posted& one : post_receives(op)) all.push_back(std::move(one));
+    for (const Posted& one : all) await(op, one);
     if (idle(op)) return;
     for (const auto& [group, steps] : op.rounds) {
       if (group < 0) {
@@ -267,9 +284,15 @@ class Rank {
       const auto [distance, bytes] = steps[i];
       const int to = rank_at((me + distance) % n), from = rank_at((me + n - distance % n) % n);
       const s4u::CommPtr sent = s4u::Mailbox::by_name(mailbox(op.exchange, i, number_, to))->put_async(&token, bytes);
-      s4u::Mailbox::by_name(mailbox(op.exchange, i, from, number_))->get_async<int>(&sink)->wait();
-      sent->wait();
+      await(op, {i, from, s4u::Mailbox::by_name(mailbox(op.exchange, i, from, number_))->get_async<int>(&sink)});
+      await(op, {i, to, sent});
     }
+  }
+
+  void await(const Op& op, const Posted& one) const {
+    const auto here = waits_.insert(waits_.end(), {&op, one.number, one.peer});
+    one.comm->wait();
+    waits_.erase(here);
   }
 
   bool idle(const Op& op) const { return op.idle.count(number_) != 0; }
@@ -280,8 +303,8 @@ class Rank {
     return found == op.messages.end() ? none : found->second;
   }
 
-  std::vector<s4u::CommPtr> post_sends(const Op& op) const {
-    std::vector<s4u::CommPtr> out;
+  std::vector<Posted> post_sends(const Op& op) const {
+    std::vector<Posted> out;
     for (const Message& m : messages(op)) {
       if (m.to < 0) continue;
       static int token = 0;
@@ -290,25 +313,25 @@ class Rank {
       if (m.bytes <= kEager)
         comm->detach();
       else
-        out.push_back(boost::dynamic_pointer_cast<s4u::Comm>(s4u::ActivityPtr(comm->start())));
+        out.push_back({m.number, m.to, boost::dynamic_pointer_cast<s4u::Comm>(s4u::ActivityPtr(comm->start()))});
     }
     return out;
   }
 
   using Source = std::pair<std::size_t, int>;  // number of the message, and its sender
 
-  std::vector<std::pair<Source, s4u::CommPtr>> post_receives(const Op& op) const {
-    std::vector<std::pair<Source, s4u::CommPtr>> out;
+  std::vector<Posted> post_receives(const Op& op) const {
+    std::vector<Posted> out;
     static int* sink = nullptr;
     for (const Message& m : messages(op))
       if (m.from >= 0)
-        out.emplace_back(Source(m.number, m.from), s4u::Mailbox::by_name(mailbox(op.exchange, m.number, m.from, number_))->get_async<int>(&sink));
+        out.push_back({m.number, m.from, s4u::Mailbox::by_name(mailbox(op.exchange, m.number, m.from, number_))->get_async<int>(&sink)});
     return out;
   }
 
   void wait_received(const Op& op) {
     for (const Message& m : messages(op))
-      if (m.from >= 0) receives_[op.exchange].at({m.number, m.from})->wait();
+      if (m.from >= 0) await(op, {m.number, m.from, receives_[op.exchange].at({m.number, m.from})});
   }
 
   int number_;
@@ -318,8 +341,9 @@ class Rank {
   std::map<int, std::unique_ptr<Stream>> streams_;
   std::map<int, FlagPtr> events_;
   std::map<std::string, FlagPtr> collectives_;  // begun
-  std::map<std::string, std::vector<s4u::CommPtr>> sends_;
+  std::map<std::string, std::vector<Posted>> sends_;
   std::map<std::string, std::map<Source, s4u::CommPtr>> receives_;
+  mutable std::list<Wait> waits_;
 };
 
 // Names in order, numbers in them by their value: node-2 before node-10.
@@ -364,12 +388,35 @@ void choose_pairs(Problem& problem, const std::vector<s4u::Host*>& hosts) {
     }
 }
 
+const std::vector<Rank>* simulated = nullptr;
+
+// Follows what ranks wait for until one is met again, or has ended, and prints the cycle or the way to the end.
+void print_deadlock(const std::vector<Rank>& ranks) {
+  const auto stuck = [&](int rank) { return !ranks[static_cast<std::size_t>(rank)].waits().empty(); };
+  int at = 0;
+  while (static_cast<std::size_t>(at) + 1 < ranks.size() && !stuck(at)) ++at;
+  std::vector<std::pair<int, Rank::Wait>> path;
+  std::map<int, std::size_t> met;
+  while (stuck(at) && met.emplace(at, path.size()).second) {
+    const auto& waits = ranks[static_cast<std::size_t>(at)].waits();
+    const auto found = std::find_if(waits.begin(), waits.end(), [&](const Rank::Wait& wait) { return stuck(wait.peer); });
+    path.emplace_back(at, found == waits.end() ? waits.front() : *found);
+    at = path.back().second.peer;
+  }
+  std::cout << "deadlock";
+  for (std::size_t i = met.count(at) != 0 ? met[at] : 0; i < path.size(); ++i)
+    std::cout << " " << path[i].first << " " << path[i].second.peer << " " << path[i].second.number << " " << path[i].second.op->exchange << ";";
+  std::cout << std::endl;
+  std::_Exit(1);
+}
+
 void simulate(const Problem& problem, const std::vector<s4u::Host*>& hosts, const std::vector<Op>& ops, const std::vector<Row>& rows) {
   std::vector<Rank> ranks;
   std::vector<s4u::ActorPtr> actors;
   std::vector<double> ended(hosts.size());
   const double begin = s4u::Engine::get_clock();
   for (int r = 0; r < problem.ranks; ++r) ranks.emplace_back(r, problem, ops, rows);
+  simulated = &ranks;
   for (int r = 0; r < problem.ranks; ++r)
     actors.push_back(s4u::Actor::create("rank-" + std::to_string(r), hosts[static_cast<std::size_t>(r)], [&ranks, &ended, r] {
       ranks[static_cast<std::size_t>(r)].run();
@@ -381,6 +428,7 @@ void simulate(const Problem& problem, const std::vector<s4u::Host*>& hosts, cons
         if (m.from >= 0 && m.bytes <= kEager)
           s4u::Mailbox::by_name(Rank::mailbox(op.exchange, m.number, m.from, to))->set_receiver(actors[static_cast<std::size_t>(to)]);
   for (const s4u::ActorPtr& actor : actors) actor->join();
+  simulated = nullptr;
   const auto last = std::max_element(ended.begin(), ended.begin() + problem.ranks);
   std::cout << (*last - begin) / problem.rounds << " " << last - ended.begin() << std::endl;
 }
@@ -403,6 +451,9 @@ int main(int argc, char** argv) {
   const std::vector<s4u::Host*> hosts = places(engine, problem.ranks);
   choose_pairs(problem, hosts);
   std::cout.precision(12);
+  s4u::Engine::on_deadlock_cb([] {
+    if (simulated != nullptr) print_deadlock(*simulated);
+  });
   s4u::Actor::create("traversals", hosts[0], [&] {
     for (std::string line; std::getline(std::cin, line);) {
       if (line == "hosts") {  // the first rank on the host of each

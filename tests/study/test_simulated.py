@@ -19,7 +19,7 @@ from dagc.ir.traversal import Issue, Stream, parse_traversal
 from dagc.space import Space
 from dagc.store.results import TraceSpan
 from dagc.study import simulated
-from dagc.study.simulated import EntryTimes, compiled, problem_text, readable, rounds_of
+from dagc.study.simulated import EntryTimes, compiled, deadlock_text, problem_text, readable, rounds_of
 from tests.lab.test_strategies import domain
 
 RING = """
@@ -78,13 +78,18 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "ring.dag"
 
 
-def seconds(ring: Path, folder: Path, n: int, ranks: int, times: EntryTimes = TIMES) -> float:
+def answer(ring: Path, folder: Path, n: int, ranks: int, times: EntryTimes = TIMES, order: str = ORDER) -> str:
     graph = api.load_graph(ring, {"n": n, "transport": "mpi_host", "capture": False})
     values = [{"n": n, "rank": r, "left": (r - 1) % ranks, "right": (r + 1) % ranks} for r in range(ranks)]
     (folder / "problem").write_text(problem_text([graph], times, [values], rounds=1))
-    rows = ";".join(" ".join(map(str, entry.row)) for entry in parse_traversal(ORDER, graph).entries)
-    command = [compiled(folder), ring.with_name("platform.xml"), folder / "problem"]
-    return float(children.run(command, text=f"0 {rows}\n").stdout.split()[0])
+    rows = ";".join(" ".join(map(str, entry.row)) for entry in parse_traversal(order, graph).entries)
+    (folder / "platform.xml").write_text(PLATFORM.replace("0-3", f"0-{ranks - 1}"))
+    command = [compiled(folder), folder / "platform.xml", folder / "problem", "--log=root.thres:error"]
+    return children.run(command, text=f"0 {rows}\n").stdout
+
+
+def seconds(ring: Path, folder: Path, n: int, ranks: int, times: EntryTimes = TIMES) -> float:
+    return float(answer(ring, folder, n, ranks, times).split()[0])
 
 
 @pytest.mark.simgrid
@@ -123,6 +128,18 @@ def test_each_message_takes_the_transport_of_its_pair(ring: Path, tmp_path: Path
         command = [compiled(tmp_path), tmp_path / "pairs.xml", tmp_path / "problem"]
         took = float(children.run(command, text=f"0 {rows}\n").stdout.split()[0])
         assert took == pytest.approx(microseconds * MICRO, abs=2e-9)
+
+
+@pytest.mark.simgrid
+@pytest.mark.skipif(not has_simgrid, reason="needs SimGrid")
+def test_ranks_that_wait_for_each_other_are_named(ring: Path, tmp_path: Path) -> None:
+    """Each waits for its send before it receives: messages of up to 64 KiB leave, larger ones do not."""
+    order = ORDER.replace("post_recv post_send wait_recv wait_send", "post_send wait_send post_recv wait_recv")
+    assert float(answer(ring, tmp_path, 1000, 4, order=order).split()[0]) > 0
+    text = deadlock_text(answer(ring, tmp_path, 12500, 8, order=order))
+    waits = ", ".join(f"rank {r} waits for rank {r + 1} (`halo`, message 1)" for r in range(5))
+    last = "... (2 more), rank 7 waits for rank 0 (`halo`, message 1)"
+    assert text == f"deadlock of 8 ranks in a cycle: {waits}, {last}"
 
 
 SEEN = [  # begin and end of the call, begin and end of the work
