@@ -37,7 +37,16 @@ from dagc.base.files import claim, entry_directory, load_entry, store_entry
 from dagc.base.flags import user_flags
 from dagc.base.resources import __version__
 from dagc.build.mpi import MPI
-from dagc.build.toolchain import Compiler, error_lines, find_cxx, first_error, library_flags, require_cxx, require_nvcc
+from dagc.build.toolchain import (
+    Compiler,
+    error_lines,
+    find_cxx,
+    first_error,
+    library_flags,
+    require_cxx,
+    require_nvcc,
+    thrust_include,
+)
 
 # ---- files of a build that failed ----
 
@@ -218,6 +227,8 @@ def command_line(order: Build, compiler: Compiler) -> tuple[str, ...]:
         words.append("-Xcompiler=-fopenmp" if cuda else "-fopenmp")
     words += [f"-D{define}" for define in order.defines]
     words += [f"-I{path}" for path in order.directories]
+    if not cuda and not order.loaded and (thrust := thrust_include()) is not None:
+        words += ["-idirafter", str(thrust)]
     if order.mpi is not None:
         words += order.mpi.compile_flags()
     words += order.flags

@@ -132,6 +132,13 @@ def require_nvcc() -> Compiler:
     return required(find_nvcc(), message, NO_NVCC_HELP)
 
 
+def thrust_include() -> Path | None:
+    """The directory of Thrust's headers in the CUDA toolkit, for the host target; None without it."""
+    nvcc = find_nvcc()
+    folders = () if nvcc is None else (nvcc.path.resolve().parents[1] / name for name in ("include/cccl", "include"))
+    return next((folder for folder in folders if (folder / "thrust").is_dir()), None)
+
+
 # ---- libraries that a program links ----
 
 

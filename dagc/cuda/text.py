@@ -370,6 +370,7 @@ def _constants(node: Node, values: Collection[str], initialisers: dict[str, set[
 # The grammar parses what follows it as a declarator. Shared memory of the host target is aligned to 1024 bytes.
 _ALIGN = re.compile(rb"\b__align__\s*\(\s*\w+\s*\)")
 _UNROLL = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+unroll\b[^\n\\]*$", re.MULTILINE)  # of nvcc alone
+_THRUST = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<thrust/", re.MULTILINE)
 _CONTINUED = re.compile(rb"\\(?=\r?\n)")  # in a macro
 # How a function is named, which may be a template; other expressions are pointers to functions.
 _NAMES = ("identifier", "qualified_identifier", "template_function")
@@ -396,13 +397,25 @@ def with_own_constants(texts: Mapping[_Path, str]) -> dict[_Path, str]:
 def rewrite_for_host(text: str) -> str:
     """Replace each `kernel<<<grid, block, shared, stream>>>(args)` by `dagc::launch(DAGC_KERNEL(kernel), grid, ...)`,
     where sizes `{x, y, 1}` are a dim3, and each `extern __shared__ T name[];` by `DAGC_DYNAMIC_SHARED(T, name);`.
-    Incomplete ones are unchanged. Lines `#pragma unroll` are left blank.
+    Incomplete ones are unchanged. Lines `#pragma unroll` are left blank. The header of Thrust on the host target comes
+    before the first of Thrust's, and `#line` after it.
 
     `threadIdx.x` becomes `dagc::here().threadIdx.x`, also of the other variables of a thread, unless the text has that
     variable in another way: declared, or as a whole. Then its uses are unchanged, which is right too, and slower."""
     if "<<<" in text or "__shared__" in text:
         text = _rewrite(_SIZES.sub(lambda match: _BRACED.sub(r"\1dim3{", match[0]), text).encode()).decode()
-    return _of_the_thread(_UNROLL.sub("", text))
+    text = _of_the_thread(_UNROLL.sub("", text))
+    first = uses_thrust(text)
+    if first is None:
+        return text
+    line = text.count("\n", 0, first) + 1
+    return f'{text[:first]}#include "dagc/host_thrust.hpp"\n#line {line}\n{text[first:]}'
+
+
+def uses_thrust(text: str) -> int | None:
+    """Where a text includes the first header of Thrust."""
+    found = _THRUST.search(text)
+    return None if found is None else found.start()
 
 
 def _of_the_thread(text: str) -> str:

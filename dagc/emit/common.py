@@ -95,13 +95,22 @@ _CUDA_HEADERS = {
     "cooperative_groups.h": "host_groups",
     "cooperative_groups/reduce.h": "host_groups",
     "cooperative_groups/scan.h": "host_groups",
+    "cub/cub.cuh": "host_cub",
+    "cub/block/block_reduce.cuh": "host_cub",
+    "cub/block/block_scan.cuh": "host_cub",
+    "cub/warp/warp_reduce.cuh": "host_cub",
+    "cub/warp/warp_scan.cuh": "host_cub",
+    "cub/device/device_radix_sort.cuh": "host_cub",
+    "cub/device/device_reduce.cuh": "host_cub",
+    "cub/device/device_scan.cuh": "host_cub",
+    "cub/device/device_select.cuh": "host_cub",
 }
 
 
 _LIBRARIES = {
     "cublas_v2.h": "cuBLAS", "cublas.h": "cuBLAS", "cublasLt.h": "cuBLAS", "cusparse.h": "cuSPARSE",
     "cusolverDn.h": "cuSOLVER", "cufft.h": "cuFFT", "cudnn.h": "cuDNN", "curand.h": "cuRAND",
-    "curand_kernel.h": "cuRAND", "nccl.h": "NCCL", "mma.h": "wmma", "cub/cub.cuh": "CUB", "cuda_fp8.h": "FP8",
+    "curand_kernel.h": "cuRAND", "nccl.h": "NCCL", "mma.h": "wmma", "cuda_fp8.h": "FP8",
 }  # fmt: skip
 
 

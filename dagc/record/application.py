@@ -20,7 +20,7 @@ from dagc.base.source import Source, encoded, include_directories, refuse_outsid
 from dagc.build.builder import Build, build
 from dagc.build.mpi import MPI, find_mpi, rank_environment
 from dagc.cuda.lexer import includes
-from dagc.cuda.text import rewrite_for_host, with_own_constants
+from dagc.cuda.text import rewrite_for_host, uses_thrust, with_own_constants
 from dagc.emit.common import host_headers
 from dagc.emit.render import cxx_string
 from dagc.measure.launch import run_command
@@ -58,6 +58,11 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
         help = "call its kernels from a program in C, C++ or CUDA, and record this"
         raise UsageError(f"{fortran}: Fortran, of which record compiles nothing", help)
     texts = _texts(sources, top)
+    for path, text in texts.items():
+        if (found := uses_thrust(text)) is not None:
+            line = text.count("\n", 0, found) + 1
+            at = f"{_shown(path, top)}:{line}"
+            raise UsageError(f"{at}: calls of Thrust are not recorded", "write what the loop needs of it as a kernel")
     copies = {path: folder / "code" / _cxx_name(path.relative_to(path.anchor)) for path in texts}
     for path, text in with_own_constants(texts).items():
         copies[path].parent.mkdir(parents=True, exist_ok=True)

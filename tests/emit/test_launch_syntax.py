@@ -52,6 +52,11 @@ def test_launch(text: str, expected: str) -> None:
     assert rewrite_for_host(text) == expected
 
 
+def test_the_header_of_thrust_on_the_host_comes_first() -> None:
+    text = "int a;\n#include <thrust/sort.h>\n#include <thrust/scan.h>\n"
+    assert rewrite_for_host(text) == text.replace("#", '#include "dagc/host_thrust.hpp"\n#line 2\n#', 1)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -211,6 +211,38 @@ DAGC_SCOPED(atomicInc)
 DAGC_SCOPED(atomicDec)
 #undef DAGC_SCOPED
 
+// By the names that compilers' built-in functions have, with a scope: that of the process.
+#define __NV_ATOMIC_RELAXED __ATOMIC_RELAXED
+#define __NV_ATOMIC_CONSUME __ATOMIC_CONSUME
+#define __NV_ATOMIC_ACQUIRE __ATOMIC_ACQUIRE
+#define __NV_ATOMIC_RELEASE __ATOMIC_RELEASE
+#define __NV_ATOMIC_ACQ_REL __ATOMIC_ACQ_REL
+#define __NV_ATOMIC_SEQ_CST __ATOMIC_SEQ_CST
+enum { __NV_THREAD_SCOPE_THREAD, __NV_THREAD_SCOPE_BLOCK, __NV_THREAD_SCOPE_DEVICE, __NV_THREAD_SCOPE_SYSTEM };
+template <class T>
+T __nv_atomic_load_n(T* address, int order, int = __NV_THREAD_SCOPE_SYSTEM) {
+  return __atomic_load_n(address, order);
+}
+template <class T, class V>
+void __nv_atomic_store_n(T* address, V value, int order, int = __NV_THREAD_SCOPE_SYSTEM) {
+  __atomic_store_n(address, static_cast<T>(value), order);
+}
+template <class T, class V>
+T __nv_atomic_exchange_n(T* address, V value, int order, int = __NV_THREAD_SCOPE_SYSTEM) {
+  return __atomic_exchange_n(address, static_cast<T>(value), order);
+}
+#define DAGC_ATOMIC_FETCH(name)                                                                 \
+  template <class T, class V>                                                                   \
+  T __nv_atomic_##name(T* address, V value, int order, int = __NV_THREAD_SCOPE_SYSTEM) {        \
+    return __atomic_##name(address, static_cast<T>(value), order);                              \
+  }
+DAGC_ATOMIC_FETCH(fetch_add)
+DAGC_ATOMIC_FETCH(fetch_sub)
+DAGC_ATOMIC_FETCH(fetch_and)
+DAGC_ATOMIC_FETCH(fetch_or)
+DAGC_ATOMIC_FETCH(fetch_xor)
+#undef DAGC_ATOMIC_FETCH
+
 // ---- memory, bits, time ---------------------------------------------------------------------------------------------
 
 #define DAGC_LOAD(name)       \

@@ -145,6 +145,12 @@ inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
 
 using cudaGraphConditionalHandle = unsigned long long;
 using cudaGraphNode_t = CUgraph_st*;
+// As CUDA 11 has it, with what failed and where.
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, cudaGraphNode_t* node, char*,
+                                        std::size_t) {
+  if (node != nullptr) *node = nullptr;
+  return cudaGraphInstantiate(executable, graph);
+}
 enum cudaGraphNodeType { cudaGraphNodeTypeConditional = 13 };
 enum cudaGraphConditionalNodeType { cudaGraphCondTypeWhile = 1 };
 inline constexpr unsigned cudaGraphCondAssignDefault = 1;

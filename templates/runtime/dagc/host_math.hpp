@@ -12,6 +12,7 @@
 // ---- arithmetic of CUDA that is not in <math.h>
 // ------------------------------------------------------------------
 
+template <class = void>  // as min and max below
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline double rsqrt(double x) { return 1.0 / ::sqrt(x); }
 inline float rcbrtf(float x) { return 1.0f / cbrtf(x); }
@@ -227,16 +228,17 @@ inline double __hiloint2double(int high, int low) {
 // ---- minimum and maximum
 // -------------------------------------------------------------------------------------------
 
-#define DAGC_MIN_MAX(T)                               \
-  constexpr T min(T a, T b) { return b < a ? b : a; } \
-  constexpr T max(T a, T b) { return a < b ? b : a; }
-DAGC_MIN_MAX(int)
-DAGC_MIN_MAX(unsigned int)
-DAGC_MIN_MAX(long)
-DAGC_MIN_MAX(unsigned long)
-DAGC_MIN_MAX(long long)
-DAGC_MIN_MAX(unsigned long long)
-#undef DAGC_MIN_MAX
+// Templates: a program may define its own for `int`, as NVIDIA's helper_math.h does for compilers that are not nvcc.
+template <class A, class B, class = std::enable_if_t<std::is_integral_v<A> && std::is_integral_v<B>>>
+constexpr std::common_type_t<A, B> min(A a, B b) {
+  const std::common_type_t<A, B> x = a, y = b;
+  return y < x ? y : x;
+}
+template <class A, class B, class = std::enable_if_t<std::is_integral_v<A> && std::is_integral_v<B>>>
+constexpr std::common_type_t<A, B> max(A a, B b) {
+  const std::common_type_t<A, B> x = a, y = b;
+  return x < y ? y : x;
+}
 // As in CUDA, and unlike std::min: NaN is ignored if the other is a number.
 inline float min(float a, float b) { return fminf(a, b); }
 inline float max(float a, float b) { return fmaxf(a, b); }

@@ -27,6 +27,9 @@ namespace dagc::host {
 inline thread_local cudaError_t last_error = cudaSuccess;
 inline thread_local int device = 0;   // the current GPU
 inline std::atomic<int> gpus{1};      // of a rank
+inline bool at_once = false;          // work that is issued is done when the call returns
+// What a library does on a stream, which no launch of the program shows: called with its name. The recording sets it.
+inline void (*on_library_call)(const char* name) = nullptr;
 
 inline cudaError_t remember(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;
@@ -155,6 +158,7 @@ cudaError_t issue(cudaStream_t handle, F part) {
     capturing->work(stream, std::move(work));
   else
     stream->push(std::move(work));
+  if (at_once && !captures(stream)) Runtime::get().synchronize(*stream);
   return cudaSuccess;
 }
 

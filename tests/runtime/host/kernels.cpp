@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "collectives.hpp"
 #include "dagc/math.hpp"
 #include "dagc/target.hpp"
 #include "groups.hpp"
@@ -491,6 +492,41 @@ unsigned bits_reversed(unsigned x) {
   for (int i = 0; i < 32; ++i) out |= (x >> i & 1) << (31 - i);
   return out;
 }
+__global__ void collectives(int* out, const int* in) {
+  using Reduce = cub::BlockReduce<int, 64>;
+  using Scan = cub::BlockScan<int, 64>;
+  __shared__ typename Reduce::TempStorage reduce;
+  __shared__ typename Scan::TempStorage scan;
+  const int t = static_cast<int>(threadIdx.x), value = in[t];
+  int before = 0, total = 0;
+  Scan(scan).ExclusiveSum(value, before, total);
+  const int sum = Reduce(reduce).Sum(value);
+  __syncthreads();
+  const int first = Reduce(reduce).Sum(0);
+  out[t] = before + total * (t % 2);
+  if (t == 0) out[64] = sum + first;
+}
+
+void test_collectives() {
+  std::vector<int> in(64);
+  for (int i = 0; i < 64; ++i) in[i] = i * 37 % 64;
+  const Device<int> d_in(in), d_out(65);
+  dagc::launch(collectives, 1, 64, 0, nullptr, d_out, d_in);
+  const auto out = d_out.get();
+  int before = 0;
+  for (int t = 0; t < 64; ++t) {
+    EXPECT(out[t] == before + 2016 * (t % 2));
+    before += in[t];
+  }
+  EXPECT(out[64] == 2016);
+  std::size_t bytes = 0;
+  int* data = d_out;
+  GOOD(cub::DeviceScan::ExclusiveSum(nullptr, bytes, static_cast<const int*>(d_in), data, 64));
+  const Device<char> memory(bytes);
+  GOOD(cub::DeviceScan::ExclusiveSum(static_cast<void*>(memory), bytes, static_cast<const int*>(d_in), data, 64));
+  EXPECT(d_out.get()[63] == 2016 - in[63]);
+}
+
 void test_groups() {
   std::vector<float> in(64);
   for (int i = 0; i < 64; ++i) in[i] = static_cast<float>(i * 37 % 64);
@@ -631,6 +667,7 @@ constexpr Case kCases[] = {
     {"constant_and_vectors", test_constant_and_vectors},
     {"gemm", test_gemm},
     {"warp_functions", test_warp_functions},
+    {"collectives", test_collectives},
     {"groups", test_groups},
     {"early_exits", test_early_exits},
     {"atomics", test_atomics},
