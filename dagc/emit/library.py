@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from dagc.base.errors import UsageError
+from dagc.base.errors import DagcError, UsageError
 from dagc.base.resources import __version__, resource
 from dagc.cuda.lexer import KEYWORDS, is_global
 from dagc.emit.common import Emission, emission, headers_for, records_of, sources_of_ops
@@ -200,6 +200,9 @@ def emit_library(plan: Plan, name: str, enqueued: Enqueued | str) -> dict[str, s
         help = "drop `devices`, or compile a program"
         raise UsageError("a library has one GPU, and all cores that its application leaves it", help)
     views = emission(plan)
+    if updated := next((group.comment for group in views.program.groups if group.updates), None):
+        why = f"`{updated}` is put by a kernel that updates what it sends, and an application may change one end of it"
+        raise DagcError(why, "choose -D transport=peer for a library")
     view = _library_view(plan, name, views, enqueued)
     common = _common(plan, view, views)
     return {**_files(plan, view, _sources(plan, name, views, common), common), **records_of(plan)}

@@ -78,11 +78,13 @@ class RequestView:
 @dataclass(frozen=True, slots=True)
 class GroupView:
     """An exchange on the GPU, the calls that name the ends of its messages, and the member that connects its ranks.
-    `kind` begins the name of its class: `Peer`."""
+    `kind` begins the name of its class: `Peer`. `updates`: the numbers of messages of kernels that update what they
+    send."""
 
     kind: str
     member: str
     ends: tuple[CallStep, ...]
+    updates: tuple[int, ...]
     comm: str
     comment: str
 
@@ -407,10 +409,14 @@ def _requests(layout: Layout) -> Iterator[RequestView]:
 
 
 def _groups(layout: Layout, steps: StepBuilder) -> Iterator[GroupView]:
+    updated: dict[str, set[int]] = {}
+    for put in (put for op in layout.graph.ops if op.kernel is not None for put in op.kernel.puts if put.updates):
+        updated.setdefault(layout.group(put.exchange), set()).update(put.messages)
     for member, op in layout.group_members():
         assert isinstance(op.op, ir.ExchangeOp | ir.CollectiveOp)
         comm = layout.connections[op.transport, op.comm]
-        yield GroupView(op.op.transport.value.capitalize(), member, steps.parts(op.op), comm, op.name)
+        updates = tuple(sorted(updated.get(layout.group(op.name), ())))
+        yield GroupView(op.op.transport.value.capitalize(), member, steps.parts(op.op), updates, comm, op.name)
 
 
 def _connections(layout: Layout) -> Iterator[ConnectionView]:

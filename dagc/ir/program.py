@@ -472,11 +472,12 @@ class OtherVariant:
 class Put:
     """Messages of an exchange, by their numbers, that a kernel writes into the memory of their receivers: what it
     stores to the array of its formal is sent in them. Without messages: a formal to which the text may store in place
-    of such a one."""
+    of such a one. `updates`: it may leave elements as they were, which both ends have alike from the start."""
 
     formal: str
     exchange: str
     messages: tuple[int, ...]
+    updates: bool = False
 
 
 @dataclass(frozen=True, slots=True)

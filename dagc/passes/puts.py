@@ -9,6 +9,11 @@ that use it on the receiver, earlier in the text, must have completed there. Two
   step before, and costs nothing;
 - else a `free` before the first of the kernels: all ranks wait for one another.
 
+A kernel that updates what is sent (`inout`) may leave elements as they were, and then sends none. Both ends have them
+alike if they do at the start, which the program checks when it begins, and if nothing else writes either of the two
+regions: each kernel that writes the one sends all that it stores in such a message, and nothing but such messages
+writes the other.
+
 With `put_wait=reader` an exchange has no op of its own where the first op that uses each of its received regions is a
 kernel that can wait for the message at its start.
 
@@ -18,7 +23,7 @@ The happens-before proof (dagc.space.proof) finds the same by itself.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dagc.base.errors import Diagnostic
 from dagc.cuda.text import stores_of
@@ -87,7 +92,8 @@ class Puts:
         if not all(map(self._answered, planned.kernels, op.messages)):
             self.before.setdefault(ops[first].name, []).append(op)
         for (kernel, formal), numbers in written.items():
-            self.of_kernel.setdefault(ops[kernel].name, []).append(ir.Put(formal, op.name, tuple(numbers)))
+            put = ir.Put(formal, op.name, tuple(numbers), self._updates(kernel, formal))
+            self.of_kernel.setdefault(ops[kernel].name, []).append(put)
         self._planned.append(planned)
         return None
 
@@ -135,14 +141,42 @@ class Puts:
         if op.placed or op.elsewhere or op.others or op.when is not None:
             why = "runs on some ranks only" if op.when is not None else "has another variant or device"
             raise _Refused(f"`{op.name}`, which writes `{message.send.text}`, {why}")
-        return self._numbers[op.name], self._formal(op, message.send)
+        writer, formal = self._numbers[op.name], self._formal(op, message.send)
+        if self._updates(writer, formal):
+            self._kept_alike(op.name, message)
+        return writer, formal
+
+    def _updates(self, kernel: int, formal: str) -> bool:
+        op = self.program.ops[kernel]
+        assert isinstance(op, ir.KernelOp)
+        return next(f.mode for f in kernel_of(self.program, op)[0].formals if f.name == formal) is Mode.INOUT
+
+    def _kept_alike(self, name: str, message: ir.Message) -> None:
+        """Refuse a message of a kernel that updates, unless all that is written at either end is sent in such ones."""
+        ops, every = self.program.ops, range(len(self.program.ops))
+        alike = [
+            (index, op)
+            for index, op in enumerate(ops)
+            if isinstance(op, ir.ExchangeOp) and op.transport is Transport.PUT
+            if any(replace(one, span=message.span, label=message.label) == message for one in op.messages)
+        ]
+        senders = {self.uses.producer(index, message.send) for index, _ in alike}
+        receivers = {op.name for _, op in alike}
+        for region, good in ((message.send, senders), (message.recv, receivers)):
+            role = self.program.array(region.array).role
+            writers = (ops[user].name for user in self.uses.meeting(region, self.uses.writes, every, len(ops)))
+            other = next((writer for writer in writers if writer not in good), None)
+            if message.when is not None or role is not ir.Role.INOUT or other is not None:
+                why = f"`{other}` writes `{region.text}` too" if other else "the set-up may not give it to both ends"
+                what = f"`{name}` updates `{message.send.text}`"
+                raise _Refused(f"{what}: what it leaves as it was would not be sent, and {why}")
 
     def _formal(self, op: ir.KernelOp, region: ir.Region) -> str:
         kernel, impl = kernel_of(self.program, op)
         pairs = [(f, a) for f, a in zip(kernel.formals, op.args, strict=True) if isinstance(a, ir.Region)]
         stored = [(f, a) for f, a in pairs if f.mode is not Mode.IN and self.uses.regions.overlap(region, a)]
-        if len(stored) != 1 or stored[0][0].mode is not Mode.OUT:
-            raise _Refused(f"`{op.name}` updates `{region.text}`: what it leaves as it was would not be sent")
+        if len(stored) != 1:
+            raise _Refused(f"`{op.name}` writes `{region.text}` by several arguments")
         name, code = stored[0][0].name, impl.code
         if code is None or code.text is None or code.lang is not CodeLang.CUDA:
             raise _Refused(f"kernel `{op.kernel}` has no text in the program")

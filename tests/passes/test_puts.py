@@ -70,6 +70,11 @@ def test_where_messages_of_the_step_before_answer_the_ranks_wait_once() -> None:
     assert writes(graph)["last[3]"] == ["dst halo[3] [1]"]
 
 
+def test_what_a_kernel_updates_is_sent_if_both_ends_begin_alike_and_nothing_else_writes_it() -> None:
+    (op,) = (op.kernel for op in packed(mode="inout").ops if op.kernel is not None and op.kernel.puts)
+    assert [put.updates for put in op.puts] == [True]
+
+
 def test_messages_in_one_direction_are_not_answered() -> None:
     dag = "\n".join(
         f"p{t} : gpu pack(snd, a, 8)\nx{t} : mpi exchange {{ send snd to left recv rcv from right }}\n"
@@ -90,7 +95,13 @@ REFUSED = {
     "its address": (ONCE, "atomicExch(&y[threadIdx.x], 1.0);", "out", "has `y[threadIdx.x]`"),
     "read": (ONCE, "y[threadIdx.x] = 1; y[0] = y[1];", "out", "has `y[1]`"),
     "added to": (ONCE, "y[threadIdx.x] += 1;", "out", "has `y[threadIdx.x]`"),
-    "updated": (ONCE, PLAIN, "inout", "`pack` updates `snd`: what it leaves"),
+    "updated, and by another op": (
+        f"use : gpu unpack(snd, a, 8)\n{ONCE.replace('use', 'then')}", PLAIN, "inout",
+        "`pack` updates `snd`: what it leaves as it was would not be sent, and `use` writes `snd` too",
+    ),
+    "updated, and where it is received": (
+        f"{ONCE}\nlast : gpu unpack(rcv, a, 8)", PLAIN, "inout", "and `last` writes `rcv` too",
+    ),
     "a barrier and a return": (ONCE, "if (m > 6) return; __syncthreads(); y[0] = 1;", "out", "`return` beside"),
     "nothing writes it": (OTHER, PLAIN, "out", "no kernel on the GPU writes all of `snd` before it"),
     "half": (f"pack : gpu pack(snd[0 .. 4], a[0 .. 4], 4)\n{OTHER}", PLAIN, "out", "no kernel on the GPU writes all"),

@@ -1,11 +1,14 @@
 // Transport put: kernels write messages into the memory of the receivers (put.hpp); an exchange waits for them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <string>
 #include <vector>
 
+#include "dagc/digest.hpp"
 #include "dagc/peer_memory.hpp"
 #include "dagc/put.hpp"
 
@@ -94,6 +97,12 @@ class PutGroup : public PeerMemory {
   PutGroup() : PeerMemory("put") {}
   ~PutGroup() { cudaFree(awaited_), cudaFree(sent_); }
 
+  // Before `connect`: kernels may leave elements of these messages of `exchange` as they were, and then send none.
+  void updates(const char* exchange, std::initializer_list<int> messages) {
+    exchange_ = exchange;
+    updated_ = messages;
+  }
+
   // Collective: gives the senders the addresses to write to. What fails on one rank fails on all of them.
   void connect(const PutComm& comm) {
     comm_ = comm.comm();
@@ -103,6 +112,11 @@ class PutGroup : public PeerMemory {
     together(comm_, [&] { mine = describe_all(); });
     const std::vector<Info> theirs = exchange(mine);
     together(comm_, [&] {
+      for (std::size_t i = 0; i < recvs_.size(); ++i)
+        if (mine[sends_.size() + i].digest != theirs[sends_.size() + i].digest)
+          fail(exit_bad_input, "`" + exchange_ + "`: what is received from rank " + std::to_string(recvs_[i].peer) +
+                                   " begins with other values than there, and the kernel that writes it may leave elements as they "
+                                   "were; give both the same in the set-up, or choose -D transport=peer");
       for (std::size_t i = 0; i < sends_.size(); ++i) {
         const bool self = sends_[i].peer == comm.rank();
         to_.push_back(data_of(theirs[i], self, sends_[i]));
@@ -174,7 +188,15 @@ class PutGroup : public PeerMemory {
     std::vector<Info> mine;
     for (const MessageEnd& send : sends_) mine.push_back(describe(send, 0));
     for (std::size_t i = 0; i < recvs_.size(); ++i) mine.push_back(describe(recvs_[i], received(i)));
+    for (std::size_t i = 0; i < mine.size(); ++i) mine[i].digest = digest_of(i < sends_.size() ? sends_[i] : recvs_[i - sends_.size()]);
     return mine;
+  }
+  // 0 where the ends need not be alike. By the host, since data may begin at any byte.
+  std::uint64_t digest_of(const MessageEnd& end) const {
+    if (std::find(updated_.begin(), updated_.end(), end.message) == updated_.end()) return 0;
+    std::vector<char> bytes(static_cast<std::size_t>(end.bytes));
+    DAGC_CUDA(cudaMemcpy(bytes.data(), end.data(), bytes.size(), cudaMemcpyDefault));
+    return digest(bytes.data(), 0, bytes.size(), false);
   }
   Flag* own(int message) const { return flags_ + 2 * message; }
   std::size_t received(std::size_t i) const { return 2 * static_cast<std::size_t>(messages_) + i; }
@@ -202,6 +224,8 @@ class PutGroup : public PeerMemory {
   PutArrival* awaited_ = nullptr;
   Flag** sent_ = nullptr;
   bool shared_ = false;
+  std::string exchange_;
+  std::vector<int> updated_;
   std::vector<char*> to_;        // of each send, in the memory of the receiver
   std::vector<Flag*> arrived_;
 };

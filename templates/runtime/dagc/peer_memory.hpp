@@ -41,6 +41,7 @@ class PeerMemory : public GroupEnds {
     cudaIpcMemHandle_t memory, flags;
     std::uint64_t base, flags_base;  // addresses there, for a rank that sends to itself
     std::int64_t offset, bytes, flag;
+    std::uint64_t digest;  // of the data, where both ends must begin with the same
     unsigned int blocks;
   };
 
