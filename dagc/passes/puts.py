@@ -31,7 +31,7 @@ from dagc.forms import AS_CONSTANT, kernel_of, reads_as_constant
 from dagc.forms.fuse import calls_of
 from dagc.ir import program as ir
 from dagc.ir.choice import qualified
-from dagc.ir.enums import CodeLang, Mode, Transport
+from dagc.ir.enums import CodeLang, Mode, Role, Transport
 from dagc.passes.uses import Uses
 
 _RECENT = 8  # exchanges among which an answer is sought
@@ -166,7 +166,7 @@ class Puts:
             role = self.program.array(region.array).role
             writers = (ops[user].name for user in self.uses.meeting(region, self.uses.writes, every, len(ops)))
             other = next((writer for writer in writers if writer not in good), None)
-            if message.when is not None or role is not ir.Role.INOUT or other is not None:
+            if message.when is not None or role is not Role.INOUT or other is not None:
                 why = f"`{other}` writes `{region.text}` too" if other else "the set-up may not give it to both ends"
                 what = f"`{name}` updates `{message.send.text}`"
                 raise _Refused(f"{what}: what it leaves as it was would not be sent, and {why}")
