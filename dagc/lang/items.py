@@ -66,6 +66,9 @@ def exchange(out: GraphOut, frame: Frame, item: ast.Exchange, entry: OpEntry) ->
     split = item.split is None or frame.ev.constant(
         item.split, "whether messages have ops of their own", (ScalarKind.BOOL,), structural=True
     )
+    if item.split is not None and len(messages) == 1 and messages[0][0].send_counts is not None:
+        help = "leave `split` out, or write a message for each neighbour, as `samples/spmv/split.dag`"
+        report.warning("no-effect", "messages with counts share a post and a wait", item.split.span, help)
     return ir.ExchangeOp(
         entry.display, entry.base, tuple(m for m, _ in messages), name, split=bool(split), span=item.span
     )
