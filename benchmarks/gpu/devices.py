@@ -24,10 +24,10 @@ and the worst. It writes FOLDER/KERNEL.json, and FOLDER/KERNEL.csv.xz, a table t
 has such tables only, it judges these, with features that a sample has now and had not then. `--without`: a table whose
 inputs are left out. `--with FOLDER...`: records of other runs, joined with the first: the inputs of all, at each the
 lowest time of each version, since disturbances only make it longer; a record that lacks a version at every input adds
-no inputs. `--again`: tables of other measurements of the same inputs, of which the lowest times count. What
-the versions that are the fastest in one of the two lose in the other shows the noise of the labels, and the difference
-of the machines; a selector that loses less there knows as much as these labels do. The spread: of each version, by
-which factor two measurements of it differ.
+no inputs, nor does one without the kernel. `--again`: tables of other measurements of the same inputs, of which the
+lowest times count. What the versions that are the fastest in one of the two lose in the other shows the noise of the
+labels, and the difference of the machines; a selector that loses less there knows as much as these labels do. The
+spread: of each version, by which factor two measurements of it differ.
 
 --target host with --most rehearses `measure` without a GPU.
 """
@@ -129,7 +129,8 @@ def measure(name: str, args: argparse.Namespace) -> None:
     random.Random(args.seed).shuffle(cases)
     measured_at(name, tuned, cases, replace(options_of(name, args, tuned), deadline=end, seconds=TRIED * args.time))
     if tuned.exists():
-        write_table(table_of(load_tuned(tuned)), args.out / f"{name}.csv.xz")
+        found = load_tuned(tuned)
+        write_table(complete(table_of(found), found), args.out / f"{name}.csv.xz")
     inputs = len(known_in(tuned)) - len(known)
     print(f"{name}: {inputs} more inputs, {end.passed:.1f} s, {end.passed / max(1, inputs):.3f} s an input", flush=True)
 
@@ -479,7 +480,8 @@ def judged(name: str, args: argparse.Namespace) -> dict[str, Any]:
     else:
         table = read_table(args.folder / f"{source}.csv.xz")
     if args.others:
-        table = joined([table, *(read_table(folder / f"{source}.csv.xz") for folder in args.others)])
+        others = (folder / f"{source}.csv.xz" for folder in args.others)
+        table = joined([table, *(read_table(path) for path in others if path.exists())])
     if name == "gemm":
         table = only(table, [i for i, text in enumerate(table.inputs) if not is_square(text)])
     table = with_later(table, kernel)
