@@ -237,7 +237,8 @@ def _program(
     written, forms = op_of(graph, site), {n: v for n, v in code if n.startswith(FORM)}
     op = replace(written, tunables=tuple({**dict(written.tunables), **forms}.items()))
     try:
-        accesses = _with_constants(graph, op, code) if code else None
+        # Forms are in the text of `op`: no constants, and the steps are those that the ranking model has.
+        accesses = _with_constants(graph, op, code) if len(code) > len(forms) else None
         whole = volume_program(graph.program, op, accesses, resources=taken, features=True)
     except NotUnderstood:
         if all(value == AS_WRITTEN for value in forms.values()):

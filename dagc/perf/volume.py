@@ -35,7 +35,7 @@ import sympy as sp
 
 from dagc.cuda.accesses import Accesses
 from dagc.cuda.expressions import real, symbol
-from dagc.cuda.ptx import ASSUMED, Resources
+from dagc.cuda.ptx import ASSUMED, Instructions, Resources
 from dagc.cuda.syntax import NotUnderstood
 from dagc.ir.program import KernelOp, Program
 from dagc.perf.algebra import int_div, maximum, minimum
@@ -129,10 +129,13 @@ def volume_program(
 
     Raises NotUnderstood if the kernel's text cannot be read.
     """
-    timed = _timed(program, op, resources) if accesses is None else _steps(program, op, resources, accesses)
+    shared = resources.shared
+    timed = _timed(program, op, shared) if accesses is None else _steps(program, op, shared, accesses)
     geometry, traffic, op_accesses = timed
+    counted = _issued(traffic, resources.instructions)
     constants = {n: Parameter(n, ParameterKind.HARDWARE, Number.REAL, u, m) for n, (_, u, m) in CALIBRATION.items()}
-    body = (*geometry.b.body, *(_features(geometry, traffic, op_accesses) if features else ()))
+    steps = (counted if _name(step) == counted.name else step for step in geometry.b.body)
+    body = (*steps, *(_features(geometry, traffic, op_accesses) if features else ()))
     source = "volumes from address expressions (after Ernst et al., arXiv 2204.14242)"
     try:
         volume = RationalProgram(
@@ -145,21 +148,31 @@ def volume_program(
 
 
 @lru_cache(maxsize=64)
-def _timed(program: Program, op: KernelOp, resources: Resources) -> tuple[Geometry, Traffic, Accesses]:
-    """`_steps` of a kernel's text, cached: a learner needs the same steps with features."""
-    return _steps(program, op, resources, read_accesses(program, op))
+def _timed(program: Program, op: KernelOp, shared: int) -> tuple[Geometry, Traffic, Accesses]:
+    """`_steps` of a kernel's text, cached: a learner needs the same steps with features, and with the instructions of
+    the kernel compiled under each setting."""
+    return _steps(program, op, shared, read_accesses(program, op))
 
 
-def _steps(
-    program: Program, op: KernelOp, resources: Resources, accesses: Accesses
-) -> tuple[Geometry, Traffic, Accesses]:
-    """The steps of the time, in the builder of the geometry."""
-    shared = accesses.shared if accesses.shared.free_symbols or not resources.shared else resources.shared
-    geometry = Geometry(program, op, one_thread=accesses.one_thread, shared=shared, guards=accesses.guards)
+def _steps(program: Program, op: KernelOp, shared: int, accesses: Accesses) -> tuple[Geometry, Traffic, Accesses]:
+    """The steps of the time, in the builder of the geometry, with the instructions of the text. `shared`: bytes of the
+    compiled kernel, 0 where they are not known."""
+    held = accesses.shared if accesses.shared.free_symbols or not shared else shared
+    geometry = Geometry(program, op, one_thread=accesses.one_thread, shared=held, guards=accesses.guards)
     geometry.place()
     traffic = Traffic(geometry, accesses)
-    _time(geometry, traffic, accesses, resources)
+    geometry.b.body.append(_issued(traffic, None))
+    _time(geometry, traffic, accesses)
     return geometry, traffic, accesses
+
+
+def _issued(traffic: Traffic, counted: Instructions | None) -> Assign:
+    value = sp.sympify(traffic.instructions(counted))
+    return Assign("instructions", value, Number.REAL, "instructions", "of a warp")
+
+
+def _name(step: Statement) -> str:
+    return step.name if isinstance(step, Assign) else ""
 
 
 def _features(g: Geometry, t: Traffic, accesses: Accesses) -> tuple[Statement, ...]:
@@ -195,11 +208,9 @@ def _features(g: Geometry, t: Traffic, accesses: Accesses) -> tuple[Statement, .
 SURE, GUESS = 0.15, 0.15  # standard deviation of log(time): of a kernel that is read, and more for each guess
 
 
-def _time(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> None:
+def _time(g: Geometry, t: Traffic, accesses: Accesses) -> None:
     b = g.b
     c = {name: real(name) for name in CALIBRATION}
-    issued = sp.sympify(t.instructions(resources.instructions))
-    b.body.append(Assign("instructions", issued, Number.REAL, "instructions", "of a warp"))
     _of_a_warp(t, accesses.one_thread)
     _of_a_block(g, t, accesses.one_thread)
     waves = b.let("waves", maximum(sp.Float(1), sp.Float(1) * g.busy / g.resident), "", "of blocks on an SM")

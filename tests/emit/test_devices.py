@@ -54,9 +54,9 @@ cpp \"\"\"
   #include <sched.h>
   #include <omp.h>
   #include "dagc/sockets.hpp"
-  inline int half(int core) { return core / 2; }
+  inline int package(int core) { return core / 2; }
   inline std::vector<std::vector<int>> parts(std::vector<int> cores, int number) {
-    return dagc::sockets_of(std::move(cores), number, half);  // two cores a package
+    return dagc::sockets_of(std::move(cores), number, package);  // two cores a package
   }
 \"\"\"
 array whole, first, second : i32[2] on any out      // threads, and the lowest core that the calling one may use
