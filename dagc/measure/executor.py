@@ -56,7 +56,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import numpy as np
 
 from dagc.base.errors import DagcError, MissingTool, RunFailed, counted
-from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import Amount, least_seconds, metric, of_results
 from dagc.measure.runner import Runner, Table, world
 from dagc.measure.watchdog import FAULT, Watchdog, place
@@ -115,10 +114,12 @@ class Executor:
     def _describe(self, command: Command) -> Answer:
         from mpi4py import MPI
 
-        here = platform.node()
-        first = self._comm.allgather(here).index(here) == self._comm.Get_rank()  # the others would find the same
-        library = MPI.Get_library_version().split("\n")[0].strip(" \0")
-        known = asdict(machine_facts(command["target"], command["arch"], [here], library)) if first else None
+        here, known = platform.node(), None
+        if self._comm.allgather(here).index(here) == self._comm.Get_rank():  # the others would find the same
+            from dagc.measure.machine import machine_facts  # only on one rank of a host: 40 % of the imports
+
+            library = MPI.Get_library_version().split("\n")[0].strip(" \0")
+            known = asdict(machine_facts(command["target"], command["arch"], [here], library))
         return {"machines": [one for one in self._comm.allgather(known) if one is not None]}
 
     def _open_library(self, command: Command) -> Answer:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dagc.base.errors import DagcError, MissingTool, RunFailed
-from dagc.ir.traversal import Row
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
+
+    from dagc.ir.traversal import Row
 
 _MESSAGE_BYTES = 4096
 
