@@ -52,9 +52,10 @@ def build_ahead(
 
 @contextmanager
 def _building(plan: Plan, directory: Path) -> Iterator[None]:
+    write_runner(plan, directory)  # here: a thread that writes them beside the lowering takes twice as long
+
     def build() -> None:
         with suppress(DagcError):
-            write_runner(plan, directory)
             build_artifact(directory, plan, "runner")
 
     with Workers(1) as pool:
