@@ -298,8 +298,9 @@ def _compile_to(order: Build, command: tuple[str, ...], out: Path, wanted: Path)
         with TemporaryDirectory(prefix=".dagc-build-", dir=out.parent) as scratch:
             output = Path(scratch, "out")
             words = [*command, "-o", str(output)]
-            # A compiler that is killed leaves its temporary files.
-            done = children.run(words, cwd=order.where, env={"TMPDIR": scratch})
+            # A compiler that is killed leaves its temporary files. Parts of nvcc split a path at a comma.
+            temporary = os.path.relpath(scratch, order.where) if "," in scratch else scratch
+            done = children.run(words, cwd=order.where, env={"TMPDIR": temporary})
             if done.returncode != 0 or not output.is_file():
                 number = signals.of_code(done.returncode)
                 did = f"was terminated by {signals.named(number)} at" if number else "refused"

@@ -254,7 +254,7 @@ def test_flags_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.nvcc
 @needs_nvcc
 def test_cuda_with_mpi(tmp_path: Path) -> None:
-    folder = _project(tmp_path / "p")
+    folder = _project(tmp_path / "p,q r")  # fatbinary splits paths at commas
     (folder / "main.cu").write_text(
         "#include <mpi.h>\n__global__ void k(int* x) { *x = 1; }\n"
         "int main(int c, char** v) { MPI_Init(&c, &v); k<<<1, 1>>>(nullptr); return MPI_Finalize(); }\n"
@@ -262,7 +262,7 @@ def test_cuda_with_mpi(tmp_path: Path) -> None:
     mpi = find_mpi()
     if mpi is None:
         pytest.skip("needs an MPI")
-    program = build(Build(["main.cu"], directory=folder, target="cuda", mpi=mpi), tmp_path / "a")
+    program = build(Build(["main.cu"], directory=folder, target="cuda", mpi=mpi), folder / "a")
     needed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
     assert "libmpi" in needed
     assert "not found" not in needed
