@@ -21,7 +21,6 @@ from dagc.forms.types import Refusal, Surroundings
 from dagc.ir.enums import CodeLang
 from dagc.ir.plan import kernel_as_written
 from dagc.ir.program import (
-    Access,
     CodeText,
     Device,
     Formal,
@@ -128,7 +127,7 @@ def fused_op(calls: Sequence[KernelOp], kernel: Kernel, name: str, base: str, kn
         name, base, known, first.device, first.variant, tuple(tunables.items()), tuple(s.argument for s in slots),
         accesses, first.stream, first.when, states=tuple(dict.fromkeys(s for c in calls for s in c.states)),
         pinned=tuple(n for n in tunables if n in first.pinned or any(n in new for new in acall.values())),
-        span=first.span,
+        joined=tuple(call.accesses for call in calls), span=first.span,
     ), fused  # fmt: skip
 
 
@@ -188,15 +187,12 @@ def calls_of(program: Program, op: KernelOp) -> tuple[KernelOp, ...]:
     fused = program.kernel(op.kernel)
     args, values = dict(zip((f.name for f in fused.formals), op.args, strict=True)), dict(op.tunables)
     out = []
-    for call in fused.fused:
+    for call, accesses in zip(fused.fused, op.joined, strict=bool(fused.fused)):
         names = dict(call.names)
         own = tuple(args[names.get(f.name, f.name)] for f in call.kernel.formals)
         tunables = (t.name for t in (*call.kernel.tunables, *call.impl.tunables))
         chosen = tuple((n, values[names.get(n, n)]) for n in tunables if names.get(n, n) in values)
-        accesses = tuple(
-            Access(a, f.mode) for f, a in zip(call.kernel.formals, own, strict=True) if f.mode and isinstance(a, Region)
-        )
-        out.append(replace(op, kernel=call.kernel.name, tunables=chosen, args=own, accesses=accesses))
+        out.append(replace(op, kernel=call.kernel.name, tunables=chosen, args=own, accesses=accesses, joined=()))
     return tuple(out) or (op,)
 
 

@@ -503,6 +503,7 @@ class KernelOp(Spanned):
     beside the arguments. `pinned`: the tunables that the call gives. `unit`: which of the devices of its kind runs it.
     `puts`: in the graph, the messages that it writes; `awaits`: those that it waits for at its start, each as the
     exchange and the number; `by_call`: of a launch that joins several, what the blocks of each do; if empty, all alike.
+    `joined`: of such a launch, what each of its calls accesses.
     """
 
     name: str  # display name, indices resolved: `pack[x,lo]`
@@ -524,6 +525,7 @@ class KernelOp(Spanned):
     puts: tuple[Put, ...] = ()
     awaits: tuple[tuple[str, int], ...] = ()
     by_call: tuple[CallMessages, ...] = ()
+    joined: tuple[tuple[Access, ...], ...] = ()
 
     @property
     def is_promised(self) -> bool:

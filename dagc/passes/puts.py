@@ -173,11 +173,11 @@ class Puts:
 
     def _formal(self, op: ir.KernelOp, region: ir.Region) -> str:
         kernel, impl = kernel_of(self.program, op)
-        pairs = [(f, a) for f, a in zip(kernel.formals, op.args, strict=True) if isinstance(a, ir.Region)]
-        stored = [(f, a) for f, a in pairs if f.mode is not Mode.IN and self.uses.regions.overlap(region, a)]
+        stored = tuple(self._stored(op, region))
         if len(stored) != 1:
             raise _Refused(f"`{op.name}` writes `{region.text}` by several arguments")
-        name, code = stored[0][0].name, impl.code
+        (name,), code = stored, impl.code
+        arrays = {f.name for f, a in zip(kernel.formals, op.args, strict=True) if isinstance(a, ir.Region)}
         if code is None or code.text is None or code.lang is not CodeLang.CUDA:
             raise _Refused(f"kernel `{op.kernel}` has no text in the program")
         around = tuple(c.text for c in self.program.code if c.text is not None)
@@ -185,10 +185,22 @@ class Puts:
         for one in (name, *sorted(together)):
             if use := stores_of(code.text, one, around).other:
                 raise _Refused(f"kernel `{op.kernel}` has `{use}`, where only `{one}[...] = ...` can be sent as well")
-        if not together <= {f.name for f, _ in pairs}:
+        if not together <= arrays:
             raise _Refused(f"kernel `{op.kernel}` stores to `{name}`, or else to what is no argument")
         self.beside.setdefault(op.name, {}).update(dict.fromkeys(sorted(together)))
         return name
+
+    def _stored(self, op: ir.KernelOp, region: ir.Region) -> dict[str, None]:
+        """The formals by which calls store to a region."""
+        kernel, out = self.program.kernel(op.kernel), dict[str, None]()
+        names = [dict(fused.names) for fused in kernel.fused] or [{}]
+        for call, own in zip(calls_of(self.program, op), names, strict=True):
+            if not any(a.mode is not Mode.IN and self.uses.regions.overlap(region, a.region) for a in call.accesses):
+                continue
+            for formal, arg in zip(self.program.kernel(call.kernel).formals, call.args, strict=True):
+                if isinstance(arg, ir.Region) and formal.mode is not Mode.IN and self.uses.regions.overlap(region, arg):
+                    out[own.get(formal.name, formal.name)] = None
+        return out
 
     def _nothing_between(self, first: int, index: int, region: ir.Region) -> None:
         """From the first kernel on, other ranks may write the region."""

@@ -274,6 +274,39 @@ def test_of_a_launch_that_is_several_only_those_with_messages_wait_and_are_waite
     assert not any(op.kernel.by_call for op in boundary.ops if op.kernel is not None)  # both do all
 
 
+TOUCHING = """
+program rows
+scalar up, down : i32
+let m = 6
+for p in 0..2 { array u[p] : f64[m + 2, 9] inout }
+kernel step(y: inout f64[*], x: in f64[*], k: i64) {
+  gpu { launch grid(k) block(9) cuda \"\"\"
+    const long at = (blockIdx.x + 1) * 9L + threadIdx.x;
+    if (threadIdx.x > 0 && threadIdx.x < 8) y[at] = x[at - 9] + x[at + 9];
+  \"\"\" }
+}
+dag {
+  for t in 0..3 {
+    first[t] : gpu step(u[(t + 1) % 2] touching [1 .. 2], u[t % 2] touching [0 .. 3], 1)
+    last[t] : gpu step(u[(t + 1) % 2][5 .. 8] touching [6 .. 7], u[t % 2][5 .. 8] touching [5 .. 8], 1)
+    halo[t] : mpi exchange {
+      north : send u[(t + 1) % 2][1 .. 2] to up recv u[(t + 1) % 2][7 .. 8] from down
+      south : send u[(t + 1) % 2][6 .. 7] to down recv u[(t + 1) % 2][0 .. 1] from up
+    }
+    inner[t] : gpu step(u[(t + 1) % 2][1 .. 7] touching [2 .. 6], u[t % 2][1 .. 7] touching [1 .. 7], 4)
+  }
+}
+"""
+
+
+def test_of_calls_that_are_given_more_than_they_touch_what_they_touch_counts() -> None:
+    graph = graph_of(TOUCHING, transport="put", put_wait="reader", **{"fuse.first_last_inner": "2"})
+    joined = {op.name: op.kernel for op in graph.ops if op.kernel is not None}["first_last_inner[1]"]
+    assert joined.by_call == (CallMessages((0, 1), True), CallMessages((0, 1), True), CallMessages((), False))
+    assert [put.updates for put in joined.puts if put.messages] == [True, True]
+    Prover(graph).prove(next(iter(Space(graph))))
+
+
 @pytest.mark.parametrize(("call", "does", "why"), [
     (0, CallMessages((1,), True), "call 0 of `first_last_inner[1]` does not wait for `u[1][33 .. 34"),
     (1, CallMessages((0, 1), False), "messages of `first_last_inner[1]` may be complete before call 1 has ended"),
