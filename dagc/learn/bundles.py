@@ -52,11 +52,17 @@ class Bundle:
     timing: PairTiming
     partial: PairTiming | None = None
 
+    @property
+    def level(self) -> bool:
+        """Whether the interval of the difference has none in it."""
+        return self.timing.verdict is not Verdict.FAILED and self.timing.low <= 1 <= self.timing.high
+
 
 @dataclass(frozen=True, slots=True)
 class Bundles:
     """The difference between two implementations. `whole`: the other against the best; `bundles`: what makes it, the
-    largest first; `decisions`: all in which they differ; `complete`: whether all was timed that was wanted."""
+    largest first; `decisions`: all in which they differ; `complete`: whether all was timed that was wanted; `level`:
+    settings that make no difference beyond the noise."""
 
     best: Candidate
     other: Candidate
@@ -64,6 +70,7 @@ class Bundles:
     bundles: tuple[Bundle, ...]
     decisions: int
     complete: bool
+    level: tuple[Bundle, ...] = ()
 
     @property
     def together(self) -> float:
@@ -88,7 +95,7 @@ def difference_of(
         moved = Candidate(space, carried_over(base.traversal, old, new), choices)
         bundles.append(Bundle(1, base, moved, whole if (base, moved) == (best, other) else measure(base, [moved])[0]))
         base = moved
-    settings = len(bundles)
+    settings, level = len(bundles), tuple(one for one in bundles if one.level)
     way, times = Route(domain.spaces[base.space].space, base, other), _Times(base, measure)
     sets, found = list[Steps](), Steps()
     for a, b in _jumps(way, times):
@@ -96,8 +103,9 @@ def difference_of(
         found |= frozenset(range(a, b))
     each = (_bundle(way, times, steps) for steps in _joined(sets))
     bundles += [one for one in each if one.timing.pairs and times.differ(base, one.candidate, len(way))]
+    bundles = [one for one in bundles if not one.level]
     bundles.sort(key=lambda one: -abs(math.log(one.timing.ratio)) if one.timing.pairs else math.inf)
-    return Bundles(best, other, whole, tuple(bundles), len(way) + settings, not times.full)
+    return Bundles(best, other, whole, tuple(bundles), len(way) + settings, not times.full, level)
 
 
 class Route:
@@ -280,7 +288,7 @@ def _bundle(way: Route, times: _Times, steps: Steps) -> Bundle:
 @dataclass(frozen=True, slots=True)
 class BundlesView:
     """A difference as it is printed. `number`: how many implementations are before the other one in the file; None: it
-    is the order of an application; `shown`: what each bundle changes."""
+    is the order of an application; `shown`: what each bundle changes; `level`: what makes no difference."""
 
     difference: Bundles
     number: int | None
@@ -289,16 +297,20 @@ class BundlesView:
     shown: tuple[EditView, ...]
     notes: tuple[str, ...]
     objective: Objective
+    level: tuple[EditView, ...] = ()
 
     @classmethod
     def of(
         cls, domain: Orders, difference: Bundles, number: int | None, notes: Sequence[str], objective: Objective
     ) -> BundlesView:
         best, other = (view_of(domain, difference.best, c) for c in (difference.best, difference.other))
-        shown = tuple(view_of(domain, bundle.base, bundle.candidate) for bundle in difference.bundles)
+        shown, level = (
+            tuple(view_of(domain, bundle.base, bundle.candidate) for bundle in bundles)
+            for bundles in (difference.bundles, difference.level)
+        )
         if not difference.complete:
             notes = (*notes, f"not all was timed: more than {MOST_TIMED} implementations would be needed")
-        return cls(difference, number, best, other, shown, tuple(notes), objective)
+        return cls(difference, number, best, other, shown, tuple(notes), objective, level)
 
     def render(self, form: str = "text", everything: bool = True) -> str:
         """In one of FORMATS; `everything`: also the entries that differ. Raises UsageError for another form."""
@@ -327,6 +339,10 @@ class BundlesView:
         total = f"{percent(self.difference.together)} % together{rest}"
         return f"It differs in {count}. Those that change its time, in {bundles} ({total}):"
 
+    def _without_cost(self) -> str:
+        texts = [view.mechanism for view in self.level if view.mechanism]
+        return f"No difference beyond the noise: {'; '.join(texts)}." if texts else ""
+
     def _remark(self, bundle: Bundle) -> str:
         if bundle.steps == 1:
             return "one decision"
@@ -344,6 +360,7 @@ class BundlesView:
             out += [f"  {self._cost(bundle.timing)}  {self._remark(bundle)}"]
             out += [f"    {view.mechanism}"] if view.mechanism else []
             out += [f"    - {view.before}", f"    + {view.after}"] if view.before and everything else []
+        out += [self._without_cost()] if self._without_cost() else []
         out += ["`--all` prints the entries that differ."] if self.shown and not everything else []
         return "\n".join(out) + "\n"
 
@@ -357,6 +374,7 @@ class BundlesView:
             entries = [f"`{text}`" if everything and text else "" for text in (view.before, view.after)]
             cells = [self._cost(bundle.timing), self._remark(bundle), view.mechanism]
             out.append(f"| {' | '.join([*map(cell, cells), *entries])} |")
+        out += ["", cell(self._without_cost())] if self._without_cost() else []
         return "\n".join(out).rstrip() + "\n"
 
     def as_json(self) -> dict[str, Any]:
@@ -380,6 +398,10 @@ class BundlesView:
                     "without_the_last": None if bundle.partial is None else _timing_json(bundle.partial),
                 }
                 for bundle, view in self._pairs()
+            ],
+            "level": [
+                {"mechanism": view.mechanism, **_timing_json(bundle.timing)}
+                for bundle, view in zip(self.difference.level, self.level, strict=True)
             ],
         }  # fmt: skip
 

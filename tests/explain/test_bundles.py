@@ -148,6 +148,11 @@ def test_each_decision_of_the_configuration_is_a_bundle() -> None:
         ("transport mpi_host instead of peer", 1.3), ("staging ops instead of fused", 1.2),
     ]  # fmt: skip
     assert found.whole.ratio == pytest.approx(1.56, abs=0.05)
+    same = Known(lambda c: (1, 1.3, 1.3)[c.space], Random(5))
+    found = difference_of(domain, first, Candidate(2, other.traversal), same, (1,))
+    assert len(found.bundles) == len(found.level) == 1
+    text = BundlesView.of(domain, found, 7, (), TIME).render()
+    assert text.endswith("No difference beyond the noise: staging ops instead of fused.\n")
 
 
 def test_between_two_configurations_one_decision_changes_at_a_time() -> None:
