@@ -402,6 +402,7 @@ def rewrite_for_host(text: str) -> str:
 
     `threadIdx.x` becomes `dagc::here().threadIdx.x`, also of the other variables of a thread, unless the text has that
     variable in another way: declared, or as a whole. Then its uses are unchanged, which is right too, and slower."""
+    text = text.removeprefix("\ufeff")  # a byte order mark is none behind `#line`
     if "<<<" in text or "__shared__" in text:
         text = _rewrite(_SIZES.sub(lambda match: _BRACED.sub(r"\1dim3{", match[0]), text).encode()).decode()
     text = _of_the_thread(_UNROLL.sub("", text))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagc.base.errors import MissingTool, UsageError, counted
+from dagc.base.errors import UsageError, counted
 from dagc.base.files import check_new_file, scratch_directory, write_bytes_atomic
 from dagc.base.python import np
 from dagc.base.source import include_directories
@@ -17,6 +17,7 @@ from dagc.ir.traversal import Traversal, traversal_text
 from dagc.lab.neighbours import ISSUE, follow
 from dagc.recipes.init import checked_name
 from dagc.record import application as host
+from dagc.record import native
 from dagc.record.flow import Flow, HostWait, Messages, Op, Together, flow_of
 from dagc.record.host import History
 from dagc.record.log import LaunchCall, RankLog, read_logs
@@ -88,13 +89,17 @@ def record(command: Sequence[str], output: str | Path, options: RecordOptions, d
     out = Path(output)
     _check(out, options)
     with scratch_directory("dagc-record-") as folder:
-        with display.phase(f"{', '.join(options.host)}: compiling"):
-            application = host.build_for_host(options.host, out.parent, folder)
-        words = host.command_of(application, options.host, command)
+        sources = options.host or options.source
+        with display.phase(f"{', '.join(sources)}: compiling"):
+            prepared = host.build_for_host if options.host else native.prepare
+            application = prepared(sources, out.parent, folder)
+        words = host.command_of(application, sources, command)
 
         def run(name: str, span: str) -> tuple[RankLog, ...]:
             with display.phase(f"{shlex.join(command)}: {name} run"):
-                host.run(words, folder / name, application.mpi, options.watchdog, span, options.bytes)
+                host.run(words, folder / name, application, options.watchdog, span, options.bytes)
+                if application.loaded is not None:
+                    native.place_calls(folder / name, application, out.parent)
             return read_logs(folder / name)
 
         logs = run("first", "")
@@ -109,10 +114,10 @@ def record(command: Sequence[str], output: str | Path, options: RecordOptions, d
         def made(logs: Sequence[RankLog], name: str) -> tuple[Written, dict[str, np.ndarray]]:
             flows = _flows(logs, found, keep)
             steps = steps_of(flows)
-            sources = Sources(application.texts, application.named)
-            comment = "\n".join([_comment(command, options.host, found), *waits_of(flows, keep)])
+            comment = "\n".join([_comment(command, sources, found), *waits_of(flows, keep)])
             blocks, history = Blocks(logs, steps), History(logs, found)
-            written = Writer(out.stem, steps, blocks, sources, found[0].rounds, history).write(comment)
+            texts = Sources(application.texts, application.named)
+            written = Writer(out.stem, steps, blocks, texts, found[0].rounds, history).write(comment)
             return written, recorded_data(written, folder / name, len(logs))
 
         written, data = made(second, "second")
@@ -125,10 +130,11 @@ def record(command: Sequence[str], output: str | Path, options: RecordOptions, d
 
 
 def _check(out: Path, options: RecordOptions) -> None:
-    if not options.host:
-        raise MissingTool(
-            "recording a program of CUDA as it is needs a GPU, and is not available yet",
-            "give the files of the application with --host FILE: they are compiled for this machine without a GPU",
+    if bool(options.host) is bool(options.source):
+        raise UsageError(
+            "name the files of the application with --host, or with --source",
+            "--host FILE compiles them for this machine without a GPU; --source FILE records the program as it is, on a"
+            " GPU",
         )
     if out.suffix != ".dag":
         raise UsageError(f"{out}: the output is a program", "give -o NAME.dag")

@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,12 +39,14 @@ _STARTERS = ("mpiexec", "mpirun", "mpiexec.hydra", "srun")
 @dataclass(frozen=True, slots=True)
 class Application:
     """`texts`: the files of the application by their paths, relative to the directory of the `.dag`; `named`: the paths
-    of those that are compiled, not included."""
+    of those that are compiled, not included; `loaded`: the library that records it as it is, else `program` is the
+    application, built for the host."""
 
     program: Path
     texts: Mapping[str, str]
     named: tuple[str, ...]
     mpi: MPI | None
+    loaded: Path | None = None
 
 
 def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Application:
@@ -54,19 +56,11 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
     Raises UsageError for files that cannot be read, BuildFailed.
     """
     top = program.resolve()
-    for fortran in (name for name in sources if _FORTRAN.fullmatch(Path(name).suffix)):
-        help = "call its kernels from a program in C, C++ or CUDA, and record this"
-        raise UsageError(f"{fortran}: Fortran, of which record compiles nothing", help)
-    texts = _texts(sources, top)
-    for path, text in texts.items():
-        if (found := uses_thrust(text)) is not None:
-            line = text.count("\n", 0, found) + 1
-            at = f"{_shown(path, top)}:{line}"
-            raise UsageError(f"{at}: calls of Thrust are not recorded", "write what the loop needs of it as a kernel")
+    texts = read_texts(sources, top)
     copies = {path: folder / "code" / _cxx_name(path.relative_to(path.anchor)) for path in texts}
     for path, text in with_own_constants(texts).items():
         copies[path].parent.mkdir(parents=True, exist_ok=True)
-        copies[path].write_bytes(encoded(f"#line 1 {cxx_string(_shown(path, top))}\n{rewrite_for_host(text)}"))
+        copies[path].write_bytes(encoded(f"#line 1 {cxx_string(shown(path, top))}\n{rewrite_for_host(text)}"))
     headers = folder / "headers"
     for name, text in host_headers().items():
         (headers / name).parent.mkdir(parents=True, exist_ok=True)
@@ -94,9 +88,9 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
         part = Build([source], include=(*with_mpi, own), mpi=mpi, flags=("-c", "-w"), warnings_as_errors=False)
         build(part, folder / name)
     try:
-        paths = tuple(_shown(Path(source).resolve(), top) for source in sources)
+        paths = tuple(shown(Path(source).resolve(), top) for source in sources)
         program_of = build(order, folder / "application")
-        return Application(program_of, {_shown(p, top): t for p, t in texts.items()}, paths, mpi)
+        return Application(program_of, {shown(p, top): t for p, t in texts.items()}, paths, mpi)
     except BuildFailed as error:
         help = "name all its files with --host, and directories of headers with -I; flags: DAGC_CXXFLAGS"
         if of_c:
@@ -109,8 +103,12 @@ def _cxx_name(path: Path) -> Path:
     return path.with_name(f"{path.name}.cu") if path.suffix == ".c" else path
 
 
-def _texts(sources: Iterable[str], top: Path) -> dict[Path, str]:
-    """The files that are named and those that they include in quotes, by their resolved paths."""
+def read_texts(sources: Sequence[str], top: Path) -> dict[Path, str]:
+    """The files that are named and those that they include in quotes, by their resolved paths. Raises UsageError for
+    files that cannot be read, of Fortran, or with Thrust."""
+    for fortran in (name for name in sources if _FORTRAN.fullmatch(Path(name).suffix)):
+        help = "call its kernels from a program in C, C++ or CUDA, and record this"
+        raise UsageError(f"{fortran}: Fortran, of which record compiles nothing", help)
     out: dict[Path, str] = {}
     todo = [(Path(source), source) for source in sources]
     while todo:
@@ -127,9 +125,13 @@ def _texts(sources: Iterable[str], top: Path) -> dict[Path, str]:
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or error
             raise UsageError(f"{named}: {why}", "name a file of the application that can be read") from None
-        if '"' in (shown := _shown(real, top)) or not shown.isprintable():
+        if '"' in (name := shown(real, top)) or not name.isprintable():
             help = "rename it: a program names its files between double quotes"
-            raise UsageError(f"{shown!r}: a quote or a control character in the name of a file", help)
+            raise UsageError(f"{name!r}: a quote or a control character in the name of a file", help)
+        if (thrust := uses_thrust(out[real])) is not None:
+            line = out[real].count("\n", 0, thrust) + 1
+            help = "write what the loop needs of it as a kernel"
+            raise UsageError(f"{name}:{line}: calls of Thrust are not recorded", help)
         todo += [(found, str(found)) for found in _included(out[real], real.parent)]
     return out
 
@@ -142,7 +144,7 @@ def _included(text: str, folder: Path) -> Iterator[Path]:
                 break
 
 
-def _shown(path: Path, top: Path) -> str:
+def shown(path: Path, top: Path) -> str:
     for directory in (top, *include_directories()):
         if path.is_relative_to(directory.resolve()):
             return path.relative_to(directory.resolve()).as_posix()
@@ -150,28 +152,37 @@ def _shown(path: Path, top: Path) -> str:
 
 
 def command_of(application: Application, sources: Sequence[str], command: Sequence[str]) -> tuple[str, ...]:
-    """The command with the program that was built in place of the application's. Raises UsageError."""
-    stems = {Path(source).stem for source in sources}
+    """The command with the starter of the MPI that records, and with the program that was built in place of the
+    application's. Raises UsageError."""
     words = list(command)
+    if words[0] in _STARTERS[:2] and application.mpi is not None and application.mpi.mpiexec is not None:
+        words[0] = str(application.mpi.mpiexec)  # the starter of the MPI that it was linked with
+    if application.loaded is not None:
+        return tuple(words)
+    stems = {Path(source).stem for source in sources}
     candidates = [i for i, word in enumerate(words) if Path(word).name in stems and not word.startswith("-")]
     candidates += [i for i, word in enumerate(words) if "/" in word and Path(word).name not in _STARTERS]
     if not candidates:
         name = Path(sources[0]).stem
         raise UsageError(f"{shlex.join(words)}: names no program of the application", f"write ./{name} in the command")
     words[candidates[0]] = str(application.program)
-    if words[0] in _STARTERS[:2] and application.mpi is not None and application.mpi.mpiexec is not None:
-        words[0] = str(application.mpi.mpiexec)  # the starter of the MPI that it was linked with
     return tuple(words)
 
 
-def run(command: Sequence[str], log: Path, mpi: MPI | None, seconds: float, span: str, limit: int) -> str:
+def _preloaded(library: Path) -> str:
+    return ":".join([str(library), *os.environ.get("LD_PRELOAD", "").split()])
+
+
+def run(command: Sequence[str], log: Path, application: Application, seconds: float, span: str, limit: int) -> str:
     """Run the application once, with its log and its contents in the new directory `log`. Returns its output.
 
     Raises RunFailed if it fails, or does not end within `seconds`.
     """
     log.mkdir()
     env = {"DAGC_RECORD_TO": str(log), "DAGC_RECORD_SPAN": span, "DAGC_RECORD_BYTES": str(limit)}
-    env |= rank_environment(mpi, os.cpu_count() or 1)
+    env |= rank_environment(application.mpi, os.cpu_count() or 1)
+    if application.loaded is not None:
+        env |= {"CUDA_INJECTION64_PATH": str(application.loaded), "LD_PRELOAD": _preloaded(application.loaded)}
     if shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]}: no such command", "write the command that starts it")
     done = run_command(command, env=env, timeout=seconds)

@@ -112,7 +112,7 @@ class Kernels:
         if source is None:
             raise UsageError(
                 f"{call.at}: the definition of the kernel {call.kernel} is in no file of the application",
-                "name its file with --host, or the directory of a header with -I",
+                "name its file with --host or --source, or the directory of a header with -I",
             )
         return source
 

@@ -632,6 +632,10 @@ class RecordOptions:
         "--host FILE", "a file of the application, compiled for this machine without a GPU; may be repeated",
         several=tuple,
     )  # fmt: skip
+    source: tuple[str, ...] = option(
+        "--source FILE", "a file of the application, which runs as it is, on a GPU; compiled with -g; may be repeated",
+        several=tuple,
+    )  # fmt: skip
     begin: str | None = option(
         "--from MARK", "begin here: a mark of dagc_record.h, a kernel (NAME, NAME#3) or FILE:LINE (default: BEGIN, else"
         " the loop)",

@@ -158,11 +158,13 @@ Event::Event(const char* kind) : on_(!inside) {
   inside = true;
   State& s = state();
   if (s.child) stop_child();
+  const std::string frames = s.device.frames == nullptr ? "" : s.device.frames();
   const std::lock_guard<std::mutex> lock(s.mutex);
   if (s.count == s.from) contents(0);
   if (s.count == s.to) contents(1);
   line_ = "{\"e\": " + quoted(kind) + ", \"n\": " + std::to_string(number_ = s.count++);
   if (here_line != 0) line_ += ", \"at\": " + quoted(std::string(here_file) + ":" + std::to_string(here_line));
+  if (!frames.empty()) line_ += ", \"frames\": " + frames;
   if (!pthread_equal(pthread_self(), s.first)) line_ += ", \"thread\": 1";
 }
 

@@ -52,9 +52,9 @@ def test_launch(text: str, expected: str) -> None:
     assert rewrite_for_host(text) == expected
 
 
-def test_the_header_of_thrust_on_the_host_comes_first() -> None:
+def test_the_header_of_thrust_on_the_host_comes_first_and_no_byte_order_mark() -> None:
     text = "int a;\n#include <thrust/sort.h>\n#include <thrust/scan.h>\n"
-    assert rewrite_for_host(text) == text.replace("#", '#include "dagc/host_thrust.hpp"\n#line 2\n#', 1)
+    assert rewrite_for_host(f"\ufeff{text}") == text.replace("#", '#include "dagc/host_thrust.hpp"\n#line 2\n#', 1)
 
 
 @pytest.mark.parametrize(

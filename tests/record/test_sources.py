@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import struct
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dagc.base.errors import UsageError
+from dagc.build.toolchain import find_cxx
+from dagc.record.application import Application
 from dagc.record.arrays import FreeNames, Values
 from dagc.record.flow import KernelCall, PointerArgument, flow_of
 from dagc.record.host import History, Read, formula_of, operands_of
 from dagc.record.log import MemoryPlace, RankLog, read_logs
 from dagc.record.loop import between, period_of, windows
 from dagc.record.merge import Blocks, steps_of
+from dagc.record.native import place_calls
 from dagc.record.program import Writer, Written
 from dagc.record.sources import Sources
 from dagc.record.split import RowPart, parts_of, rows_of, value_of_stride
@@ -205,3 +211,40 @@ def test_numbers_of_a_host_that_reads_nothing_are_data(tmp_path: Path) -> None:
     assert beside.own == ()
     assert ["source of add in each round; the op host_source gives" in note for note in beside.unfinished] == [True]
     assert "copy_source[t] : gpu copy(source_there, source)" in beside.text
+
+
+PROGRAM = r"""#include <cstdio>
+long where[2];
+__attribute__((noinline)) long call() { return (long)__builtin_return_address(0) - 1; }
+__attribute__((always_inline)) inline void kernel() { where[0] = call(); }
+int main() {
+  kernel();
+  where[1] = call();  // cudaMalloc(&x,
+                      // 8)
+  std::printf("%ld %ld", where[0], where[1]);
+}
+"""
+
+
+@pytest.mark.skipif(find_cxx() is None or shutil.which("addr2line") is None, reason="needs a compiler and binutils")
+def test_calls_of_a_program_as_it_is_stand_where_its_debug_information_says(tmp_path: Path) -> None:
+    """A launch not at the definition of its kernel, to which nvcc gives the call."""
+    source, program, compiler = tmp_path / "a.cpp", tmp_path / "a", find_cxx()
+    source.write_text(PROGRAM)
+    assert compiler is not None
+    subprocess.run([compiler.path, "-g", "-no-pie", source, "-o", program], check=True)
+    launch, alloc = map(int, subprocess.run([program], capture_output=True, check=True).stdout.split())
+    log, application = tmp_path / "events-1.jsonl", Application(program, {"a.cpp": PROGRAM}, ("a.cpp",), None, program)
+    events = [
+        {"e": "launch", "n": 0, "frames": [launch], "symbol": "_Z6kernelv", "args": [], "parameters": 0},
+        {"e": "alloc", "n": 1, "frames": [alloc]},
+    ]
+    log.write_text("\n".join(map(json.dumps, events)))
+    (tmp_path / "program-1").write_text(str(program))
+    place_calls(tmp_path, application, tmp_path)
+    placed = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [event["at"] for event in placed] == ["a.cpp:6", "a.cpp:7"]
+    assert placed[1]["text"].startswith("&x,")
+    log.write_text(json.dumps(events[0] | {"frames": [1], "kernel": ""}))
+    with pytest.raises(UsageError, match=r"its calls stand in no line of a.cpp"):
+        place_calls(tmp_path, application, tmp_path)

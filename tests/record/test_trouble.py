@@ -83,6 +83,8 @@ def _commands() -> Iterator[bytes]:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (("-o", "a.dag", "--", "./trouble"), "name the files of the application with --host, or with --source"),
+        (("--source", "main.f", "-o", "a.dag", "--", "./main"), "main.f: Fortran, of which record compiles nothing"),
         (("--host", "trouble.cu", "-o", "a.dag", "--", "mpiexec", "app"), "names no program of the application"),
         (("--host", "missing.cu", "-o", "a.dag", "--", "./missing"), "missing.cu: No such file or directory"),
         (("--host", "main.F90", "-o", "a.dag", "--", "./main"), "main.F90: Fortran, of which record compiles nothing"),
