@@ -59,14 +59,14 @@ CASES: dict[str, tuple[str, Mapping[str, str], tuple[str, ...], int]] = {
         ("reader", "early"),
         10,
     ),
-    "heat 64 joined, each": ("heat", {"steps": "10", "split": "true", **JOINED}, ("reader", "early"), 10),
+    "heat 64 plain": ("heat", {"steps": "10", "split": "true", **JOINED}, ("reader", "early"), 10),
     "heat 64": ("heat", {"steps": "2", "split": "false"}, STEPS[:4], 2),
     "reduce 1": ("reduce", {"count": "1"}, ("graph", "nccl"), 100),
     "reduce 1024": ("reduce", {"count": "1024"}, ("graph", "nccl"), 100),
     "reduce 16384": ("reduce", {"count": "16384"}, ("graph", "early", "nccl"), 100),
-    "tea 4000": ("tea", {"side": "4000"}, (*TEA, "persistent", "device_every8", "graph", "nccl"), 1),
-    "halo 64": (str(SAMPLES / "halo3d/halo3d"), CUBE, ("graph", "early", "put", "nccl"), 1),
     "halo 64 fused": (str(SAMPLES / "halo3d/halo3d"), CUBE | FUSED, ("reader", "put", "early", "nccl"), 1),
+    "tea 4000": ("tea", {"side": "4000"}, (*reversed(TEA), "persistent", "device_every8", "graph", "nccl"), 1),
+    "halo 64": (str(SAMPLES / "halo3d/halo3d"), CUBE, ("graph", "early", "put", "nccl"), 1),
     "spmv 150000": (str(SAMPLES / "spmv/spmv"), {}, ("graph", "early", "nccl"), 1),
 }
 
