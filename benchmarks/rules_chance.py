@@ -1,6 +1,6 @@
 """How often rules find classes where there are none: on implementations that are all equally fast, with made-up noise.
 
-    python benchmarks/rules_chance.py [--trials 400] [--sizes 60 200 600 2036] [--designs ...] [--jobs N]
+    python benchmarks/rules_chance.py [--trials 400] [--first SEED] [--sizes 60 200 600 2036] [--designs ...] [--jobs N]
                                       [--json F] [--markdown F]
 
 A trial draws implementations of the SpMV's 2036, gives each measurement the time 1 plus noise, in the order in which a
@@ -146,7 +146,8 @@ def case(job: tuple[str, str, int, range]) -> tuple[int, int, int]:
 
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
     cases = [(n, d, s) for s in sorted(args.sizes, reverse=True) for d in args.designs for n in args.noises]
-    jobs = [(*c, range(k, min(k + STEP, args.trials))) for c in cases for k in range(0, args.trials, STEP)]
+    end = args.first + args.trials
+    jobs = [(*c, range(k, min(k + STEP, end))) for c in cases for k in range(args.first, end, STEP)]
     hits: dict[tuple[str, str, int], list[int]] = {c: [0, 0, 0] for c in cases}
     with ProcessPoolExecutor(args.jobs) as pool:
         for job, found in zip(jobs, pool.map(case, jobs), strict=True):
@@ -184,6 +185,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--trials", type=int, default=400, help="of each row (default: 400)")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="of the trials of each row (default: 0)")
     parser.add_argument("--sizes", type=int, nargs="+", default=[60, 200, 600, 2036])
     parser.add_argument("--noises", nargs="+", choices=NOISES, default=NOISES)
     parser.add_argument("--designs", nargs="+", choices=DESIGNS, default=DESIGNS)

@@ -62,13 +62,13 @@ class _Follower:
 
     def run(self) -> Traversal:
         """The traversal. Raises ValueError if the outline lacks an op."""
-        at, items, before = 0, self.items, self.moves.before
+        at, items, before, issue, sync = 0, self.items, self.moves.before, self._issue, self._try
         while at < len(items):
-            kind, op, stream = item = items[at]
-            if kind != ISSUE:
-                done = self._try(item)
+            kind, op, stream = items[at]
+            if kind == ISSUE:
+                done = None if before[op] & ~self.issued else issue(op, stream)
             else:
-                done = None if before[op] & ~self.issued else self._issue(op, stream)
+                done = sync(kind, op, stream)
             if done is None:
                 at += 1
                 continue
@@ -79,9 +79,8 @@ class _Follower:
             raise ValueError("an outline without all ops")
         return Traversal(tuple(self.entries))
 
-    def _try(self, item: Item) -> bool | None:
+    def _try(self, kind: int, op: int, stream: int) -> bool | None:
         """A sync op. True: done, or not needed any more. None: not possible yet."""
-        kind, op, stream = item
         if not self.issued >> op & 1:
             return None
         if kind == RECORD:
@@ -95,17 +94,19 @@ class _Follower:
 
     def _issue(self, op: int, stream: int) -> bool:
         """False: a sync op that it needs was issued first."""
-        moves, on_gpu = self.moves, self.moves.gpu >> op & 1
-        label = self._label(stream) if on_gpu else -1  # of a stream that may not have appeared yet
+        moves, bit, label = self.moves, 1 << op, -1
+        on_gpu = moves.gpu & bit
+        if on_gpu:
+            label = self._label(stream)  # of a stream that may not have appeared yet
         needs = moves.needs[op] & ~self.seen[label]
         if needs:
             self._serve(needs, stream if on_gpu else -1)
             return False
-        self.issued |= 1 << op
+        self.issued |= bit
         if on_gpu:
             self._appears(stream)
-            self.tails[label] |= 1 << op
-            self.seen[label] |= 1 << op
+            self.tails[label] |= bit
+            self.seen[label] |= bit
             self.last[label] = op
         self.entries.append(issue_of(op, label))
         return True
@@ -132,24 +133,20 @@ class _Follower:
 
     # ---- sync ops -----------------------------------------------------------------------
 
-    def _ready_users(self, ops: int) -> Iterator[int]:
-        """Ops that can be issued now and need the completion of some of `ops`."""
-        users, unissued, before = 0, ~self.issued, self.moves.before
+    def _ready_users(self, ops: int, among: int) -> tuple[int, ...]:
+        """Those of the ops `among` that can be issued now and need the completion of some of `ops`."""
+        users, unissued, before, users_of = 0, ~self.issued, self.moves.before, self.moves.users
         for op in bits(ops):
-            users |= self.moves.users[op]
-        users &= unissued
-        while users:
-            v = (users & -users).bit_length() - 1
-            if not before[v] & unissued:
-                yield v
-            users &= users - 1
+            users |= users_of[op]
+        users &= unissued & among
+        return tuple([v for v in bits(users) if not before[v] & unissued]) if users else ()
 
     def _record_after(self, op: int) -> bool | None:
         label = self._label(self.bound[op])
         tail = self.tails[label]
         if self.last[label] != op or not tail:
             return True
-        for v in self._ready_users(tail):
+        for v in self._ready_users(tail, -1):
             if not self.moves.gpu >> v & 1 or self.labels.get(self.bound[v], -1) != label:
                 self._record(label)
                 return True
@@ -159,8 +156,8 @@ class _Follower:
         label = self.labels.get(stream)
         if label is not None and not group[0] & ~self.seen[label]:
             return True
-        for v in self._ready_users(group[0]):
-            if self.moves.gpu >> v & 1 and self.bound[v] == stream:
+        for v in self._ready_users(group[0], self.moves.gpu):
+            if self.bound[v] == stream:
                 self._synchronise(group, stream)
                 return True
         return None
@@ -168,7 +165,7 @@ class _Follower:
     def _sync(self, group: Group) -> bool | None:
         if not group[0] & ~self.seen[-1]:
             return True
-        if any(not self.moves.gpu >> v & 1 for v in self._ready_users(group[0])):
+        if self._ready_users(group[0], ~self.moves.gpu):
             self._synchronise(group, -1)
             return True
         return None

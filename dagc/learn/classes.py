@@ -392,7 +392,16 @@ class Evidence:
 
     def whole(self, times: Floats) -> float:
         """The probability of so large a difference of the samples by chance."""
-        return _best([self._by_repeats(None, None), self._by_features(scipy.stats.rankdata(times), None, False)])
+        return _best([_largest_share(test) for test in self._of_all(times)])
+
+    def margin(self, times: Floats) -> float:
+        """The difference of the samples over the largest one by chance, of the test in which that is larger; 0 without
+        tests. Beyond 1 it says more than `whole`, which is at least the reciprocal of the number of shifts."""
+        return max((min(_over_chance(way) for way in test) for test in self._of_all(times) if test), default=0.0)
+
+    def _of_all(self, times: Floats) -> tuple[list[Floats], list[Floats]]:
+        """The statistics of both tests of all samples."""
+        return self._by_repeats(None, None), self._by_features(scipy.stats.rankdata(times), None, False)
 
     def between(self, times: Floats, first: int, boundary: int, end: int, differ: bool = False) -> float:
         """As `whole`, for samples `first` to before `boundary` against those from there to before `end`.
@@ -403,16 +412,17 @@ class Evidence:
         inside[first:end] = True
         limit = (times[boundary - 1] + times[boundary]) / 2
         upper = (np.arange(len(times)) >= boundary).astype(float)
-        return _best([self._by_repeats(inside, limit), self._by_features(upper, inside, differ)])
+        tests = self._by_repeats(inside, limit), self._by_features(upper, inside, differ)
+        return _best([_largest_share(test) for test in tests])
 
-    def _by_repeats(self, inside: Bools | None, limit: float | None) -> float:
-        """The test by repeats: samples are labelled by their earlier halves (below `limit` or not).
+    def _by_repeats(self, inside: Bools | None, limit: float | None) -> list[Floats]:
+        """The statistics of the test by repeats: samples are labelled by their earlier halves (below `limit` or not).
 
-        NaN if too few samples have halves, or all labels are equal.
+        None if too few samples have halves, or all labels are equal.
         """
         chosen = self.repeated if inside is None else self.repeated[inside[self.repeated]]
         if len(chosen) < FEWEST_REPEATED:
-            return math.nan
+            return []
         label = (
             scipy.stats.rankdata(self.earlier[chosen])
             if limit is None
@@ -421,20 +431,21 @@ class Evidence:
         values = scipy.stats.rankdata(self.later[chosen])
         label, values = label - label.mean(), values - values.mean()
         if not label.any() or not values.any():
-            return math.nan
-        return _share_as_large(_shifted(values, True) @ label)
+            return []
+        return [_shifted(values, True) @ label]
 
-    def _by_features(self, values: Floats, inside: Bools | None, differ: bool) -> float:
-        """The test by features, with one of `values` for each sample; NaN without features."""
+    def _by_features(self, values: Floats, inside: Bools | None, differ: bool) -> list[Floats]:
+        """The statistics of the test by features, with one of `values` for each sample, of each way to shift them; none
+        without features."""
         chosen = self.order if inside is None else self.order[inside[self.order]]
         answers = self.answers[chosen].astype(float)
         spread = answers.std(axis=0)
         answers = (answers[:, spread > 0] - answers[:, spread > 0].mean(axis=0)) / spread[spread > 0]
         values = values[chosen] - values[chosen].mean()
         if not answers.shape[1] or not values.any():
-            return math.nan
+            return []
         ways = (True,) if self.in_time else (False,) if differ else (True, False)
-        return max(_share_as_large(_largest(_shifted(values, way), answers)) for way in ways)
+        return [_largest(_shifted(values, way), answers) for way in ways]
 
 
 def tested(classes: Classes, evidence: Evidence, level: float) -> Classes:
@@ -491,6 +502,13 @@ def _largest(drawn: Floats, answers: Floats) -> Floats:
     return np.concatenate(parts)
 
 
-def _share_as_large(statistics: Floats) -> float:
-    """The share of values that are at least as large as the first."""
-    return float((statistics >= statistics[0] - abs(statistics[0]) * EQUAL).mean())
+def _largest_share(test: Sequence[Floats]) -> float:
+    """The share of statistics that are at least as large as the first, of the way in which that is largest; NaN without
+    statistics."""
+    return max((float((s >= s[0] - abs(s[0]) * EQUAL).mean()) for s in test), default=math.nan)
+
+
+def _over_chance(statistics: Floats) -> float:
+    """The first over the largest of the others, 0 if it is not above 0."""
+    largest = float(statistics[1:].max())
+    return float(statistics[0]) / largest if largest > 0 else math.inf if statistics[0] > 0 else 0.0

@@ -31,7 +31,7 @@ FOLDS, REPEATS = 10, 4
 MOST = 5  # rules
 FEWEST = 30  # samples
 ERRORS = 0.5  # standard errors added to the mean of few followers
-CHANCE = 0.0125  # largest probability of such differences by chance
+MARGIN = 1.25  # the least difference between samples, over the largest one of up to 999 by chance
 FEWEST_HELD = 10  # held-out followers; fewer do not decide
 SURE = 3  # standard errors by which the held-out followers must be faster than all samples
 
@@ -108,10 +108,11 @@ def fast_end(samples: Iterable[Example]) -> FastEnd | None:
 
 
 def _differ(measured: Sequence[Example], times: Floats, answers: Bools) -> bool:
-    """Whether features distinguish fast from slow samples better than chance."""
+    """Whether features distinguish fast from slow samples far better than chance: no share of shifts that reach the
+    difference says so, since there are at most 999, and as few as two for each sample."""
     order = np.argsort(times, kind="stable")
     evidence = Evidence.of([measured[k] for k in order], answers[order])
-    return bool(answers.shape[1]) and evidence.whole(times[order]) <= CHANCE
+    return bool(answers.shape[1]) and evidence.margin(times[order]) >= MARGIN
 
 
 def _best(times: Floats, answers: Bools) -> list[tuple[int, ...]]:

@@ -20,6 +20,7 @@ from dagc.ir.traversal import Issue, Record, Traversal, parse_traversal
 from dagc.lab.candidate import ConfiguredSpace
 from dagc.lab.model.calibrate import MeasuredRows, scaled
 from dagc.lab.model.estimate import Model
+from dagc.lab.model.features import Features
 from dagc.lab.model.fit import fit_costs
 from dagc.lab.model.pool import Pool
 from dagc.lab.model.process import Process
@@ -128,10 +129,12 @@ def test_a_pool_grows() -> None:
     everything = list(domain)
     Random(2).shuffle(everything)
     whole, parts = Pool(domain.spaces), Pool(domain.spaces)
-    bits = whole.features(whole.extend(everything[:300]))
-    first, second = (parts.features(parts.extend(some)) for some in (everything[:120], everything[100:300]))
+    features = Features(domain.spaces)
+    bits = features.of(whole.extend(everything[:300]))
+    first, second = (features.of(parts.extend(some)) for some in (everything[:120], everything[100:300]))
     assert (np.concatenate([first, second]) == bits).all()
-    assert bits.shape == (300, whole.bits)
+    assert 8 < bits.shape[1] < features.number  # those that never differ are left out
+    assert (bits[:, 8:].std(axis=0) > 0).mean() > 0.8
     costs = np.array(whole.costs.prior)
     assert (whole.batch.times(costs) == parts.batch.times(np.array(parts.costs.prior))).all()
     assert not len(parts.extend(everything[:300]))

@@ -9,7 +9,8 @@ says about its candidate alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from random import Random
 
 import numpy as np
@@ -19,6 +20,7 @@ from threadpoolctl import ThreadpoolController
 from dagc.base.python import Array, Numbers
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.calibrate import MeasuredRows, assumed, scaled
+from dagc.lab.model.features import Features
 from dagc.lab.model.pool import Pool
 from dagc.lab.model.process import OUTLIER, Process
 
@@ -45,7 +47,8 @@ class Model:
         measurements choose, so they can be rejected."""
         self.pool = Pool(spaces)
         self.times: dict[Candidate, list[float]] = {}
-        self._process = Process(self.pool.bits, signal=SIGNAL, noise=NOISE, length=LENGTH)
+        self._features = Features(spaces)
+        self._process = Process(self._features.number, signal=SIGNAL, noise=NOISE, length=LENGTH)
         self._learned = learned
         self._prior = self.pool.prior if learned is None else learned  # scaled once something is measured
         self._costs = self._prior
@@ -62,7 +65,7 @@ class Model:
         self._precision_root: Array | None = None  # of the fitted costs
         # The arrays are small. Threads of BLAS gain little on an idle machine; on a machine whose cores are busy, for
         # example with polling ranks, they wait for each other a hundred times longer than they work.
-        self._threads = ThreadpoolController()
+        self._blas = ThreadpoolController().select(user_api="blas").lib_controllers
 
     @property
     def costs(self) -> Array:
@@ -114,15 +117,27 @@ class Model:
     def estimate(self) -> tuple[Array, Array]:
         """Expected time of each row of the pool, and its standard deviation."""
         if self._estimate is None:
-            with self._threads.limit(limits=1, user_api="blas"):
+            with self._one_thread():
                 self._estimate = self._make_estimate()
         return self._estimate
 
     def deviation_after(self, rows: Sequence[int]) -> Array:
         """Standard deviation of each row of the pool once these rows are measured too."""
         deviation = self.estimate()[1]
-        with self._threads.limit(limits=1, user_api="blas"):
+        with self._one_thread():
             return np.minimum(deviation, self._level * self._process.deviation_after([*rows]))
+
+    @contextmanager
+    def _one_thread(self) -> Iterator[None]:
+        """As `ThreadpoolController.limit`, which asks each library for its name and version first, every time."""
+        several = [(library, n) for library in self._blas if (n := library.get_num_threads()) != 1]
+        for library, _ in several:
+            library.set_num_threads(1)
+        try:
+            yield
+        finally:
+            for library, threads in several:
+                library.set_num_threads(threads)
 
     @property
     def noise(self) -> float:
@@ -132,7 +147,7 @@ class Model:
     def doubt(self, unmeasured: Numbers, measured: Numbers, share: float) -> float:
         """Probability that a row of `unmeasured` is faster than the best of `measured` by more than this share."""
         mean, _ = self.estimate()
-        with self._threads.limit(limits=1, user_api="blas"):
+        with self._one_thread():
             return self._process.doubt(mean / self._level, unmeasured, measured, share)
 
     # ---- the process --------------------------------------------------------------------
@@ -159,7 +174,7 @@ class Model:
         known, process = len(self._process.bits), self._process
         if known == len(self.pool):
             return
-        bits = self.pool.features(self.pool.candidates[known:])
+        bits = self._features.of(self.pool.candidates[known:])
         if self._simulated is None:
             process.extend(bits)
             return
@@ -190,35 +205,39 @@ class Model:
 
     def _rebuild(self) -> None:
         """Recompute everything: the observations held, paths of costs fitted since, signal and noise, outliers."""
-        process = self._process
-        self._observed += self._fresh
+        process, known, simulated = self._process, self._observed, self._simulated
+        self._observed = _held([*known, *self._fresh])
         self._fresh.clear()
-        self._observed = _held(self._observed)
-        process.observed = []
-        if self._simulated is None:
-            self._simulate()
-        assert self._simulated is not None
+        if simulated is None:
+            simulated = self._simulate()
         rows, times = [self.pool.row[c] for c, _ in self._observed], [t for _, t in self._observed]
+        before = process.signal, process.noise
         if len(rows) >= ADAPTED:
-            process.adapt(rows, (np.array(times) - self._simulated[rows]) / self._level, SIGNALS, NOISES)
-        process.observed = rows
-        process.rebuild(process.paths)
+            process.adapt(rows, (np.array(times) - simulated[rows]) / self._level, SIGNALS, NOISES)
+        extended = simulated is self._simulated and self._observed[: len(known)] == known
+        self._simulated = simulated
+        if extended and (process.signal, process.noise) == before:  # the same factorisation, with these in addition
+            process.observe(rows[len(known) :])
+        else:
+            process.observed = rows
+            process.rebuild(process.paths)
         taken = process.without_outliers(self._left(times)) if rows else np.zeros(0)
         self._taken = [
             one[1] if self._is_agreed(*one) else float(time)
-            for one, time in zip(self._observed, taken * self._level + self._simulated[rows], strict=True)
+            for one, time in zip(self._observed, taken * self._level + simulated[rows], strict=True)
         ]
         self._clip()
 
-    def _simulate(self) -> None:
-        """Paths and times of the fitted costs, of all rows."""
+    def _simulate(self) -> Array:
+        """The expected times of all rows under the fitted costs. Sets the paths of the process."""
         blocks = np.array_split(np.arange(len(self.pool)), 1 + len(self.pool) // BLOCK)
         simulated, parts = zip(*(self.pool.paths(self._costs, block) for block in blocks), strict=True)
         paths = np.concatenate(parts)
-        self._simulated = self._expected(np.concatenate(simulated), paths)
+        expected = self._expected(np.concatenate(simulated), paths)
         if not self.times:
-            self._level = float(np.median(self._simulated))
+            self._level = float(np.median(expected))
         self._process.paths = paths * (self.pool.spread(self._centre) / self._level)
+        return expected
 
     def _is_agreed(self, candidate: Candidate, time: float) -> bool:
         """Whether another measurement of the candidate gave the same within the noise: then it was not disturbed,

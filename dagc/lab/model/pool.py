@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from random import Random
 from typing import Any
 
-from dagc.base.python import Array, Bools, Numbers, Single, np
+from dagc.base.python import Array, Bools, Numbers, np
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice
 from dagc.lab.candidate import Candidate, ConfiguredSpace
@@ -75,9 +75,6 @@ class Factor:
 ROUNDS = 3  # simulated rounds of a loop: nothing precedes the first one
 TIMED_SPREAD = 0.15  # relative standard deviation in a program of a cost that was timed alone
 APART_SPREAD = 0.3  # relative standard deviation of the durations of alike ops: faces of a box, parts of a matrix
-MOST_PAIRS = 128 * 127 // 2  # pairs of ops that are features: all pairs in a program with up to 128 ops
-_ABSENT = 1 << 20  # position of an op that a candidate does not have
-_CONFIGURATION = 4  # bits that differ with the configuration
 
 
 class Pool:
@@ -87,21 +84,16 @@ class Pool:
     models of launch settings (`Factor.root`).
     """
 
-    def __init__(
-        self, spaces: Sequence[ConfiguredSpace], assumptions: Assumptions = USUAL, costs: Costs | None = None
-    ) -> None:
-        """`costs`: those of another pool of the same spaces, to be simulated together with it (`PoolRows`)."""
+    def __init__(self, spaces: Sequence[ConfiguredSpace], assumptions: Assumptions = USUAL) -> None:
         self.spaces, self.assumptions = spaces, assumptions
         self._graphs = [shortened(s.graph, ROUNDS) for s in spaces]
         simulated = [graph.unrolled for graph in self._graphs]
-        self.costs = costs or Costs(
+        self.costs = Costs(
             max(s.space.moves.streams for s in spaces), max(len(messages_of(g)) for g in simulated),
             scale=len(spaces[0].graph.unrolled.ops) / len(simulated[0].ops),
         )  # fmt: skip
-        self._simulators = [
-            Simulator(graph, s.configuration, self.costs, s.sites, assumptions)
-            for graph, s in zip(simulated, spaces, strict=True)
-        ]
+        self._simulators_under: dict[Assumptions, list[Simulator]] = {}
+        self._simulators = self._simulators_of(assumptions)
         self.has_streams = any(s.space.moves.streams > 1 for s in spaces)
         self.has_messages = any(messages_of(g) for g in simulated)
         self.batch = Batch(self.costs)
@@ -112,27 +104,28 @@ class Pool:
         self._suspects: set[tuple[int, Choice]] = set()  # factor, choice: of candidates that failed
         self._cleared: set[tuple[int, Choice]] = set()  # of candidates that did not
         self._choice: Numbers = np.zeros((0, len(self._factors)), dtype=np.int64)  # row, factor: setting; -1: not in it
-        self._steps = sorted(
-            {(n, int(v)) for s in spaces for site in s.sites for o in site.choices for n, v in o.items()}
-        )
-        names = sorted({op.name for s in spaces for op in s.graph.ops})
-        on_gpu = {op.name for s in spaces for op in s.graph.ops if op.gpu}
-        self._columns = [[names.index(op.name) for op in s.graph.ops] for s in spaces]
-        self._pairs = [(i, j) for i in range(len(names)) for j in range(i + 1, len(names))]
-        if len(self._pairs) > MOST_PAIRS:  # the share of bits that differ is about the same for a sample of them
-            self._pairs = sorted(Random(0).sample(self._pairs, MOST_PAIRS))
-        self._gpu_pairs = [(i, j) for i, j in self._pairs if names[i] in on_gpu and names[j] in on_gpu]
-        self._ops = len(names)
 
     def __len__(self) -> int:
         return len(self.candidates)
 
     def under(self, assumptions: Assumptions, candidates: Iterable[Candidate] | None = None) -> Pool:
-        """These candidates (default: the same rows), simulated under other assumptions."""
-        other = Pool(self.spaces, assumptions, self.costs)
+        """These candidates (default: the same rows), simulated under other assumptions; both pools have the same costs,
+        and can be simulated together (`PoolRows`)."""
+        other = copy(self)
+        other.assumptions, other._simulators = assumptions, self._simulators_of(assumptions)
+        other.batch, other.candidates, other.row = Batch(self.costs), [], {}
+        other._choice = self._choice[:0]
         other.extend(self.candidates if candidates is None else candidates)
-        other._suspects, other._cleared = self._suspects, self._cleared
         return other
+
+    def _simulators_of(self, assumptions: Assumptions) -> list[Simulator]:
+        """Those of all spaces, built when first needed."""
+        if assumptions not in self._simulators_under:
+            self._simulators_under[assumptions] = [
+                Simulator(graph.unrolled, s.configuration, self.costs, s.sites, assumptions)
+                for graph, s in zip(self._graphs, self.spaces, strict=True)
+            ]
+        return self._simulators_under[assumptions]
 
     def _factors_of(self, space: int) -> list[int]:
         """The number of the factor of each site of a space; sites with one level and equal settings share it."""
@@ -232,11 +225,6 @@ class Pool:
 
     # ---- rows -----------------------------------------------------------------------------
 
-    @property
-    def bits(self) -> int:
-        """The number of features."""
-        return _CONFIGURATION * len(self.spaces) + len(self._pairs) + len(self._gpu_pairs) + len(self._steps)
-
     def keep(self, rows: Numbers) -> None:
         """Drop all other rows; these are renumbered in this order."""
         self.candidates = [self.candidates[row] for row in rows]
@@ -263,39 +251,6 @@ class Pool:
             ]
         self._choice = np.concatenate([self._choice, choice])
         return new
-
-    def features(self, candidates: Sequence[Candidate]) -> Single:
-        """Features of candidates, 0 or 1, shape (candidates, bits).
-
-        Features are the configuration, the order of all pairs of ops, which GPU ops share a stream, and of each launch
-        parameter which of its values it reaches.
-        """
-        place = np.full((self._ops, len(candidates)), _ABSENT)
-        stream = np.full((self._ops, len(candidates)), -1)
-        for number, candidate in enumerate(candidates):
-            columns, issued = self._columns[candidate.space], 0
-            for entry in candidate.traversal.entries:
-                if entry.op is not None:
-                    column = columns[entry.op]
-                    place[column, number] = issued
-                    issued += 1
-                    if entry.stream is not None:
-                        stream[column, number] = entry.stream
-        spaces = np.array([c.space for c in candidates], dtype=np.int64)
-        chosen = np.repeat(spaces[:, None] == np.arange(len(self.spaces)), _CONFIGURATION, axis=1)
-        a, b = np.array(self._pairs, dtype=np.int64).reshape(-1, 2).T
-        c, d = np.array(self._gpu_pairs, dtype=np.int64).reshape(-1, 2).T
-        before, shared = place[a] < place[b], (stream[c] == stream[d]) & (stream[c] >= 0)
-        parts = [chosen, before.T, shared.T, self._reached(candidates)]
-        return np.concatenate(parts, axis=1).astype(np.float32)
-
-    def _reached(self, candidates: Sequence[Candidate]) -> Any:
-        """Whether each launch parameter is at least each of its values: shape (candidates, steps)."""
-        out = np.zeros((len(candidates), len(self._steps)), dtype=bool)
-        for row, candidate in enumerate(candidates):
-            chosen = {name: int(value) for choice in candidate.choices for name, value in choice.items()}
-            out[row] = [chosen.get(name, value - 1) >= value for name, value in self._steps]
-        return out
 
 
 class PoolRows:

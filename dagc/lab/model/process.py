@@ -25,12 +25,14 @@ class Process:
     lies on its path. And the simulation has an error that is correlated for similar candidates: rows of bits have the
     covariance signal^2 exp(-d / length), d the share of bits that differ. `noise` is the standard deviation of one
     observation. The factorisation does not depend on observed values, so it is kept and extended: with n rows and m
-    observations, one more costs O(n m), not O(n m^2).
+    observations, one more costs O(n m), not O(n m^2). Of the `width` bits of a row, those that are equal in all rows
+    may be left out.
     """
 
     def __init__(self, width: int, *, signal: float, noise: float, length: float) -> None:
-        self.signal, self.noise, self.length = signal, noise, length
-        self.bits: Single = np.zeros((0, width), dtype=np.float32)
+        self.signal, self.noise = signal, noise
+        self._far = length * max(1, width)  # bits that differ at the correlation length
+        self.bits: Single = np.zeros((0, 0), dtype=np.float32)
         self.paths: Array = np.zeros((0, 0))
         self._ones: Single = np.zeros(0, dtype=np.float32)
         self.observed: list[int] = []  # rows, one for each observation
@@ -43,7 +45,7 @@ class Process:
 
     def extend(self, bits: Single) -> None:
         """Add rows of the pool; `rebuild` must follow."""
-        self.bits = np.concatenate([self.bits, bits])
+        self.bits = np.concatenate([self.bits, bits]) if len(self.bits) else bits
         self._ones = np.concatenate([self._ones, bits.sum(axis=1)])
 
     def append(self, bits: Single, paths: Array) -> None:
@@ -155,7 +157,7 @@ class Process:
     def adapt(self, rows: Sequence[int], values: Array, signals: Sequence[float], noises: Sequence[float]) -> None:
         """Choose signal and noise by maximum likelihood of the values of these rows; `rebuild` must follow."""
         chosen = list(rows)
-        alike = np.exp(-self._differ(chosen, chosen) / (self.length * max(1, self.bits.shape[1])))
+        alike = np.exp(-self._differ(chosen, chosen) / self._far)
         paths, unit = self.paths[chosen] @ self.paths[chosen].T, np.eye(len(chosen))
 
         def likelihood(pair: tuple[float, float]) -> float:
@@ -185,7 +187,7 @@ class Process:
 
     def _covariance(self, rows: Sequence[int], others: Any = slice(None)) -> Array:
         """Of these rows with `others` (default: all), shape (rows, others)."""
-        missed = self.signal**2 * np.exp(-self._differ(rows, others) / (self.length * max(1, self.bits.shape[1])))
+        missed = self.signal**2 * np.exp(-self._differ(rows, others) / self._far)
         return np.asarray(missed + self.paths[list(rows)] @ self.paths[others].T)
 
 

@@ -156,8 +156,10 @@ class Simulator:
         moments: dict[tuple[str, int] | None, int] = {key: first + i for i, key in enumerate(messages_of(graph))}
         self._came = [moments.get(_message(op)) for op in graph.ops]
         sends = zip(graph.ops, self._came, self._ops, strict=True)
-        self._moved = {came: costs[1:] for op, came, costs in sends if op.action is Action.POST_SEND and came}
+        moved = {came: costs[1:] for op, came, costs in sends if op.action is Action.POST_SEND and came}
         self._moving = self._movers()
+        # Instructions of each message that does not move when it is posted, by the moment of its arrival.
+        self._moved = {came: self._on_the_wire(came, *costs) for came, costs in moved.items()} if self._moving else {}
         self._known: dict[Entry, tuple[int, ...]] = {}
 
     def _cost_of(self, op: GraphOp, configuration: Choice) -> tuple[int, ...]:
@@ -235,7 +237,7 @@ class Simulator:
         if self.assumptions.messages is Transmission.MATCHED or action in _WAITS:
             for moment in [moment for moment, sides in posts.items() if sides == 2]:
                 del posts[moment]
-                out += self._on_the_wire(moment, *self._moved[moment])
+                out += self._moved[moment]
         return out
 
     def _on_the_wire(self, came: int, wire: int, message: int) -> tuple[int, ...]:
@@ -368,7 +370,11 @@ class Batch:
         """Some columns of each of several batches, whose costs are one object."""
         programs = [batch.programs[:, columns] for batch, columns in parts]
         out = cls(parts[0][0].costs)
-        out._placed = _side_by_side(programs, max(map(len, programs)), sum(p.shape[1] for p in programs))
+        if len(parts) == 1:
+            out._placed = programs[0]
+        else:
+            width = sum(p.shape[1] for p in programs)
+            out._placed = _side_by_side(programs, max(map(len, programs)), width)
         return out
 
     def times(self, costs: Array, columns: Any = slice(None), own: Own = NO_OWN) -> Array:
