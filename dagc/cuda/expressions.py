@@ -820,7 +820,7 @@ def _update(state: State, node: Node) -> Any:
     return new if text_of(node).startswith(("++", "--")) else old
 
 
-_OF_LANES = re.compile(r"dagc::(\w+)<(\d+)(?:, (-?\d+), (-?\d+))?>")
+_OF_LANES = re.compile(r"dagc::(\w+)<(\d+)(?:, (-?\d+), (-?\d+)(?:, -?\d+, -?\d+)?)?>")
 
 
 def _of_lanes(state: State, name: str, values: list[Any]) -> Any:
@@ -829,7 +829,9 @@ def _of_lanes(state: State, name: str, values: list[Any]) -> Any:
     if match is None:
         raise NotUnderstood(f"`{name}` is not understood")
     kind, lanes = match[1], int(match[2])
-    if kind in ("aligned", "apart"):
+    if kind == "lanes":
+        return new_unknown(state)
+    if kind in ("aligned", "apart", "any", "all"):
         state.truths[ASSUMED] = UNKNOWN_TRUTH
         return ASSUMED
     place = values[0]

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from dagc.cuda.lexer import KEYWORDS, is_global, words_of
 from dagc.cuda.syntax import below, body_of, field_of, inside, text_of
-from dagc.forms.affine import LOOPS, NUMBER, Numbers, changes_of, names_of, number_of, plus, variables_of
+from dagc.forms.affine import LOOPS, NUMBER, Numbers, changes_of, coefficient, names_of, number_of, plus, variables_of
 from dagc.forms.lockstep import LaneNames, place_of
 from dagc.forms.neighbours import ALONG_X, AccessSite, Along, Neighbours, NotAlike, Test, bound_of, is_below
 from dagc.forms.text import (
@@ -243,6 +244,13 @@ def refusal_of(error: NotAlike | NotInKernel, reading: KernelReading | None) -> 
 # ---- writing ------------------------------------------------------------------------------------
 
 
+class Reach(Enum):
+    """In which lanes of a group a condition holds."""
+
+    ALL = "all"
+    ANY = "at least one"
+
+
 @dataclass(frozen=True, slots=True)
 class GroupText:
     """Parts of the text of one kernel for groups of `lanes` along the axis `k` of the grid."""
@@ -269,7 +277,11 @@ class GroupText:
         formals = {f.name: type_name(f.type) for f in self.kernel.formals}
         return formals | {s.name: type_name(s.type) for s in self.impl.scratch}
 
-    def tests(self, first: str, shift: int) -> tuple[str, list[str]]:
+    def needed(self, shift: int) -> list[Test]:
+        tests: list[Test] = [*self.alike.tests, *([(self.alike.along.poly,)] if shift else [])]
+        return _needed(tests, self.alike, shift)
+
+    def tests(self, first: str, shift: int, reach: Reach = Reach.ALL) -> tuple[str, list[str]]:
         """The condition that a neighbour is beyond the launch as written, "" if such ones do nothing; and the
         conditions that a group goes one way."""
         assert self.impl.launch is not None
@@ -277,16 +289,43 @@ class GroupText:
         if not _ends_itself(self.impl.launch, self.alike, self.k):
             grid = expression(self.impl.launch.grid[self.k], self.kernel, self.impl)
             beyond = f">= (long long){factor_of(grid)}{self.times_block()}"
-        tests: list[Test] = [*self.alike.tests, *([(self.alike.along.poly,)] if shift else [])]
-        texts = [" || ".join(self._at_least(g, first) for g in test) for test in _needed(tests, self.alike, shift)]
+        texts = [" || ".join(self._at_least(g, first, reach) for g in test) for test in self.needed(shift)]
         texts = [f"({t})" if "||" in t else t for t in texts]
         if beyond:
-            texts.append(f"{first} + {self.lanes - 1} < {beyond.removeprefix('>= ')}")
+            last = f" + {self.lanes - 1}" if reach is Reach.ALL else ""
+            texts.append(f"{first}{last} < {beyond.removeprefix('>= ')}")
         return beyond, texts
 
-    def _at_least(self, value: Poly, first: str) -> str:
-        """The condition that a number is 0 or more in all lanes."""
-        number = int(value.get(NUMBER, 0)) + self.alike.worst(value)
+    def is_whole(self) -> bool:
+        """Whether loads and stores are under all tests: neighbours that fail one have nothing to do."""
+        tests = [g for (g, *_) in self.needed(0)]
+        return all(any(g == b or _follows(g, b) for b in s.bounds) for g in tests for s in self.alike.sites)
+
+    def taking_part(self, first: str, shift: int, beyond: str) -> str:
+        """The lanes of a group that go one way, as bits; "" if all do where rows begin and end at vectors, or if that
+        is not known."""
+        v, place = self.lanes, self.alike.along.place
+        bits: list[str] = []
+        ends: list[int] = []
+        for value, *others in self.needed(shift):
+            step, number = number_of(coefficient(value, place)), int(value.get(NUMBER, 0))
+            if others or step not in (0, 1, -1):
+                return ""
+            ends += [number - shift if step == 1 else number + shift + 1] if step else []
+            in_first = {tuple(Var(first) if a == Var(place) else a for a in m): c for m, c in value.items()}
+            text = number_text(in_first).replace(f"(long long){first}", first)
+            bits.append(f"dagc::lanes<{v}>({text}, {step})")
+        if beyond:
+            bits.append(f"dagc::lanes<{v}>({beyond.removeprefix('>= ')} - 1 - {first}, -1)")
+        return " & ".join(bits) if any(end % v for end in ends) else ""
+
+    def _at_least(self, value: Poly, first: str, reach: Reach) -> str:
+        """The condition that a number is 0 or more in the lanes that are asked for."""
+        number = int(value.get(NUMBER, 0))
+        if reach is Reach.ALL:
+            number += self.alike.worst(value)
+        elif reach is Reach.ANY:
+            number -= self.alike.worst({m: -c for m, c in value.items()})
         terms = {m: c for m, c in value.items() if m != NUMBER}
         long = any(a.name == self.alike.along.place for m in terms for a in m if isinstance(a, Var)) and len(terms) == 2
         high = [self._term(m, int(c), first, long) for m, c in terms.items() if c > 0]
@@ -309,9 +348,10 @@ class GroupText:
         return " * ".join([*([str(number)] if number != 1 else []), *words])
 
     def plain(
-        self, body: Node, names: LaneNames, value: str, shift: int, beyond: str, number: str = ""
+        self, body: Node, names: LaneNames, value: str, shift: int, beyond: str, number: str = "", done: str = ""
     ) -> Iterator[str]:
-        """A body as given, for one neighbour after the other. `number`: of them, if not all lanes."""
+        """A body as given, for one neighbour after the other. `number`: of them, if not all lanes; `done`: the
+        condition that there is nothing to do for one."""
         place, lane = self.fresh("place"), names.lane
         returns = [at for at in below(body) if at.type == "return_statement"]
         wrapped = any(inside(at, (*LOOPS, "switch_statement")) for at in returns)
@@ -319,6 +359,8 @@ class GroupText:
         lines = [f"    {line.rstrip()}" for line in plain if line.strip()]
         yield "  #pragma unroll 1"
         yield f"  for (int {lane} = 0; {lane} < {number or self.lanes}; ++{lane}) {{"
+        if done:
+            yield f"    if ({done}) continue;"
         if shift:
             yield f"    long long {place} = {value};"
             yield f"    if ({place} < 0) {place} += {self.lanes}LL * gridDim.x * {factor_of(self.block())};"

@@ -51,6 +51,8 @@ _ZERO = re.compile(r"0(\.0*)?f?")
 _LONGEST = 110  # characters of a line that declares several variables
 _MOST_LISTED = 64  # elements that are listed in the emitted text
 _NOT_LISTED = ("initializer_list", "initializer_pair", "string_literal", "parameter_pack_expansion")
+_EFFECTS = (*LOOPS, "pointer_expression", "lambda_expression")
+_MATH = re.compile(r"(std::)?(f?(abs|min|max)|r?sqrt|exp|log|pow|fma|sin|cos|tanh|hypot|float|double)f?")
 _LEAVING = ("return_statement", "break_statement", "continue_statement")
 Multiple = tuple[int, tuple[str, ...]]  # a number, and names that it is multiplied by
 Key = tuple[str, tuple[tuple[object, object], ...]]
@@ -92,6 +94,7 @@ class Lockstep:
     elements   the C++ types of the elements of arrays
     wide       whether neighbours load and store vectors
     shift      lanes of the first group that lie before X = 0, so that what is stored begins a vector
+    own        the variable with the lanes that take part, as bits; "" if all do
     multiples  what must be a multiple of V
     vectors    arrays that are accessed as vectors
     """
@@ -101,6 +104,7 @@ class Lockstep:
     names: LaneNames
     elements: Mapping[str, str]
     shift: int = 0
+    own: str = ""
     wide: bool = True
     multiples: dict[Multiple, None] = field(default_factory=dict)
     vectors: dict[str, None] = field(default_factory=dict)
@@ -376,11 +380,32 @@ class Lockstep:
             self._registers_of(site, name, indent, loads=change.how != "=")
             loop.append(self._stored_text(node, change, f"{name}[{lane}]"))
             after.append((site, name))
+        if self.own and any(map(self._has_effects, nodes)):
+            raise NotAlike("lanes that take no part must not execute this", nodes[0])
         self._each_lane(loop, indent)
         for site, name in after:
             self._store(site, name, indent)
         self.rows.clear()
         self.once.clear()
+
+    def _has_effects(self, node: Node) -> bool:
+        """Whether a lane that takes no part must not execute a statement, with whatever it has for numbers."""
+        stored, todo = self._stored(node), [node]
+        while todo:
+            at = todo.pop()
+            if at.id in self.rows or at.id in self.once or (stored is not None and at.id == stored.id):
+                continue
+            divides = operator_of(at) in ("/", "%", "/=", "%=") and not _is_divisor(field_of(at, "right"))
+            calls = at.type == "call_expression" and not _MATH.fullmatch(text_of(field_of(at, "function")))
+            if (
+                divides
+                or calls
+                or at.type in _EFFECTS
+                or (at.id not in self.kept and at.type == "subscript_expression")
+            ):
+                return True
+            todo += at.named_children
+        return False
 
     def _variable_of(self, change: Change, site: AccessSite) -> str:
         """The variable of the lanes whose values an assignment stores as they are; "" if it does more."""
@@ -401,6 +426,10 @@ class Lockstep:
             return
         self.lines += [f"{indent}{head} {{", *(f"{indent}  {line}" for line in lines), f"{indent}}}"]
 
+    @property
+    def _given(self) -> str:
+        return f", {self.own}" if self.own else ""
+
     def _registers_of(self, site: AccessSite, name: str, indent: str, loads: bool) -> None:
         """Declare what the lanes store to a place; `loads`: with the elements that are there."""
         v, type_ = self.lanes, self.elements[site.array]
@@ -410,12 +439,12 @@ class Lockstep:
                 self._each_lane([f"{name}[{self.names.lane}] = {self._text(site.node, self.names.lane)};"], indent)
             return
         self._use(site)
-        before = f" = dagc::load<{v}>({self._address(site.node)})" if loads else ""
+        before = f" = dagc::load<{v}>({self._address(site.node)}{self._given})" if loads else ""
         self._together(f"{indent}dagc::Vector<{type_}, {v}> ", f"{name}{before}")
 
     def _store(self, site: AccessSite, name: str, indent: str) -> None:
         if self.wide:
-            self.lines.append(f"{indent}dagc::store<{self.lanes}>({self._address(site.node)}, {name});")
+            self.lines.append(f"{indent}dagc::store<{self.lanes}>({self._address(site.node)}, {name}{self._given});")
         else:
             self._each_lane([f"{self._text(site.node, self.names.lane)} = {name}[{self.names.lane}];"], indent)
 
@@ -429,7 +458,10 @@ class Lockstep:
     def _use(self, site: AccessSite) -> None:
         assert site.place is not None
         self.vectors.setdefault(site.array)
-        self.multiples.update(dict.fromkeys(multiples_in(site.place, self.alike) or ()))
+        multiples = multiples_in(site.place, self.alike)
+        if self.own and not multiples:
+            raise NotAlike("a vector of which some lanes load may end beyond its array", site.node)
+        self.multiples.update(dict.fromkeys(multiples or ()))
 
     def _declare(self, nodes: Sequence[Node], indent: str) -> None:
         """Declare the variables of the lanes that are used after this group."""
@@ -533,15 +565,32 @@ class Lockstep:
         if not first <= 0 <= last:
             base, first, last = base + first, 0, last - first
         site, offset, _ = next((s for s in sites if s[1] == base), sites[0])
+        span = f"<{v}>" if (first, last) == (0, v - 1) else f"<{v}, {first}, {last}>"
+        if self.own:
+            site, offset, span = self._in_part(sites, base, (first, last))
         text = self._address(site.node)
         type_ = self.elements[site.array]
         text += f" {'+' if base > offset else '-'} {abs(base - offset)}" if base != offset else ""
         row = VectorRow(self._name(site.array), base, text, first, last)
-        span = f"<{v}>" if (first, last) == (0, v - 1) else f"<{v}, {first}, {last}>"
-        self._together(f"{indent}const auto ", f"{row.name} = dagc::window{span}({text})", f"{type_} {span}")
+        self._together(
+            f"{indent}const auto ", f"{row.name} = dagc::window{span}({text}{self._given})", f"{type_} {span}"
+        )
         for each, at, _ in sites:
             self.rows[each.node.id] = row, at - base
         self._use(site)
+
+    def _in_part(
+        self, sites: Sequence[tuple[AccessSite, int, int]], base: int, span: tuple[int, int]
+    ) -> tuple[AccessSite, int, str]:
+        """The row of lanes of which some may take no part: the site that gives its address, with its offset, and what
+        the window has. The address is that of no element before the row: an unsigned index is not below 0."""
+        site, offset, _ = next((s for s in sites if s[1] >= base), (sites[0][0], base - 1, 0))
+        if offset < base or any(leaving for _, _, leaving in sites):
+            raise NotAlike("some lanes may load nothing of a vector", site.node)
+        least, most = sites[0][1] - base, sites[-1][1] - base
+        v = self.lanes
+        numbers = [*span, least, most] if least or most else [*span] if span != (0, v - 1) else []
+        return site, offset, f"<{', '.join(map(str, (v, *numbers)))}>"
 
     def _registers(self, sites: Sequence[tuple[AccessSite, int, int]], base: int) -> tuple[int, int]:
         """The elements that are worth a vector: the first and the last one. All of a vector are loaded by some lane, or
@@ -799,6 +848,11 @@ def _listed(declared: Declarator) -> list[Node | None]:
     if not size.isdecimal() or int(size) > _MOST_LISTED or any(each.type in _NOT_LISTED for each in given):
         return []
     return [*given, *[None] * (int(size) - len(given))]
+
+
+def _is_divisor(node: Node | None) -> bool:
+    """Whether it is a number that is not 0."""
+    return node is not None and node.type == "number_literal" and not _ZERO.fullmatch(text_of(node))
 
 
 def _is_zero(declared: Declarator) -> bool:

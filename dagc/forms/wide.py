@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from dagc.cuda.lexer import words_of
 from dagc.cuda.syntax import text_of
 from dagc.forms.affine import NUMBER, coefficient, number_of, plus
-from dagc.forms.lanes import GroupText, alike_of, read_plainly, refusal_of, refuse_others, rewrite_by
+from dagc.forms.lanes import GroupText, Reach, alike_of, read_plainly, refusal_of, refuse_others, rewrite_by
 from dagc.forms.lockstep import LaneNames, Lockstep, Multiple, are_multiples, multiples_in, shown_multiples
 from dagc.forms.neighbours import Neighbours, NotAlike
 from dagc.forms.text import NotInKernel, expression, factor_of, joined, threads_of
@@ -65,45 +66,92 @@ MANY = 1 << 20
 def _text(of: GroupText, lockstep: Lockstep, needed: Sequence[Multiple], threads: str) -> str:
     """`needed`: what must be multiples of V for the launch to have a thread for V neighbours, unless there are MANY
     `threads` ("" if the kernel cannot know)."""
-    lanes, block, names = of.lanes, factor_of(of.block()), lockstep.names
-    body = lockstep.written()
-    rows = of.fresh("vectors")
+    lanes, names, own, shift = of.lanes, lockstep.names, lockstep.own, lockstep.shift
+    body, block, rows = lockstep.written(), factor_of(of.block()), of.fresh("vectors")
     aligned = shown_multiples({**dict.fromkeys(needed), **lockstep.multiples}, lanes)
     aligned.append(f"dagc::aligned<{lanes}>({', '.join(lockstep.vectors)})")
-    beyond, tests = of.tests(names.first, lockstep.shift)
-    before = f" - {lockstep.shift}" if lockstep.shift else ""
-    number, several = str(lanes), []
-    apart = f"({lanes}LL * blockIdx.x + {names.lane})"
-    if needed:
-        number = group = of.fresh("group")
-        apart = f"({group} * blockIdx.x + {names.lane}) * 1LL"  # a grid as written has less than 2^31 blocks
-        are = " && ".join(shown_multiples(needed, lanes))
-        if threads:
-            are = f"{f'({are})' if '&&' in are else are} || {threads} >= {lanes * MANY}"
-        several = [f"  const int {group} = {are} ? {lanes} : 1;"]
-    place = f"{rows} ? {names.first} + {names.lane} : {apart} * {block} + threadIdx.x"
+    beyond, tests = of.tests(names.first, shift, Reach.ANY if own else Reach.ALL)
+    before = f" - {shift}" if shift else ""
     lines = [
         f"// form.wide = {lanes}: a thread does {lanes} neighbours along x.",
         f"const bool {rows} = {' && '.join(aligned)};",
         f"const long long {names.first} = {lanes}LL * blockIdx.x * {block} + {lanes} * threadIdx.x{before};",
-        f"if ({' && '.join([rows, *tests])}) {{",
-        *body,
-        "} else {  // one by one",
-        *several,
-        *of.plain(of.alike.body, names, place, lockstep.shift, beyond, number),
-        "}",
     ]
-    return "\n".join(lines)
+    if own:
+        bits = of.taking_part(names.first, shift, beyond)
+        lines.append(f"const unsigned {own} = {bits};  // the neighbours inside a row, as bits")
+        tests = [f"dagc::any<{lanes}>({own})", *tests]  # not after `first < n`, which would be read as a template
+    together = f"if ({' && '.join([rows, *tests])}) {{"
+    inside = bool(own) and not shift and of.is_whole()
+    several, number = _one_by_one(of, needed, threads, f"{rows} ? 0 : " if inside else "")
+    apart = f"({number} * blockIdx.x + {names.lane}) * 1LL"  # a grid as written has less than 2^31 blocks
+    apart = apart if needed else f"({lanes}LL * blockIdx.x + {names.lane})"
+    place = f"{apart} * {block} + threadIdx.x"
+    place = place if inside else f"{rows} ? {names.first} + {names.lane} : {place}"
+    done = f"{rows} && ({own} >> {names.lane} & 1)" if own and not inside else ""
+    plain = [*several, *of.plain(of.alike.body, names, place, shift, beyond, number, done)]
+    if own and not inside:
+        rest = f"if (!({rows} && dagc::all<{lanes}>({own}))) {{  // one by one"
+        return "\n".join([*lines, rest, *plain, "}", together, *body, "}"])
+    return "\n".join([*lines, together, *body, "} else {  // one by one", *plain, "}"])
+
+
+def _one_by_one(of: GroupText, needed: Sequence[Multiple], threads: str, inside: str) -> tuple[list[str], str]:
+    """How many neighbours a thread does one by one: what declares it, and its name. `inside`: how many where those
+    inside rows are done together, `vectors ? 0 : `."""
+    lanes = of.lanes
+    if not needed and not inside:
+        return [], str(lanes)
+    group = of.fresh("group")
+    if not needed:
+        return [f"  const int {group} = {inside}{lanes};"], group
+    are = " && ".join(shown_multiples(needed, lanes))
+    if threads:
+        are = f"{f'({are})' if '&&' in are else are} || {threads} >= {lanes * MANY}"
+    return [f"  const int {group} = {inside}{f'({are})' if inside and '||' in are else are} ? {lanes} : 1;"], group
 
 
 def _lockstep(of: GroupText, names: LaneNames) -> Lockstep:
-    """The text of groups that go one way, with the shift that makes the first store a vector."""
-    shifts = [int((s.place or {}).get(NUMBER, 0)) % of.lanes for s in of.alike.sites if s.store]
-    out = Lockstep(of.alike, of.lanes, names, of.types(), shifts[0])
+    """The text of groups that go one way, with the shift that makes the first store a vector; where there are groups at
+    the ends of all rows of which some neighbours go another way, of the others of these groups too."""
+    shift = next(int((s.place or {}).get(NUMBER, 0)) % of.lanes for s in of.alike.sites if s.store)
+    beyond, _ = of.tests(names.first, shift)
+    try:
+        if of.taking_part(names.first, shift, beyond):
+            out = _together(of, names, shift, of.fresh("own"))
+            if not _may_wrap(of, out.lines):
+                return out
+    except NotAlike:
+        pass  # some of a group may not do what these do, whatever they have for numbers
+    return _together(of, names, shift, "")
+
+
+def _together(of: GroupText, names: LaneNames, shift: int, own: str) -> Lockstep:
+    out = Lockstep(of.alike, of.lanes, names, of.types(), shift, own)
     out.block(of.alike.body.named_children, "  ")
     if not out.vectors:
         raise NotAlike("no load or store is of a row that begins at a vector")
     return out
+
+
+_LONG = frozenset("long size_t ssize_t ptrdiff_t int64_t uint64_t".split())
+_SHORT = frozenset("unsigned uint uint32_t uint16_t uint8_t ushort".split())
+
+
+def _may_wrap(of: GroupText, lines: Sequence[str]) -> bool:
+    """Whether a lane before the row may have an index that does not lead to the next lane's: below 0 in an unsigned
+    type of 32 bits, in a sum of 64."""
+    words = set(words_of(text_of(of.alike.body)))
+    sizes = [f.type for f in of.kernel.formals if f.mode is None and f.type.is_integer and f.name in words]
+    pointers = any(one.declarator.pointers for one in of.alike.variables.values())
+    long = bool(words & _LONG) or pointers or any(type_.size > 4 for type_ in sizes)
+    short = bool(words & _SHORT) or any(type_.is_unsigned and type_.size <= 4 for type_ in sizes)
+    to_int = (
+        line.split(" = ")[0].removeprefix("const ").startswith("int ")
+        for line in map(str.strip, lines)
+        if "unsigned(" in line
+    )
+    return long and (short or not all(to_int))
 
 
 # ---- the form -----------------------------------------------------------------------------------

@@ -26,7 +26,21 @@ from tests.forms.compared import check_at
 from tests.forms.neighbours_made_up import MadeUp
 
 DATA = Path(__file__).parent / "data"
-KERNELS = ("jacobi", "border", "shifted", "unguarded", "updates", "columns", "data", "window", "rows", "down", "march")
+KERNELS = (
+    "jacobi",
+    "border",
+    "shifted",
+    "unguarded",
+    "updates",
+    "columns",
+    "data",
+    "window",
+    "rows",
+    "down",
+    "march",
+    "inside",
+    "among",
+)
 FORMS = ((1, 1), (2, 1), (4, 1), (4, 2))  # wide, coarsen
 
 

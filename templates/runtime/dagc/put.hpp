@@ -112,6 +112,13 @@ __device__ void store(const PutPlace<T, N>& at, const Vector<T, V>& values) {
   at.array.template store<V>(at.i, values);
 }
 
+template <int V, class T, int N>
+__device__ void store(const PutPlace<T, N>& at, const Vector<T, V>& values, unsigned own) {
+  if (all<V>(own)) return store(at, values);
+  for (int lane = 0; lane < V; ++lane)
+    if (own >> lane & 1) at.array[at.i + lane] = values[lane];
+}
+
 template <class T, int N>
 __device__ const T* begin_of(const PutArray<T, N>& array) {
   return array.here();
