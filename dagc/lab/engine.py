@@ -20,6 +20,7 @@ from dagc.base.sample import CONFIRM, Sample
 from dagc.base.signals import deferred
 from dagc.base.statistics import FEWEST_PAIRS, Changes, Noise, faster, followed, interval
 from dagc.lab.domain import C, Domain
+from dagc.lab.places import PlaceEffects
 from dagc.lab.strategy import Batching, Judge, Modelled, Proposer, RankingStrategy, fallback
 from dagc.lab.trust import CandidateSamples, Trust
 from dagc.store.results import CONFIRMED, best_estimate, drift_factor, judging, rank
@@ -153,6 +154,7 @@ class Summary(Generic[C]):
     measuring    seconds spent in the machine, the mean of all places; `overhead`: in the search itself
     lost         the places that failed for good, with the reasons
     references   seconds of the drift reference on each place, the median over the measurements of the search
+    effects      of each place: its times over those of the first, beyond the drift reference; divided out
     """
 
     best: C | None
@@ -178,6 +180,7 @@ class Summary(Generic[C]):
     given_up: str = ""
     lost: tuple[tuple[str, str], ...] = ()
     references: Mapping[str, float] = field(default_factory=dict)
+    effects: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def confirmed(self) -> bool:
@@ -282,6 +285,7 @@ class _Loop(Generic[C]):
     awaited: dict[C, C] = field(default_factory=dict)  # what is being measured -> the proposal that it is measured for
     lost: list[tuple[str, str]] = field(default_factory=list)
     references: dict[str, list[float]] = field(default_factory=dict)  # by the name of the place
+    effects: PlaceEffects = field(default_factory=lambda: PlaceEffects(FIRST))
     random: Random = field(init=False)
     start: float = field(init=False)
     trust: Trust[C] = field(init=False)
@@ -594,7 +598,7 @@ class _Loop(Generic[C]):
         else:
             if phase != CONFIRM and not math.isnan(sample.reference):
                 self.references.setdefault(place.name, []).append(sample.reference)
-            sample = self._without_drift(candidate, sample)
+            sample = self._without_effect(candidate, self._without_drift(candidate, sample), place.name)
             self.times.append(sample.value)
             self.timed += elapsed
         one.add(sample)
@@ -613,6 +617,14 @@ class _Loop(Generic[C]):
             if again and len(self.changes.pairs) % FEWEST_PAIRS == 0:
                 self.follow = followed(self.changes.pairs)
         return replace(sample, value=sample.value * drift_factor(self.base, sample.reference, self.follow))
+
+    def _without_effect(self, candidate: C, sample: Sample, place: str) -> Sample:
+        """With the effect of the place divided out, if it is not the only one."""
+        if len(self.places) == 1 and place == FIRST:
+            return sample
+        if not self._samples_of(candidate).values:
+            self.effects.add(place, sample.value, self.trust.expected(self.awaited.get(candidate, candidate)))
+        return replace(sample, value=sample.value / self.effects.factor(place))
 
     def _consider(self, one: CandidateSamples[C]) -> None:
         """Keep the best up to date: a candidate may rise, fall or fail when it is measured again."""
@@ -679,6 +691,7 @@ class _Loop(Generic[C]):
             given_up=self.given_up,
             lost=tuple(self.lost),
             references={name: median(seconds) for name, seconds in self.references.items()},
+            effects=self.effects.factors(),
         )
 
 

@@ -19,6 +19,7 @@ FEWEST = 20  # measured candidates before a model is judged
 CLEARLY = 0.05  # a smaller difference does not matter
 IN_A_ROW = 3  # checks in a row at which the model's choice is slower than what was measured
 MISSES = 12  # candidates in a row that are slower than predicted
+CERTAIN = 0.25  # standard deviation of a prediction that a place is judged by, as a share of it
 FAR = 4.0  # a miss, in standard deviations of the prediction
 ASKED_AGAIN = 3  # of these candidates are measured again before the model is given up
 
@@ -83,6 +84,11 @@ class Trust(Generic[C]):
             expected = self.strategy.expected(candidate)
             if expected is not None and all(map(math.isfinite, expected)):
                 self._predicted[candidate] = expected
+
+    def expected(self, candidate: C) -> float:
+        """What was predicted of a candidate before it was measured; NaN if nothing was, or nothing certain."""
+        mean, deviation = self._predicted.get(candidate, (math.nan, math.nan))
+        return mean if deviation <= CERTAIN * mean else math.nan
 
     def observe(self, candidate: C) -> None:
         """Called after a candidate was measured."""

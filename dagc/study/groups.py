@@ -114,6 +114,7 @@ def _hosts(machine: LiveMachine, first: MachineRecord) -> tuple[MachineRecord, .
 def group_left(groups: Sequence[RankGroup], done: Summary[Candidate], notes: list[str]) -> RankGroup:
     """The first group that is left after a search, for what follows. Notes name those that were lost, and slow ones."""
     notes += [f"{name} was lost: {why}; what it measured was measured by another group" for name, why in done.lost]
+    names = {FIRST: f"{FIRST} ({', '.join(groups[0].hosts)})"}  # the others have theirs
     usual = median_low(done.references.values()) if done.references else math.nan
     if len(groups) > 1:
         factors = [seconds / usual for seconds in done.references.values()]
@@ -123,7 +124,12 @@ def group_left(groups: Sequence[RankGroup], done: Summary[Candidate], notes: lis
     for name, seconds in done.references.items() if len(groups) > 1 else ():
         if seconds > (1 + SLOW) * usual:
             beyond = f", of which {MOST_DRIFT:g} is divided out at most" if seconds > MOST_DRIFT * usual else ""
-            notes.append(f"{name} is slow: its drift reference takes {seconds / usual:.2f} times the median{beyond}")
+            took = f"its drift reference takes {seconds / usual:.2f} times the median{beyond}"
+            notes.append(f"{names.get(name, name)} is slow: {took}")
+    for name, factor in done.effects.items():
+        if max(factor, 1 / factor) > 1 + SLOW:
+            times = f"its times are {factor:.2f} times those of {names[FIRST]}, beyond the drift reference"
+            notes.append(f"{name} is {'slow' if factor > 1 else 'fast'}: {times}; divided out")
     for group in groups:
         group.store.write_references()
         group.machine.on_reference = group.records.reference

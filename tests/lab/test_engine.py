@@ -325,8 +325,11 @@ def test_a_search_ends_when_three_checks_in_a_row_expect_nothing_better() -> Non
 class Hosts:
     """Places of different speeds, with a store that only the searching thread may call."""
 
-    def __init__(self, *speeds: float, fails: Callable[[int, int], bool] = lambda place, turn: False) -> None:
-        self.speeds, self.fails = speeds, fails
+    def __init__(
+        self, *speeds: float, fails: Callable[[int, int], bool] = lambda place, turn: False, beyond: float = 1.0
+    ) -> None:
+        """`beyond`: by how much the last one is slower than its reference says."""
+        self.speeds, self.fails, self.beyond = speeds, fails, [*[1.0] * (len(speeds) - 1), beyond]
         self.lock, self.running, self.most = threading.Lock(), list[Candidate](), 0
         self.measured: list[tuple[int, Candidate]] = []
         self.kept: list[tuple[int, Candidate, Sample]] = []
@@ -363,7 +366,7 @@ class Host:
             if hosts.fails(self.number, self.turn):
                 raise RunFailed("the node is down")
             hosts.measured.append((self.number, candidate))
-        return Sample(speed * time_of(candidate), reference=speed, iterations=1)
+        return Sample(speed * hosts.beyond[self.number] * time_of(candidate), reference=speed, iterations=1)
 
 
 class HostStore:
@@ -393,6 +396,14 @@ def test_several_places_measure_different_candidates_and_their_speeds_are_divide
     assert done.lowest / min(s.reference for *_, s in hosts.kept[:1]) == pytest.approx(fastest)
     assert done.references == {FIRST: 1.0, "host 1": 1.2, "host 2": 0.9}
     assert {number for number, _, sample in hosts.kept if sample.purpose == CONFIRM} == {0}  # under equal conditions
+
+
+def test_a_model_learns_what_the_reference_does_not_say_of_a_place() -> None:
+    """By its residuals on each place, whose deviation is 0.25 here: threads decide which place measures what."""
+    done = Hosts(1.0, 1.2, beyond=2.0).run("model", SearchOptions(budget=150, confirm=0))
+    assert 1.4 < done.effects["host 1"] < 2.6
+    alike = Hosts(1.0, 1.2).run("model", SearchOptions(budget=150, confirm=0))
+    assert 0.8 < alike.effects["host 1"] < 1.25
 
 
 def test_a_place_that_is_lost_loses_its_measurement_under_way_alone() -> None:
