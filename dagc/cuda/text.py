@@ -406,17 +406,11 @@ def rewrite_for_host(text: str) -> str:
     if "<<<" in text or "__shared__" in text:
         text = _rewrite(_SIZES.sub(lambda match: _BRACED.sub(r"\1dim3{", match[0]), text).encode()).decode()
     text = _of_the_thread(_UNROLL.sub("", text))
-    first = uses_thrust(text)
-    if first is None:
+    thrust = _THRUST.search(text)
+    if thrust is None:
         return text
-    line = text.count("\n", 0, first) + 1
-    return f'{text[:first]}#include "dagc/host_thrust.hpp"\n#line {line}\n{text[first:]}'
-
-
-def uses_thrust(text: str) -> int | None:
-    """Where a text includes the first header of Thrust."""
-    found = _THRUST.search(text)
-    return None if found is None else found.start()
+    line = text.count("\n", 0, thrust.start()) + 1
+    return f'{text[: thrust.start()]}#include "dagc/host_thrust.hpp"\n#line {line}\n{text[thrust.start() :]}'
 
 
 def _of_the_thread(text: str) -> str:

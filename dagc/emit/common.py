@@ -107,7 +107,7 @@ _CUDA_HEADERS = {
 }
 
 
-_LIBRARIES = {
+ABSENT_LIBRARIES = {
     "cublas_v2.h": "cuBLAS", "cublas.h": "cuBLAS", "cublasLt.h": "cuBLAS", "cusparse.h": "cuSPARSE",
     "cusolverDn.h": "cuSOLVER", "cufft.h": "cuFFT", "cudnn.h": "cuDNN", "curand.h": "cuRAND",
     "curand_kernel.h": "cuRAND", "nccl.h": "NCCL", "mma.h": "wmma", "cuda_fp8.h": "FP8",
@@ -131,7 +131,7 @@ def host_headers() -> dict[str, str]:
     """The headers of CUDA on the host target, by the names by which files include them."""
     refused = {
         name: f'#pragma once\n#error "{library} is not on the host target: only --target cuda compiles this file"\n'
-        for name, library in _LIBRARIES.items()
+        for name, library in ABSENT_LIBRARIES.items()
     }
     return refused | {
         name: f'#pragma once\n#include "dagc/target.hpp"\n#include "dagc/{ours}.hpp"\n'

@@ -20,7 +20,7 @@ from dagc.record import application as host
 from dagc.record import native
 from dagc.record.flow import Flow, HostWait, Messages, Op, Together, flow_of
 from dagc.record.host import History
-from dagc.record.log import LaunchCall, RankLog, read_logs
+from dagc.record.log import Finalize, LaunchCall, RankLog, read_logs
 from dagc.record.loop import Window, between, compare, described, differences, refuse, windows
 from dagc.record.merge import Blocks, Differs, steps_of
 from dagc.record.program import SETUP, Writer, Written, compressed, recorded_data, streams_of
@@ -44,7 +44,7 @@ class Recorded:
     bytes: int
     unfinished: tuple[str, ...]
     errors: str
-    waits: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # on waits of the host, and MPI
     computed: tuple[str, ...] = ()  # what the host computes, and was found
     parts: tuple[str, ...] = ()  # calls that may be split
     own: tuple[str, ...] = ()  # what the host gives from its own data
@@ -56,7 +56,7 @@ class Recorded:
     def render(self) -> str:
         program = shlex.quote(str(self.files[0]))
         names = ", ".join(map(str, self.files))
-        lines = [f"recorded {self.rounds}", f"wrote {names} ({self.bytes} bytes of data)", *self.waits]
+        lines = [f"recorded {self.rounds}", f"wrote {names} ({self.bytes} bytes of data)", *self.notes]
         if self.parts:
             lines.append(f"with -D rows_apart=true, so that messages overlap: {'; '.join(self.parts)}")
         if self.own:
@@ -126,7 +126,8 @@ def record(command: Sequence[str], output: str | Path, options: RecordOptions, d
             differences(logs, third, found, options.bytes)
             compare(data, made(third, "third")[1])
         patch = patch_of(out.stem, second, found, application.texts, written) if options.replace else ""
-    return _write(out, written, compressed(data), found, patch, waits_of(_flows(second, found, keep), keep))
+    notes = (*waits_of(_flows(second, found, keep), keep), *_without_end(second))
+    return _write(out, written, compressed(data), found, patch, notes)
 
 
 def _check(out: Path, options: RecordOptions) -> None:
@@ -188,6 +189,15 @@ def waits_of(flows: Sequence[Flow], kept: bool) -> tuple[str, ...]:
     return (*out, *([f"waits that data require, as dependencies: {line(True)}"] if line(True) else []))
 
 
+def _without_end(logs: Sequence[RankLog]) -> tuple[str, ...]:
+    """A line on ranks that end without MPI_Finalize."""
+    without = [str(log.rank) for log in logs if not any(isinstance(event, Finalize) for event in log.events)]
+    if len(logs) == 1 or not without:
+        return ()
+    ranks = "rank" if len(without) == 1 else "ranks"
+    return (f"{ranks} {', '.join(without)} ended without MPI_Finalize, which MPI requires",)
+
+
 def _span(log: RankLog, window: Window) -> str:
     numbers = [
         log.events[i].n if i < len(log.events) else len(log.events) for i in (window.starts[0], window.starts[-1])
@@ -241,7 +251,7 @@ def _original(out: Path, written: Written) -> str:
 
 
 def _write(
-    out: Path, written: Written, data: bytes, found: Sequence[Window], patch: str, waits: tuple[str, ...]
+    out: Path, written: Written, data: bytes, found: Sequence[Window], patch: str, notes: tuple[str, ...]
 ) -> Recorded:
     files = {out.with_suffix(".npz"): data, out.with_suffix(".py"): SETUP.format(name=out.stem).encode()}
     files |= {out.with_name(name): text.encode() for name, text in written.calls.items()}
@@ -263,7 +273,7 @@ def _write(
         len(data),
         written.unfinished,
         errors,
-        waits,
+        notes,
         written.computed,
         written.parts,
         written.own,

@@ -19,9 +19,9 @@ from dagc.base.resources import resource
 from dagc.base.source import Source, encoded, include_directories, refuse_outside
 from dagc.build.builder import Build, build
 from dagc.build.mpi import MPI, find_mpi, rank_environment
-from dagc.cuda.lexer import includes
-from dagc.cuda.text import rewrite_for_host, uses_thrust, with_own_constants
-from dagc.emit.common import host_headers
+from dagc.cuda.lexer import directives, includes, names_in
+from dagc.cuda.text import rewrite_for_host, with_own_constants
+from dagc.emit.common import ABSENT_LIBRARIES, host_headers
 from dagc.emit.render import cxx_string
 from dagc.measure.launch import run_command
 
@@ -33,6 +33,11 @@ _WATCHED = (
 _C_AS_CXX = ("-fpermissive",)  # pointers that malloc returns
 _OWN = ("log", "touched", "mpi")  # compiled by themselves, so once for all applications; the last for those with MPI
 _FORTRAN = re.compile(r"\.(f|for|ftn|f90|f95|f03|f08|cuf)", re.IGNORECASE)
+_ABSENT = {
+    **dict.fromkeys(("cudaTextureObject_t", "cudaCreateTextureObject", "tex1Dfetch", "tex2D", "tex3D"), "a texture"),
+    **dict.fromkeys(("cudaSurfaceObject_t", "cudaCreateSurfaceObject", "surf2Dread", "surf2Dwrite"), "a surface"),
+    "cudaArray_t": "memory of cudaMallocArray",
+}
 _STARTERS = ("mpiexec", "mpirun", "mpiexec.hydra", "srun")
 
 
@@ -92,6 +97,8 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
         program_of = build(order, folder / "application")
         return Application(program_of, {shown(p, top): t for p, t in texts.items()}, paths, mpi)
     except BuildFailed as error:
+        for path, text in texts.items():  # only now: a condition may leave it out
+            _refuse_absent(shown(path, top), text)
         help = "name all its files with --host, and directories of headers with -I; flags: DAGC_CXXFLAGS"
         if of_c:
             help += ". Files of C are compiled as C++: rename variables such as `new`, declare functions as defined"
@@ -105,7 +112,7 @@ def _cxx_name(path: Path) -> Path:
 
 def read_texts(sources: Sequence[str], top: Path) -> dict[Path, str]:
     """The files that are named and those that they include in quotes, by their resolved paths. Raises UsageError for
-    files that cannot be read, of Fortran, or with Thrust."""
+    files that cannot be read, or of Fortran."""
     for fortran in (name for name in sources if _FORTRAN.fullmatch(Path(name).suffix)):
         help = "call its kernels from a program in C, C++ or CUDA, and record this"
         raise UsageError(f"{fortran}: Fortran, of which record compiles nothing", help)
@@ -128,12 +135,23 @@ def read_texts(sources: Sequence[str], top: Path) -> dict[Path, str]:
         if '"' in (name := shown(real, top)) or not name.isprintable():
             help = "rename it: a program names its files between double quotes"
             raise UsageError(f"{name!r}: a quote or a control character in the name of a file", help)
-        if (thrust := uses_thrust(out[real])) is not None:
-            line = out[real].count("\n", 0, thrust) + 1
-            help = "write what the loop needs of it as a kernel"
-            raise UsageError(f"{name}:{line}: calls of Thrust are not recorded", help)
         todo += [(found, str(found)) for found in _included(out[real], real.parent)]
     return out
+
+
+def _refuse_absent(file: str, text: str) -> None:
+    """Raises UsageError for what the host target lacks and a recording does not express."""
+    libraries = ((d.line + 1, _library(d.rest)) for d in directives(text) if d.name == "include")
+    words = ((text.count("\n", 0, n.start) + 1, _ABSENT[n.text]) for n in names_in(text) if n.text in _ABSENT)
+    for line, what in (*libraries, *words):
+        if what:
+            help = "choose a program without it, or write what the loop needs of it as kernels on arrays of cudaMalloc"
+            raise UsageError(f"{file}:{line}: {what} is not recorded", help)
+
+
+def _library(included: str) -> str:
+    name = included.strip()[1:].partition(">")[0].partition('"')[0]
+    return "Thrust" if name.startswith("thrust/") else ABSENT_LIBRARIES.get(name, "")
 
 
 def _included(text: str, folder: Path) -> Iterator[Path]:

@@ -458,10 +458,11 @@ class _Passage:
 
     @staticmethod
     def _used_since(group: _Group, part: _Part) -> bool:
-        """Whether what the group received was used since, or the part needs memory of one of its ends."""
+        """Whether what the group received was used since, or the part needs memory of one of its ends; what was sent of
+        a staging buffer is on the device."""
         received = any(isinstance(p.event, Recv) and p.stage is not None for p in group.parts)
         begin, end = part.event.buf, part.event.buf + part.event.bytes
-        both = [p for p in group.parts if isinstance(p.event, Recv) or isinstance(part.event, Recv)]
+        both = [p for p in group.parts if p.pack is None and Recv in (type(p.event), type(part.event))]
         return received or any(p.event.buf < end and begin < p.event.buf + p.event.bytes for p in both)
 
     def _complete(self, index: int, event: Complete) -> None:

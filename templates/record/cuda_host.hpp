@@ -15,6 +15,8 @@
 #include "dagc/target.hpp"
 #include "log.hpp"
 
+#define DAGC_RECORDS  // for headers of libraries
+
 namespace dagc::record {
 
 // Where a call stands.

@@ -16,7 +16,7 @@ from dagc.base.errors import UsageError
 from dagc.build.toolchain import find_cxx
 from dagc.record.application import Application
 from dagc.record.arrays import FreeNames, Values
-from dagc.record.flow import KernelCall, PointerArgument, flow_of
+from dagc.record.flow import KernelCall, Messages, PointerArgument, flow_of
 from dagc.record.host import History, Read, formula_of, operands_of
 from dagc.record.log import MemoryPlace, RankLog, read_logs
 from dagc.record.loop import between, period_of, windows
@@ -192,6 +192,16 @@ def test_a_wait_for_an_event_is_for_what_was_issued_before_it(tmp_path: Path) ->
     assert [(wait.call, required) for wait, required in flow_of(log, found[0]).waits] == [
         ("cudaEventSynchronize", False), ("cudaStreamSynchronize", True),
     ]  # fmt: skip
+
+
+def test_a_buffer_that_is_sent_and_then_received_into_is_one_exchange(tmp_path: Path) -> None:
+    """What was sent of it is on the device."""
+    message = {"buf": 99, "bytes": 8, "type": "MPI_DOUBLE", "peer": 0, "tag": 0, "comm": 1, "reqs": []}
+    send, receive = {"e": "send", "at": "app.cu:5", **message}, {"e": "recv", "at": "app.cu:6", **message}
+    log = log_of(tmp_path, COPY, send, receive, {**COPY, "at": "app.cu:7", "to": 4104, "from": 99})
+    found = next(windows([log], between([log], None, None), 4))
+    exchanges = [op for op in flow_of(log, found[0]).rounds[0] if isinstance(op, Messages)]
+    assert [(len(one.sends), len(one.receives)) for one in exchanges] == [(1, 1)]
 
 
 def test_of_several_loops_that_with_launches_and_messages_is_recorded() -> None:

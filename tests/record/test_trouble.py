@@ -100,6 +100,21 @@ def test_a_command_that_records_nothing(folder: Path, words: tuple[str, ...], me
     assert done.returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("#include <cublas_v2.h>", "cuBLAS"),
+        ("#include <thrust/sort.h>", "Thrust"),
+        ("__global__ void k(cudaTextureObject_t t, float* x) { *x = tex1Dfetch<float>(t, 0); }", "a texture"),
+    ],
+)
+def test_what_the_host_target_lacks_is_named(tmp_path: Path, text: str, what: str) -> None:
+    (tmp_path / "a.cu").write_text(f"#include <cuda_runtime.h>\n{text}\nint main() {{}}\n")
+    done = dagc("record", "--host", "a.cu", "-o", "a.dag", "--quiet", "--", "./a", cwd=tmp_path)
+    assert f"a.cu:2: {what} is not recorded" in done.stderr
+    assert done.returncode == 2
+
+
 def test_a_file_that_no_program_can_name(tmp_path: Path) -> None:
     (tmp_path / 'a"b.cu').write_text("int main() {}\n")
     done = dagc("record", "--host", 'a"b.cu', "-o", "a.dag", "--", './a"b', cwd=tmp_path)

@@ -2,7 +2,9 @@
 // of them. Its algorithms run at once on the thread that calls them, so from here on the operations of streams do, too.
 #pragma once
 
-#if !__has_include(<thrust/execution_policy.h>)
+#if defined(DAGC_RECORDS)  // its calls would be in no log
+#error "Thrust is not recorded"
+#elif !__has_include(<thrust/execution_policy.h>)
 #error "Thrust is not on the host target without the headers of a CUDA toolkit (nvcc on the PATH, CUDA_HOME)"
 #else
 
