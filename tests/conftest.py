@@ -81,6 +81,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for lines in (file.read_text() for file in Path(os.environ["DAGC_CACHE"]).glob("dagc-headers-*/refused")):
         # tests/precompiled.py: in ten times the time.
         terminalreporter.write_line(f"what clang++ refused was compiled by g++, with all headers:\n{lines}")
+    for tried in Path(os.environ["DAGC_CACHE"]).glob("dagc-headers-*/*.tried"):
+        if not tried.with_suffix(".o").exists():
+            said = tried.with_suffix(".log").read_text()
+            terminalreporter.write_line(f"headers are compiled for each program, since at once they do not:\n{said}")
 
 
 def pytest_collection_finish() -> None:
@@ -142,8 +146,8 @@ def unoptimised() -> Iterator[None]:
 
     For tests of what programs do, by `pytest.mark.usefixtures`. Without a clang++ it is half of the time
     (tests/precompiled.py). That emitted programs are right when they are optimised, and compiled by g++, as users
-    build them, is for tests/emit/test_bench.py (every kind of op, as a bench and as a runner, and a loop), and one
-    program of tests/measure/test_compile.py.
+    build them, is for tests/emit/test_bench.py (every kind of op, as a bench and as a runner, and a loop), and in the
+    thorough tier one program of tests/measure/test_compile.py.
     """
     with pytest.MonkeyPatch.context() as patch:
         do_not_optimise(patch, os.environ.get("DAGC_CXXFLAGS", ""))
