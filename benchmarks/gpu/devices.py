@@ -9,8 +9,8 @@ KERNEL is gemm, gemm-relu, pagerank, nbody or kmotif; of judge also gemm-steps, 
 the squares in steps of 100 that `measure gemm` draws too, and that gemm alone leaves out. `measure` draws inputs over
 the ranges of MLCD (`benchmarks.gpu.ranges`), in strata by their work, and times the versions at each, from host data to
 host data, for so many seconds. `--cut`: as of `dagc tune`. What is measured stays in FOLDER/KERNEL.db; the same command
-with another --seed continues it. `--again FOLDER`: inputs of FOLDER/KERNEL.db, or of a table there, in place of new
-ones, for the noise. `--known FOLDER...`: inputs of the tables FOLDER/KERNEL.csv.xz are not drawn again.
+with another --seed continues it. `--again FOLDER`: inputs of FOLDER/KERNEL.db in place of new ones, for the noise.
+`--known FOLDER...`: inputs of the tables FOLDER/KERNEL.csv.xz are not drawn again.
 `--cell`: seconds for one version at one input, at most. `--most`: no input has more work. The file has no chooser:
 nothing is learned there.
 
@@ -117,14 +117,15 @@ KERNELS = {
 
 def measure(name: str, args: argparse.Namespace) -> None:
     tuned, end = args.out / f"{name}.db", Deadline.after(args.time)
-    known, parts = known_in(tuned), parts_of(name, args.most)
-    tables = [folder / f"{name}.csv.xz" for folder in (args.known if args.again is None else [args.again])]
-    measured = {text for path in tables if path.exists() for text in read_table(path).inputs}
-    there = [case for _, drawn, _ in parts for case in drawn if case.text in measured]
+    known = known_in(tuned)
     if args.again:
-        cases = [case for case in (known_in(args.again / f"{name}.db") or there) if case not in known]
+        cases = [case for case in known_in(args.again / f"{name}.db") if case not in known]
     else:
-        cases = [case for part in parts for case in allotted(*part, MORE * args.time, {*known, *there})]
+        parts = parts_of(name, args.most)
+        tables = [folder / f"{name}.csv.xz" for folder in args.known]
+        elsewhere = {text for path in tables if path.exists() for text in read_table(path).inputs}
+        had = {*known, *(case for _, drawn, _ in parts for case in drawn if case.text in elsewhere)}
+        cases = [case for part in parts for case in allotted(*part, MORE * args.time, had)]
     random.Random(args.seed).shuffle(cases)
     measured_at(name, tuned, cases, replace(options_of(name, args, tuned), deadline=end, seconds=TRIED * args.time))
     if tuned.exists():

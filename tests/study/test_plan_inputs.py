@@ -105,6 +105,5 @@ def test_plans_over_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         api.compile(program, out, target="host", launch=tuned)
         run = launch([out / "bench", "--data", tmp_path / "out/data-1", "--verbose", "--check-only"], 1)
         assert said in run.stderr, "what failed near 9 is not taken"
-    library = api.compile(program, tmp_path / "library", target="host", launch=tuned, form="library")
-    assert library.binary is not None
+    api.compile(program, tmp_path / "library", target="host", launch=tuned, form="library", build=False)
     assert "failed_before" in (tmp_path / "library/src/decay.cpp").read_text()

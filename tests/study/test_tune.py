@@ -117,8 +117,18 @@ def test_a_kernel_named_as_a_function_of_the_c_library(tmp_path: Path) -> None:
     assert {line.op for line in done.lines} == {"q"}
 
 
-def test_without_measurement(tmp_path: Path) -> None:
-    done = tune_recipe.tune(SYRK, tmp_path / "t.db", TuneOptions(sizes="NI=1024 NJ=1024", target="cuda", top=0))
+@pytest.fixture(scope="module")
+def modelled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Tuning]:
+    """A tuned file by the model alone."""
+    file = tmp_path_factory.mktemp("modelled") / "t.db"
+    return file, tune_recipe.tune(SYRK, file, MODELLED)
+
+
+MODELLED = TuneOptions(sizes="NI=1024 NJ=1024", target="cuda", top=0)
+
+
+def test_without_measurement(modelled: tuple[Path, Tuning]) -> None:
+    _, done = modelled
     assert done.cells == 0
     (line,) = done.lines
     own = line.chosen.own
@@ -145,9 +155,8 @@ def test_one_of_several_ranks_does_not_tune(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_tuned_file_of_another_text(tmp_path: Path) -> None:
-    tuned = tmp_path / "t.db"
-    tune_recipe.tune(SYRK, tuned, TuneOptions(sizes="NI=64 NJ=64", target="cuda", top=0))
+def test_a_tuned_file_of_another_text(modelled: tuple[Path, Tuning], tmp_path: Path) -> None:
+    tuned, _ = modelled
     other = tmp_path / "syrk.dag"
     other.write_text(SYRK.read_text().replace("real(beta)", "real(2 * beta)"))
     shutil.copy(SYRK.with_suffix(".py"), tmp_path)
@@ -159,7 +168,7 @@ def test_a_tuned_file_of_another_text(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="tuned for sm_90, this is compiled for sm_80"):
         api.compile(SYRK, tmp_path / "out", target="cuda", arch="sm_80", launch=str(tuned), build=False)
     with pytest.raises(UsageError, match="exists"):
-        tune_recipe.tune(SYRK, tuned, TuneOptions(sizes="NI=64 NJ=64", target="cuda", top=0))
+        tune_recipe.tune(SYRK, tuned, MODELLED)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
