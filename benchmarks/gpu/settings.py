@@ -25,6 +25,7 @@ import argparse
 import csv
 import itertools
 import json
+import math
 import random
 import re
 import subprocess
@@ -336,6 +337,8 @@ def timed(cu: Any, np: Any, args: argparse.Namespace, jobs: Sequence[Job], end: 
 def _run(cu: Any, function: Any, arrays: Arrays, block: Sequence[Any]) -> bool:
     """Launch it; whether a block has registers enough."""
     _, grid, threads, shared = block
+    if math.prod(threads) > function.max_threads_per_block:  # memcheck would report the launch
+        return False
     try:
         function(*arrays.given, grid=tuple(grid), block=tuple(threads), shared=shared)
     except cu.LaunchError:
