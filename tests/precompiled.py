@@ -25,8 +25,9 @@ from dagc.emit import runtime_headers
 COMPILERS = Path(__file__).parent / "compilers"
 # Headers of one transport each, those that are others with -fopenmp or with a CUDA toolkit, and those of libraries,
 # whose failures are exceptions: their other headers differ too.
-OF_TRANSPORTS = ("connecting.hpp", "group_host.hpp", "group_nccl.hpp", "group_peer.hpp", "peer_reduce.hpp")
-NOT_IN_ALL = (*OF_TRANSPORTS, "host_thrust.hpp", "openmp.hpp", "sockets.hpp", "worker_calls.hpp")
+OF_TRANSPORTS = ("connecting.hpp", "group_host.hpp", "group_nccl.hpp", "group_peer.hpp")
+OF_PEERS = ("peer_exchange.hpp", "peer_reduce.hpp")
+NOT_IN_ALL = (*OF_TRANSPORTS, *OF_PEERS, "host_thrust.hpp", "openmp.hpp", "sockets.hpp", "worker_calls.hpp")
 OF_LIBRARIES = "library.hpp"
 FLAGS = ("-std=c++17", "-ffp-contract=off", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror")
 # What is compiled once for which builds: further flags of these, and the headers that are not in it.

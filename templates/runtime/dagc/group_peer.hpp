@@ -1,22 +1,11 @@
-// Transport peer: one kernel writes all messages of an exchange into the memory of the GPUs that receive them.
+// Transport peer: one kernel writes all messages of an exchange into the memory of the GPUs that receive them (peer_exchange.hpp).
 //
-// The receivers' arrays, and flags beside them, are mapped by CUDA IPC when the group connects. A run is numbered by an
-// epoch, kept in device memory, so that a captured run counts as well. In each run, per message:
+// The receivers' arrays, and flags and inboxes beside them, are mapped by CUDA IPC when the group connects.
 //
-//   receiver   ready = epoch in the sender's memory. Reads of the buffer are ordered before this run by the stream,
-//              so the buffer is free.
-//   sender     waits for ready >= epoch, copies, and then sets arrived = epoch in the receiver's memory
-//   receiver   the run ends when all of its messages have arrived
-//
-// No deadlock: block 0, which the GPU starts first, sets "ready" before any wait, and all other waits are for
-// other GPUs. All groups that run at once, on each stream at most one, fit on the GPU together, so that a waiting one
-// cannot block another; other kernels end by themselves, and those that wait for a group are launched after its blocks
-// have ended. Groups of other transports (NCCL) wait on the GPU too: beside them, groups have fewer blocks than there are
-// multiprocessors, of which the others find enough without any.
-//
-// Memory model: flags are stored with release and loaded with acquire semantics at system scope. Copies by the threads of a
-// block are ordered before its flag by the block's barrier, a fence at system scope after it,
-// and, if several blocks share a message, a counter.
+// No deadlock: waits within a kernel are for other GPUs. All groups that run at once, on each stream at most one, fit on the GPU
+// together, so that a waiting one cannot block another; other kernels end by themselves, and those that wait for a group
+// are launched after its blocks have ended. Groups of other transports (NCCL) wait on the GPU too: beside them, groups have fewer blocks
+// than there are multiprocessors, of which the others find enough without any.
 //
 // Reductions are kernels of peer_reduce.hpp; other collectives are messages.
 #pragma once
@@ -24,118 +13,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "dagc/peer_exchange.hpp"
 #include "dagc/peer_memory.hpp"
-#include "dagc/peer_reduce.hpp"
 #include "dagc/waiting.hpp"
 
 namespace dagc {
-
-struct PeerSend {
-  const char* from;
-  char* to;        // in the receiver's memory
-  Flag* ready;     // here
-  Flag* arrived;   // in the receiver's memory
-  Flag* copied;    // here: blocks of this message that have copied their share
-  std::int64_t bytes;
-  unsigned int first, blocks;  // blocks of the kernel that copy it
-};
-
-struct PeerRecv {
-  Flag* ready;    // in the sender's memory
-  Flag* arrived;  // here
-};
-
-// Of one group on one rank. `epoch` and `finished` are in device memory.
-struct PeerTable {
-  const PeerSend* sends;
-  const PeerRecv* recvs;
-  Flag* epoch;
-  Flag* finished;  // blocks that have done their part of this run
-  unsigned int send_count, recv_count;
-};
-
-namespace detail {
-
-__device__ inline void wait_for(const Flag* flag, Flag epoch) {
-  for (unsigned int pause = 16; load_acquire(flag) < epoch; pause = pause < 256 ? 2 * pause : pause) __nanosleep(pause);
-}
-
-template <class T>
-__device__ void copy_share(const char* from, char* to, std::int64_t bytes, unsigned int block, unsigned int blocks) {
-  const T* source = reinterpret_cast<const T*>(from);
-  T* target = reinterpret_cast<T*>(to);
-  const std::int64_t n = bytes / static_cast<std::int64_t>(sizeof(T));
-  const std::int64_t step = static_cast<std::int64_t>(blocks) * threads_of_block();
-  std::int64_t i = static_cast<std::int64_t>(block) * threads_of_block() + thread_in_block();
-  for (; i + 3 * step < n; i += 4 * step) {
-    const T a = source[i], b = source[i + step], c = source[i + 2 * step], d = source[i + 3 * step];
-    target[i] = a;
-    target[i + step] = b;
-    target[i + 2 * step] = c;
-    target[i + 3 * step] = d;
-  }
-  for (; i < n; i += step) target[i] = source[i];
-}
-
-}  // namespace detail
-
-// Block `block` of `blocks`, which all threads of a block call together.
-static __device__ void exchange_block(const PeerTable& table, unsigned int block, unsigned int blocks) {
-  __shared__ bool last;
-  const unsigned int me = thread_in_block(), threads = threads_of_block();
-  const Flag epoch = *static_cast<volatile Flag*>(table.epoch) + 1;
-  if (block == 0)
-    for (unsigned int r = me; r < table.recv_count; r += threads)
-      detail::store_release(table.recvs[r].ready, epoch);
-
-  for (unsigned int s = 0; s < table.send_count; ++s) {
-    const PeerSend& send = table.sends[s];
-    if (block < send.first || block >= send.first + send.blocks) continue;
-    if (me == 0) detail::wait_for(send.ready, epoch);
-    __syncthreads();
-    const std::uintptr_t all = reinterpret_cast<std::uintptr_t>(send.from) | reinterpret_cast<std::uintptr_t>(send.to) |
-                               static_cast<std::uintptr_t>(send.bytes);
-    const unsigned int part = block - send.first;
-    if (all % sizeof(int4) == 0)
-      detail::copy_share<int4>(send.from, send.to, send.bytes, part, send.blocks);
-    else if (all % sizeof(int) == 0)
-      detail::copy_share<int>(send.from, send.to, send.bytes, part, send.blocks);
-    else
-      detail::copy_share<char>(send.from, send.to, send.bytes, part, send.blocks);
-    __syncthreads();
-    if (me == 0) {
-      __threadfence_system();
-      const bool all_copied = send.blocks == 1 || atomicAdd(send.copied, 1ull) == send.blocks - 1;
-      if (all_copied) {
-        *send.copied = 0;
-        __threadfence_system();
-        detail::store_release(send.arrived, epoch);
-      }
-    }
-  }
-
-  __syncthreads();
-  if (me == 0) {
-    __threadfence();
-    last = atomicAdd(table.finished, 1ull) == blocks - 1;
-  }
-  __syncthreads();
-  if (!last) return;
-  for (unsigned int r = me; r < table.recv_count; r += threads)
-    detail::wait_for(table.recvs[r].arrived, epoch);
-  __syncthreads();
-  if (me == 0) {
-    *table.finished = 0;
-    *table.epoch = epoch;
-  }
-}
-
-static __global__ void __launch_bounds__(peer_threads) peer_exchange(PeerTable table) {
-  wait_for_dependencies();
-  exchange_block(table, blockIdx.x, gridDim.x);
-}
 
 // A group within a kernel that repeats iterations (one_kernel.hpp).
 struct PeerWithin {
@@ -146,9 +31,12 @@ struct PeerWithin {
 
 DAGC_KERNELS_BEGIN
 
-// All messages of an exchange, by all blocks of the kernel.
+// All messages of an exchange, by all blocks of the kernel. A block sends all its parts before it waits for one.
 __device__ inline void exchange_within(const PeerWithin& group) {
-  for (unsigned int k = blockIdx.x; k < group.blocks; k += gridDim.x) exchange_block(group.table, k, group.blocks);
+  if (blockIdx.x >= group.blocks) return;
+  const Flag epoch = this_run(group.table);
+  for (unsigned int k = blockIdx.x; k < group.blocks; k += gridDim.x) send_block(group.table, epoch, k);
+  for (unsigned int k = blockIdx.x; k < group.blocks; k += gridDim.x) receive_block(group.table, epoch, k, group.blocks);
 }
 
 template <class Op, class T>
@@ -270,15 +158,31 @@ class PeerGroup : public PeerMemory {
     DAGC_CUDA(cudaPeekAtLastError());
   }
 
-  // Flags: ready and copied of each send, arrived of each receive, epoch, finished.
+  // Flags: ready and copied of each send, arrived of each receive, epoch, finished; then the inboxes, whose words are aligned in
+  // pairs.
   std::vector<Info> describe_all() {
     const std::size_t s = sends_.size(), r = recvs_.size();
-    make_flags(2 * s + r + 2);
+    std::size_t next = (2 * s + r + 3) / 2 * 2;
+    for (const MessageEnd& recv : recvs_) {
+      inboxes_.push_back(static_cast<std::int64_t>(next));
+      next += unit_of(recv) > 0 ? 2 * static_cast<std::size_t>(detail::inbox_words(recv.bytes) + 1) / 2 * 2 : 0;
+    }
+    make_flags(next);
     std::vector<Info> mine;
     for (std::size_t i = 0; i < s; ++i) mine.push_back(describe(sends_[i], i));
     for (std::size_t i = 0; i < r; ++i) mine.push_back(describe(recvs_[i], 2 * s + i));
+    for (std::size_t i = 0; i < s + r; ++i) mine[i].unit = unit_of(i < s ? sends_[i] : recvs_[i - s]);
+    for (std::size_t i = 0; i < r; ++i) mine[s + i].inbox = inboxes_[i];
     return mine;
   }
+
+  // Bytes of the elements of an inbox; 0: the message has none. Both ends have the smaller of what they can.
+  static int unit_of(const MessageEnd& end) {
+    if (end.bytes > kTagged) return 0;
+    const std::uint64_t all = reinterpret_cast<std::uintptr_t>(end.data()) | static_cast<std::uint64_t>(end.bytes);
+    return all % 8 == 0 ? 8 : all % 4 == 0 ? 4 : 0;
+  }
+  static constexpr std::int64_t kTagged = 512 << 10;  // words with tags take twice the bandwidth
 
   // Epoch, finished, and the inbox, whose words are aligned in pairs.
   static constexpr std::size_t kInbox = 2;
@@ -312,30 +216,46 @@ class PeerGroup : public PeerMemory {
     std::vector<PeerSend> sends;
     std::vector<PeerRecv> recvs;
     unsigned int first = 0;
+    bool flagged = false;
     blocks_ = r > 0 ? 1 : 0;
-    for (std::size_t i = 0; i < s; ++i) {
-      const Info& other = theirs[i];
-      const bool self = sends_[i].peer == comm.rank();
-      // If there is no room for separate blocks, messages share them.
-      const unsigned int blocks = std::min(blocks_for(sends_[i].bytes), comm.blocks());
+    // If there is no room for separate blocks, messages share them.
+    const auto place = [&](std::int64_t bytes, bool tagged) {
+      const unsigned int blocks = std::min(blocks_for(bytes, tagged), comm.blocks());
       if (first + blocks > comm.blocks()) first = 0;
-      sends.push_back({sends_[i].data(), data_of(other, self, sends_[i]), flags_ + i,
-                       flag_of(other, self, sends_[i].peer), flags_ + s + i, sends_[i].bytes, first, blocks});
+      const unsigned int begin = first;
       first += blocks;
       blocks_ = std::max(blocks_, first);
+      flagged = flagged || !tagged;
+      return std::pair{begin, blocks};
+    };
+    for (std::size_t i = 0; i < s; ++i) {
+      const Info& other = theirs[i];
+      const MessageEnd& send = sends_[i];
+      const bool self = send.peer == comm.rank();
+      const int unit = std::min(unit_of(send), other.unit);
+      const auto [begin, blocks] = place(send.bytes, unit > 0);
+      Flag* const inbox = unit > 0 ? flags_of(other, self, send.peer) + other.inbox : nullptr;
+      sends.push_back({send.data(), data_of(other, self, send), flags_ + i, flag_of(other, self, send.peer), flags_ + s + i, inbox,
+                       send.bytes, unit, begin, blocks});
     }
+    first = 0;  // a block that sends also receives
     for (std::size_t i = 0; i < r; ++i) {
       const Info& other = theirs[s + i];
-      const bool self = recvs_[i].peer == comm.rank();
-      recvs.push_back({flag_of(other, self, recvs_[i].peer), flags_ + 2 * s + i});
+      const MessageEnd& recv = recvs_[i];
+      const bool self = recv.peer == comm.rank();
+      const int unit = std::min(unit_of(recv), other.unit);
+      const auto [begin, blocks] = unit > 0 ? place(recv.bytes, true) : std::pair{0u, 0u};
+      recvs.push_back({recv.data(), flag_of(other, self, recv.peer), flags_ + 2 * s + i, unit > 0 ? flags_ + inboxes_[i] : nullptr, recv.bytes,
+                       unit, begin, blocks});
+      flagged = flagged || unit == 0;
     }
     table_ = {upload(sends, &sends_device_), upload(recvs, &recvs_device_), flags_ + 2 * s + r, flags_ + 2 * s + r + 1,
-              static_cast<unsigned int>(s), static_cast<unsigned int>(r)};
+              static_cast<unsigned int>(s), static_cast<unsigned int>(r), flagged};
   }
 
-  // One block per 16 KiB, and no more than saturate a link.
-  static unsigned int blocks_for(std::int64_t bytes) {
-    return static_cast<unsigned int>(std::min<std::int64_t>(32, std::max<std::int64_t>(1, bytes >> 14)));
+  // One block per 16 KiB, or 4 with tags, and no more than saturate a link.
+  static unsigned int blocks_for(std::int64_t bytes, bool tagged) {
+    return static_cast<unsigned int>(std::min<std::int64_t>(32, std::max<std::int64_t>(1, bytes >> (tagged ? 12 : 14))));
   }
 
   template <class T>
@@ -348,6 +268,7 @@ class PeerGroup : public PeerMemory {
 
   void* sends_device_ = nullptr;
   void* recvs_device_ = nullptr;
+  std::vector<std::int64_t> inboxes_;  // of each receive, among the flags
   PeerTable table_{};
   PeerReduction reduction_{};
   std::int64_t count_ = 0, size_ = 0;  // of a reduction: elements, and bytes of one; 0: the group is an exchange

@@ -40,7 +40,8 @@ class PeerMemory : public GroupEnds {
   struct Info {
     cudaIpcMemHandle_t memory, flags;
     std::uint64_t base, flags_base;  // addresses there, for a rank that sends to itself
-    std::int64_t offset, bytes, flag;
+    std::int64_t offset, bytes, flag, inbox;
+    int unit;              // of elements in the inbox
     std::uint64_t digest;  // of the data, where both ends must begin with the same
     unsigned int blocks;
   };

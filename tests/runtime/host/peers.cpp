@@ -1,9 +1,10 @@
-// Reductions by peer: ranks are streams of one process, and reduce through one another's memory.
+// Reductions and exchanges by peer: ranks are streams of one process, which write into one another's memory.
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 #include <vector>
 
+#include "dagc/peer_exchange.hpp"
 #include "dagc/peer_reduce.hpp"
 
 #include "check.hpp"
@@ -87,6 +88,53 @@ void all_shapes(int ranks) {
   }
 }
 
+// A ring of ranks that exchange with both neighbours: message 0 to the next one, 1 to the one before. `unit`: 0: of flags.
+void exchange(int ranks, std::int64_t words, int unit, unsigned int blocks) {
+  const std::int64_t bytes = 4 * words, inbox = 2 * dagc::detail::inbox_words(bytes) + 2;
+  struct Rank {
+    std::vector<std::uint32_t> from, to;
+    std::vector<dagc::Flag> inbox[2], flags = std::vector<dagc::Flag>(8);  // ready, copied, arrived of each, epoch, finished
+    dagc::PeerSend sends[2];
+    dagc::PeerRecv recvs[2];
+    cudaStream_t stream;
+  };
+  std::vector<Rank> all(static_cast<std::size_t>(ranks));
+  for (Rank& rank : all) {
+    rank.from.resize(static_cast<std::size_t>(2 * words)), rank.to = rank.from;
+    for (auto& one : rank.inbox) one.resize(static_cast<std::size_t>(inbox));
+    cudaStreamCreate(&rank.stream);
+  }
+  for (int r = 0; r < ranks; ++r)
+    for (int m = 0; m < 2; ++m) {
+      Rank &me = all[r], &after = all[(r + (m == 0 ? 1 : ranks - 1)) % ranks], &before = all[(r + (m == 0 ? ranks - 1 : 1)) % ranks];
+      const auto data = [&](std::vector<std::uint32_t>& of) { return reinterpret_cast<char*>(&of[m * words]); };
+      me.sends[m] = {data(me.from), data(after.to), &me.flags[m], &after.flags[4 + m], &me.flags[2 + m],
+                     unit > 0 ? after.inbox[m].data() : nullptr, bytes, unit, 0, blocks};
+      me.recvs[m] = {data(me.to), &before.flags[m], &me.flags[4 + m], unit > 0 ? me.inbox[m].data() : nullptr, bytes, unit, 0, blocks};
+    }
+  for (std::uint32_t run = 1; run <= 5; ++run) {
+    // The first two runs without a wait of the host, so that a rank may be one ahead.
+    for (int r = 0; r < ranks; ++r) {
+      Rank& me = all[(r + run) % ranks];
+      const dagc::PeerTable table{me.sends, me.recvs, &me.flags[6], &me.flags[7], 2, 2, unit == 0};
+      for (std::size_t i = 0; run != 2 && i < me.from.size(); ++i) me.from[i] = static_cast<std::uint32_t>(1000 * ((r + run) % ranks) + 7 * i) + run;
+      dagc::launch(dagc::peer_exchange, dim3(blocks), dim3(32), 0, me.stream, table);
+    }
+    if (run == 1) continue;
+    for (Rank& rank : all) cudaStreamSynchronize(rank.stream);
+    for (int r = 0; r < ranks; ++r)
+      for (std::int64_t i = 0; i < 2 * words; ++i) EXPECT(all[r].to[i] == all[(r + (i < words ? ranks - 1 : 1)) % ranks].from[i]);
+  }
+  for (Rank& rank : all) cudaStreamDestroy(rank.stream);
+}
+
+void exchanges() {
+  for (int ranks : {1, 2, 3})
+    for (unsigned int blocks : {1, 2})
+      for (std::int64_t words : {2, 74, 600})
+        for (int unit : {0, 4, 8}) exchange(ranks, words, unit, blocks);
+}
+
 // Two ranks add in one shot, and every thread has an element of each piece.
 void shapes() {
   for (std::int64_t count : {1, 100, 1 << 17, (1 << 17) + 1, 200'000, 1 << 21, 123'456'789})
@@ -102,6 +150,7 @@ void shapes() {
 
 const Case kCases[] = {
     {"shapes", shapes},
+    {"exchanges", exchanges},
     {"one", [] { all_shapes<double>(1); }},
     {"two", [] { all_shapes<double>(2); }},
     {"three", [] { all_shapes<double>(3); }},
