@@ -6,22 +6,19 @@ say with which implementations it begins, and are the answer of a file whose run
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from statistics import median
-from threading import Event
 
 from dagc.base.objective import Objective
 from dagc.base.sample import BESIDE, Sample
 from dagc.base.signals import deferred
 from dagc.base.statistics import interval
-from dagc.choice.types import Site
-from dagc.ir.choice import Choice
 from dagc.lab.candidate import Candidate
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders, OrderStore
 from dagc.report.display import spread
+from dagc.study.launch import Predictions
 
 SHARE = 0.2  # of the time, at most: measuring also delays the compilers
 OFTEN = 6  # measurements of the best, which give it a 95 % interval
@@ -33,30 +30,25 @@ class Beside:
     predicts to be the fastest, uniform draws, at most `draws` of them (None: no limit), and the best again."""
 
     def __init__(
-        self, machine: LiveMachine, store: OrderStore, objective: Objective, seed: int, draws: int | None = None
+        self,
+        machine: LiveMachine,
+        store: OrderStore,
+        objective: Objective,
+        seed: int,
+        predictions: Predictions,
+        draws: int | None = None,
     ) -> None:
         self._machine, self._store, self._objective = machine, store, objective
         self._random, self._domain, self._turn, self._draws = Random(seed), machine.domain, 0, draws
         self._times: dict[Candidate, list[float]] = {}
         self._tried: set[Candidate] = set()
         self._usable: dict[int, Orders] = {}  # the spaces that may be drawn from, each as a domain
-        self._expected: Mapping[Choice, Sequence[Site]] = {}
-        self._predicted = Event()
-
-    def expect(self, sites: Mapping[Choice, Sequence[Site]]) -> None:
-        """The sites of configurations with predicted times; any thread may call it, again when more is known."""
-        self._expected = sites
-        if sites:
-            self._predicted.set()
-
-    def expect_no_more(self) -> None:
-        """All that is predicted is known."""
-        self._predicted.set()
+        self.predictions = predictions
 
     def first(self, index: int) -> Sample:
         """Open the library of a space, check and time its first traversal, with the settings that are predicted to be
         the fastest; if these fail, or nothing is predicted, with the program's own."""
-        self._predicted.wait(0 if self._times else PREDICTING_SECONDS)
+        self.predictions.known.wait(0 if self._times else PREDICTING_SECONDS)
         favourite = self._favourite_of(index)
         sample = Sample(failure="not predicted") if favourite is None else self._measure(favourite)
         if sample.failure:
@@ -96,7 +88,7 @@ class Beside:
 
     def _favourite_of(self, index: int) -> Candidate | None:
         """The first traversal of a space with the settings that are predicted to be the fastest."""
-        sites = self._expected.get(self._domain.spaces[index].configuration, ())
+        sites = self.predictions.sites.get(self._domain.spaces[index].configuration, ())
         choices = tuple(s.choices[s.prior.index(min(s.prior)) if s.prior else 0] for s in sites)
         return replace(self._domain.first(index), choices=choices) if sites else None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import wait
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
@@ -36,11 +35,11 @@ from dagc.study.ahead import build_ahead
 from dagc.study.beside import Beside
 from dagc.study.decisions import SEARCH, SearchRequest, configured, domain_of, excluded_notes, is_folded
 from dagc.study.launch import (
+    Predictions,
     Sites,
     choosers_for,
     launch_sites,
     launched,
-    predicted,
     timed_sites,
     variants_by_file,
     with_defaults,
@@ -83,6 +82,7 @@ class Ready:
     notes: list[str]
     data: Path
     compilation: Compilation
+    predictions: Predictions
 
     def machine(self, link: RankLink) -> LiveMachine:
         """Measures its candidates on these ranks, as soon as their configurations are loaded."""
@@ -131,49 +131,47 @@ def ready(
     configurations = list(settled.configurations)
     # All that may stay open at run time: which settings fit, the arrays tell.
     every = launch_sites(request, configurations, None)
+    predictions, hurry = Predictions(stack.enter_context(Workers(1))), deadline.timeout is not None
+    others = predictions.known if hurry and cuda else None
     compilation = stack.enter_context(
-        compiling(configurations, request.chosen, folder, every, hurry=deadline.timeout is not None)
+        compiling(configurations, request.chosen, folder, every, hurry=hurry, others=others)
     )
     sites = launch_sites(request, configurations, arrays())
     tuned = {**dict.fromkeys(taken.decisions, Origin.TUNED), **settled.origins}
     fixed = _fixed(program, configurations, tuned, request.text.defines, sites)
     request, domain = _domain(request, configurations, sites, notes)
     notes += settled.notes
-    return Ready(request, program, output, domain, fixed, notes, arrays(), compilation)
+    predictions.begin(request, by_promise(domain.spaces), arrays())  # as they are built; while the ranks start
+    return Ready(request, program, output, domain, fixed, notes, arrays(), compilation, predictions)
 
 
 def checked(prepared: Ready, machine: LiveMachine, records: Records) -> Usable:
     """The configurations that can be searched, checked as they are built. While compilers run, the space is counted,
     the model ranks launch settings, and what is built is measured, which `records` keeps as disturbed."""
     request, domain, deadline = prepared.request, prepared.domain, prepared.request.deadline
-    with Workers(1) as pool:
-        declare(records, request.objective, units())
-        options = request.options
-        beside = Beside(machine, OrderStore(domain, records), request.objective, options.seed, options.budget)
-        spaces = by_promise(domain.spaces)  # as they are built
-        predicting = pool.submit(predicted, request, spaces, prepared.data, beside.expect)
-        predicting.add_done_callback(lambda _: beside.expect_no_more())
-        domain.size()
-        end = deadline.part(BUILD_SHARE)
-        try:
-            out = check_as_built(machine, prepared.compilation, request, prepared.data, beside, end)
-        except KeyboardInterrupt:
-            if beside.line:
-                request.display.say(f"{beside.line}\n{records.path} keeps it; --resume continues")
-            raise
-        prepared.compilation.stop()
-        if deadline.over:
-            took = f"took {deadline.passed:.0f} s, longer than --time {deadline.seconds:g} s"
-            prepared.notes.append(f"to set up, compile and check the first configuration {took}")
-        wait([predicting], deadline.part(BUILD_SHARE).timeout)
-        if not predicting.done():
-            prepared.notes.append("the model ranked no launch settings within the time limit (--time)")
-            pool.stop()
-        else:
-            sites, notes = predicting.result()
-            _use(machine, sites)
-            prepared.notes.extend(notes)
-            out = replace(out, domain=machine.domain)
+    declare(records, request.objective, units())
+    store, options = OrderStore(domain, records), request.options
+    beside = Beside(machine, store, request.objective, options.seed, prepared.predictions, options.budget)
+    domain.size()
+    end = deadline.part(BUILD_SHARE)
+    try:
+        out = check_as_built(machine, prepared.compilation, request, prepared.data, beside, end)
+    except KeyboardInterrupt:
+        if beside.line:
+            request.display.say(f"{beside.line}\n{records.path} keeps it; --resume continues")
+        raise
+    prepared.compilation.stop()
+    if deadline.over:
+        took = f"took {deadline.passed:.0f} s, longer than --time {deadline.seconds:g} s"
+        prepared.notes.append(f"to set up, compile and check the first configuration {took}")
+    modelled = prepared.predictions.result(deadline.part(BUILD_SHARE).timeout)
+    if modelled is None:
+        prepared.notes.append("the model ranked no launch settings within the time limit (--time)")
+    else:
+        sites, notes = modelled
+        _use(machine, sites)
+        prepared.notes.extend(notes)
+        out = replace(out, domain=machine.domain)
     late = ((s.configuration, "not built and checked within the time limit (--time)") for s in out.late)
     prepared.notes.extend(excluded_notes((choices, why, why) for choices, why in late))
     return out

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 from typing import Any, TypeAlias
 
+from dagc.base.children import Workers
 from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, counted
 from dagc.base.files import scratch_directory
 from dagc.base.sample import Sample
@@ -287,6 +290,33 @@ def launch_sites(request: SearchRequest, configurations: Sequence[Configured], d
             known[key] = tuple(site for site in _that_fit(task, data) if len(site.choices) > 1)
         out[configured.configuration] = known[key]
     return {c: sites for c, sites in out.items() if sites}
+
+
+class Predictions:
+    """What `predicted` tells as it becomes known, by a thread of a pool."""
+
+    def __init__(self, pool: Workers) -> None:
+        self.sites: Sites = {}
+        self.known = Event()  # some sites, or that there will be none
+        self._pool, self._job = pool, Future[tuple[Sites, list[str]]]()
+
+    def begin(self, request: SearchRequest, spaces: Sequence[ConfiguredSpace], data: Path) -> None:
+        self._job = self._pool.submit(predicted, request, spaces, data, self.expect)
+        self._job.add_done_callback(lambda _: self.known.set())
+
+    def expect(self, sites: Sites) -> None:
+        """Any thread may call it, again when more is known."""
+        self.sites = sites
+        if sites:
+            self.known.set()
+
+    def result(self, seconds: float | None) -> tuple[Sites, list[str]] | None:
+        """All, and notes; None if that takes longer, and ends here."""
+        wait([self._job], seconds)
+        if not self._job.done():
+            self._pool.stop()
+            return None
+        return self._job.result()
 
 
 def predicted(

@@ -117,14 +117,16 @@ def compiling(
     sites: Mapping[Choice, Sequence[Site]] | None = None,
     *,
     hurry: bool = False,
+    others: Event | None = None,
 ) -> Iterator[Compilation]:
     """Build one runner library per configuration, in parallel on all cores, the most promising first; what is not built
     at the end of the block is not built at all. Capture and loops need no separate library.
 
     `sites`: launch settings that stay open until they are set at run time. `hurry`: if there are fewer cores than
     libraries, half of them are left to the first, and to what runs beside, until it is built. Sources are written one
-    after the other, those of the first library first: threads that write them together all end late. Raises MissingTool
-    as `require_machine`.
+    after the other, those of the first library first: threads that write them together all end late. Those of the
+    others not before the event `others`, for what the first measurement needs of Python. Raises MissingTool as
+    `require_machine`.
     """
     require_machine(chosen)
     written, built, writing = Event(), Event(), Lock()  # of the first
@@ -134,8 +136,9 @@ def compiling(
         distinct.setdefault(Choice(decisions), []).append(configured)
 
     def make(number: int, configured: Configured) -> Path | BuildFailed:
-        while number and not (written if number < at_once else built).wait(_POLL_SECONDS):
-            children.check()
+        for event in (others, written if number < at_once else built) if number else ():
+            while event is not None and not event.wait(_POLL_SECONDS):
+                children.check()
         directory = folder / f"{number:03d}"
         with writing:
             children.check()

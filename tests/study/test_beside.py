@@ -11,6 +11,7 @@ from typing import cast
 
 import pytest
 
+from dagc.base.children import Workers
 from dagc.base.objective import TIME
 from dagc.base.sample import Sample
 from dagc.build.toolchain import choose_target
@@ -28,7 +29,7 @@ from dagc.stages.program import read
 from dagc.study.ahead import first_plan
 from dagc.study.beside import Beside
 from dagc.study.decisions import SearchRequest, configured, domain_of
-from dagc.study.launch import launch_sites, launched, predicted
+from dagc.study.launch import Predictions, launch_sites, launched, predicted
 from dagc.study.runners import by_promise, runner_plan, that_can_run
 
 HEAT = Path(__file__).parents[2] / "samples/heat/heat.dag"
@@ -84,7 +85,7 @@ def predicting(orders: Orders, best: int) -> Mapping[Choice, tuple[Site, ...]]:
 
 def beside(machine: Invented, draws: int | None = None) -> Beside:
     store = OrderStore(machine.domain, cast(ResultsFile, Forgotten()))
-    return Beside(cast(LiveMachine, machine), store, TIME, 1, draws)
+    return Beside(cast(LiveMachine, machine), store, TIME, 1, Predictions(Workers(1)), draws)
 
 
 def at(orders: Orders, setting: int) -> Candidate:
@@ -97,11 +98,11 @@ def test_predicted_settings_are_measured_first_and_once() -> None:
     machine = Invented(orders)
     measuring = beside(machine)
     assert orders.spaces[0].sites
-    measuring.expect(predicting(orders, 3))
+    measuring.predictions.expect(predicting(orders, 3))
     assert not measuring.first(0).failure
     for _ in range(12):
         assert measuring.step()
-    measuring.expect(predicting(orders, 4))  # more is known
+    measuring.predictions.expect(predicting(orders, 4))  # more is known
     assert measuring.step()
     assert [machine.asked[0], machine.asked[13]] == [at(orders, 3), at(orders, 4)]
     assert machine.asked.count(at(orders, 4)) == 1
@@ -110,7 +111,7 @@ def test_predicted_settings_are_measured_first_and_once() -> None:
 def test_nothing_predicted_leaves_the_programs_own_settings_and_draws() -> None:
     machine = Invented(domain())
     measuring = beside(machine)
-    measuring.expect_no_more()
+    measuring.predictions.known.set()
     measuring.first(0)
     for _ in range(6):
         assert measuring.step()
@@ -121,7 +122,7 @@ def test_nothing_predicted_leaves_the_programs_own_settings_and_draws() -> None:
 def test_no_more_is_drawn_than_the_search_may_measure() -> None:
     machine = Invented(domain())
     measuring = beside(machine, draws=2)
-    measuring.expect_no_more()
+    measuring.predictions.known.set()
     measuring.first(0)
     while measuring.step():
         pass
@@ -133,7 +134,7 @@ def test_the_programs_own_settings_are_measured_where_those_predicted_fail() -> 
     orders = domain()
     machine = Invented(orders, refused=frozenset(site.choices[2] for site in orders.spaces[0].sites))
     measuring = beside(machine)
-    measuring.expect(predicting(orders, 2))
+    measuring.predictions.expect(predicting(orders, 2))
     assert not measuring.first(0).failure
     assert machine.asked == [at(orders, 2), orders.first(0)]
 
