@@ -136,6 +136,8 @@ def ready(
     compilation = stack.enter_context(
         compiling(configurations, request.chosen, folder, every, hurry=hurry, others=others)
     )
+    if others is not None:
+        predictions.prepare()
     sites = launch_sites(request, configurations, arrays())
     tuned = {**dict.fromkeys(taken.decisions, Origin.TUNED), **settled.origins}
     fixed = _fixed(program, configurations, tuned, request.text.defines, sites)

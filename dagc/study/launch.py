@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from threading import Event
 from typing import Any, TypeAlias
@@ -299,6 +300,10 @@ class Predictions:
         self.sites: Sites = {}
         self.known = Event()  # some sites, or that there will be none
         self._pool, self._job = pool, Future[tuple[Sites, list[str]]]()
+
+    def prepare(self) -> None:
+        """Load the models, SymPy with them, which takes a second in which the arrays are set up."""
+        self._pool.submit(import_module, "dagc.choice.models")
 
     def begin(self, request: SearchRequest, spaces: Sequence[ConfiguredSpace], data: Path) -> None:
         self._job = self._pool.submit(predicted, request, spaces, data, self.expect)
