@@ -63,6 +63,7 @@ class HasConfiguration(Protocol):
 C = TypeVar("C", bound=HasConfiguration)
 
 _POLL_SECONDS = 0.05
+HELD_SECONDS = 4.0  # that further programs wait at most for predictions: a set-up may take minutes
 
 
 def require_machine(chosen: TargetChoice) -> None:
@@ -125,8 +126,8 @@ def compiling(
     `sites`: launch settings that stay open until they are set at run time. `hurry`: if there are fewer cores than
     libraries, half of them are left to the first, and to what runs beside, until it is built. Sources are written one
     after the other, those of the first library first: threads that write them together all end late. Those of the
-    others not before the event `others`, for what the first measurement needs of Python. Raises MissingTool as
-    `require_machine`.
+    others not before the event `others`, for what the first measurement needs of Python, or HELD_SECONDS. Raises
+    MissingTool as `require_machine`.
     """
     require_machine(chosen)
     written, built, writing = Event(), Event(), Lock()  # of the first
@@ -136,9 +137,10 @@ def compiling(
         distinct.setdefault(Choice(decisions), []).append(configured)
 
     def make(number: int, configured: Configured) -> Path | BuildFailed:
-        for event in (others, written if number < at_once else built) if number else ():
-            while event is not None and not event.wait(_POLL_SECONDS):
-                children.check()
+        while number and not (written if number < at_once else built).wait(_POLL_SECONDS):
+            children.check()
+        while number and others is not None and not others.wait(_POLL_SECONDS) and time.monotonic() < latest:
+            children.check()
         directory = folder / f"{number:03d}"
         with writing:
             children.check()
@@ -150,6 +152,7 @@ def compiling(
         except BuildFailed as error:
             return error
 
+    latest = time.monotonic() + HELD_SECONDS
     at_once = compilers() // 2 if hurry and len(distinct) > compilers() else len(distinct)
     with Workers(compilers()) as pool:
         jobs = {
