@@ -94,6 +94,7 @@ def record(command: Sequence[str], output: str | Path, options: RecordOptions, d
             prepared = host.build_for_host if options.host else native.prepare
             application = prepared(sources, out.parent, folder)
         words = host.command_of(application, sources, command)
+        calls = host.builder_of_calls(sources, out.parent, folder) if options.host else None
 
         def run(name: str, span: str) -> tuple[RankLog, ...]:
             with display.phase(f"{shlex.join(command)}: {name} run"):
@@ -116,7 +117,7 @@ def record(command: Sequence[str], output: str | Path, options: RecordOptions, d
             steps = steps_of(flows)
             comment = "\n".join([_comment(command, sources, found), *waits_of(flows, keep)])
             blocks, history = Blocks(logs, steps), History(logs, found)
-            texts = Sources(application.texts, application.named)
+            texts = Sources(application.texts, application.named, calls)
             written = Writer(out.stem, steps, blocks, texts, found[0].rounds, history).write(comment)
             return written, recorded_data(written, folder / name, len(logs))
 

@@ -24,6 +24,7 @@ from dagc.cuda.text import rewrite_for_host, with_own_constants
 from dagc.emit.common import ABSENT_LIBRARIES, host_headers
 from dagc.emit.render import cxx_string
 from dagc.measure.launch import run_command
+from dagc.record.functions import Builder
 
 # Calls at each access, of functions of touched.cpp in place of the library of ThreadSanitizer.
 _WATCHED = (
@@ -103,6 +104,26 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
         if of_c:
             help += ". Files of C are compiled as C++: rename variables such as `new`, declare functions as defined"
         raise BuildFailed(error.message, help, error.first) from None
+
+
+def builder_of_calls(sources: Sequence[str], program: Path, folder: Path) -> Builder:
+    """What builds a program that includes a file of an application that `build_for_host` built in `folder`, without
+    what records."""
+    top = program.resolve()
+    directory = folder / "code" / top.relative_to(top.anchor)
+
+    def built(text: str, file: str) -> Path:
+        source = directory / f"functions_of_{Path(file).stem}.cpp"
+        source.write_text(text)
+        folders = dict.fromkeys(Path(source).resolve().parent for source in sources)
+        order = Build(
+            [source],
+            include=[resource("templates") / "runtime", folder / "headers", *folders, *include_directories()],
+            mpi=find_mpi(), flags=("-include", "dagc/target.hpp", "-w"), warnings_as_errors=False,
+        )  # fmt: skip
+        return build(order, folder / f"functions-{Path(file).stem}")
+
+    return built
 
 
 def _cxx_name(path: Path) -> Path:

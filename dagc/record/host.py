@@ -16,6 +16,7 @@ from itertools import chain, product
 from dagc.base.python import np
 from dagc.record.arrays import TYPES, Arrays, FreeNames, RecordedArray
 from dagc.record.flow import KernelCall, Messages, Move, ScalarArgument, Together
+from dagc.record.functions import Functions
 from dagc.record.log import CollectiveCall, CopyCall, RankLog
 from dagc.record.loop import Window
 from dagc.record.merge import ProgramStep
@@ -50,10 +51,12 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """`text`: in C++, for `format`: `{0}`, `{1}` are the arrays of `reads`."""
+    """`text`: in C++, for `format`: `{0}`, `{1}` are the arrays of `reads`. `file`: of the application, whose
+    function it calls."""
 
     text: str
     reads: tuple[Read, ...]
+    file: str = ""
 
 
 def operands_of(read: Read, values: np.ndarray) -> Iterator[Operand]:
@@ -81,6 +84,30 @@ def formula_of(wanted: np.ndarray, operands: Sequence[Operand], constants: Seque
     return next((f for f in _formulas(operands, constants, wanted) if f is not None), None)
 
 
+def call_of(
+    wanted: np.ndarray, operands: Sequence[Operand], constants: Sequence[float], functions: Functions
+) -> Formula | None:
+    """A call of a function of the application, with operands or an operation of two, that is `wanted`."""
+    if wanted.dtype.kind != "f" or _bits(wanted) < SURE:
+        return None
+    single, numbers = _terms(operands, constants, wanted)
+    with np.errstate(all="ignore"):
+        pairs = list(_pairs(single[:_MOST], [*single[:_MOST], *numbers]))
+    both = [*product(single, [*single, *numbers]), *product(numbers, single)]
+    of_arity: dict[int, list[tuple[_Term, ...]]] = {1: [(one,) for one in (*single, *pairs)], 2: list(both)}
+    for function in functions:
+        calls = of_arity[function.arity]
+        columns = [np.array([call[i][2] for call in calls]) for i in range(function.arity)]
+        given = functions.values(function, columns) if calls else None
+        for call, values in zip(calls, given, strict=True) if given is not None else ():
+            words = [_shifted(term[0], sum(len(one[1]) for one in call[:i])) for i, term in enumerate(call)]
+            of = tuple(one for term in call for one in term[1])
+            found = _checked((f"{function.name}({', '.join(words)})", of, values), wanted)
+            if found is not None:
+                return replace(found, file=function.file)
+    return None
+
+
 def _bits(values: np.ndarray) -> int:
     """Bits of the distinct numbers, without zeros at their ends: those of 0.5 are 1."""
     bits = 0
@@ -94,9 +121,8 @@ _Term = tuple[str, tuple[Operand, ...], np.ndarray]
 
 
 def _formulas(operands: Sequence[Operand], constants: Sequence[float], wanted: np.ndarray) -> Iterator[Formula | None]:
-    ordered = sorted(operands, key=lambda one: one.read)
-    single: list[_Term] = [(one.text, (one,), one.values) for one in ordered]
-    numbers: list[_Term] = [(repr(c), (), np.full(wanted.shape, c)) for c in dict.fromkeys((1.0, 2.0, 0.5, *constants))]
+    single, numbers = _terms(operands, constants, wanted)
+    ordered = [term[1][0] for term in single]
     with np.errstate(all="ignore"):
         yield from (_checked(term, wanted) for term in _with_signs(single))
         pairs = list(_pairs(single, [*single, *numbers]))
@@ -104,6 +130,15 @@ def _formulas(operands: Sequence[Operand], constants: Sequence[float], wanted: n
         few = single[:_MOST]
         some = [pair for pair in pairs if all(one in ordered[:_MOST] for one in pair[1])]
         yield from (_checked(term, wanted) for term in _with_signs(_pairs(some, [*few, *numbers])))
+
+
+def _terms(
+    operands: Sequence[Operand], constants: Sequence[float], wanted: np.ndarray
+) -> tuple[list[_Term], list[_Term]]:
+    """The operands, in the order of their reading, and the numbers."""
+    ordered = sorted(operands, key=lambda one: one.read)
+    numbers = dict.fromkeys((1.0, 2.0, 0.5, *constants))
+    return [(o.text, (o,), o.values) for o in ordered], [(repr(c), (), np.full(wanted.shape, c)) for c in numbers]
 
 
 def _pairs(one: Sequence[_Term], other: Sequence[_Term]) -> Iterator[_Term]:
@@ -216,6 +251,11 @@ class HostWork:
                 if read.before or self._overwritten(read.step, number):
                     self._keep(read, number)
 
+    def files(self) -> frozenset[str]:
+        """Those of the application whose functions are called."""
+        formulas = (value.formula for values in self._values.values() for value in values.values())
+        return frozenset(formula.file for formula in formulas if formula is not None and formula.file)
+
     def of(self, number: int) -> dict[str, HostValue]:
         """Of a step: by the position of an argument, or `data`."""
         return self._values[number]
@@ -272,7 +312,9 @@ class HostWork:
     def _value(self, number: int, value: HostValue) -> HostValue:
         if value.rows not in self._same:
             wanted = np.frombuffer(bytes.fromhex("".join(chain(*value.rows))), TYPES[value.of])
-            formula = formula_of(wanted, list(self._operands(number)), self._constants)
+            operands = list(self._operands(number))
+            formula = formula_of(wanted, operands, self._constants)
+            formula = formula or call_of(wanted, operands, self._constants, self._sources.functions)
             self._same[value.rows] = replace(value, name=self._names.free(value.name), formula=formula)
         return self._same[value.rows]
 

@@ -3,6 +3,7 @@ launch them so; else through a function in a file beside the program, which incl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -78,6 +79,7 @@ class Kernels:
         self.texts: list[str] = []  # of the program
         # File of the application -> functions that need it.
         self.files: dict[str, list[str]] = {sources.file_of_variable(symbol): [] for symbol in symbols}
+        self.files |= {file: [] for file in host.files()}
         groups: dict[tuple[object, ...], list[tuple[int, ProgramStep]]] = {}
         for number, step in enumerate(steps):
             call = step.first
@@ -416,6 +418,19 @@ class Kernels:
         name = self._names.free(name)
         lines = "".join(f"      {line}\n" for line in body.splitlines())
         self.texts.append(f'kernel {name}({", ".join(formals)}) {{\n  cpu {{\n    cpp """\n{lines}    """\n  }}\n}}')
+        return name
+
+    def host_function(self, name: str, formals: Sequence[str], body: str, file: str) -> str:
+        """The name of a kernel of the host that is a function in the file of functions of `file`. `formals`: `a: out
+        f64[1]`, all arrays."""
+        name = self._names.free(name)
+        words = [re.fullmatch(r"(\w+): (\w+) (\w+)\[.*\]", formal) for formal in formals]
+        given = [f"{'const ' if w[2] == 'in' else ''}{C_TYPES[w[3]]}* {w[1]}" for w in words if w is not None]
+        lines = "".join(f"  {line}\n" for line in body.splitlines())
+        self.files[file].append(f"void {name}({', '.join(given)}) {{\n{lines}}}\n")
+        self.texts.append(
+            f'kernel {name}({", ".join(formals)}) {{\n  cpu {{ cpp {name} from "{self.calls_file(file)}" }}\n}}'
+        )
         return name
 
     def keep(self, of: str) -> str:

@@ -176,7 +176,12 @@ class Writer:
         expression = formula.text.format(*list(names.taken)[1:])
         self._computed.append(f"{place}: {expression}")
         body = f"// {place}: equal to the bit in all recorded rounds.\n{value.name}[0] = {expression};"
-        return f"{self._kernels.host_code(name, inputs, body)}({', '.join(words)})"
+        code = (
+            self._kernels.host_function(name, inputs, body, formula.file)
+            if formula.file
+            else self._kernels.host_code(name, inputs, body)
+        )
+        return f"{code}({', '.join(words)})"
 
     def _keeping(self, number: int, step: ProgramStep) -> Iterator[str]:
         """What a step brought to the host is kept; before that what was kept in the round before, if it is wanted."""

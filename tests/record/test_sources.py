@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from dagc.base.errors import UsageError
+from dagc.build.builder import Build, build
 from dagc.build.toolchain import find_cxx
 from dagc.record.application import Application
 from dagc.record.arrays import FreeNames, Values
 from dagc.record.flow import KernelCall, Messages, PointerArgument, flow_of
-from dagc.record.host import History, Read, formula_of, operands_of
+from dagc.record.functions import Functions
+from dagc.record.host import History, Read, call_of, formula_of, operands_of
 from dagc.record.log import MemoryPlace, RankLog, read_logs
 from dagc.record.loop import between, period_of, windows
 from dagc.record.merge import Blocks, steps_of
@@ -93,6 +95,37 @@ def test_what_the_host_computes_is_found_by_its_values(wanted: np.ndarray, text:
     operands = [*operands_of(Read(3, False), ONE), *operands_of(Read(5, False), SUMS)]
     found = formula_of(wanted, operands, [0.7])
     assert (None if found is None else found.text) == text
+
+
+CALLED = """#include <cmath>
+static double time_step(double fastest) { return 0.004 / (fastest + std::exp(-fastest)); }
+double damped(double a, float b) { return std::tanh(a) * b; }
+double whole(double a, int n) { return a * n; }
+int main() { return 1; }
+"""
+
+
+@pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")
+def test_the_host_may_call_functions_of_the_application(tmp_path: Path) -> None:
+    """Of one or two floating-point numbers, here of an operand, and of an operand and a number."""
+
+    def built(text: str, file: str) -> Path:
+        (tmp_path / file).write_text(CALLED)
+        (tmp_path / "a.cpp").write_text(text)
+        return build(Build([tmp_path / "a.cpp"], warnings_as_errors=False, flags=("-O0",)), tmp_path / "a")
+
+    functions = Functions({"app.cu": CALLED}, built)
+    assert [function.name for function in functions] == ["time_step", "damped"]
+    values = np.sin(np.arange(1.0, 9.0))
+    operands = list(operands_of(Read(3, False), values.reshape(2, 4, 1)))
+    wanted = np.array([0.004 / (x + math.exp(-x)) for x in values])
+    formula = call_of(wanted, operands, (), functions)
+    assert formula is not None
+    assert (formula.text, formula.file) == ("time_step({0}[0])", "app.cu")
+    formula = call_of(np.array([math.tanh(x) * 0.5 for x in values]), operands, (), functions)
+    assert formula is not None
+    assert formula.text == "damped({0}[0], 0.5)"
+    assert call_of(np.cos(values), operands, (), functions) is None
 
 
 def test_sums_of_single_precision_may_be_in_double() -> None:
