@@ -1,6 +1,8 @@
 // Reductions and exchanges by peer: ranks are streams of one process, which write into one another's memory.
+#include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -135,6 +137,35 @@ void exchanges() {
         for (int unit : {0, 4, 8}) exchange(ranks, words, unit, blocks);
 }
 
+// A rank sends two runs ahead of the receiver, and no third one before that has begun its second.
+void ahead() {
+  constexpr std::int64_t words = 40, bytes = 4 * words;
+  std::vector<std::uint32_t> from[3], to[3];
+  std::vector<dagc::Flag> inbox(2 * words), here(8), there(8);  // `read` of the receiver, epoch and finished at 6 and 7
+  dagc::PeerSend sends[3];
+  dagc::PeerRecv recvs[3];
+  cudaStream_t sender, receiver;
+  cudaStreamCreate(&sender), cudaStreamCreate(&receiver);
+  for (std::uint32_t run = 0; run < 3; ++run) {
+    from[run].assign(words, 100 + run), to[run].assign(words, 0);
+    sends[run] = {reinterpret_cast<char*>(from[run].data()), nullptr, &here[0], nullptr, nullptr, inbox.data(), bytes, 8, 0, 1};
+    recvs[run] = {reinterpret_cast<char*>(to[run].data()), &here[0], nullptr, inbox.data(), bytes, 8, 0, 1};
+    const dagc::PeerTable table{&sends[run], nullptr, &here[6], &here[7], 1, 0, false};
+    dagc::launch(dagc::peer_exchange, dim3(1), dim3(32), 0, sender, table);
+  }
+  const auto receive = [&](int run) {
+    const dagc::PeerTable table{nullptr, &recvs[run], &there[6], &there[7], 0, 1, false};
+    dagc::launch(dagc::peer_exchange, dim3(1), dim3(32), 0, receiver, table);
+  };
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  for (std::int64_t i = 0; i < 2 * words; i += 2) EXPECT(__atomic_load_n(&inbox[i], __ATOMIC_RELAXED) >> 32 == (i < words ? 2 : 1));
+  for (int run = 0; run < 3; ++run) receive(run);
+  cudaStreamSynchronize(sender), cudaStreamSynchronize(receiver);
+  for (std::uint32_t run = 0; run < 3; ++run)
+    for (std::uint32_t value : to[run]) EXPECT(value == 100 + run);
+  cudaStreamDestroy(sender), cudaStreamDestroy(receiver);
+}
+
 // Two ranks add in one shot, and every thread has an element of each piece.
 void shapes() {
   for (std::int64_t count : {1, 100, 1 << 17, (1 << 17) + 1, 200'000, 1 << 21, 123'456'789})
@@ -151,6 +182,7 @@ void shapes() {
 const Case kCases[] = {
     {"shapes", shapes},
     {"exchanges", exchanges},
+    {"ahead", ahead},
     {"one", [] { all_shapes<double>(1); }},
     {"two", [] { all_shapes<double>(2); }},
     {"three", [] { all_shapes<double>(3); }},
