@@ -127,7 +127,7 @@ def test_cases(make: Make, name: str, mode: str) -> None:
 @needs_cxx
 @pytest.mark.parametrize("mode", representatives(["optimised", "thread", "address"], "thread"))
 def test_reductions_and_exchanges_by_peer(make: Make, mode: str) -> None:
-    """Ranks that are streams reduce and exchange through one another's memory, whoever is ahead; no rank is ahead too far."""
+    """Ranks that are streams write into one another's memory, whoever is ahead; none is ahead too far."""
     result = run(make("peers", mode), "all")
     assert (result.returncode, result.stderr) == (0, "")
 
