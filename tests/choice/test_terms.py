@@ -17,6 +17,7 @@ from dagc.ir.choice import Choice
 from dagc.perf.hardware import load_hardware
 from dagc.perf.volume import TERMS as OF_TIME
 from dagc.perf.volume import calibration_of
+from tests.tiers import representatives
 
 CORPUS = Path(__file__).parents[2] / "benchmarks" / "corpus"
 H200 = load_hardware("h200")
@@ -122,7 +123,13 @@ def test_a_tunable_that_is_no_dimension_settles_branches() -> None:
 NAMES = ("bx", "by", "form.wide", "form.coarsen")
 
 
-@pytest.mark.parametrize(("path", "term"), [("gather/gather_indexed", "loads_s"), ("varying/seven_bands_f64", "hbm_s")])
+@pytest.mark.parametrize(
+    ("path", "term"),
+    representatives(
+        [("gather/gather_indexed", "loads_s"), ("varying/seven_bands_f64", "hbm_s")],
+        ("gather/gather_indexed", "loads_s"),
+    ),
+)
 def test_forms_load_as_many_elements_as_the_kernel_as_written(path: str, term: str) -> None:
     """At loaded places, for all lanes of a vector; of each band of an array, whatever blocks are joined."""
     graph = replace(api.read(CORPUS / f"{path}.dag"), forms=True).graph()

@@ -74,7 +74,7 @@ def prepare(made: Plan, path: Path, directory: Path) -> Path:
     return directory
 
 
-CASES = representatives([SPMV, SPLIT, HALO, COLLECTIVES], HALO, SPLIT, COLLECTIVES)
+CASES = representatives([SPMV, SPLIT, HALO, COLLECTIVES], HALO, COLLECTIVES)
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda p: p.stem)

@@ -127,7 +127,7 @@ def built(folder: Path, sanitize: str = "", target: Target = Target.HOST, path: 
     main.write_text(MAIN.read_text().replace("runner.cpp", f"runner.{end}"))
     run_setup(graph.program, PLACED.parent, RANKS, 3, folder / "data")
     openmp = graph.program.devices.sockets > 0
-    flags = ("-O0", *(() if openmp else by_clang())) if target is Target.HOST else ()
+    flags = ("-O0", *by_clang()) if target is Target.HOST else ()
     order = Build([main], mpi=require_mpi(), target=target.value, sanitize=sanitize, flags=flags, openmp=openmp)
     binary = build(order, folder / "placements")
     return Placements(graph, binary, folder / "data", sanitize)

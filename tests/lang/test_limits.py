@@ -96,6 +96,7 @@ def test_10_000_ops_on_slices_of_their_own_against_text_order(tmp_path: Path) ->
     assert memory < 200
 
 
+@pytest.mark.thorough
 def test_many_readers_between_writers_of_a_slice(tmp_path: Path) -> None:
     text = HEAD + "array b : f32[rows] inout\nkernel r(a: inout f32[n], b: in f32[n], n: i64)"
     text += ' { gpu { launch grid(1) block(32) cuda """ """ } }\n'

@@ -257,7 +257,7 @@ def errors(text: str, values: Mapping[str, object]) -> list[Diagnostic]:
     return [d for d in said if d.severity is Severity.ERROR]
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(programs())
 def test_advice_can_be_obeyed_for_every_value(text: str) -> None:
     done = checked(text)

@@ -33,6 +33,7 @@ from dagc.space import Space
 from dagc.stages.artifacts import build_artifact
 from dagc.store.records import load
 from tests.measure.conftest import HALO, SMALL, SPMV, needs_mpi
+from tests.tiers import representatives
 
 pytestmark = [*needs_mpi, pytest.mark.usefixtures("unoptimised")]
 RANKS = 3  # with other programs at work on a few cores, fewer ranks hand over faster
@@ -315,7 +316,9 @@ with link_ranks(RANKS) as link, Records.open(sys.argv[2], PROGRAM, RUN) as recor
 """
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "end", representatives([signal.SIGKILL, signal.SIGINT], signal.SIGKILL), ids=lambda s: s.name
+)  # tests/cli/test_signals.py interrupts a search
 def test_no_rank_and_no_result_is_lost_when_the_search_ends(
     library: Subject, folder: Path, tmp_path: Path, end: signal.Signals
 ) -> None:
@@ -363,6 +366,7 @@ else:
 """
 
 
+@pytest.mark.thorough  # with groups, below, and by the command: tests/recipes/test_explore.py
 def test_ranks_that_the_user_has_started_measure(library: Subject, folder: Path) -> None:
     done = launch([sys.executable, "-c", JOINED, folder], RANKS, cwd=Path(__file__).parents[2], timeout=300)
     assert done.returncode == 0, done.stderr

@@ -23,6 +23,7 @@ from dagc.perf.hardware import load_hardware
 from dagc.perf.volume import calibration_of, volume_program
 from dagc.study.build import resources_of
 from dagc.study.task import tuning_task
+from tests.tiers import representatives
 
 ROOT = Path(__file__).parents[2]
 COUNTERS = ROOT / "benchmarks" / "results" / "2026-11-21-h200-tune" / "counters.csv.xz"
@@ -80,7 +81,7 @@ def test_loads_for_each_store_as_the_gpu_counted_them(counted, name):
 
 @pytest.mark.nvcc
 @pytest.mark.skipif(find_nvcc() is None, reason="nvcc is not installed")
-@pytest.mark.parametrize("program", ["gemm", "corr"])
+@pytest.mark.parametrize("program", representatives(["gemm", "corr"], "gemm"))
 def test_instructions_of_a_warp_as_the_gpu_counted_them(counted, program, tmp_path):
     """As nvcc compiles them for the architecture that was counted; the text alone has 0.15 to 1.06 of them."""
     made = tuning_task(api.read(ROOT / "samples" / "polybench" / f"{program}.dag"), target="cuda", arch="sm_90")

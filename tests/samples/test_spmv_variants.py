@@ -106,7 +106,7 @@ def always(tmp_path_factory: pytest.TempPathFactory, unoptimised: None) -> tuple
 
 @pytest.mark.mpi
 @needs_both
-@pytest.mark.parametrize("matrices", representatives(MATRICES, "regular", "uneven"))
+@pytest.mark.parametrize("matrices", representatives(MATRICES, "uneven"))
 def test_every_variant_computes_the_product(always: tuple[Path, Path], matrices: str, tmp_path: Path) -> None:
     assert checked(*always, MATRICES[matrices], tmp_path) == {}
 

@@ -20,6 +20,7 @@ from dagc.study.decisions import SEARCH, SearchRequest, configured, domain_of
 from dagc.study.launch import launch_sites, predicted
 from dagc.study.runners import runner_plan
 from tests.measure.conftest import SAMPLES
+from tests.tiers import representatives
 
 GPU = TargetChoice(Target.CUDA, "sm_90", "")
 ADD = Path(__file__).parents[2] / "benchmarks/corpus/stream/add.dag"
@@ -27,7 +28,9 @@ ADD = Path(__file__).parents[2] / "benchmarks/corpus/stream/add.dag"
 
 @pytest.mark.parametrize(
     ("sample", "defines"),
-    [("jacobi", {"steps": "2"}), ("spmv", {}), ("cg", {}), pytest.param("halo3d", {}, marks=pytest.mark.thorough)],
+    representatives(
+        [("jacobi", {"steps": "2"}), ("spmv", {}), ("cg", {}), ("halo3d", {})], ("jacobi", {"steps": "2"}), ("spmv", {})
+    ),
 )
 def test_each_configuration_is_emitted(sample: str, defines: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions, "compilers", lambda: 32)  # which opens as much as there ever is

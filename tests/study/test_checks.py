@@ -20,6 +20,7 @@ from dagc.study.measure import results_agree
 from dagc.study.results import Tuning, choosable
 from dagc.study.task import tuning_task
 from tests.study.programs import write_fill
+from tests.tiers import representatives
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 WRONG = "if (i < n) y[i] = {} ? -1 : i;"
@@ -225,7 +226,7 @@ def test_a_size_that_the_set_up_does_not_take_is_left_out(tune: Tune, options: d
         tune("none", sizes="N=2000000", resume=True, **options)
 
 
-@pytest.mark.parametrize("method", ["random", "mcts-min", "model"])
+@pytest.mark.parametrize("method", representatives(["random", "mcts-min", "model"], "model"))
 def test_strategies_of_the_laboratory_tune(tune: Tune, faulty: Path, tmp_path: Path, method: str) -> None:
     """Each measures the default and as many as --top says, keeps them, and goes on with them."""
     done = tune("none", method=method, top=1)

@@ -486,6 +486,7 @@ def test_a_size_that_the_set_up_does_not_take_is_left_out(faulty: Path, tmp_path
 
 @pytest.mark.mpi
 @runs
+@pytest.mark.thorough
 def test_another_objective_of_drawn_sizes(faulty: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As for kernels: what is learned, printed and judged is the objective, and batches are drawn."""
     text = faulty.read_text().replace("N : i64 = 10", "N : i64 = 10 over 5..60")

@@ -18,6 +18,7 @@ from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
 from dagc.study.shown import show
+from tests.tiers import representatives
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 
@@ -64,7 +65,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("plain"))
 
 
-@pytest.mark.parametrize("method", ["knn", "tree"])
+@pytest.mark.parametrize("method", representatives(["knn", "tree"], "knn"))
 def test_tune_with_a_learned_method_and_compile(method: str, plain: Path, tmp_path: Path) -> None:
     path, tuned = plain, tmp_path / "tuned.db"
     done = tune_recipe.tune(path, tuned, TuneOptions(method=method, target="host", cell=0.005))

@@ -202,6 +202,7 @@ TILED = (
 )
 
 
+@pytest.mark.thorough
 def test_a_value_that_does_not_compile_is_told_and_left_out(tmp_path: Path) -> None:
     program, tuned = tmp_path / "faulty.dag", tmp_path / "tuned.db"
     program.write_text(TILED)

@@ -31,6 +31,7 @@ from dagc.store.tuned import load_tuned
 from dagc.study.tuned import choosers_of, open_choices
 from tests.precompiled import do_not_optimise
 from tests.study.programs import change_chooser, stored_chooser, write_sums
+from tests.tiers import representatives
 
 ROW = Choice.at("y", [("variant", "row")])
 CALLED = Choice.at("y", [("variant", "called")])
@@ -426,7 +427,7 @@ def test_the_program_says_what_it_chose(program: Program) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("features", ["parallel", "async"])
+@pytest.mark.parametrize("features", representatives(["parallel", "async"], "async"))
 def test_a_library_chooses_at_create_and_rebind(
     chosen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, features: str
 ) -> None:
