@@ -23,7 +23,7 @@ Builder = Callable[[str, str], Path]
 
 
 @dataclass(frozen=True, slots=True)
-class HostFunction:
+class NumberFunction:
     """Of `arity` floating-point numbers, which gives one. `file`: that defines it."""
 
     name: str
@@ -31,7 +31,7 @@ class HostFunction:
     arity: int
 
 
-def functions_in(file: str, text: str) -> Iterator[HostFunction]:
+def functions_in(file: str, text: str) -> Iterator[NumberFunction]:
     """Those that the host may call, of one or two numbers."""
     for node, template in in_scopes(tree_of(parsable(text).encode())):
         if node.type != "function_definition" or template:
@@ -44,18 +44,18 @@ def functions_in(file: str, text: str) -> Iterator[HostFunction]:
             continue
         types = signatures[0].types
         if len(types) in (1, 2) and all("*" not in t and "&" not in t and bare_type(t) in _FLOATING for t in types):
-            yield HostFunction(name, file, len(types))
+            yield NumberFunction(name, file, len(types))
 
 
-class Functions:
+class CallableFunctions:
     """The functions of an application. `build`: None: none can be called."""
 
     def __init__(self, texts: Mapping[str, str], build: Builder | None) -> None:
         self._texts, self._build = texts, build
 
     @cached_property
-    def _programs(self) -> dict[str, tuple[tuple[HostFunction, ...], Path]]:
-        out: dict[str, tuple[tuple[HostFunction, ...], Path]] = {}
+    def _programs(self) -> dict[str, tuple[tuple[NumberFunction, ...], Path]]:
+        out: dict[str, tuple[tuple[NumberFunction, ...], Path]] = {}
         for file, text in self._texts.items():
             found = tuple(functions_in(file, text))
             if found and self._build is not None:
@@ -63,10 +63,10 @@ class Functions:
                     out[file] = found, self._build(_program(file, found), file)
         return out
 
-    def __iter__(self) -> Iterator[HostFunction]:
+    def __iter__(self) -> Iterator[NumberFunction]:
         return (function for functions, _ in self._programs.values() for function in functions)
 
-    def values(self, function: HostFunction, arguments: Sequence[np.ndarray]) -> np.ndarray | None:
+    def values(self, function: NumberFunction, arguments: Sequence[np.ndarray]) -> np.ndarray | None:
         """What it gives for each row of `arguments`, each of its `arity`; None if it fails, or takes too long."""
         functions, program = self._programs[function.file]
         columns = [column.astype(np.float64) for column in (*arguments, *arguments[:1])[:2]]
@@ -83,7 +83,7 @@ class Functions:
         return np.array([float.fromhex(answer) for answer in answers]).reshape(columns[0].shape)
 
 
-def _program(file: str, functions: Sequence[HostFunction]) -> str:
+def _program(file: str, functions: Sequence[NumberFunction]) -> str:
     """A program that calls them: a number of a function and two numbers a line."""
     calls = "".join(
         f'    case {n}: std::printf("%a\\n", (double){f.name}({"a, b"[: 3 * f.arity - 2]})); break;\n'

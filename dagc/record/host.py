@@ -16,7 +16,7 @@ from itertools import chain, product
 from dagc.base.python import np
 from dagc.record.arrays import TYPES, Arrays, FreeNames, RecordedArray
 from dagc.record.flow import KernelCall, Messages, Move, ScalarArgument, Together
-from dagc.record.functions import Functions
+from dagc.record.functions import CallableFunctions
 from dagc.record.log import CollectiveCall, CopyCall, RankLog
 from dagc.record.loop import Window
 from dagc.record.merge import ProgramStep
@@ -85,7 +85,7 @@ def formula_of(wanted: np.ndarray, operands: Sequence[Operand], constants: Seque
 
 
 def call_of(
-    wanted: np.ndarray, operands: Sequence[Operand], constants: Sequence[float], functions: Functions
+    wanted: np.ndarray, operands: Sequence[Operand], constants: Sequence[float], functions: CallableFunctions
 ) -> Formula | None:
     """A call of a function of the application, with operands or an operation of two, that is `wanted`."""
     if wanted.dtype.kind != "f" or _bits(wanted) < SURE:

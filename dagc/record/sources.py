@@ -25,7 +25,7 @@ from dagc.cuda.syntax import (
 )
 from dagc.cuda.text import functions_defined
 from dagc.record.flow import KernelCall, PointerArgument, ScalarArgument
-from dagc.record.functions import Builder, Functions
+from dagc.record.functions import Builder, CallableFunctions
 from dagc.record.merge import MemoryBlock
 
 SCALARS = {"i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q", "f32": "f",
@@ -59,7 +59,7 @@ class Sources:
 
     def __init__(self, texts: Mapping[str, str], named: Sequence[str], build: Builder | None = None) -> None:
         self.texts, self.named = texts, named
-        self.functions = Functions({name: texts[name] for name in named if name in texts}, build)
+        self.functions = CallableFunctions({name: texts[name] for name in named if name in texts}, build)
         self._found: dict[str, tuple[KernelSource, ...]] = {}
 
     def kernel(self, call: KernelCall) -> KernelSource | None:

@@ -18,7 +18,7 @@ from dagc.build.toolchain import find_cxx
 from dagc.record.application import Application
 from dagc.record.arrays import FreeNames, Values
 from dagc.record.flow import KernelCall, Messages, PointerArgument, flow_of
-from dagc.record.functions import Functions
+from dagc.record.functions import CallableFunctions
 from dagc.record.host import History, Read, call_of, formula_of, operands_of
 from dagc.record.log import MemoryPlace, RankLog, read_logs
 from dagc.record.loop import between, period_of, windows
@@ -114,7 +114,7 @@ def test_the_host_may_call_functions_of_the_application(tmp_path: Path) -> None:
         (tmp_path / "a.cpp").write_text(text)
         return build(Build([tmp_path / "a.cpp"], warnings_as_errors=False, flags=("-O0",)), tmp_path / "a")
 
-    functions = Functions({"app.cu": CALLED}, built)
+    functions = CallableFunctions({"app.cu": CALLED}, built)
     assert [function.name for function in functions] == ["time_step", "damped"]
     values = np.sin(np.arange(1.0, 9.0))
     operands = list(operands_of(Read(3, False), values.reshape(2, 4, 1)))
