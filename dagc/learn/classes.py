@@ -293,16 +293,35 @@ def _peaks(convolution: Floats, percentile: float, rounding: float) -> tuple[lis
 
     Peaks up to `rounding` are ignored: evenly rising times have hundreds of them, and the percentile would be one.
     """
-    peaks, _ = scipy.signal.find_peaks(convolution)
+    peaks = _maxima(convolution)
     if not len(peaks):
         return [], math.nan
-    prominences = scipy.signal.peak_prominences(convolution, peaks)[0]
+    prominences = np.array([_prominence(convolution, peak) for peak in peaks])
     threshold = float(np.percentile(prominences, percentile))
     prominent = [(int(i), float(p)) for i, p in zip(peaks, prominences, strict=True)]
     # With few peaks, or if several have the largest prominence, the percentile is the largest prominence and no peak
     # exceeds it: then the peaks with that prominence are used.
     least = min(threshold, float(prominences.max()) * (1 - EQUAL))
     return [peak for peak in prominent if peak[1] > max(least, rounding)], threshold
+
+
+def _maxima(values: Floats) -> Ints:
+    """The places of local maxima, ascending; of a flat one, its middle. As `scipy.signal.find_peaks`, which takes
+    longer to import than the classes of a file."""
+    steps = np.flatnonzero(np.diff(values))  # the last place of each run of equal values but the last run
+    rises = values[steps + 1] > values[steps]
+    tops = np.flatnonzero(rises[:-1] & ~rises[1:])
+    out: Ints = (steps[tops] + 1 + steps[tops + 1]) // 2
+    return out
+
+
+def _prominence(values: Floats, peak: int) -> float:
+    """How far a peak is above the higher of its two bases, the least values from it to the next higher one."""
+    bases = []
+    for side in (values[peak::-1], values[peak:]):
+        higher = np.flatnonzero(side > values[peak])
+        bases.append(side[: higher[0] if len(higher) else None].min())
+    return float(values[peak] - max(bases))
 
 
 def _above_noise(
@@ -401,7 +420,7 @@ class Evidence:
 
     def _of_all(self, times: Floats) -> tuple[list[Floats], list[Floats]]:
         """The statistics of both tests of all samples."""
-        return self._by_repeats(None, None), self._by_features(scipy.stats.rankdata(times), None, False)
+        return self._by_repeats(None, None), self._by_features(_ranks(times), None, False)
 
     def between(self, times: Floats, first: int, boundary: int, end: int, differ: bool = False) -> float:
         """As `whole`, for samples `first` to before `boundary` against those from there to before `end`.
@@ -423,12 +442,8 @@ class Evidence:
         chosen = self.repeated if inside is None else self.repeated[inside[self.repeated]]
         if len(chosen) < FEWEST_REPEATED:
             return []
-        label = (
-            scipy.stats.rankdata(self.earlier[chosen])
-            if limit is None
-            else (self.earlier[chosen] > limit).astype(float)
-        )
-        values = scipy.stats.rankdata(self.later[chosen])
+        label = _ranks(self.earlier[chosen]) if limit is None else (self.earlier[chosen] > limit).astype(float)
+        values = _ranks(self.later[chosen])
         label, values = label - label.mean(), values - values.mean()
         if not label.any() or not values.any():
             return []
@@ -500,6 +515,14 @@ def _largest(drawn: Floats, answers: Floats) -> Floats:
     """For each row of values, its largest absolute product with a column of the answers."""
     parts = [abs(drawn[k : k + ROWS] @ answers).max(axis=1) for k in range(0, len(drawn), ROWS)]
     return np.concatenate(parts)
+
+
+def _ranks(values: Floats) -> Floats:
+    """From 1; equal values share the mean of theirs."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    out: Floats = (last - (counts - 1) / 2)[place]
+    return out
 
 
 def _largest_share(test: Sequence[Floats]) -> float:

@@ -198,6 +198,7 @@ class Samples:
                 if entry.op is not None and entry.stream is not None:
                     self.streams[row, lane[graph.ops[entry.op].name]] = int(entry.stream)
         self._column, self._lane = column, lane
+        self._known: dict[str, list[Value | None]] = {}  # of the decision that was asked for last
 
     @staticmethod
     def of(samples: Iterable[Example]) -> Samples:
@@ -206,11 +207,17 @@ class Samples:
     def __len__(self) -> int:
         return len(self.configurations)
 
+    def _values(self, name: str) -> list[Value | None]:
+        """The value of a decision in each sample. Many features ask for one after the other."""
+        if name not in self._known:
+            self._known = {name: [value_of(c, name) for c in self.configurations]}
+        return self._known[name]
+
     def ask(self, feature: RuleFeature) -> Bools:
         """The answers of all samples to a feature."""
         a, b = feature.a, feature.b
         if feature.is_choice:
-            return np.array([chosen(feature, c) for c in self.configurations], dtype=bool)
+            return np.array([_holds(feature, value) for value in self._values(a)], dtype=bool)
         if feature.kind is FeatureKind.BEFORE:
             first, second = self._at(self.positions, self._column, a), self._at(self.positions, self._column, b)
             return (first >= 0) & (first < second)
@@ -351,11 +358,10 @@ def _choices(configurations: Sequence[Choice], blocks: Sequence[str] = ()) -> It
     for configuration in distinct:
         for name, value in configuration.decisions:
             decisions.setdefault(name, []).append(value)
-        for name in blocks:
-            several = [part for part in name.split(TIMES) if len({c.get(part) for c in distinct} - {None}) > 1]
-            block = value_of(configuration, name) if len(several) > 1 else None
-            if block is not None:
-                decisions.setdefault(name, []).append(block)
+    for name in blocks:
+        if sum(len(set(decisions.get(part, ()))) > 1 for part in name.split(TIMES)) > 1:
+            sizes = [block for c in distinct if (block := value_of(c, name)) is not None]
+            decisions |= {name: sizes} if sizes else {}
     if COLLECTIVES in decisions:
         decisions[COLLECTIVES] = [v for c in distinct if (v := value_of(c, COLLECTIVES)) is not None]
 
@@ -377,7 +383,10 @@ def _choices(configurations: Sequence[Choice], blocks: Sequence[str] = ()) -> It
 
 def chosen(feature: RuleFeature, configuration: Choice) -> bool:
     """Whether a choice holds in a configuration; False if the configuration lacks the decision."""
-    value = value_of(configuration, feature.a)
+    return _holds(feature, value_of(configuration, feature.a))
+
+
+def _holds(feature: RuleFeature, value: Value | None) -> bool:
     if value is None:
         return False
     if feature.kind is FeatureKind.CHOICE:

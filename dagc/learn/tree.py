@@ -48,21 +48,21 @@ CLOSE = 1e-9  # tolerance for equal gains, which are sums of floating-point numb
 
 @dataclass(slots=True)
 class _Leaf:
-    """A node under construction. `gain`: decrease of the weighted impurity by its best split, 0: no split."""
+    """A node under construction. `gain`: decrease of the weighted impurity by its best split, 0: no split.
+
+    number  the class with the largest weight; ties (all classes, in a tree of one leaf) go to the class with the most
+            samples, then to the fastest
+    error   the weight of all others
+    """
 
     rows: Ints
     weights: Floats  # per class
-    counts: Ints  # samples per class
     depth: int
+    number: int
+    error: float
     gain: float = 0.0
     feature: int = -1
     children: tuple[int, int] | None = None  # indices: yes, no
-
-    @property
-    def number(self) -> int:
-        """The class with the largest weight; ties (all classes, in a tree of one leaf) go to the class with the most
-        samples, then to the fastest."""
-        return int(np.argmax(np.where(self.weights >= self.weights.max() - CLOSE, self.counts, -1)))
 
 
 class Growth:
@@ -79,7 +79,10 @@ class Growth:
 
     def _leaf(self, rows: Ints, depth: int) -> _Leaf:
         counts = np.bincount(self.labels[rows], minlength=self.classes)
-        leaf = _Leaf(rows, self.one_hot[rows].sum(axis=0), counts, depth)
+        weights = self.one_hot[rows].sum(axis=0)
+        largest = weights.max()
+        number = int(np.argmax(np.where(weights >= largest - CLOSE, counts, -1)))
+        leaf = _Leaf(rows, weights, depth, number, weights.sum() - largest)
         if np.count_nonzero(leaf.weights) < 2 or not self.table.shape[1]:
             return leaf
         table = self.table[rows]
@@ -109,7 +112,7 @@ class Growth:
     @property
     def error(self) -> float:
         """Share of the weight that is assigned another class."""
-        return float(sum(n.weights.sum() - n.weights.max() for n in self.nodes if n.children is None))
+        return float(sum(node.error for node in self.nodes if node.children is None))
 
     @property
     def leaves(self) -> int:

@@ -41,7 +41,7 @@ def rules(
     estimate: bool = False,
     objective: str | None = None,
 ) -> str:
-    """Design rules of a results file as `text`, `md` or `json`.
+    """Design rules of a results file (`path`: FILE or NAME=FILE) as `text`, `md` or `json`.
 
     Rules for the fast end (`dagc.learn.fast`); with `everything`, as JSON, and where any further option is given, also
     classes, the tree and its rule sets. `against`: a full exploration of the same program; each rule set is then marked
@@ -51,7 +51,7 @@ def rules(
     """
     if form not in FORMATS:
         raise UsageError(f"unknown format `{form}`", f"one of: {', '.join(FORMATS)}")
-    loaded = Loaded(path, objective)
+    loaded = Loaded(named(str(path))[1], objective)
     shown = loaded.results.objective
     advice = (*noise_advice_of(loaded.results), *loaded.doubts)
     best, fast = loaded.best(), fast_end(loaded.samples())

@@ -108,8 +108,8 @@ class Loaded:
 
     @property
     def graphs(self) -> Mapping[Choice, Graph]:
-        """The graphs of all configurations that have implementations."""
-        return {c: self.graph(c) for c in sorted({i.configuration for i in self.results.implementations})}
+        """The graphs (`structure`) of all configurations that have implementations."""
+        return {c: self.structure(c) for c in sorted({i.configuration for i in self.results.implementations})}
 
     def samples(self) -> tuple[Example, ...]:
         """The measured implementations for rules, fastest first.

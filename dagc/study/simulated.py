@@ -25,6 +25,7 @@ from dagc.base.resources import resource
 from dagc.base.sample import Sample
 from dagc.build.builder import Build, build
 from dagc.build.toolchain import has_library
+from dagc.ir.choice import VARIANT, Choice, own_name
 from dagc.ir.enums import Pairs
 from dagc.ir.names import data_file
 from dagc.ir.program import (
@@ -45,7 +46,7 @@ from dagc.ir.program import (
 )
 from dagc.ir.sym import evaluate
 from dagc.ir.traversal import Entry, Record, Traversal, Wait, parse_traversal
-from dagc.lab.candidate import Candidate
+from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.engine import Summary
 from dagc.lab.orders import Orders
 from dagc.perf.bound import runs
@@ -84,16 +85,16 @@ class EntryTimes:
 
     @classmethod
     def of(cls, domain: Orders, results: Results) -> EntryTimes:
-        """Raises UsageError for a file without traces of these configurations."""
+        """Also from configurations whose launch settings are not searched. Raises UsageError for a file without traces
+        of these ops."""
         calls: dict[str, list[float]] = defaultdict(list)
         work: dict[str, list[float]] = defaultdict(list)
         wakes = Wakes([], [])
         by_number = {each.id: each for each in results.implementations}
         for number, spans in results.traces.items():
-            index = domain.number(by_number[number].configuration)
-            if index is None:
+            folded = _graph_of(domain, by_number[number].configuration)
+            if folded is None:
                 continue
-            folded = domain.spaces[index].graph
             graph, traversal = unroll(folded, parse_traversal(by_number[number].traversal, folded, "the results"))
             for rank in {span.rank for span in spans}:
                 wakes.add([span for span in spans if span.rank == rank], traversal)
@@ -104,12 +105,38 @@ class EntryTimes:
                 if entry.op is not None and not math.isnan(span.gpu_end):
                     work[name].append(span.gpu_end - span.gpu_begin)
         if not calls:
-            raise UsageError("the results have no trace of these configurations", "record them without --no-trace")
+            raise _untraced(domain, [by_number[number].configuration for number in results.traces])
         ops = (op for space in domain.spaces for op in space.graph.unrolled.ops)
         waits = {"sync", *(op.name for op in ops if op.action in _WAITS)}
         least = {name: (min if name in waits else median)(times) for name, times in calls.items()}
         late = (max(0.0, fmean(times)) if times else 0.0 for times in (wakes.of_streams, wakes.of_cpu))
         return cls(least, {name: median(times) for name, times in work.items()}, *late)
+
+
+def _graph_of(domain: Orders, configuration: Choice) -> Graph | None:
+    """The graph of the space of a configuration, else of one whose ops and variants are the same; None without any."""
+    index = domain.number(configuration)
+    spaces = domain.spaces if index is None else domain.spaces[index : index + 1]
+    return next((s.graph for s in spaces if index is not None or not _differing(s, configuration)), None)
+
+
+def _differing(space: ConfiguredSpace, configuration: Choice) -> list[str]:
+    """The decisions on ops and variants whose values differ."""
+    settings = {d.name for d in space.graph.program.decisions if not d.structural and own_name(d.name) != VARIANT}
+    names = {*space.configuration, *configuration} - settings - {"capture"}
+    return sorted(n for n in names if space.configuration.get(n) != configuration.get(n))
+
+
+def _untraced(domain: Orders, traced: Sequence[Choice]) -> UsageError:
+    if not traced:
+        return UsageError("the results have no trace", "record them without --no-trace")
+    nearest = min((_differing(space, one), one) for one in traced for space in domain.spaces)
+    names, one = nearest[0][:SHOWN], nearest[1]
+    kept = ", ".join(f"{n}={shown(v)}" if (v := one.get(n)) is not None else f"no {n}" for n in names)
+    return UsageError(
+        f"the results have traces only of configurations that are not searched: {kept}",
+        "search these too, with -D or --open, or record what is searched",
+    )
 
 
 @dataclass(frozen=True, slots=True)

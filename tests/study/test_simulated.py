@@ -14,11 +14,14 @@ from dagc.base.errors import MissingTool, UsageError
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx, has_library
 from dagc.cli.main import main
-from dagc.ir.program import Action, CollectiveKind, Graph
+from dagc.ir.choice import Choice
+from dagc.ir.program import Action, CollectiveKind, Graph, Value
 from dagc.ir.traversal import Issue, Stream, parse_traversal
+from dagc.lab.orders import Orders, domain_of
 from dagc.space import Space
 from dagc.store.results import TraceSpan
 from dagc.study import simulated
+from dagc.study.loaded import Loaded
 from dagc.study.simulated import EntryTimes, compiled, deadlock_text, problem_text, readable, rounds_of
 from tests.lab.test_strategies import domain
 
@@ -59,6 +62,7 @@ program sum
 array x, y : f64[4] on host inout
 dag { total : mpi allreduce(y, x, sum) }
 """
+RECORDED = Path(__file__).parents[2] / "benchmarks/results/2026-11-22-2xh200-launch/heat-auto.db"
 LOOPBACK = 'core="2" loopback_bw="100GBps" loopback_lat="0us"'
 PAIRS = PLATFORM.replace("0-3", "0-1").replace('core="1"', LOOPBACK)  # two ranks on each host
 ORDER = "a@s0 record(e0)@s0 sync(e0) post_recv post_send wait_recv wait_send b@s0 record(e1)@s0 sync(e1) end"
@@ -157,6 +161,24 @@ def test_how_late_they_go_on_is_traced(ring: Path) -> None:
     wakes = simulated.Wakes([], [])
     wakes.add([TraceSpan(0, n, *times) for n, times in enumerate(SEEN)], parse_traversal(ORDER, graph))
     assert wakes == simulated.Wakes([3, -1], [5])
+
+
+def test_traces_of_other_launch_settings_count() -> None:
+    loaded = Loaded(RECORDED)
+    number = next(iter(loaded.results.traces))
+    results = replace(loaded.results, traces={number: loaded.results.traces[number]})
+    traced = next(i.configuration for i in results.implementations if i.id == number)
+
+    def searched(**changed: Value) -> Orders:
+        configuration = Choice.of({**traced, **{name.replace("_", "."): value for name, value in changed.items()}})
+        return domain_of([(configuration, loaded.graph(configuration))])
+
+    times = EntryTimes.of(searched(), results)
+    assert any(name.startswith("inner") for name in times.work)
+    assert EntryTimes.of(searched(inner_bx=128, capture=True), results) == times
+    with pytest.raises(UsageError, match="only of configurations that are not searched: transport=nccl") as caught:
+        EntryTimes.of(searched(transport="mpi_host"), results)
+    assert caught.value.help == "search these too, with -D or --open, or record what is searched"
 
 
 @pytest.mark.simgrid
