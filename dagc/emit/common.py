@@ -12,14 +12,14 @@ from dagc.base.resources import resource
 from dagc.cuda.lexer import includes
 from dagc.cuda.text import rewrite_for_host, with_own_constants
 from dagc.emit.iteration import IterationView, StepBuilder, iteration_view
-from dagc.emit.kernels import CODE, Functions
+from dagc.emit.kernels import CODE, LAUNCHES, Functions
 from dagc.emit.layout import Layout
 from dagc.emit.program import ProgramView, program_view
-from dagc.emit.render import cxx_string, macro, number_lines, render, tidy
+from dagc.emit.render import cxx_string, cxx_type, macro, number_lines, render, tidy
 from dagc.emit.whole import WholeView, whole_view
 from dagc.ir.enums import Role, Transport
 from dagc.ir.plan import Plan, Target, plan_to_json, program_hash
-from dagc.ir.program import Action, Graph
+from dagc.ir.program import Action, CollectiveOp, Graph
 from dagc.ir.regions import between_devices
 from dagc.ir.repetition import Tested, tested
 from dagc.ir.traversal import traversal_text
@@ -154,9 +154,10 @@ class Emission:
     common: dict[str, object]
 
 
-def emission(plan: Plan) -> Emission:
-    """Raises DagcError for what cannot be emitted yet."""
-    functions = Functions(plan.graph, plan.target, plan.open, plan.computed)
+def emission(plan: Plan, apart: bool = False) -> Emission:
+    """Raises DagcError for what cannot be emitted yet. `apart`: with the kernels in a source of their own, if they can
+    be."""
+    functions = Functions(plan.graph, plan.target, plan.open, plan.computed, apart and _may_be_apart(plan))
     layout = Layout(plan.graph, plan.open, plan.computed)
     steps = StepBuilder(layout, functions, plan.chooser)
     program = program_view(layout, steps, plan.chooser)
@@ -164,8 +165,18 @@ def emission(plan: Plan) -> Emission:
     iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded, plan.loop)
     whole = whole_view(plan, layout, steps)
     common = _common(plan, layout, functions, program, bool(iteration.regions))
-    common |= {"launches": steps.launches, "whole": whole}
+    common |= {"launches": steps.launches, "whole": whole, "apart": functions.apart}
     return Emission(functions, layout, steps, program, iteration, whole, folded, common)
+
+
+def _may_be_apart(plan: Plan) -> bool:
+    """Whether the program launches no kernels of the runtime but those that are compiled apart from it: those of
+    reductions and of what ends a repetition are templates of the program's types."""
+    if plan.target is Target.HOST or plan.chooser is not None or plan.loop is not None:
+        return False
+    grouped = (op.op for op in plan.graph.ops if op.action is Action.GROUP)
+    reduces = any(isinstance(op, CollectiveOp) and op.collective.reduces for op in grouped)
+    return not reduces and not isinstance(tested(plan.graph), Tested)
 
 
 def sources_of_ops(plan: Plan, views: Emission, common: Mapping[str, object]) -> dict[str, str]:
@@ -176,6 +187,10 @@ def sources_of_ops(plan: Plan, views: Emission, common: Mapping[str, object]) ->
         ),
         "iteration.hpp": tidy(render("bench/iteration.hpp.j2", iteration=views.iteration, **common)),
     }
+    if views.functions.apart:
+        compared = dict.fromkeys(cxx_type(array.type) for array in plan.program.arrays)
+        launchers = {"launchers": views.functions.launchers(), "compared": tuple(compared)}
+        out |= {name: tidy(render(f"bench/{name}.j2", **launchers, **common)) for name in (LAUNCHES, "launches.hpp")}
     units = views.functions.units
     out |= {u.source: number_lines(tidy(render("bench/unit.cpp.j2", unit=u, **common))) for u in units}
     out |= code_files(plan)
@@ -220,6 +235,7 @@ def _common(
         "captured": captured,
         "threads": bool(program.groups) and host,  # whether streams call MPI
         "namespace": "",
+        "apart": False,
     }
 
 

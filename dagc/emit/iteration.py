@@ -317,7 +317,7 @@ class StepBuilder:
         grid, block = self.shape(op)
         env = self.layout.formals(op)
         shared = self._size(impl.launch.shared, env) if impl.launch.shared is not None else "0"
-        entry = self.functions.is_entry(op)
+        entry = self.functions.is_launched_apart(op)
         groups = dict.fromkeys(self.layout.group(exchange) for exchange, _ in op.awaits)
         otherwise = "" if _has_blocks(grid) else " ".join(f"{group}.run({stream});" for group in groups)
         title = cxx_string(op.name)

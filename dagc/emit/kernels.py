@@ -37,8 +37,11 @@ from dagc.ir.sym import Const, Sym, free, substitute
 _OURS = frozenset("Program iteration ops stream p dagc program turn dagc_entry".split())
 ENTRIES = "dagc_entry"  # the namespace of functions of files of code
 CODE = "code"  # the directory of the files
+LAUNCHES = "launches.cu"  # kernels that are apart from the program
 AWAIT = "await "  # before the number of messages that it waits for
 PUT = "put "  # before the formals of a function that are sent, in what tells it from others
+
+_LAUNCH = ("dim3 grid", "dim3 block", "std::size_t shared", "cudaStream_t stream")  # parameters before the kernel's
 
 Key = tuple[str, str, tuple[tuple[str, ir.Value], ...]]
 
@@ -118,9 +121,15 @@ class Functions:
     """Finds the function of each kernel op. Names are short if they are unique."""
 
     def __init__(
-        self, graph: ir.Graph, target: Target, open: Iterable[ir.Decision] = (), features: Iterable[CodeFeature] = ()
+        self,
+        graph: ir.Graph,
+        target: Target,
+        open: Iterable[ir.Decision] = (),
+        features: Iterable[CodeFeature] = (),
+        apart: bool = False,
     ) -> None:
-        """`open` tunables are set when the program runs. `features` are functions on the host."""
+        """`open` tunables are set when the program runs. `features` are functions on the host. `apart`: kernels are
+        launched by functions that are compiled with them, apart from the program, if it has no other code."""
         self.program, self.target = graph.program, target
         self.features = tuple(features)
         self.opened = Opened(open)
@@ -131,6 +140,7 @@ class Functions:
                 self._ops.setdefault(self._key(one), one)
                 if (prepare := kernel_of(self.program, one)[1].prepare) is not None:
                     self._prepares.setdefault(self._key(one, prepare), one)
+        self.apart = apart and self._has_only_kernels()
         self._names = self._name_all()
         names = Names({*(c.name for c in self._constants[0]), *_OURS, *self._names.values()}, library=True)
         self.feature_names = {f.name: names.new(*f.name.rsplit(".", 1)) for f in self.features}
@@ -167,7 +177,7 @@ class Functions:
 
     def call(self, op: ir.KernelOp) -> str:
         """The function as emitted code calls it."""
-        return f"{ENTRIES}::{self.name(op)}" if self.is_entry(op) else self.name(op)
+        return f"{ENTRIES}::{self.name(op)}" if self.is_launched_apart(op) else self.name(op)
 
     def prepare(self, op: ir.KernelOp) -> str:
         """The function that fills the scratch of the op's implementation, as emitted code calls it."""
@@ -180,6 +190,20 @@ class Functions:
         """Whether it is a function of a file of code."""
         code = kernel_of(self.program, op)[1].code
         return code is not None and code.file is not None
+
+    def is_launched_apart(self, op: ir.KernelOp) -> bool:
+        """Whether a function that is compiled apart from the program launches or calls it."""
+        return self.apart or self.is_entry(op)
+
+    def _has_only_kernels(self) -> bool:
+        """Whether all functions are kernels whose text is in the program, and nothing else is code of it."""
+        texts = [kernel_of(self.program, op)[1].code for op in self._ops.values()]
+        kernels = all(code is not None and code.file is None and code.lang is CodeLang.CUDA for code in texts)
+        return bool(texts) and kernels and not (self.program.code or self.features or self._prepares)
+
+    def launchers(self) -> tuple[CodeFunctionView, ...]:
+        """What launches the kernels, if they are apart."""
+        return tuple(map(self._launcher, self._ops.values())) if self.apart else ()
 
     def view(self) -> KernelsView:
         functions = tuple(self._function(op) for op in self._ops.values() if not self.is_entry(op))
@@ -376,10 +400,7 @@ class Functions:
         view = self._code(code)
         is_kernel = code.lang is CodeLang.CUDA
         used = names_used(view.text)
-        formals = self._formals(op, code, lambda name: _unused(name, used))
-        formals = [(type_, f"{name}_here" if name in sent else name) for type_, name in formals]
-        formals += _sent(sent)
-        formals += [(f"const dagc::PutWait<{len(awaits)}>", "awaited")] if awaits else []
+        formals = self._all_formals(op, code, lambda name: _unused(name, used), sent, awaits)
         waits = self._begins(code) if is_kernel else ()
         head = "__global__ void" if is_kernel else "inline void"
         if code.bounds is not None:
@@ -406,6 +427,18 @@ class Functions:
             streamed=impl.device is ir.Device.GPU and not is_kernel,
             waits=bool(waits),
         )
+
+    def _all_formals(
+        self,
+        op: ir.KernelOp,
+        code: ir.CodeText,
+        unused: Callable[[str], str],
+        sent: Mapping[str, Sequence[object]],
+        awaits: Sequence[object],
+    ) -> list[tuple[str, str]]:
+        """Those of `_formals`, and the messages that a kernel writes and waits for."""
+        formals = [(t, f"{name}_here" if name in sent else name) for t, name in self._formals(op, code, unused)]
+        return formals + _sent(sent) + ([(f"const dagc::PutWait<{len(awaits)}>", "awaited")] if awaits else [])
 
     def _sends(self, op: ir.KernelOp, code: ir.CodeText, sent: Mapping[str, Sequence[object]]) -> Iterator[str]:
         """What makes stores to arrays messages."""
@@ -462,10 +495,20 @@ class Functions:
         tunables = ", ".join(f"{n} = {v}" for n, v in op.tunables if not (self._axis(op, n) or _is_written(n, v)))
         return f"{op.implementation}({tunables})" if tunables else op.implementation
 
+    def _launcher(self, op: ir.KernelOp) -> CodeFunctionView:
+        kernel, impl = kernel_of(self.program, op)
+        types = self._all_formals(op, self._code_of(impl, kernel), lambda name: "", op.sent, op.awaits)
+        numbered = [f"{type_} a{n}" for n, (type_, _) in enumerate(types)]
+        arguments = ", ".join(f"a{n}" for n in range(len(types)))
+        name = self.name(op)
+        return CodeFunctionView(
+            name, ", ".join((*_LAUNCH, *numbered)), f"::{name}", arguments, True, self._comment(op), 1, ""
+        )
+
     def _entry(self, op: ir.KernelOp, code: ir.CodeText, function: str) -> CodeFunctionView:
         is_kernel = code.lang is CodeLang.CUDA
         formals = self._formals(op, code, lambda name: "")
-        launch = ["dim3 grid", "dim3 block", "std::size_t shared", "cudaStream_t stream"] if is_kernel else []
+        launch = _LAUNCH if is_kernel else ()
         # A formal may have the name of a parameter of the launch.
         numbered = [(f"{type_} a{n}", f"a{n}") for n, (type_, _) in enumerate(formals)]
         env = {n: Const(v) for n, v in op.tunables}

@@ -281,16 +281,19 @@ def build_shared(directory: Path, plan: Plan, name: str, out: Path) -> Path:
 def build_artifact(directory: Path, plan: Plan, what: str) -> Path:
     """Build `bench` (a program), `runner` or `driver` (shared libraries), or `audit` (the runner as a program, not
     optimised)."""
-    from dagc.emit import linked, uses_nccl  # loads jinja2
+    from dagc.emit import LAUNCHES, linked, uses_nccl  # loads jinja2
 
     cuda, library = plan.target is Target.CUDA, what in ("runner", "driver")
     source = "runner" if what == "audit" else what
     flags = require_nccl().flags() if cuda and uses_nccl(plan) else ()
     others = linked(plan)
     of_gpu = all(op.kernel is None or (op.kernel.device is Device.GPU and not op.placed) for op in plan.graph.ops)
-    main = f"{source}.{'cu' if cuda else 'cpp'}"
+    apart = source == "runner" and (directory / LAUNCHES).exists()
+    names = (LAUNCHES, "runner.cpp") if apart else (f"{source}.{'cu' if cuda else 'cpp'}", *others.sources)
+    # Two sources at once; and a launcher that is missing is an error here.
+    flags += ("-t", "2", "-Xlinker", "-z", "-Xlinker", "defs") if apart else ()
     order = Build(
-        [directory / name for name in (main, *others.sources)], target=plan.target.value, arch=plan.arch,
+        [directory / name for name in names], target=plan.target.value, arch=plan.arch,
         include=("include", *others.include), libraries=others.libraries, openmp=others.openmp, reads=others.reads,
         mpi=require_mpi(), shared=library, warnings_as_errors=False,
         flags=(*flags, "-O0") if what == "audit" else flags, defines=("DAGC_RUNNER_MAIN",) if what == "audit" else (),

@@ -16,7 +16,7 @@ struct Allocation {
 // By the driver, which the runtime finds: nothing more is linked. An address that the driver does not know is its own
 // allocation, of unknown size.
 inline Allocation allocation_of(const void* address) {
-#ifdef __CUDACC__
+#if DAGC_TARGET_CUDA
   using Range = int (*)(unsigned long long*, std::size_t*, unsigned long long);
   static const Range range = [] {
     void* found = nullptr;

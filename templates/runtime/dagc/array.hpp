@@ -151,11 +151,16 @@ struct PartTable {
 
 // A row of blocks a part.
 template <class T>
-__global__ void gather_parts(const T* from, PartTable table, T* to) {
+__global__ void gather_parts(const T* from, PartTable table, T* to)
+#if DAGC_HAS_KERNELS
+{
   const Part part = table.parts[blockIdx.y];
   for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < part.count; i += std::int64_t{gridDim.x} * blockDim.x)
     to[table.to[blockIdx.y] + i] = from[part.start + i];
 }
+#else
+    ;
+#endif
 
 #endif
 
@@ -267,7 +272,7 @@ class Elements {
       }
       const std::int64_t blocks = (most + 255) / 256;
       const dim3 grid(static_cast<unsigned>(blocks < 64 ? blocks : 64), static_cast<unsigned>(wanted.size()));
-      detail::gather_parts<<<grid, 256, 0, stream>>>(there(), table, to);
+      launch(detail::gather_parts<T>, grid, dim3(256), 0, stream, there(), table, to);
       DAGC_CUDA(cudaGetLastError());
       return;
     }

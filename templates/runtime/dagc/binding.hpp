@@ -142,7 +142,7 @@ inline std::vector<int> own_cores() {
 
 // The NUMA node of the GPU that is selected.
 inline int node_of_own_gpu([[maybe_unused]] const Topology& machine) {
-#if defined(__CUDACC__)
+#if DAGC_TARGET_CUDA
   int device = 0;
   char bus[32] = "";
   if (cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetPCIBusId(bus, sizeof bus, device) == cudaSuccess)
@@ -211,7 +211,7 @@ inline std::vector<std::string> placement_of(MPI_Comm comm) {
   DAGC_MPI(MPI_Comm_size(comm, &ranks));
   char host[MPI_MAX_PROCESSOR_NAME] = "";
   DAGC_MPI(MPI_Get_processor_name(host, &length));
-#if defined(__CUDACC__)
+#if DAGC_TARGET_CUDA
   if (cudaGetDevice(&gpu) != cudaSuccess) gpu = -1;
 #endif
   const Topology machine;

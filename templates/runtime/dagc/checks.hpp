@@ -28,7 +28,7 @@ struct Hardware {
 
 inline Hardware query_hardware() {
   Hardware out;
-#ifdef __CUDACC__
+#if DAGC_TARGET_CUDA
   const auto ask = [](cudaDeviceAttr attribute) {
     int device = 0, value = 0;
     DAGC_CUDA(cudaGetDevice(&device));

@@ -70,7 +70,7 @@ inline int number_of_gpus() {
 // Selects the first of the GPUs of a rank, `each` in a row: (local rank * each) mod number of GPUs, or as DAGC_BIND says, and
 // binds the rank. Reports if ranks share one. Ends the program if there is none. Collective.
 inline void take_gpu(int rank, MPI_Comm comm, int each = 1) {
-#if !defined(__CUDACC__)
+#if DAGC_TARGET_HOST
   host::gpus = std::max(each, 1);
 #endif
   const int gpus = number_of_gpus();
@@ -81,7 +81,7 @@ inline void take_gpu(int rank, MPI_Comm comm, int each = 1) {
   const LocalRank local = hosts.local();
   DAGC_CUDA(cudaSetDevice(seated_gpu(comm, local, gpus, local.rank * each % gpus)));
   bind_rank(comm, hosts);
-#if defined(__CUDACC__)
+#if DAGC_TARGET_CUDA
   if (rank == 0 && local.ranks * each > gpus && local.ranks > 1)
     std::fprintf(stderr, "note: %d ranks of this host share %d GPU%s\n", local.ranks, gpus, gpus == 1 ? "" : "s");
 #else

@@ -9,50 +9,26 @@
 #include <cstring>
 
 #include "dagc/check.hpp"
+#include "dagc/runner_kernels.hpp"
 #include "dagc/target.hpp"
-
-#ifdef __CUDACC__
-#define DAGC_BOTH_SIDES __host__ __device__
-#else
-#define DAGC_BOTH_SIDES
-#endif
 
 namespace dagc {
 
 namespace detail {
 
-// The finaliser of SplitMix64 (Steele, Lea, Flood 2014).
-DAGC_BOTH_SIDES inline std::uint64_t mixed(std::uint64_t place, std::uint64_t value) {
-  std::uint64_t x = (place + 1) * 0x9e3779b97f4a7c15ull ^ value;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
-#ifdef __CUDACC__
-
-template <class Word>
-__global__ void add_words(const Word* words, std::size_t first, std::size_t last, unsigned long long* sum) {
-  std::uint64_t mine = 0;
-  const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
-  for (std::size_t i = first + blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < last; i += step)
-    mine += mixed(i * sizeof(Word), words[i]);
-  atomicAdd(sum, static_cast<unsigned long long>(mine));
-}
-
+#if DAGC_TARGET_CUDA
 template <class Word>
 std::uint64_t device_words(const void* data, std::size_t first, std::size_t last) {
   unsigned long long* sum = nullptr;
   unsigned long long out = 0;
   DAGC_CUDA(cudaMalloc(&sum, sizeof *sum));
   DAGC_CUDA(cudaMemset(sum, 0, sizeof *sum));
-  add_words<<<1024, 256>>>(static_cast<const Word*>(data), first, last, sum);
+  issue_words(static_cast<const Word*>(data), first, last, sum);
   DAGC_CUDA(cudaGetLastError());
   DAGC_CUDA(cudaMemcpy(&out, sum, sizeof out, cudaMemcpyDeviceToHost));
   DAGC_CUDA(cudaFree(sum));
   return out;
 }
-
 #endif
 
 template <class Word>
@@ -69,7 +45,7 @@ std::uint64_t host_words(const void* data, std::size_t first, std::size_t last) 
 template <class Word>
 std::uint64_t words(const void* data, std::size_t first, std::size_t last, [[maybe_unused]] bool on_device) {
   if (first >= last) return 0;
-#ifdef __CUDACC__
+#if DAGC_TARGET_CUDA
   if (on_device) return device_words<Word>(data, first, last);
 #endif
   return host_words<Word>(data, first, last);

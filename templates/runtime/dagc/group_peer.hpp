@@ -29,6 +29,7 @@ struct PeerWithin {
   unsigned int blocks;
 };
 
+#if DAGC_HAS_KERNELS
 DAGC_KERNELS_BEGIN
 
 // All messages of an exchange, by all blocks of the kernel. A block sends all its parts before it waits for one.
@@ -47,6 +48,7 @@ __device__ void reduce_within(const PeerWithin& group, const T* from, T* to, std
 }
 
 DAGC_KERNELS_END
+#endif
 
 class PeerComm {
  public:
@@ -88,7 +90,7 @@ class PeerComm {
     DAGC_CUDA(cudaGetDevice(&device));
     DAGC_CUDA(cudaGetDeviceCount(&devices));
     DAGC_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-    DAGC_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, peer_exchange, peer_threads, 0));
+    DAGC_CUDA(blocks_of_exchange(&blocks));
     const int sharing = (local + devices - 1) / devices;  // ranks of one GPU, under MPS at the same time
     const int most = others > 0 ? processors - std::min(kOthers, processors / 2) : processors * blocks;
     blocks_ = static_cast<unsigned int>(std::max(1, most / sharing / std::max(1, groups)));
@@ -125,8 +127,7 @@ class PeerGroup : public PeerMemory {
 
   void run(cudaStream_t stream) {
     if (blocks_ == 0) return;
-    WaitingKernels::also(peer_exchange);
-    peer_exchange<<<blocks_, peer_threads, 0, stream>>>(table_);
+    issue_exchange(table_, blocks_, stream);
     DAGC_CUDA(cudaPeekAtLastError());
   }
 
@@ -139,10 +140,14 @@ class PeerGroup : public PeerMemory {
 
   template <class T>
   void allreduce(const T* from, T* to, std::int64_t count, MPI_Op op, cudaStream_t stream) {
+#if DAGC_HAS_KERNELS
     if (op == MPI_SUM) enqueue(from, to, count, peer::Sum(), stream);
     else if (op == MPI_PROD) enqueue(from, to, count, peer::Product(), stream);
     else if (op == MPI_MIN) enqueue(from, to, count, peer::Least(), stream);
     else enqueue(from, to, count, peer::Largest(), stream);
+#else
+    static_assert(sizeof(T) == 0, "reductions are not launched apart from their kernels");
+#endif
   }
   // The others must know that their memory was read, which the result says: an allreduce, kept by the root alone.
   template <class T>
@@ -151,13 +156,15 @@ class PeerGroup : public PeerMemory {
   }
 
  private:
+#if DAGC_HAS_KERNELS
   template <class T, class Op>
   void enqueue(const T* from, T* to, std::int64_t count, Op op, cudaStream_t stream) {
     if (count == 0 || (reduction_.ranks == 1 && to == from)) return;  // the sum is what the one rank has
     WaitingKernels::also(peer::reduce<T, Op>);
-    peer::reduce<<<blocks_, peer_threads, 0, stream>>>(reduction_, from, to, count, op);
+    launch(peer::reduce<T, Op>, dim3(blocks_), dim3(peer_threads), 0, stream, reduction_, from, to, count, op);
     DAGC_CUDA(cudaPeekAtLastError());
   }
+#endif
 
   // Flags: ready and copied of each send, arrived of each receive, epoch, finished; then the inboxes, whose words are aligned in
   // pairs.
@@ -166,7 +173,7 @@ class PeerGroup : public PeerMemory {
     std::size_t next = (2 * s + r + 3) / 2 * 2;
     for (const MessageEnd& recv : recvs_) {
       inboxes_.push_back(static_cast<std::int64_t>(next));
-      next += unit_of(recv) > 0 ? 2 * static_cast<std::size_t>(detail::inbox_words(recv.bytes) + 1) / 2 * 2 : 0;
+      next += unit_of(recv) > 0 ? 2 * static_cast<std::size_t>(inbox_words(recv.bytes) + 1) / 2 * 2 : 0;
     }
     make_flags(next);
     std::vector<Info> mine;

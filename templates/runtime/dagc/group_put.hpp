@@ -53,8 +53,7 @@ class PutComm : public PeerMemory {
   // Enqueued by all ranks: what they receive may be written once it has ended.
   void free(cudaStream_t stream) {
     if (ranks_ == 0) return;
-    WaitingKernels::also(put_free);
-    launch(put_free, dim3(1), dim3(put_threads), 0, stream, within());
+    issue_free(within(), stream);
     DAGC_CUDA(cudaPeekAtLastError());
   }
 
@@ -169,8 +168,7 @@ class PutGroup : public PeerMemory {
   // Waits, on the stream, for what this rank receives.
   void run(cudaStream_t stream) {
     if (recvs_.empty()) return;
-    WaitingKernels::also(put_await);
-    launch(put_await, dim3(1), dim3(put_threads), 0, stream, awaited_, static_cast<int>(recvs_.size()));
+    issue_await(awaited_, static_cast<int>(recvs_.size()), stream);
     DAGC_CUDA(cudaPeekAtLastError());
   }
 

@@ -18,40 +18,12 @@
 
 #include "dagc/capture.hpp"
 #include "dagc/check.hpp"
+#include "dagc/loop_test.hpp"
 #include "dagc/message.hpp"
 #include "dagc/one_kernel.hpp"
 #include "dagc/target.hpp"
 
-#if DAGC_TARGET_CUDA && CUDART_VERSION < 12040
-#define DAGC_WHILE_NODES 0
-using cudaGraphConditionalHandle = unsigned long long;
-#else
-#define DAGC_WHILE_NODES 1
-#endif
-
 namespace dagc {
-
-DAGC_KERNELS_BEGIN
-
-// After an iteration, by one thread. `node`: whether a while node reads `handle`, whose body ends here.
-template <class T, class Bound>
-__global__ void test_loop(LoopState* state, LoopTest<T, Bound> test, cudaGraphConditionalHandle handle, bool node) {
-  const std::int64_t left = --state->left;
-  bool ended = state->stops != 0 && state->ended != 0;
-  if (ended) {
-    ++state->extra;
-  } else {
-    const Bound v = test.seen();
-    ended = test.holds(v);
-    state->ended = ended;
-    state->value = static_cast<double>(v);
-  }
-#if DAGC_WHILE_NODES
-  if (node) cudaGraphSetConditional(handle, left > 0 && !(ended && state->stops != 0));
-#endif
-}
-
-DAGC_KERNELS_END
 
 class DeviceLoop {
  public:
@@ -72,7 +44,7 @@ class DeviceLoop {
   LoopTest<T, Bound> until(const T* value, Compare compare, Bound bound) {
     const LoopTest<T, Bound> test{value, compare, bound};
     test_ = [=](cudaStream_t stream, LoopState* state, cudaGraphConditionalHandle handle, bool node) {
-      launch(test_loop<T, Bound>, dim3(1), dim3(1), 0, stream, state, test, handle, node);
+      issue_test(stream, state, test, handle, node);
       DAGC_CUDA(cudaGetLastError());
     };
     return test;

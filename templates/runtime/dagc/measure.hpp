@@ -241,14 +241,14 @@ inline JsonObject environment(MPI_Comm comm) {
   for (const std::string& place : placement_of(comm)) places += (places.empty() ? "" : ", ") + json_text(place);
   out.field("time", now).field("ranks", ranks).raw("hosts", "[" + hosts + "]").raw("placement", "[" + places + "]");
   out.field("mpi", version.substr(0, version.find_first_of("\r\n")));
-#ifdef __CUDACC__
+#if DAGC_TARGET_CUDA
   int device = 0, driver = 0, runtime = 0;
   cudaDeviceProp properties{};
   DAGC_CUDA(cudaGetDevice(&device));
   DAGC_CUDA(cudaGetDeviceProperties(&properties, device));
   DAGC_CUDA(cudaDriverGetVersion(&driver));
   DAGC_CUDA(cudaRuntimeGetVersion(&runtime));
-  const std::string nvcc = std::to_string(__CUDACC_VER_MAJOR__) + "." + std::to_string(__CUDACC_VER_MINOR__);
+  const std::string nvcc = std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION / 10 % 100);
   out.field("target", "cuda").field("gpu", properties.name).field("cuda_driver", driver).field("cuda_runtime", runtime);
   out.field("compiler", "nvcc " + nvcc + ", " + __VERSION__);
 #else

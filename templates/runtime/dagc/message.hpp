@@ -127,7 +127,7 @@ inline int first_of_host(MPI_Comm comm) {
 
 // True if the MPI reports that it accepts device pointers. On the host target device memory is plain memory: true.
 inline bool mpi_takes_device_pointers() {
-#if !defined(__CUDACC__)
+#if DAGC_TARGET_HOST
   return true;
 #elif defined(OPEN_MPI) && defined(MPIX_CUDA_AWARE_SUPPORT)
   return MPIX_Query_cuda_support() == 1;

@@ -17,42 +17,10 @@
 #include <string>
 
 #include "dagc/check.hpp"
+#include "dagc/loop_test.hpp"
 #include "dagc/target.hpp"
 
 namespace dagc {
-
-enum class Compare { never, ne, lt, le, gt, ge, eq };
-
-// In device memory.
-struct LoopState {
-  std::int64_t left;   // iterations that may follow
-  std::int32_t stops;  // whether the condition ends them
-  std::int32_t ended;  // whether it held after the last one
-  double value;        // what was compared then
-  std::int64_t extra;  // iterations since it first held, of several between two tests
-};
-
-// The condition that ends a repetition. A comparison with NaN is false, as on the host.
-template <class T, class Bound>
-struct LoopTest {
-  const T* value = nullptr;
-  Compare compare = Compare::never;
-  Bound bound{};
-
-  __host__ __device__ bool holds(Bound v) const {
-    return compare == Compare::ne   ? v != bound
-           : compare == Compare::lt ? v < bound
-           : compare == Compare::le ? v <= bound
-           : compare == Compare::gt ? v > bound
-           : compare == Compare::ge ? v >= bound
-           : compare == Compare::eq ? v == bound
-                                    : false;
-  }
-  // Volatile: another op of the same kernel may have written it.
-  __host__ __device__ Bound seen() const {
-    return compare == Compare::never ? Bound() : static_cast<Bound>(*static_cast<const volatile T*>(value));
-  }
-};
 
 // The grid and the block of an op. `meets`: its threads meet, or share memory, so that a block of the kernel needs as many;
 // `shaped`: it needs them in the same shape.
@@ -68,6 +36,7 @@ struct OpGrids {
 
 inline __host__ __device__ std::uint64_t volume(dim3 of) { return std::uint64_t{of.x} * of.y * of.z; }
 
+#if DAGC_HAS_KERNELS
 DAGC_KERNELS_BEGIN
 
 // Those blocks of an op that are this block's, with the thread and the block in the shape of the op's. `shares`: they have
@@ -126,6 +95,7 @@ class Iterations {
 };
 
 DAGC_KERNELS_END
+#endif
 
 // How many blocks run at once of how many threads; or why the ops cannot be done by one kernel.
 struct Together {

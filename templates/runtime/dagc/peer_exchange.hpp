@@ -64,6 +64,14 @@ struct PeerTable {
   bool flagged;    // whether a message has no inbox
 };
 
+// The words of a message in its inbox of a run, of two.
+inline __host__ __device__ std::int64_t inbox_words(std::int64_t bytes) { return bytes / 4; }
+
+// How many blocks of the kernel a multiprocessor runs at once; and the exchange itself.
+DAGC_LAUNCHER cudaError_t blocks_of_exchange(int* blocks);
+DAGC_LAUNCHER void issue_exchange(const PeerTable& table, unsigned int blocks, cudaStream_t stream);
+
+#if DAGC_HAS_KERNELS
 namespace detail {
 
 #ifdef __CUDACC__
@@ -97,9 +105,6 @@ __device__ void copy_share(const char* from, char* to, std::int64_t bytes, unsig
   }
   for (; i < n; i += step) target[i] = source[i];
 }
-
-// The words of a message in its inbox of a run, of two.
-inline __host__ __device__ std::int64_t inbox_words(std::int64_t bytes) { return bytes / 4; }
 
 // Waits for the flag of the receiver while the first element arrives from memory, then sends.
 template <class T>
@@ -203,5 +208,20 @@ static __global__ void __launch_bounds__(peer_threads) peer_exchange(PeerTable t
   send_block(table, epoch, blockIdx.x);
   receive_block(table, epoch, blockIdx.x, gridDim.x);
 }
+
+DAGC_LAUNCHER cudaError_t blocks_of_exchange(int* blocks) {
+#if DAGC_TARGET_CUDA
+  return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, peer_exchange, peer_threads, 0);
+#else
+  *blocks = 1;
+  return cudaSuccess;
+#endif
+}
+
+DAGC_LAUNCHER void issue_exchange(const PeerTable& table, unsigned int blocks, cudaStream_t stream) {
+  WaitingKernels::also(peer_exchange);
+  launch(peer_exchange, dim3(blocks), dim3(peer_threads), 0, stream, table);
+}
+#endif
 
 }  // namespace dagc

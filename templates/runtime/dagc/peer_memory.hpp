@@ -13,8 +13,9 @@
 #include "dagc/communicator.hpp"
 #include "dagc/flags.hpp"
 #include "dagc/group.hpp"
+#include "dagc/target.hpp"
 #include "dagc/vote.hpp"
-#ifndef __CUDACC__
+#if DAGC_TARGET_HOST
 #include "dagc/host_ipc.hpp"
 #endif
 

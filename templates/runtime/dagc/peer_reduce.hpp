@@ -40,6 +40,7 @@ struct PeerReduction {
   bool two_shots;
 };
 
+#if DAGC_HAS_KERNELS
 namespace peer {
 
 template <class T>
@@ -204,6 +205,7 @@ static __global__ void __launch_bounds__(peer_threads, 2)
 }
 
 }  // namespace peer
+#endif
 
 // How many elements are reduced at a time, how, and by how many blocks. Two shots send less where there are more than two
 // ranks, and wait twice: on one H200 that ranks share as streams, one shot took less time up to 1 MiB.

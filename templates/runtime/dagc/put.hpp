@@ -46,6 +46,7 @@ Put<sizeof...(Parts)> puts(const Parts&... parts) {
   return {{parts...}};
 }
 
+#if DAGC_HAS_KERNELS
 template <class T, int N>
 class PutArray;
 
@@ -185,12 +186,14 @@ class PutEnd {
   const unsigned int blocks_;
   Flag run_[N];
 };
+#endif
 
 // A message that this rank receives; none without `arrived`.
 struct PutArrival {
   const Flag *arrived, *run;
 };
 
+#if DAGC_HAS_KERNELS
 namespace detail {
 
 __device__ inline void wait_for(const PutArrival& message) {
@@ -198,6 +201,7 @@ __device__ inline void wait_for(const PutArrival& message) {
 }
 
 }  // namespace detail
+#endif
 
 // Those that a kernel waits for.
 template <int N>
@@ -210,6 +214,7 @@ PutWait<sizeof...(Arrivals)> put_waits(const Arrivals&... arrivals) {
   return {{arrivals...}};
 }
 
+#if DAGC_HAS_KERNELS
 // All threads of each block call it at their start. Of a launch that joins several, blocks wait for the messages of a bit in
 // `which`, and the first one for all, so that all have arrived where the kernel has completed.
 template <int N>
@@ -228,6 +233,8 @@ __device__ void put_wait(const PutWait<N>& awaited, unsigned int which = ~0U) {
   __syncthreads();
 }
 
+#endif
+
 constexpr int put_threads = 32;  // of the kernels that wait
 
 struct PutFree {
@@ -237,6 +244,10 @@ struct PutFree {
   int ranks;
 };
 
+DAGC_LAUNCHER void issue_free(const PutFree& all, cudaStream_t stream);
+DAGC_LAUNCHER void issue_await(const PutArrival* awaited, int messages, cudaStream_t stream);
+
+#if DAGC_HAS_KERNELS
 // `theirs`: the flag of this rank in the memory of each; `here`: those of each rank in the memory of this one. By a block.
 __device__ inline void free_block(const PutFree& all) {
   const int me = static_cast<int>(thread_in_block()), threads = static_cast<int>(threads_of_block());
@@ -257,12 +268,25 @@ static __global__ void put_await(const PutArrival* awaited, int messages) {
   for (int m = static_cast<int>(threadIdx.x); m < messages; m += put_threads) detail::wait_for(awaited[m]);
 }
 
+DAGC_LAUNCHER void issue_free(const PutFree& all, cudaStream_t stream) {
+  WaitingKernels::also(put_free);
+  launch(put_free, dim3(1), dim3(put_threads), 0, stream, all);
+}
+
+DAGC_LAUNCHER void issue_await(const PutArrival* awaited, int messages, cudaStream_t stream) {
+  WaitingKernels::also(put_await);
+  launch(put_await, dim3(1), dim3(put_threads), 0, stream, awaited, messages);
+}
+
 // Within a kernel that repeats iterations (one_kernel.hpp): all of it, whose blocks have waited for each other before.
 DAGC_KERNELS_BEGIN
 
 __device__ inline void free_within(const PutFree& all) {
   if (blockIdx.x == 0) free_block(all);
 }
+
+DAGC_KERNELS_END
+#endif
 
 // Messages that have been stored. `sent`: the flags at the receivers; `run`: two flags of each message, of which the first counts
 // the runs before this kernel.
@@ -272,6 +296,9 @@ struct PutWithin {
   Flag* run;
   int sends, recvs, messages;
 };
+
+#if DAGC_HAS_KERNELS
+DAGC_KERNELS_BEGIN
 
 namespace detail {
 
@@ -304,5 +331,6 @@ __device__ inline void put_ran(const PutWithin& group, std::int64_t times) {
 }
 
 DAGC_KERNELS_END
+#endif
 
 }  // namespace dagc

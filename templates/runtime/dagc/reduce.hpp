@@ -53,6 +53,14 @@ struct Most {
 
 #if DAGC_TARGET_CUDA
 
+inline bool on_device(const void* memory) {
+  cudaPointerAttributes at{};
+  DAGC_CUDA(cudaPointerGetAttributes(&at, memory));
+  return at.type == cudaMemoryTypeDevice || at.type == cudaMemoryTypeManaged;
+}
+
+#if DAGC_HAS_KERNELS
+
 constexpr int kReducing = 256;  // threads of a block
 
 // On thread 0: of all threads of a block, always in the same order.
@@ -94,12 +102,7 @@ __global__ void reduce(const T* elements, std::int64_t count, F f, ReductionScra
   }
 }
 
-inline bool on_device(const void* memory) {
-  cudaPointerAttributes at{};
-  DAGC_CUDA(cudaPointerGetAttributes(&at, memory));
-  return at.type == cudaMemoryTypeDevice || at.type == cudaMemoryTypeManaged;
-}
-
+#endif
 #endif
 
 }  // namespace detail
@@ -130,7 +133,9 @@ class Reductions {
 #if DAGC_TARGET_CUDA
   // Launches a reduction, and returns its number.
   template <class Operation, class T, class F>
-  std::size_t launch(const T* elements, std::int64_t count, F f) {
+  std::size_t launch(const T* elements, std::int64_t count, F f)
+#if DAGC_HAS_KERNELS
+  {
     if (launched_ - values_.size() == ReductionScratch::kResults) wait();
     if (scratch_ == nullptr) make();
     const std::int64_t wanted = (count + detail::kReducing - 1) / detail::kReducing, most = ReductionScratch::kParts;
@@ -140,6 +145,9 @@ class Reductions {
     DAGC_CUDA(cudaGetLastError());
     return launched_++;
   }
+#else
+      = delete;
+#endif
 #endif
 
  private:

@@ -1,12 +1,27 @@
 // The target of the emitted code: CUDA if compiled by nvcc, this machine's CPU if compiled by g++.
+//
+// A program for CUDA may be two sources that are compiled side by side: one by nvcc, with the kernels and the functions that
+// launch them, which defines DAGC_KERNELS_APART before it includes any header, and the rest by g++, which defines it as well.
+// DAGC_HAS_KERNELS: whether this source has kernels. DAGC_LAUNCHER: before functions that launch them, which are declared in
+// both, and defined by that with the kernels.
 #pragma once
 
-#if defined(__CUDACC__)
+#if defined(__CUDACC__) || defined(DAGC_KERNELS_APART)
 
 #include <cuda_runtime.h>
 
 #include <cstddef>
 
+#if defined(__CUDACC__)
+#define DAGC_HAS_KERNELS 1
+#else
+#define DAGC_HAS_KERNELS 0
+#endif
+#if defined(DAGC_KERNELS_APART)
+#define DAGC_LAUNCHER
+#else
+#define DAGC_LAUNCHER inline
+#endif
 #define DAGC_TARGET_CUDA 1
 #define DAGC_TARGET_HOST 0
 #define DAGC_TARGET_NAME "cuda"
@@ -31,10 +46,15 @@ struct SameType {
 // kernel<<<grid, block, shared, stream>>>(arguments...) as a call, for the compilers of both targets.
 template <class... Parameters>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared, cudaStream_t stream,
-            typename SameType<Parameters>::type... arguments) {
+            typename SameType<Parameters>::type... arguments)
+#if DAGC_HAS_KERNELS
+{
   allow_shared(kernel, shared);
   kernel<<<grid, block, shared, stream>>>(arguments...);
 }
+#else
+    = delete;
+#endif
 
 }  // namespace dagc
 
@@ -47,6 +67,8 @@ template <class T>
 using SameType = host::Same<T>;
 }
 
+#define DAGC_HAS_KERNELS 1
+#define DAGC_LAUNCHER inline
 #define DAGC_TARGET_CUDA 0
 #define DAGC_TARGET_HOST 1
 #define DAGC_TARGET_NAME "host"
@@ -60,6 +82,7 @@ using SameType = host::Same<T>;
 
 #endif
 
+#if DAGC_HAS_KERNELS
 namespace dagc {
 
 // The number of a thread in its block of any shape, and how many there are.
@@ -67,3 +90,4 @@ __device__ inline unsigned int thread_in_block() { return (threadIdx.z * blockDi
 __device__ inline unsigned int threads_of_block() { return blockDim.x * blockDim.y * blockDim.z; }
 
 }  // namespace dagc
+#endif

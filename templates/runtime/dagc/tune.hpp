@@ -15,43 +15,23 @@
 #include <string>
 #include <vector>
 
-#include "dagc/store.hpp"
 #include "dagc/check.hpp"
+#include "dagc/runner_kernels.hpp"
+#include "dagc/store.hpp"
 #include "dagc/target.hpp"
 
 namespace dagc {
 
 namespace detail {
 
-#ifdef __CUDACC__
-
-// Distances and sizes are not negative, so their bits are ordered as they are, and NaN, which has all bits of the
-// exponent, is the largest: one atomic maximum of integers finds a NaN too.
-__device__ inline void raise_to(unsigned long long* most, double value) {
-  atomicMax(most, static_cast<unsigned long long>(__double_as_longlong(value)));
-}
-
-template <class T>
-__global__ void largest_difference(const T* got, const T* want, std::int64_t n, unsigned long long* most) {
-  double off = 0, scale = 0;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x; i < n; i += step) {
-    const double g = static_cast<double>(got[i]), w = static_cast<double>(want[i]);
-    if (isfinite(w)) scale = fmax(scale, fabs(w));
-    if (got[i] == want[i] || (isnan(g) && isnan(w))) continue;
-    const double d = fabs(g - w);  // 0 if 64-bit integers differ by less than the precision of double
-    off = isfinite(d) ? fmax(off, d == 0 ? 2048 : d) : HUGE_VAL;
-  }
-  raise_to(most, off);
-  raise_to(most + 1, scale);
-}
+#if DAGC_TARGET_CUDA
 
 template <class T>
 std::string device_difference(const T* got, const T* want, std::int64_t n, const Tolerance& tolerance) {
   unsigned long long* most = nullptr;
   DAGC_CUDA(cudaMalloc(&most, 2 * sizeof *most));
   DAGC_CUDA(cudaMemset(most, 0, 2 * sizeof *most));
-  largest_difference<<<static_cast<unsigned>(std::min<std::int64_t>(1024, n / 256 + 1)), 256>>>(got, want, n, most);
+  issue_largest(got, want, n, most);
   DAGC_CUDA(cudaGetLastError());
   double found[2];
   DAGC_CUDA(cudaMemcpy(found, most, sizeof found, cudaMemcpyDeviceToHost));
