@@ -8,11 +8,11 @@ import pytest
 
 from dagc.base.errors import DagcError
 from dagc.base.resources import resource
-from dagc.emit import emit, runtime_headers
+from dagc.emit import emit, emit_runner, runtime_headers
 from dagc.emit.render import comment, number_lines, tidy
 from dagc.ir.plan import Plan, Target
 from dagc.space import Space
-from tests.emit.build import HALO, ROOT, SINK, SPMV, graph, graph_of, plan
+from tests.emit.build import ALLTOALLV, COLLECTIVES, HALO, ROOT, SINK, SPMV, graph, graph_of, plan
 
 
 def first(text: str, target: Target = Target.HOST, **defines: str) -> Plan:
@@ -25,6 +25,20 @@ def test_files_of_both_targets() -> None:
     both = {"kernels.cu", "program.hpp", "iteration.hpp", "CMakeLists.txt", "plan.json", "traversal.txt"}
     assert host.keys() == both | {"bench.cpp", "runner.cpp"}
     assert cuda.keys() == both | {"bench.cu", "runner.cu", "driver.py", "driver_runtime.py"}
+
+
+def test_kernels_of_a_search_are_apart_from_its_program() -> None:
+    apart, whole = emit_runner(plan(SPMV, Target.CUDA)), emit(plan(SPMV, Target.CUDA))
+    assert apart.keys() - whole.keys() == {"launches.cu", "launches.hpp", "runner.cpp"}
+    assert apart["kernels.cu"] == whole["kernels.cu"]
+    assert "<<<" not in apart["iteration.hpp"] + apart["runner.cpp"]
+    called = set(re.findall(r"dagc_entry::(\w+)\(grid", apart["iteration.hpp"]))
+    for name in ("launches.hpp", "launches.cu"):
+        assert set(re.findall(r"^void (\w+)\(dim3 grid", apart[name], re.MULTILINE)) == called
+    # Host functions of the program, and reductions by kernels of templates.
+    for other in (plan(SINK, Target.CUDA), plan(COLLECTIVES, Target.CUDA, transport="peer"), plan(SPMV, Target.HOST)):
+        assert "launches.cu" not in emit_runner(other)
+    assert "launches.cu" in emit_runner(plan(ALLTOALLV, Target.CUDA))
 
 
 def test_kernels_are_the_same_text_on_both_targets() -> None:

@@ -21,6 +21,7 @@ from dagc.ir.plan import CodeFeature, Features, Plan, Target, feature_variable
 from dagc.ir.program import CodeText, Graph, KernelOp
 from dagc.space import Space
 from dagc.space.loops import unroll
+from dagc.stages.artifacts import build_artifact, write_runner
 from tests.emit import test_placed, test_variants
 from tests.emit.build import COLLECTIVES, HEAT2D, NVCC_ALONE, SPMV, plan
 from tests.emit.test_compile import CASES, name
@@ -115,3 +116,14 @@ def test_emitted_programs(nccl: bool, without: set[str], tmp_path: Path) -> None
     flags = (*NVCC_ALONE, *(require_nccl().flags() if nccl else ()))
     main = ("DAGC_RUNNER_MAIN",)
     build(Build([source], target="cuda", mpi=require_mpi(), defines=main, flags=flags), tmp_path / "together.ii")
+
+
+@pytest.mark.mpi
+@pytest.mark.nvcc
+@pytest.mark.skipif(find_nvcc() is None or find_mpi() is None, reason="needs nvcc and an MPI")
+def test_kernels_apart_link(tmp_path: Path) -> None:
+    """What the host's compiler takes without kernels, and nvcc without the program, has each launcher once."""
+    made = plan(PUTS, Target.CUDA, transport="put", graph_edges="early", capture="true")
+    write_runner(made, tmp_path / "out")
+    assert (tmp_path / "out/launches.cu").exists()
+    assert build_artifact(tmp_path / "out", made, "runner").exists()
