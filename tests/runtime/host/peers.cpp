@@ -92,7 +92,7 @@ void all_shapes(int ranks) {
 
 // A ring of ranks that exchange with both neighbours: message 0 to the next one, 1 to the one before. `unit`: 0: of flags.
 void exchange(int ranks, std::int64_t words, int unit, unsigned int blocks) {
-  const std::int64_t bytes = 4 * words, inbox = 2 * dagc::detail::inbox_words(bytes) + 2;
+  const std::int64_t bytes = 4 * words, inbox = 2 * dagc::inbox_words(bytes) + 2;
   struct Rank {
     std::vector<std::uint32_t> from, to;
     std::vector<dagc::Flag> inbox[2], flags = std::vector<dagc::Flag>(8);  // ready, copied, arrived of each, epoch, finished
