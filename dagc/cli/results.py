@@ -98,7 +98,7 @@ def _report(args: argparse.Namespace) -> int:
     from dagc.recipes import report as api
 
     with _phase(args, f"{args.results}: reading, learning rules, drawing"):
-        api.report(args.results, args.output, args.objective)
+        api.report(args.results, args.output, args.objective, args.original)
     print(f"wrote {args.output}")
     return 0
 
@@ -225,7 +225,10 @@ COMMANDS = {
         QUIET,
     ),
     "report": Command(
-        _report, _RESULTS, _OBJECTIVE, output("PATH", "output file, for example report.html", required=True), QUIET
+        _report,
+        *(_RESULTS, _OBJECTIVE, output("PATH", "output file, for example report.html", required=True)),
+        Option("--original FILE", "also compare the best with the order of this file, as dagc record writes it"),
+        QUIET,
     ),
     "export": Command(
         _export,

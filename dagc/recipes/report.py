@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dagc.base.errors import UsageError
 from dagc.base.files import write_text_atomic
 from dagc.base.resources import __version__
 from dagc.report.html import as_html
-from dagc.store.results import ranking
+from dagc.store.results import ranking, timed
 from dagc.store.settings import fixed_of, fixed_text
+from dagc.study.explanation import Subject
 from dagc.study.loaded import Loaded, learn
+from dagc.study.outcome import beside_original
 from dagc.study.report import variants_in, variants_page
 
 
-def report(path: str | Path, out: str | Path, objective: str | None = None) -> None:
-    """Write a results file, or a tuned file, as one HTML page. Raises UsageError, OSError."""
+def report(path: str | Path, out: str | Path, objective: str | None = None, original: str | None = None) -> None:
+    """Write a results file, or a tuned file, as one HTML page. `original`: a file with the order of an application,
+    which the best is compared with. Raises UsageError, OSError."""
     tuned = variants_in(path)
     if tuned is not None:
+        if original is not None:
+            raise UsageError(f"{path} is a tuned file: --original is for results of dagc explore", "drop --original")
         write_text_atomic(out, variants_page(tuned, __version__))
         return
     loaded = Loaded(path, objective)
@@ -26,6 +32,15 @@ def report(path: str | Path, out: str | Path, objective: str | None = None) -> N
     limits = loaded.limits(best[0]) if best and not loaded.doubts else ()
     page = as_html(
         loaded.results, loaded.graphs, learned, file=Path(path).name, version=__version__, fixed=fixed,
-        doubts=loaded.doubts, limits=limits,
+        doubts=loaded.doubts, limits=limits, beside=_beside(loaded, original),
     )  # fmt: skip
     write_text_atomic(out, page)
+
+
+def _beside(loaded: Loaded, original: str | None) -> tuple[str, ...]:
+    if original is None:
+        return ()
+    subject = Subject(loaded)
+    one = subject.original(original)
+    value = next(e.value for i, e in timed(loaded.results) if i.id == subject.ranked[0].id)
+    return beside_original(one, subject.domain, loaded.results, subject.best, value)

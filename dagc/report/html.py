@@ -424,13 +424,15 @@ def as_html(
     fixed: Sequence[str] = (),
     doubts: Sequence[str] = (),
     limits: Sequence[LimitRow] = (),
+    beside: Sequence[str] = (),
 ) -> str:
     """The page.
 
     `graphs`: of every configuration of `results`; `learned`: the rules (None: too few measurements); `file`: the name
     of the results file, for the commands shown; `fixed`: lines about choices of the best that were not searched;
-    `doubts`: why none is the best though some were measured; `limits`: how far the best is from its lower bounds.
-    Without traces there is no timeline; a file without a measurement gives a page too.
+    `doubts`: why none is the best though some were measured; `limits`: how far the best is from its lower bounds;
+    `beside`: lines on the order of an application beside the best. Without traces there is no timeline; a file without
+    a measurement gives a page too.
     """
     objective = results.objective
     by = TIMES if objective.is_time else Quantity(f"{objective.text} of an iteration", objective.unit)
@@ -455,7 +457,8 @@ def as_html(
         dags=pictures(groups, graphs), convergence=_convergence(results, by),
         times=charts.sorted_times(points, best, groups, classes, results.noise, by) if len(points) > 1 else "",
         convolution=charts.convolution(classes, by) if classes is not None and classes.convolution else "",
-        dropped=_dropped(classes, by), limits=limits, tree=_tree(learned), advice=noise_advice_of(results),
+        dropped=_dropped(classes, by), limits=limits, beside=beside, tree=_tree(learned),
+        advice=noise_advice_of(results),
         doubts=doubts, distribution=charts.distribution(groups, by) if groups else "", **_rules(learned, by),
         rows_left=max(0, len(groups) - charts.MOST_ROWS),
         fastest=choices[:MOST_ROWS], group_of={group.configuration: group for group in groups},

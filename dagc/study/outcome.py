@@ -355,19 +355,28 @@ def measured_again(pair: Sequence[Candidate], store: OrderStore, machine: LiveMa
 
 def against_original(one: Candidate | None, domain: Orders, results: Results, best: Summary[Candidate]) -> str:
     """What the order of `--original` takes, what the best has of it, and the settings that differ; "" without one."""
-    found = [e for i, e in timed(results) if one is not None and candidate_of(domain, i) == one]
-    if one is None or not found:
+    lines = () if one is None else beside_original(one, domain, results, best.best, best.value)
+    if not lines:
         return "" if one is None else "original   could not be measured"
+    more = "".join(f"\n           {line}: dagc explain with --original measures the differences" for line in lines[1:])
+    return f"original   {lines[0]}{more}"
+
+
+def beside_original(
+    one: Candidate, domain: Orders, results: Results, best: Candidate | None, value: float
+) -> tuple[str, ...]:
+    """What the order of an application takes, and what the best, of this value, has of it; then in what the best
+    differs. Empty if that order was not measured."""
+    found = [e for i, e in timed(results) if candidate_of(domain, i) == one]
+    if not found:
+        return ()
     objective, it = results.objective, found[0]
     interval = spread(it.low, it.high, it.measurements, objective, shrunk=it.shrunk)
-    line = f"original   {objective.named(it.value)} ({interval}); the best has {best.value / it.value:.3g} of it"
-    if best.best is None or best.best == one:
-        return line
-    settings = changes(domain.configuration(one), domain.configuration(best.best))
-    differs = f"{settings}; " if settings else ""
-    return (
-        f"{line}\n           the best has {differs}another order: dagc explain with --original measures the differences"
-    )
+    line = f"{objective.named(it.value)} ({interval}); the best has {value / it.value:.3g} of it"
+    if best is None or best == one:
+        return (line,)
+    settings = changes(domain.configuration(one), domain.configuration(best))
+    return line, f"the best has {f'{settings}; ' if settings else ''}another order"
 
 
 def _same_work(domain: Orders) -> Callable[[Candidate], str]:

@@ -16,7 +16,8 @@ from dagc.ir.effective import configuration_of
 from dagc.report import html, si
 from dagc.report.charts import groups_of, points_of
 from dagc.report.html import as_html
-from dagc.store.results import ProgramRecord, Results, Taken
+from dagc.store.read import load
+from dagc.store.results import ProgramRecord, Results, Taken, ranking
 from tests.data.h200 import h200_graph, h200_results
 from tests.report.data import h200_learned, h200_traced, learned_of, several_configurations, with_traces
 
@@ -233,8 +234,15 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page of the halo exchange as it was searched on four H200s."""
     results = Path(__file__).parents[2] / "benchmarks/results/2026-11-21-4xh200-explore/halo-all-mcts-min.db"
     page = tmp_path_factory.mktemp("page") / "halo.html"
-    api.report(results, page)
+    (order := page.with_suffix(".txt")).write_text(ranking(load(results))[1].traversal.replace(" ", "\n"))
+    api.report(results, page, original=str(order))
     return page.read_text()
+
+
+def test_the_order_of_an_application_stands_beside_the_best(recorded: str) -> None:
+    assert re.search(
+        r"The order of the application takes [\d.]+ us \(.*\); the best has 0\.\d+ of it: the best has", recorded
+    )
 
 
 def test_many_entries_stand_in_numbered_columns(recorded: str) -> None:
