@@ -92,15 +92,9 @@ RUNNERS: dict[str, Make] = {
 # Further lowerings of these: those of `sink` have every kind of op, and others the kernels. And reductions of all types
 # of elements, which take nvcc as long as 15 other programs.
 FURTHER = {f"{program} {how}" for program in ("spmv", "halo3d") for how in ("mpi_host", "mpi_host-ops", "mpi_cuda")}
-FURTHER |= {
-    "spmv mpi_cuda-true",
-    "halo3d peer-true",
-    "loop of columns peer",
-    "types",
-    "halo3d nccl-true",
-    "ranks mpi_cuda",
-}
-FURTHER |= {"loop mpi_cuda", "every sort", "collectives peer", "cg ", "sums runner"}
+FURTHER |= {"spmv mpi_cuda-true", "halo3d peer-true", "halo3d nccl-true", "ranks mpi_cuda", "sink mpi_host", "cg "}
+FURTHER |= {"loop of columns mpi_host", "loop of columns peer", "loop mpi_cuda", "loop peer", "collectives peer"}
+FURTHER |= {"types", "every sort", "sums runner"}
 
 
 @pytest.mark.mpi

@@ -37,7 +37,7 @@ from tests.tiers import examples
 BATCHES = settings(
     max_examples=examples(3), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-SINGLE = settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SINGLE = settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 POINTS = st.lists(values_of(PARAMETERS), min_size=5, max_size=8)
 _counter = itertools.count()  # a library that is loaded must not be overwritten
 
