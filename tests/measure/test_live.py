@@ -33,7 +33,6 @@ from dagc.space import Space
 from dagc.stages.artifacts import build_artifact
 from dagc.store.records import load
 from tests.measure.conftest import HALO, SMALL, SPMV, needs_mpi
-from tests.tiers import representatives
 
 pytestmark = [*needs_mpi, pytest.mark.usefixtures("unoptimised")]
 RANKS = 3  # with other programs at work on a few cores, fewer ranks hand over faster
@@ -316,9 +315,10 @@ with link_ranks(RANKS) as link, Records.open(sys.argv[2], PROGRAM, RUN) as recor
 """
 
 
+# tests/cli/test_signals.py interrupts a search. The processes that are started here import this module: no Hypothesis.
 @pytest.mark.parametrize(
-    "end", representatives([signal.SIGKILL, signal.SIGINT], signal.SIGKILL), ids=lambda s: s.name
-)  # tests/cli/test_signals.py interrupts a search
+    "end", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)], ids=lambda s: s.name
+)
 def test_no_rank_and_no_result_is_lost_when_the_search_ends(
     library: Subject, folder: Path, tmp_path: Path, end: signal.Signals
 ) -> None:
