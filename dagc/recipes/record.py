@@ -94,6 +94,8 @@ def record(command: Sequence[str], output: str | Path, options: RecordOptions, d
             prepared = host.build_for_host if options.host else native.prepare
             application = prepared(sources, out.parent, folder)
         words = host.command_of(application, sources, command)
+        if application.loaded is not None:
+            native.check_mpi(words, application.mpi)
         calls = host.builder_of_calls(sources, out.parent, folder) if options.host else None
 
         def run(name: str, span: str) -> tuple[RankLog, ...]:

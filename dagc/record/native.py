@@ -18,7 +18,7 @@ from typing import Any
 from dagc.base.errors import MissingTool, RunFailed, UsageError
 from dagc.base.resources import resource
 from dagc.build.builder import Build, build
-from dagc.build.mpi import find_mpi
+from dagc.build.mpi import MPI, find_mpi
 from dagc.build.toolchain import require_nvcc
 from dagc.record.application import Application, read_texts, shown
 
@@ -62,6 +62,20 @@ def _first(cuda: Path, name: str, folders: Iterable[str]) -> Path:
         if (cuda / folder / name).exists():
             return cuda / folder
     raise MissingTool(f"{cuda}: no {name}", "install CUPTI, a part of the CUDA toolkit, or record with --host")
+
+
+def check_mpi(command: Sequence[str], mpi: MPI | None) -> None:
+    """Raises UsageError for a program that is linked with another MPI than the one whose calls are recorded."""
+    program = next((word for word in command[1:] if Path(word).is_file()), command[0])
+    tool = shutil.which("ldd")
+    if mpi is None or tool is None:
+        return
+    done = subprocess.run([tool, program], capture_output=True, text=True, errors="replace", check=False)
+    found = re.search(r"^\s*libmpi\.so\S* => (/\S+)", done.stdout, re.MULTILINE)
+    ours = {path.resolve() for path in mpi.library_dir.glob("libmpi.so*")}
+    if found is not None and ours and Path(found[1]).resolve() not in ours:
+        help = "name its mpicxx in DAGC_MPICXX, and its mpiexec in DAGC_MPIEXEC"
+        raise UsageError(f"{program} is linked with {found[1]}, and dagc found {mpi.describe()}", help)
 
 
 # ---- where the calls stand ----

@@ -14,6 +14,7 @@ import pytest
 
 from dagc.base.errors import UsageError
 from dagc.build.builder import Build, build
+from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
 from dagc.record.application import Application
 from dagc.record.arrays import FreeNames, Values
@@ -23,7 +24,7 @@ from dagc.record.host import History, Read, call_of, formula_of, operands_of
 from dagc.record.log import MemoryPlace, RankLog, read_logs
 from dagc.record.loop import between, period_of, windows
 from dagc.record.merge import Blocks, steps_of
-from dagc.record.native import place_calls
+from dagc.record.native import check_mpi, place_calls
 from dagc.record.program import Writer, Written
 from dagc.record.sources import Sources
 from dagc.record.split import RowPart, parts_of, rows_of, value_of_stride
@@ -276,6 +277,7 @@ def test_calls_of_a_program_as_it_is_stand_where_its_debug_information_says(tmp_
     source.write_text(PROGRAM)
     assert compiler is not None
     subprocess.run([compiler.path, "-g", "-no-pie", source, "-o", program], check=True)
+    check_mpi(["mpiexec", str(program)], find_mpi())  # it is linked with none
     launch, alloc = map(int, subprocess.run([program], capture_output=True, check=True).stdout.split())
     log, application = tmp_path / "events-1.jsonl", Application(program, {"a.cpp": PROGRAM}, ("a.cpp",), None, program)
     events = [
