@@ -244,7 +244,7 @@ def refusal_of(error: NotAlike | NotInKernel, reading: KernelReading | None) -> 
 # ---- writing ------------------------------------------------------------------------------------
 
 
-class Reach(Enum):
+class LanesAsked(Enum):
     """In which lanes of a group a condition holds."""
 
     ALL = "all"
@@ -281,7 +281,7 @@ class GroupText:
         tests: list[Test] = [*self.alike.tests, *([(self.alike.along.poly,)] if shift else [])]
         return _needed(tests, self.alike, shift)
 
-    def tests(self, first: str, shift: int, reach: Reach = Reach.ALL) -> tuple[str, list[str]]:
+    def tests(self, first: str, shift: int, reach: LanesAsked = LanesAsked.ALL) -> tuple[str, list[str]]:
         """The condition that a neighbour is beyond the launch as written, "" if such ones do nothing; and the
         conditions that a group goes one way."""
         assert self.impl.launch is not None
@@ -292,7 +292,7 @@ class GroupText:
         texts = [" || ".join(self._at_least(g, first, reach) for g in test) for test in self.needed(shift)]
         texts = [f"({t})" if "||" in t else t for t in texts]
         if beyond:
-            last = f" + {self.lanes - 1}" if reach is Reach.ALL else ""
+            last = f" + {self.lanes - 1}" if reach is LanesAsked.ALL else ""
             texts.append(f"{first}{last} < {beyond.removeprefix('>= ')}")
         return beyond, texts
 
@@ -319,12 +319,12 @@ class GroupText:
             bits.append(f"dagc::lanes<{v}>({beyond.removeprefix('>= ')} - 1 - {first}, -1)")
         return " & ".join(bits) if any(end % v for end in ends) else ""
 
-    def _at_least(self, value: Poly, first: str, reach: Reach) -> str:
+    def _at_least(self, value: Poly, first: str, reach: LanesAsked) -> str:
         """The condition that a number is 0 or more in the lanes that are asked for."""
         number = int(value.get(NUMBER, 0))
-        if reach is Reach.ALL:
+        if reach is LanesAsked.ALL:
             number += self.alike.worst(value)
-        elif reach is Reach.ANY:
+        elif reach is LanesAsked.ANY:
             number -= self.alike.worst({m: -c for m, c in value.items()})
         terms = {m: c for m, c in value.items() if m != NUMBER}
         long = any(a.name == self.alike.along.place for m in terms for a in m if isinstance(a, Var)) and len(terms) == 2

@@ -19,7 +19,7 @@ from functools import lru_cache
 from dagc.cuda.lexer import words_of
 from dagc.cuda.syntax import text_of
 from dagc.forms.affine import NUMBER, coefficient, number_of, plus
-from dagc.forms.lanes import GroupText, Reach, alike_of, read_plainly, refusal_of, refuse_others, rewrite_by
+from dagc.forms.lanes import GroupText, LanesAsked, alike_of, read_plainly, refusal_of, refuse_others, rewrite_by
 from dagc.forms.lockstep import LaneNames, Lockstep, Multiple, are_multiples, multiples_in, shown_multiples
 from dagc.forms.neighbours import Neighbours, NotAlike
 from dagc.forms.text import NotInKernel, expression, factor_of, joined, threads_of
@@ -70,7 +70,7 @@ def _text(of: GroupText, lockstep: Lockstep, needed: Sequence[Multiple], threads
     body, block, rows = lockstep.written(), factor_of(of.block()), of.fresh("vectors")
     aligned = shown_multiples({**dict.fromkeys(needed), **lockstep.multiples}, lanes)
     aligned.append(f"dagc::aligned<{lanes}>({', '.join(lockstep.vectors)})")
-    beyond, tests = of.tests(names.first, shift, Reach.ANY if own else Reach.ALL)
+    beyond, tests = of.tests(names.first, shift, LanesAsked.ANY if own else LanesAsked.ALL)
     before = f" - {shift}" if shift else ""
     lines = [
         f"// form.wide = {lanes}: a thread does {lanes} neighbours along x.",
