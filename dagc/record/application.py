@@ -230,6 +230,7 @@ def run(command: Sequence[str], log: Path, application: Application, seconds: fl
         raise RunFailed(f"the application did not end within {seconds:g} s", help)
     if done.returncode != 0:
         said = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
-        help = "it must run by itself: a call that the host target lacks returns an error there"
+        how = ", on a GPU" if application.loaded else ": a call that the host target lacks returns an error there"
+        help = f"it must run by itself{how}"
         raise RunFailed(f"the application {done.why()}\n{said}".rstrip(), help)
     return done.stdout

@@ -89,6 +89,9 @@ def place_calls(folder: Path, application: Application, top: Path) -> None:
     """
     for note in folder.glob("refused-*"):
         raise RunFailed(f"CUPTI does not record here: {note.read_text()}", "record with --host, which needs no GPU")
+    if not [*folder.glob("program-*")]:
+        help = "the driver of a GPU loads it when a program calls CUDA first; without a GPU, record with --host"
+        raise RunFailed("no process loaded the library that records the calls of CUDA", help)
     paths = {str((top / name).resolve()): name for name in application.texts}
     for note in sorted(folder.glob("program-*")):
         log = folder / f"events-{note.name.partition('-')[2]}.jsonl"

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagc.base.errors import UsageError
+from dagc.base.errors import RunFailed, UsageError
 from dagc.build.builder import Build, build
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
@@ -285,6 +285,8 @@ def test_calls_of_a_program_as_it_is_stand_where_its_debug_information_says(tmp_
         {"e": "alloc", "n": 1, "frames": [alloc]},
     ]
     log.write_text("\n".join(map(json.dumps, events)))
+    with pytest.raises(RunFailed, match="no process loaded the library that records the calls of CUDA"):
+        place_calls(tmp_path, application, tmp_path)
     (tmp_path / "program-1").write_text(str(program))
     place_calls(tmp_path, application, tmp_path)
     placed = [json.loads(line) for line in log.read_text().splitlines()]
