@@ -52,9 +52,10 @@ from dagc.ir.choice import site_of
 from dagc.ir.plan import answers_of, open_variants
 from dagc.ir.program import Graph, KernelOp
 from dagc.ir.sym import Var, evaluate, show
+from dagc.ir.traversal import Row
 from dagc.lab.launches import agree, middle
 from dagc.measure.machine import machine_facts
-from dagc.measure.runner import Row, Runner, Table, world
+from dagc.measure.runner import Runner, Table, world
 from dagc.setup import read_scalars, run_setup
 from dagc.space import Space
 from dagc.stages.artifacts import OpenChoices, build_artifact, compile_traversal

@@ -44,8 +44,9 @@ from dagc.build.builder import Build, build
 from dagc.build.mpi import require_mpi
 from dagc.build.toolchain import TargetChoice, choose_target
 from dagc.emit import rows
+from dagc.ir.traversal import Row
 from dagc.measure.machine import machine_facts
-from dagc.measure.runner import Row, Runner, Table, world
+from dagc.measure.runner import Runner, Table, world
 from dagc.space import Space
 from dagc.stages.artifacts import compile_traversal
 from dagc.stages.options import CompileOptions
