@@ -20,7 +20,7 @@ from dagc.ir.traversal import Issue, Record, Traversal, parse_traversal
 from dagc.lab.candidate import ConfiguredSpace
 from dagc.lab.model.calibrate import MeasuredRows, scaled
 from dagc.lab.model.estimate import Model
-from dagc.lab.model.features import Features
+from dagc.lab.model.features import CandidateFeatures
 from dagc.lab.model.fit import fit_costs
 from dagc.lab.model.pool import Pool
 from dagc.lab.model.process import Process
@@ -129,7 +129,7 @@ def test_a_pool_grows() -> None:
     everything = list(domain)
     Random(2).shuffle(everything)
     whole, parts = Pool(domain.spaces), Pool(domain.spaces)
-    features = Features(domain.spaces)
+    features = CandidateFeatures(domain.spaces)
     bits = features.of(whole.extend(everything[:300]))
     first, second = (features.of(parts.extend(some)) for some in (everything[:120], everything[100:300]))
     assert (np.concatenate([first, second]) == bits).all()

@@ -19,7 +19,7 @@ from dagc.ir.choice import Choice
 from dagc.ir.traversal import Issue
 from dagc.lab import orders
 from dagc.lab.candidate import Candidate, ConfiguredSpace
-from dagc.lab.model.features import Features
+from dagc.lab.model.features import CandidateFeatures
 from dagc.lab.orders import Orders
 from dagc.lab.strategies.mcts import coverage
 from dagc.lab.strategies.mcts_min import closeness
@@ -239,7 +239,7 @@ def test_the_default_is_the_model_where_a_sample_can_be_simulated(monkeypatch: p
     large = Orders([ConfiguredSpace(Choice(()), Space(many, limit=10))])
     assert default(large) == "model"
     assert large.sampled < domain().sampled == 600  # a candidate takes longer to draw
-    features = Features(large.spaces)
+    features = CandidateFeatures(large.spaces)
     assert features.number <= 4 + 2 * (128 * 127 // 2)  # not of all pairs of ops
     assert features.of([large.first(0)]).shape[1] == 4 + features.number - 4 - 128 * 127 // 2  # a chain has one order
     monkeypatch.setattr(orders, "MOST_OPS", 100)

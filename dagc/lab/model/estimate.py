@@ -20,7 +20,7 @@ from threadpoolctl import ThreadpoolController
 from dagc.base.python import Array, Numbers
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.calibrate import MeasuredRows, assumed, scaled
-from dagc.lab.model.features import Features
+from dagc.lab.model.features import CandidateFeatures
 from dagc.lab.model.pool import Pool
 from dagc.lab.model.process import OUTLIER, Process
 
@@ -47,7 +47,7 @@ class Model:
         measurements choose, so they can be rejected."""
         self.pool = Pool(spaces)
         self.times: dict[Candidate, list[float]] = {}
-        self._features = Features(spaces)
+        self._features = CandidateFeatures(spaces)
         self._process = Process(self._features.number, signal=SIGNAL, noise=NOISE, length=LENGTH)
         self._learned = learned
         self._prior = self.pool.prior if learned is None else learned  # scaled once something is measured

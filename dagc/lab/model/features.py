@@ -16,7 +16,7 @@ _CONFIGURATION = 4  # bits that differ with the configuration
 _EITHER = 2  # of two ops: their order is not the same in all candidates
 
 
-class Features:
+class CandidateFeatures:
     """Features of the candidates of these spaces, 0 or 1: the configuration, the order of all pairs of ops, which GPU
     ops share a stream, and of each launch parameter which of its values it reaches.
 
