@@ -190,7 +190,9 @@ def test_two_files_share_the_headers(make: Make, tmp_path: Path) -> None:
     compiler = find_cxx()
     assert compiler is not None
     folder = resource("templates/runtime")
-    headers = [*sorted(h.stem for h in (folder / "dagc").glob("host_*.hpp")), "target", "tsan", "math"]
+    found = {h.stem for h in (folder / "dagc").glob("host_*.hpp")}
+    found.remove("host_thrust")  # needs the headers of a CUDA toolkit
+    headers = [*sorted(found), "target", "tsan", "math"]
     for name in ("a", "b"):
         text = "".join(f'#include "dagc/{h}.hpp"\n' for h in (headers if name == "a" else reversed(headers)))
         (tmp_path / f"{name}.cpp").write_text(text + ("int main() {}\n" if name == "a" else ""))
