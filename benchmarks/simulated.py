@@ -38,7 +38,8 @@ from dagc.stages.program import read
 from dagc.store.records import load
 from dagc.study.domain import replayed
 from dagc.study.outcome import candidate_of
-from dagc.study.simulated import EntryTimes, compiled, problem_text, simulated
+from dagc.study.simulated import compiled, problem_text, simulated
+from dagc.study.traced import EntryTimes
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 FIXED = {"transport": "mpi_host", "capture": False}

@@ -7,13 +7,11 @@ slow each other down.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean, median
 from typing import Any, TypeAlias
 from xml.etree import ElementTree as ET
 
@@ -25,7 +23,6 @@ from dagc.base.resources import resource
 from dagc.base.sample import Sample
 from dagc.build.builder import Build, build
 from dagc.build.toolchain import has_library
-from dagc.ir.choice import VARIANT, Choice, own_name
 from dagc.ir.enums import Pairs
 from dagc.ir.names import data_file
 from dagc.ir.program import (
@@ -36,6 +33,7 @@ from dagc.ir.program import (
     CopyOp,
     ExchangeOp,
     Graph,
+    GraphOp,
     KernelOp,
     Message,
     Program,
@@ -45,8 +43,7 @@ from dagc.ir.program import (
     shown,
 )
 from dagc.ir.sym import evaluate
-from dagc.ir.traversal import Entry, Record, Traversal, Wait, parse_traversal
-from dagc.lab.candidate import Candidate, ConfiguredSpace
+from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Summary
 from dagc.lab.orders import Orders
 from dagc.perf.bound import runs
@@ -54,8 +51,9 @@ from dagc.perf.copies import bytes_of
 from dagc.setup import run_setup
 from dagc.setup.arrays import read_scalars
 from dagc.space.loops import unroll
-from dagc.store.results import Results, TraceSpan
+from dagc.store.results import Results
 from dagc.study.decisions import SearchRequest
+from dagc.study.traced import EntryTimes, is_shared, without_indices
 
 SHOWN = 6  # ranks of a cycle of waits
 ROUNDS = 4  # iterations of each traversal
@@ -64,108 +62,8 @@ _KINDS = {
     Action.POST_SEND: "send", Action.POST_RECV: "receive", Action.WAIT_SEND: "sent", Action.WAIT_RECV: "received",
     Action.GROUP: "exchange", Action.POST_COLLECTIVE: "begin", Action.WAIT_COLLECTIVE: "end",
 }  # fmt: skip
-_WAITS = (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)
 EAGER = 65536  # bytes up to which an allreduce sends all in each round
 Scalars: TypeAlias = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class EntryTimes:
-    """Seconds of the entries of recorded traversals: of the CPU, by op, and by kind for those without one; of the work
-    of each op on its stream. Medians over ranks and traces; of what waits the least, which has not waited.
-
-    stream_wakes  until a stream goes on that has run out of work
-    cpu_wakes     until the CPU goes on that waits for an event
-    """
-
-    calls: Mapping[str, float]
-    work: Mapping[str, float]
-    stream_wakes: float = 0.0
-    cpu_wakes: float = 0.0
-
-    @classmethod
-    def of(cls, domain: Orders, results: Results) -> EntryTimes:
-        """Also from configurations whose launch settings are not searched. Raises UsageError for a file without traces
-        of these ops."""
-        calls: dict[str, list[float]] = defaultdict(list)
-        work: dict[str, list[float]] = defaultdict(list)
-        wakes = Wakes([], [])
-        by_number = {each.id: each for each in results.implementations}
-        for number, spans in results.traces.items():
-            folded = _graph_of(domain, by_number[number].configuration)
-            if folded is None:
-                continue
-            graph, traversal = unroll(folded, parse_traversal(by_number[number].traversal, folded, "the results"))
-            for rank in {span.rank for span in spans}:
-                wakes.add([span for span in spans if span.rank == rank], traversal)
-            for span in spans:
-                entry = traversal.entries[span.position]
-                name = _kind(entry) if entry.op is None else graph.ops[entry.op].name
-                calls[name].append(span.end - span.begin)
-                if entry.op is not None and not math.isnan(span.gpu_end):
-                    work[name].append(span.gpu_end - span.gpu_begin)
-        if not calls:
-            raise _untraced(domain, [by_number[number].configuration for number in results.traces])
-        ops = (op for space in domain.spaces for op in space.graph.unrolled.ops)
-        waits = {"sync", *(op.name for op in ops if op.action in _WAITS)}
-        least = {name: (min if name in waits else median)(times) for name, times in calls.items()}
-        late = (max(0.0, fmean(times)) if times else 0.0 for times in (wakes.of_streams, wakes.of_cpu))
-        return cls(least, {name: median(times) for name, times in work.items()}, *late)
-
-
-def _graph_of(domain: Orders, configuration: Choice) -> Graph | None:
-    """The graph of the space of a configuration, else of one whose ops and variants are the same; None without any."""
-    index = domain.number(configuration)
-    spaces = domain.spaces if index is None else domain.spaces[index : index + 1]
-    return next((s.graph for s in spaces if index is not None or not _differing(s, configuration)), None)
-
-
-def _differing(space: ConfiguredSpace, configuration: Choice) -> list[str]:
-    """The decisions on ops and variants whose values differ."""
-    settings = {d.name for d in space.graph.program.decisions if not d.structural and own_name(d.name) != VARIANT}
-    names = {*space.configuration, *configuration} - settings - {"capture"}
-    return sorted(n for n in names if space.configuration.get(n) != configuration.get(n))
-
-
-def _untraced(domain: Orders, traced: Sequence[Choice]) -> UsageError:
-    if not traced:
-        return UsageError("the results have no trace", "record them without --no-trace")
-    nearest = min((_differing(space, one), one) for one in traced for space in domain.spaces)
-    names, one = nearest[0][:SHOWN], nearest[1]
-    kept = ", ".join(f"{n}={shown(v)}" if (v := one.get(n)) is not None else f"no {n}" for n in names)
-    return UsageError(
-        f"the results have traces only of configurations that are not searched: {kept}",
-        "search these too, with -D or --open, or record what is searched",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Wakes:
-    """How late work begins on a stream that has run out of it, and the CPU goes on after an event that it awaits."""
-
-    of_streams: list[float]
-    of_cpu: list[float]
-
-    def add(self, spans: Sequence[TraceSpan], traversal: Traversal) -> None:
-        """The traced entries of one rank."""
-        ends: dict[int, float] = defaultdict(lambda: -math.inf)  # of the last work of each stream
-        recorded: dict[int, float] = {}
-        for span in sorted(spans, key=lambda span: span.position):
-            entry = traversal.entries[span.position]
-            if entry.op is not None and not math.isnan(span.gpu_end):
-                if span.end > ends[entry.stream or 0]:
-                    self.of_streams.append(span.gpu_begin - span.end)
-                ends[entry.stream or 0] = span.gpu_end
-            elif isinstance(entry, Record):
-                recorded[entry.event] = ends[entry.stream]
-            elif isinstance(entry, Wait) and entry.stream is not None:
-                ends[entry.stream] = max(ends[entry.stream], recorded[entry.event])
-            elif isinstance(entry, Wait) and recorded[entry.event] > span.begin:
-                self.of_cpu.append(span.end - recorded[entry.event])
-
-
-def _kind(entry: Entry) -> str:
-    return "record" if isinstance(entry, Record) else "sync" if entry.stream is None else "wait"
 
 
 @dataclass(slots=True)
@@ -373,7 +271,7 @@ def _seconds(times: EntryTimes, *names: str) -> str:
 def _ops(graph: Graph, times: EntryTimes) -> Iterator[str]:
     for op in graph.ops:
         blocking = isinstance(op.op, CopyOp) and blocks(graph.program, op.op)
-        kind = _KINDS.get(op.action) or ("blocking" if blocking else "on_stream" if op.gpu else "on_cpu")
+        kind = _KINDS.get(op.action) or ("blocking" if blocking else _on_gpu(graph, op, times))
         call, work = times.calls.get(op.name, 0.0), times.work.get(op.name, 0.0)
         if blocking:
             call = 0.0  # the call lasts as long as the copy
@@ -384,6 +282,14 @@ def _ops(graph: Graph, times: EntryTimes) -> Iterator[str]:
         name = op.op.name.replace(" ", "") if op.op is not None else "-"
         name += "" if op.pairs is Pairs.ALL else f".{op.pairs.value}"
         yield f"op {kind} {call:.9g} {work:.9g} {op.pairs.value} {name}"
+
+
+def _on_gpu(graph: Graph, op: GraphOp, times: EntryTimes) -> str:
+    if not op.gpu:
+        return "on_cpu"
+    if not is_shared(graph, op):
+        return "on_stream"
+    return "fills" if without_indices(op.name) in times.fills else "shares"
 
 
 Groups: TypeAlias = Mapping[str, Sequence[tuple[int, Sequence[int]]]]  # by communicator, with their numbers

@@ -17,6 +17,7 @@
 //   idle OP RANK                       // the op does nothing on this rank
 //
 // PAIRS: `within` moves the messages between ranks of one host, `between` the others, `all` every message.
+// Work of an op that `fills` the GPU delays that of all that share it and are ready later.
 // Ranks fill the hosts in the order of their names, one on each core. A message of up to 64 KiB leaves when it is posted, a larger
 // one when both ends are. If ranks wait for each other for ever, the answer is a line `deadlock`, and for each rank of the cycle
 // `RANK PEER MESSAGE EXCHANGE;`: it waits for this message to or from the peer. Without a cycle the last peer has ended.
@@ -49,7 +50,7 @@ struct Message {
 };
 
 struct Op {
-  std::string kind;  // on_stream, blocking, on_cpu, send, receive, sent, received, exchange, begin, end (of a collective)
+  std::string kind;  // on_stream, shares and fills (the GPU of the rank), blocking, on_cpu, send, receive, sent, received, exchange, begin, end (of a collective)
   double call = 0, work = 0;
   std::string pairs, exchange;
   std::map<int, std::vector<Message>> messages;  // by rank
@@ -249,12 +250,21 @@ class Rank {
   void on_stream(const Op& op, int on) {
     stream(on).push([this, &op] {
       if (op.kind == "exchange") exchange(op);
-      if (!idle(op)) sleep(op.work);
+      if (!idle(op)) work(op);
     });
     if (op.kind != "blocking") return;
     const FlagPtr done = std::make_shared<Flag>();
     stream(on).push([done] { done->set(); });
     done->wait(problem_.cpu_wakes);
+  }
+
+  // What is ready later begins after work that fills the GPU.
+  void work(const Op& op) const {
+    const bool shares = op.kind == "shares", fills = op.kind == "fills";
+    if (shares || fills) gpu_->lock();
+    if (shares) gpu_->unlock();
+    sleep(op.work);
+    if (fills) gpu_->unlock();
   }
 
   // MPI moves a collective beside the CPU, and the stream one that it executes.
@@ -344,6 +354,7 @@ class Rank {
   std::map<std::string, std::vector<Posted>> sends_;
   std::map<std::string, std::map<Source, s4u::CommPtr>> receives_;
   mutable std::list<Wait> waits_;
+  s4u::MutexPtr gpu_ = s4u::Mutex::create();
 };
 
 // Names in order, numbers in them by their value: node-2 before node-10.

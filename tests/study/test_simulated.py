@@ -20,9 +20,10 @@ from dagc.ir.traversal import Issue, Stream, parse_traversal
 from dagc.lab.orders import Orders, domain_of
 from dagc.space import Space
 from dagc.store.results import TraceSpan
-from dagc.study import simulated
+from dagc.study import simulated, traced
 from dagc.study.loaded import Loaded
-from dagc.study.simulated import EntryTimes, compiled, deadlock_text, problem_text, readable, rounds_of
+from dagc.study.simulated import compiled, deadlock_text, problem_text, readable, rounds_of
+from dagc.study.traced import EntryTimes, Wakes
 from tests.lab.test_strategies import domain
 
 RING = """
@@ -156,11 +157,23 @@ SEEN = [  # begin and end of the call, begin and end of the work
 ]  # fmt: skip
 
 
+def test_later_work_waits_for_what_fills_the_gpu(ring: Path, tmp_path: Path) -> None:
+    """`b` begins in the middle of `a` and ends 1 after it: it is 1 long. Simulated, it begins after `a`."""
+    graph = api.load_graph(ring, {"n": 1000, "transport": "mpi_host", "capture": False})
+    order = ORDER.replace("b@s0 record(e1)@s0", "b@s1 record(e1)@s1")
+    spans = [TraceSpan(0, 0, 0, 1, 4, 10), TraceSpan(0, 7, 2, 3, 5, 11)]
+    one = traced.TracedRank(graph, parse_traversal(order, graph), spans)
+    assert one.name(spans[1]) == "b"
+    assert traced.filling([one]) == {"a"}
+    assert [one.own_work(span, frozenset("a")) for span in spans] == [6, 1]
+    assert [one.own_work(span, frozenset()) for span in spans] == [6, 6]
+
+
 def test_how_late_they_go_on_is_traced(ring: Path) -> None:
     graph = api.load_graph(ring, {"n": 1000, "transport": "mpi_host", "capture": False})
-    wakes = simulated.Wakes([], [])
+    wakes = Wakes([], [], [])
     wakes.add([TraceSpan(0, n, *times) for n, times in enumerate(SEEN)], parse_traversal(ORDER, graph))
-    assert wakes == simulated.Wakes([3, -1], [5])
+    assert wakes == Wakes([3, -1], [5], [1])
 
 
 def test_traces_of_other_launch_settings_count() -> None:
