@@ -1,8 +1,8 @@
 """`explore --simulate`: times that SimGrid predicts for many ranks, from what recorded traces say of single entries.
 
 An actor simulates the CPU of each rank, and one each of its streams (`templates/simgrid/simulate.cpp`). Calls, kernels
-and copies take the times of the traces in the results file, messages what the platform gives. Streams of a rank do not
-slow each other down.
+and copies take the times of the traces in the results file (`traced.py`), messages what the platform gives. Work that
+fills a GPU delays later kernels on other streams; else streams of a rank do not slow each other down.
 """
 
 from __future__ import annotations
