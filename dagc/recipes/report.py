@@ -13,17 +13,19 @@ from dagc.store.settings import fixed_of, fixed_text
 from dagc.study.explanation import Subject
 from dagc.study.loaded import Loaded, learn
 from dagc.study.outcome import beside_original
-from dagc.study.report import variants_in, variants_page
 
 
 def report(path: str | Path, out: str | Path, objective: str | None = None, original: str | None = None) -> None:
     """Write a results file, or a tuned file, as one HTML page. `original`: a file with the order of an application,
     which the best is compared with. Raises UsageError, OSError."""
-    tuned = variants_in(path)
-    if tuned is not None:
+    from dagc.store.tuned import was_tuned  # loads msgspec, sqlite3
+
+    if was_tuned(path):
+        from dagc.study.report import tuned_page  # loads all that learns
+
         if original is not None:
             raise UsageError(f"{path} is a tuned file: --original is for results of dagc explore", "drop --original")
-        write_text_atomic(out, variants_page(tuned, __version__))
+        write_text_atomic(out, tuned_page(path, __version__))
         return
     loaded = Loaded(path, objective)
     learned = learn(loaded, halves=True) if len(loaded.results.measured()) > 1 else None

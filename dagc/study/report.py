@@ -28,19 +28,17 @@ MOST_STEPS = 12  # of a learning curve
 MOST_MISTAKES = 10
 
 
-def variants_in(path: str | Path) -> Tuned | None:
-    """The tuned file; None for a file of `dagc explore`. Raises UsageError if a page of it would show nothing."""
-    from dagc.store.tuned import load_tuned, was_tuned  # loads msgspec, sqlite3
+def tuned_page(path: str | Path, version: str) -> str:
+    """The page of a tuned file. Raises UsageError if it would show nothing."""
+    from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
 
-    if not was_tuned(path):
-        return None
     tuned = load_tuned(path)
     if not _shown(tuned):
         raise UsageError(
             f"{path}: nothing was learned from the features of sizes or inputs, which a page shows",
             "tune by a learned --method, or `dagc export` its settings",
         )
-    return tuned
+    return variants_page(tuned, version)
 
 
 def _shown(tuned: Tuned) -> list[LearnedSite]:
