@@ -56,7 +56,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
         "recipes/rules.py",
     ),
     "`dagc record`": ("record/*", "recipes/record.py"),
-    "times of more ranks by SimGrid": ("study/simulated.py",),
+    "times of more ranks by SimGrid": ("study/simulated.py", "study/traced.py"),
     "`explain`": (
         "learn/bundles.py", "learn/edits.py", "learn/pairs.py", "learn/explain.py", "recipes/explain.py",
         "lab/neighbours.py",
