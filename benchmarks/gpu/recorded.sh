@@ -18,8 +18,9 @@ row() { echo "$1,$2,$3" | tee -a "$out/steps.csv"; }
 left() { echo $((limit - SECONDS)); }
 
 built() {  # APPLICATION, of this repository
-  mkdir -p "$work/$1"; cp "${source[$1]}" "$work/$1/"; cd "$work/$1" || exit
-  [ "$target" != cuda ] || nvcc -O3 -std=c++17 -arch=native -ccbin "${DAGC_MPICXX:-mpicxx}" -o "$1" "$1.cu" > "$out/$1-nvcc.txt" 2>&1
+  local app=$1
+  mkdir -p "$work/$app"; cp "${source[$app]}" "$work/$app/"; cd "$work/$app" || exit
+  [ "$target" != cuda ] || nvcc -O3 -std=c++17 -arch=native -ccbin "${DAGC_MPICXX:-mpicxx}" -o "$app" "$app.cu" > "$out/$app-nvcc.txt" 2>&1
 }
 recorded() {  # APPLICATION
   local app=$1

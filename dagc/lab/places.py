@@ -7,10 +7,10 @@ from collections import defaultdict
 from statistics import median
 
 PRIOR = 0.3  # standard deviation of the logarithm of an effect, before anything is measured
-CLEARLY = 3.0  # standard errors that an effect exceeds; a smaller one would be noise in all times of a place
+CLEARLY = 4.0  # standard errors that an effect exceeds; a smaller one would be noise in all times of a place
 DEVIATION = 1.4826  # of a normal distribution, in median absolute deviations
 OF_MEDIAN = 1.2533  # standard error of a median, in those of a mean
-FEWEST = 6  # measurements of a place
+FEWEST = 8  # measurements of a place
 
 
 class PlaceEffects:
@@ -31,8 +31,9 @@ class PlaceEffects:
         """By how much times of the place are longer than those of the first; 1 while nothing is known."""
         if place == self.first or min(len(self._residuals[name]) for name in (place, self.first)) < FEWEST:
             return 1.0
-        (here, error), (there, other) = self._centre(place), self._centre(self.first)
-        variance, difference = error**2 + other**2, here - there
+        spread = self._spread()
+        variance = sum(spread**2 / len(self._residuals[name]) for name in (place, self.first))
+        difference = median(self._residuals[place]) - median(self._residuals[self.first])
         if abs(difference) <= CLEARLY * math.sqrt(variance):
             return 1.0
         return math.exp(difference * PRIOR**2 / (PRIOR**2 + variance))
@@ -40,9 +41,7 @@ class PlaceEffects:
     def factors(self) -> dict[str, float]:
         return {place: self.factor(place) for place in list(self._residuals)}
 
-    def _centre(self, place: str) -> tuple[float, float]:
-        """Median, and its standard error."""
-        values = self._residuals[place]
-        middle = median(values)
-        spread = DEVIATION * median(abs(value - middle) for value in values)
-        return middle, OF_MEDIAN * spread / math.sqrt(len(values))
+    def _spread(self) -> float:
+        """Of the residuals of all places about the medians of theirs: that of the few of one place may be 0."""
+        off = [abs(v - middle) for values in self._residuals.values() for middle in (median(values),) for v in values]
+        return OF_MEDIAN * max(DEVIATION * median(off), sum(off) / len(off))

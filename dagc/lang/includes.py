@@ -288,7 +288,7 @@ class _Reader:
         try:
             refuse_outside(path, self.top)
         except PermissionError as error:
-            self._refuse(str(path), span, error)
+            self._refuse(str(path), span, error, _MOVE)
         except OSError:
             return False
         return True

@@ -60,4 +60,5 @@ def main(file: Path, ranks: int, latency: float, bandwidth: float, scratch: Path
         )
 
 
-main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]), Path(sys.argv[5]))
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]), Path(sys.argv[5]))

@@ -162,7 +162,7 @@ class Process:
 
         def likelihood(pair: tuple[float, float]) -> float:
             root = np.linalg.cholesky(pair[0] ** 2 * alike + paths + pair[1] ** 2 * unit)
-            scaled = solved(root, values)
+            scaled = solved(np.asarray(root), values)
             # Large residuals count as under a distribution with heavier tails.
             return float(-2.5 * np.log1p(scaled**2 / 4).sum() - np.log(np.diag(root)).sum())
 
