@@ -62,7 +62,8 @@ COMMANDS = {
         QUIET,
         Option(
             "--show K",
-            "only print the rational program of this op or kernel, or of `occupancy`",
+            "only print the rational program of this op or kernel, or of `occupancy`; with -o TUNED what was learned,"
+            " also of `program`",
             leaves="-I -o --method --gpu -D --quiet --format",
         ),
         Option("--format {text,latex,c,dot,svg}", "format of --show", default="text", only="--show"),

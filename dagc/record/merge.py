@@ -125,6 +125,11 @@ def _step(key: Key, flows: Sequence[Flow], keys: Sequence[list[Key]]) -> Program
             raise Differs(f"rank {', '.join(missing)} does not take part in {_shown(key)}")
         if key[0] == "exchange":
             lines = _lines([_named(op[0], flow) for op, flow in zip(ops, flows, strict=True) if op])
+            if not lines:
+                raise UsageError(
+                    "all messages of an exchange are to or from MPI_PROC_NULL, so what it moves is not known",
+                    "record with more ranks (mpiexec -n)",
+                )
             ops = [tuple(_within(one, rank, lines) for one in op or ()) for rank, op in enumerate(ops)]
     return ProgramStep(key, tuple(ops), lines)
 

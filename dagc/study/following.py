@@ -84,6 +84,8 @@ def _entries(content: dict[str, Any], path: str) -> Any:
     groups = content.get("groups")
     if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
         found = content.get("fast_end")
+        if found is None and "fast_end" in content:  # what `dagc rules` writes where it found none
+            return []
         return found.get("rules") if isinstance(found, dict) else None
     if len(groups) > 1:
         where = ", ".join(f"`{group.get('condition') or 'other inputs'}`" for group in groups)
