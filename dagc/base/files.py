@@ -32,6 +32,20 @@ def write_text_atomic(path: str | os.PathLike[str], text: str) -> None:
     write_bytes_atomic(path, text.encode())
 
 
+def refuse_to_replace(path: str | os.PathLike[str], begin: bytes, what: str) -> None:
+    """Raises UsageError if there is a file that is not `what`, which begins with `begin`, in any case of letters. An
+    empty one is no hindrance, nor is one that cannot be read."""
+    try:
+        start = b""
+        if Path(path).is_file():
+            with open(path, "rb") as file:
+                start = file.read(len(begin))
+    except OSError:
+        return
+    if start and start.lower() != begin.lower():
+        raise UsageError(f"{os.fspath(path)} exists and is not {what}", "give another file to -o, or remove it")
+
+
 def write_bytes_atomic(path: str | os.PathLike[str], content: bytes) -> None:
     """`write_text_atomic` for bytes. The directory must exist. Links are followed, and permissions are kept.
 

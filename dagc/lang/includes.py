@@ -289,7 +289,9 @@ class _Reader:
             refuse_outside(path, self.top)
         except PermissionError as error:
             self._refuse(str(path), span, error, _MOVE)
-        except OSError:
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                self._refuse(str(path), span, error, "")
             return False
         return True
 

@@ -22,7 +22,7 @@ from dagc.measure.jobs import JobArray
 from dagc.measure.service import RankLink, link_groups
 from dagc.report.display import Display, warn
 from dagc.stages.options import ExploreOptions
-from dagc.stages.program import ProgramText, read, read_source
+from dagc.stages.program import ProgramText, read
 from dagc.store.results import MachineRecord, Results, noise_advice, of_hosts, unlike
 from dagc.store.settings import fixed_in
 from dagc.study.decisions import SearchRequest
@@ -30,7 +30,6 @@ from dagc.study.domain import Ready, check_strategy, checked, ready, replayed, u
 from dagc.study.following import check_rules, followed
 from dagc.study.groups import RankGroups
 from dagc.study.outcome import (
-    ORIGINAL,
     Explored,
     begin_with,
     check_original,
@@ -42,6 +41,7 @@ from dagc.study.outcome import (
     noise_floor,
     notes_on_earlier_runs,
     original,
+    read_original,
     search,
     settled,
     traced,
@@ -66,7 +66,7 @@ def explore(
     check_strategy(options)
     check_rules(options)
     if options.original is not None:
-        read_source(options.original, ORIGINAL)
+        read_original(options.original)
     deadline = Deadline.after(options.time, clock)
     if options.replay is not None:
         return _explore_replayed(read(path, defines, not options.unroll), out, options, deadline)

@@ -25,6 +25,8 @@ def export(path: str | Path, form: str, out: str | Path | None = None, objective
     """
     from dagc.store.records import load  # loads msgspec, sqlite3
 
+    if out is not None and Path(out).exists() and Path(out).samefile(path):
+        raise UsageError(f"{out} is the file that is exported", "give another file to -o")
     results = exported(path)
     compared = load(path, objective).objective if isinstance(results, Results) else TIME
     if form == "parquet":

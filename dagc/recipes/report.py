@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dagc.base.errors import UsageError
-from dagc.base.files import write_text_atomic
+from dagc.base.files import refuse_to_replace, write_text_atomic
 from dagc.base.resources import __version__
 from dagc.report.html import as_html
 from dagc.store.results import ranking, timed
@@ -20,6 +20,7 @@ def report(path: str | Path, out: str | Path, objective: str | None = None, orig
     which the best is compared with. Raises UsageError, OSError."""
     from dagc.store.tuned import was_tuned  # loads msgspec, sqlite3
 
+    refuse_to_replace(out, b"<!DOCTYPE html>", "a page")
     if was_tuned(path):
         from dagc.study.report import tuned_page  # loads all that learns
 

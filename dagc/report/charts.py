@@ -218,7 +218,9 @@ class AxisScale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        if self.log:
+        if self.low == self.high:
+            share = 0.0
+        elif self.log:
             share = math.log(value / self.low) / math.log(self.high / self.low)
         else:
             share = (value - self.low) / (self.high - self.low)

@@ -122,14 +122,14 @@ def read(path: str | Path, defines: Defines | None = None, folds: bool = False) 
     return ProgramText(Path(path), parse_with_includes(read_source(path)), dict(defines or {}), folds)
 
 
-def read_source(path: str | Path, what: str = "a .dag file") -> Source:
-    """The text of `what`. Raises UsageError."""
+def read_source(path: str | Path, what: str = "a .dag file", *, regular: bool = False) -> Source:
+    """The text of `what`; `regular`: of a regular file only. Raises UsageError."""
     try:
         str(path).encode()  # emitted files contain it
     except UnicodeEncodeError:
         raise UsageError(f"{path}: the path is not UTF-8", "rename it, or change into its directory") from None
     try:
-        return Source.read(path)
+        return Source.read(path, regular=regular)
     except UnicodeDecodeError as error:
         what = "a NUL" if error.reason == "a NUL" else "not UTF-8"
         raise UsageError(f"{path}: byte {error.start} is {what}", "save the file as UTF-8 text") from None

@@ -40,10 +40,9 @@ from dagc.measure.service import RankLink, RunnerLibrary
 from dagc.report.display import Display
 from dagc.setup import check_arrays, run_setup
 from dagc.stages.options import ExplainOptions
-from dagc.stages.program import read_source
 from dagc.store.results import Implementation, Results, Run, ranking
 from dagc.study.loaded import Loaded, judged, learn
-from dagc.study.outcome import ORIGINAL
+from dagc.study.outcome import read_original
 from dagc.study.record import revision
 from dagc.study.runners import ArraysOf, arrays_name, build_runners, clear_incomplete, loadable_of, require_transports
 
@@ -119,7 +118,7 @@ class Subject:
     def original(self, path: str) -> Candidate:
         """The implementation with the order of a file, even if it was measured once only. Raises UsageError if none was
         measured, or if it is the best."""
-        source, wrong = read_source(path, ORIGINAL), ""
+        source, wrong = read_original(path), ""
         unknown = True
         for implementation in self.loaded.results.measured():
             graph = self.loaded.structure(implementation.configuration)

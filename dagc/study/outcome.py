@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dagc.base.errors import DagcError, UsageError, WrongResult, counted
 from dagc.base.objective import TIME, Objective
 from dagc.base.sample import BESIDE, Sample
+from dagc.base.source import Source
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Joining, SearchOptions, Store, Summary
@@ -322,6 +323,14 @@ def check_original(options: EarlierOptions, domain: Orders) -> None:
         raise UsageError(wrong, "give an order of this program, as `dagc record` writes it")
 
 
+def read_original(path: str) -> Source:
+    """The text of `--original`. Raises UsageError, also if it has no entry."""
+    source = read_source(path, ORIGINAL, regular=True)
+    if not any(line.partition("#")[0].strip() for line in source.text.splitlines()):
+        raise UsageError(f"{path}: has no order", f"give the path of {ORIGINAL}")
+    return source
+
+
 def original(options: EarlierOptions, domain: Orders, notes: list[str]) -> Candidate | None:
     """The order of `--original`, in the first configuration that has its ops; a note if none of the domain has."""
     if options.original is None:
@@ -334,7 +343,7 @@ def original(options: EarlierOptions, domain: Orders, notes: list[str]) -> Candi
 
 def _original(path: str, domain: Orders) -> tuple[Candidate | None, str]:
     """The order of a file, or what is wrong with it in the first configuration."""
-    source, wrong = read_source(path, ORIGINAL), ""
+    source, wrong = read_original(path), ""
     for index, configured in enumerate(domain.spaces):
         try:
             found = parse_traversal(source.text, configured.graph, path)
@@ -372,7 +381,8 @@ def beside_original(
         return ()
     objective, it = results.objective, found[0]
     interval = spread(it.low, it.high, it.measurements, objective, shrunk=it.shrunk)
-    line = f"{objective.named(it.value)} ({interval}); the best has {value / it.value:.3g} of it"
+    slower = ", so the search has found nothing faster yet" if value >= it.value else ""
+    line = f"{objective.named(it.value)} ({interval}); the best has {value / it.value:.3g} of it{slower}"
     if best is None or best == one:
         return (line,)
     settings = changes(domain.configuration(one), domain.configuration(best))

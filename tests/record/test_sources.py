@@ -99,10 +99,14 @@ def test_what_the_host_computes_is_found_by_its_values(wanted: np.ndarray, text:
 
 
 CALLED = """#include <cmath>
+#include <cstdio>
+#include <cstdlib>
 static double time_step(double fastest) { return 0.004 / (fastest + std::exp(-fastest)); }
 double damped(double a, float b) { return std::tanh(a) * b; }
 double whole(double a, int n) { return a * n; }
-int main() { return 1; }
+double counted(double a) { static int calls = 0; std::printf("a call\\n"); return std::tanh(a) + 0.1 * calls++; }
+double unused(double a) { std::exit(3); }
+int main() { return time_step(1) + damped(1, 2) + whole(1, 2) + counted(1) > 9; }
 """
 
 
@@ -116,7 +120,7 @@ def test_the_host_may_call_functions_of_the_application(tmp_path: Path) -> None:
         return build(Build([tmp_path / "a.cpp"], warnings_as_errors=False, flags=("-O0",)), tmp_path / "a")
 
     functions = CallableFunctions({"app.cu": CALLED}, built)
-    assert [function.name for function in functions] == ["time_step", "damped"]
+    assert [function.name for function in functions] == ["time_step", "damped", "counted"]
     values = np.sin(np.arange(1.0, 9.0))
     operands = list(operands_of(Read(3, False), values.reshape(2, 4, 1)))
     wanted = np.array([0.004 / (x + math.exp(-x)) for x in values])
@@ -127,6 +131,8 @@ def test_the_host_may_call_functions_of_the_application(tmp_path: Path) -> None:
     assert formula is not None
     assert formula.text == "damped({0}[0], 0.5)"
     assert call_of(np.cos(values), operands, (), functions) is None
+    of_calls = np.array([math.tanh(x) + 0.1 * calls for calls, x in enumerate(values)])
+    assert call_of(of_calls, operands, (), functions) is None
 
 
 def test_sums_of_single_precision_may_be_in_double() -> None:
