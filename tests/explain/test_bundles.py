@@ -215,7 +215,7 @@ def test_on_a_recording(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     for words, message in (
         (found["best"]["traversal"], "is the best"),
         ("other words", "original.txt:1:1: `other`: no op has this name"),
-        ("", "has no measurement of the order"),
+        ("# an order\n", "original.txt: has no order"),
     ):
         order.write_text(words)
         with pytest.raises(UsageError, match=message):
