@@ -438,8 +438,7 @@ def as_html(
     by = TIMES if objective.is_time else Quantity(f"{objective.text} of an iteration", objective.unit)
     points = points_of(results)
     choices = () if doubts else ranked(points)
-    best = choices[0] if choices else None
-    groups = groups_of(points)
+    best, groups = choices[0] if choices else None, groups_of(points)
     if learned is not None and len(learned.classes.times) != len(points):
         learned = None  # for other samples, whose positions are not those of the points
     classes = None if learned is None or len(points) < 2 else learned.classes
@@ -448,24 +447,22 @@ def as_html(
         program=results.program, file=file, version=version, fixed=fixed,
         name_of=lambda path: os.path.relpath(path, os.path.dirname(results.program.path) or "."),
         tiles=summary_tiles(results, points, best, groups, graphs, by),
-        ties=0 if best is None else best.estimate.ties,
-        unconfirmed=_unconfirmed(best, wanted_repeats(results)),
-        less_often=_less_often(points, choices),
+        ties=0 if best is None else best.estimate.ties, unconfirmed=_unconfirmed(best, wanted_repeats(results)),
+        less_often=_less_often(points, choices), legend=_legend(groups),
         common=common_decisions([g.configuration for g in groups]) if len(groups) > 1 else {},
-        legend=_legend(groups), compared="" if objective.is_time else objective.text,
+        compared="" if objective.is_time else objective.text, dags=pictures(groups, graphs),
         chosen=() if best is None else traced(results, best, points[-1] if len(points) > 1 else None, graphs, file),
-        dags=pictures(groups, graphs), convergence=_convergence(results, by),
         times=charts.sorted_times(points, best, groups, classes, results.noise, by) if len(points) > 1 else "",
         convolution=charts.convolution(classes, by) if classes is not None and classes.convolution else "",
         dropped=_dropped(classes, by), limits=limits, beside=beside, tree=_tree(learned),
-        advice=noise_advice_of(results),
-        doubts=doubts, distribution=charts.distribution(groups, by) if groups else "", **_rules(learned, by),
-        rows_left=max(0, len(groups) - charts.MOST_ROWS),
-        fastest=choices[:MOST_ROWS], group_of={group.configuration: group for group in groups},
-        runs=provenance(results), data=_data(points, groups, by, limits),
-        failures=failures[:MOST_ROWS], failed=len(failures),
-        floor=si.percent(results.noise), noise_known=not math.isnan(results.noise), count=si.count, percent=si.percent,
-        seconds=si.seconds, value=by.text, interval=lambda point: interval_text(point, by),
+        convergence=_convergence(results, by), advice=noise_advice_of(results), doubts=doubts,
+        distribution=charts.distribution(groups, by) if groups else "", **_rules(learned, by),
+        rows_left=max(0, len(groups) - charts.MOST_ROWS), fastest=choices[:MOST_ROWS],
+        group_of={group.configuration: group for group in groups},
+        runs=provenance(results), data=_data(points, groups, by, limits), failures=failures[:MOST_ROWS],
+        failed=len(failures), floor=si.percent(results.noise), noise_known=not math.isnan(results.noise),
+        count=si.count, percent=si.percent, seconds=si.seconds, value=by.text,
+        interval=lambda point: interval_text(point, by),
     )  # fmt: skip
 
 

@@ -104,8 +104,7 @@ def ready(
     """Text -> configurations, with their launch settings -> domain. The set-up and the compilers run beside it, and end
     with `stack`."""
     request, output, missing = _requested(text, out, options, display)
-    request = replace(request, deadline=deadline)
-    folder = output.parent / f"{output.stem}-build"
+    request, folder = replace(request, deadline=deadline), output.parent / f"{output.stem}-build"
 
     @cache
     def under_way() -> Callable[[], Path]:
@@ -133,9 +132,8 @@ def ready(
     every = launch_sites(request, configurations, None)
     predictions, hurry = Predictions(stack.enter_context(Workers(1))), deadline.timeout is not None
     others = predictions.known if hurry and cuda else None
-    compilation = stack.enter_context(
-        compiling(configurations, request.chosen, folder, every, hurry=hurry, others=others)
-    )
+    compiled = compiling(configurations, request.chosen, folder, every, hurry=hurry, others=others)
+    compilation = stack.enter_context(compiled)
     if others is not None:
         predictions.prepare()
     sites = launch_sites(request, configurations, arrays())

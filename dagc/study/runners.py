@@ -110,6 +110,11 @@ class Compilation:
                 yield self.jobs[job], job.result()
 
 
+def _await(event: Event, latest: float = math.inf) -> None:
+    while not event.wait(_POLL_SECONDS) and time.monotonic() < latest:
+        children.check()
+
+
 @contextmanager
 def compiling(
     configurations: Sequence[Configured],
@@ -125,22 +130,20 @@ def compiling(
 
     `sites`: launch settings that stay open until they are set at run time. `hurry`: if there are fewer cores than
     libraries, half of them are left to the first, and to what runs beside, until it is built. Sources are written one
-    after the other, those of the first library first: threads that write them together all end late. Those of the
-    others not before the event `others`, for what the first measurement needs of Python, or HELD_SECONDS. Raises
-    MissingTool as `require_machine`.
+    after the other, those of the first library first: threads that write them together all end late. Others wait for
+    the event `others`, what the first measurement needs of Python, at most HELD_SECONDS. Raises MissingTool.
     """
     require_machine(chosen)
     written, built, writing = Event(), Event(), Lock()  # of the first
     distinct: dict[Choice, list[Configured]] = {}
     for configured in by_promise(configurations):
-        decisions = tuple(filter(in_library, configured.configuration.decisions))
-        distinct.setdefault(Choice(decisions), []).append(configured)
+        of_library = filter(in_library, configured.configuration.decisions)
+        distinct.setdefault(Choice(tuple(of_library)), []).append(configured)
 
     def make(number: int, configured: Configured) -> Path | BuildFailed:
-        while number and not (written if number < at_once else built).wait(_POLL_SECONDS):
-            children.check()
-        while number and others is not None and not others.wait(_POLL_SECONDS) and time.monotonic() < latest:
-            children.check()
+        if number:
+            _await(written if number < at_once else built)
+            _await(others or written, latest)
         directory = folder / f"{number:03d}"
         with writing:
             children.check()
