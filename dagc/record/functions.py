@@ -19,7 +19,7 @@ from dagc.cuda.syntax import Declarator, bare_type, field_of, in_scopes, parsabl
 from dagc.cuda.text import signatures_of
 
 _SECONDS = 20.0  # for all calls of all functions
-_FLOATING = {"float": "f32", "double": "f64"}
+_FLOATING = frozenset(("float", "double"))
 # Builds a program of a text that includes a file of the application by its path there.
 Builder = Callable[[str, str], Path]
 
