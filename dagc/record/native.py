@@ -87,15 +87,8 @@ def place_calls(folder: Path, application: Application, top: Path) -> None:
     Raises UsageError for a program without debug information of the files, or older than one of them, RunFailed where
     CUPTI refused to record.
     """
-    for note in folder.glob("refused-*"):
-        raise RunFailed(f"CUPTI does not record here: {note.read_text()}", "record with --host, which needs no GPU")
-    if not [*folder.glob("program-*")]:
-        help = "the driver of a GPU loads it when a program calls CUDA first; without a GPU, record with --host"
-        raise RunFailed("no process loaded the library that records the calls of CUDA", help)
     paths = {str((top / name).resolve()): name for name in application.texts}
-    for note in sorted(folder.glob("program-*")):
-        log = folder / f"events-{note.name.partition('-')[2]}.jsonl"
-        program, events = Path(note.read_text()), [json.loads(line) for line in log.read_text().splitlines()]
+    for program, log, events in _processes(folder):
         for path, name in paths.items():
             if Path(path).stat().st_mtime > program.stat().st_mtime:
                 raise UsageError(f"{name} is newer than {program}, which was recorded", "compile the program again")
@@ -113,6 +106,28 @@ def place_calls(folder: Path, application: Application, top: Path) -> None:
                 "compile it with -g (the GPU's code stays as it is), and name its files with --source",
             )
         log.write_text("".join(f"{json.dumps(event)}\n" for event in placed))
+
+
+def _processes(folder: Path) -> Iterator[tuple[Path, Path, list[dict[str, Any]]]]:
+    """The program, the log and the events of each process of the application: those that make calls, since the starter
+    of MPI may load CUDA, and the library with it.
+
+    Raises RunFailed without one, or where CUPTI refused.
+    """
+    found = []
+    for note in sorted(folder.glob("program-*")):
+        process = note.name.partition("-")[2]
+        log = folder / f"events-{process}.jsonl"
+        events = [json.loads(line) for line in log.read_text().splitlines()]
+        found.append((process, (Path(note.read_text()), log, events)))
+    if not found:
+        help = "the driver of a GPU loads it when a program calls CUDA first; without a GPU, record with --host"
+        raise RunFailed("no process loaded the library that records the calls of CUDA", help)
+    calling = [one for one in found if any("frames" in event for event in one[1][2])]
+    for process, one in calling or found:
+        if (why := folder / f"refused-{process}").exists():
+            raise RunFailed(f"CUPTI does not record here: {why.read_text()}", "record with --host, which needs no GPU")
+        yield one
 
 
 def places(program: Path, addresses: Iterable[int]) -> dict[int, tuple[Place, ...]]:

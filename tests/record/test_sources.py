@@ -7,16 +7,18 @@ import math
 import shutil
 import struct
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dagc.base.errors import RunFailed, UsageError
+from dagc.base.resources import resource
 from dagc.build.builder import Build, build
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
-from dagc.record.application import Application
+from dagc.record.application import Application, command_of, run
 from dagc.record.arrays import FreeNames, Values
 from dagc.record.flow import KernelCall, Messages, PointerArgument, flow_of
 from dagc.record.functions import CallableFunctions
@@ -301,3 +303,62 @@ def test_calls_of_a_program_as_it_is_stand_where_its_debug_information_says(tmp_
     log.write_text(json.dumps(events[0] | {"frames": [1], "kernel": ""}))
     with pytest.raises(UsageError, match=r"its calls stand in no line of a.cpp"):
         place_calls(tmp_path, application, tmp_path)
+
+
+RANKS = """#include <mpi.h>
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Finalize();
+}
+"""
+IN_EACH = """#include <unistd.h>
+#include <execinfo.h>
+#include <fstream>
+#include "log.hpp"
+static std::string frames() {  // of a program that is not position-independent
+  void* stack[16];
+  const int count = backtrace(stack, 16);
+  std::string out;
+  for (int i = 0; i < count; ++i) out += (i == 0 ? "" : ", ") + std::to_string((unsigned long)stack[i] - 1);
+  return "[" + out + "]";
+}
+__attribute__((constructor(102))) static void loaded() {
+  const char* folder = getenv("DAGC_RECORD_TO");
+  if (folder == nullptr) return;
+  char path[4096] = "";
+  if (readlink("/proc/self/exe", path, sizeof path - 1) > 0)
+    std::ofstream(std::string(folder) + "/program-" + std::to_string(getpid())) << path;
+  dagc::record::device({nullptr, nullptr, frames});
+}
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(
+    find_cxx() is None or find_mpi() is None or shutil.which("addr2line") is None or sys.platform != "linux",
+    reason="needs a compiler, an MPI and binutils",
+)
+def test_the_starter_of_mpi_is_not_the_application(tmp_path: Path) -> None:
+    """It loads the library too, as an MPI that looks for GPUs makes it do; it is older than the source."""
+    own, mpi, compiler = resource("templates") / "record", find_mpi(), find_cxx()
+    assert mpi is not None
+    assert compiler is not None
+    (tmp_path / "ranks.cpp").write_text(RANKS)
+    (tmp_path / "each.cpp").write_text(IN_EACH)
+    sources = [tmp_path / "each.cpp", own / "log.cpp", own / "mpi.cpp"]
+    library = Build(
+        sources, include=(own,), mpi=mpi, shared=True, flags=("-w", "-O0"), libraries=(), warnings_as_errors=False
+    )
+    flags = ("-g", "-no-pie", "-fno-pie", "-O0")
+    program = build(Build([tmp_path / "ranks.cpp"], mpi=mpi, flags=flags, warnings_as_errors=False), tmp_path / "ranks")
+    loaded = build(library, tmp_path / "librecord.so")
+    application = Application(loaded, {"ranks.cpp": RANKS}, ("ranks.cpp",), mpi, loaded)
+    words = command_of(application, ["ranks.cpp"], ["mpiexec", "-n", "2", str(program)])
+    run(words, tmp_path / "log", application, 60, "", 0)
+    notes = [note.read_text() for note in (tmp_path / "log").glob("program-*")]
+    assert sum(Path(note).name == "ranks" for note in notes) == 2
+    assert len(notes) > 2
+    place_calls(tmp_path / "log", application, tmp_path)
+    logs = read_logs(tmp_path / "log")
+    assert [[event.at for event in log.events] for log in logs] == [["ranks.cpp:4", "ranks.cpp:5"]] * 2
