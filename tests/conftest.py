@@ -133,7 +133,10 @@ def gpus_here(
         script.write_text("\n".join(("#!/bin/sh", "cat <<END", *rows, "END\n")))
         script.chmod(0o755)
         monkeypatch.setenv("PATH", f"{script.parent}{os.pathsep}{os.environ['PATH']}")
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # nor does the driver name one
+        if gpus:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        else:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # nor does the driver name one
         find_gpus.cache_clear()
 
     yield have

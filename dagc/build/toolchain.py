@@ -261,6 +261,7 @@ class GPU:
         return "sm_" + self.capability.replace(".", "")
 
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 _FIELDS = "name,compute_cap,memory.total,driver_version"
 
 # For machines (mostly containers) with the driver's library but without its tools. The numbers are from the driver
@@ -284,13 +285,16 @@ if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(number)) == 0:
 
 @lru_cache(maxsize=1)
 def gpus() -> tuple[GPU, ...]:
-    """All usable devices; empty if there is none, or no working driver."""
+    """All usable devices; empty if there is none, or no working driver.
+
+    nvidia-smi lists all of a machine: where CUDA_VISIBLE_DEVICES selects some, or another order, the driver is asked.
+    """
     smi = shutil.which("nvidia-smi")
-    if smi is not None:
-        devices = _ask([smi, f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"])
-        if devices:
-            return devices
-    return _ask([sys.executable, "-c", _ASK_DRIVER])
+    every = _ask([smi, f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"]) if smi is not None else ()
+    if every and VISIBLE not in os.environ:
+        return every
+    seen = _ask([sys.executable, "-c", _ASK_DRIVER])
+    return tuple(replace(gpu, driver=every[0].driver) for gpu in seen) if every else seen
 
 
 def _ask(command: list[str]) -> tuple[GPU, ...]:

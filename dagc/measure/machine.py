@@ -22,7 +22,7 @@ from dagc.base.errors import DagcError, MissingTool, RunFailed
 from dagc.base.files import entry_directory, write_text_atomic
 from dagc.base.resources import resource
 from dagc.build.builder import Build, build
-from dagc.build.mpi import find_mpi
+from dagc.build.mpi import cores, find_mpi
 from dagc.build.toolchain import GPU, NO_NVCC_HELP, answer_of, find_cxx, find_nvcc, gpus, override
 from dagc.store.results import MachineRecord
 
@@ -32,14 +32,15 @@ _CLOCKS = ("clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem", "persis
 def machine_facts(target: str, arch: str, hosts: Iterable[str] = (), mpi: str = "") -> MachineRecord:
     """This machine, for a `target` ("cuda" or "host"). `hosts` of the ranks, `mpi` as the MPI describes itself.
 
-    On the host target there are no GPUs: nothing runs on them.
+    Of its cores and GPUs those that this process may use: under `taskset` and CUDA_VISIBLE_DEVICES, half of a machine
+    has the times of a machine of that size. On the host target there are no GPUs: nothing runs on them.
     """
     devices = gpus() if target == "cuda" else ()
     installed = None if mpi else find_mpi()
     return MachineRecord(
         hosts=tuple(sorted(set(hosts))) or (platform.node(),),
         cpu=_cpu_model(),
-        cores=os.cpu_count() or 1,
+        cores=cores(),
         gpus=tuple(gpu.name for gpu in devices),
         driver=devices[0].driver if devices else "",
         mpi=mpi or (installed.describe() if installed else ""),

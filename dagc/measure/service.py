@@ -33,7 +33,7 @@ from dagc.base.errors import MissingTool, RunFailed, UsageError, counted
 from dagc.base.resources import IMPORTED_FROM
 from dagc.build.mpi import cores, require_mpi
 from dagc.build.ranks import rank_among, refuse
-from dagc.build.toolchain import gpus
+from dagc.build.toolchain import VISIBLE, gpus
 from dagc.measure.launch import Printed, Started, start
 from dagc.measure.watchdog import FAULT, died, ended, hang_summary
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from dagc.measure.executor import Executor
 
 NOTHING_ELSE: Mapping[str, str] = MappingProxyType({})
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 START_SECONDS = 120.0
 STARTS = 3
 _LATE_SECONDS = 15.0  # beyond a command's limit, for the ranks' own watchdogs and their starter
@@ -361,8 +360,8 @@ def _share_gpus(everyone: Any, group: int) -> None:
 
 def gpus_of(group: int, groups: int) -> dict[str, str]:
     """The variables by which a group sees its share of the GPUs of this host; the list is empty if it has none."""
-    visible = os.environ.get(VISIBLE)
-    every = visible.split(",") if visible else [str(number) for number in range(len(gpus()))]
+    visible, here = os.environ.get(VISIBLE), gpus()  # kept: the machine of a group is that of all of them
+    every = visible.split(",") if visible else [str(number) for number in range(len(here))]
     each = len(every) // groups
     return {VISIBLE: ",".join(every[group * each : (group + 1) * each])}
 

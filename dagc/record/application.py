@@ -18,7 +18,7 @@ from dagc.base.errors import BuildFailed, RunFailed, UsageError
 from dagc.base.resources import resource
 from dagc.base.source import Source, encoded, include_directories, refuse_outside
 from dagc.build.builder import Build, build
-from dagc.build.mpi import MPI, find_mpi, rank_environment
+from dagc.build.mpi import MPI, cores, find_mpi, rank_environment
 from dagc.cuda.lexer import directives, includes, names_in
 from dagc.cuda.text import rewrite_for_host, with_own_constants
 from dagc.emit.common import ABSENT_LIBRARIES, host_headers
@@ -219,7 +219,7 @@ def run(command: Sequence[str], log: Path, application: Application, seconds: fl
     """
     log.mkdir()
     env = {"DAGC_RECORD_TO": str(log), "DAGC_RECORD_SPAN": span, "DAGC_RECORD_BYTES": str(limit)}
-    env |= rank_environment(application.mpi, os.cpu_count() or 1)
+    env |= rank_environment(application.mpi, cores())
     if application.loaded is not None:
         env |= {"CUDA_INJECTION64_PATH": str(application.loaded), "LD_PRELOAD": _preloaded(application.loaded)}
     if shutil.which(command[0]) is None:

@@ -9,6 +9,7 @@ import pytest
 
 from dagc import api
 from dagc.build.toolchain import GPU, find_nvcc, gpus
+from dagc.measure.machine import machine_facts
 from dagc.perf.hardware import DESCRIPTORS
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
@@ -124,3 +125,15 @@ def test_a_variant_that_loses_the_context_of_the_gpu_is_recorded_and_training_go
     selector = tuned.choosers["fill"].selector
     assert selector is not None
     assert selector.ask([2.0, 78.0]).label != 2, "it counts as infinitely slow there"
+
+
+def test_the_machine_is_what_the_process_may_use(
+    gpus_here: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus_here(H100, H100)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {2, 3, 5})
+    here = machine_facts("cuda", "sm_90")
+    assert (here.cores, here.gpus) == (3, ("NVIDIA H100 PCIe",) * 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    gpus.cache_clear()
+    assert machine_facts("cuda", "sm_90").gpus == ()
