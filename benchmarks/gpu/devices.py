@@ -1,7 +1,7 @@
 """Versions on two devices, chosen by features of the input: measured at drawn inputs, then judged.
 
     python -m benchmarks.gpu.devices measure KERNEL... --out "$OUT" --time 60 [--cut 8] [--seed 1]
-        [--again FOLDER] [--known FOLDER...]
+        [--again FOLDER...] [--known FOLDER...]
     python -m benchmarks.gpu.devices judge FOLDER [KERNEL...]
     python -m benchmarks.gpu.devices build KERNEL...                 # side by side, so that `measure` finds them built
 
@@ -9,8 +9,8 @@ KERNEL is gemm, gemm-relu, pagerank, nbody or kmotif; of judge also gemm-steps, 
 the squares in steps of 100 that `measure gemm` draws too, and that gemm alone leaves out. `measure` draws inputs over
 the ranges of MLCD (`benchmarks.gpu.ranges`), in strata by their work, and times the versions at each, from host data to
 host data, for so many seconds. `--cut`: as of `dagc tune`. What is measured stays in FOLDER/KERNEL.db; the same command
-with another --seed continues it. `--again FOLDER`: inputs of FOLDER/KERNEL.db in place of new ones, for the noise.
-`--known FOLDER...`: inputs of the tables FOLDER/KERNEL.csv.xz are not drawn again.
+with another --seed continues it. `--again FOLDER...`: inputs of the tables FOLDER/KERNEL.csv.xz in place of new ones,
+for the noise. `--known FOLDER...`: inputs of these tables are not drawn again.
 `--cell`: seconds for one version at one input, at most. `--most`: no input has more work. The file has no chooser:
 nothing is learned there.
 
@@ -66,7 +66,7 @@ from benchmarks.gpu.variants import costs, tables
 from benchmarks.tune.active import compare
 from benchmarks.tune.variants import NOISE, Table, read_table
 from dagc.base.deadline import Deadline
-from dagc.base.errors import DagcError
+from dagc.base.errors import DagcError, UsageError
 from dagc.base.files import scratch_directory
 from dagc.choice.types import Case
 from dagc.stages.options import TuneOptions
@@ -118,19 +118,21 @@ KERNELS = {
 def measure(name: str, args: argparse.Namespace) -> None:
     tuned, end = args.out / f"{name}.db", Deadline.after(args.time)
     known = known_in(tuned)
+    parts = parts_of(name, args.most)
+    tables = [folder / f"{name}.csv.xz" for folder in (*args.again, *args.known)]
+    elsewhere = {text for path in tables if path.exists() for text in read_table(path).inputs}
+    found = [case for _, drawn, _ in parts for case in drawn if case.text in elsewhere]
     if args.again:
-        cases = [case for case in known_in(args.again / f"{name}.db") if case not in known]
+        cases = sorted({*found} - {*known})
     else:
-        parts = parts_of(name, args.most)
-        tables = [folder / f"{name}.csv.xz" for folder in args.known]
-        elsewhere = {text for path in tables if path.exists() for text in read_table(path).inputs}
-        had = {*known, *(case for _, drawn, _ in parts for case in drawn if case.text in elsewhere)}
-        cases = [case for part in parts for case in allotted(*part, MORE * args.time, had)]
+        cases = [case for part in parts for case in allotted(*part, MORE * args.time, {*known, *found})]
+    if not cases:
+        raise UsageError("no inputs to measure", "name folders with its table, or a larger --most or --time")
     random.Random(args.seed).shuffle(cases)
     measured_at(name, tuned, cases, replace(options_of(name, args, tuned), deadline=end, seconds=TRIED * args.time))
     if tuned.exists():
-        found = load_tuned(tuned)
-        write_table(complete(table_of(found), found), args.out / f"{name}.csv.xz")
+        file = load_tuned(tuned)
+        write_table(complete(table_of(file), file), args.out / f"{name}.csv.xz")
     inputs = len(known_in(tuned)) - len(known)
     print(f"{name}: {inputs} more inputs, {end.passed:.1f} s, {end.passed / max(1, inputs):.3f} s an input", flush=True)
 
@@ -301,21 +303,24 @@ def spread(first: Sequence[Mapping[str, float]], second: Sequence[Mapping[str, f
     """Of each version: by which factor its times in the two differ, median and 90th percentile."""
     factors: dict[str, list[float]] = {}
     for at, again in zip(first, second, strict=True):
-        for version in at:
+        for version in at.keys() & again.keys():
             factors.setdefault(version, []).append(max(at[version], again[version]) / min(at[version], again[version]))
     ordered = {version: sorted(of) for version, of in sorted(factors.items())}
     return ", ".join(f"{v} {of[len(of) // 2]:.2f} {of[len(of) * 9 // 10]:.2f}" for v, of in ordered.items())
 
 
-def measured_again(here: Table, chosen: Sequence[int], again: Mapping[str, Mapping[str, float]]) -> None:
-    """What labels and choices lose at the inputs that another measurement has too, judged by each."""
+def measured_again(here: Table, chosen: Sequence[int], again: Mapping[str, Mapping[str, float]], cut: int) -> None:
+    """What labels and choices lose at the inputs that another measurement has too, judged by each. A version that one of
+    the two left out counts as `cut` times the fastest."""
     own, picked = by_name(here), dict(zip(here.inputs, (here.variants[a] for a in chosen), strict=True))
-    both = [text for text in own if text in again and own[text].keys() == again[text].keys()]
+    both = [text for text in own if text in again]
     first, second, choices = [own[t] for t in both], [again[t] for t in both], [picked[t] for t in both]
 
     def show(label: str, answers: Sequence[str], times: Sequence[Mapping[str, float]]) -> None:
-        lost = sorted(t[a] / min(t.values()) - 1 for a, t in zip(answers, times, strict=True))
-        ideal = sum(min(t.values()) for t in times) / sum(t[a] for a, t in zip(answers, times, strict=True))
+        least = [min(t.values()) for t in times]
+        taken = [t.get(a, cut * best) for a, t, best in zip(answers, times, least, strict=True)]
+        lost = sorted(t / best - 1 for t, best in zip(taken, least, strict=True))
+        ideal = sum(least) / sum(taken)
         print(
             f"  {label:44} PPP {100 * statistics.fmean(lost):6.2f} %, without the worst 1 %"
             f" {100 * statistics.fmean(lost[: len(lost) - len(lost) // 100]):5.2f} %, PoIS {100 * ideal:6.2f} %"
@@ -456,7 +461,7 @@ def judged_by(method: str, table: Table, args: argparse.Namespace) -> dict[str, 
     print(line(f"{method}, 90/10", splits))
     print(line(f"{method}, 10 folds", [ten]), flush=True)
     if args.again:
-        measured_again(table, chosen, lowest([read_table(path) for path in args.again]))
+        measured_again(table, chosen, lowest([read_table(path) for path in args.again]), args.cut)
     ranges = by_range(table, method)
     print(line(f"{method}, ranges", [f for _, f in ranges]))
     worst, figures = max(ranges, key=lambda r: r[1].regret)
@@ -516,7 +521,7 @@ def main() -> None:
     add("--cell", type=float, default=0.003)
     add("--cut", type=int, default=8)
     add("--watchdog", type=float, default=20.0)
-    add("--again", type=Path, metavar="FOLDER")
+    add("--again", type=Path, nargs="+", default=[], metavar="FOLDER")
     add("--known", type=Path, nargs="+", default=[], metavar="FOLDER")
     add("--seed", type=int, default=0)
     add("--target", choices=("cuda", "host"))
