@@ -310,8 +310,8 @@ def spread(first: Sequence[Mapping[str, float]], second: Sequence[Mapping[str, f
 
 
 def measured_again(here: Table, chosen: Sequence[int], again: Mapping[str, Mapping[str, float]], cut: int) -> None:
-    """What labels and choices lose at the inputs that another measurement has too, judged by each. A version that one of
-    the two left out counts as `cut` times the fastest."""
+    """What labels and choices lose at the inputs that another measurement has too, judged by each. A version that one
+    of the two left out counts as `cut` times the fastest."""
     own, picked = by_name(here), dict(zip(here.inputs, (here.variants[a] for a in chosen), strict=True))
     both = [text for text in own if text in again]
     first, second, choices = [own[t] for t in both], [again[t] for t in both], [picked[t] for t in both]
