@@ -6,9 +6,10 @@ Each program is a library for each way: the host starts each run (launches one b
 (with full and with early edges, or a test after 4 or 16 runs; or one kernel, but for cg, which sends messages). Whole
 solves to the end, in turn, in one process; the same on two ranks that share the GPU, for the bits alone. A chain of ten
 kernels has no test: `run(n)`.
-Beside them conjugate gradients by cuSPARSE and cuBLAS (loops.cu), with a test after every second iteration as in
-samples/cg, and as one cooperative kernel. Writes OUT/loops.csv (case, ranks, way, runs, same bits and runs as by the
-host, us an iteration: median and least) and OUT/rival.csv.
+Beside them conjugate gradients of the same system by cuSPARSE and cuBLAS (loops.cu), with a test after as many
+iterations, and for `cg` and `krylov` as one cooperative kernel. Writes OUT/loops.csv (case, ranks, way, runs, same bits
+and runs as by the host, us an iteration: median and least) and OUT/rival.csv, which also has the residual, |b - A x| of
+|b|, of the first way and of each rival, and how far their solutions are apart.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 
 from dagc.measure.launch import Finished, launch
 
@@ -34,6 +40,7 @@ WAYS: dict[str, Mapping[str, str]] = {
     "device_early": {"loop": "device", "graph_edges": "early"},
     "device_every4": {"loop": "device", "test_every": "4"},
     "device_every16": {"loop": "device", "test_every": "16"},
+    "device_early_fused": {"loop": "device", "graph_edges": "early", "fuse.mv_local_mv_remote": "1"},
     "persistent": {"loop": "persistent"},
 }
 STREAMS = {"streams": "1"}
@@ -89,6 +96,9 @@ for turn in range(int(turns)):
         took, what = solve(f)
         times[f] += [comm.allreduce(took, MPI.MAX)] if turn else []
         first.setdefault(f, []).append(what)
+        if f == folders[0] and comm.size == 1 and "x" in arrays[f]:
+            x = arrays[f]["x"]
+            np.save(data / "solution.npy", x.get() if hasattr(x, "get") else x)
 for f in folders:
     same = comm.allreduce(all(what == first[folders[0]][0] for what in first[f]), MPI.LAND)
     if comm.rank == 0:
@@ -101,7 +111,8 @@ for instance in instances.values():
 
 
 def ways_of(program: str) -> list[str]:
-    return [way for way in WAYS if not (program == "cg" and way == "persistent")]
+    """One kernel sends no messages of `cg`, whose products with local and remote columns alone may be one launch."""
+    return [way for way in WAYS if way != ("persistent" if program == "cg" else "device_early_fused")]
 
 
 def run(*words: object, limit: float) -> subprocess.CompletedProcess[str]:
@@ -182,6 +193,41 @@ def measure(case: tuple[str, str, Mapping[str, str], int, int, int], data: Path,
     return done.stdout
 
 
+def of_system(data: Path) -> tuple[Any, NDArray[np.float64]]:
+    """A and b of a set-up."""
+
+    def given(*names: str) -> NDArray[Any]:
+        found: NDArray[Any] = np.load(next(p for name in names if (p := data / f"{name}.npy").exists()))
+        return found
+
+    ptr = given("row_ptr_l", "row_ptr")
+    A = sparse.csr_array((given("val_l", "val"), given("col_l", "col"), ptr), shape=(ptr.size - 1, ptr.size - 1))
+    return A, given("b", "r")
+
+
+def beside(case: tuple[str, str, Mapping[str, str], int, int, int], data: Path, args: argparse.Namespace) -> str:
+    """The lines of a system: of the first way of dagc, then of the rivals."""
+    name, program, _, _, _, _ = case
+    data /= "rank-0000"
+    A, b = of_system(data)
+    folder = args.out / "work" / f"system-{name.replace(' ', '-')}"
+    folder.mkdir(exist_ok=True)
+    texts = {"row_ptr": A.indptr.astype(np.int32), "col": A.indices.astype(np.int32), "val": A.data, "b": b}
+    if (data / "diagonal.npy").exists():
+        texts["diagonal"] = np.load(data / "diagonal.npy")
+    for of, array in texts.items():
+        array.tofile(folder / f"{of}.bin")
+    done = run(args.out / "work/rival", PROGRAMS[program][2], folder, limit=30)
+    said(done, f"the rival, {name}")
+    ours = np.load(data / "solution.npy")
+    lines = [f"{name},dagc,,,,{np.linalg.norm(b - A @ ours) / np.linalg.norm(b):.3e},0"]
+    for number, line in enumerate(done.stdout.splitlines()):
+        x = np.fromfile(folder / f"x-{number}.bin")
+        apart = np.linalg.norm(x - ours) / np.linalg.norm(ours)
+        lines.append(f"{name},{line},{np.linalg.norm(b - A @ x) / np.linalg.norm(b):.3e},{apart:.3e}")
+    return "".join(f"{line}\n" for line in lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
@@ -207,11 +253,12 @@ def main() -> None:
         for case, data in todo:
             if time.monotonic() < args.end:
                 print(measure(case, data, args), end="", file=file, flush=True)
-    if args.target == "cuda":
-        done = run(work / "rival", *args.sides, limit=30)
-        said(done, "the rival")
-        (args.out / "rival.csv").write_text(f"way,side,iterations,median_us,least_us\n{done.stdout}")
-        print((args.out / "rival.csv").read_text())
+    with (args.out / "rival.csv").open("w") as file:
+        print("case,way,iterations,median_us,least_us,residual,apart", file=file, flush=True)
+        for case, data in todo:
+            if case[3] == 1 and case[4] == 0 and (data / "rank-0000/solution.npy").exists() and args.target == "cuda":
+                print(beside(case, data, args), end="", file=file, flush=True)
+    print((args.out / "rival.csv").read_text())
     print((args.out / "loops.csv").read_text())
 
 

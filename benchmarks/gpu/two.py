@@ -39,6 +39,7 @@ WAYS: dict[str, Mapping[str, str]] = {
     "device_1056": {**WHILE, **LATE, "parts": "1056"}, "device_2112": {**WHILE, **LATE, "parts": "2112"},
     "device_unrolled": {**WHILE, **LATE, "parts": "1056", "w.form.pragma": "2", "r.form.pragma": "2"},
     "persistent_put": {"loop": "persistent", "transport": "put"},
+    "mpi_host": {"transport": "mpi_host"},
     "nccl": {**GRAPH, "transport": "nccl"}, "sums_nccl": {**GRAPH, "collectives": "nccl"},
 }  # fmt: skip
 TESTED = ("persistent", "device_early", "device_every8", "device", "graph", "early", "nccl", "sums_nccl")
@@ -64,7 +65,7 @@ CASES: dict[str, tuple[str, Mapping[str, str], tuple[str, ...], int]] = {
     "reduce 1": ("reduce", {"count": "1"}, ("graph", "nccl"), 100),
     "reduce 1024": ("reduce", {"count": "1024"}, ("graph", "nccl"), 100),
     "reduce 16384": ("reduce", {"count": "16384"}, ("graph", "early", "nccl"), 100),
-    "halo 64 fused": (str(SAMPLES / "halo3d/halo3d"), CUBE | FUSED, ("reader", "put", "early", "nccl"), 1),
+    "halo 64 fused": (str(SAMPLES / "halo3d/halo3d"), CUBE | FUSED, ("reader", "put", "early", "nccl", "mpi_host"), 1),
     "tea 4000": ("tea", {"side": "4000"}, (*reversed(TEA), "persistent", "device_every8", "graph", "nccl"), 1),
     "halo 64": (str(SAMPLES / "halo3d/halo3d"), CUBE, ("graph", "early", "put", "nccl"), 1),
     "spmv 150000": (str(SAMPLES / "spmv/spmv"), {}, ("graph", "early", "nccl"), 1),

@@ -82,6 +82,9 @@ inline cudaError_t dagc_or_host_device_synchronize() { return dagc::gpu_absent ?
 inline cudaError_t dagc_or_host_get_last_error() { return dagc::gpu_absent ? cudaSuccess : cudaGetLastError(); }
 inline cudaError_t dagc_or_host_get_device(int* device) { return dagc::gpu_absent ? (*device = 0, cudaSuccess) : cudaGetDevice(device); }
 inline cudaError_t dagc_or_host_set_device(int device) { return dagc::gpu_absent ? cudaSuccess : cudaSetDevice(device); }
+inline cudaError_t dagc_or_host_get_device_flags(unsigned* flags) {
+  return dagc::gpu_absent ? (*flags = cudaDeviceScheduleAuto, cudaSuccess) : cudaGetDeviceFlags(flags);
+}
 inline cudaError_t dagc_or_host_mem_get_info(std::size_t* left, std::size_t* whole) {
   return dagc::gpu_absent ? (*left = *whole = 0, cudaSuccess) : cudaMemGetInfo(left, whole);
 }
@@ -122,6 +125,7 @@ inline cudaError_t dagc_or_host_get_properties(cudaDeviceProp* properties, int d
 #define cudaGetLastError dagc_or_host_get_last_error
 #define cudaGetDevice dagc_or_host_get_device
 #define cudaSetDevice dagc_or_host_set_device
+#define cudaGetDeviceFlags dagc_or_host_get_device_flags
 #define cudaMemGetInfo dagc_or_host_mem_get_info
 #define cudaPointerGetAttributes dagc_or_host_pointer_get_attributes
 #define cudaDeviceGetAttribute dagc_or_host_get_attribute

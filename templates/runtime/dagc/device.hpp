@@ -62,6 +62,15 @@ inline void check_ranks(const std::string& data, int rank, int ranks, MPI_Comm c
   DAGC_MPI(MPI_Barrier(comm));
 }
 
+// Of events without times. The host that waits for one gives its core away where the device's flags, which an application may
+// have set, say that of waits for streams.
+inline unsigned int event_flags() {
+  unsigned int device = cudaDeviceScheduleAuto;
+  DAGC_CUDA(cudaGetDeviceFlags(&device));
+  const bool sleeps = (device & cudaDeviceScheduleMask) == cudaDeviceScheduleBlockingSync;
+  return cudaEventDisableTiming | (sleeps ? cudaEventBlockingSync : 0u);
+}
+
 inline int number_of_gpus() {
   int gpus = 0;
   return cudaGetDeviceCount(&gpus) == cudaSuccess ? gpus : 0;

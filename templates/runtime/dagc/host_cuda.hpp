@@ -131,6 +131,10 @@ inline cudaError_t cudaGetDevice(int* device) {
   *device = dagc::host::device;
   return cudaSuccess;
 }
+inline cudaError_t cudaGetDeviceFlags(unsigned int* flags) {
+  *flags = cudaDeviceScheduleAuto;
+  return cudaSuccess;
+}
 inline cudaError_t cudaDeviceCanAccessPeer(int* direct, int, int) {
   *direct = 1;
   return cudaSuccess;

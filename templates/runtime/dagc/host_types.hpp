@@ -100,6 +100,7 @@ enum cudaMemcpyKind {
 
 inline constexpr unsigned int cudaStreamDefault = 0, cudaStreamNonBlocking = 1;
 inline constexpr unsigned int cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2;
+inline constexpr unsigned int cudaDeviceScheduleAuto = 0, cudaDeviceScheduleBlockingSync = 4, cudaDeviceScheduleMask = 7;
 inline constexpr unsigned int cudaEventRecordDefault = 0, cudaEventWaitDefault = 0;
 enum cudaStreamCaptureMode {
   cudaStreamCaptureModeGlobal = 0,
