@@ -129,16 +129,18 @@ def accesses_of(
     constant: Collection[str] = (),
     types: Mapping[str, str] | None = None,
     apart: bool = False,
+    calls: bool = False,
 ) -> Accesses:
     """Read a kernel's body.
 
     `arrays`: element size in bytes of each pointer formal; `constant`: those that the kernel only reads. `values`: of
     other names (by-value formals, tunables, constants). `types`: C types of the program's type names (`real`: `float`).
-    `apart`: the compiler knows that arrays do not overlap. Raises NotUnderstood.
+    `apart`: the compiler knows that arrays do not overlap. `calls`: functions that get a pointer may load and store
+    anywhere in its array; without, they raise. Raises NotUnderstood.
     """
     env: dict[str, Any] = {name: Pointer(name, sp.Integer(0), size) for name, size in arrays.items()}
     env |= dict(values)
-    state = State(env, frozenset(constant), types or {})
+    state = State(env, frozenset(constant), types or {}, calls=calls)
     try:
         for statement in body_of(text).named_children:
             if not _statement(state, statement):
@@ -637,7 +639,7 @@ def _counted_loop(
         if fixed and other in state.env:
             along[other] = _moved(state, part, other, (counter - begins) / step)
     own_value = counter if halvings is None else new_unknown(state, counter, start)
-    loop = CountedLoop(counter, begins, trips, step, node.start_byte)
+    loop = CountedLoop(counter, begins, trips, step, node.start_byte, None if trips == exact else exact)
     _inside(state, loop, {name: own_value, **along}, [body], certain=certain)
     for changed in (name, *along):
         value = state.env[changed]
@@ -659,10 +661,9 @@ def _estimated(state: State, condition: Node | None, trips: sp.Expr, step: sp.Ex
 
 def _unknown_loop(state: State, node: Node, parts: list[Node]) -> None:
     state.guessed = 2
-    counter = symbol(f"loop_{len(state.loops)}")
-    _inside(
-        state, CountedLoop(counter, sp.Integer(0), sp.Integer(GUESSED_TRIPS), sp.Integer(1), node.start_byte), {}, parts
-    )
+    zero, one, guess = map(sp.Integer, (0, 1, GUESSED_TRIPS))
+    counter, exact = symbol(f"loop_{len(state.loops)}"), new_unknown(state)
+    _inside(state, CountedLoop(counter, zero, guess, one, node.start_byte, exact), {}, parts)
 
 
 def _leaves(node: Node, *, returns: bool = False) -> bool:

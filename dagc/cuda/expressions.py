@@ -41,7 +41,8 @@ def real(name: str) -> sp.Symbol:
 class CountedLoop:
     """`trips` iterations of a counter from `first`, by `step`.
 
-    `place`: its byte offset in the text, since two consecutive loops may be equal otherwise.
+    `place`: its byte offset in the text, since two consecutive loops may be equal otherwise. `exact`: the iterations
+    where `trips` is an estimate of them; it may have values that are not known.
     """
 
     counter: sp.Symbol
@@ -49,6 +50,7 @@ class CountedLoop:
     trips: sp.Expr
     step: sp.Expr
     place: int = 0
+    exact: sp.Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,7 @@ class State:
     floating: set[str] = field(default_factory=set)  # arrays in shared memory of such a type
     shared_bytes: sp.Expr = field(default_factory=lambda: sp.Integer(0))  # of arrays in shared memory, of a block
     stored: tuple[str, sp.Expr] | None = None  # the last store, whose value is still in a register
+    calls: bool = False  # a function that gets a pointer may access all of its array; else it is not understood
 
 
 BUILT_IN = {f"{v}.{a}" for v in ("threadIdx", "blockIdx", "blockDim", "gridDim") for a in "xyz"}
@@ -877,10 +880,13 @@ def _call(state: State, node: Node) -> Any:
         needed(state, *values)
         _note(state, values[0], store=True, atomic=name.startswith("atomic"))
         return new_unknown(state)
-    if any(isinstance(v, (Pointer, UnknownArray)) for v in values) or function.type in (
-        "lambda_expression",
-        "field_expression",
-    ):
+    pointers = [v for v in values if isinstance(v, (Pointer, UnknownArray))]
+    opaque = function.type in ("lambda_expression", "field_expression")
+    known = [v for v in pointers if isinstance(v, Pointer)]
+    if state.calls and not opaque and len(known) == len(pointers):
+        for pointer in known:
+            _note(state, replace(pointer, offset=new_unknown(state)), store=True, atomic=True)
+    elif pointers or opaque:
         raise NotUnderstood(f"the loads and stores of `{shown_text(node)}` are not known")
     for child in arguments.named_children:  # a variable whose address is passed may change
         for changed, _ in assigned_names(child) if child.type == "pointer_expression" else ():

@@ -6,12 +6,24 @@ file expanded. It is taken only where forms are asked for; without them, the fun
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dagc.base.source import Span
-from dagc.cuda.lexer import KEYWORDS, Macro, directives, expanded, is_global, macros_of, names_in, names_used, words_of
+from dagc.cuda.lexer import (
+    KEYWORDS,
+    Macro,
+    directives,
+    expanded,
+    includes,
+    is_global,
+    macros_of,
+    names_in,
+    names_used,
+    words_of,
+)
 from dagc.cuda.state import definitions_of
 from dagc.cuda.syntax import NotUnderstood, below, body_of, declared_names
 from dagc.cuda.text import KernelFunction, kernel_in
@@ -40,27 +52,65 @@ def with_texts(kernel: Kernel, files: Mapping[str, tuple[str, str]]) -> Kernel:
 
 
 def _with_text(kernel: Kernel, impl: Impl, files: Mapping[str, tuple[str, str]]) -> Impl:
-    code, launch = impl.code, impl.launch
-    if code is None or code.file is None or code.function is None or code.lang is not CodeLang.CUDA:
-        return impl
-    if code.arguments or launch is None or launch.numbers or impl.scratch or impl.device is not Device.GPU:
-        return impl
-    path, whole = files.get(code.file, ("", ""))  # one that cannot be read has no text
-    function = kernel_in(whole, code.function)
-    if function is None or kernel.features or kernel.selects:
-        return impl
     texts = tuple(files.values())
     macros = macros_of(text for _, text in texts)
+    found = text_of(kernel, impl, files, macros, exact=True)
+    if found is None or kernel.features or kernel.selects or not _needs_nothing(found.body, found.names, texts):
+        return impl
+    return replace(impl, code=found.code)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionText:
+    """`code`: the body with the names of the header; `body`: as it is in the file, with macros expanded, and `names` of
+    its parameters there; `around`: the file that defines it."""
+
+    code: CodeText
+    body: str
+    names: tuple[str, ...]
+    around: str
+
+
+def text_of(
+    kernel: Kernel, impl: Impl, files: Mapping[str, tuple[str, str]], macros: Mapping[str, Macro], exact: bool = False
+) -> FunctionText | None:
+    """The text of a kernel that is a function of a file, or of one that this includes; None where it may not mean the
+    same. It may need more of its file. `exact`: with numbers of the types of the header."""
+    code, launch = impl.code, impl.launch
+    if code is None or code.file is None or code.function is None or code.lang is not CodeLang.CUDA:
+        return None
+    if code.arguments or launch is None or launch.numbers or impl.scratch or impl.device is not Device.GPU:
+        return None
+    path, whole = _defining(code.file, code.function, files)
+    function = kernel_in(whole, code.function)
+    if function is None:
+        return None
     body = _body(function, whole, macros)
     types = tuple(" ".join(expanded(written, macros).split()) for written in function.types)
-    if body is None or not _alike(kernel.formals, function.names, types, body):
-        return impl
+    if body is None or not _alike(kernel.formals, function.names, types, body, exact):
+        return None
     others = {t.name for t in (*kernel.tunables, *impl.tunables)} | {n for n, _ in (*kernel.lets, *impl.lets)}
     text = _renamed(body, dict(zip(function.names, (f.name for f in kernel.formals), strict=True)), others)
-    if text is None or not _needs_nothing(body, function.names, texts):
-        return impl
+    if text is None:
+        return None
     span = Span(function.begin, function.end, path)
-    return replace(impl, code=CodeText(code.lang, text, code.function, restrict=function.restrict, span=span))
+    whole_code = CodeText(code.lang, text, code.function, restrict=function.restrict, span=span)
+    return FunctionText(whole_code, body, function.names, whole)
+
+
+def _defining(file: str, function: str, files: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
+    """The path and the text of a file, or of that which it includes and which defines the function; one that cannot be
+    read has no text."""
+    known, todo = set[str](), [file]
+    while todo:
+        path, text = files.get(one := todo.pop(), ("", ""))
+        if kernel_in(text, function) is not None:
+            return path, text
+        known.add(one)
+        folder = posixpath.dirname(one)
+        names = (posixpath.normpath(posixpath.join(folder, name)) for name, quoted in includes(text) if quoted)
+        todo += [name for name in names if name not in known]
+    return "", ""
 
 
 def _body(function: KernelFunction, whole: str, macros: Mapping[str, Macro]) -> str | None:
@@ -73,14 +123,15 @@ def _body(function: KernelFunction, whole: str, macros: Mapping[str, Macro]) -> 
     return expanded(body, macros) if used else body
 
 
-def _alike(formals: Sequence[Formal], names: Sequence[str], types: Sequence[str], body: str) -> bool:
-    """Whether the text means the same with the types of the header."""
+def _alike(formals: Sequence[Formal], names: Sequence[str], types: Sequence[str], body: str, exact: bool) -> bool:
+    """Whether the text means the same with the types of the header. `exact`: also those of numbers."""
     if len(formals) != len(names) or not all(names):
         return False
     for formal, name, written in zip(formals, names, types, strict=True):
         plain, star, rest = re.sub(r"\b(const|__restrict(__)?)\b", " ", written).partition("*")
         pointer = bool(star) and not rest.strip()
-        if _TYPES.get(" ".join(plain.split())) != formal.type.value or pointer != (formal.mode is not None):
+        same = _TYPES.get(" ".join(plain.split())) == formal.type.value or not (pointer or exact)
+        if not same or pointer != (formal.mode is not None):
             return False
         if re.search(_CHANGED.format(re.escape(name)), body) and formal.mode is not None:
             return False

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import sympy as sp
 
+from dagc.base.identity import Same
 from dagc.base.source import Spanned
 from dagc.cuda.accesses import Accesses, accesses_of
+from dagc.cuda.constants import constants_of, sure_macros
 from dagc.cuda.expressions import Guard, real, symbol
 from dagc.cuda.lexer import expanded, macros_of
 from dagc.cuda.syntax import NotUnderstood
 from dagc.forms import kernel_of
+from dagc.forms.functions import text_of
 from dagc.forms.fuse import largest_call
 from dagc.ir.choice import FORM
 from dagc.ir.enums import ElementType, Mode
 from dagc.ir.plan import AXES
-from dagc.ir.program import KernelOp, Program, Region
+from dagc.ir.program import Impl, Kernel, KernelOp, Program, Region
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, substitute
 from dagc.perf.algebra import ceil_div, int_div, maximum, minimum
 from dagc.perf.guards import WARP, LaunchShape, extents_of, joint
@@ -45,13 +49,13 @@ def read_accesses(program: Program, op: KernelOp, known: Mapping[str, int] | Non
     them are decided. Of an op that joins calls, those of its largest one."""
     op = largest_call(program, op)
     kernel, impl = kernel_of(program, op)
+    constants: Mapping[str, sp.Expr] = {}
     if impl.code is not None and impl.code.text is None and impl.code.function is not None:
-        where = f"kernel `{kernel.name}` is a function of `{impl.code.file}`, which models do not read"
-        raise NotUnderstood(f"{_place(program, impl)}{where}")
+        impl, constants = _of_file(Same(program), Same(kernel), Same(impl))
     if impl.code is None or impl.code.text is None or impl.launch is None:
         raise NotUnderstood(f"{_place(program, impl)}kernel `{kernel.name}` has no CUDA text")
     arrays = {f.name: f.type.size for f in kernel.formals if f.mode is not None}
-    values: dict[str, sp.Expr] = {f.name: symbol(f.name) for f in kernel.formals if f.mode is None}
+    values: dict[str, sp.Expr] = {**constants, **{f.name: symbol(f.name) for f in kernel.formals if f.mode is None}}
     for name, _ in op.tunables:
         values[name] = sp.Integer(known[name]) if known and name in known else tunable(name)
     for axis, size in zip(AXES, impl.launch.block, strict=False):
@@ -73,6 +77,20 @@ def read_accesses(program: Program, op: KernelOp, known: Mapping[str, int] | Non
         return accesses_of(_plain(program, impl.code.text), arrays, values, constant, types, impl.code.restrict)
     except NotUnderstood as error:
         raise NotUnderstood(f"{_place(program, impl.code, error.line or 0)}{error.message}") from None
+
+
+@lru_cache(maxsize=256)
+def _of_file(program: Same[Program], kernel: Same[Kernel], impl: Same[Impl]) -> tuple[Impl, dict[str, sp.Expr]]:
+    """The implementation with the text of its function, and the constants that this may name. Raises NotUnderstood."""
+    sources, code = program.value.sources, impl.value.code
+    files = {file.name: (file.path, sources[file.path].text) for file in program.value.files}
+    whole = "\n".join(text for _, text in files.values())
+    macros = sure_macros(whole)
+    found = text_of(kernel.value, impl.value, files, macros)
+    if found is None:
+        where = f"kernel `{kernel.value.name}` is a function of `{code.file if code else ''}`, which models do not read"
+        raise NotUnderstood(f"{_place(program.value, impl.value)}{where}")
+    return replace(impl.value, code=found.code), constants_of(expanded(whole, macros))
 
 
 def _plain(program: Program, text: str) -> str:

@@ -19,6 +19,7 @@ from dagc.recipes.init import checked_name
 from dagc.record import application as host
 from dagc.record import native
 from dagc.record.flow import Flow, HostWait, Messages, Op, Together, flow_of
+from dagc.record.footprints import with_footprints
 from dagc.record.host import History
 from dagc.record.log import Finalize, LaunchCall, RankLog, read_logs
 from dagc.record.loop import Window, between, compare, described, differences, refuse, windows
@@ -111,21 +112,21 @@ def record(command: Sequence[str], output: str | Path, options: RecordOptions, d
         found = _rounds(logs, ranges, options.rounds, whole)
         keep = options.keep_waits
         span = ";".join(_span(log, window) for log, window in zip(logs, found, strict=True))
-        second = run("second", span)
+        texts = Sources(application.texts, application.named, calls)
+
+        def watched(name: str) -> tuple[RankLog, ...]:
+            return with_footprints(run(name, span), found, texts)
+
+        second = watched("second")
         differences(logs, second, found, options.bytes)
 
         def made(logs: Sequence[RankLog], name: str) -> tuple[Written, dict[str, np.ndarray]]:
-            flows = _flows(logs, found, keep)
-            steps = steps_of(flows)
-            comment = "\n".join([_comment(command, sources, found), *waits_of(flows, keep)])
-            blocks, history = Blocks(logs, steps), History(logs, found)
-            texts = Sources(application.texts, application.named, calls)
-            written = Writer(out.stem, steps, blocks, texts, found[0].rounds, history).write(comment)
+            written = _written(out.stem, logs, found, keep, texts, _comment(command, sources, found))
             return written, recorded_data(written, folder / name, len(logs))
 
         written, data = made(second, "second")
         if options.twice:
-            third = run("third", span)
+            third = watched("third")
             differences(logs, third, found, options.bytes)
             compare(data, made(third, "third")[1])
         patch = patch_of(out.stem, second, found, application.texts, written) if options.replace else ""
@@ -172,6 +173,16 @@ def _rounds(
         help = "mark it on all ranks with --from and --to, by a kernel, FILE:LINE or a mark of dagc_record.h"
         raise UsageError("no loop was found that all ranks repeat with the same calls", help)
     raise UsageError("nothing between the marks uses the GPU or MPI", "choose other marks with --from and --to")
+
+
+def _written(
+    name: str, logs: Sequence[RankLog], found: Sequence[Window], keep: bool, texts: Sources, comment: str
+) -> Written:
+    flows = _flows(logs, found, keep)
+    steps = steps_of(flows)
+    blocks, history = Blocks(logs, steps), History(logs, found)
+    lines = "\n".join([comment, *waits_of(flows, keep)])
+    return Writer(name, steps, blocks, texts, found[0].rounds, history).write(lines)
 
 
 def _flows(logs: Sequence[RankLog], found: Sequence[Window], keep_waits: bool = False) -> list[Flow]:

@@ -386,6 +386,10 @@ class Memory:
         elif isinstance(event, Free):
             self.blocks.pop(event.p, None)
 
+    def block(self, number: int) -> Alloc:
+        """That which the event of this number allocated."""
+        return next(block for block in self.blocks.values() if block.n == number)
+
     def place(self, address: int, bytes: int = 1) -> MemoryPlace:
         for begin, block in self.blocks.items():
             if begin <= address < begin + max(block.bytes, 1):

@@ -21,13 +21,15 @@ from dagc.build.builder import Build, build
 from dagc.build.mpi import MPI, find_mpi
 from dagc.build.toolchain import require_nvcc
 from dagc.record.application import Application, read_texts, shown
+from dagc.record.sources import ELEMENTS
 
-_ALLOCATES = re.compile(r"\bcuda(?:Malloc\w*|HostAlloc|HostRegister)\s*\(")
+_NAMES_MEMORY = re.compile(r"\bcuda(?:Malloc\w*|HostAlloc|HostRegister|MemcpyToSymbol(?:Async)?)\s*\(")
 _STUB = re.compile(r"__device_stub__|__wrapper__device_stub_")
 Place = tuple[str, str]  # function, FILE:LINE
+_SYMBOLS = "record with --host, which sets them by an op"
 # Whose effect on the rounds is not seen, wherever they stand.
 _HIDDEN = {
-    "cudaMemcpyToSymbol": ("__constant__ and __device__ variables", "record with --host, which sets them by an op"),
+    "cudaMemcpyToSymbol of a part": ("variables that are set in part, or from the GPU's memory", _SYMBOLS),
     "cudaCreateTextureObject": ("textures", "let the kernels read arrays, by __ldg or const __restrict__"),
     "cudaCreateSurfaceObject": ("surfaces", "let the kernels write arrays"),
 }
@@ -161,9 +163,26 @@ def _placed(
         break
     if event["e"] == "alloc" and "at" in event:
         event["text"] = allocated(texts, event["at"])
+    if event.get("kind") == "symbol":
+        event["of"] = constant(event, texts)
     if event["e"] == "launch":
         _check_arguments(event)
     return event
+
+
+def constant(event: Mapping[str, Any], texts: Mapping[str, str]) -> str:
+    """The element type of a variable of constant memory that is set. Raises UsageError for another variable, which
+    kernels may have written since."""
+    name, at = event["text"].partition(",")[0].strip(), event.get("at", "cudaMemcpyToSymbol")
+    if not name:
+        raise UsageError(
+            f"{at}: it stands in no file that is named", "name the file that sets the variable with --source"
+        )
+    declares = rf"__constant__[\s\w]*?\b((?:unsigned\s+)?\w+)\s+(?:[\w\[\]+*/-]+\s*,\s*)*{re.escape(name)}\b"
+    found = next((match for text in texts.values() if (match := re.search(declares, text)) is not None), None)
+    if found is None:
+        raise UsageError(f"{at}: {name} is not __constant__: what the GPU has in it is not recorded", _SYMBOLS)
+    return ELEMENTS.get(" ".join(found[1].split()), "u8")
 
 
 def _lines(chain: Iterable[Place], paths: Mapping[str, str]) -> Iterator[Place]:
@@ -180,7 +199,7 @@ def allocated(texts: Mapping[str, str], at: str) -> str:
     lines = texts[file].splitlines()
     for number in range(int(line) - 1, max(int(line) - 4, -1), -1):
         text = "\n".join(lines[number : number + 4])
-        found = _ALLOCATES.search(text)
+        found = _NAMES_MEMORY.search(text)
         if found is not None and found.start() <= len(lines[number]):
             return _in_brackets(text[found.end() :])
     return ""

@@ -13,6 +13,7 @@ from pathlib import Path
 from dagc.base.errors import UsageError
 from dagc.cuda.lexer import includes, words_of
 from dagc.cuda.syntax import (
+    Callee,
     Declarator,
     declarators,
     field_of,
@@ -26,6 +27,7 @@ from dagc.cuda.syntax import (
 from dagc.cuda.text import functions_defined
 from dagc.record.flow import KernelCall, PointerArgument, ScalarArgument
 from dagc.record.functions import Builder, CallableFunctions
+from dagc.record.log import LaunchArgument, LaunchCall
 from dagc.record.merge import MemoryBlock
 
 SCALARS = {"i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q", "f32": "f",
@@ -36,7 +38,8 @@ _VECTOR = re.compile(r"(?:u?char|u?short|u?int|u?longlong|u?long|float|double)([
 _OF_VECTORS = {"char": "i8", "uchar": "u8", "short": "i16", "ushort": "u16", "int": "i32", "uint": "u32", "long": "i64",
                "ulong": "u64", "longlong": "i64", "ulonglong": "u64", "float": "f32", "double": "f64"}  # fmt: skip
 
-_OF_TYPES = {"float": "f32", "double": "f64", "int": "i32", "unsigned int": "u32", "unsigned": "u32", "long": "i64",
+# Element types by the names of C.
+ELEMENTS = {"float": "f32", "double": "f64", "int": "i32", "unsigned int": "u32", "unsigned": "u32", "long": "i64",
              "unsigned long": "u64", "long long": "i64", "unsigned long long": "u64", "short": "i16", "bool": "bool",
              "signed char": "i8", "unsigned char": "u8", "unsigned short": "u16"}  # fmt: skip
 
@@ -44,13 +47,14 @@ _OF_TYPES = {"float": "f32", "double": "f64", "int": "i32", "unsigned int": "u32
 @dataclass(frozen=True, slots=True)
 class KernelSource:
     """The definition of a kernel: its file, the names of its parameters, and whether it is a template. `declared`: the
-    texts of the parameters; `body`: its text."""
+    texts of the parameters; `body`: its text; `of_template`: the names of the template's parameters."""
 
     file: str
     parameters: tuple[str, ...]
     template: bool
     declared: tuple[str, ...] = ()
     body: str = ""
+    of_template: tuple[str, ...] = ()
 
 
 class Sources:
@@ -62,7 +66,7 @@ class Sources:
         self.functions = CallableFunctions({name: texts[name] for name in named if name in texts}, build)
         self._found: dict[str, tuple[KernelSource, ...]] = {}
 
-    def kernel(self, call: KernelCall) -> KernelSource | None:
+    def kernel(self, call: KernelCall | LaunchCall) -> KernelSource | None:
         """The definition of the kernel of a call; None if there is none, or several that fit."""
         name = call.kernel.split("<")[0].strip().rpartition("::")[2]
         if name not in self._found:
@@ -78,6 +82,11 @@ class Sources:
             if defines.search(text):
                 return file
         raise UsageError(f"{name} is defined in no file of the application", "name its file with --host")
+
+    def seen_by(self, file: str) -> str:
+        """The text of a file and of those of the application that it includes."""
+        names = [file, *sorted(path.as_posix() for path in self._included(Path(file)))]
+        return "\n".join(self.texts[name] for name in names if name in self.texts)
 
     def needed_by(self, files: Sequence[str]) -> list[str]:
         """The other compiled files whose functions or global variables these files, or those, use."""
@@ -123,10 +132,11 @@ class Sources:
                         ]
                         void = len(words) == 1 and text_of(words[0]) == "void"
                         declared = [text_of(w) for w in words if "declaration" in w.type]
-                        body = text_of(field_of(node, "body"))
+                        callee = Callee.of(node)
                         yield KernelSource(
-                            self._compiled(file), () if void else tuple(names), template, tuple(declared), body
-                        )
+                            self._compiled(file), () if void else tuple(names), template, tuple(declared),
+                            text_of(field_of(node, "body")), callee.template if callee is not None else (),
+                        )  # fmt: skip
 
 
 def _defined(text: str) -> frozenset[str]:
@@ -138,7 +148,7 @@ def variable_of(symbol: MemoryBlock) -> str:
     return symbol.text.partition(",")[0].strip()
 
 
-def value_of(scalar: ScalarArgument) -> int | float | bool:
+def value_of(scalar: ScalarArgument | LaunchArgument) -> int | float | bool:
     return struct.unpack("<" + SCALARS[scalar.of], bytes.fromhex(scalar.hex))[0]  # type: ignore[no-any-return]
 
 
@@ -151,6 +161,15 @@ def element_of(pointer: PointerArgument) -> tuple[str, int]:
     if vector is not None:
         return _OF_VECTORS[pointer.type[:-1]], int(vector[1])
     return "u8", pointer.width
+
+
+def template_values(kernel: str, source: KernelSource) -> tuple[tuple[str, str], ...]:
+    """The parameters of a template and their values, in an instance of it that names all of them."""
+    _, bracket, rest = kernel.partition("<")
+    words = [word.strip() for word in rest.rpartition(">")[0].split(",")] if bracket else []
+    if len(words) != len(source.of_template):
+        return ()
+    return tuple((n, {"true": "1", "false": "0"}.get(w, w)) for n, w in zip(source.of_template, words, strict=True))
 
 
 def named(kernel: str) -> str:
@@ -166,7 +185,7 @@ def _argument(word: str) -> str:
     """An argument of a template: a number, or a type by the language's name."""
     if re.fullmatch(r"true|false|-?\d+[uUlL]*", word):
         return word.rstrip("uUlL")
-    return _OF_TYPES.get(word, "")
+    return ELEMENTS.get(word, "")
 
 
 # ---- grids ----

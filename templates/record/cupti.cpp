@@ -255,6 +255,18 @@ Event* filled(const void* to, int value, std::size_t bytes, const void* stream, 
   return &event;
 }
 
+// A variable of constant memory is what the host gave to it last, kept here: where it lies on the GPU is not known.
+void set(const void* symbol, const void* from, std::size_t bytes, std::size_t offset) {
+  static std::map<const void*, std::vector<char>>& all = *new std::map<const void*, std::vector<char>>;
+  std::vector<char>& kept = all[symbol];
+  if (offset != 0 || on_device(from) || (!kept.empty() && kept.size() != bytes)) {
+    Event("unsupported").add("call", "cudaMemcpyToSymbol of a part");
+    return;
+  }
+  kept.assign(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
+  variable(kept.data(), bytes, "", "");
+}
+
 struct Call {
   Event* (*before)(const void* parameters);
   void (*after)(Event* event, const void* parameters);
@@ -274,6 +286,12 @@ Event* copy_event(const void* p) {
   if constexpr (!std::is_same_v<P, cudaMemcpy_v3020_params>) stream = c.stream;
   const bool waits = std::is_same_v<P, cudaMemcpy_v3020_params> && c.kind != cudaMemcpyDeviceToDevice;
   return copied(c.dst, 0, c.src, 0, c.count, 1, stream, waits);
+}
+template <class P>
+Event* set_event(const void* p) {
+  const P& c = as<P>(p);
+  set(c.symbol, c.src, c.count, c.offset);
+  return nullptr;
 }
 template <class P>
 void copy_done(Event* event, const void* p) {
@@ -336,6 +354,8 @@ const std::map<std::string, Call>& calls() {
        }, done}},
       {"cudaMemcpy", {copy_event<cudaMemcpy_v3020_params>, copy_done<cudaMemcpy_v3020_params>}},
       {"cudaMemcpyAsync", {copy_event<cudaMemcpyAsync_v3020_params>, copy_done<cudaMemcpyAsync_v3020_params>}},
+      {"cudaMemcpyToSymbol", {set_event<cudaMemcpyToSymbol_v3020_params>, done}},
+      {"cudaMemcpyToSymbolAsync", {set_event<cudaMemcpyToSymbolAsync_v3020_params>, done}},
       {"cudaMemcpy2D", {copy_2d_event<cudaMemcpy2D_v3020_params>, done}},
       {"cudaMemcpy2DAsync", {copy_2d_event<cudaMemcpy2DAsync_v3020_params>, done}},
       {"cudaMemset", {[](const void* p) {
@@ -395,8 +415,8 @@ const std::map<std::string, Call>& calls() {
 // What no program expresses, by the begins of names.
 bool unsupported(const std::string& name) {
   static const char* const begins[] = {
-      "cudaStreamBeginCapture", "cudaGraphLaunch", "cudaLaunchHostFunc", "cudaStreamAddCallback", "cudaMemcpyToSymbol",
-      "cudaMemcpyFromSymbol", "cudaMalloc3D", "cudaMallocArray", "cudaMallocFromPool", "cudaMemcpy3D", "cudaMemset3D",
+      "cudaStreamBeginCapture", "cudaGraphLaunch", "cudaLaunchHostFunc", "cudaStreamAddCallback", "cudaMemcpyFromSymbol",
+      "cudaMalloc3D", "cudaMallocArray", "cudaMallocFromPool", "cudaMemcpy3D", "cudaMemset3D",
       "cudaMemcpyPeer", "cudaMemcpyBatch", "cudaMemcpyToArray", "cudaMemcpy2DToArray", "cudaMemcpy2DFromArray",
       "cudaCreateTextureObject", "cudaCreateSurfaceObject", "cudaMemcpyFromArray",
   };

@@ -69,7 +69,7 @@ void contents(int which) {
   if (s.device.wait != nullptr) s.device.wait();
   for (const auto& [begin, m] : s.memory) {
     std::vector<char> copy(m.bytes);
-    if (s.device.read != nullptr)
+    if (s.device.read != nullptr && m.kind != "symbol")
       s.device.read(copy.data(), begin, m.bytes);
     else
       std::memcpy(copy.data(), begin, m.bytes);

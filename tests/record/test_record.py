@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,12 @@ from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
 from dagc.cuda.text import rewrite_for_host
 from dagc.emit.common import host_headers
+from dagc.ir.program import KernelOp
+from dagc.perf.geometry import read_accesses
+from dagc.record.footprints import with_footprints
+from dagc.record.log import LaunchCall, RankLog
+from dagc.record.loop import Window
+from dagc.record.sources import Sources
 from tests.cli.command import dagc
 
 ROOT = Path(__file__).parents[2]
@@ -135,9 +143,33 @@ def test_what_the_host_computes_is_an_op_or_is_named(tmp_path: Path) -> None:
     assert agrees(tmp_path / "cg.dag")
 
 
-def test_what_kernels_touch_leaves_the_overlap_of_the_application(tmp_path: Path) -> None:
+def text_says_as_much(logs: Sequence[RankLog], found: Sequence[Window], sources: Sources) -> tuple[RankLog, ...]:
+    """What kernels touch by their texts covers what was recorded of them."""
+    bare = [replace(log, events=tuple(replace(e, touched=()) if isinstance(e, LaunchCall) else e for e in log.events))
+            for log in logs]  # fmt: skip
+    pairs = [
+        (one, other)
+        for log, read in zip(logs, with_footprints(bare, found, sources), strict=True)
+        for one, other in zip(log.events, read.events, strict=True)
+        if isinstance(one, LaunchCall) and isinstance(other, LaunchCall)
+    ]
+    for recorded_launch, read_launch in pairs:
+        said = {touched.memory: touched for touched in read_launch.touched}
+        for one in recorded_launch.touched:
+            text = said.get(one.memory)
+            sides = [] if text is None else [(one.reads, text.reads), (one.writes, text.writes)]
+            assert sides or not one.reads + one.writes
+            assert all(not real or (its[0] <= real[0] and real[-1] <= its[-1]) for real, its in sides)
+    assert any(launch.touched for launch, _ in pairs)
+    return tuple(logs)
+
+
+def test_what_kernels_touch_leaves_the_overlap_of_the_application(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Waves: the inner rows are computed while messages are under way, which need no buffers; the constant is set by an
     op."""
+    monkeypatch.setattr("dagc.recipes.record.with_footprints", text_says_as_much)
     code, said, text = recorded(APPS / "waves.cu", tmp_path, "64", "32", "12", options=("--rounds", "2", "--replace"))
     assert code == 0, said
     patch = (tmp_path / "waves.patch").read_text()
@@ -159,6 +191,9 @@ def test_what_kernels_touch_leaves_the_overlap_of_the_application(tmp_path: Path
               for name in ("rows_of[1]", "rows_of_3[1]")}  # fmt: skip
     assert "halo_2[0].wait_recv.m0" in before["rows_of[1]"]
     assert before["rows_of_3[1]"] == {"rows_of_4[0]", "rows_of_5[0]", "rows_of_6[0]"}
+    program = graph.program
+    calls = [op for op in program.ops if isinstance(op, KernelOp) and op.name.startswith("rows_of")]
+    assert all(read_accesses(program, op).accesses for op in calls)
     assert agrees(tmp_path / "waves.dag")
     assert re.search(
         r"left out: cudaStreamSynchronize at waves.cu:\d+\n.*as dependencies: cudaStream.*, cudaStream", said

@@ -21,14 +21,15 @@ from dagc.build.toolchain import find_cxx
 from dagc.record.application import Application, command_of, run
 from dagc.record.arrays import FreeNames, Values
 from dagc.record.flow import KernelCall, Messages, PointerArgument, flow_of
+from dagc.record.footprints import pieces_of_launch
 from dagc.record.functions import CallableFunctions
 from dagc.record.host import History, Read, call_of, formula_of, operands_of
-from dagc.record.log import MemoryPlace, RankLog, read_logs
+from dagc.record.log import LaunchArgument, LaunchCall, MemoryPlace, RankLog, joined, read_logs
 from dagc.record.loop import between, period_of, windows
 from dagc.record.merge import Blocks, steps_of
-from dagc.record.native import check_mpi, place_calls
+from dagc.record.native import allocated, check_mpi, constant, place_calls
 from dagc.record.program import Writer, Written
-from dagc.record.sources import Sources
+from dagc.record.sources import KernelSource, Sources
 from dagc.record.split import RowPart, parts_of, rows_of, value_of_stride
 
 HEADER = """
@@ -303,6 +304,63 @@ def test_calls_of_a_program_as_it_is_stand_where_its_debug_information_says(tmp_
     log.write_text(json.dumps(events[0] | {"frames": [1], "kernel": ""}))
     with pytest.raises(UsageError, match=r"its calls stand in no line of a.cpp"):
         place_calls(tmp_path, application, tmp_path)
+
+
+def test_a_variable_that_is_set_is_constant_memory() -> None:
+    """Kernels may have written another since, so the data of the host that set it are not what the GPU has."""
+    declared = "__device__ __constant__ double a2, tau[4];\n__device__ float hits;\n"
+    texts = {"a.cu": f"{declared}cudaMemcpyToSymbol(\n  tau,\n &t, 32)"}
+    event = {"e": "alloc", "kind": "symbol", "at": "a.cu:4", "text": allocated(texts, "a.cu:4")}
+    assert event["text"] == "tau, &t, 32"
+    assert constant(event, texts) == "f64"
+    with pytest.raises(UsageError, match="a.cu:4: hits is not __constant__"):
+        constant(event | {"text": "hits, &h, 4"}, texts)
+
+
+TOUCHES = """{
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  BODY
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "reads", "writes"),
+    [
+        ("if (i >= 1 && i < n - 1) y[i] = x[i - 1] + x[i + 1];", ((0, 100),), ((1, 99),)),
+        ("if (i < n) for (int k = 0; k < 3; ++k) y[i] += x[k * n + i];", ((0, 300),), ((0, 100),)),
+        ("for (int k = i; k < n; k += blockDim.x * gridDim.x) y[k] = x[k];", ((0, 100),), ((0, 100),)),
+        ("if (i < n) y[i] = x[max(i - kHalo, 0)];", ((0, 98),), ((0, 100),)),
+        ("if (i < LAST) y[i] = x[i / 2];", ((0, 5),), ((0, 10),)),
+        ("if (i < n) add(y, x[i]);", ((0, 100),), None),  # a function may store anywhere
+        ("if (i < n) y[i] = x[(int)y[i]];", None, ((0, 100),)),
+        ("if (i < n) for (int k = 0; k < (int)y[0]; ++k) y[i] = x[k];", ((0, math.inf),), ((0, 100),)),
+        ("if (i < n && i < SIZE) y[i] = x[i];", ((0, 100),), ((0, 100),)),  # SIZE may be another
+        ("if (i < 0) y[i] = x[i];", (), ()),
+    ],
+)  # fmt: skip
+def test_what_a_kernel_touches_is_read_from_its_text(
+    body: str, reads: tuple[tuple[float, float], ...] | None, writes: tuple[tuple[int, int], ...] | None
+) -> None:
+    """Elements of `x` and `y`; None: all. 4 blocks of 32 threads; 100 is passed by value."""
+    text = "constexpr int kHalo = 2;\n#define LAST 10\n#ifndef SIZE\n#define SIZE 50\n#endif\n"
+    source = KernelSource("a.cu", ("y", "x", "n"), False, (), TOUCHES.replace("BODY", body))
+    pointers = tuple(LaunchArgument("f64", 8, p, const, "", "double") for p, const in ((4096, 0), (1 << 20, 1)))
+    args = (*pointers, LaunchArgument("i32", 4, -1, 0, "64000000", "int"))
+    launch = LaunchCall(n=0, kernel="k", grid=(4, 1, 1), block=(32, 1, 1), shared=0, stream=0, args=args)
+    found = pieces_of_launch(launch, source, text)
+    assert found is not None
+    for key, wanted in (((1, False), reads), ((0, True), writes)):
+        pieces = joined([(a, b) for a, b in found.get(key, ())], 4)
+        every = ((-math.inf, math.inf),)
+        assert pieces == (every if wanted is None else tuple((8 * a, 8 * b) for a, b in wanted))
+
+
+def test_a_kernel_with_conditions_of_the_preprocessor_may_touch_anything() -> None:
+    source = KernelSource("a.cu", ("y",), False, (), "{\n#ifdef ALL\n  y[0] = 1;\n#endif\n}")
+    args = (LaunchArgument("f64", 8, 4096, 0, "", "double"),)
+    launch = LaunchCall(n=0, kernel="k", grid=(1, 1, 1), block=(1, 1, 1), shared=0, stream=0, args=args)
+    assert pieces_of_launch(launch, source, "") is None
 
 
 RANKS = """#include <mpi.h>
