@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import median
@@ -194,13 +194,17 @@ class LiveMachine:
     def narrow(self, spaces: Sequence[int]) -> Orders:
         """Restrict the machine to these spaces. Returns the new domain; candidates of the old one become invalid."""
         narrowed = Orders([self.domain.spaces[index] for index in spaces])
-        self.domain = narrowed
-        self._loadables = {new: self._loadables[old] for new, old in enumerate(spaces)}
-        self._last = {new: self._last[old] for new, old in enumerate(spaces) if old in self._last}
+        self.turn_to(narrowed, {old: new for new, old in enumerate(spaces)})
+        return narrowed
+
+    def turn_to(self, domain: Orders, numbers: Mapping[int, int]) -> None:
+        """Measure the candidates of another domain. `numbers`: of the spaces that it has, by those of the old one."""
+        self.domain = domain
+        self._loadables = {numbers[old]: of for old, of in self._loadables.items() if old in numbers}
+        self._last = {numbers[old]: last for old, last in self._last.items() if old in numbers}
         self._service.deaths.forget()
         self._measured.clear()
         self._reference = None
-        return narrowed
 
     def alone(
         self, index: int, site: Site, repeats: int, timing: Timing, tolerance: Tolerance

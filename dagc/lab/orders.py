@@ -18,12 +18,12 @@ from dagc.base.sample import Sample
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
-from dagc.ir.traversal import Entry, Traversal, traversal_text
+from dagc.ir.traversal import Entry, Traversal, parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.neighbours import follow, neighbour, outline, translated
 from dagc.space import Counter, Space, TooManyStates
 from dagc.space.moves import Asker, Moves, State
-from dagc.store.results import ImplementationId, without_later
+from dagc.store.results import Implementation, ImplementationId, without_later
 
 if TYPE_CHECKING:
     from dagc.lab.model.estimate import Model
@@ -393,6 +393,16 @@ class OrderStore:
         others = dict(sample.metrics)
         seconds = others.pop("time", sample.value)
         self._records.add(key, seconds, sample.reference, sample.iterations, sample.purpose, others)
+
+
+def candidate_of(domain: Orders, implementation: Implementation) -> Candidate | None:
+    """An implementation of a results file, None if its configuration is not searched."""
+    entry = domain.find(implementation.configuration)
+    if entry is None:
+        return None
+    index, choices = entry
+    traversal = parse_traversal(implementation.traversal, domain.spaces[index].graph, "the results file")
+    return Candidate(index, traversal, choices)
 
 
 def domain_of(

@@ -29,19 +29,16 @@ from dagc.study.decisions import SearchRequest
 from dagc.study.domain import Ready, check_strategy, checked, ready, replayed, usable_domain
 from dagc.study.following import check_rules, followed
 from dagc.study.groups import RankGroups
+from dagc.study.original import kept, measured_again, read_original
 from dagc.study.outcome import (
     Explored,
     begin_with,
-    check_original,
     declare,
     disagreement_of,
     explored,
     limited,
-    measured_again,
     noise_floor,
     notes_on_earlier_runs,
-    original,
-    read_original,
     search,
     settled,
     traced,
@@ -101,30 +98,29 @@ def _explore_here(
 ) -> Explored:  # fmt: skip
     from dagc.store.records import Records  # loads msgspec, sqlite3
 
-    with ExitStack() as kept:
+    with ExitStack() as opened:
         with ExitStack() as compilers:
             display = Display(quiet=options.quiet, clock=deadline.clock)
-            prepared = ready(text, out, options, display, compilers, deadline)
-            check_original(options, prepared.domain)
-            machine, request = prepared.machine(links[0]), prepared.request
+            prepared = ready(text, out, options, display, compilers, links[0], deadline)
+            machine, request = prepared.machine, prepared.request
             program, notes, options = prepared.program, prepared.notes, request.options
             hosts = _started(prepared, machine, array)
             setup = setup_digest(text.path, program, options)
             run = run_record(of_hosts(hosts), options, text.path, setup, prepared.fixed, prepared.domain.folded)
-            records = kept.enter_context(
+            records = opened.enter_context(
                 Records.open(
                     prepared.output, program_record(program), run,
                     resume=options.resume, other_machine=options.other_machine,
                 )
             )  # fmt: skip
-            usable = checked(prepared, machine, records)
+            usable = checked(prepared, records)
         records.searched(usable.domain.size())
         domain = usable_domain(prepared, machine, usable, records)
         noise = noise_floor(request, machine, records)
         warn([*noise_advice(noise, run.machine, options.ranks), *unlike(hosts)], quiet=options.quiet)
         notes += notes_on_earlier_runs(prepared.output, records, run, options)
         before = records.results(request.objective.text)
-        compared = original(request.options, domain, notes)
+        compared = kept(prepared.beside.compared, prepared.domain, domain, notes)
         first = *([compared] if compared else []), *followed(options, domain, notes), *begin_with(before, domain)
         known, store = before if options.resume else None, OrderStore(domain, records)
         groups = RankGroups(machine, store, links[1:], records, run, hosts, notes)
@@ -142,7 +138,7 @@ def _explore_here(
         wrong = disagreement_of(request, machine, domain, records, done)
         if wrong is None:
             traced(request, machine, domain, records, done, notes)
-        limits = limited(request, domain, records, done, prepared.data, notes)
+        limits = limited(request, domain, records, done, prepared.arrays.data, notes)
     return explored(done, domain, prepared.output, notes, results, options, wrong, limits, compared)
 
 
@@ -154,7 +150,7 @@ def _started(prepared: Ready, machine: LiveMachine, array: JobArray | None) -> t
         return machine.hosts(chosen.target.value, chosen.arch)
     with display.phase("compiling, before jobs are submitted"):
         prepared.compilation.wait()
-    array.folder = prepared.data.parent
+    array.folder = prepared.arrays.data.parent
     with display.phase("waiting for the first job"):
         array.submit()
         display.say(f"{array.text} submitted; scancel {array.id} ends the search")

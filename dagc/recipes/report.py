@@ -12,7 +12,7 @@ from dagc.store.results import ranking, timed
 from dagc.store.settings import fixed_of, fixed_text
 from dagc.study.explanation import Subject
 from dagc.study.loaded import Loaded, learn
-from dagc.study.outcome import beside_original
+from dagc.study.original import beside_original
 
 
 def report(path: str | Path, out: str | Path, objective: str | None = None, original: str | None = None) -> None:

@@ -6,17 +6,20 @@ say with which implementations it begins, and are the answer of a file whose run
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
 from statistics import median
 
+from dagc.base.errors import counted
 from dagc.base.objective import Objective
 from dagc.base.sample import BESIDE, Sample
 from dagc.base.signals import deferred
 from dagc.base.statistics import interval
 from dagc.lab.candidate import Candidate
+from dagc.lab.engine import Store
 from dagc.lab.live import LiveMachine
-from dagc.lab.orders import Orders, OrderStore
+from dagc.lab.orders import Orders
 from dagc.report.display import spread
 from dagc.study.launch import Predictions
 
@@ -32,30 +35,70 @@ class Beside:
     def __init__(
         self,
         machine: LiveMachine,
-        store: OrderStore,
         objective: Objective,
         seed: int,
         predictions: Predictions,
         draws: int | None = None,
+        say: Callable[[str], None] = lambda text: None,
+        compared: Candidate | None = None,
     ) -> None:
-        self._machine, self._store, self._objective = machine, store, objective
+        """`say` tells the user. `compared`: an order of his own, which is measured before others of its space."""
+        self._machine, self._objective, self._say = machine, objective, say
         self._random, self._domain, self._turn, self._draws = Random(seed), machine.domain, 0, draws
         self._times: dict[Candidate, list[float]] = {}
         self._tried: set[Candidate] = set()
         self._usable: dict[int, Orders] = {}  # the spaces that may be drawn from, each as a domain
-        self.predictions = predictions
+        self._store: Store[Candidate] | None = None
+        self._unkept: list[tuple[Candidate, Sample]] = []  # while there is no store
+        self.checked: dict[int, Sample] = {}  # of each space that was built, the first
+        self.predictions, self.compared = predictions, compared
+
+    def turn_to(self, domain: Orders, numbers: Mapping[int, int]) -> None:
+        """Measure candidates of another domain. `numbers`: of its spaces, by those of the old one, all of which it
+        has."""
+
+        def moved(candidate: Candidate) -> Candidate:
+            return replace(candidate, space=numbers[candidate.space])
+
+        self._domain = domain
+        self._times = {moved(one): times for one, times in self._times.items()}
+        self._tried = set(map(moved, self._tried))
+        self._usable = {numbers[index]: Orders([domain.spaces[numbers[index]]]) for index in self._usable}
+        self.checked = {numbers[index]: sample for index, sample in self.checked.items()}
+        self._unkept = [(moved(one), sample) for one, sample in self._unkept]
+
+    def keep_in(self, store: Store[Candidate]) -> None:
+        """Keep what is measured, and what was, in a store."""
+        self._store = store
+        for one, sample in self._unkept:
+            self._keep(one, sample)
 
     def first(self, index: int) -> Sample:
-        """Open the library of a space, check and time its first traversal, with the settings that are predicted to be
-        the fastest; if these fail, or nothing is predicted, with the program's own."""
-        self.predictions.known.wait(0 if self._times else PREDICTING_SECONDS)
-        favourite = self._favourite_of(index)
-        sample = Sample(failure="not predicted") if favourite is None else self._measure(favourite)
-        if sample.failure:
-            sample = self._measure(self._domain.first(index))
+        """Open the library of a space, check and time the order that is compared, if it has it; else its first
+        traversal, with the settings that are predicted to be the fastest; if this fails, with the program's own."""
+        compared = self.compared if self.compared is not None and self.compared.space == index else None
+        if compared is None:
+            self.predictions.known.wait(0 if self._times else PREDICTING_SECONDS)
+        sample = Sample(failure="not predicted")
+        for one in (compared, self._favourite_of(index), self._domain.first(index)):
+            if one is not None and sample.failure:
+                sample = self._measure(one)
         if not sample.failure:
             self._usable[index] = Orders([self._domain.spaces[index]])
         return sample
+
+    def tell(self, index: int, sample: Sample, rest: int) -> None:
+        """Note the first sample of a space, and say it if it is the first of all. `rest`: spaces that follow."""
+        if index in self.checked:
+            return
+        self.checked[index] = sample
+        values = [one for one in self.checked.values() if not one.failure]
+        if sample.failure and len(self.checked) == 1 and rest:
+            others = counted(rest, "other configuration follows", "other configurations follow")
+            text = self._domain.spaces[index].configuration.text
+            self._say(f"{text}: {sample.failure}\n  {others}; Ctrl-C ends it")
+        if not sample.failure and len(values) == 1:
+            self._say(f"first measurement: {self._objective.show(sample.value)}, {self.configuration}")
 
     def step(self) -> bool:
         """Measure once; False if there is nothing to measure at present."""
@@ -117,6 +160,12 @@ class Beside:
         sample = self._machine.probe(candidate)
         if not sample.failure:
             self._times.setdefault(candidate, []).append(sample.value)
-            with deferred():  # what was measured is kept
-                self._store.add(self._store.begin(candidate), replace(sample, purpose=BESIDE))
+            self._keep(candidate, sample)
         return sample
+
+    def _keep(self, candidate: Candidate, sample: Sample) -> None:
+        if self._store is None:
+            self._unkept.append((candidate, sample))
+            return
+        with deferred():  # what was measured is kept
+            self._store.add(self._store.begin(candidate), replace(sample, purpose=BESIDE))

@@ -27,6 +27,7 @@ from dagc.ir.program import (
     TRANSPORT,
     WITHIN_HOST,
     ExchangeOp,
+    Graph,
     GraphEdges,
     KernelOp,
     Program,
@@ -120,10 +121,10 @@ def configured(
     text: ProgramText,
     options: ExploreOptions,
     gpus: bool,
-    before: Callable[[Sequence[Mapping[str, Value]]], None] = lambda combinations: None,
+    lowering: Callable[[Sequence[Mapping[str, Value]]], Callable[[Mapping[str, Value]], Graph]] | None = None,
 ) -> tuple[Program, list[Configured], list[str]]:
-    """The program, its configurations, and a note on each combination that the program forbids. `before` is told of
-    the combinations before the program is lowered under each."""
+    """The program, its configurations, and a note on each combination that the program forbids. `lowering`: the
+    combinations -> the function that lowers the program under one of them, if that is not the text's own."""
     program = text.program()
     fixed = {name for name in text.defines if name not in {p.name for p in program.params}}
     every = _opened(options, gpus)
@@ -138,8 +139,9 @@ def configured(
     if options.only is None:
         values, left_out = with_automatic(program, values, asked if gpus else asked | {GRAPH_EDGES, PUT_WAIT})
         notes += left_out
-    before(list(filter(promising(asked), combinations(values))))
-    kept, refused = configurations(values, text.graph, options.most_configurations, promising(asked))
+    may_gain = promising(asked)
+    build = text.graph if lowering is None else lowering(list(filter(may_gain, combinations(values))))
+    kept, refused = configurations(values, build, options.most_configurations, may_gain)
     notes += excluded_notes((left.defines, left.reason, left.span) for left in refused)
     notes += [f"{note.message} ({note.help})" for note in without_effect([c.graph for c in kept])]
     if text.folds:

@@ -31,7 +31,7 @@ from dagc.stages.options import ExploreOptions, forms_are_open
 from dagc.stages.program import ProgramText
 from dagc.store.results import Results
 from dagc.store.settings import Origin, Origins, not_searched, without_settings
-from dagc.study.ahead import build_ahead
+from dagc.study.ahead import Ahead
 from dagc.study.beside import Beside
 from dagc.study.decisions import SEARCH, SearchRequest, configured, domain_of, excluded_notes, is_folded
 from dagc.study.launch import (
@@ -44,9 +44,11 @@ from dagc.study.launch import (
     variants_by_file,
     with_defaults,
 )
+from dagc.study.original import of_original
 from dagc.study.outcome import declare
 from dagc.study.record import program_record
 from dagc.study.runners import (
+    ArraysOf,
     Compilation,
     Excluded,
     Usable,
@@ -80,17 +82,10 @@ class Ready:
     domain: Orders
     fixed: Origins
     notes: list[str]
-    data: Path
+    arrays: ArraysOf
     compilation: Compilation
-    predictions: Predictions
-
-    def machine(self, link: RankLink) -> LiveMachine:
-        """Measures its candidates on these ranks, as soon as their configurations are loaded."""
-        request = self.request
-        return LiveMachine(
-            self.domain, (), link, seconds=request.options.seconds, watchdog=request.options.watchdog,
-            objective=request.objective,
-        )  # fmt: skip
+    machine: LiveMachine
+    beside: Beside
 
 
 def ready(
@@ -99,63 +94,79 @@ def ready(
     options: ExploreOptions,
     display: Display,
     stack: ExitStack,
+    link: RankLink,
     deadline: Deadline = ENDLESS,
 ) -> Ready:
     """Text -> configurations, with their launch settings -> domain. The set-up and the compilers run beside it, and end
-    with `stack`."""
+    with `stack`; the first configuration is measured beside it on the ranks of `link`."""
     request, output, missing = _requested(text, out, options, display)
     request, folder = replace(request, deadline=deadline), output.parent / f"{output.stem}-build"
 
     @cache
-    def under_way() -> Callable[[], Path]:
+    def under_way() -> Callable[[], ArraysOf]:
         require_machine(request.chosen)
         if request.chosen.target is Target.HOST and request.chosen.here and joined() is None:
             require_memory(request.text.program(), options.ranks * options.groups)
         return stack.enter_context(arrays_under_way(request.text.program(), folder, request))
 
-    def arrays() -> Path:
-        return under_way()()
+    def data() -> Path:
+        return under_way()().data
 
-    taken, remarks = variants_by_file(request, arrays)  # which are then not searched
+    taken, remarks = variants_by_file(request, data)  # which are then not searched
     request = replace(request, text=request.text.with_defines({**request.text.defines, **taken}))
-    cuda, ahead = request.chosen.target is Target.CUDA, build_ahead(request, folder / "first", under_way, stack)
-    program, configurations, notes = configured(request.text, request.options, cuda, ahead)
+    request = _for_objective(request, request.text.program())
+    cuda, predictions = request.chosen.target is Target.CUDA, Predictions(stack.enter_context(Workers(1)))
+    ahead = Ahead(request, folder, link, predictions, under_way)
+    program, configurations, notes = configured(request.text, request.options, cuda, ahead.lowering(stack))
     notes += [*remarks, *missing]
-    request = _for_objective(request, program, configurations, output)
+    if request.earlier is not None:
+        request.earlier.check_folded(is_folded(configurations), str(output))
     require_machine(request.chosen)
     configurations = that_can_run(configurations, request.chosen, request.options, notes)
     choosers = _choosers(request, program, configurations)
     under_way()
-    settled = launched(request, configurations, choosers, arrays)
+    settled = launched(request, configurations, choosers, data)
     configurations = list(settled.configurations)
-    # All that may stay open at run time: which settings fit, the arrays tell.
-    every = launch_sites(request, configurations, None)
-    predictions, hurry = Predictions(stack.enter_context(Workers(1))), deadline.timeout is not None
-    others = predictions.known if hurry and cuda else None
-    compiled = compiling(configurations, request.chosen, folder, every, hurry=hurry, others=others)
-    compilation = stack.enter_context(compiled)
-    if others is not None:
-        predictions.prepare()
-    sites = launch_sites(request, configurations, arrays())
+    own = of_original(request.options, configurations)
+    compilation = _under_way(request, by_promise(configurations, own), folder, ahead, predictions, stack)
+    sites = launch_sites(request, configurations, data())
     tuned = {**dict.fromkeys(taken.decisions, Origin.TUNED), **settled.origins}
     fixed = _fixed(program, configurations, tuned, request.text.defines, sites)
     request, domain = _domain(request, configurations, sites, notes)
     notes += settled.notes
-    predictions.begin(request, by_promise(domain.spaces), arrays())  # as they are built; while the ranks start
-    return Ready(request, program, output, domain, fixed, notes, arrays(), compilation, predictions)
+    machine, beside = ahead.measuring(request, domain)
+    predictions.begin(request, by_promise(domain.spaces, own), data())  # as they are built; while the ranks start
+    return Ready(request, program, output, domain, fixed, notes, under_way()(), compilation, machine, beside)
 
 
-def checked(prepared: Ready, machine: LiveMachine, records: Records) -> Usable:
+def _under_way(
+    request: SearchRequest, configurations: Sequence[Configured], folder: Path, ahead: Ahead, predictions: Predictions,
+    stack: ExitStack,
+) -> Compilation:  # fmt: skip
+    """The libraries of these configurations, in their order; they end with `stack`."""
+    # All that may stay open at run time: which settings fit, the arrays tell.
+    every, hurry = launch_sites(request, configurations, None), request.deadline.timeout is not None
+    others = predictions.known if hurry and request.chosen.target is Target.CUDA else None
+    compiled = compiling(
+        configurations, request.chosen, folder, every, ahead=ahead.libraries, hurry=hurry, others=others
+    )
+    compilation = stack.enter_context(compiled)
+    if others is not None:
+        predictions.prepare()
+    return compilation
+
+
+def checked(prepared: Ready, records: Records) -> Usable:
     """The configurations that can be searched, checked as they are built. While compilers run, the space is counted,
     the model ranks launch settings, and what is built is measured, which `records` keeps as disturbed."""
     request, domain, deadline = prepared.request, prepared.domain, prepared.request.deadline
+    machine, beside = prepared.machine, prepared.beside
     declare(records, request.objective, units())
-    store, options = OrderStore(domain, records), request.options
-    beside = Beside(machine, store, request.objective, options.seed, prepared.predictions, options.budget)
+    beside.keep_in(OrderStore(domain, records))
     domain.size()
     end = deadline.part(BUILD_SHARE)
     try:
-        out = check_as_built(machine, prepared.compilation, request, prepared.data, beside, end)
+        out = check_as_built(machine, prepared.compilation, request, prepared.arrays, beside, end)
     except KeyboardInterrupt:
         if beside.line:
             request.display.say(f"{beside.line}\n{records.path} keeps it; --resume continues")
@@ -164,7 +175,7 @@ def checked(prepared: Ready, machine: LiveMachine, records: Records) -> Usable:
     if deadline.over:
         took = f"took {deadline.passed:.0f} s, longer than --time {deadline.seconds:g} s"
         prepared.notes.append(f"to set up, compile and check the first configuration {took}")
-    modelled = prepared.predictions.result(deadline.part(BUILD_SHARE).timeout)
+    modelled = beside.predictions.result(deadline.part(BUILD_SHARE).timeout)
     if modelled is None:
         prepared.notes.append("the model ranked no launch settings within the time limit (--time)")
     else:
@@ -216,13 +227,9 @@ def _forms(request: SearchRequest) -> bool:
     return settings and forms_are_open(request.options.forms, request.chosen.target is Target.CUDA, earlier)
 
 
-def _for_objective(
-    request: SearchRequest, program: Program, configurations: Sequence[Configured], output: Path
-) -> SearchRequest:
+def _for_objective(request: SearchRequest, program: Program) -> SearchRequest:
     """With the objective: that of the options, else that of the file that is continued. Results of `--warm-start` are
     read again if theirs is another one. Raises UsageError."""
-    if request.earlier is not None:
-        request.earlier.check_folded(is_folded(configurations), str(output))
     searched_for = TIME.text if request.earlier is None else request.earlier.objective.text
     objective = objective_for(request.options.objective or searched_for, request.chosen.target.value, program)
     options, other = replace(request.options, objective=objective.text), request.other
@@ -299,7 +306,7 @@ def usable_domain(prepared: Ready, machine: LiveMachine, usable: Usable, records
     request, domain = prepared.request, usable.domain
     machine.on_reference = records.reference
     if request.options.strategy == "model" and any(s.sites for s in domain.spaces):
-        domain = timed_sites(machine, prepared.data, request)
+        domain = timed_sites(machine, prepared.arrays.data, request)
     if not domain.earlier:  # a configuration was excluded
         domain = warm(domain, request, [])
     prepared.notes.extend(keep_excluded(records, usable.excluded))

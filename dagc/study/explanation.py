@@ -36,13 +36,13 @@ from dagc.learn.explain import Answers, Explanation, Inquiry, answer, ask, expla
 from dagc.learn.pairs import AnsweredQuestion, PairTiming, TimingOptions, time_pairs
 from dagc.learn.tree import LearnedRules
 from dagc.measure.metrics import objective_for
-from dagc.measure.service import RankLink, RunnerLibrary
+from dagc.measure.service import RankLink
 from dagc.report.display import Display
 from dagc.setup import check_arrays, run_setup
 from dagc.stages.options import ExplainOptions
 from dagc.store.results import Implementation, Results, Run, ranking
 from dagc.study.loaded import Loaded, judged, learn
-from dagc.study.outcome import read_original
+from dagc.study.original import read_original
 from dagc.study.record import revision
 from dagc.study.runners import ArraysOf, arrays_name, build_runners, clear_incomplete, loadable_of, require_transports
 
@@ -371,13 +371,10 @@ def _machine(
     data = arrays_of(loaded, options, domain, folder)
     libraries = build_runners(configurations, chosen, folder / "explain", display)
     earlier, first = _exploration(loaded), domain.spaces[0].graph.program
-    arrays = ArraysOf(first, data, earlier.ranks, earlier.seed, options.data is not None)
-    runners = {
-        s.configuration: RunnerLibrary(
-            libraries[s.configuration], arrays.of(s.graph.program), options.mpi_takes_device_pointers
-        )
-        for s in domain.spaces
-    }
+    arrays = ArraysOf(
+        first, data, earlier.ranks, earlier.seed, options.data is not None, options.mpi_takes_device_pointers
+    )
+    runners = {s.configuration: arrays.library(libraries[s.configuration], s.graph.program) for s in domain.spaces}
     loadables = [loadable_of(space, runners[space.configuration]) for space in domain.spaces]
     return LiveMachine(
         domain, loadables, link, seconds=options.seconds, watchdog=options.watchdog,

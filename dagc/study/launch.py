@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from threading import Event
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from dagc.base.children import Workers
 from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, counted
@@ -67,6 +67,7 @@ class Launched:
     notes: tuple[str, ...]
 
 
+T = TypeVar("T")
 Build: TypeAlias = "Callable[[Mapping[str, Any]], Graph]"  # the graph of a program under decisions, on top of -D
 
 
@@ -305,6 +306,10 @@ class Predictions:
         """Load the models, SymPy with them, which takes a second in which the arrays are set up."""
         self._pool.submit(import_module, "dagc.choice.models")
 
+    def soon(self, work: Callable[[], T]) -> Future[T]:
+        """Do this in the thread of the pool, before what begins later."""
+        return self._pool.submit(work)
+
     def begin(self, request: SearchRequest, spaces: Sequence[ConfiguredSpace], data: Path) -> None:
         self._job = self._pool.submit(predicted, request, spaces, data, self.expect)
         self._job.add_done_callback(lambda _: self.known.set())
@@ -334,23 +339,37 @@ def predicted(
     out: dict[Choice, tuple[Site, ...]] = {}
     notes: list[str] = []
     for written in (True, False) if request.chosen.target is Target.CUDA else ():
-        known: dict[Hashable, dict[Hashable, float]] = {}
-        for space in spaces:
-            if not space.sites:
-                continue
-            graph = space.graph.unrolled
-            keys = {site.name: _read_alike(graph, site) for site in space.sites}
-            if not known.keys() >= set(keys.values()):
-                task = _task(request, graph, data)
-                sites = {keys[s.name]: s for s in reversed(_that_fit(task, data)) if keys.get(s.name) not in known}
-                new = [_as_written(site) if written else site for key, site in sites.items() if key is not None]
-                times, more = _modelled(replace(task, sites=tuple(reversed(new))), compiled=not written)
-                known |= {keys[op]: {_values_of(c): t for c, t in of_op.items()} for op, of_op in times.items()}
-                notes += more
-            priors = (_with_prior(site, known.get(keys[site.name], {}), written) for site in space.sites)
-            out[space.configuration] = tuple(priors)
+        for configuration, sites, more in _modelled_of(request, spaces, data, written):
+            out[configuration] = sites
+            notes += more
             found(dict(out))
     return out, list(dict.fromkeys(notes))
+
+
+def as_written(request: SearchRequest, spaces: Sequence[ConfiguredSpace], data: Path) -> Sites:
+    """The part of `predicted` that takes a fraction of the time: of the kernels as written."""
+    cuda = request.chosen.target is Target.CUDA
+    return {c: sites for c, sites, _ in _modelled_of(request, spaces, data, True)} if cuda else {}
+
+
+def _modelled_of(
+    request: SearchRequest, spaces: Sequence[ConfiguredSpace], data: Path, written: bool
+) -> Iterator[tuple[Choice, tuple[Site, ...], list[str]]]:
+    """Of each configuration with settings that are searched: these with their predictions, and notes."""
+    known: dict[Hashable, dict[Hashable, float]] = {}
+    for space in spaces:
+        if not space.sites:
+            continue
+        graph, notes = space.graph.unrolled, list[str]()
+        keys = {site.name: _read_alike(graph, site) for site in space.sites}
+        if not known.keys() >= set(keys.values()):
+            task = _task(request, graph, data)
+            sites = {keys[s.name]: s for s in reversed(_that_fit(task, data)) if keys.get(s.name) not in known}
+            new = [_as_written(site) if written else site for key, site in sites.items() if key is not None]
+            times, notes = _modelled(replace(task, sites=tuple(reversed(new))), compiled=not written)
+            known |= {keys[op]: {_values_of(c): t for c, t in of_op.items()} for op, of_op in times.items()}
+        priors = (_with_prior(site, known.get(keys[site.name], {}), written) for site in space.sites)
+        yield space.configuration, tuple(priors), notes
 
 
 def _read_alike(graph: Graph, site: Site) -> Hashable:

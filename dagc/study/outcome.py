@@ -9,21 +9,18 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from dagc.base.errors import DagcError, UsageError, WrongResult, counted
+from dagc.base.errors import DagcError, WrongResult, counted
 from dagc.base.objective import TIME, Objective
 from dagc.base.sample import BESIDE, Sample
-from dagc.base.source import Source
-from dagc.ir.traversal import parse_traversal, traversal_text
+from dagc.ir.traversal import traversal_text
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Joining, SearchOptions, Store, Summary
 from dagc.lab.engine import Machine as Measurer
 from dagc.lab.engine import explore as run_search
 from dagc.lab.live import LiveMachine
-from dagc.lab.neighbours import follow, outline
-from dagc.lab.orders import Orders, OrderStore
+from dagc.lab.orders import Orders, OrderStore, candidate_of
 from dagc.lab.strategy import Judge, find
 from dagc.learn.disagreement import WRONG, Disagreement, SpaceKind, by_settings, disagreement
-from dagc.learn.explain import changes
 from dagc.measure.machine import measured_ceilings
 from dagc.report import si
 from dagc.report.display import spread
@@ -32,17 +29,16 @@ from dagc.setup import read_scalars
 from dagc.space.loops import waits_between
 from dagc.space.proof import Prover, prune
 from dagc.stages.options import EarlierOptions, StrategyOptions
-from dagc.stages.program import read_source
 from dagc.store.results import Implementation, Results, Run, best_estimate, lowest, ranking, timed
 from dagc.store.settings import Origins, fixed_of, fixed_text
 from dagc.study.decisions import SearchRequest
+from dagc.study.original import against_original
 
 if TYPE_CHECKING:
     from dagc.ir.choice import Choice
     from dagc.store.records import Records
 
 
-ORIGINAL = "the order that `dagc record` wrote"
 REASONS = 3  # number of failure reasons shown
 UNTIL = 0.01  # a search ends by itself if nothing faster by more than this fraction is expected
 BEGIN_WITH = 3  # of the fastest that were measured while compilers ran, so many are measured first
@@ -305,88 +301,6 @@ def begin_with(results: Results, domain: Orders) -> tuple[Candidate, ...]:
         return ()
     fastest = sorted(measured, key=lambda one: median(one.times(results.reference)))
     return tuple(c for one in fastest[:BEGIN_WITH] if (c := candidate_of(domain, one)) is not None)
-
-
-def candidate_of(domain: Orders, implementation: Implementation) -> Candidate | None:
-    """An implementation of a results file, None if its configuration is not searched."""
-    entry = domain.find(implementation.configuration)
-    if entry is None:
-        return None
-    index, choices = entry
-    traversal = parse_traversal(implementation.traversal, domain.spaces[index].graph, "the results file")
-    return Candidate(index, traversal, choices)
-
-
-def check_original(options: EarlierOptions, domain: Orders) -> None:
-    """Raises UsageError if `--original` is an order of no configuration, so that no search runs for it."""
-    if options.original is not None and (wrong := _original(options.original, domain)[1]):
-        raise UsageError(wrong, "give an order of this program, as `dagc record` writes it")
-
-
-def read_original(path: str) -> Source:
-    """The text of `--original`. Raises UsageError, also if it has no entry."""
-    source = read_source(path, ORIGINAL, regular=True)
-    if not any(line.partition("#")[0].strip() for line in source.text.splitlines()):
-        raise UsageError(f"{path}: has no order", f"give the path of {ORIGINAL}")
-    return source
-
-
-def original(options: EarlierOptions, domain: Orders, notes: list[str]) -> Candidate | None:
-    """The order of `--original`, in the first configuration that has its ops; a note if none of the domain has."""
-    if options.original is None:
-        return None
-    found, wrong = _original(options.original, domain)
-    if found is None:
-        notes.append(f"--original was not measured: no configuration that was compiled has this order; {wrong}")
-    return found
-
-
-def _original(path: str, domain: Orders) -> tuple[Candidate | None, str]:
-    """The order of a file, or what is wrong with it in the first configuration."""
-    source, wrong = read_original(path), ""
-    for index, configured in enumerate(domain.spaces):
-        try:
-            found = parse_traversal(source.text, configured.graph, path)
-            if follow(configured.space.moves, outline(found)) == found:
-                return Candidate(index, found, configured.usual), ""
-            wrong = wrong or f"{path}: not an order of this program"
-        except (UsageError, ValueError, KeyError) as error:
-            wrong = wrong or str(error)
-    return None, wrong
-
-
-def measured_again(pair: Sequence[Candidate], store: OrderStore, machine: LiveMachine, repeats: int) -> None:
-    """In turn, so that both have the same drift."""
-    for _ in range(repeats):
-        for one in pair:
-            store.add(store.begin(one), machine.measure(one))
-
-
-def against_original(one: Candidate | None, domain: Orders, results: Results, best: Summary[Candidate]) -> str:
-    """What the order of `--original` takes, what the best has of it, and the settings that differ; "" without one."""
-    lines = () if one is None else beside_original(one, domain, results, best.best, best.value)
-    if not lines:
-        return "" if one is None else "original   could not be measured"
-    more = "".join(f"\n           {line}: dagc explain with --original measures the differences" for line in lines[1:])
-    return f"original   {lines[0]}{more}"
-
-
-def beside_original(
-    one: Candidate, domain: Orders, results: Results, best: Candidate | None, value: float
-) -> tuple[str, ...]:
-    """What the order of an application takes, and what the best, of this value, has of it; then in what the best
-    differs. Empty if that order was not measured."""
-    found = [e for i, e in timed(results) if candidate_of(domain, i) == one]
-    if not found:
-        return ()
-    objective, it = results.objective, found[0]
-    interval = spread(it.low, it.high, it.measurements, objective, shrunk=it.shrunk)
-    slower = ", so the search has found nothing faster yet" if value >= it.value else ""
-    line = f"{objective.named(it.value)} ({interval}); the best has {value / it.value:.3g} of it{slower}"
-    if best is None or best == one:
-        return (line,)
-    settings = changes(domain.configuration(one), domain.configuration(best))
-    return line, f"the best has {f'{settings}; ' if settings else ''}another order"
 
 
 def _same_work(domain: Orders) -> Callable[[Candidate], str]:

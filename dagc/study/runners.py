@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from threading import Event, Lock
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from dagc.base import children
 from dagc.base.children import Workers
 from dagc.base.deadline import ENDLESS, Deadline
-from dagc.base.errors import BuildFailed, DagcError, MissingTool, RunFailed, UsageError, WrongResult, counted
+from dagc.base.errors import BuildFailed, DagcError, MissingTool, RunFailed, UsageError, WrongResult
 from dagc.base.files import is_output
 from dagc.base.sample import Sample
 from dagc.build import toolchain
@@ -61,6 +62,7 @@ class HasConfiguration(Protocol):
 
 
 C = TypeVar("C", bound=HasConfiguration)
+Built: TypeAlias = "Path | BuildFailed"
 
 _POLL_SECONDS = 0.05
 HELD_SECONDS = 4.0  # that further programs wait at most for predictions: a set-up may take minutes
@@ -78,7 +80,7 @@ class Compilation:
     """Runner libraries that are being built, each with the configurations that use it. After `stop`, what is not built
     is not built at all."""
 
-    jobs: Mapping[Future[Path | BuildFailed], tuple[Choice, ...]]
+    jobs: Mapping[Future[Built], tuple[Choice, ...]]
     stop: Callable[[], None]
 
     def wait(self) -> None:
@@ -90,7 +92,7 @@ class Compilation:
         end: Deadline = ENDLESS,
         enough: Callable[[], bool] = lambda: True,
         meanwhile: Callable[[], bool] = lambda: False,
-    ) -> Iterator[tuple[tuple[Choice, ...], Path | BuildFailed]]:
+    ) -> Iterator[tuple[tuple[Choice, ...], Built]]:
         """Each as soon as it is built, or why it is not. At `end` it is over if that is `enough`; if not, the others
         follow in the order of the jobs, whichever is built first. `meanwhile`: called while none is built, for the
         SHARE of the time, until it returns False."""
@@ -115,32 +117,41 @@ def _await(event: Event, latest: float = math.inf) -> None:
         children.check()
 
 
+def library_of(configured: HasConfiguration) -> Choice:
+    """The decisions that a runner library is compiled for. Capture and loops need no separate library."""
+    return Choice(tuple(filter(in_library, configured.configuration.decisions)))
+
+
+def runner_at(directory: Path, plan: Plan) -> Built:
+    """The runner library of a plan, from its sources, or why it does not build."""
+    try:
+        return build_artifact(directory, plan, "runner")
+    except BuildFailed as error:
+        return error
+
+
 @contextmanager
 def compiling(
-    configurations: Sequence[Configured],
-    chosen: TargetChoice,
-    folder: Path,
-    sites: Mapping[Choice, Sequence[Site]] | None = None,
-    *,
-    hurry: bool = False,
-    others: Event | None = None,
-) -> Iterator[Compilation]:
-    """Build one runner library per configuration, in parallel on all cores, the most promising first; what is not built
-    at the end of the block is not built at all. Capture and loops need no separate library.
+    configurations: Sequence[Configured], chosen: TargetChoice, folder: Path,
+    sites: Mapping[Choice, Sequence[Site]] | None = None, *,
+    ahead: Mapping[Choice, Future[Built]] = MappingProxyType({}), hurry: bool = False, others: Event | None = None,
+) -> Iterator[Compilation]:  # fmt: skip
+    """Build one runner library per configuration, in parallel on all cores, in their order; what is not built at the
+    end of the block is not built at all.
 
-    `sites`: launch settings that stay open until they are set at run time. `hurry`: if there are fewer cores than
-    libraries, half of them are left to the first, and to what runs beside, until it is built. Sources are written one
-    after the other, those of the first library first: threads that write them together all end late. Others wait for
-    the event `others`, what the first measurement needs of Python, at most HELD_SECONDS. Raises MissingTool.
+    `sites`: launch settings that stay open until they are set at run time. `ahead`: libraries that are under way, by
+    what they are compiled for. `hurry`: if there are fewer cores than libraries, half of them are left to the first,
+    and to what runs beside, until it is built. Sources are written one after the other, those of the first library
+    first: threads that write them together all end late. Others wait for the event `others`, what the first
+    measurement needs of Python, at most HELD_SECONDS. Raises MissingTool.
     """
     require_machine(chosen)
     written, built, writing = Event(), Event(), Lock()  # of the first
     distinct: dict[Choice, list[Configured]] = {}
-    for configured in by_promise(configurations):
-        of_library = filter(in_library, configured.configuration.decisions)
-        distinct.setdefault(Choice(tuple(of_library)), []).append(configured)
+    for configured in configurations:
+        distinct.setdefault(library_of(configured), []).append(configured)
 
-    def make(number: int, configured: Configured) -> Path | BuildFailed:
+    def make(number: int, configured: Configured) -> Built:
         if number:
             _await(written if number < at_once else built)
             _await(others or written, latest)
@@ -150,20 +161,19 @@ def compiling(
             plan = runner_plan(configured, chosen, (sites or {}).get(configured.configuration, ()))
             write_runner(plan, directory)  # replaces the remains of a killed run
         written.set()
-        try:
-            return build_artifact(directory, plan, "runner")
-        except BuildFailed as error:
-            return error
+        return runner_at(directory, plan)
 
     latest = time.monotonic() + HELD_SECONDS
     at_once = compilers() // 2 if hurry and len(distinct) > compilers() else len(distinct)
     with Workers(compilers()) as pool:
         jobs = {
-            pool.submit(make, number, members[0]): tuple(c.configuration for c in members)
-            for number, members in enumerate(distinct.values())
+            ahead.get(of) or pool.submit(make, number, members[0]): tuple(c.configuration for c in members)
+            for number, (of, members) in enumerate(distinct.items())
         }
-        first = next(iter(jobs))  # also if it fails:
-        first.add_done_callback(lambda _: written.set())
+        first = next(iter(jobs))
+        if first in ahead.values():
+            written.set()
+        first.add_done_callback(lambda _: written.set())  # also if it fails
         first.add_done_callback(lambda _: built.set())
         yield Compilation(jobs, pool.stop)
         pool.stop()
@@ -176,18 +186,19 @@ def runner_plan(configured: Configured, chosen: TargetChoice, sites: Iterable[Si
     return Plan(*run, chosen.target, chosen.arch, opened)
 
 
-def by_promise(configurations: Iterable[C]) -> list[C]:
-    """First what is usually fastest, for a search that has no time for all; transports that reduce alike, of which
-    either may be the faster, in turn."""
+def by_promise(configurations: Iterable[C], first: Choice | None = None) -> list[C]:
+    """After `first`, what is usually fastest, for a search that has no time for all; transports that reduce alike, of
+    which either may be the faster, in turn."""
     speeds = list(Transport)
     rank = {transport.value: speeds.index(transport.of_collectives) for transport in Transport}
     turns: Counter[tuple[frozenset[Value], bool]] = Counter()
 
-    def key(configured: C) -> tuple[float, bool, int]:
+    def key(configured: C) -> tuple[bool, float, bool, int]:
         transports = frozenset(transports_of(configured.configuration))
         issued = configured.configuration.get("capture") is not True
         turns[transports, issued] += 1
-        return -sum(rank[str(t)] for t in transports) / len(transports), issued, turns[transports, issued]
+        speed = sum(rank[str(t)] for t in transports) / len(transports)
+        return configured.configuration != first, -speed, issued, turns[transports, issued]
 
     return sorted(configurations, key=key)
 
@@ -265,42 +276,59 @@ class Excluded:
 
 
 @contextmanager
-def arrays_under_way(program: Program, folder: Path, request: SearchRequest) -> Iterator[Callable[[], Path]]:
+def arrays_under_way(program: Program, folder: Path, request: SearchRequest) -> Iterator[Callable[[], ArraysOf]]:
     """Yields the function that gives the directory with the arrays and the references' results: checked if it was
-    given, else generated, which begins now.
+    given, else generated, which begins now. Any thread may call it.
 
     Entered before anything slow, since most mistakes in a new program show here, and before threads start. Raises
     UsageError and ProgramError, as the function does.
     """
     options = request.options
+
+    def arrays_at(data: Path) -> ArraysOf:
+        vouched = options.mpi_takes_device_pointers
+        return ArraysOf(program, data, options.ranks, options.seed, options.data is not None, vouched)
+
     if options.data is not None:
         check_arrays(program, Path(options.data), options.ranks)
-        yield lambda: Path(options.data or "")
+        given = arrays_at(Path(options.data))
+        yield lambda: given
         return
     data = folder / arrays_name(program, options.ranks)
     clear_incomplete(data)
+    written, waiting = Future[ArraysOf](), Lock()
     with setup_under_way(program, Path(program.path).parent, options.ranks, options.seed, data) as wait:
 
-        @cache
-        def written() -> Path:
+        def arrays() -> ArraysOf:
             what = "setting up the arrays, running the references"
-            with request.display.phase(what, options.ranks, "rank") as phase:
-                wait(phase.advance)
-            return data
+            with waiting, request.display.phase(what, options.ranks, "rank") as phase:
+                if not written.done():
+                    try:
+                        wait(phase.advance)
+                        written.set_result(arrays_at(data))
+                    except BaseException as error:
+                        written.set_exception(error)
+            return written.result()
 
-        yield written
+        yield arrays
 
 
 @dataclass(slots=True)
 class ArraysOf:
     """Directories with arrays: `data`, those of `program`, and one beside it for each other set-up, where decisions
-    are arguments of it. Given arrays are those of one set-up."""
+    are arguments of it. `given` arrays are those of one set-up. `vouched`: the user asserts that the MPI accepts device
+    pointers."""
+
+    def library(self, path: Path, program: Program) -> RunnerLibrary:
+        """The runner library of a program with its arrays. Raises as `of`."""
+        return RunnerLibrary(path, self.of(program), self.vouched)
 
     program: Program
     data: Path
     ranks: int
     seed: int
     given: bool
+    vouched: bool = False
     _made: set[Path] = field(default_factory=set)
 
     def of(self, program: Program) -> Path:
@@ -369,23 +397,21 @@ def check_as_built(
     machine: LiveMachine,
     compilation: Compilation,
     request: SearchRequest,
-    data: Path,
+    arrays: ArraysOf,
     beside: Beside,
     end: Deadline = ENDLESS,
 ) -> Usable:
     """Check each configuration of the machine's domain as soon as it is built, and leave out what fails; measure
-    `beside`. When one is right, no other is waited for beyond `end`.
+    `beside`. When one is right, and with it the one that the user compares, no other is waited for beyond `end`.
 
     If none remains, raises BuildFailed if none was built, WrongResult if all results were wrong, else RunFailed.
     """
-    domain, display, vouched = machine.domain, request.display, request.options.mpi_takes_device_pointers
-    program, given = request.text.program(), request.options.data is not None
-    arrays = ArraysOf(program, data, request.options.ranks, request.options.seed, given)
+    domain, display = machine.domain, request.display
     number = {space.configuration: index for index, space in enumerate(domain.spaces)}
     results: dict[int, str | BuildFailed] = {}
 
     def enough() -> bool:
-        return "" in results.values()
+        return "" in results.values() and (beside.compared is None or beside.compared.space in results)
 
     with display.phase("compiling, checking results against the reference", len(number), "configuration") as phase:
 
@@ -401,40 +427,24 @@ def check_as_built(
                 if isinstance(library, BuildFailed):
                     results[index] = library
                 else:
-                    sample = _first_sample(machine, index, library, arrays, vouched, beside)
+                    sample = first_sample(machine, index, library, arrays, beside)
                     results[index] = sample.failure
-                    _say_first(domain.spaces[index], sample, beside, len(number) - len(results), results, request)
+                    beside.tell(index, sample, len(number) - len(results))
                 phase.advance(beside.line)
     return _of_results(machine, results)
 
 
-def _first_sample(
-    machine: LiveMachine, index: int, library: Path, arrays: ArraysOf, vouched: bool, beside: Beside
-) -> Sample:
+def first_sample(machine: LiveMachine, index: int, library: Path, arrays: ArraysOf, beside: Beside) -> Sample:
     """Of a configuration that is built, with its arrays; a failure where its set-up refuses them."""
+    if index in beside.checked:
+        return beside.checked[index]
     space = machine.domain.spaces[index]
     try:
-        runner = RunnerLibrary(library, arrays.of(space.graph.program), vouched)
+        runner = arrays.library(library, space.graph.program)
     except DagcError as error:
         return Sample(failure=error.first)
     machine.load(index, loadable_of(space, runner))
     return beside.first(index)
-
-
-def _say_first(
-    space: ConfiguredSpace,
-    sample: Sample,
-    beside: Beside,
-    rest: int,
-    results: Mapping[int, str | BuildFailed],
-    request: SearchRequest,
-) -> None:
-    """Report the first that was checked: its value, or why it fails. `rest`: how many follow."""
-    if sample.failure and len(results) == 1 and rest:
-        others = counted(rest, "other configuration follows", "other configurations follow")
-        request.display.say(f"{space.configuration.text}: {sample.failure}\n  {others}; Ctrl-C ends it")
-    if not sample.failure and list(results.values()).count("") == 1:
-        request.display.say(f"first measurement: {request.objective.show(sample.value)}, {beside.configuration}")
 
 
 def _of_results(machine: LiveMachine, results: Mapping[int, str | BuildFailed]) -> Usable:

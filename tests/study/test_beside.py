@@ -18,18 +18,20 @@ from dagc.build.toolchain import choose_target
 from dagc.choice.types import Site
 from dagc.emit import emit_runner
 from dagc.ir.choice import Choice
+from dagc.ir.effective import configuration_of
 from dagc.ir.program import Value
 from dagc.lab.candidate import Candidate
+from dagc.lab.configurations import Configured
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders, OrderStore, ResultsFile
 from dagc.report.display import Display
 from dagc.setup import run_setup
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import read
-from dagc.study.ahead import first_plan
+from dagc.study.ahead import first_of, first_plan
 from dagc.study.beside import Beside
 from dagc.study.decisions import SearchRequest, configured, domain_of
-from dagc.study.launch import Predictions, launch_sites, launched, predicted
+from dagc.study.launch import Build, Predictions, launch_sites, launched, predicted
 from dagc.study.runners import by_promise, runner_plan, that_can_run
 
 HEAT = Path(__file__).parents[2] / "samples/heat/heat.dag"
@@ -84,8 +86,9 @@ def predicting(orders: Orders, best: int) -> Mapping[Choice, tuple[Site, ...]]:
 
 
 def beside(machine: Invented, draws: int | None = None) -> Beside:
-    store = OrderStore(machine.domain, cast(ResultsFile, Forgotten()))
-    return Beside(cast(LiveMachine, machine), store, TIME, 1, Predictions(Workers(1)), draws)
+    out = Beside(cast(LiveMachine, machine), TIME, 1, Predictions(Workers(1)), draws)
+    out.keep_in(OrderStore(machine.domain, cast(ResultsFile, Forgotten())))
+    return out
 
 
 def at(orders: Orders, setting: int) -> Candidate:
@@ -143,11 +146,19 @@ def test_the_programs_own_settings_are_measured_where_those_predicted_fail() -> 
 def test_the_program_that_is_built_ahead_is_the_one_that_is_built_first(target: str) -> None:
     request = replace(requested(target, "sm_90" if target == "cuda" else None), text=read(HEAT, {}, True))
     told: list[Sequence[Mapping[str, Value]]] = []
-    _, configurations, _ = configured(request.text, request.options, target == "cuda", told.append)
+
+    def lowering(combinations: Sequence[Mapping[str, Value]]) -> Build:
+        told.append(combinations)
+        return request.text.graph
+
+    _, configurations, _ = configured(request.text, request.options, target == "cuda", lowering)
     usable = that_can_run(configurations, request.chosen, request.options, [])
     first = by_promise(usable)[0]
     sites = launch_sites(request, usable, None).get(first.configuration, ())
-    assert emit_runner(first_plan(told[0], request)) == emit_runner(runner_plan(first, request.chosen, sites))
+    (choices,) = first_of(told[0], request)
+    graph = request.text.graph(choices)
+    ahead = first_plan(Configured(configuration_of(graph), choices, graph), request)
+    assert emit_runner(ahead) == emit_runner(runner_plan(first, request.chosen, sites))
 
 
 class Enough(Exception):

@@ -6,8 +6,8 @@ import math
 import re
 import sqlite3
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +18,13 @@ from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import BuildFailed
 from dagc.base.sample import Sample
 from dagc.ir.choice import Choice
+from dagc.ir.program import Graph, Value
 from dagc.recipes.best import best
 from dagc.recipes.explore import explore
 from dagc.stages.options import ExploreOptions
+from dagc.stages.program import ProgramText
 from dagc.store.records import load
+from dagc.study.ahead import Ahead
 from dagc.study.beside import Beside
 from dagc.study.outcome import Explored
 from dagc.study.runners import Compilation
@@ -217,3 +220,35 @@ def test_what_compilers_disturbed_judges_nothing(program: Path, tmp_path: Path) 
         beside = file.execute("SELECT count(*) FROM sample WHERE purpose = 'beside'").fetchone()
     assert beside[0] >= 1
     assert results.searched == done.summary.space
+
+
+def test_the_first_is_measured_before_the_others_are_lowered(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the order of an application, which is compared with the best."""
+    lowered: list[object] = []
+    measured_after: list[int] = []
+    first, graph, advance = Beside.first, ProgramText.graph, Ahead._advance
+
+    def advanced(ahead: Ahead) -> None:
+        wait([*ahead.libraries.values(), *(job for job in (ahead._domain, ahead._ranks) if job is not None)])
+        advance(ahead)
+
+    def measured(beside: Beside, index: int) -> Sample:
+        measured_after.append(len(lowered))
+        return first(beside, index)
+
+    def noted(text: ProgramText, choices: Mapping[str, Value] | None = None) -> Graph:
+        lowered.append(choices)
+        return graph(text, choices)
+
+    monkeypatch.setattr(Ahead, "_advance", advanced)
+    monkeypatch.setattr(Beside, "first", measured)
+    monkeypatch.setattr(ProgramText, "graph", noted)
+    (tmp_path / "own.txt").write_text("# of the application\nsecond\nfirst\nend\n")
+    opened = ("first.mode", "second.mode")  # 16 combinations
+    done = searched(program, tmp_path / "r.db", Jump(4), time=30.0, opened=opened, original=str(tmp_path / "own.txt"))
+    assert (measured_after, len(lowered) >= 16) == ([1], True)
+    assert done.traversal == "second first end"
+    assert done.original.startswith("original   ")
+    assert "; the best has 1 of it" in done.original

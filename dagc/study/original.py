@@ -1,0 +1,110 @@
+"""The order of an application (`--original`): which configuration it is of, and what the best has of its time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from dagc.base.errors import UsageError
+from dagc.base.source import Source
+from dagc.ir.choice import Choice
+from dagc.ir.program import Graph
+from dagc.ir.traversal import Traversal, parse_traversal
+from dagc.lab.candidate import Candidate
+from dagc.lab.configurations import Configured
+from dagc.lab.engine import Summary
+from dagc.lab.live import LiveMachine
+from dagc.lab.neighbours import follow, outline
+from dagc.lab.orders import Orders, OrderStore, candidate_of
+from dagc.learn.explain import changes
+from dagc.report.display import spread
+from dagc.space.moves import Moves
+from dagc.stages.options import EarlierOptions
+from dagc.stages.program import read_source
+from dagc.store.results import Results, timed
+
+ORIGINAL = "the order that `dagc record` wrote"
+
+
+def read_original(path: str) -> Source:
+    """The text of `--original`. Raises UsageError, also if it has no entry."""
+    source = read_source(path, ORIGINAL, regular=True)
+    if not any(line.partition("#")[0].strip() for line in source.text.splitlines()):
+        raise UsageError(f"{path}: has no order", f"give the path of {ORIGINAL}")
+    return source
+
+
+def order_of(source: Source, graph: Graph, moves: Moves) -> Traversal | str:
+    """The order of a file in a configuration, or why it is none of it."""
+    try:
+        found = parse_traversal(source.text, graph, source.path)
+        return found if follow(moves, outline(found)) == found else f"{source.path}: not an order of this program"
+    except (UsageError, ValueError, KeyError) as error:
+        return str(error)
+
+
+def of_original(options: EarlierOptions, configurations: Iterable[Configured]) -> Choice | None:
+    """The first configuration that has the ops of `--original`."""
+    if options.original is None:
+        return None
+    source = read_original(options.original)
+    orders = ((c.configuration, order_of(source, c.graph, Moves.of(c.graph))) for c in configurations)
+    return next((configuration for configuration, order in orders if isinstance(order, Traversal)), None)
+
+
+def original(options: EarlierOptions, domain: Orders) -> Candidate | None:
+    """The order of `--original`, in the first configuration that has its ops. Raises UsageError if none has."""
+    if options.original is None:
+        return None
+    source, wrong = read_original(options.original), ""
+    for index, configured in enumerate(domain.spaces):
+        found = order_of(source, configured.graph, configured.space.moves)
+        if isinstance(found, Traversal):
+            return Candidate(index, found, configured.usual)
+        wrong = wrong or found
+    raise UsageError(wrong, "give an order of this program, as `dagc record` writes it")
+
+
+def kept(compared: Candidate | None, before: Orders, domain: Orders, notes: list[str]) -> Candidate | None:
+    """The candidate in a domain that may lack its configuration, which is noted."""
+    if compared is None:
+        return None
+    number = domain.number(before.spaces[compared.space].configuration)
+    if number is None:
+        notes.append("--original was not measured: its configuration does not run, which a note or a failure explains")
+        return None
+    return replace(compared, space=number)
+
+
+def measured_again(pair: Sequence[Candidate], store: OrderStore, machine: LiveMachine, repeats: int) -> None:
+    """In turn, so that both have the same drift."""
+    for _ in range(repeats):
+        for one in pair:
+            store.add(store.begin(one), machine.measure(one))
+
+
+def against_original(one: Candidate | None, domain: Orders, results: Results, best: Summary[Candidate]) -> str:
+    """What the order of `--original` takes, what the best has of it, and the settings that differ; "" without one."""
+    lines = () if one is None else beside_original(one, domain, results, best.best, best.value)
+    if not lines:
+        return "" if one is None else "original   could not be measured"
+    more = "".join(f"\n           {line}: dagc explain with --original measures the differences" for line in lines[1:])
+    return f"original   {lines[0]}{more}"
+
+
+def beside_original(
+    one: Candidate, domain: Orders, results: Results, best: Candidate | None, value: float
+) -> tuple[str, ...]:
+    """What the order of an application takes, and what the best, of this value, has of it; then in what the best
+    differs. Empty if that order was not measured."""
+    found = [e for i, e in timed(results) if candidate_of(domain, i) == one]
+    if not found:
+        return ()
+    objective, it = results.objective, found[0]
+    interval = spread(it.low, it.high, it.measurements, objective, shrunk=it.shrunk)
+    slower = ", so the search has found nothing faster yet" if value >= it.value else ""
+    line = f"{objective.named(it.value)} ({interval}); the best has {value / it.value:.3g} of it{slower}"
+    if best is None or best == one:
+        return (line,)
+    settings = changes(domain.configuration(one), domain.configuration(best))
+    return line, f"the best has {f'{settings}; ' if settings else ''}another order"
