@@ -33,7 +33,8 @@ def explored(program: str, out: Path, *options: str) -> str:
     file = SAMPLES / program / f"{program}.dag"
     words = ["explore", str(file), *PROGRAMS[program], *FIXED, "-o", str(out), *options]
     out.unlink(missing_ok=True)
-    return subprocess.run([sys.executable, "-m", "dagc", *words], capture_output=True, text=True, check=True).stdout
+    command = [sys.executable, "-m", "dagc", *words]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout  # progress is shown
 
 
 def counted_in(out: Path) -> tuple[int, int]:
@@ -61,6 +62,7 @@ def main() -> None:
         for program in given.programs:
             out = given.out / f"{program}.db"
             explored(program, out, "-n", str(given.ranks), "--budget", "3", "--confirm", "0")
+            print(program, "compiled", flush=True)
             for seed in range(given.repeats):
                 for strategy in given.strategies:
                     for groups in given.groups:
