@@ -6,10 +6,12 @@
 For each program: orders drawn at random are measured with each number of ranks (with --measure that is all: the files
 can be predicted on another machine, which has SimGrid). Each number of ranks is predicted from the traces of its own
 file, and the largest also from those of the smallest. Prints the rank correlation over the implementations, beside it
-that of two halves of the measurements with each other, the ratio of the predicted to the measured time (median and
-extremes), and how much the implementation that is predicted to be the fastest loses against the fastest measured. The
-platform has one host, with latency and bandwidth of a ping-pong. A rank on the host target has a thread for its CPU and
-two for its streams, and the simulation gives each a core: the machine needs three for each rank.
+that of two halves of the measurements with each other; of the pairs of implementations whose measured times differ by
+more than twice the noise (the median difference of the two halves of one), how many are predicted in this order, and
+how many the halves have in the same; the ratio of the predicted to the measured time (median and extremes), and how
+much the implementation that is predicted to be the fastest loses against the fastest measured. The platform has one
+host, with latency and bandwidth of a ping-pong. A rank on the host target has a thread for its CPU and two for its
+streams, and the simulation gives each a core: the machine needs three for each rank.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from statistics import median
 
@@ -149,25 +151,33 @@ def compare(program: str, target: str, traced: Path, file: Path, ranks: int, whe
     machine = simulated(
         replace(request, options=replace(request.options, ranks=ranks)), lowered, domain, recorded, scratch
     )
-    pairs: list[tuple[float, float]] = []
-    halves: list[tuple[float, float]] = []
+    found: list[tuple[float, float, float, float]] = []
     for one in results.measured():
         candidate: Candidate | None = candidate_of(domain, one)
         sample = machine.measure(candidate) if candidate is not None else None
         if sample is not None and not sample.failure:
-            pairs.append((sample.value, one.value(results.reference)))
             times = one.times(results.reference)[:PASSES]
-            halves.append((median(times[::2]), median(times[1::2])))
-    predicted, real = zip(*pairs, strict=True)
-    ratios = sorted(p / r for p, r in pairs)
-    chosen, source = min(pairs)[1] / min(real) - 1, traced.stem.rpartition("-")[2]
+            found.append((sample.value, one.value(results.reference), median(times[::2]), median(times[1::2])))
+    predicted, real, *halves = zip(*found, strict=True)
+    ratios = sorted(p / r for p, r in zip(predicted, real, strict=True))
+    noise = median(abs(a - b) for a, b in zip(*halves, strict=True))
+    right, apart = in_order(predicted, real, real, 2 * noise)
+    again, _ = in_order(halves[0], halves[1], real, 2 * noise)
     print(
-        f"{Path(program).stem:8} {ranks} ranks from traces of {source}: {len(pairs)} implementations,"
-        f" rank correlation {spearmanr(predicted, real).statistic:.2f} (of two halves of the measurements"
-        f" {spearmanr(*zip(*halves, strict=True)).statistic:.2f}), predicted / measured {median(ratios):.2f}"
-        f" ({ratios[0]:.2f} to {ratios[-1]:.2f}), loss of the predicted best {100 * chosen:.1f} %,"
-        f" measured {min(real) * 1e6:.0f} to {max(real) * 1e6:.0f} us"
+        f"{Path(program).stem:8} {ranks} ranks from traces of {traced.stem.rpartition('-')[2]}: {len(found)}"
+        f" implementations, rank correlation {spearmanr(predicted, real).statistic:.2f} (of two halves of the"
+        f" measurements {spearmanr(*halves).statistic:.2f}), noise {noise / median(real):.1%}, of {apart} pairs that"
+        f" differ by more than twice that {right} in order (the halves {again}), predicted / measured"
+        f" {median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}), loss of the predicted best"
+        f" {100 * (min(found)[1] / min(real) - 1):.1f} %, measured {min(real) * 1e6:.0f} to {max(real) * 1e6:.0f} us"
     )
+
+
+def in_order(times: Sequence[float], others: Sequence[float], real: Sequence[float], least: float) -> tuple[int, int]:
+    """Of the pairs of implementations whose measured times differ by more than `least`: how many have the same order in
+    `times` and in `others`, and how many there are."""
+    apart = [(a, b) for a, b in combinations(range(len(real)), 2) if abs(real[a] - real[b]) > least]
+    return sum((times[a] - times[b]) * (others[a] - others[b]) > 0 for a, b in apart), len(apart)
 
 
 def scale(ranks: int, out: Path) -> None:
