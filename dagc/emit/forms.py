@@ -243,6 +243,12 @@ class _Roller:
         self.graph, self.segment, self.entries = graph, segment, traversal.entries
         self.place = {op: (turn, k) for turn, ops in enumerate(segment.rounds) for k, op in enumerate(ops)}
         self.alike = alike(graph.program.ops)
+        kinds: dict[Hashable, int] = {}
+        self.kinds = {
+            e.op: kinds.setdefault(self._kind(e.op, e.stream), len(kinds))
+            for e in self.entries
+            if e.op is not None and e.op in self.place
+        }
         self.rounds = self._rounds()
 
     def run(self) -> tuple[Traversal, Block, list[tuple[int, str]]] | None:
@@ -308,10 +314,8 @@ class _Roller:
 
     def _longest(self, entries: Sequence[Entry], width: int) -> tuple[int, int]:
         """The first round of the longest run of equal blocks, and their number."""
-        kinds: dict[Hashable, int] = {}
-        texts = [
-            tuple(kinds.setdefault(self._kind(entries[at]), len(kinds)) for at in places) for places in self.rounds
-        ]
+        rounds = ([entries[at] for at in places] for places in self.rounds)
+        texts = [[e if e.op is None else self.kinds[e.op] for e in places] for places in rounds]
         best = 0, 0
         for first in range(len(texts)):
             end = first + width
@@ -322,18 +326,16 @@ class _Roller:
                 best = first, times
         return best
 
-    def _kind(self, entry: Entry) -> Hashable:
-        """Equal for entries with the same emitted text, except for the name of the op."""
-        if entry.op is None:
-            return entry
-        op = self.graph.ops[entry.op]
+    def _kind(self, issued: OpId, stream: Stream | None) -> Hashable:
+        """Equal for ops with the same emitted text, except for the name."""
+        op = self.graph.ops[issued]
         apart = op.kernel is not None and op.placed and op.kernel.others  # each is chosen for itself
         work = op.op if op.op is None or apart else replace(op.op, name="")
         if isinstance(work, KernelOp):  # exchanges that are alike have one group
             puts = (replace(put, exchange=self.alike.get(put.exchange, "")) for put in work.puts)
             awaits = ((self.alike[exchange], number) for exchange, number in work.awaits)
             work = replace(work, puts=tuple(puts), awaits=tuple(awaits))
-        return self.place[entry.op][1], entry.stream, replace(op, id=OpId(0), name="", op=work)
+        return self.place[issued][1], stream, replace(op, id=OpId(0), name="", op=work)
 
     def _names(self, first: int, width: int, times: int) -> list[tuple[int, str]]:
         """For each op in the blocks, its name in terms of the loop variable."""
