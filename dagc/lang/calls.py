@@ -23,6 +23,7 @@ from dagc.ir.sym import Apply, Const, Sym, Var, show
 from dagc.lang import ast
 from dagc.lang.declarations import check_sizes, storage, touched
 from dagc.lang.frames import Frame, GraphOut
+from dagc.lang.held import skipping
 from dagc.lang.scope import (
     FIX_SOME,
     TOO_MANY_TRIALS,
@@ -62,6 +63,9 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
         message = f"kernel `{kernel.name}` takes {counted(len(kernel.formals), 'argument')}, not {len(positional)}"
         help = f"pass {listing([f.name for f in kernel.formals], 12)}"
         frame.ctx.report.fail("wrong-arity", message, item.call.span, help, ((kernel.span, "declared here"),))
+    written = kernel
+    if frame.held is not None:
+        kernel = skipping(out, frame, item, kernel)
     call = _Call(frame, item, kernel, {a.name: a for a in item.call.args if isinstance(a, ast.Named)})
     device, unit = call.device(name)
     placed = device is None
@@ -72,7 +76,9 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
     others = tuple(call.others(every, impl, site))
     if item.kind is OpKind.ANY and device is not None:
         call.choose_elsewhere(device, base)
-    args = _arguments(frame, kernel, positional, {i.device for i in every.values()}, chosen)
+    args = _arguments(frame, written, positional, {i.device for i in every.values()}, chosen)
+    if frame.held is not None:
+        args = (Argument(kernel.formals[0], frame.held.holds, item.span), *args)
     scalars = {f.name: a for f, a in zip(kernel.formals, args, strict=True) if not isinstance(a, Argument)}
     _check_grid(frame, item, kernel, impl, {**chosen, **scalars})
     _check_reach(frame, args, every.values())

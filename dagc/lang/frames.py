@@ -62,6 +62,7 @@ class Frame:
     stack: tuple[str, ...] = ()
     when: tuple[Sym, ...] = ()
     outer: tuple[tuple[Value, Span], ...] = ()
+    held: Held | None = None
 
     @property
     def ctx(self) -> Context:
@@ -126,6 +127,23 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """What the device has decided for the items of a frame: they run where `holds` is 1, if it is `wanted`, or 0.
+    `within`: what was decided around them; where they do not run for that, `holds` is -1."""
+
+    holds: Storage
+    wanted: bool
+    within: Held | None = None
+
+    @property
+    def conditions(self) -> tuple[Sym, ...]:
+        """As conditions of checks."""
+        mine: Sym = Var(self.holds.label)
+        around = self.within.conditions if self.within is not None else ()
+        return (*around, mine if self.wanted else apply(Fn.NOT, mine))
+
+
+@dataclass(frozen=True, slots=True)
 class Use:
     """One access of an op to an array, for checks of the whole program.
 
@@ -153,6 +171,7 @@ class GraphOut:
     edges: list[tuple[ast.Edge, Frame]] = field(default_factory=list)
     selects: list[ir.Select] = field(default_factory=list)
     called: set[str] = field(default_factory=set)
+    deciding: set[str] = field(default_factory=set)  # kernels that `held` has added
     explicit: ast.EdgesExplicit | None = None
     fuse: ast.Fuse | None = None
     packed: ast.Message | None = None  # one that is packed, if there is any
@@ -168,10 +187,13 @@ class GraphOut:
     ) -> ir.Access:
         """Record an access; `arriving`: the frame of the ranks that receive. Reports writes to arrays that must not be
         written."""
-        self.uses.append(Use(op, storage, mode, span, frame.when, (arriving or frame).when, frame.turns))
+        held = frame.held.conditions if frame.held is not None else ()
+        when, arrives = (*frame.when, *held), (*(arriving or frame).when, *held)
+        self.uses.append(Use(op, storage, mode, span, when, arrives, frame.turns))
         if mode is not Mode.IN:
             _check_writable(frame, storage, span)
-        return ir.Access(storage.region, mode)
+        skipped = frame.held is not None and mode is Mode.OUT  # then elements stay as they were
+        return ir.Access(storage.region, Mode.INOUT if skipped else mode)
 
 
 def _check_writable(frame: Frame, storage: Storage, span: Span) -> None:

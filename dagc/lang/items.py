@@ -20,6 +20,7 @@ from dagc.lang.calls import kernel_op as lower_kernel_op
 from dagc.lang.declarations import check_sizes, dimension, same, select, storage
 from dagc.lang.evaluate import Evaluator, branches, turns
 from dagc.lang.frames import Frame, GraphOut, OpEntry, OpScope, on, words
+from dagc.lang.held import decided, of_device, refuse
 from dagc.lang.kernels import declare_formal, lower_formals, wrong_place
 from dagc.lang.scope import Key, ScalarKind, Scope, Skip, Storage, kind_of_type, listing, there_are
 
@@ -598,6 +599,9 @@ def _item(out: GraphOut, frame: Frame, item: ast.Item, main: bool) -> None:
     """May raise Skip."""
     if isinstance(item, ast.For):
         _loop(out, frame, item, main)
+    elif isinstance(item, ast.If) and (ref := of_device(frame, item.test)) is not None:
+        for taken, below in decided(out, frame, item, ref):
+            lower_items(out, below, taken, main)
     elif isinstance(item, ast.If):
         for taken, condition in branches(frame.ev, item):
             lower_items(out, frame.under(condition), taken, main)
@@ -663,6 +667,9 @@ def _other(out: GraphOut, frame: Frame, item: ast.Item, main: bool) -> None:
 def _op(out: GraphOut, frame: Frame, item: ast.Op | ast.Exchange | ast.Collective) -> None:
     entry = frame.enter_op(item.name)
     op: ir.Op
+    copies = isinstance(item, ast.Op) and item.call.callee.name == "copy"
+    if frame.held is not None and (copies or not isinstance(item, ast.Op)):
+        refuse(frame, f"the device decides whether `{entry.display}` runs, which is no kernel", item.span)
     if isinstance(item, ast.Exchange):
         op = exchange(out, frame, item, entry)
     elif isinstance(item, ast.Collective):
@@ -753,7 +760,7 @@ def _compound(out: GraphOut, frame: Frame, item: ast.Op, entry: OpEntry) -> None
     scope = Scope(parent=frame.ctx.program)
     inner = Frame(
         Evaluator(frame.ctx, scope), frame.declared, OpScope(), f"{entry.display}.", f"{entry.base}.",
-        (*frame.stack, callee.name), frame.when, frame.turns,
+        (*frame.stack, callee.name), frame.when, frame.turns, frame.held,
     )  # fmt: skip
     _bind(frame, inner, item, dag)
     entry.inner = inner.ops

@@ -212,7 +212,10 @@ def test_messages_that_kernels_write(tmp_path: Path) -> None:
         wait: plan(PUTS, Target.HOST, transport="put", capture=captured, put_wait=wait)
         for wait, captured in (("op", "true"), ("reader", "false"))
     }
-    run(PUTS, plans, 4, tmp_path)
+    command = run(PUTS, plans, 4, tmp_path)
+    refused = launch(command, 4, timeout=60, env={"DAGC_HOST_IPC": "refused"})
+    assert refused.returncode == 3
+    assert "transport put cannot reach the memory of rank" in refused.stderr
 
 
 def test_the_text_of_kernels_that_write_messages() -> None:
@@ -255,18 +258,22 @@ def test_the_text_of_kernels_that_wait() -> None:
     )
 
 
-def run(path: Path, plans: Mapping[str, Plan], ranks: int, folder: Path, hosts: tuple[int, ...] = ()) -> None:
-    """In three orders drawn at random each, beside NumPy's results; with each of these numbers of ranks a host."""
+def run(
+    path: Path, plans: Mapping[str, Plan], ranks: int, folder: Path, hosts: tuple[int, ...] = ()
+) -> list[str | Path]:
+    """In three orders drawn at random each, beside NumPy's results; with each of these numbers of ranks a host. Returns
+    the last command."""
     random = Random(1)
     built = build_together(plans, folder, "runner", flags=("-O0", "-Werror"))
     run_setup(graph(path).program, path.parent, ranks, 1, folder / "data")
     for (name, made), each in product(plans.items(), hosts or (ranks,)):
         lines = [table_line(drawn(made, random), made.capture) for _ in range(3)]
         (folder / "tables").write_text("".join(f"{line}\n" for line in lines))
-        command = [built[name], "--data", folder / "data", "--tables", folder / "tables"]
+        command: list[str | Path] = [built[name], "--data", folder / "data", "--tables", folder / "tables"]
         done = launch(command, ranks, timeout=300, env={"DAGC_RANKS_PER_HOST": str(each)})
         assert done.returncode == 0, (name, done.stderr)
         assert [line.split(": ")[1] for line in done.stdout.splitlines()] == ["good"] * len(lines), name
+    return command
 
 
 # ---- several hosts ----------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // Host target: memory of other processes (CUDA IPC). An allocation becomes pages of a file, which others map.
 #pragma once
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -70,7 +71,10 @@ inline cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory)
   std::memcpy(handle, &found, sizeof found);
   return dagc::host::remember(found.file.descriptor < 0 ? cudaErrorInvalidValue : cudaSuccess);
 }
+// DAGC_HOST_IPC=refused: as between GPUs that do not reach each other, or in a container that does not allow it.
 inline cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned int) {
+  const char* const given = std::getenv("DAGC_HOST_IPC");
+  if (given != nullptr && std::strcmp(given, "refused") == 0) return dagc::host::remember(cudaErrorInvalidValue);
   dagc::host::IpcMemory found;
   std::memcpy(&found, &handle, sizeof found);
   *memory = dagc::host::IpcMappings::get().open(found);
