@@ -24,6 +24,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from scipy.stats import binom
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
@@ -167,8 +169,13 @@ def _beyond(shares: Sequence[tuple[int, float]]) -> str:
     if not count:
         return "no followers"
     mean = sum(followers * beyond for followers, beyond in shares) / count
-    worse = sum(beyond > 1 / (ENOUGH + 1) for _, beyond in shares)
-    return f"of {count} followers {percent(mean)} beyond what is stated, over 5 % in {worse} of {len(shares)} files"
+    most = 1 / (ENOUGH + 1)
+    worse = sum(beyond > most for _, beyond in shares)
+    expected = sum(float(binom.sf(math.floor(most * followers), followers, mean)) for followers, _ in shares)
+    return (
+        f"of {count} followers {percent(mean)} beyond what is stated, over 5 % in {worse} of {len(shares)} files"
+        f" ({expected:.1f} are expected if the share is the same in all)"
+    )
 
 
 def markdown(paths: Sequence[str], found: Sequence[Judged]) -> str:

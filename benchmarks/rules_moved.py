@@ -5,15 +5,17 @@
 Rules of a source apply to a target by the kinds of its ops (`dagc.learn.kinds`), as in `dagc rules --apply`. The
 applied implementation is one of those of the target that agree most with them; its loss is the median of these,
 against the best of the target. Beside it, the loss of the median implementation of the target, and of a random one (the
-mean of all). First the explorations of the SpMV on four H200, five inputs of six sets of transports, then records of
-several programs, the rules of each on each other program.
+mean of all). *First eight*: what `dagc explore --follow` has measured when it begins to search, the expected loss of
+the best of eight of them, and of eight of all. First the explorations of the SpMV on four H200, five inputs of six sets
+of transports, then records of several programs, the rules of each on each other program.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -26,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 from dagc.learn.fast import FastRule, fast_end
 from dagc.learn.kinds import Binder
 from dagc.learn.types import Example
-from dagc.study.following import agreement
+from dagc.study.following import COUNT, agreement
 from dagc.study.loaded import Loaded
 
 RESULTS = ROOT / "benchmarks/results"
@@ -43,15 +45,15 @@ PROGRAMS = (
 
 HEAD = (
     "| {} | pairs | no rule applies | applied: mean | median | worst | median implementation | random | applied at most"
-    " the median |"
+    " the median | first eight: followers, mean | median | drawn, mean | median | followers at most drawn |"
 )
-RULER = "|---|---|---|---|---|---|---|---|---|"
+RULER = "|---" * 14 + "|"
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
     """Rules of a source on a target: how many apply there, of how many; losses of the applied implementation, of the
-    median one and of a random one."""
+    median one and of a random one; of the best of COUNT that follow the rules most, and of COUNT of all."""
 
     source: str
     target: str
@@ -60,6 +62,8 @@ class Moved:
     applied: float
     middle: float
     random: float
+    followers: float
+    drawn: float
 
 
 def spmv(name: str, transport: str) -> str:
@@ -84,7 +88,16 @@ def moved(source: str, rules: tuple[FastRule, ...], target: str) -> Moved:
     mine = [loss for loss, score in zip(losses, found, strict=True) if score >= found.max() * (1 - 1e-9)]
     binder = Binder(there[0].graph)
     bound = sum(bool(binder.bind(one.rule, one.kinds).rules) for one in rules)
-    return Moved(source, target, len(rules), bound, median(mine), median(losses), fmean(losses))
+    first, drawn = least_of(mine, COUNT), least_of(losses, COUNT)
+    return Moved(source, target, len(rules), bound, median(mine), median(losses), fmean(losses), first, drawn)
+
+
+def least_of(losses: Sequence[float], count: int) -> float:
+    """The expected smallest of `count` of these, drawn without repetition; of all if there are no more."""
+    ordered = sorted(losses)
+    count = min(count, len(ordered))
+    chances = (math.comb(len(ordered) - 1 - at, count - 1) for at in range(len(ordered)))
+    return sum(loss * chance for loss, chance in zip(ordered, chances, strict=True)) / math.comb(len(ordered), count)
 
 
 def onto(job: tuple[str, tuple[tuple[str, tuple[FastRule, ...]], ...]]) -> list[Moved]:
@@ -99,7 +112,12 @@ def _row(name: str, pairs: list[Moved], others: int) -> str:
     values = [fmean(p.applied for p in pairs), median(p.applied for p in pairs), max(p.applied for p in pairs)]
     values += [fmean(p.middle for p in pairs), fmean(p.random for p in pairs)]
     cells = " | ".join(f"{100 * value:.1f} %" for value in values)
-    return f"| {name} | {len(pairs)} | {others} | {cells} | {better} of {len(pairs)} |"
+    first, drawn = [p.followers for p in pairs], [p.drawn for p in pairs]
+    more = " | ".join(f"{100 * value:.1f} %" for value in (fmean(first), median(first), fmean(drawn), median(drawn)))
+    sooner = sum(p.followers <= p.drawn for p in pairs)
+    return (
+        f"| {name} | {len(pairs)} | {others} | {cells} | {better} of {len(pairs)} | {more} | {sooner} of {len(pairs)} |"
+    )
 
 
 def tables(pool: ProcessPoolExecutor) -> Iterable[str]:

@@ -21,7 +21,7 @@ from dagc.lab.strategies.model import Strategy, expected_gain
 
 Decided: TypeAlias = tuple[tuple[str, Value], ...]  # the first decisions of a choice
 
-MISSED = 0.25  # standard deviation of the error of a performance model, in natural logarithms
+MISSED = 0.4  # standard deviation of the error of a performance model, in natural logarithms
 UNKNOWN = 0.8  # the same without a model
 SCALE = 5.0  # standard deviation of the common scale of all times, which no model predicts
 NOISE = 0.02  # relative standard deviation of a measured time
