@@ -17,7 +17,7 @@ from dagc.recipes.report import report
 from dagc.recipes.rules import rules, rules_across
 from dagc.recipes.show import show
 from dagc.recipes.tune import tune
-from dagc.stages.artifacts import load_library
+from dagc.stages.loading import load_library
 from dagc.stages.options import CompileOptions, ExplainOptions, ExploreOptions, TuneOptions
 from dagc.stages.program import (
     Checked,

@@ -149,7 +149,7 @@ def unoptimised() -> Iterator[None]:
 
     For tests of what programs do, by `pytest.mark.usefixtures`. Without a clang++ it is half of the time
     (tests/precompiled.py). That emitted programs are right when they are optimised, and compiled by g++, as users
-    build them, is for tests/emit/test_bench.py (every kind of op, as a bench and as a runner, and a loop), and in the
+    build them, is for tests/emit/test_bench.py (every kind of op in a runner, and a loop in a bench), and in the
     thorough tier one program of tests/measure/test_compile.py.
     """
     with pytest.MonkeyPatch.context() as patch:

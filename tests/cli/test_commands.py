@@ -162,8 +162,7 @@ def test_the_default_output_directory_is_named_after_the_program(tmp_path: Path)
 @pytest.mark.mpi
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 def test_compile_with_run_checks_the_results_and_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program that tests/measure/test_compile.py compiles with these flags, too."""
-    monkeypatch.setenv("DAGC_CXXFLAGS", "-Werror")
+    do_not_optimise(monkeypatch, "-Werror")
     arguments = ("-D", "rows=2000", "--repeats", "2", "--seconds", "0.001")
     text = good("compile", SPMV, "-o", tmp_path / "out", "--target", "host", "--run", "-n", "2", *arguments)
     assert "results agree with the reference" in text

@@ -348,15 +348,15 @@ import sys
 from pathlib import Path
 from random import Random
 from dagc.measure.service import link_ranks
-from tests.measure.test_live import RANKS, build_library
-link = link_ranks(RANKS)
+link = link_ranks(int(sys.argv[2]))
 if link is None:
     print("served")
 else:
+    from tests.measure.test_live import RANKS, build_library  # not in all ranks: most of what the test costs
     with link:
         library = build_library(Path(sys.argv[1]))
         machine, random = library.machine(link), Random(0)
-        if sys.argv[2:]:
+        if sys.argv[3:]:
             machine._watchdog = 3.0
             machine.measure(library.moved("wait_recv", before="post_send"))
         for _ in range(5):
@@ -368,7 +368,7 @@ else:
 
 @pytest.mark.thorough  # with groups, below, and by the command: tests/recipes/test_explore.py
 def test_ranks_that_the_user_has_started_measure(library: Subject, folder: Path) -> None:
-    done = launch([sys.executable, "-c", JOINED, folder], RANKS, cwd=Path(__file__).parents[2], timeout=300)
+    done = launch([sys.executable, "-c", JOINED, folder, str(RANKS)], RANKS, cwd=Path(__file__).parents[2], timeout=300)
     assert done.returncode == 0, done.stderr
     # Words, not lines: a starter may mix what its ranks write.
     assert [done.stdout.count(word) for word in ("True", "False", "served")] == [2, 0, RANKS - 1]
@@ -379,11 +379,11 @@ import sys
 from pathlib import Path
 from random import Random
 from dagc.measure.service import link_groups
-from tests.measure.test_live import RANKS, build_library
-links = link_groups(RANKS, 2)
+links = link_groups(int(sys.argv[2]), 2)
 if not links:
     print("served")
 else:
+    from tests.measure.test_live import build_library  # not in all ranks: most of what the test costs
     library, random = build_library(Path(sys.argv[1])), Random(0)
     first = library.machine(links[0])
     assert not first.measure(library.first).failure
@@ -400,7 +400,9 @@ else:
 
 
 def test_groups_of_the_ranks_that_the_user_has_started_measure(library: Subject, folder: Path) -> None:
-    done = launch([sys.executable, "-c", GROUPS, folder], 2 * RANKS, cwd=Path(__file__).parents[2], timeout=300)
+    done = launch(
+        [sys.executable, "-c", GROUPS, folder, str(RANKS)], 2 * RANKS, cwd=Path(__file__).parents[2], timeout=300
+    )
     assert done.returncode == 0, done.stderr
     assert [done.stdout.count(word) for word in ("True", "False", "served")] == [1, 0, 2 * RANKS - 1]
 
@@ -431,7 +433,9 @@ def test_a_group_whose_ranks_cannot_be_started_again_is_lost(
 
 @pytest.mark.thorough
 def test_a_hang_ends_ranks_that_the_user_has_started(library: Subject, folder: Path) -> None:
-    done = launch([sys.executable, "-c", JOINED, folder, "hang"], RANKS, cwd=Path(__file__).parents[2], timeout=300)
+    done = launch(
+        [sys.executable, "-c", JOINED, folder, str(RANKS), "hang"], RANKS, cwd=Path(__file__).parents[2], timeout=300
+    )
     assert done.returncode not in (0, 124)
     assert "dagc: hang: rank 0 in `wait_recv`" in done.stderr
 
