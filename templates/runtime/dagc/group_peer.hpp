@@ -241,24 +241,28 @@ class PeerGroup : public PeerMemory {
       const MessageEnd& send = sends_[i];
       const bool self = send.peer == comm.rank();
       const int unit = std::min(unit_of(send), other.unit);
-      const auto [begin, blocks] = place(send.bytes, unit > 0);
-      Flag* const inbox = unit > 0 ? flags_of(other, self, send.peer) + other.inbox : nullptr;
-      sends.push_back({send.data(), data_of(other, self, send), flags_ + i, flag_of(other, self, send.peer), flags_ + s + i, inbox,
+      const auto [begin, blocks] = place(send.bytes, unit > 0 || self);
+      if (self) {
+        sends.push_back({send.data(), data_of(other, true, send), nullptr, nullptr, nullptr, nullptr, send.bytes, 0, begin, blocks});
+        continue;
+      }
+      Flag* const inbox = unit > 0 ? flags_of(other, false, send.peer) + other.inbox : nullptr;
+      sends.push_back({send.data(), data_of(other, false, send), flags_ + i, flag_of(other, false, send.peer), flags_ + s + i, inbox,
                        send.bytes, unit, begin, blocks});
     }
     first = 0;  // a block that sends also receives
     for (std::size_t i = 0; i < r; ++i) {
       const Info& other = theirs[s + i];
       const MessageEnd& recv = recvs_[i];
-      const bool self = recv.peer == comm.rank();
+      if (recv.peer == comm.rank()) continue;
       const int unit = std::min(unit_of(recv), other.unit);
       const auto [begin, blocks] = unit > 0 ? place(recv.bytes, true) : std::pair{0u, 0u};
-      recvs.push_back({recv.data(), flag_of(other, self, recv.peer), flags_ + 2 * s + i, unit > 0 ? flags_ + inboxes_[i] : nullptr, recv.bytes,
+      recvs.push_back({recv.data(), flag_of(other, false, recv.peer), flags_ + 2 * s + i, unit > 0 ? flags_ + inboxes_[i] : nullptr, recv.bytes,
                        unit, begin, blocks});
       flagged = flagged || unit == 0;
     }
     table_ = {upload(sends, &sends_device_), upload(recvs, &recvs_device_), flags_ + 2 * s + r, flags_ + 2 * s + r + 1,
-              static_cast<unsigned int>(s), static_cast<unsigned int>(r), flagged};
+              static_cast<unsigned int>(s), static_cast<unsigned int>(recvs.size()), flagged};
   }
 
   // One block per 16 KiB, or 4 with tags, and no more than saturate a link.

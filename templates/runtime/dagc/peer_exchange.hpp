@@ -7,7 +7,7 @@
 //   receiver   takes each word as it arrives. It sets read = epoch - 1 in the sender's memory when run `epoch` begins: the stream
 //              has completed the runs before.
 //
-// Of others, in each run:
+// One of a rank to itself is a copy: what its stream does before and after is ordered as for a kernel. Of others, in each run:
 //
 //   receiver   ready = epoch in the sender's memory. Reads of the buffer are ordered before this run by the stream,
 //              so the buffer is free.
@@ -35,7 +35,7 @@ namespace dagc {
 struct PeerSend {
   const char* from;
   char* to;        // in the receiver's memory
-  Flag* ready;     // here, or `read`
+  Flag* ready;     // here, or `read`; null for a message to itself, which is no PeerRecv
   Flag* arrived;   // in the receiver's memory
   Flag* copied;    // here: blocks of this message that have copied their share
   Flag* inbox;     // in the receiver's memory; null for a message of many bytes
@@ -106,6 +106,15 @@ __device__ void copy_share(const char* from, char* to, std::int64_t bytes, unsig
   for (; i < n; i += step) target[i] = source[i];
 }
 
+// By 16 bytes or 4 where both ends allow it.
+__device__ inline void copy_part(const PeerSend& send, unsigned int part) {
+  const std::uintptr_t all = reinterpret_cast<std::uintptr_t>(send.from) | reinterpret_cast<std::uintptr_t>(send.to) |
+                             static_cast<std::uintptr_t>(send.bytes);
+  if (all % sizeof(Sixteen) == 0) copy_share<Sixteen>(send.from, send.to, send.bytes, part, send.blocks);
+  else if (all % sizeof(int) == 0) copy_share<int>(send.from, send.to, send.bytes, part, send.blocks);
+  else copy_share<char>(send.from, send.to, send.bytes, part, send.blocks);
+}
+
 // Waits for the flag of the receiver while the first element arrives from memory, then sends.
 template <class T>
 __device__ void send_share(const PeerSend& send, Flag epoch, unsigned int block) {
@@ -146,6 +155,10 @@ static __device__ void send_block(const PeerTable& table, Flag epoch, unsigned i
     const PeerSend& send = table.sends[s];
     if (block < send.first || block >= send.first + send.blocks) continue;
     const unsigned int part = block - send.first;
+    if (send.ready == nullptr) {
+      detail::copy_part(send, part);
+      continue;
+    }
     if (send.inbox != nullptr) {
       if (send.unit == 8) detail::send_share<std::uint64_t>(send, epoch, part);
       else detail::send_share<std::uint32_t>(send, epoch, part);
@@ -153,14 +166,7 @@ static __device__ void send_block(const PeerTable& table, Flag epoch, unsigned i
     }
     if (me == 0) detail::wait_for(send.ready, epoch);
     __syncthreads();
-    const std::uintptr_t all = reinterpret_cast<std::uintptr_t>(send.from) | reinterpret_cast<std::uintptr_t>(send.to) |
-                               static_cast<std::uintptr_t>(send.bytes);
-    if (all % sizeof(detail::Sixteen) == 0)
-      detail::copy_share<detail::Sixteen>(send.from, send.to, send.bytes, part, send.blocks);
-    else if (all % sizeof(int) == 0)
-      detail::copy_share<int>(send.from, send.to, send.bytes, part, send.blocks);
-    else
-      detail::copy_share<char>(send.from, send.to, send.bytes, part, send.blocks);
+    detail::copy_part(send, part);
     __syncthreads();
     if (me == 0) {
       __threadfence_system();

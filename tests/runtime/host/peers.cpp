@@ -90,19 +90,22 @@ void all_shapes(int ranks) {
   }
 }
 
-// A ring of ranks that exchange with both neighbours: message 0 to the next one, 1 to the one before. `unit`: 0: of flags.
+// A ring of ranks that exchange with both neighbours: message 0 to the next one, 1 to the one before; and a message of each to
+// itself. `unit`: 0: of flags.
 void exchange(int ranks, std::int64_t words, int unit, unsigned int blocks) {
   const std::int64_t bytes = 4 * words, inbox = 2 * dagc::inbox_words(bytes) + 2;
   struct Rank {
-    std::vector<std::uint32_t> from, to;
+    std::vector<std::uint32_t> from, to, own;
     std::vector<dagc::Flag> inbox[2], flags = std::vector<dagc::Flag>(8);  // ready, copied, arrived of each, epoch, finished
-    dagc::PeerSend sends[2];
+    dagc::PeerSend sends[3];
     dagc::PeerRecv recvs[2];
     cudaStream_t stream;
   };
   std::vector<Rank> all(static_cast<std::size_t>(ranks));
   for (Rank& rank : all) {
-    rank.from.resize(static_cast<std::size_t>(2 * words)), rank.to = rank.from;
+    rank.from.resize(static_cast<std::size_t>(2 * words)), rank.to = rank.own = rank.from;
+    rank.sends[2] = {reinterpret_cast<char*>(rank.from.data()), reinterpret_cast<char*>(rank.own.data()), nullptr, nullptr, nullptr, nullptr,
+                     2 * bytes, 0, 0, blocks};
     for (auto& one : rank.inbox) one.resize(static_cast<std::size_t>(inbox));
     cudaStreamCreate(&rank.stream);
   }
@@ -118,12 +121,13 @@ void exchange(int ranks, std::int64_t words, int unit, unsigned int blocks) {
     // The first two runs without a wait of the host, so that a rank may be one ahead.
     for (int r = 0; r < ranks; ++r) {
       Rank& me = all[(r + run) % ranks];
-      const dagc::PeerTable table{me.sends, me.recvs, &me.flags[6], &me.flags[7], 2, 2, unit == 0};
+      const dagc::PeerTable table{me.sends, me.recvs, &me.flags[6], &me.flags[7], 3, 2, unit == 0};
       for (std::size_t i = 0; run != 2 && i < me.from.size(); ++i) me.from[i] = static_cast<std::uint32_t>(1000 * ((r + run) % ranks) + 7 * i) + run;
       dagc::launch(dagc::peer_exchange, dim3(blocks), dim3(32), 0, me.stream, table);
     }
     if (run == 1) continue;
     for (Rank& rank : all) cudaStreamSynchronize(rank.stream);
+    for (const Rank& rank : all) EXPECT(rank.own == rank.from);
     for (int r = 0; r < ranks; ++r)
       for (std::int64_t i = 0; i < 2 * words; ++i) EXPECT(all[r].to[i] == all[(r + (i < words ? ranks - 1 : 1)) % ranks].from[i]);
   }
