@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from dagc.base.python import np
@@ -88,11 +88,29 @@ class FastEnd:
         return self.best * (1 + self.stated)
 
 
-def fast_end(samples: Iterable[Example]) -> FastEnd | None:
-    """The rules of measured samples, in any order; equal samples give an equal result. None for fewer than FEWEST."""
+def fast_end(samples: Iterable[Example], best: Example | None = None) -> FastEnd | None:
+    """The rules of measured samples, in any order; equal samples give an equal result. None for fewer than FEWEST.
+
+    `best`: with the value that is stated of it, which others are compared with: the least of many noisy values is too
+    low. None: the least.
+    """
     measured = in_order([s for s in samples if s.measurements])
     if len(measured) < FEWEST:
         return None
+    found = _fast_end(measured)
+    return found if best is None else _compared_with(found, best)
+
+
+def _compared_with(fast: FastEnd, best: Example) -> FastEnd:
+    """Relative to this value of the best. No follower is said to be faster than it."""
+    follows = Samples.of([best]).follow(fast.plain)[0]
+    ratio = fast.best / best.value
+    relative = {name: (1 + getattr(fast, name)) * ratio - 1 for name in ("slowest", "stated", "typical", "spread")}
+    fastest = best.value if follows else max(best.value, fast.fastest)
+    return replace(fast, best=best.value, fastest=fastest, **relative)
+
+
+def _fast_end(measured: Sequence[Example]) -> FastEnd:
     table = Samples.of(measured)
     features, answers = table.features()
     times = np.array([s.value for s in measured])

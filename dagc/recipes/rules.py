@@ -54,7 +54,8 @@ def rules(
     loaded = Loaded(named(str(path))[1], objective)
     shown = loaded.results.objective
     advice = (*noise_advice_of(loaded.results), *loaded.doubts)
-    best, fast = loaded.best(), fast_end(loaded.samples())
+    best = loaded.best()
+    fast = fast_end(loaded.samples(), best)
     if fast is not None and form != "json" and not (everything or against or all_classes or full_tree or estimate):
         return render_fast(fast, best, advice, shown, form == "md")
     estimation = estimated(loaded.samples(), loaded.results.noise) if estimate else None

@@ -29,7 +29,7 @@ from dagc.learn.judging import FEWEST, estimate, learn_confirmed
 from dagc.learn.tree import learn as learn_rules
 from dagc.learn.types import Example
 from dagc.stages.program import ProgramText
-from dagc.store.results import Estimate, Results, estimates, ranking, ties
+from dagc.store.results import Estimate, Results, estimates, ranking, ties, timed
 
 if TYPE_CHECKING:
     from dagc.ir.choice import Choice
@@ -133,7 +133,9 @@ class Loaded:
         """How far its ops and the program are from their lower bounds; none if the machine's speed is not known."""
         from dagc.study.limits import limits_of  # loads sympy
 
-        value = implementation.value(self.results.reference) if self.results.objective.is_time else math.nan
+        value = math.nan
+        if self.results.objective.is_time:
+            value = next(estimate.value for i, estimate in timed(self.results) if i.id == implementation.id)
         return limits_of(self.results, self.graph(implementation.configuration), implementation, value)
 
     def _sample(self, implementation: Implementation, value: float) -> Example:

@@ -426,7 +426,7 @@ def limited(
     if done.interrupted or done.best is None:
         return ()
     try:
-        limits = _limits(request, domain, records, data)
+        limits = _limits(request, domain, records, data, done.value)
     except DagcError as error:
         notes.append(f"no lower bounds: {error.message}")
         return ()
@@ -436,7 +436,7 @@ def limited(
     return limits
 
 
-def _limits(request: SearchRequest, domain: Orders, records: Records, data: Path) -> tuple[LimitRow, ...]:
+def _limits(request: SearchRequest, domain: Orders, records: Records, data: Path, value: float) -> tuple[LimitRow, ...]:
     from dagc.study.limits import CEILINGS, SCALARS, limits_of  # loads sympy
 
     options, program = request.options, request.text.program()
@@ -450,8 +450,8 @@ def _limits(request: SearchRequest, domain: Orders, records: Records, data: Path
     best = next((i for i in ranking(results) if domain.find(i.configuration) is not None), None)
     if best is None:
         return ()
-    value = best.value(results.reference) if request.objective.is_time else math.nan
-    return limits_of(results, request.text.graph(best.configuration), best, value)
+    time = value if request.objective.is_time else math.nan
+    return limits_of(results, request.text.graph(best.configuration), best, time)
 
 
 def _text(domain: Orders, candidate: Candidate) -> str:
