@@ -18,7 +18,7 @@ from dagc.base.sample import Sample
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
-from dagc.ir.traversal import Entry, Traversal, parse_traversal, traversal_text
+from dagc.ir.traversal import Entry, Traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.neighbours import follow, neighbour, outline, translated
 from dagc.space import Counter, Space, TooManyStates
@@ -401,7 +401,7 @@ def candidate_of(domain: Orders, implementation: Implementation) -> Candidate | 
     if entry is None:
         return None
     index, choices = entry
-    traversal = parse_traversal(implementation.traversal, domain.spaces[index].graph, "the results file")
+    traversal = implementation.order(domain.spaces[index].graph)
     return Candidate(index, traversal, choices)
 
 

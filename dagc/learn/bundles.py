@@ -288,7 +288,8 @@ def _bundle(way: Route, times: _Times, steps: Steps) -> Bundle:
 @dataclass(frozen=True, slots=True)
 class BundlesView:
     """A difference as it is printed. `number`: how many implementations are before the other one in the file; None: it
-    is the order of an application; `shown`: what each bundle changes; `level`: what makes no difference."""
+    is the order of an application; `shown`: what each bundle changes; `level`: what makes no difference; `noise`:
+    relative standard deviation of a single measurement, NaN: unknown."""
 
     difference: Bundles
     number: int | None
@@ -298,11 +299,13 @@ class BundlesView:
     notes: tuple[str, ...]
     objective: Objective
     level: tuple[EditView, ...] = ()
+    noise: float = math.nan
 
     @classmethod
     def of(
-        cls, domain: Orders, difference: Bundles, number: int | None, notes: Sequence[str], objective: Objective
-    ) -> BundlesView:
+        cls, domain: Orders, difference: Bundles, number: int | None, notes: Sequence[str], objective: Objective,
+        noise: float = math.nan,
+    ) -> BundlesView:  # fmt: skip
         best, other = (view_of(domain, difference.best, c) for c in (difference.best, difference.other))
         shown, level = (
             tuple(view_of(domain, bundle.base, bundle.candidate) for bundle in bundles)
@@ -310,7 +313,7 @@ class BundlesView:
         )
         if not difference.complete:
             notes = (*notes, f"not all was timed: more than {MOST_TIMED} implementations would be needed")
-        return cls(difference, number, best, other, shown, tuple(notes), objective, level)
+        return cls(difference, number, best, other, shown, tuple(notes), objective, level, noise)
 
     def render(self, form: str = "text", everything: bool = True) -> str:
         """In one of FORMATS; `everything`: also the entries that differ. Raises UsageError for another form."""
@@ -343,6 +346,23 @@ class BundlesView:
         texts = [view.mechanism for view in self.level if view.mechanism]
         return f"No difference beyond the noise: {'; '.join(texts)}." if texts else ""
 
+    def _closing(self) -> str:
+        """What a sign means, and how sure a difference is."""
+        whole = self.difference.whole
+        if whole.verdict is Verdict.FAILED:
+            return ""
+        more = "takes longer" if self.objective.is_time else "has more"
+        noise = "" if math.isnan(self.noise) else f" Noise of a single measurement: {100 * self.noise:.1f} %."
+        return (
+            f"A difference above 0: {self._called} {more} than the best, in the median of interleaved pairs"
+            f" ({whole.pairs} of the whole), with its {100 * whole.confidence:.0f} % interval; one whose interval"
+            f" contains 0 may be chance.{noise}"
+        )
+
+    @property
+    def _called(self) -> str:
+        return "the original" if self.number is None else self._other
+
     def _remark(self, bundle: Bundle) -> str:
         if bundle.steps == 1:
             return "one decision"
@@ -360,7 +380,7 @@ class BundlesView:
             out += [f"  {self._cost(bundle.timing)}  {self._remark(bundle)}"]
             out += [f"    {view.mechanism}"] if view.mechanism else []
             out += [f"    - {view.before}", f"    + {view.after}"] if view.before and everything else []
-        out += [self._without_cost()] if self._without_cost() else []
+        out += [text for text in (self._without_cost(), self._closing()) if text]
         out += ["`--all` prints the entries that differ."] if self.shown and not everything else []
         return "\n".join(out) + "\n"
 
@@ -374,7 +394,8 @@ class BundlesView:
             entries = [f"`{text}`" if everything and text else "" for text in (view.before, view.after)]
             cells = [self._cost(bundle.timing), self._remark(bundle), view.mechanism]
             out.append(f"| {' | '.join([*map(cell, cells), *entries])} |")
-        out += ["", cell(self._without_cost())] if self._without_cost() else []
+        for text in (self._without_cost(), self._closing()):
+            out += ["", cell(text)] if text else []
         return "\n".join(out).rstrip() + "\n"
 
     def as_json(self) -> dict[str, Any]:
@@ -388,7 +409,7 @@ class BundlesView:
                 "traversal": self.other.traversal, **_timing_json(whole.whole),
             },
             "decisions": whole.decisions,
-            "together": finite(whole.together),
+            "together": finite(whole.together), "noise": finite(self.noise),
             "complete": whole.complete,
             "notes": list(self.notes),
             "bundles": [

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from dagc.base.errors import WrongResult, counted
 from dagc.ir.choice import Choice, site_of
 from dagc.ir.program import Graph
-from dagc.ir.traversal import parse_traversal
 from dagc.space.loops import shortened
 from dagc.space.proof import Prover
 from dagc.store.results import Implementation, Results
@@ -166,10 +165,7 @@ def _suspects(graph: Graph, right: Sequence[Implementation], wrong: Sequence[Imp
     """
     short = shortened(graph, ROUNDS)
     prover, names = Prover(short), [op.name for op in short.unrolled.ops]
-    known = [
-        [prover.known(parse_traversal(one.traversal, short, "the results file")) for one in _some(some)]
-        for some in (right, wrong)
-    ]
+    known = [[prover.known(one.order(short)) for one in _some(some)] for some in (right, wrong)]
     every = list(known)
     out: list[Suspect] = []
     while known[1] and len(out) < MOST_SUSPECTS:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
 from dagc.build.toolchain import choose_target
-from dagc.ir.traversal import parse_traversal
 from dagc.report.display import spread
 from dagc.report.limits import limit_lines
 from dagc.stages.artifacts import compile_traversal
@@ -71,6 +70,6 @@ def _compile(loaded: Loaded, chosen: Implementation, out: str | Path | None, opt
     why = "as requested" if options.target else "that of the results file"
     where = choose_target(options.target or machine.target, machine.arch or None, why)
     graph = loaded.graph(chosen.configuration)
-    traversal = parse_traversal(chosen.traversal, graph, loaded.path)
+    traversal = chosen.order(graph, loaded.path)
     folder = Path(out) if out is not None else Path("dagc-out") / f"{loaded.results.program.name}-best"
     return compile_traversal(graph, traversal, where, folder, options).render()

@@ -14,7 +14,7 @@ from typing import Any
 from dagc.base.errors import UsageError, counted
 from dagc.ir.choice import Choice
 from dagc.ir.program import Action, Graph, shown
-from dagc.ir.traversal import Entry, Traversal, parse_traversal
+from dagc.ir.traversal import Entry, Traversal
 from dagc.lab.orders import domain_of
 from dagc.learn.text import by_chance, held_out_halves, stated_of_classes, why_no_rules
 from dagc.learn.tree import LearnedRules
@@ -269,7 +269,7 @@ def _parsed(point: MeasuredPoint, graphs: Mapping[Choice, Graph], file: str) -> 
     if implementation.configuration not in graphs:
         raise UsageError(f"{file}: no graph of the configuration {implementation.configuration.text}", "explore again")
     graph = graphs[implementation.configuration]
-    return graph, parse_traversal(implementation.traversal, graph, file)
+    return graph, implementation.order(graph, file)
 
 
 def interval_text(point: MeasuredPoint, by: Quantity) -> str:

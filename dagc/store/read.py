@@ -6,6 +6,7 @@ Drift is computed here; docs/reference/results-files.md describes how.
 from __future__ import annotations
 
 import math
+import re
 import sqlite3
 from bisect import bisect_right
 from collections import defaultdict
@@ -15,14 +16,14 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from dagc.base.errors import UsageError
 from dagc.base.objective import TIME, Objective, parse_objective
-from dagc.base.sample import Sample
+from dagc.base.sample import BESIDE, EXPLAIN, Sample
 from dagc.base.statistics import FEWEST_PAIRS, Changes, followed, noise_floor
 from dagc.ir.choice import Choice
 from dagc.store.results import (
@@ -166,7 +167,9 @@ def _drift(connection: sqlite3.Connection) -> dict[int, list[tuple[int, float]]]
         "SELECT run, id - 1, reference FROM sample WHERE reference IS NOT NULL"
         " AND run NOT IN (SELECT run FROM drift) ORDER BY id"
     )
-    for run, after, seconds in (*rows_as(kept, tuple[Whole, Natural, Seconds]), *rows_as(noted, _Noted)):
+    for run, after, seconds in (
+        *rows_as(kept, tuple[Whole, Natural, Seconds], "drift"), *rows_as(noted, _Noted, "sample")
+    ):  # fmt: skip
         timings[run].append((after, seconds))
     return timings
 
@@ -179,8 +182,9 @@ def implementations_in(
         "SELECT c.id, a.choices, c.traversal, c.failure FROM candidate c JOIN assignment a ON a.id = c.assignment"
         f" WHERE c.domain = '' AND {which} ORDER BY c.id"
     )
-    for key, choices, traversal, failure in rows_as(rows, tuple[Whole, str, Line, Line]):
-        yield ImplementationId(key), Choice(tuple(decoded(choices, Decisions).items())), traversal, failure
+    for key, choices, traversal, failure in rows_as(rows, tuple[Whole, str, Line, Line], "candidate"):
+        decisions = decoded(choices, Decisions, f"the choices of table candidate, row {key}")
+        yield ImplementationId(key), Choice(tuple(decisions.items())), traversal, failure
 
 
 _Row: TypeAlias = tuple[ImplementationId, Choice, str, str]
@@ -221,12 +225,14 @@ def _measurements(
     rows = connection.execute(
         "SELECT s.id, s.run, s.candidate, s.purpose, m.name, v.value FROM sample s JOIN value v ON v.sample = s.id"
         " JOIN metric m ON m.id = v.metric JOIN candidate c ON c.id = s.candidate"
-        " WHERE c.domain = '' AND s.purpose != 'explain' AND (s.purpose != 'beside' OR"
-        " NOT EXISTS (SELECT 1 FROM sample WHERE purpose NOT IN ('beside', 'explain'))) ORDER BY s.id"
+        " WHERE c.domain = '' ORDER BY s.id"
     )
+    every = rows_as(rows, _Value, "sample")
+    searched = [row for row in every if row[3] != EXPLAIN]
+    judging = [row for row in searched if row[3] != BESIDE] or searched
     samples = [
         (*of, {name: value for *_, name, value in metrics})
-        for of, metrics in groupby(rows_as(rows, _Value), key=itemgetter(0, 1, 2, 3))
+        for of, metrics in groupby(judging, key=itemgetter(0, 1, 2, 3))
     ]
     relative = {key: drifts[run].at(key) / usual[run] for key, run, *_ in samples if run in drifts}
     parts = _parts_followed(samples, relative)
@@ -279,7 +285,7 @@ def _traces(connection: sqlite3.Connection) -> dict[ImplementationId, tuple[Trac
         'SELECT candidate, rank, position, "begin", "end", gpu_begin, gpu_end FROM trace'
         " ORDER BY candidate, rank, position"
     )
-    for key, rank, position, begin, end, gpu_begin, gpu_end in rows_as(rows, _Trace):
+    for key, rank, position, begin, end, gpu_begin, gpu_end in rows_as(rows, _Trace, "trace"):
         span = TraceSpan(rank, position, begin, end, number(gpu_begin), number(gpu_end))
         by_implementation[ImplementationId(key)].append(span)
     return {key: tuple(spans) for key, spans in by_implementation.items()}
@@ -312,18 +318,26 @@ _Value = tuple[Whole, Whole, Whole, Word, Word, Amount]
 _Trace = tuple[Whole, Natural, Natural, Moment, Moment, Moment | None, Moment | None]
 
 
-def row_as(row: object, kind: Any) -> Any:
-    """A row, or a value, of exactly this type. Raises ValueError, naming the column."""
+_PLACE = re.compile(r" - at `\$\[(\d+)\]`")
+
+
+def row_as(row: object, kind: Any, where: str = "", columns: Sequence[str] = ()) -> Any:
+    """A row, or a value, of exactly this type. Raises ValueError, naming the place: `where`, and the column."""
     try:
         return msgspec.convert(row, kind)
     except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from None
+        text, at = str(error), _PLACE.search(str(error))
+        if at is not None and int(at[1]) < len(columns):
+            where, text = f"{where}, column {columns[int(at[1])]}", _PLACE.sub("", text)
+        raise ValueError(f"{where}: {text}" if where else text) from None
 
 
-def rows_as(cursor: sqlite3.Cursor, kind: Any) -> list[Any]:
-    """All rows of a query; as `row_as`."""
-    rows: list[Any] = row_as(cursor.fetchall(), list[kind])
-    return rows
+def rows_as(cursor: sqlite3.Cursor, kind: Any, table: str) -> list[Any]:
+    """All rows of a query on a table, whose first column names the row; as `row_as`."""
+    rows, columns = cursor.fetchall(), [column[0] for column in cursor.description]
+    with suppress(msgspec.MsgspecError):
+        return list(msgspec.convert(rows, list[kind]))
+    return [row_as(row, kind, f"table {table}, row {row[0]}", columns) for row in rows]
 
 
 def number(value: float | None) -> float:
@@ -335,6 +349,8 @@ def number(value: float | None) -> float:
 
 
 class _Meta(msgspec.Struct, frozen=True):
+    format: Literal["dagc results"]
+    schema_version: Literal["2"]
     name: Word
     path: FilePath
     hash: Hash
@@ -364,27 +380,28 @@ class _Options(msgspec.Struct, frozen=True):
     fixed: list[tuple[Name, bool | Whole | Number | Line, Line]] = []
 
 
-def _read_options(text: str) -> dict[str, Any]:
+def _read_options(text: str, where: str) -> dict[str, Any]:
     """Raises ValueError."""
-    options: dict[str, Any] = decoded(text, dict[Line, Any])
-    row_as(options, _Options)
+    options: dict[str, Any] = decoded(text, dict[Line, Any], where)
+    row_as(options, _Options, where)
     return options
 
 
 def read_program(connection: sqlite3.Connection) -> ProgramRecord:
     """Raises ValueError, sqlite3.DatabaseError."""
-    meta = row_as(dict(connection.execute("SELECT key, value FROM meta")), _Meta)
+    meta = row_as(dict(connection.execute("SELECT key, value FROM meta")), _Meta, "table meta")
     rows = connection.execute("SELECT path, text FROM source ORDER BY path")
-    sources = tuple(rows_as(rows, tuple[FilePath, Text]))
+    sources = tuple(rows_as(rows, tuple[FilePath, Text], "source"))
     if meta.path not in dict(sources):
         raise ValueError("the text of the program is missing")
-    return ProgramRecord(meta.name, meta.path, meta.hash, sources, tuple(decoded(meta.params, Decisions).items()))
+    params = decoded(meta.params, Decisions, "table meta, row params")
+    return ProgramRecord(meta.name, meta.path, meta.hash, sources, tuple(params.items()))
 
 
 def read_metrics(connection: sqlite3.Connection) -> dict[str, tuple[int, str]]:
     """Name -> ID, unit. Raises ValueError."""
     rows = connection.execute("SELECT name, id, unit FROM metric")
-    return {name: (key, unit) for name, key, unit in rows_as(rows, tuple[Word, Whole, Unit])}
+    return {name: (key, unit) for name, key, unit in rows_as(rows, tuple[Word, Whole, Unit], "metric")}
 
 
 _Json = Annotated[str, Meta(max_length=1_000_000)]  # values need up to 30 times the memory of their text
@@ -399,12 +416,14 @@ def read_runs(connection: sqlite3.Connection) -> list[tuple[int, Run]]:
     options: dict[str, dict[str, Any]] = {}
     columns = "id, started, machine, ranks, seed, strategy, seconds, revision, version, noise, options"
     for row in connection.execute(f"SELECT {columns} FROM run ORDER BY id"):
-        key, started, machine, ranks, seed, strategy, seconds, revision, version, noise, facts = row_as(row, _Run)
+        key, started, machine, ranks, seed, strategy, seconds, revision, version, noise, facts = row_as(
+            row, _Run, f"table run, row {row[0]}", columns.split(", ")
+        )
         if machine not in machines:
-            recorded = decoded(machine, _Machine)
+            recorded = decoded(machine, _Machine, f"table run, row {key}, column machine")
             machines[machine] = MachineRecord(**{name: getattr(recorded, name) for name in recorded.__struct_fields__})
         if facts not in options:
-            options[facts] = _read_options(facts)
+            options[facts] = _read_options(facts, f"table run, row {key}, column options")
         of = (started, machines[machine], ranks, seed, strategy, seconds, revision, version, number(noise))
         out.append((key, Run(*of, options[facts])))
         if len(out) > MOST_RUNS:

@@ -19,7 +19,8 @@ from dagc.base.statistics import Noise, faster, interval, shrunk
 from dagc.cuda.lexer import tokens_of
 from dagc.ir.choice import FUSE, Choice, names_form
 from dagc.ir.plan import canonical_text
-from dagc.ir.program import Value
+from dagc.ir.program import Graph, Value
+from dagc.ir.traversal import Traversal, parse_traversal
 
 ImplementationId = NewType("ImplementationId", int)
 
@@ -61,6 +62,14 @@ class Implementation:
     samples: tuple[Sample, ...] = ()
     failure: str = ""
     taken: tuple[Taken, ...] = ()  # of the samples
+
+    def order(self, graph: Graph, file: str = "the results file") -> Traversal:
+        """Its traversal in the graph of its configuration. Raises UsageError, naming the row of the file."""
+        try:
+            return parse_traversal(self.traversal, graph)
+        except UsageError as error:
+            where = f"{file}: table candidate, row {self.id}"
+            raise UsageError(f"{where}, {error.message}", "measure again into another file") from None
 
     def times(self, reference: float = math.nan) -> tuple[float, ...]:
         """Values, with drift divided out: scaled as if the drift reference had always taken `reference` seconds.

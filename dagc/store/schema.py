@@ -343,11 +343,12 @@ def damaged(path: Path, why: object) -> DagcError:
     return UsageError(f"{path}: truncated, damaged, or not a results file: {text}", "measure again into another file")
 
 
-def decoded(text: object, kind: Any) -> Any:
-    """JSON as a type. Raises ValueError, naming the place in it."""
+def decoded(text: object, kind: Any, where: str = "") -> Any:
+    """JSON as a type. Raises ValueError, naming the place: `where`, and in it."""
+    at = f"{where}: " if where else ""
     if not isinstance(text, str):
-        raise ValueError("a value that is not text")
+        raise ValueError(f"{at}a value that is not text")
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, RecursionError, TypeError) as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(f"{at}{error}") from None

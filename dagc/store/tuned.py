@@ -239,36 +239,36 @@ def tuned_in(connection: sqlite3.Connection, path: Path) -> Tuned:
         " JOIN candidate c ON c.id = s.candidate WHERE c.domain != '' ORDER BY s.id",
         (read_metrics(connection).get("time", (None,))[0],),
     )
-    for candidate, seconds in rows_as(rows, tuple[Whole, PositiveReal]):
+    for candidate, seconds in rows_as(rows, tuple[Whole, PositiveReal], "sample"):
         times[candidate].append(seconds)
     metrics: dict[int, dict[str, float]] = defaultdict(dict)
     rows = connection.execute(
         "SELECT s.candidate, m.name, v.value FROM sample s JOIN value v ON v.sample = s.id JOIN metric m ON m.id ="
         " v.metric JOIN candidate c ON c.id = s.candidate WHERE c.domain != '' AND m.name != 'time' ORDER BY s.id"
     )
-    for candidate, name, amount in rows_as(rows, tuple[Whole, Word, Share]):
+    for candidate, name, amount in rows_as(rows, tuple[Whole, Word, Share], "sample"):
         metrics[candidate][name] = amount
     rows = connection.execute(
         "SELECT c.id, c.domain, c.point, a.choices, c.failure, c.flush FROM candidate c"
         " JOIN assignment a ON a.id = c.assignment WHERE c.domain != '' ORDER BY c.id"
     )
     samples, flushes = [], []
-    for key, op, case, choices, failure, flush in rows_as(rows, _Candidate):
+    for key, op, case, choices, failure, flush in rows_as(rows, _Candidate, "candidate"):
         cell = Cell(op, Case.of(decoded(case, Params)), _choice(op, choices))
         samples.append((cell, Sample.of(tuple(times[key]), failure, metrics[key])))
         flushes.append(flush)
     checks = connection.execute(
         "SELECT domain, choices, failure FROM checked JOIN assignment ON id = assignment ORDER BY domain, choices"
     )
-    facts = dict(rows_as(connection.execute("SELECT key, value FROM fact"), tuple[str, str]))
-    choosers = rows_as(connection.execute("SELECT domain, chooser FROM chooser"), tuple[Name, str])
+    facts = dict(rows_as(connection.execute("SELECT key, value FROM fact"), tuple[str, str], "fact"))
+    choosers = rows_as(connection.execute("SELECT domain, chooser FROM chooser"), tuple[Name, str], "chooser")
     return Tuned(
         path=path,
         program=read_program(connection),
         runs=tuple(run for _, run in read_runs(connection)),
         samples=tuple(samples),
         flushes=tuple(flushes),
-        checks={(op, _choice(op, s)): failure for op, s, failure in rows_as(checks, tuple[Name, str, Line])},
+        checks={(op, _choice(op, s)): failure for op, s, failure in rows_as(checks, tuple[Name, str, Line], "checked")},
         facts=_facts(facts),
         choosers={op: _chooser(op, text) for op, text in choosers},
     )

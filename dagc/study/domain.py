@@ -18,7 +18,6 @@ from dagc.base.objective import TIME
 from dagc.build.ranks import joined
 from dagc.build.toolchain import choose_target
 from dagc.ir.plan import Target
-from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders, OrderStore
@@ -359,7 +358,7 @@ def warm(domain: Orders, request: SearchRequest, notes: list[str]) -> Orders:
         space = domain.spaces[index].space
         choices = domain.spaces[index].usual if choices is None else choices
         try:
-            traversal = parse_traversal(imp.traversal, space.graph, file)
+            traversal = imp.order(space.graph, file)
             list(space.replay(traversal))
         except (UsageError, ProgramError):
             continue  # of other ops

@@ -174,7 +174,7 @@ class Subject:
         index = self.domain.number(implementation.configuration)
         assert index is not None, "every configuration of the file is in the domain"
         space = self.domain.spaces[index].space
-        traversal = parse_traversal(implementation.traversal, space.graph, self.loaded.path)
+        traversal = implementation.order(space.graph, self.loaded.path)
         try:
             collections.deque(space.replay(traversal), maxlen=0)
         except UsageError as error:  # an earlier dagc inferred other edges between the ops
@@ -285,7 +285,7 @@ def _difference(
     found = difference_of(domain, best, moved, pairs, between)
     stopped = ["interrupted: some implementations were timed less, or not at all"] if pairs.interrupted else []
     objective = subject.loaded.results.objective
-    return BundlesView.of(domain, found, rank, (*notes, *stopped), objective), pairs.interrupted
+    return BundlesView.of(domain, found, rank, (*notes, *stopped), objective, pairs.options.noise), pairs.interrupted
 
 
 def _overlap(one: Results, other: Results) -> bool:

@@ -16,7 +16,6 @@ from dagc.build.toolchain import gpus
 from dagc.choice.legal import op_of, op_under
 from dagc.ir.plan import ArrayValue, Target
 from dagc.ir.program import Action, CopyOp, Device, ExchangeOp
-from dagc.ir.traversal import parse_traversal
 from dagc.measure.machine import measured_ceilings
 from dagc.perf.bound import (
     ARITHMETIC,
@@ -61,7 +60,7 @@ def limits_of(results: Results, graph: Graph, implementation: Implementation, va
     ceilings, scalars = _ceilings_of(results), _scalars_of(results)
     if ceilings is None:
         return ()
-    run = unroll(graph, parse_traversal(implementation.traversal, graph, "the results file"))
+    run = unroll(graph, implementation.order(graph))
     return program_limits(*run, scalars, ceilings, value, results.traces.get(implementation.id, ()))
 
 

@@ -11,13 +11,12 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from dagc.base.errors import UsageError, counted
+from dagc.base.errors import ProgramError, UsageError, counted
 from dagc.base.source import Source
 from dagc.ir.choice import FUSE, VARIANT, of_implementations, own_name
 from dagc.ir.plan import Target
 from dagc.ir.program import ExchangeOp, shown
 from dagc.ir.sym import Const
-from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.orders import domain_of
 from dagc.lang.lower import parse_with_includes
@@ -62,7 +61,11 @@ class Loaded:
         program = self.results.program
         texts = dict(program.sources)
         source = Source(program.path, texts[program.path])
-        parsed = parse_with_includes(source, texts)
+        try:
+            parsed = parse_with_includes(source, texts)
+        except ProgramError as error:
+            where = f"{self.path}: table source, row {program.path}"
+            raise UsageError(f"{where}: {error.diagnostics[0].message}", "measure again into another file") from None
         text = ProgramText(Path(program.path), parsed, dict(program.params), self.results.folded)
         host = any(run.machine.target == Target.HOST.value for run in self.results.runs)
         return text.on(Target.HOST, here=False)[0] if host else text
@@ -140,7 +143,7 @@ class Loaded:
 
     def _sample(self, implementation: Implementation, value: float) -> Example:
         graph = self.structure(implementation.configuration)
-        traversal = parse_traversal(implementation.traversal, graph, self.path)
+        traversal = implementation.order(graph, self.path)
         return Example(
             graph, implementation.configuration, traversal, value, len(implementation.samples),
             implementation.times(self.results.reference), tuple(place.order for place in implementation.taken),

@@ -13,7 +13,7 @@ from dagc.base.errors import UsageError
 from dagc.ir.choice import VARIANT, Choice, own_name
 from dagc.ir.enums import Place
 from dagc.ir.program import Action, CopyOp, ExchangeOp, Graph, GraphOp, shown
-from dagc.ir.traversal import Entry, Record, Traversal, Wait, parse_traversal
+from dagc.ir.traversal import Entry, Record, Traversal, Wait
 from dagc.lab.candidate import ConfiguredSpace
 from dagc.lab.orders import Orders
 from dagc.space.loops import unroll
@@ -119,7 +119,7 @@ def _traced(domain: Orders, results: Results) -> Iterator[TracedRank]:
         folded = graphs[number]
         if folded is None:
             continue
-        graph, traversal = unroll(folded, parse_traversal(by_number[number].traversal, folded, "the results"))
+        graph, traversal = unroll(folded, by_number[number].order(folded))
         for rank in sorted({span.rank for span in spans}):
             yield TracedRank(graph, traversal, [span for span in spans if span.rank == rank])
 

@@ -152,7 +152,8 @@ def test_each_decision_of_the_configuration_is_a_bundle() -> None:
     found = difference_of(domain, first, Candidate(2, other.traversal), same, (1,))
     assert len(found.bundles) == len(found.level) == 1
     text = BundlesView.of(domain, found, 7, (), TIME).render()
-    assert text.endswith("No difference beyond the noise: staging ops instead of fused.\n")
+    level = "No difference beyond the noise: staging ops instead of fused."
+    assert f"{level}\nA difference above 0: number 7 takes longer than the best" in text
 
 
 def test_between_two_configurations_one_decision_changes_at_a_time() -> None:
