@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.files import check_new_file, scratch_directory, write_bytes_atomic
 from dagc.base.python import np
-from dagc.base.source import include_directories
+from dagc.base.source import INCLUDE, include_directories
 from dagc.ir.program import Graph, GraphOp
 from dagc.ir.traversal import Traversal, traversal_text
 from dagc.lab.neighbours import ISSUE, follow
 from dagc.recipes.init import checked_name
 from dagc.record import application as host
 from dagc.record import native
+from dagc.record.commands import CompileCommands, compiled_as
 from dagc.record.flow import Flow, HostWait, Messages, Op, Together, flow_of
 from dagc.record.footprints import with_footprints
 from dagc.record.host import History
@@ -49,6 +50,7 @@ class Recorded:
     computed: tuple[str, ...] = ()  # what the host computes, and was found
     parts: tuple[str, ...] = ()  # calls that may be split
     own: tuple[str, ...] = ()  # what the host gives from its own data
+    commands: CompileCommands = CompileCommands(())  # with which its files compile
 
     @property
     def exit_code(self) -> int:
@@ -70,13 +72,17 @@ class Recorded:
             lines.append(f"{counted(len(self.unfinished), 'place')} to finish by hand:")
             lines += [f"  {text}" for text in self.unfinished]
             lines += [self.errors] if self.errors else []
-        folders = "".join(f" -I {shlex.quote(str(folder))}" for folder in include_directories())
-        lines.append(f"next  dagc compile {program}{folders} --run -n {self.ranks}")
+        every = dict.fromkeys((*self.commands.folders, *include_directories()))
+        folders = "".join(f" -I {shlex.quote(str(folder))}" for folder in every)
+        flags = "".join(
+            f"{name}={shlex.quote(text)} " for name, text in self.commands.environment().items() if name != INCLUDE
+        )
+        lines.append(f"next  {flags}dagc compile {program}{folders} --run -n {self.ranks}")
         patch = next((f for f in self.files if f.suffix == ".patch"), None)
         if patch is not None:
             file = patch.read_text().partition("+++ b/")[2].partition("\n")[0]
             library, new = f"{patch.stem}_library", f"{patch.stem}_with_library{Path(file).suffix}"
-            lines.append(f"then  dagc compile {program}{folders} --as library -o {shlex.quote(library)}")
+            lines.append(f"then  {flags}dagc compile {program}{folders} --as library -o {shlex.quote(library)}")
             lines.append(f"      patch -o {shlex.quote(new)} {shlex.quote(file)} {shlex.quote(str(patch))}")
         return "\n".join(lines) + "\n"
 
@@ -89,8 +95,14 @@ def record(command: Sequence[str], output: str | Path, options: RecordOptions, d
     """
     out = Path(output)
     _check(out, options)
+    with compiled_as(options.host or options.source) as commands:
+        return replace(_record(command, commands.files, out, options, display), commands=commands)
+
+
+def _record(
+    command: Sequence[str], sources: Sequence[str], out: Path, options: RecordOptions, display: Display
+) -> Recorded:
     with scratch_directory("dagc-record-") as folder:
-        sources = options.host or options.source
         with display.phase(f"{', '.join(sources)}: compiling"):
             prepared = host.build_for_host if options.host else native.prepare
             application = prepared(sources, out.parent, folder)
@@ -157,6 +169,8 @@ def _rounds(
         if texts is not None and not starts_with_iteration(logs[0], found[0], texts):
             continue
         refuse(logs, found)
+        if found[0].starts == (0, len(logs[0].events)):  # with what allocates the arrays
+            break
         try:
             if steps_of(_flows(logs, found)):
                 return found
@@ -170,7 +184,10 @@ def _rounds(
             "record without --replace, or mark the loop with --from",
         )
     if any(isinstance(e, LaunchCall) for log, (a, b) in zip(logs, ranges, strict=True) for e in log.events[a:b]):
-        help = "mark it on all ranks with --from and --to, by a kernel, FILE:LINE or a mark of dagc_record.h"
+        help = (
+            "record a run of at least two of its rounds; or mark what to take on all ranks with --from and --to, by a"
+            " kernel, FILE:LINE or a mark of dagc_record.h"
+        )
         raise UsageError("no loop was found that all ranks repeat with the same calls", help)
     raise UsageError("nothing between the marks uses the GPU or MPI", "choose other marks with --from and --to")
 

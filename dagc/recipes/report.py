@@ -29,13 +29,14 @@ def report(path: str | Path, out: str | Path, objective: str | None = None, orig
         write_text_atomic(out, tuned_page(path, __version__))
         return
     loaded = Loaded(path, objective)
+    beside = _beside(loaded, original)  # first, so that a bad file is told at once
     learned = learn(loaded, halves=True) if len(loaded.results.measured()) > 1 else None
     best = ranking(loaded.results)[:1]
     fixed = fixed_text(fixed_of(loaded.results.runs, best[0].configuration)) if best else ()
     limits = loaded.limits(best[0]) if best and not loaded.doubts else ()
     page = as_html(
         loaded.results, loaded.graphs, learned, file=Path(path).name, version=__version__, fixed=fixed,
-        doubts=loaded.doubts, limits=limits, beside=_beside(loaded, original),
+        doubts=loaded.doubts, limits=limits, beside=beside,
     )  # fmt: skip
     write_text_atomic(out, page)
 

@@ -50,7 +50,7 @@ def _of_rank(log: RankLog, window: Window, sources: Sources) -> RankLog:
 
 def _touched(event: LaunchCall, memory: Memory, sources: Sources) -> Iterator[TouchedMemory]:
     source = sources.kernel(event)
-    if source is None:
+    if source is None or not source.body:
         return
     pieces = pieces_of_launch(event, source, sources.seen_by(source.file))
     of: dict[int, tuple[Alloc, list[tuple[int, int]], list[tuple[int, int]]]] = {}

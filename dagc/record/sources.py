@@ -6,7 +6,7 @@ import os
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -67,11 +67,14 @@ class Sources:
         self._found: dict[str, tuple[KernelSource, ...]] = {}
 
     def kernel(self, call: KernelCall | LaunchCall) -> KernelSource | None:
-        """The definition of the kernel of a call; None if there is none, or several that fit."""
+        """The definition of the kernel of a call; None if there is none, or several that fit. Of several in one file,
+        one for each case of a condition, it is not known which is compiled: it has no body."""
         name = call.kernel.split("<")[0].strip().rpartition("::")[2]
         if name not in self._found:
             self._found[name] = tuple(self._definitions(name))
         fits = [source for source in self._found[name] if len(source.parameters) == len(call.args)]
+        if len(fits) > 1 and len({(source.file, source.template) for source in fits}) == 1:
+            return replace(fits[0], body="")
         return fits[0] if len(fits) == 1 else None
 
     def file_of_variable(self, symbol: MemoryBlock) -> str:

@@ -14,12 +14,15 @@ import numpy as np
 import pytest
 
 from dagc.base.errors import RunFailed, UsageError
+from dagc.base.flags import user_flags
 from dagc.base.resources import resource
+from dagc.base.source import include_directories
 from dagc.build.builder import Build, build
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
 from dagc.record.application import Application, command_of, run
 from dagc.record.arrays import FreeNames, Values
+from dagc.record.commands import compiled_as, read_commands
 from dagc.record.flow import KernelCall, Messages, PointerArgument, flow_of
 from dagc.record.footprints import pieces_of_launch
 from dagc.record.functions import CallableFunctions
@@ -420,3 +423,50 @@ def test_the_starter_of_mpi_is_not_the_application(tmp_path: Path) -> None:
     place_calls(tmp_path / "log", application, tmp_path)
     logs = read_logs(tmp_path / "log")
     assert [[event.at for event in log.events] for log in logs] == [["ranks.cpp:4", "ranks.cpp:5"]] * 2
+
+
+COMMANDS = [
+    {"directory": "build", "file": "../src/main.cu", "command": "nvcc -DN=64 -I../include -isystem /usr/include -c"},
+    {"directory": "build", "file": "../src/k.cpp", "arguments": ["c++", "-D", "N=64", "--options-file", "inc.rsp"]},
+    {"directory": "build", "file": "../src/tables.s", "command": "as"},
+]
+
+
+def test_files_and_flags_of_compile_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Directories of the application, not those of its libraries; in the environment within the block."""
+    (tmp_path / "include").mkdir()
+    (tmp_path / "build").mkdir()
+    (tmp_path / "src/own").mkdir(parents=True)
+    (tmp_path / "build/inc.rsp").write_text("-I../src/own")
+    path = tmp_path / "compile_commands.json"
+    path.write_text(json.dumps(COMMANDS))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DAGC_CXXFLAGS", "-O1")
+    monkeypatch.delenv("DAGC_INCLUDE", raising=False)
+    with compiled_as([str(path)]) as commands:
+        assert commands.files == ("src/main.cu", "src/k.cpp")
+        assert include_directories() == (tmp_path / "include", tmp_path / "src/own")
+        assert user_flags(cuda=False) == ["-O1", "-DN=64"]
+    assert include_directories() == ()
+    assert user_flags(cuda=False) == ["-O1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "not a list of commands"),
+        ('[{"file": "a.cu"}]', "entry 1: not a command with its directory and file"),
+        ('[{"directory": ".", "file": "a.cu", "command": "nvcc \'"}]', "entry 1: not a command"),
+        ('[{"directory": ".", "file": "a.s", "command": "as"}]', "no file of C, C[+][+] or CUDA"),
+        (
+            json.dumps([{"directory": ".", "file": f"{n}.cu", "command": f"nvcc -DN={n}"} for n in (1, 2)]),
+            "entry 2: N is another macro than for a file before",
+        ),
+    ],
+)
+def test_compile_commands_that_are_none(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "compile_commands.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_commands(path)

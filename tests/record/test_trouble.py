@@ -49,6 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("graph", (), 2, "cudaStreamBeginCapture is not recorded"),
         ("hidden", (), 2, "the definition of the kernel made is in no file of the application"),
         ("mark", (), 2, "rank 1 never reaches the mark BEGIN of --from; rank 0 does"),
+        ("once", (), 2, "no loop was found that all ranks repeat"),
         ("good", ("--from", "nowhere"), 2, "no rank reaches the mark nowhere of --from"),
         ("good", ("--bytes", "100"), 2, "more than the 100 of --bytes"),
         ("calls", (), 2, "rank 0 made another call in a second run"),

@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
   MPI_Request request;
   MPI_Win window;
   const int threads = is("calls") ? 64 + getpid() % 512 : 64;
-  for (int t = 0; t < 8; ++t) {
+  for (int t = 0; t < (is("once") ? 1 : 8); ++t) {
 #ifdef DAGC_RECORD_MARK
     if (is("mark") && rank == 0 && t == 3) DAGC_RECORD_BEGIN();
 #endif

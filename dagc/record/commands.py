@@ -1,0 +1,134 @@
+"""The files of an application and their flags, from the `compile_commands.json` that CMake writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dagc.base.errors import UsageError
+from dagc.base.flags import flags_variable
+from dagc.base.source import INCLUDE, read_file
+
+_SUFFIXES = frozenset((".c", ".cc", ".cpp", ".cxx", ".cu"))
+_HELP = "give the file that cmake -DCMAKE_EXPORT_COMPILE_COMMANDS=ON writes"
+_SEPARATE = ("-D", "-I", "-isystem")  # their argument may be the next word
+
+
+@dataclass(frozen=True, slots=True)
+class CompileCommands:
+    """`files`: in their order; `folders`: of their headers; `defines`: `-DNAME=VALUE`."""
+
+    files: tuple[str, ...]
+    folders: tuple[Path, ...] = ()
+    defines: tuple[str, ...] = ()
+
+    def environment(self) -> dict[str, str]:
+        """The variables with which the application's files compile as there, added to those that are set."""
+        out: dict[str, str] = {}
+        if self.folders:
+            known = os.environ.get(INCLUDE, "")
+            out[INCLUDE] = os.pathsep.join([*map(str, self.folders), *([known] if known else [])])
+        for name in (flags_variable(cuda=False), flags_variable(cuda=True)) if self.defines else ():
+            out[name] = " ".join([*os.environ.get(name, "").split(), *map(shlex.quote, self.defines)])
+        return out
+
+
+@contextmanager
+def compiled_as(sources: Sequence[str]) -> Iterator[CompileCommands]:
+    """The files that are named, with those of a `compile_commands.json` in place of it; within the block, their flags
+    are those of the compiler. Raises UsageError."""
+    files: dict[str, None] = {}
+    folders: dict[Path, None] = {}
+    defines: dict[str, None] = {}
+    for source in sources:
+        one = read_commands(Path(source)) if source.endswith(".json") else CompileCommands((source,))
+        files |= dict.fromkeys(one.files)
+        folders |= dict.fromkeys(one.folders)
+        defines |= dict.fromkeys(one.defines)
+    commands = CompileCommands(tuple(files), tuple(folders), tuple(defines))
+    new = commands.environment()
+    before = {name: os.environ.get(name) for name in new}
+    os.environ.update(new)
+    try:
+        yield commands
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+def read_commands(path: Path) -> CompileCommands:
+    """Raises UsageError for a file that is none, and for two values of a macro."""
+    try:
+        entries = json.loads(read_file(path, regular=True))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}", _HELP) from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not JSON: {error}", _HELP) from None
+    if not isinstance(entries, list) or not entries:
+        raise UsageError(f"{path}: not a list of commands", _HELP)
+    files: dict[Path, list[str]] = {}
+    folders: dict[Path, None] = {}
+    macros: dict[str, str] = {}
+    for number, entry in enumerate(entries, start=1):
+        folder, file, words = _entry(path, number, entry)
+        if file.suffix.lower() not in _SUFFIXES:
+            continue
+        files.setdefault(file, words)
+        for option, value in _options(words, folder):
+            if option == "-D":
+                name = value.partition("=")[0]
+                if macros.setdefault(name, value) != value:
+                    what = f"{path}, entry {number}: {name} is another macro than for a file before"
+                    raise UsageError(what, "name the files of one program with --host, its macros in DAGC_CXXFLAGS")
+            else:
+                folders[Path(os.path.normpath(folder / value))] = None
+    if not files:
+        raise UsageError(f"{path}: no file of C, C++ or CUDA", _HELP)
+    own = tuple(folder for folder in folders if _is_own(folder))
+    return CompileCommands(tuple(map(_shown, files)), own, tuple(f"-D{value}" for value in macros.values()))
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether a directory of headers is the application's, and not of the system, MPI or CUDA, of which dagc has its
+    own."""
+    others = any((folder / name).exists() for name in ("mpi.h", "cuda_runtime.h"))
+    return folder.is_dir() and not folder.is_relative_to("/usr") and not others
+
+
+def _entry(path: Path, number: int, entry: Any) -> tuple[Path, Path, list[str]]:
+    if isinstance(entry, Mapping) and all(isinstance(entry.get(name), str) for name in ("directory", "file")):
+        folder = Path(os.path.normpath(path.parent.absolute() / entry["directory"]))
+        words = entry.get("arguments")
+        try:
+            words = shlex.split(entry["command"]) if words is None and isinstance(entry.get("command"), str) else words
+        except ValueError:
+            words = None
+        if isinstance(words, list) and all(isinstance(word, str) for word in words):
+            return folder, Path(os.path.normpath(folder / entry["file"])), words
+    raise UsageError(f"{path}, entry {number}: not a command with its directory and file", _HELP)
+
+
+def _options(words: Sequence[str], folder: Path) -> Iterator[tuple[str, str]]:
+    """Macros and directories of headers, also of the files of options that CMake writes (`--options-file`, `@FILE`)."""
+    left = iter(words)
+    for word in left:
+        option = next((one for one in (*_SEPARATE, "--options-file") if word.startswith(one)), "")
+        value = (word.removeprefix(option) or next(left, "")).removeprefix("=") if option else ""
+        if word.startswith("@") or option == "--options-file":
+            file = folder / (value or word[1:])
+            yield from _options(shlex.split(file.read_text()) if file.is_file() else [], folder)
+        elif value:
+            yield ("-D" if option == "-D" else "-I"), value
+
+
+def _shown(file: Path) -> str:
+    here = Path.cwd()
+    return str(file.relative_to(here)) if file.is_relative_to(here) else str(file)
