@@ -189,9 +189,20 @@ class _SoFar:
     def best(self) -> ImplementationId:
         """There must be a measurement."""
         first = self._least(min(CONFIRMED, max(len(self.times[key]) for _, key in self.first)))
-        twice = self._least(TWICE) if self.medians[TWICE] else first
-        one, other = self.times[twice], self.times[first]
-        return twice if faster(one, other, self.noise.between(one, other)) else first
+        # Before it comes the least of those measured TWICE that are faster beyond the noise.
+        below, series, seen = median(self.times[first]), self.times[first], []
+        ranked = self.medians[TWICE]
+        while ranked and ranked[0][0] < below:
+            value, key = heapq.heappop(ranked)
+            mine = self.times[key]
+            if value == median(mine):
+                seen.append((value, key))
+                if faster(mine, series, self.noise.between(mine, series)):
+                    first = key
+                    break
+        for entry in seen:
+            heapq.heappush(ranked, entry)
+        return first
 
     def _least(self, number: int) -> ImplementationId:
         """That with the smallest median of those with at least so many measurements."""
