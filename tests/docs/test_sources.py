@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dagc.cli.main import main
+from tests.study.programs import write_fill
 from tests.tiers import representatives
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +28,59 @@ OF_CHOOSERS = tuple(
 ALONE = tuple(
     c for c in COMMANDS if c.startswith("count samples") or ("--show" in c and "samples/" in c) or c.endswith("help")
 )
+# What needs a GPU, several GPUs or several results files is run elsewhere, here with the words that a test there has.
+ELSEWHERE = {
+    "explore FILE --objective energy": ("tests/measure/test_objective.py", "energy"),
+    "explore PROGRAM --follow RULES": ("tests/study/test_following.py", "--follow"),
+    "explore PROGRAM --open OP.device": ("tests/study/test_decomposition.py", "--open"),
+    "rules A.db B.db": ("tests/rules/test_across.py", "rules"),
+    "tune PROGRAM --links gpu-gpu1=1e-6:3e11": ("tests/study/test_placed_together.py", "--links"),
+}
+MEASURED = tuple(
+    c
+    for c in COMMANDS
+    if c.split()[0] in ("explore", "best", "explain", "tune", "count") and c != "tune" and "--launch" not in c
+    if c not in {*OF_RESULTS, *OF_TUNED, *ALONE, *ELSEWHERE}
+)
+# A kernel with two versions at drawn inputs, or with a setting at sizes.
+VERSIONS = '''program versions
+param shape : str = "flat(n = 64)" over files("*.txt")
+param N : i64 = 64 over {16, 32, 64, 96, 128}
+setup "versions.py" init(N, shape)
+scalar n : i32
+array y : f32[n] out
+array worst : f32[1] out
+kernel fill(y: out f32[n], worst: out f32[1], n: i32) {
+  feature size = n
+  feature half = n / 2
+  select variant with svm(size, half)
+  gpu forward {
+    launch grid(1) block(32)
+    cuda """
+      for (int i = threadIdx.x; i < n; i += 32) y[i] = i;
+      worst[0] = n;
+    """
+  }
+  gpu backward {
+    launch grid(1) block(32)
+    cuda """
+      for (int i = n - 1 - threadIdx.x; i >= 0; i -= 32) y[i] = i;
+      worst[0] = n;
+    """
+  }
+}
+dag { fill : gpu fill(y, worst, n) }
+verify y ~ reference() rtol 0
+'''
+VERSIONS_PY = """import numpy as np
+from dagc.inputs import call
+
+def init(rank, size, seed, N, shape):
+    return {"n": call(shape, {"flat": lambda n: n}, int) if shape != "flat(n = 64)" else N}
+
+def reference(data, **_):
+    return {"y": np.arange(data["n"], dtype=np.float32), "worst": np.array([data["n"]], np.float32)}
+"""
 
 
 def test_each_row_says_present_differs_or_not() -> None:
@@ -94,6 +148,49 @@ def test_commands_on_records_of_a_gpu_run(command: str, tmp_path: Path, monkeypa
     except SystemExit as end:  # help
         code = end.code
     assert code == 0
+
+
+@pytest.mark.mpi
+@pytest.mark.usefixtures("unoptimised")
+@pytest.mark.parametrize("command", representatives(MEASURED))
+def test_commands_that_measure_run(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the host target, at a few small inputs; a model's choice for a GPU measures nothing."""
+    name, *words = command.split()
+    of_sizes = any(w in words for w in ("exhaustive", "rational", "--sizes", "knn", "--show", "--gpu", "occupancy"))
+    program = write_fill(tmp_path, "tune bx in {32, 64}")
+    if name == "tune" and not of_sizes:
+        (tmp_path / "versions.py").write_text(VERSIONS_PY)
+        text = VERSIONS.replace(' over files("*.txt")', "") if "--samples" in words else VERSIONS
+        (program := tmp_path / "versions.dag").write_text(text)
+    lists = tmp_path / "train.txt"
+    lists.write_text("\n".join(f"flat(n = {n})" for n in (5, 17, 40, 90, 33)))
+    more = {
+        "explore": ["--budget", "3", "--target", "host", "-n", "1", "-o", str(tmp_path / "r.db")],
+        "best": ["--no-build", "-o", str(tmp_path / "out"), *(["--name", "product"] if "library" in words else [])],
+        "explain": ["--replay", str(RESULTS)],
+        "count": ["--time", "5s"],
+        "tune": ["--gpu", "h200"] if "--show" in words else ["-o", str(tmp_path / "t.db"), "--cell", "0.01"],
+    }[name]
+    if name == "tune" and "--show" not in words:
+        for_gpu = of_sizes and not {"exhaustive", "knn", "--sizes"} & {*words}
+        more += ["--gpu", "h200"] * (for_gpu and "--gpu" not in words) + ["--target", "host"] * (not for_gpu)
+        more += ["--sizes", "N=100,200,300,400"] * ("--sizes" not in words and "samples/" not in command and of_sizes)
+        listed = {"--inputs", "--samples"} & {*words} or of_sizes
+        more += [] if listed else ["--inputs", f"@{lists}"]
+        if "--evaluate" in words:
+            assert main(["tune", str(program), "--inputs", f"@{lists}", *more]) == 0
+    files = {
+        "FILE": str(RESULTS if name in ("best", "explain") else program), "PROGRAM": str(program), "K": "fill",
+        "@train.txt": f"@{lists}", "LIST": f"@{lists}", "TUNED": str(tmp_path / "t.db"), "NAME": "worst", "200": "4",
+        "SPEC": "N=" + ",".join(str(100 * k) for k in range(1, 12)), "10": "1", "20": "3", "1000": "10",
+    }  # fmt: skip
+    monkeypatch.chdir(ROOT)
+    assert main([name, *(files.get(word, word) for word in words), *more]) == 0
+
+
+def test_what_runs_elsewhere_runs_there() -> None:
+    assert all(f'"{word}"' in (ROOT / path).read_text() for path, word in ELSEWHERE.values())
+    assert not {*ELSEWHERE} - {*COMMANDS}
 
 
 @pytest.mark.parametrize("options", representatives(OF_CHOOSERS, "--features async --as library"))
