@@ -202,13 +202,15 @@ def scale(ranks: int, out: Path) -> None:
     (out / "problem").write_text(problem_text([graph], times, [[values(r) for r in range(ranks)]], rounds=1))
     (out / "many.xml").write_text(MANY.format(last=-(-ranks // 4) - 1))
     rows = ";".join(" ".join(map(str, entry.row)) for entry in Space(graph).first().entries)
-    begin = time.perf_counter()
     command = [compiled(out), out / "many.xml", out / "problem", "--log=root.thres:error"]
+    begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, input=f"0 {rows}\n", capture_output=True, text=True, check=True)
-    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
     print(
         f"halo3d on {ranks} ranks: an iteration of {float(done.stdout.split()[0]) * 1e3:.1f} ms simulated in"
-        f" {time.perf_counter() - begin:.1f} s, at most {memory:.0f} MB (compiler included)"
+        f" {time.perf_counter() - begin:.1f} s ({busy:.1f} s of CPU time), at most {used.ru_maxrss / 1e3:.0f} MB"
+        " (compiler included)"
     )
 
 

@@ -23,7 +23,7 @@ from dagc.ir.choice import Choice
 from dagc.store.export import export_csv, export_parquet
 from dagc.store.merge import merge
 from dagc.store.records import RUN_ENDED_TWICE, Records, load
-from dagc.store.results import GROUP, MachineRecord, ProgramRecord, Run, TraceSpan, ranking
+from dagc.store.results import GROUP, MachineRecord, ProgramRecord, Run, TraceSpan, ranking, unlike
 from dagc.store.tuned import InputFacts, input_key, input_to_json
 from tests.data.h200 import h200_file, h200_results
 from tests.tiers import examples
@@ -623,3 +623,20 @@ def test_inputs_are_kept_one_by_one_and_those_of_earlier_versions_are_read(tmp_p
         records.set_fact(input_key(2), input_to_json(third))
         records.set_fact(input_key(0), input_to_json(replace(first, elements=9)))
         assert records.tuned().facts.inputs == (replace(first, elements=9), second, third)
+
+
+def test_facts_in_which_hosts_differ_are_named() -> None:
+    clocks = {"clocks.max.sm": "1980 MHz", "clocks.max.mem": "3201 MHz"}
+    of = "the largest clocks of GPU and memory"
+    fast = replace(MACHINE, hosts=("a",), facts={"clocks": [clocks]})
+    slow = replace(fast, hosts=("b",), facts={"clocks": [{**clocks, "clocks.max.sm": "1755 MHz"}]})
+    assert unlike([fast, replace(fast, hosts=("b",))]) == []
+    assert unlike([fast, slow]) == [
+        f"the hosts differ in {of}: 1980 MHz and 3201 MHz on a; 1755 MHz and 3201 MHz on b"
+    ]
+    others = replace(fast, hosts=("c",), gpus=(), driver="2.0", mpi="another MPI")
+    assert unlike([fast, others]) == [
+        "the hosts differ in their GPUs: a GPU on a; none on c",
+        "the hosts differ in the driver: 1.0 on a; 2.0 on c",
+        "the hosts differ in the MPI: an MPI on a; another MPI on c",
+    ]
