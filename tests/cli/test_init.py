@@ -67,7 +67,7 @@ def test_a_sample_is_copied(tmp_path: Path) -> None:
         }
         assert api.check(tmp_path / f"my {name}/{name}.dag").errors == 0
     for wrong in ("none", "../samples/heat", ""):
-        names = "choose from bfs, cg, corr, detectors, gemm, gnn, grid2d, halo3d, heat"
+        names = "choose from bfs, cg, corr, detectors, fft, gemm, gnn, grid2d, halo3d"
         assert names in refused("init", "other", "--from", wrong, cwd=tmp_path)
     assert not (tmp_path / "other").exists()
 

@@ -154,6 +154,7 @@ def test_the_samples_are_these() -> None:
         "cg",
         "corr",
         "detectors",
+        "fft",
         "gemm",
         "gcn",
         "sage",
