@@ -631,9 +631,7 @@ def test_facts_in_which_hosts_differ_are_named() -> None:
     fast = replace(MACHINE, hosts=("a",), facts={"clocks": [clocks]})
     slow = replace(fast, hosts=("b",), facts={"clocks": [{**clocks, "clocks.max.sm": "1755 MHz"}]})
     assert unlike([fast, replace(fast, hosts=("b",))]) == []
-    assert unlike([fast, slow]) == [
-        f"the hosts differ in {of}: 1980 MHz and 3201 MHz on a; 1755 MHz and 3201 MHz on b"
-    ]
+    assert unlike([fast, slow]) == [f"the hosts differ in {of}: 1980 MHz and 3201 MHz on a; 1755 MHz and 3201 MHz on b"]
     others = replace(fast, hosts=("c",), gpus=(), driver="2.0", mpi="another MPI")
     assert unlike([fast, others]) == [
         "the hosts differ in their GPUs: a GPU on a; none on c",
