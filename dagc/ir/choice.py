@@ -35,6 +35,13 @@ def names_form(decisions: Iterable[str]) -> bool:
     return any(own_name(decision).startswith(FORM) or decision.startswith(FUSE) for decision in decisions)
 
 
+def is_formed(decision: str, value: Value) -> bool:
+    """Whether this value of a decision leaves a kernel other than as written, or makes launches one."""
+    if decision.startswith(FUSE):
+        return bool(value)
+    return own_name(decision).startswith(FORM) and value != AS_WRITTEN
+
+
 def of_implementations(decision: str) -> bool:
     """Whether a decision chooses the variant or the device of an op."""
     return own_name(decision) in (VARIANT, DEVICE) and "." in decision
@@ -77,7 +84,7 @@ class Choice(Mapping[str, Value]):
     @property
     def formed(self) -> tuple[str, ...]:
         """The forms that leave kernels other than as written."""
-        return tuple(n for n, value in self.decisions if own_name(n).startswith(FORM) and value != AS_WRITTEN)
+        return tuple(n for n, value in self.decisions if own_name(n).startswith(FORM) and is_formed(n, value))
 
     def __lt__(self, other: Choice) -> bool:
         return self._key < other._key

@@ -12,7 +12,7 @@ from typing import Any
 from dagc.base.deadline import Clock, Deadline
 from dagc.base.errors import UsageError
 from dagc.base.files import scratch_directory, write_text_atomic
-from dagc.build.ranks import bind_ranks
+from dagc.build.ranks import bind_ranks, joined
 from dagc.ir.program import Program
 from dagc.lab.engine import UNKEPT
 from dagc.lab.live import LiveMachine
@@ -23,7 +23,7 @@ from dagc.measure.service import RankLink, link_groups
 from dagc.report.display import Display, warn
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import ProgramText, read
-from dagc.store.results import MachineRecord, Results, noise_advice, of_hosts, unlike
+from dagc.store.results import MachineRecord, Results, noise_advice, noise_advice_of, of_hosts, unlike
 from dagc.store.settings import fixed_in
 from dagc.study.decisions import SearchRequest
 from dagc.study.domain import Ready, check_strategy, checked, ready, replayed, usable_domain
@@ -117,7 +117,8 @@ def _explore_here(
         records.searched(usable.domain.size())
         domain = usable_domain(prepared, machine, usable, records)
         noise = noise_floor(request, machine, records)
-        warn([*noise_advice(noise, run.machine, options.ranks), *unlike(hosts)], quiet=options.quiet)
+        here = options.ranks * (options.groups if joined() is None else 1)
+        warn([*noise_advice(noise, run.machine, here), *unlike(hosts)], quiet=options.quiet)
         notes += notes_on_earlier_runs(prepared.output, records, run, options)
         before = records.results(request.objective.text)
         compared = kept(prepared.beside.compared, prepared.domain, domain, notes)
@@ -133,8 +134,8 @@ def _explore_here(
                 measured_again((done.best, compared), left.store, machine, options.repeats)
             machine.time_reference()
         results = records.results()
-        done, noise = settled(done, domain, results), results.noise
-        notes += [*noise_advice(noise, run.machine, options.ranks), *text.changed()]
+        done = settled(done, domain, results)
+        notes += [*noise_advice_of(results), *text.changed()]
         wrong = disagreement_of(request, machine, domain, records, done)
         if wrong is None:
             traced(request, machine, domain, records, done, notes)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagc.base.errors import UsageError
+from dagc.base.errors import UsageError, counted
 from dagc.base.files import output_directory
 from dagc.base.source import encoded
 from dagc.build.builder import Build, build, require_wheel, write_wheel
 from dagc.build.mpi import require_mpi
 from dagc.build.toolchain import require_nccl
+from dagc.ir.choice import is_formed
 from dagc.ir.plan import CodeFeature, EmittedChoosers, Plan, Target, open_variants, program_hash
-from dagc.ir.program import Decision, Device, Graph, KernelOp, Program, shown
+from dagc.ir.program import Decision, Device, Graph, KernelOp, Program, Value, shown
 from dagc.passes.loops import repeated
 from dagc.report.display import SILENT, Display
 from dagc.report.stages import NOTHING_PRINTED, Printer
@@ -354,7 +356,7 @@ class Compiled:
         out = [
             f"target     {plan.target.value}{arch} ({self.target_reason})",
             *self._what(),
-            f"wrote      {self.directory}/: {', '.join(self.files)}",
+            f"wrote      {self.directory}/: {', '.join(named_files(self.files))}",
         ]
         out += [f"left out   {what}" for what in self.left_out]
         if self.binary is not None:
@@ -377,10 +379,27 @@ class Compiled:
         if launcher is None:
             number = "without an ID" if self.number is None else f"{self.number}"
             choices = " ".join(f"{name}={shown(value)}" for name, value in plan.decisions if "." not in name)
-            return [f"{program}, {choices}", f"traversal  {number}, proved"]
+            return [f"{program}, {choices}", f"traversal  {number}, proved", *forms_of(plan.decisions)]
         chosen = [f"taken      {launcher.chosen}"] if launcher.chosen else []
         plans = f"plans      {', '.join(launcher.plans)}; chosen by {launcher.chooses_by}"
         return [program, plans, *chosen]
+
+
+FEW_FILES = 3  # of a directory, which are named
+
+
+def named_files(files: Sequence[str]) -> list[str]:
+    """The files, those of a directory that has more than FEW_FILES by their number."""
+    below = Counter(path.partition("/")[0] for path in files if "/" in path)
+    number = {folder: count for folder, count in below.items() if count > FEW_FILES}
+    counts = [f"{folder}/ ({counted(count, 'file')})" for folder, count in number.items()]
+    return [*(path for path in files if "/" not in path or path.partition("/")[0] not in number), *counts]
+
+
+def forms_of(decisions: Iterable[tuple[str, Value]]) -> list[str]:
+    """A line on the kernels that are not as written, and on launches that are one; none without such."""
+    formed = [f"{name}={shown(value)}" for name, value in decisions if is_formed(name, value)]
+    return [f"forms      {' '.join(formed)}"] if formed else []
 
 
 def defaults_of_open_devices(graph: Graph) -> OpenChoices:

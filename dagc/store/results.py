@@ -311,8 +311,13 @@ def noise_advice(noise: float, machine: MachineRecord, ranks: int) -> tuple[str,
 
 
 def noise_advice_of(results: Results) -> tuple[str, ...]:
-    """As `noise_advice`, for a results file, from its last run."""
-    return noise_advice(results.noise, results.runs[-1].machine, results.runs[-1].ranks) if results.runs else ()
+    """As `noise_advice`, for a results file, from its last run with the groups on the same hosts beside it."""
+    if not results.runs:
+        return ()
+    number = max((n for n, run in enumerate(results.runs) if GROUP not in run.options), default=0)
+    first, *groups = results.runs[number:]
+    beside = sum(run.ranks for run in groups if set(run.machine.hosts) & set(first.machine.hosts))
+    return noise_advice(results.noise, first.machine, first.ranks + beside)
 
 
 # ---- the best ----------------------------------------------------------------------

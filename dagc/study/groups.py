@@ -116,15 +116,16 @@ def group_left(groups: Sequence[RankGroup], done: Summary[Candidate], notes: lis
     notes += [f"{name} was lost: {why}; what it measured was measured by another group" for name, why in done.lost]
     names = {FIRST: f"{FIRST} ({', '.join(groups[0].hosts)})"}  # the others have theirs
     usual = median_low(done.references.values()) if done.references else math.nan
+    of_usual = "that of the faster" if len(groups) == 2 else "the median"
     if len(groups) > 1:
         factors = [seconds / usual for seconds in done.references.values()]
-        times = f"{min(factors, default=1.0):.2f} to {max(factors, default=1.0):.2f} times the median"
+        times = f"{min(factors, default=1.0):.2f} to {max(factors, default=1.0):.2f} times {of_usual}"
         hosts = {host for group in groups for host in group.hosts}
         notes.append(f"{len(groups)} groups on {counted(len(hosts), 'host')}; drift reference {times}, divided out")
     for name, seconds in done.references.items() if len(groups) > 1 else ():
         if seconds > (1 + SLOW) * usual:
             beyond = f", of which {MOST_DRIFT:g} is divided out at most" if seconds > MOST_DRIFT * usual else ""
-            took = f"its drift reference takes {seconds / usual:.2f} times the median{beyond}"
+            took = f"its drift reference takes {seconds / usual:.2f} times {of_usual}{beyond}"
             notes.append(f"{names.get(name, name)} is slow: {took}")
     for name, factor in done.effects.items():
         if max(factor, 1 / factor) > 1 + SLOW:
