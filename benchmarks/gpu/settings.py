@@ -33,7 +33,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
@@ -125,6 +125,7 @@ def jobs_of(file: Path, size: str, settings: Sequence[str], sms: int) -> tuple[l
     whole = next(op for op in graph.ops if op.kernel is not None)
     values: dict[str, Any] = {n: v for name, v in _pairs(size) for n in (name, name.lower())}
     values |= {"hw.sms": sms, "hw.max_threads_per_block": 1024, "hw.warp_size": 32}
+    assert whole.kernel is not None
     program = _bounded(graph.program, whole.kernel)
     op = _called(program, whole.kernel, values)
     given = {s: dict(op.tunables) | dict(_pairs(s)) for s in settings if _allows(program, op, s)}
@@ -142,7 +143,7 @@ def jobs_of(file: Path, size: str, settings: Sequence[str], sms: int) -> tuple[l
                 [
                     f.type.value,
                     "inout" if f.mode.value != "in" else "in",
-                    _product(evaluate(d or Var(f"length of {f.name}"), values) for d in f.dims),
+                    _product(evaluate(d or Var(f"length of {f.name}"), values) for d in f.dims or ()),
                 ]
                 if f.mode is not None
                 else [f.type.value, "value", values.get(f.name, 0.125)]
@@ -163,6 +164,7 @@ def jobs_of(file: Path, size: str, settings: Sequence[str], sms: int) -> tuple[l
 def _has_vectors(program: Program, op: KernelOp) -> bool:
     """Whether a kernel as written, or what it leads to, names a type of vectors: its arrays begin at one."""
     code = kernel_as_written(program, op)[1].code
+    assert code is not None
     names, definitions = set(words_of(code.text)), definitions_of(surroundings_of(program).texts)
     return any(VECTOR.fullmatch(word) for name in names for word in (name, *definitions.words_reached(name)))
 
@@ -170,7 +172,7 @@ def _has_vectors(program: Program, op: KernelOp) -> bool:
 def _bounded(program: Program, op: KernelOp) -> Program:
     """The program, in which the kernel of an op has the condition that no array exceeds 2^32 elements."""
     kernel = program.kernel(op.kernel)
-    sizes = [product_of(f.dims) for f in kernel.formals if f.dims and None not in f.dims]
+    sizes = [product_of(d for d in f.dims if d is not None) for f in kernel.formals if f.dims and None not in f.dims]
     requires = (*kernel.requires, *(Apply(Fn.LE, (size, Const(2**32))) for size in sizes))
     return replace(program, kernels=tuple(replace(k, requires=requires) if k is kernel else k for k in program.kernels))
 
@@ -195,15 +197,16 @@ def _allows(program: Program, op: KernelOp, setting: str) -> bool:
 
 def blocks_of(kernel: Kernel, impl: Impl, values: Mapping[str, Any], open_: Sequence[Decision]) -> Iterator[list[Any]]:
     """The legal values of open tunables, with the grid, the block and the bytes of shared memory."""
-    names = [own_name(d.name) for d in open_]
+    names, launch = [own_name(d.name) for d in open_], impl.launch
+    assert launch is not None, "of a GPU"
     for each in itertools.product(*(d.values for d in open_)):
         env = {**values, **dict(zip(names, each, strict=True))}
         for name, value in (*kernel.lets, *impl.lets):
             env[name] = evaluate(value, env)
         if all(evaluate(c, env) for c in (*kernel.requires, *impl.requires)):
-            grid, block = ([int(evaluate(e, env)) for e in dims] for dims in (impl.launch.grid, impl.launch.block))
+            grid, block = ([int(evaluate(e, env)) for e in dims] for dims in (launch.grid, launch.block))
             words = " ".join(f"{name}={env[name]}" for name in names)
-            shared = int(evaluate(impl.launch.shared, env)) if impl.launch.shared is not None else 0
+            shared = int(evaluate(launch.shared, env)) if launch.shared is not None else 0
             if min(grid) > 0:
                 yield [words, [*grid, 1, 1][:3], [*block, 1, 1][:3], shared]
 
@@ -253,7 +256,8 @@ class Arrays:
     """The arguments of a kernel: device memory with bytes around each array, `shift` elements late."""
 
     def __init__(self, cu: Any, np: Any, args: Sequence[Any], shift: int, around: int = AROUND) -> None:
-        self.cu, self.np, self.given, self.results = cu, np, [], []
+        self.cu, self.np = cu, np
+        self.given, self.results = list[Any](), list[Any]()
         self.arrays: list[tuple[Any, Any, int, str]] = []
         rng = np.random.default_rng(1)
         for type_, how, value in args:
@@ -318,7 +322,7 @@ def timed(cu: Any, np: Any, args: argparse.Namespace, jobs: Sequence[Job], end: 
     load, differ = _functions(cu, args.folder)
     wanted: list[tuple[Job, Any, list[Any], int]] = []
     for job in jobs:
-        able, wrong = [], 0
+        able, wrong = list[Any](), 0
         for block in sample(job["kernel"], job["blocks"], args.blocks):
             arrays.fill()
             if _run(cu, load(job), arrays, block):
@@ -329,7 +333,7 @@ def timed(cu: Any, np: Any, args: argparse.Namespace, jobs: Sequence[Job], end: 
     for job, function, block, wrong in wanted:
         if time.monotonic() > end:
             break
-        micros = time_of(lambda f=function, b=block: _run(cu, f, arrays, b))
+        micros = time_of(partial(_run, cu, function, arrays, block))
         yield [job["kernel"], job["size"], job["label"], job["setting"], block[0], f"{micros:.2f}", wrong]
     arrays.free()
 
@@ -356,11 +360,11 @@ def _functions(cu: Any, folder: Path) -> tuple[Callable[[Job], Any], Any]:
     return lambda job: module(job["binary"]).get_function(job["function"]), module("differ").get_function("differ")
 
 
-def _timer(cu: Any) -> Callable[[Callable[[], None]], float]:
+def _timer(cu: Any) -> Callable[[Callable[[], object]], float]:
     """A function that gives the median of five launches in microseconds."""
     flushed, begin, end = cu.mem_alloc(128 << 20), cu.Event(), cu.Event()
 
-    def once(run: Callable[[], None]) -> float:
+    def once(run: Callable[[], object]) -> float:
         cu.memset_d32(flushed, 1, 32 << 20)
         begin.record()
         run()

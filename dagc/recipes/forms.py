@@ -65,7 +65,9 @@ def _forms(program: Program, kernel: Kernel) -> Iterator[str]:
             if isinstance(legal, Refusal):
                 yield f"  {form.name:8} not legal: {explained(legal, impl, program.sources)}"
             else:
-                yield f"  {form.name:8} {', '.join(map(str, legal)):12} {form.summary}"
+                why = form.unproven(impl)
+                left = f"; not searched: {why}" if why else ""
+                yield f"  {form.name:8} {', '.join(map(str, legal)):12} {form.summary}{left}"
         if any(formal.type.is_float for formal in kernel.formals):
             yield _BITS
 
