@@ -26,7 +26,7 @@ from dagc.stages.program import ProgramText, read
 from dagc.store.results import MachineRecord, Results, noise_advice, noise_advice_of, of_hosts, unlike
 from dagc.store.settings import fixed_in
 from dagc.study.decisions import SearchRequest
-from dagc.study.domain import Ready, check_strategy, checked, ready, replayed, usable_domain
+from dagc.study.domain import BUILD_SHARE, Ready, check_strategy, checked, ready, replayed, usable_domain
 from dagc.study.following import check_rules, followed
 from dagc.study.groups import RankGroups
 from dagc.study.original import kept, measured_again, read_original
@@ -150,7 +150,7 @@ def _started(prepared: Ready, machine: LiveMachine, array: JobArray | None) -> t
     if array is None:
         return machine.hosts(chosen.target.value, chosen.arch)
     with display.phase("compiling, before jobs are submitted"):
-        prepared.compilation.wait()
+        prepared.compilation.wait(prepared.request.deadline.part(BUILD_SHARE))
     array.folder = prepared.arrays.data.parent
     with display.phase("waiting for the first job"):
         array.submit()

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
 # Of the time limit: when no further configuration is waited for. The most promising are checked by then, and launch
 # settings, which the search finds, are worth a factor as transports are.
 BUILD_SHARE = 0.5
+CHECK_SHARE = 0.75  # the same for checks, where all that is checked was built before (`--jobs`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ def checked(prepared: Ready, records: Records) -> Usable:
     declare(records, request.objective, units())
     beside.keep_in(OrderStore(domain, records))
     domain.size()
-    end = deadline.part(BUILD_SHARE)
+    end = deadline.part(BUILD_SHARE if request.chosen.here else CHECK_SHARE)
     try:
         out = check_as_built(machine, prepared.compilation, request, prepared.arrays, beside, end)
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -83,9 +83,13 @@ class Compilation:
     jobs: Mapping[Future[Built], tuple[Choice, ...]]
     stop: Callable[[], None]
 
-    def wait(self) -> None:
-        """Until all are built."""
-        wait(self.jobs)
+    def wait(self, end: Deadline = ENDLESS) -> None:
+        """Until all are built; at `end` until one is, and the others are then not built at all."""
+        pending = wait(self.jobs, end.timeout).not_done
+        while pending and not any(isinstance(_result(job), Path) for job in self.jobs if job.done()):
+            pending = wait(pending, None, FIRST_COMPLETED).not_done
+        if pending:
+            self.stop()
 
     def as_built(
         self,
@@ -109,7 +113,16 @@ class Compilation:
                 return
             for job in [job for job in pending if job in done] or pending[:1]:
                 pending.remove(job)
-                yield self.jobs[job], job.result()
+                if (built := _result(job)) is not None:
+                    yield self.jobs[job], built
+
+
+def _result(job: Future[Built]) -> Built | None:
+    """None if the library is not built, since compilers were stopped."""
+    try:
+        return job.result()
+    except (CancelledError, children.Stopped):
+        return None
 
 
 def _await(event: Event, latest: float = math.inf) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from dagc.base.children import Stopped
 from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import BuildFailed
 from dagc.base.sample import Sample
@@ -252,3 +253,20 @@ def test_the_first_is_measured_before_the_others_are_lowered(
     assert done.traversal == "second first end"
     assert done.original.startswith("original   ")
     assert "; the best has 1 of it" in done.original
+
+
+def test_compilers_end_at_the_limit_before_jobs_are_submitted() -> None:
+    """Not before one library is built, also if another does not build; what was built is taken."""
+    jobs: list[Future[Path | BuildFailed]] = [Future() for _ in range(4)]
+    jobs[0].set_result(BuildFailed("no"))
+    jobs[3].set_running_or_notify_cancel()
+
+    def stop() -> None:
+        jobs[2].cancel()
+        jobs[3].set_exception(Stopped())
+
+    compilation = Compilation({job: (Choice((("number", n),)),) for n, job in enumerate(jobs)}, stop)
+    threading.Timer(0.05, lambda: jobs[1].set_result(Path("b"))).start()
+    compilation.wait(Deadline.after(0.0))
+    assert [job.done() for job in jobs] == [True] * 4
+    assert [library for _, library in compilation.as_built()] == [jobs[0].result(), Path("b")]
