@@ -101,7 +101,7 @@ class Compilation:
         follow in the order of the jobs, whichever is built first. `meanwhile`: called while none is built, for the
         SHARE of the time, until it returns False."""
         pending = list(self.jobs)
-        while pending:
+        while pending := [job for job in pending if not job.cancelled()]:  # `wait` does not count these as done
             done = wait(pending, 0).done
             while not done and not end.over:
                 began = time.monotonic()
