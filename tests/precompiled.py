@@ -103,6 +103,11 @@ def by_clang() -> tuple[str, ...]:
     return ("--driver-mode=g++",) if compiler is not None and compiler.path.parent == COMPILERS else ()
 
 
+def compile_by_clang(patch: pytest.MonkeyPatch) -> None:
+    """What dagc builds for the host is not optimised; for programs without MPI, and with headers of their own."""
+    patch.setenv("DAGC_CXXFLAGS", shlex.join(("-O0", *by_clang())))
+
+
 def _write_script(folder: Path, name: str, headers: list[str], flags: tuple[str, ...]) -> None:
     """NAME.sh, which makes NAME.pch, and NAME.o with its functions. Without the first, builds are those of g++."""
     (folder / f"{name}.all").write_text("".join(f'#include "{header}"\n' for header in headers) + INSTANCES)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 
 from dagc.base.source import Source
+from dagc.build.toolchain import find_nvcc
 from dagc.emit import emit, runtime_headers
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Graph
@@ -29,6 +31,8 @@ COLLECTIVES = Path(__file__).parent / "data/collectives.dag"
 # Flags of nvcc for what has only to compile: both of its compilers with their warnings, and assembled for the GPU. What
 # they leave for g++ is not compiled; g++ sees it in tests/emit/test_compile.py, and most of it on the host target.
 NVCC_ALONE = ("-cuda", "-O0", "-Xptxas=-O0")
+if (nvcc := find_nvcc()) is not None and re.search(r"release (1[3-9]|[2-9]\d)\.", nvcc.version):
+    NVCC_ALONE += ("-Ofc=max",)  # CUDA 13: a third less time for the code of the GPU
 
 
 def graph(path: Path, **defines: str) -> Graph:

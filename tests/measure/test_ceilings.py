@@ -11,6 +11,7 @@ from dagc.base.resources import resource
 from dagc.build.toolchain import find_nvcc, gpus
 from dagc.measure.machine import CEILINGS, measured_ceilings
 from dagc.perf.bound import Ceilings
+from tests.precompiled import compile_by_clang
 
 
 def _sizes(found: dict[str, object]) -> list[float]:
@@ -25,6 +26,7 @@ def _sizes(found: dict[str, object]) -> list[float]:
 
 def test_ceilings_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DAGC_CACHE", str(tmp_path))
+    compile_by_clang(monkeypatch)
     assert measured_ceilings("host", "", kept=True) is None  # measured on request only
     found = measured_ceilings("host", "")
     assert found is not None

@@ -8,10 +8,12 @@ import pytest
 
 from dagc.choice.placement import fit_transfer
 from dagc.measure.machine import measured_transfers
+from tests.precompiled import compile_by_clang
 
 
 @pytest.mark.parametrize(("pageable", "gpus"), [(True, 1), (False, 2)])
-def test_transfers_of_this_machine(pageable: bool, gpus: int) -> None:
+def test_transfers_of_this_machine(pageable: bool, gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_by_clang(monkeypatch)
     found = measured_transfers("host", "", pageable, gpus)
     assert set(found) == set(itertools.permutations(range(1 + gpus), 2))
     for samples in found.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from dagc.base.errors import ProgramError
 from dagc.base.source import Source
+from dagc.build.mpi import require_mpi
 from dagc.ir.plan import Plan, Target
 from dagc.lang.lower import lower, parse_with_includes
 from dagc.measure.launch import Finished, launch
@@ -20,6 +22,7 @@ from dagc.setup import run_setup
 from dagc.space import Space
 from tests.emit.build import write as write_program
 from tests.measure.conftest import needs_mpi
+from tests.precompiled import precompiled_flags
 from tests.regressions.programs import run, write
 
 RANKS = 2
@@ -128,6 +131,8 @@ def test_a_driver_is_checked_when_it_starts(tmp_path: Path) -> None:
     space = Space(build_graph(program))
     write_program(Plan(space.graph, space.first(), Target.CUDA), tmp_path)
     run_setup(program, tmp_path, RANKS, 1, tmp_path / "data")
+    flags = (*require_mpi().compile_flags(), *precompiled_flags(), *require_mpi().link_flags(nvcc=False))
     env = {"PYTHONPATH": str(FAKE), "DAGC_NVCC": str(FAKE / "nvcc"), "DAGC_FAKE_NVCC_KEPT": str(tmp_path)}
+    env["DAGC_FAKE_NVCC_FLAGS"] = shlex.join(flags)
     driver = [sys.executable, tmp_path / "driver.py", "--data", tmp_path / "data", "--check-only"]
     _all_are_refused(tmp_path / "data", lambda: launch(driver, RANKS, env=env, timeout=100))

@@ -196,7 +196,8 @@ def test_two_files_share_the_headers(make: Make, tmp_path: Path) -> None:
     for name in ("a", "b"):
         text = "".join(f'#include "dagc/{h}.hpp"\n' for h in (headers if name == "a" else reversed(headers)))
         (tmp_path / f"{name}.cpp").write_text(text + ("int main() {}\n" if name == "a" else ""))
-    command = [str(compiler.path), "-std=c++17", "-pthread", *WARNINGS, f"-I{folder}", "a.cpp", "b.cpp", "-o", "both"]
+    flags = ("-std=c++17", "-pthread", *WARNINGS, f"-I{folder}", *by_clang())
+    command = [str(compiler.path), *flags, "a.cpp", "b.cpp", "-o", "both"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 

@@ -190,6 +190,7 @@ def test_a_library_chooses_for_the_arrays_of_its_caller(tuned: Path) -> None:
     )
     mpi = require_mpi()
     words = [str(require_cxx().path), "-std=c++17", "-O0", "-pthread", f"-I{folder}/include", f"-I{folder}/src/include"]
+    words += by_clang()
     words += [*mpi.compile_flags(), str(main), "-o", str(folder / "ask"), *mpi.link_flags()]
     subprocess.run(words, check=True)
     out = subprocess.run([folder / "ask"], check=True, capture_output=True, text=True).stdout.splitlines()

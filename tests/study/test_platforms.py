@@ -14,6 +14,7 @@ from dagc.study.platforms import LinkFit, known_machines, line_through, platform
 from dagc.study.simulated import EntryTimes, SimulatedMachine, compiled, problem_text
 from tests.lab.test_strategies import domain
 from tests.measure.conftest import can_run
+from tests.precompiled import compile_by_clang
 from tests.study.test_simulated import has_simgrid
 
 HERE = LinkFit(("one", "one"), 1e-6, 1e10, 0.0)
@@ -51,7 +52,8 @@ def test_what_no_page_states_is_an_assumption() -> None:
 
 @pytest.mark.simgrid
 @pytest.mark.skipif(not has_simgrid, reason="needs SimGrid")
-def test_simgrid_reads_the_files(tmp_path: Path) -> None:
+def test_simgrid_reads_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_by_clang(monkeypatch)  # as in tests/study/test_simulated.py, with the same flags
     simulator, problem = compiled(tmp_path), tmp_path / "problem"
     texts = [platform_like(name, ranks) for name in known_machines() for ranks in (4, 2000)]
     fits = [platform_of(HERE, 8), platform_of(replace(HERE, hosts=("one", "other")), 8)]

@@ -25,6 +25,7 @@ from dagc.study.loaded import Loaded
 from dagc.study.simulated import compiled, deadlock_text, problem_text, readable, rounds_of
 from dagc.study.traced import EntryTimes, Wakes
 from tests.lab.test_strategies import domain
+from tests.precompiled import compile_by_clang
 
 RING = """
 program ring
@@ -73,6 +74,12 @@ TIMES = EntryTimes({**dict.fromkeys(CALLS, MICRO), "sync": 3 * MICRO}, {"a": 10 
 
 has_simgrid = find_cxx() is not None and has_library("simgrid")
 mpi = find_mpi()
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator is compiled in a third of the time."""
+    compile_by_clang(monkeypatch)
 
 
 @pytest.fixture(scope="module")
