@@ -1,6 +1,7 @@
 """Repetitions by the host and on the device, on one GPU: bits, numbers of runs, and the time of an iteration.
 
     python -m benchmarks.gpu.loops OUT [--target host] [--sides 64 250 1000] [--limit SECONDS] [--programs NAME ...]
+        [--also WAY:DECISION=VALUE,... ...]
 
 Each program is a library for each way: the host starts each run (launches one by one, or graphs), or the device does
 (with full and with early edges, or a test after 4 or 16 runs; or one kernel, but for cg, which sends messages). Whole
@@ -235,7 +236,10 @@ def main() -> None:
     parser.add_argument("--sides", type=int, nargs="+", default=[64, 250, 1000])
     parser.add_argument("--programs", nargs="+", choices=list(PROGRAMS), default=list(PROGRAMS))
     parser.add_argument("--limit", type=float, default=110, help="seconds, after which nothing more is started")
+    parser.add_argument("--also", nargs="+", default=[], help="further ways of all programs, WAY:DECISION=VALUE,...")
     args = parser.parse_args()
+    for way, _, values in (text.partition(":") for text in args.also):
+        WAYS[way] = dict(value.split("=", 1) for value in values.split(","))
     args.out, args.end = args.out.resolve(), time.monotonic() + args.limit
     work = args.out / "work"
     work.mkdir(parents=True, exist_ok=True)

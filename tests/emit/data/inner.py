@@ -8,7 +8,7 @@ import numpy as np
 
 
 def start(rank: int, size: int, seed: int, n: int) -> dict[str, Any]:
-    """Arrays of a rank; all sizes are numbers of elements."""
+    """Arrays of a rank; `n` is the number of elements."""
     u = np.random.default_rng(seed + rank).random(n)
     return {"u": u, "bound": 0.37, "wanted": np.array([rank], np.int32), "done": np.zeros(1, np.int32)}
 
