@@ -98,9 +98,9 @@ def _explore_here(
 ) -> Explored:  # fmt: skip
     from dagc.store.records import Records  # loads msgspec, sqlite3
 
+    display = Display(quiet=options.quiet, clock=deadline.clock)
     with ExitStack() as opened:
         with ExitStack() as compilers:
-            display = Display(quiet=options.quiet, clock=deadline.clock)
             prepared = ready(text, out, options, display, compilers, links[0], deadline)
             machine, request = prepared.machine, prepared.request
             program, notes, options = prepared.program, prepared.notes, request.options
@@ -122,16 +122,17 @@ def _explore_here(
         notes += notes_on_earlier_runs(prepared.output, records, run, options)
         before = records.results(request.objective.text)
         compared = kept(prepared.beside.compared, prepared.domain, domain, notes)
-        first = *([compared] if compared else []), *followed(options, domain, notes), *begin_with(before, domain)
+        # After the limit one is measured, and the order of an application after it.
+        own = [compared] if compared is not None and not deadline.over else []
+        first = *own, *followed(options, domain, notes), *begin_with(before, domain)
         known, store = before if options.resume else None, OrderStore(domain, records)
         groups = RankGroups(machine, store, links[1:], records, run, hosts, notes)
-        joining = groups.joined if links[1:] else None
-        done = search(request, domain, machine, store, noise, known, first, joining)
+        done = search(request, domain, machine, store, noise, known, first, groups.joined if links[1:] else None)
         left = groups.left(done)
         machine = left.machine
         if not done.interrupted:
-            if compared is not None and done.best is not None and not deadline.over:
-                measured_again((done.best, compared), left.store, machine, options.repeats)
+            if compared is not None and done.best is not None:
+                measured_again((done.best, compared), left.store, machine, 1 if deadline.over else options.repeats)
             machine.time_reference()
         results = records.results()
         done = settled(done, domain, results)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from threading import Event, Lock
 from types import MappingProxyType
@@ -96,10 +96,11 @@ class Compilation:
         end: Deadline = ENDLESS,
         enough: Callable[[], bool] = lambda: True,
         meanwhile: Callable[[], bool] = lambda: False,
+        late: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[tuple[Choice, ...], Built]]:
         """Each as soon as it is built, or why it is not. At `end` it is over if that is `enough`; if not, the others
-        follow in the order of the jobs, whichever is built first. `meanwhile`: called while none is built, for the
-        SHARE of the time, until it returns False."""
+        follow in the order of the jobs, whichever is built first, and `late` is called. `meanwhile`: called while none
+        is built, for the SHARE of the time, until it returns False."""
         pending = list(self.jobs)
         while pending := [job for job in pending if not job.cancelled()]:  # `wait` does not count these as done
             done = wait(pending, 0).done
@@ -111,6 +112,8 @@ class Compilation:
                 done = wait(pending, limit if math.isfinite(limit) else None, FIRST_COMPLETED).done
             if end.over and enough():
                 return
+            if end.over:
+                late()
             for job in [job for job in pending if job in done] or pending[:1]:
                 pending.remove(job)
                 if (built := _result(job)) is not None:
@@ -415,7 +418,8 @@ def check_as_built(
     end: Deadline = ENDLESS,
 ) -> Usable:
     """Check each configuration of the machine's domain as soon as it is built, and leave out what fails; measure
-    `beside`. When one is right, and with it the one that the user compares, no other is waited for beyond `end`.
+    `beside`. When one is right, or two with the order of an application among them, no other is waited for beyond
+    `end`.
 
     If none remains, raises BuildFailed if none was built, WrongResult if all results were wrong, else RunFailed.
     """
@@ -424,7 +428,13 @@ def check_as_built(
     results: dict[int, str | BuildFailed] = {}
 
     def enough() -> bool:
-        return "" in results.values() and (beside.compared is None or beside.compared.space in results)
+        right, own = list(results.values()).count(""), beside.compared
+        return right > 0 and (own is None or (own.space in results and right > 1))
+
+    @cache
+    def late() -> None:
+        what = "one more, which --original is compared with" if "" in results.values() else "the first"
+        display.say(f"{end.passed:.0f} of {end.seconds:g} s have passed: no configuration is waited for but {what}")
 
     with display.phase("compiling, checking results against the reference", len(number), "configuration") as phase:
 
@@ -433,7 +443,7 @@ def check_as_built(
             phase.at(len(results), detail=beside.line)
             return measured
 
-        for configurations, library in compilation.as_built(end, enough, meanwhile):
+        for configurations, library in compilation.as_built(end, enough, meanwhile, late):
             for index in (number[c] for c in configurations):
                 if end.over and enough():
                     break
