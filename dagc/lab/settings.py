@@ -37,6 +37,7 @@ class LaunchSettings:
         """`choices` have the same tunables in the same order (those of a variant), each setting once. `prior`: times
         predicted by a model, in any unit; empty without a model."""
         self.choices, self.prior = tuple(choices), tuple(prior)
+        self._near: dict[Choice, list[Choice]] = {}  # of each setting, those that differ in as few tunables as possible
 
     def size(self) -> int:
         return len(self.choices)
@@ -55,9 +56,12 @@ class LaunchSettings:
 
     def near(self, candidate: Choice, random: Random) -> Choice:
         """A setting that differs in as few tunables as possible."""
-        differs = {s: len({*s.decisions} ^ {*candidate.decisions}) for s in self.choices if s != candidate}
-        least = min(differs.values(), default=0)
-        return random.choice([s for s, d in differs.items() if d == least] or [candidate])
+        if candidate not in self._near:
+            own = {*candidate.decisions}
+            differs = {s: len(own.symmetric_difference(s.decisions)) for s in self.choices if s != candidate}
+            least = min(differs.values(), default=0)
+            self._near[candidate] = [s for s, d in differs.items() if d == least] or [candidate]
+        return random.choice(self._near[candidate])
 
     def __iter__(self) -> Iterator[Choice]:
         return iter(self.choices)

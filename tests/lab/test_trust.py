@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from random import Random
 from statistics import median
 from typing import Any, ClassVar
@@ -34,6 +35,7 @@ EVERYTHING: list[Any] = list(WHERE)
 BLOCKS = [Choice.at("k", [("bx", x), ("by", y), ("bz", z)]) for x in range(9) for y in range(5) for z in range(4)]
 
 
+@cache
 def true(candidate: Any) -> float:
     return time_of(candidate) if isinstance(candidate, Candidate) else 1 + Random(repr(candidate)).random()
 
