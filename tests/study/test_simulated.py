@@ -90,12 +90,15 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "ring.dag"
 
 
-def answer(ring: Path, folder: Path, n: int, ranks: int, times: EntryTimes = TIMES, order: str = ORDER) -> str:
+def answer(
+    ring: Path, folder: Path, n: int, ranks: int, times: EntryTimes = TIMES, order: str = ORDER, network: str = ""
+) -> str:
     graph = api.load_graph(ring, {"n": n, "transport": "mpi_host", "capture": False})
     values = [{"n": n, "rank": r, "left": (r - 1) % ranks, "right": (r + 1) % ranks} for r in range(ranks)]
     (folder / "problem").write_text(problem_text([graph], times, [values], rounds=1))
     rows = ";".join(" ".join(map(str, entry.row)) for entry in parse_traversal(order, graph).entries)
-    (folder / "platform.xml").write_text(PLATFORM.replace("0-3", f"0-{ranks - 1}"))
+    text = PLATFORM.replace("0-3", f"0-{ranks - 1}").replace('core="1"', f'core="1" {network}')
+    (folder / "platform.xml").write_text(text)
     command = [compiled(folder), folder / "platform.xml", folder / "problem", "--log=root.thres:error"]
     return children.run(command, text=f"0 {rows}\n").stdout
 
@@ -112,6 +115,15 @@ def test_four_ranks_take_the_time_of_the_timeline(ring: Path, tmp_path: Path, n:
     large message takes 20 + 100 from the later post, 136; its waits end at 138, `b` is launched at 139 and ends at
     159, which is seen at 162. A small one takes 20 + 8 and leaves when it is posted: 44, 46, 47, 67, 70."""
     assert seconds(ring, tmp_path, n, 4) == pytest.approx(microseconds * MICRO, abs=1e-9)
+
+
+@pytest.mark.simgrid
+@pytest.mark.skipif(not has_simgrid, reason="needs SimGrid")
+def test_neighbours_on_a_torus_are_one_link_apart(ring: Path, tmp_path: Path) -> None:
+    """As before with one link in place of two; of 2 x 2, ranks 1 and 2 are two links apart."""
+    for shape, microseconds in (("4", 152), ("2,2", 162)):
+        text = answer(ring, tmp_path, 12500, 4, network=f'topology="TORUS" topo_parameters="{shape}"')
+        assert float(text.split()[0]) == pytest.approx(microseconds * MICRO, abs=1e-9)
 
 
 @pytest.mark.simgrid
