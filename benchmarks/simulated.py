@@ -52,7 +52,7 @@ PROGRAMS: dict[str, dict[str, dict[str, object]]] = {  # sizes by target
         "cuda": {"nx": 128, "ny": 128, "nz": 128, "per_axis": False},
     },
     "heat/grid.dag": {"host": {"cells": 128, "steps": 2, "px": 0}, "cuda": {"cells": 2048, "steps": 2, "px": 0}},
-    "jacobi/jacobi.dag": {"host": {"nx": 512, "rows": 128, "steps": 3}, "cuda": {"nx": 4096, "rows": 2048, "steps": 3}},
+    "jacobi/jacobi.dag": {"host": {"nx": 512, "rows": 128, "steps": 4}, "cuda": {"nx": 4096, "rows": 2048, "steps": 4}},
     "spmv/spmv.dag": {"host": {"rows": 20000, "staging": "ops"}, "cuda": {"rows": 600000, "staging": "ops"}},
     "cg/cg.dag": {"host": {"side": 100, "streams": 2, "blocks": 2}, "cuda": {"side": 500, "streams": 2}},
 }

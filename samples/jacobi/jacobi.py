@@ -24,4 +24,4 @@ def solution(data, *, rank, size, nx, rows, steps, **_):
         b = a[1:-1].copy()
         b[:, 1:-1] = np.float32(0.25) * (a[1:-1, :-2] + a[1:-1, 2:] + a[:-2, 1:-1] + a[2:, 1:-1])
         a = b
-    return {"u[0]": a}
+    return {f"u[{steps % 2}]": a}

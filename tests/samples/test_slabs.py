@@ -15,7 +15,7 @@ from tests.measure.conftest import SAMPLES, can_run
 @pytest.mark.usefixtures("unoptimised")
 def test_jacobi_agrees_with_its_reference(tmp_path: Path) -> None:
     """Two ranks: the one above and the one below are the same."""
-    small = {"nx": 40, "rows": 5, "steps": 2, "transport": "peer"}
+    small = {"nx": 40, "rows": 5, "steps": 3, "transport": "peer"}
     done = api.compile(
         SAMPLES / "jacobi/jacobi.dag", tmp_path / "out", target="host", defines=small, run=True, ranks=2, seconds=1e-3,
         repeats=1,
