@@ -269,8 +269,9 @@ class CodeText(Spanned):
     literals: tuple[tuple[str, Value], ...] = ()
 
     def begin(self, source: str) -> int:
-        """Where the text begins in that of its file."""
-        return self.span.start if self.function is not None else source.find('"""', self.span.start) + 3
+        """Where the text begins in that of its file; where it is about what is there, if it is not in it."""
+        quotes = -1 if self.function is not None else source.find('"""', self.span.start, self.span.end)
+        return self.span.start if quotes < 0 else quotes + 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,11 +140,11 @@ def skipping(out: GraphOut, frame: Frame, item: ast.Op, kernel: ir.Kernel) -> ir
     if name not in out.kernels:
         taken = {f.name for f in kernel.formals}.union(*(names_read(i.code.text or "") for i in impls if i.code))
         flag = next(n for n in ("holds", "holds_", "dagc_holds") if n not in taken)
-        first = f"if ({flag}[0] != {int(frame.held.wanted)}) return;\n"
+        first = f"if ({flag}[0] != {int(frame.held.wanted)}) return;"
         formal = ir.Formal(flag, ElementType.I32, Mode.IN, (Const(1),), span=kernel.span)
-        out.kernels[name] = replace(
-            kernel, name=name, formals=(formal, *kernel.formals), impls=tuple(_after(impl, first) for impl in impls)
-        )
+        others = (replace(f, mode=Mode.INOUT) if f.mode is Mode.OUT else f for f in kernel.formals)
+        skips = tuple(_after(impl, first) for impl in impls)
+        out.kernels[name] = replace(kernel, name=name, formals=(formal, *others), impls=skips)
         out.deciding.add(name)
     return out.kernels[name]
 
@@ -164,5 +164,9 @@ def _is_text(impl: ir.Impl) -> bool:
 def _after(impl: ir.Impl, first: str) -> ir.Impl:
     """Without forms: these are legal for the text as it was."""
     assert impl.code is not None
-    code = replace(impl.code, text=first + (impl.code.text or ""), header=impl.code.header + 1)
+    lines = (impl.code.text or "").split("\n")
+    begin = next((k for k, line in enumerate(lines) if line.strip()), 0)
+    indent = " " * (len(lines[begin]) - len(lines[begin].lstrip()))
+    text = "\n".join((f"{indent}{first}", *lines[begin:]))
+    code = replace(impl.code, text=text, header=impl.code.header + 1 - begin)
     return replace(impl, code=code, forms=(), tunables=tuple(t for t in impl.tunables if not t.name.startswith(FORM)))

@@ -33,7 +33,7 @@ def test_kernels_below_ask_for_what_was_decided_once() -> None:
     texts = {k.name: k.impls[0].code.text for k in program.kernels if k.impls[0].code is not None}
     assert texts["decide_f64_ge"] == "holds[0] = (double)value[0] >= bound ? 1 : 0;\n"
     assert texts["decide_i32_gt_in_if"].startswith("holds[0] = outer[0] != 1 ? -1 : ")  # and neither branch runs
-    assert [(texts[f"add_{b}"] or "").splitlines()[0] for b in ("if", "else")] == [
+    assert [(texts[f"add_{b}"] or "").splitlines()[0].strip() for b in ("if", "else")] == [
         f"if (holds[0] != {k}) return;" for k in (1, 0)
     ]
 
