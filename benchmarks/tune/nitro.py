@@ -39,7 +39,7 @@ class Benchmark:
 
 
 BENCHMARKS = (
-    Benchmark("SpMV", "2026-11-29-h200-variants/spmv.db.xz", "cost", (54, 100, 93.74)),
+    Benchmark("SpMV", "2026-11-29-h200-variants-3/spmv.db.xz", "cost", (54, 100, 93.74)),
     Benchmark("SpMV, H100", "2026-11-24-h100-variants-8/spmv.db.xz", "cost", (54, 100, 93.74)),
     Benchmark("solvers", "2026-11-24-h200-solvers/solvers.csv.xz", "forest", (26, 100, 93.23)),
     Benchmark("BFS", "2026-11-29-h200-bfs/bfs.db.xz", "forest", (20, 148, 97.92)),

@@ -160,8 +160,8 @@ def test_commands_that_measure_run(command: str, tmp_path: Path, monkeypatch: py
     program = write_fill(tmp_path, "tune bx in {32, 64}")
     if name == "tune" and not of_sizes:
         (tmp_path / "versions.py").write_text(VERSIONS_PY)
-        text = VERSIONS.replace(' over files("*.txt")', "") if "--samples" in words else VERSIONS
-        (program := tmp_path / "versions.dag").write_text(text)
+        unused = ' over files("*.txt")' if "--samples" in words else " over {16, 32, 64, 96, 128}"
+        (program := tmp_path / "versions.dag").write_text(VERSIONS.replace(unused, ""))
     lists = tmp_path / "train.txt"
     lists.write_text("\n".join(f"flat(n = {n})" for n in (5, 17, 40, 90, 33)))
     more = {
@@ -178,7 +178,7 @@ def test_commands_that_measure_run(command: str, tmp_path: Path, monkeypatch: py
         listed = {"--inputs", "--samples"} & {*words} or of_sizes
         more += [] if listed else ["--inputs", f"@{lists}"]
         if "--evaluate" in words:
-            assert main(["tune", str(program), "--inputs", f"@{lists}", *more]) == 0
+            assert main(["tune", str(program), "--inputs", "flat(n = 7),flat(n = 21),flat(n = 45)", *more]) == 0
     files = {
         "FILE": str(RESULTS if name in ("best", "explain") else program), "PROGRAM": str(program), "K": "fill",
         "@train.txt": f"@{lists}", "LIST": f"@{lists}", "TUNED": str(tmp_path / "t.db"), "NAME": "worst", "200": "4",
