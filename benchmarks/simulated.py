@@ -57,7 +57,6 @@ PROGRAMS: dict[str, dict[str, dict[str, object]]] = {  # sizes by target
     "cg/cg.dag": {"host": {"side": 100, "streams": 2, "blocks": 2}, "cuda": {"side": 500, "streams": 2}},
 }
 RANKS = (2, 4)
-PASSES = 4
 PING_PONG = """
 import time
 import numpy as np
@@ -134,7 +133,7 @@ def built(programs: Sequence[str], target: str, ranks: int, out: Path) -> None:
 def measured(program: str, ranks: int, given: argparse.Namespace) -> Path:
     file = named(program, given.target, ranks, given.out)
     if not file.exists():
-        limits = ("--budget", given.number, "--passes", PASSES, *(("--time", given.time) if given.time else ()))
+        limits = ("--budget", given.number, "--passes", given.passes, *(("--time", given.time) if given.time else ()))
         subprocess.run(explored(program, given.target, ranks, file, *limits), check=True, stdout=subprocess.DEVNULL)
     return file
 
@@ -151,25 +150,33 @@ def compare(program: str, target: str, traced: Path, file: Path, ranks: int, whe
     machine = simulated(
         replace(request, options=replace(request.options, ranks=ranks)), lowered, domain, recorded, scratch
     )
-    found: list[tuple[float, float, float, float]] = []
+    found: list[tuple[float, float, list[float]]] = []
     for one in results.measured():
         candidate: Candidate | None = candidate_of(domain, one)
         sample = machine.measure(candidate) if candidate is not None else None
         if sample is not None and not sample.failure:
-            times = one.times(results.reference)[:PASSES]
-            found.append((sample.value, one.value(results.reference), median(times[::2]), median(times[1::2])))
-    predicted, real, *halves = zip(*found, strict=True)
+            found.append((sample.value, one.value(results.reference), one.times(results.reference)))
+    predicted, real, times = zip(*found, strict=True)
     ratios = sorted(p / r for p, r in zip(predicted, real, strict=True))
-    noise = median(abs(a - b) for a, b in zip(*halves, strict=True))
-    right, apart = in_order(predicted, real, real, 2 * noise)
-    again, _ = in_order(halves[0], halves[1], real, 2 * noise)
     print(
         f"{Path(program).stem:8} {ranks} ranks from traces of {traced.stem.rpartition('-')[2]}: {len(found)}"
-        f" implementations, rank correlation {spearmanr(predicted, real).statistic:.2f} (of two halves of the"
-        f" measurements {spearmanr(*halves).statistic:.2f}), noise {noise / median(real):.1%}, of {apart} pairs that"
-        f" differ by more than twice that {right} in order (the halves {again}), predicted / measured"
+        f" implementations, rank correlation {spearmanr(predicted, real).statistic:.2f}, predicted / measured"
         f" {median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}), loss of the predicted best"
         f" {100 * (min(found)[1] / min(real) - 1):.1f} %, measured {min(real) * 1e6:.0f} to {max(real) * 1e6:.0f} us"
+    )
+    if all(len(each) > 1 for each in times):
+        say_noise(predicted, real, [(median(each[::2]), median(each[1::2])) for each in times])
+
+
+def say_noise(predicted: Sequence[float], real: Sequence[float], halves: Sequence[tuple[float, float]]) -> None:
+    one, other = zip(*halves, strict=True)
+    noise = median(abs(a - b) for a, b in halves)
+    right, apart = in_order(predicted, real, real, 2 * noise)
+    again, _ = in_order(one, other, real, 2 * noise)
+    print(
+        f"{'':8} rank correlation of two halves of the measurements {spearmanr(one, other).statistic:.2f}; noise"
+        f" {noise / median(real):.1%}, of {apart} pairs that differ by more than twice that {right} are predicted in"
+        f" order, {again} have the same order in both halves"
     )
 
 
@@ -218,6 +225,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--number", type=int, default=20)
+    parser.add_argument("--passes", type=int, default=4, help="measurements of each implementation")
     parser.add_argument("--time", help="limit of each search, such as 10s")
     parser.add_argument("--ranks", type=int, nargs="+", default=RANKS)
     parser.add_argument("--target", choices=("host", "cuda"), default="host")
