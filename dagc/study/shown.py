@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from dagc.perf.hardware import Hardware, load_hardware
 from dagc.stages.program import ProgramText, load_graph, read
 from dagc.study.build import assumed, compiled_resources, most_of, of_settings
 from dagc.study.plans import has_plans, plan_chooser
-from dagc.study.results import aligned
+from dagc.study.results import aligned, minimised
 from dagc.study.task import TuningTask, limits_of
 from dagc.study.tuned import check_tuned, choosers_of
 
@@ -206,9 +207,24 @@ def _learned(text: ProgramText, name: str, path: str | Path, format: str) -> str
         parts.append(
             (FlowBox((f"{chooser.op}: {what}, method {stored.method}, for {tuned.facts.objective} on {of}",)),)
         )
+        parts += [_times(tuned)] if programs else []
         kernel = tuned.kernel_choosers.get(chooser.op)
         parts += learned(chooser, answers, kernel.fits if kernel is not None else {})
     return _together(parts, name, format)
+
+
+def _times(tuned: Tuned) -> Part:
+    """What each plan took at each case, the fastest first; or why it failed."""
+    at: dict[Case, list[tuple[float, str]]] = {}
+    objective = minimised(tuned)
+    for cell, sample in tuned.samples:
+        if cell.site == PROGRAM:
+            label, value = plan_label(cell.choice), sample.value if not sample.failure else math.inf
+            took = objective.show(value) if not sample.failure else sample.failure
+            at.setdefault(cell.case, []).append((value, f"  {took} {label}"))
+    ordered = sorted(at.items(), key=lambda pair: [(name, str(type(v)), v) for name, v in pair[0].params])
+    lines = [line for case, of in ordered for line in (f"{case.text}:", *(text for _, text in sorted(of)))]
+    return (FlowBox(("measured:", *lines)),)
 
 
 def _choosers(graph: Graph, name: str, tuned: Tuned) -> list[Chooser]:

@@ -65,10 +65,12 @@ class Knn(Selector):
         rows = []
         for i, point in enumerate(self.points):
             at = ", ".join(f"{name} = {value:.12g}" for name, value in zip(self.data, point, strict=True))
-            rows.append(f"{at}: {answers[self.labels[i]]}")
-            if self.gains:
-                gains = zip(self.columns, self.gains[i], strict=True)
-                rows.append("  gains " + ", ".join(f"{g / FULL:.3f} {answers[label]}" for label, g in gains if g))
+            gains = dict(zip(self.columns, self.gains[i], strict=True)) if self.gains else {}
+            mine = self.labels[i]
+            gain = f", gain {gains.pop(mine) / FULL:.3f}" if gains.get(mine) else ""
+            rows.append(f"{at}: {answers[mine]}{gain}")
+            others = ", ".join(f"{answers[label]} {gain / FULL:.3f}" for label, gain in gains.items() if gain)
+            rows += [f"  others gain {others}"] if others else []
         best = "largest sum of gains" if self.gains else "largest weight"
         return (
             FlowBox((f"distance of points in ({', '.join(kinds)})",)), FlowBox(tuple(rows)),
