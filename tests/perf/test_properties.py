@@ -71,7 +71,7 @@ def test_numpy_is_python(drawn: Drawn, points: list[Values]) -> None:
     assert np.broadcast_to(evaluate(drawn.program, arrays(points)), len(points)).tolist() == expected
 
 
-@given(drawn=st.lists(integer_programs(), min_size=12, max_size=16), points=POINTS)
+@given(drawn=st.lists(integer_programs(), min_size=8, max_size=10), points=POINTS)
 @BATCHES
 def test_c_is_python(drawn: list[Drawn], points: list[Values], folder: Path) -> None:
     library = CLibrary([d.program for d in drawn], folder, next(_counter))
@@ -79,13 +79,13 @@ def test_c_is_python(drawn: list[Drawn], points: list[Values], folder: Path) -> 
         assert [library.call(i, p) for p in points] == [one.value(p) for p in points]
 
 
-@given(drawn=st.lists(integer_programs(wild=True), min_size=12, max_size=16), points=POINTS)
+@given(drawn=st.lists(integer_programs(wild=True), min_size=8, max_size=10), points=POINTS)
 @BATCHES
 def test_c_is_numpy_where_divisors_may_be_zero(drawn: list[Drawn], points: list[Values], folder: Path) -> None:
     agree([d.program for d in drawn], points, folder)
 
 
-@given(programs=st.lists(real_programs(), min_size=12, max_size=16), points=POINTS)
+@given(programs=st.lists(real_programs(), min_size=8, max_size=10), points=POINTS)
 @BATCHES
 def test_c_is_numpy_in_reals(programs: list[RationalProgram], points: list[Values], folder: Path) -> None:
     library = agree(programs, points, folder)
@@ -170,9 +170,7 @@ class BatchLibrary:
 
 
 @given(
-    programs=st.lists(
-        st.one_of(real_programs(), integer_programs().map(lambda d: d.program)), min_size=10, max_size=14
-    ),
+    programs=st.lists(st.one_of(real_programs(), integer_programs().map(lambda d: d.program)), min_size=7, max_size=9),
     points=POINTS,
     draw=st.data(),
 )
