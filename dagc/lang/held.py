@@ -21,6 +21,8 @@ from dagc.lang.declarations import storage
 from dagc.lang.frames import Frame, GraphOut, Held
 from dagc.lang.scope import ScalarKind, Storage
 
+_ALONE = ("tile",)  # forms of the kernel that decides: a launch of one axis has not that one
+_KEPT = ("bounds", "literals")  # forms that are legal whatever the text does
 _OPERATORS = {Fn.LT: "<", Fn.LE: "<=", Fn.GT: ">", Fn.GE: ">=", Fn.EQ: "==", Fn.NE: "!="}
 
 
@@ -108,7 +110,7 @@ def _deciding(out: GraphOut, frame: Frame, of: ElementType, operator: Fn, span: 
         text = f"holds[0] = {outer}({value})value[0] {_OPERATORS[operator]} bound ? 1 : 0;\n"
         code = ir.CodeText(CodeLang.CUDA, text, span=span)
         launch = ir.Launch((Const(1),), (Const(1),), None)
-        impl = ir.Impl("default", ir.Device.GPU, launch, code, (), (), (), (), (), forms=())
+        impl = ir.Impl("default", ir.Device.GPU, launch, code, (), (), (), (), (), forms=_ALONE)
         out.kernels[name] = ir.Kernel(name, tuple(formals), (impl,), (), (), (), (), (), span=span)
         out.deciding.add(name)
     out.called.add(name)
@@ -162,11 +164,14 @@ def _is_text(impl: ir.Impl) -> bool:
 
 
 def _after(impl: ir.Impl, first: str) -> ir.Impl:
-    """Without forms: these are legal for the text as it was."""
+    """With those of its forms that do not depend on what the text was."""
     assert impl.code is not None
     lines = (impl.code.text or "").split("\n")
     begin = next((k for k, line in enumerate(lines) if line.strip()), 0)
     indent = " " * (len(lines[begin]) - len(lines[begin].lstrip()))
     text = "\n".join((f"{indent}{first}", *lines[begin:]))
     code = replace(impl.code, text=text, header=impl.code.header + 1 - begin)
-    return replace(impl, code=code, forms=(), tunables=tuple(t for t in impl.tunables if not t.name.startswith(FORM)))
+    forms = tuple(name for name in _KEPT if impl.forms is None or name in impl.forms)
+    own = {f"{FORM}{name}" for name in forms}
+    tunables = tuple(t for t in impl.tunables if not t.name.startswith(FORM) or t.name in own)
+    return replace(impl, code=code, forms=forms, tunables=tunables)

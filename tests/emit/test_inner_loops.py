@@ -9,6 +9,7 @@ from pathlib import Path
 from dagc.ir.enums import Mode
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import KernelOp
+from dagc.ir.repetition import possible
 from dagc.measure.launch import launch
 from dagc.setup import run_setup
 from tests.emit.build import plan
@@ -40,6 +41,7 @@ def test_kernels_below_ask_for_what_was_decided_once() -> None:
 
 def test_they_end_when_numpy_does(tmp_path: Path) -> None:
     plans = {way: _plan(way) for way in WAYS}
+    assert [possible(made.graph).value for made in plans.values()] == [*WAYS]
     run_setup(plans["host"].program, INNER.parent, 1, 0, tmp_path / "data")
     module = runpy.run_path(str(INNER.with_suffix(".py")))
     data, runs = module["start"](0, 1, 0, 100), 0
