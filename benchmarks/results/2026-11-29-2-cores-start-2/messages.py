@@ -1,4 +1,4 @@
-"""Messages that the ranks and the hosts send in a trace of smpirun (Paje), and the files of the data in a log of strace.
+"""Messages that the ranks and the hosts send in a trace of smpirun (Paje); files in a log of strace.
 
 python messages.py TRACE RANKS_A_HOST [STRACE_LOG]
 """
