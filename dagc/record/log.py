@@ -89,6 +89,7 @@ class LaunchCall(LoggedCall):
     stream: int
     args: tuple[LaunchArgument, ...]
     touched: tuple[TouchedMemory, ...] = ()  # none: not recorded
+    library: str = ""  # of CUDA, which launches it in place of the application
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

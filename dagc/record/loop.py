@@ -240,6 +240,7 @@ def described(windows: Sequence[Window]) -> str:
 # ---- what is refused ----
 
 _MANAGED = "allocate it with cudaMalloc, and copy with cudaMemcpy where the host uses it"
+_LIBRARY = "choose --from and --to without it; an op with `link` calls it in a program that you write"
 _HELP = {
     "MPI_Send_init": "use MPI_Isend and MPI_Irecv: the language's messages are persistent anyway",
     "MPI_Recv_init": "use MPI_Isend and MPI_Irecv: the language's messages are persistent anyway",
@@ -278,6 +279,8 @@ def _refused(event: Event) -> tuple[str, str]:
     if isinstance(event, Unsupported):
         call = event.call
         return f"{call} is not recorded", _HELP.get(call, "choose --from and --to without it, or replace it")
+    if isinstance(event, LaunchCall) and event.library:
+        return f"{event.library} launches a kernel here, which is in no file of the application", _LIBRARY
     if isinstance(event, LaunchCall) and (one := next((a for a in event.args if a.points), None)) is not None:
         return (
             f"{one.type}, an argument of {event.kernel}, has a pointer",

@@ -86,6 +86,23 @@ std::string frames() {
   return "[" + out + "]";
 }
 
+// The library of CUDA that makes a call; "" if the program does.
+std::string library() {
+  static const char* const begins[] = {"libcublas", "libcufft", "libcurand", "libcusparse", "libcusolver",
+                                       "libcudnn", "libcutensor", "libnccl", "libnpp"};
+  void* stack[48];
+  const int count = backtrace(stack, 48);
+  for (int i = 0; i < count; ++i) {
+    Dl_info info;
+    if (dladdr(stack[i], &info) == 0 || info.dli_fname == nullptr) continue;
+    std::string name = info.dli_fname;
+    name = name.substr(name.rfind('/') + 1);
+    for (const char* const begin : begins)
+      if (name.rfind(begin, 0) == 0) return name.substr(3, name.find('.') - 3);
+  }
+  return "";
+}
+
 // ---- launches ----
 
 std::string demangled(const char* name) {
@@ -208,6 +225,7 @@ void launched(const char* symbol, const LaunchOf& one) {
   event.raw("grid", triple(one.grid[0], one.grid[1], one.grid[2]));
   event.raw("block", triple(one.block[0], one.block[1], one.block[2]));
   event.add("shared", static_cast<long long>(one.shared)).add("stream", number(one.stream));
+  event.add("library", library());
   event.raw("args", "[" + list + "]").add("parameters", static_cast<long long>(kernel.parameters.size()));
 }
 

@@ -28,7 +28,7 @@ from dagc.record.footprints import pieces_of_launch
 from dagc.record.functions import CallableFunctions
 from dagc.record.host import History, Read, call_of, formula_of, operands_of
 from dagc.record.log import LaunchArgument, LaunchCall, MemoryPlace, RankLog, joined, read_logs
-from dagc.record.loop import between, period_of, windows
+from dagc.record.loop import Window, between, period_of, refuse, windows
 from dagc.record.merge import Blocks, steps_of
 from dagc.record.native import allocated, check_mpi, constant, place_calls
 from dagc.record.program import Writer, Written
@@ -357,6 +357,14 @@ def test_what_a_kernel_touches_is_read_from_its_text(
         pieces = joined([(a, b) for a, b in found.get(key, ())], 4)
         every = ((-math.inf, math.inf),)
         assert pieces == (every if wanted is None else tuple((8 * a, 8 * b) for a, b in wanted))
+
+
+def test_a_kernel_that_a_library_launches_is_named() -> None:
+    launch = LaunchCall(
+        n=0, at="a.cu:7", kernel="gemm", grid=(1, 1, 1), block=(1, 1, 1), shared=0, stream=0, args=(), library="cublas"
+    )
+    with pytest.raises(UsageError, match="a.cu:7: cublas launches a kernel here"):
+        refuse((RankLog(0, 1, (launch,), ended=True),), (Window((0, 1)),))
 
 
 def test_a_kernel_with_conditions_of_the_preprocessor_may_touch_anything() -> None:
