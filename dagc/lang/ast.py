@@ -136,7 +136,7 @@ class DeclName(Spanned):
 
 @dataclass(frozen=True, slots=True)
 class Param(Spanned):
-    name: str
+    names: tuple[DeclName, ...]
     type: str
     value: Expr
     over: Expr | Range | None = None

@@ -305,7 +305,7 @@ class Declarer:
         """Declare a name with a value; False if the item is not such a declaration. Continues after errors."""
         match item:
             case ast.Param():
-                self._each(What.PARAM, (ast.DeclName(item.name, span=item.span),), lambda _: self._param(item))
+                self._each(What.PARAM, item.names, lambda name: self._param(name, item))
             case ast.Let():
                 self._each(What.LET, (item.name,), lambda _: self._let(item))
             case ast.Scalar():
@@ -364,29 +364,30 @@ class Declarer:
 
     # ---- param, let, enum, scalar -------------------------------------------------------------
 
-    def _param(self, item: ast.Param) -> None:
+    def _param(self, name: ast.DeclName, item: ast.Param) -> None:
         ctx = self.ev.ctx
+        if name.indices:
+            ctx.report.fail("bad-index", f"`{name.name}` takes no index", name.span, f"write `param {name.name}`")
         if item.type not in TYPES and item.type not in ("type", "str", "bool"):
             help = type_help(ctx.report, item.type, ", str, type")
             ctx.report.fail("unknown-type", f"`{item.type}` is not a type", item.span, help)
-        name = ast.DeclName(item.name, span=item.span)
-        if item.name in ctx.defines:
-            ctx.defined.add(item.name)
-            parsed = parse_param(item.name, ctx.defines[item.name], item.type)
+        if name.name in ctx.defines:
+            ctx.defined.add(name.name)
+            parsed = parse_param(name.name, ctx.defines[name.name], item.type)
         else:
             parsed = self._param_value(item)
         value: Value = TypeValue(parsed) if isinstance(parsed, ElementType) else Const(parsed)
         self.enter(What.PARAM, name, value)
-        param = ir.Param(item.name, parsed, item.type, span=item.span)
+        param = ir.Param(name.name, parsed, item.type, span=item.span)
         if item.over is not None:
             files, spread = self._files(item, item.over), self._spread(item, item.over)
             over = () if files or spread is not None else self._over(item, item.over)
             param = replace(param, over=over, files=files, spread=spread)
         self.out.params.append(param)
-        if item.name in ctx.defines:
+        if name.name in ctx.defines:
             return
         if param.generated:
-            self.out.drawn.add(item.name, item.type, item.span)
+            self.out.drawn.add(name.name, item.type, item.span)
         else:
             self.out.drawn.let(self.ev, name, item.value)
 

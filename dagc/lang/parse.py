@@ -171,8 +171,9 @@ def _word(kind: Callable[[str], Any]) -> _Rule:
 
 
 _NODES: dict[str, Callable[..., Any]] = {  # nodes whose fields are the children, in order
-    "let": ast.Let, "scalar": ast.Scalar, "comm": ast.Communicator, "array": ast.Array, "part": ast.Part,
-    "unknown": ast.Every, "tune": ast.Tune, "require": ast.Require, "launch": ast.Launch, "prepare": ast.Prepare,
+    "param": ast.Param, "let": ast.Let, "scalar": ast.Scalar, "comm": ast.Communicator, "array": ast.Array,
+    "part": ast.Part, "unknown": ast.Every, "tune": ast.Tune, "require": ast.Require, "launch": ast.Launch,
+    "prepare": ast.Prepare,
     "op": ast.Op, "collective": ast.Collective, "exchange": ast.Exchange, "message": ast.Message,
     "edges": ast.EdgesExplicit, "range": ast.Range, "cond": ast.Conditional, "list": ast.ListExpr, "every": ast.Every,
 }  # fmt: skip
@@ -192,7 +193,6 @@ _RULES: dict[str, _Rule] = {
     "start": _start,
     "nothing": lambda b, c, s: None,
     # values
-    "param": lambda b, c, s: ast.Param(str(c[0]), c[1], c[2], c[3], span=s),
     "enum": lambda b, c, s: ast.EnumDecl(str(c[0]), tuple(map(str, c[1:])), span=s),
     "name": lambda b, c, s: ast.DeclName(str(c[0]), c[1] or (), span=s),
     # decisions

@@ -94,7 +94,7 @@ def word_beyond(text: str, most: int) -> int | None:
 
 FORMS = {
     "program": "program NAME",
-    "param": "param NAME : TYPE = VALUE [over RANGE]",
+    "param": "param NAME, ... : TYPE = VALUE [over RANGE]",
     "let": "let NAME = VALUE",
     "enum": "enum NAME {LABEL, ...}",
     "scalar": "scalar NAME, ... : TYPE",

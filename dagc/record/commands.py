@@ -17,16 +17,19 @@ from dagc.base.source import INCLUDE, read_file
 
 _SUFFIXES = frozenset((".c", ".cc", ".cpp", ".cxx", ".cu"))
 _HELP = "give the file that cmake -DCMAKE_EXPORT_COMPILE_COMMANDS=ON writes"
+_LINKED = {"-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c"}
 _SEPARATE = ("-D", "-I", "-isystem")  # their argument may be the next word
 
 
 @dataclass(frozen=True, slots=True)
 class CompileCommands:
-    """`files`: in their order; `folders`: of their headers; `defines`: `-DNAME=VALUE`."""
+    """`files`: in their order; `folders`: of their headers; `defines`: `-DNAME=VALUE`; `linked`: whether kernels use
+    what other files define (`-rdc=true`)."""
 
     files: tuple[str, ...]
     folders: tuple[Path, ...] = ()
     defines: tuple[str, ...] = ()
+    linked: bool = False
 
     def environment(self) -> dict[str, str]:
         """The variables with which the application's files compile as there, added to those that are set."""
@@ -34,8 +37,9 @@ class CompileCommands:
         if self.folders:
             known = os.environ.get(INCLUDE, "")
             out[INCLUDE] = os.pathsep.join([*map(str, self.folders), *([known] if known else [])])
-        for name in (flags_variable(cuda=False), flags_variable(cuda=True)) if self.defines else ():
-            out[name] = " ".join([*os.environ.get(name, "").split(), *map(shlex.quote, self.defines)])
+        for cuda in (False, True):
+            name, more = flags_variable(cuda), [*self.defines, *(["-rdc=true"] if cuda and self.linked else [])]
+            out |= {name: " ".join([*os.environ.get(name, "").split(), *map(shlex.quote, more)])} if more else {}
         return out
 
 
@@ -46,12 +50,14 @@ def compiled_as(sources: Sequence[str]) -> Iterator[CompileCommands]:
     files: dict[str, None] = {}
     folders: dict[Path, None] = {}
     defines: dict[str, None] = {}
+    linked = False
     for source in sources:
         one = read_commands(Path(source)) if source.endswith(".json") else CompileCommands((source,))
         files |= dict.fromkeys(one.files)
         folders |= dict.fromkeys(one.folders)
         defines |= dict.fromkeys(one.defines)
-    commands = CompileCommands(tuple(files), tuple(folders), tuple(defines))
+        linked = linked or one.linked
+    commands = CompileCommands(tuple(files), tuple(folders), tuple(defines), linked)
     new = commands.environment()
     before = {name: os.environ.get(name) for name in new}
     os.environ.update(new)
@@ -93,7 +99,8 @@ def read_commands(path: Path) -> CompileCommands:
     if not files:
         raise UsageError(f"{path}: no file of C, C++ or CUDA", _HELP)
     own = tuple(folder for folder in folders if _is_own(folder))
-    return CompileCommands(tuple(map(_shown, files)), own, tuple(f"-D{value}" for value in macros.values()))
+    linked = any(_LINKED & set(words) for words in files.values())
+    return CompileCommands(tuple(map(_shown, files)), own, tuple(f"-D{value}" for value in macros.values()), linked)
 
 
 def _is_own(folder: Path) -> bool:

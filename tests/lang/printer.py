@@ -147,7 +147,7 @@ def _group(group: tuple[ast.Ref, ...]) -> str:
 
 def _param(i: ast.Param, indent: int) -> str:
     over = "" if i.over is None else f" over {print_expr(i.over)}"
-    return f"param {i.name} : {i.type} = {print_expr(i.value)}{over}"
+    return f"param {_names(i.names)} : {i.type} = {print_expr(i.value)}{over}"
 
 
 def _array(i: ast.Array, indent: int) -> str:

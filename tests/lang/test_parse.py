@@ -67,10 +67,13 @@ def block(text: str) -> tuple[ast.Item, ...]:
 N, A, B = Ref("n"), Ref("a"), Ref("b")
 
 # Text, tree. Each construct of the language, with and without its optional parts.
+ONE = ast.DeclName("n")
 ITEMS = {
-    "param n : i64 = 1_000": ast.Param("n", "i64", Literal(1000)),
-    "param n : i64 = 1 over {1, 2}": ast.Param("n", "i64", Literal(1), ast.ListExpr((Literal(1), Literal(2)))),
-    "param n : i64 = 1 over 4..10": ast.Param("n", "i64", Literal(1), Range(Literal(4), Literal(10))),
+    "param n, m : i64 = 1_000": ast.Param((ONE, ast.DeclName("m")), "i64", Literal(1000)),
+    "param n : i64 = 1 over {1, 2}": ast.Param(
+        (ast.DeclName("n"),), "i64", Literal(1), ast.ListExpr((Literal(1), Literal(2)))
+    ),
+    "param n : i64 = 1 over 4..10": ast.Param((ONE,), "i64", Literal(1), Range(Literal(4), Literal(10))),
     "devices gpu 2, socket n": ast.Devices((("gpu", Literal(2)), ("socket", N))),
     "let lo[c] = a": ast.Let(DeclName("lo", (Ref("c"),)), A),
     "enum dim {x, y, z}": ast.EnumDecl("dim", ("x", "y", "z")),

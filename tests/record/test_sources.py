@@ -434,7 +434,11 @@ def test_the_starter_of_mpi_is_not_the_application(tmp_path: Path) -> None:
 
 
 COMMANDS = [
-    {"directory": "build", "file": "../src/main.cu", "command": "nvcc -DN=64 -I../include -isystem /usr/include -c"},
+    {
+        "directory": "build",
+        "file": "../src/main.cu",
+        "command": "nvcc -dc -DN=64 -I../include -isystem /usr/include",
+    },
     {"directory": "build", "file": "../src/k.cpp", "arguments": ["c++", "-D", "N=64", "--options-file", "inc.rsp"]},
     {"directory": "build", "file": "../src/tables.s", "command": "as"},
 ]
@@ -450,11 +454,13 @@ def test_files_and_flags_of_compile_commands(tmp_path: Path, monkeypatch: pytest
     path.write_text(json.dumps(COMMANDS))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DAGC_CXXFLAGS", "-O1")
-    monkeypatch.delenv("DAGC_INCLUDE", raising=False)
+    for name in ("DAGC_INCLUDE", "DAGC_NVCCFLAGS"):
+        monkeypatch.delenv(name, raising=False)
     with compiled_as([str(path)]) as commands:
         assert commands.files == ("src/main.cu", "src/k.cpp")
         assert include_directories() == (tmp_path / "include", tmp_path / "src/own")
         assert user_flags(cuda=False) == ["-O1", "-DN=64"]
+        assert user_flags(cuda=True) == ["-DN=64", "-rdc=true"]
     assert include_directories() == ()
     assert user_flags(cuda=False) == ["-O1"]
 

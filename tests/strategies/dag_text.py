@@ -123,7 +123,7 @@ def _edges(draw: st.DrawFn) -> ast.Edge:
 
 
 _FLAT = st.one_of(
-    st.builds(ast.Param, NAMES, TYPES, EXPRS, st.none() | RANGES),
+    st.builds(ast.Param, _tuples(NAMES.map(ast.DeclName), 1, 2), TYPES, EXPRS, st.none() | RANGES),
     st.builds(ast.EnumDecl, NAMES, _tuples(NAMES, 1)),
     st.builds(ast.Scalar, _tuples(DECL_NAMES, 1), TYPES),
     st.builds(ast.Part, DECL_NAMES, REFS),
