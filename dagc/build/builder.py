@@ -45,7 +45,7 @@ from dagc.build.toolchain import (
     library_flags,
     require_cxx,
     require_nvcc,
-    thrust_include,
+    toolkit_include,
 )
 
 # ---- files of a build that failed ----
@@ -227,8 +227,8 @@ def command_line(order: Build, compiler: Compiler) -> tuple[str, ...]:
         words.append("-Xcompiler=-fopenmp" if cuda else "-fopenmp")
     words += [f"-D{define}" for define in order.defines]
     words += [f"-I{path}" for path in order.directories]
-    if not cuda and not order.loaded and (thrust := thrust_include()) is not None:
-        words += ["-idirafter", str(thrust)]
+    for folder in () if cuda or order.loaded else toolkit_include():
+        words += ["-idirafter", str(folder)]
     if order.mpi is not None:
         words += order.mpi.compile_flags()
     words += order.flags

@@ -132,11 +132,12 @@ def require_nvcc() -> Compiler:
     return required(find_nvcc(), message, NO_NVCC_HELP)
 
 
-def thrust_include() -> Path | None:
-    """The directory of Thrust's headers in the CUDA toolkit, for the host target; None without it."""
+def toolkit_include() -> tuple[Path, ...]:
+    """The directories of the headers of the CUDA toolkit that the host target has as well: Thrust's, and cuRAND's for
+    kernels; none without a toolkit."""
     nvcc = find_nvcc()
     folders = () if nvcc is None else (nvcc.path.resolve().parents[1] / name for name in ("include/cccl", "include"))
-    return next((folder for folder in folders if (folder / "thrust").is_dir()), None)
+    return tuple(f for f in folders if (f / "thrust").is_dir() or (f / "curand_kernel.h").is_file())
 
 
 # ---- libraries that a program links ----

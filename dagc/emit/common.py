@@ -52,26 +52,33 @@ def _linked(plan: Plan, functions: Functions) -> Linked:
 
 @dataclass(frozen=True, slots=True)
 class GivenFlags:
-    """The flags that the user adds to every compilation, as text for CMake: of the compiler, and of the linker."""
+    """The flags that the user adds to every compilation, as text for CMake: of the compiler, and of the linker.
+    `separable`: kernels use what other files define (`-rdc=true`), for which CMake has flags of its own."""
 
     variable: str
     compiler: str
     linker: str
+    separable: bool
 
     @staticmethod
     def of(target: Target) -> GivenFlags:
         cuda = target is Target.CUDA
-        compiler, linker = [], []
+        compiler, linker, separable = [], [], False
         words = iter(user_flags(cuda))
         for word in words:
-            if word in ("-L", "-l", "-Xlinker"):
+            if cuda and word in ("-rdc=true", "--relocatable-device-code=true"):
+                separable = True
+            elif word in ("-L", "-l", "-Xlinker"):
                 linker += [word, next(words, "")]
             elif word.startswith(("-l", "-L", "-Wl,", "-Xlinker=")) or word.endswith((".a", ".o", ".so")):
                 linker.append(word)
             else:
                 compiler.append(word)
         return GivenFlags(
-            flags_variable(cuda), _cmake(shlex.join(compiler)), " ".join(f'"{_cmake(word)}"' for word in linker)
+            flags_variable(cuda),
+            _cmake(shlex.join(compiler)),
+            " ".join(f'"{_cmake(word)}"' for word in linker),
+            separable,
         )
 
 
@@ -110,8 +117,23 @@ _CUDA_HEADERS = {
 ABSENT_LIBRARIES = {
     "cublas_v2.h": "cuBLAS", "cublas.h": "cuBLAS", "cublasLt.h": "cuBLAS", "cusparse.h": "cuSPARSE",
     "cusolverDn.h": "cuSOLVER", "cufft.h": "cuFFT", "cudnn.h": "cuDNN", "curand.h": "cuRAND",
-    "curand_kernel.h": "cuRAND", "nccl.h": "NCCL", "mma.h": "wmma", "cuda_fp8.h": "FP8",
+    "nccl.h": "NCCL", "mma.h": "wmma", "cuda_fp8.h": "FP8",
 }  # fmt: skip
+
+
+_CURAND = """#pragma once
+#include "dagc/target.hpp"
+#include "dagc/host_curand.hpp"
+#if !__has_include_next(<curand_kernel.h>)
+#error "cuRAND is not on the host target without the headers of a CUDA toolkit"
+#endif
+// It declares these for its own calls on the host.
+#define blockDim dagc_curand_block
+#define threadIdx dagc_curand_thread
+#include_next <curand_kernel.h>
+#undef blockDim
+#undef threadIdx
+"""
 
 
 def code_files(plan: Plan) -> dict[str, str]:
@@ -133,10 +155,14 @@ def host_headers() -> dict[str, str]:
         name: f'#pragma once\n#error "{library} is not on the host target: only --target cuda compiles this file"\n'
         for name, library in ABSENT_LIBRARIES.items()
     }
-    return refused | {
-        name: f'#pragma once\n#include "dagc/target.hpp"\n#include "dagc/{ours}.hpp"\n'
-        for name, ours in _CUDA_HEADERS.items()
-    }
+    return (
+        refused
+        | {"curand_kernel.h": _CURAND}
+        | {
+            name: f'#pragma once\n#include "dagc/target.hpp"\n#include "dagc/{ours}.hpp"\n'
+            for name, ours in _CUDA_HEADERS.items()
+        }
+    )
 
 
 @dataclass(frozen=True, slots=True)

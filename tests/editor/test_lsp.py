@@ -192,7 +192,7 @@ def test_hover_tells_types_sizes_and_places(client: Client, spmv: Text) -> None:
     assert "`yl.block` in {64, 128, 256, 512}, here `64`" in spmv.hover("tune block", 6)
     assert "here `mpi_host`" in spmv.hover("transport", 1)
     assert "gpu `warp_per_row`: `grid(ceil(32 * n / block)) block(block)`" in spmv.hover("kernel spmv", 8)
-    assert "param NAME : TYPE = VALUE" in spmv.hover("param", 1)
+    assert "param NAME, ... : TYPE = VALUE" in spmv.hover("param", 1)
     assert spmv.hover("// y = A x", 5) == ""
     assert "**formal** `val`" in spmv.hover("val[k]", 1)  # in code
 

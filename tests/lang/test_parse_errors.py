@@ -36,7 +36,12 @@ def first(text: str) -> tuple[str, str, str]:
 
 # Text; line, column and code; a part of the message; a part of the help.
 CASES = [
-    ("param n : i64 =\nparam m : i64 = 4\n", "1:16 unfinished-line", "expected an expression", "param NAME : TYPE"),
+    (
+        "param n : i64 =\nparam m : i64 = 4\n",
+        "1:16 unfinished-line",
+        "expected an expression",
+        "param NAME, ... : TYPE",
+    ),
     ("param n : i64 =   // four\n\n\nlet m = 4\n", "1:16 unfinished-line", "expected an expression", "param NAME"),
     ("let a = 1 +", "1:12 unfinished-line", "end of the file", "let NAME = VALUE"),
     ("scalar n\nscalar m : i32\n", "1:9 unfinished-line", "expected `,` or `:`", "scalar NAME"),

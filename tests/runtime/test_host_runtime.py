@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from dagc.base.resources import resource
-from dagc.build.toolchain import find_cxx, find_nvcc
+from dagc.build.toolchain import find_cxx, find_nvcc, toolkit_include
 from dagc.cuda.text import rewrite_for_host
+from dagc.emit.common import host_headers
 from tests.precompiled import by_clang
 from tests.tiers import examples, representatives
 
@@ -200,6 +201,44 @@ def test_two_files_share_the_headers(make: Make, tmp_path: Path) -> None:
     command = [str(compiler.path), *flags, "a.cpp", "b.cpp", "-o", "both"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+STATES = """#include <cstdio>
+#include "curand_kernel.h"
+int main() {
+  curandState s;
+  curand_init(1234, 7, 3, &s);
+  std::printf("%zu %u %u %u %u %u %u", sizeof s, s.v[0], s.v[1], s.v[2], s.v[3], s.v[4], s.d);
+  for (int i = 0; i < 8; ++i) std::printf(" %u", curand(&s));
+  std::printf(" %d", curand_uniform(&s) > 0);
+}
+"""
+
+
+@needs_cxx
+@pytest.mark.skipif(
+    not any((folder / "curand_kernel.h").is_file() for folder in toolkit_include()), reason="needs cuRAND's headers"
+)
+def test_numbers_of_curand_are_those_of_xorwow(tmp_path: Path) -> None:
+    """By the toolkit's header: a state of 48 bytes, and the recurrence from it."""
+    compiler = find_cxx()
+    assert compiler is not None
+    (tmp_path / "a.cpp").write_text(STATES)
+    (tmp_path / "headers").mkdir()
+    for name in ("curand_kernel.h", "cuda_runtime.h"):
+        (tmp_path / "headers" / name).write_text(host_headers()[name])
+    after = [word for folder in toolkit_include() for word in ("-idirafter", str(folder))]
+    flags = ["-std=c++17", "-w", "-O0", "-Iheaders", f"-I{resource('templates/runtime')}", *after]
+    subprocess.run([str(compiler.path), *flags, "a.cpp", "-o", "a"], cwd=tmp_path, check=True)
+    said = subprocess.run([tmp_path / "a"], capture_output=True, text=True, check=True).stdout.split()
+    size, *v, d = map(int, said[:7])
+    *numbers, positive = map(int, said[7:])
+    for number in numbers:
+        t = v[0] ^ (v[0] >> 2)
+        v = [*v[1:], ((v[4] ^ (v[4] << 4)) ^ (t ^ (t << 1))) % 2**32]
+        d = (d + 362437) % 2**32
+        assert number == (v[4] + d) % 2**32
+    assert (size, positive) == (48, 1)
 
 
 @pytest.fixture(scope="session")
