@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dagc.stages.options import ExploreOptions
     from dagc.stages.program import ProgramText
 
-COUNT = 8  # followers that are measured first
+COUNT = 4  # followers that are measured first; more would leave too little to draws where rules do not hold
 DRAWN, ROUNDS, KEPT, NEAR = 100, 12, 10, 10  # of the search for them: draws, rounds, those kept, neighbours of each
 _KINDS = {kind.value: kind for kind in FeatureKind}
 

@@ -73,7 +73,7 @@ def test_rare_followers_are_found() -> None:
         [one.rule for one in wanted]
     )
     assert share.mean() < 0.1  # uniform draws alone would hardly find them
-    assert note == "measures 8 implementations first that follow 3 of 3 rules of r.json"
+    assert note == f"measures {COUNT} implementations first that follow 3 of 3 rules of r.json"
 
 
 def test_rules_that_cannot_hold_here_are_named() -> None:
