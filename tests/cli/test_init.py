@@ -36,7 +36,7 @@ def test_what_it_writes_is_without_findings(tmp_path: Path) -> None:
 def test_it_runs_and_is_explored_at_once(tmp_path: Path) -> None:
     """With the commands that it prints, but for fewer configurations and measurements."""
     assert "dagc compile solver/solver.dag --run -n 4" in good("init", "solver", cwd=tmp_path)
-    few = ("-D", "cells=1000", "--target", "host")
+    few = ("-D", "cells=1000", "--target", "host", "--seconds", "0.001")
     run = ("--run", "-n", "4", "--repeats", "2", "-o", "out")
     assert "results agree with the reference" in good("compile", "solver/solver.dag", *run, *few, cwd=tmp_path)
     search = ("-n", "4", "--budget", "3", "--confirm", "1", "--repeats", "1", "--transport", "peer", "--no-trace")

@@ -387,7 +387,8 @@ def test_rules_of_other_ranks_are_compared_with_a_note(tmp_path: Path, capsys: p
 def test_under_mpiexec_there_are_as_many_ranks_as_it_has_started(tmp_path: Path) -> None:
     file = tmp_path / "r.db"
     words = ["explore", str(SPMV), "-D", "rows=2000", "--transport", "mpi_cuda", "--target", "host", "--only", "orders"]
-    command = [sys.executable, "-m", "dagc", *words, "--budget", "3", "--confirm", "0", "--quiet", "-o", str(file)]
+    words += ["--budget", "3", "--confirm", "0", "--seconds", "0.0005", "--quiet", "-o", str(file)]
+    command = [sys.executable, "-m", "dagc", *words]
     done = launch(command, 3, cwd=Path(__file__).parents[2], timeout=300)
     assert (done.returncode, load(file).runs[0].ranks) == (0, 3), done.stderr
     done = launch([*command, "--resume", "-n", "2"], 3, cwd=Path(__file__).parents[2], timeout=300)
