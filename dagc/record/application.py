@@ -190,6 +190,12 @@ def shown(path: Path, top: Path) -> str:
     return str(path)
 
 
+def path_of(name: str, top: Path) -> Path:
+    """The file that is shown so."""
+    folders = (top, *include_directories())
+    return next((f / name for f in folders if (f / name).is_file()), top / name).resolve()
+
+
 def command_of(application: Application, sources: Sequence[str], command: Sequence[str]) -> tuple[str, ...]:
     """The command with the starter of the MPI that records, and with the program that was built in place of the
     application's. Raises UsageError."""

@@ -45,14 +45,19 @@ class CompileCommands:
 
 @contextmanager
 def compiled_as(sources: Sequence[str]) -> Iterator[CompileCommands]:
-    """The files that are named, with those of a `compile_commands.json` in place of it; within the block, their flags
-    are those of the compiler. Raises UsageError."""
+    """The files that are named, with those of a directory or a `compile_commands.json` in place of it; within the
+    block, their flags are those of the compiler. Raises UsageError."""
     files: dict[str, None] = {}
     folders: dict[Path, None] = {}
     defines: dict[str, None] = {}
     linked = False
     for source in sources:
-        one = read_commands(Path(source)) if source.endswith(".json") else CompileCommands((source,))
+        path = Path(source)
+        one = (
+            read_commands(path) if source.endswith(".json")
+            else CompileCommands(files_below(path)) if path.is_dir()
+            else CompileCommands((source,))
+        )  # fmt: skip
         files |= dict.fromkeys(one.files)
         folders |= dict.fromkeys(one.folders)
         defines |= dict.fromkeys(one.defines)
@@ -68,6 +73,20 @@ def compiled_as(sources: Sequence[str]) -> Iterator[CompileCommands]:
             os.environ.pop(name)
             if value is not None:
                 os.environ[name] = value
+
+
+def files_below(folder: Path) -> tuple[str, ...]:
+    """The files of C, C++ and CUDA in a directory and those below it, without hidden ones. Raises UsageError."""
+    found = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in _SUFFIXES
+        and path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    if not found:
+        raise UsageError(f"{folder}: no file of C, C++ or CUDA", "name the directory with the files of the application")
+    return tuple(map(str, found))
 
 
 def read_commands(path: Path) -> CompileCommands:

@@ -8,6 +8,7 @@ CUDA's runtime.
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 import shutil
 import subprocess
@@ -20,7 +21,8 @@ from dagc.base.resources import resource
 from dagc.build.builder import Build, build
 from dagc.build.mpi import MPI, find_mpi
 from dagc.build.toolchain import require_nvcc
-from dagc.record.application import Application, read_texts, shown
+from dagc.cuda.lexer import includes
+from dagc.record.application import Application, path_of, read_texts, shown
 from dagc.record.sources import ELEMENTS
 
 _NAMES_MEMORY = re.compile(r"\bcuda(?:Malloc\w*|HostAlloc|HostRegister|MemcpyToSymbol(?:Async)?)\s*\(")
@@ -89,12 +91,11 @@ def place_calls(folder: Path, application: Application, top: Path) -> None:
     Raises UsageError for a program without debug information of the files, or older than one of them, RunFailed where
     CUPTI refused to record.
     """
-    paths = {str((top / name).resolve()): name for name in application.texts}
+    paths = {str(path_of(name, top)): name for name in application.texts}
     for program, log, events in _processes(folder):
-        for path, name in paths.items():
-            if Path(path).stat().st_mtime > program.stat().st_mtime:
-                raise UsageError(f"{name} is newer than {program}, which was recorded", "compile the program again")
         known = places(program, {frame for event in events for frame in event.get("frames", ())})
+        lines = (line for chain in known.values() for _, line in _lines(chain, paths))
+        _check_age(program, {line.rpartition(":")[0] for line in lines}, application.texts, top)
         placed = [_placed(event, known, paths, application.texts) for event in events]
         for event in placed:
             if event["e"] == "unsupported" and event["call"].removesuffix("Async") in _HIDDEN:
@@ -108,6 +109,21 @@ def place_calls(folder: Path, application: Application, top: Path) -> None:
                 "compile it with -g (the GPU's code stays as it is), and name its files with --source",
             )
         log.write_text("".join(f"{json.dumps(event)}\n" for event in placed))
+
+
+def _check_age(program: Path, files: Iterable[str], texts: Mapping[str, str], top: Path) -> None:
+    """Raises UsageError if a file in which calls stand, or one that it includes, is newer than the program."""
+    known, todo = set[str](), list(files)
+    while todo:
+        name = todo.pop()
+        if name in known or name not in texts:
+            continue
+        known.add(name)
+        if path_of(name, top).stat().st_mtime > program.stat().st_mtime:
+            raise UsageError(f"{name} is newer than {program}, which was recorded", "compile the program again")
+        folder = posixpath.dirname(name)
+        todo += [posixpath.normpath(posixpath.join(folder, one)) for one, _ in includes(texts[name])]
+        todo += [one for one, _ in includes(texts[name])]  # of a directory of -I
 
 
 def _processes(folder: Path) -> Iterator[tuple[Path, Path, list[dict[str, Any]]]]:

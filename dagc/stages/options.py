@@ -629,12 +629,12 @@ class RecordOptions:
     """What is recorded of which application. `begin`, `end`: marks; None: those of dagc_record.h, else the loop."""
 
     host: tuple[str, ...] = option(
-        "--host FILE", "a file of the application, compiled for this machine without a GPU, or the"
-        " compile_commands.json of its files and flags; may be repeated", several=tuple,
+        "--host FILE", "a file of the application, compiled for this machine without a GPU; or a"
+        " directory of them, or the compile_commands.json of its files and flags; may be repeated", several=tuple,
     )  # fmt: skip
     source: tuple[str, ...] = option(
-        "--source FILE", "a file of the application, which runs as it is, on a GPU; compiled with -g; or its"
-        " compile_commands.json; may be repeated", several=tuple,
+        "--source FILE", "a file of the application, which runs as it is, on a GPU; compiled with -g; or a"
+        " directory of them, or its compile_commands.json; may be repeated", several=tuple,
     )  # fmt: skip
     begin: str | None = option(
         "--from MARK", "begin here: a mark of dagc_record.h, a kernel (NAME, NAME#3) or FILE:LINE (default: BEGIN, else"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import struct
 import subprocess
@@ -22,7 +23,7 @@ from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
 from dagc.record.application import Application, command_of, run
 from dagc.record.arrays import FreeNames, Values
-from dagc.record.commands import compiled_as, read_commands
+from dagc.record.commands import CompileCommands, compiled_as, read_commands
 from dagc.record.flow import KernelCall, Messages, PointerArgument, flow_of
 from dagc.record.footprints import pieces_of_launch
 from dagc.record.functions import CallableFunctions
@@ -304,6 +305,11 @@ def test_calls_of_a_program_as_it_is_stand_where_its_debug_information_says(tmp_
     placed = [json.loads(line) for line in log.read_text().splitlines()]
     assert [event["at"] for event in placed] == ["a.cpp:6", "a.cpp:7"]
     assert placed[1]["text"].startswith("&x,")
+    log.write_text("\n".join(map(json.dumps, events)))
+    os.utime(source, (program.stat().st_mtime + 1,) * 2)
+    with pytest.raises(UsageError, match=r"a.cpp is newer than .*a, which was recorded"):
+        place_calls(tmp_path, application, tmp_path)
+    os.utime(source, (0, 0))
     log.write_text(json.dumps(events[0] | {"frames": [1], "kernel": ""}))
     with pytest.raises(UsageError, match=r"its calls stand in no line of a.cpp"):
         place_calls(tmp_path, application, tmp_path)
@@ -456,6 +462,10 @@ def test_files_and_flags_of_compile_commands(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("DAGC_CXXFLAGS", "-O1")
     for name in ("DAGC_INCLUDE", "DAGC_NVCCFLAGS"):
         monkeypatch.delenv(name, raising=False)
+    for name in ("src/main.cu", "src/own/k.cpp", "src/own/.k.cpp", "src/notes.txt"):
+        (tmp_path / name).touch()
+    with compiled_as(["src"]) as commands:
+        assert commands == CompileCommands(("src/main.cu", "src/own/k.cpp"))
     with compiled_as([str(path)]) as commands:
         assert commands.files == ("src/main.cu", "src/k.cpp")
         assert include_directories() == (tmp_path / "include", tmp_path / "src/own")
