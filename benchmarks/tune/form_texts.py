@@ -1,41 +1,76 @@
 """How long the texts of forms are, and how long it takes to find all forms of a kernel and to write them.
 
     python -m benchmarks.tune.form_texts               # the kernels of the corpus and of samples/
+    python -m benchmarks.tune.form_texts --files wide  # of programs, the emitted files
 
 For each form: kernels that allow it, characters of its text over those of the kernel as written (geometric mean,
-largest). Then seconds of CPU time for all forms of a kernel with all their values: median, largest.
+largest). Then seconds of CPU time for all forms of a kernel with all their values: median, largest. With --files:
+characters of `kernels.cu` over those of the program without forms.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from statistics import geometric_mean, median
 
 from dagc.base.errors import DagcError
-from dagc.forms import FORMS, forms_of, surroundings_of
+from dagc.emit import emit
+from dagc.forms import FORMS, forms_asked, forms_of, surroundings_of
 from dagc.forms.types import Refusal
+from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Device, Impl, Kernel, Program
+from dagc.space import Space
 from dagc.stages.program import read
 
 ROOT = Path(__file__).parents[2]
 
 
+def programs() -> Iterator[tuple[Path, Program]]:
+    for path in sorted([*(ROOT / "benchmarks/corpus").rglob("*.dag"), *(ROOT / "samples").rglob("*.dag")]):
+        with suppress(DagcError):  # a file that others include
+            yield path, read(path).program()
+
+
 def kernels() -> Iterator[tuple[Program, Kernel, Impl]]:
     """Those that have a text."""
-    for path in sorted([*(ROOT / "benchmarks/corpus").rglob("*.dag"), *(ROOT / "samples").rglob("*.dag")]):
-        try:
-            program = read(path).program()
-        except DagcError:
-            continue  # a file that others include
+    for _, program in programs():
         for kernel in program.kernels:
             for impl in kernel.impls:
                 if impl.device is Device.GPU and impl.code is not None and impl.code.text is not None:
                     yield program, kernel, impl
 
 
+def files(form: str) -> dict[str, float]:
+    """By program, the length of its `kernels.cu` with a form over that without."""
+    out = {}
+    for path, program in programs():
+        try:
+            given, _ = forms_asked(program, form, [op for op in program.kernel_ops if op.device is Device.GPU])
+            lengths = [len(_emitted(path, defines)) for defines in ({}, given)]
+        except DagcError:
+            continue  # no kernel allows it
+        out[program.name] = lengths[1] / lengths[0]
+    return out
+
+
+def _emitted(path: Path, defines: Mapping[str, int]) -> str:
+    graph = read(path, defines).graph()
+    return emit(Plan(graph, next(iter(Space(graph))), Target.CUDA))["kernels.cu"]
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", metavar="FORM", help="lengths of emitted files")
+    form = parser.parse_args().files
+    if form is not None:
+        lengths = files(form)
+        most = max(lengths, key=lambda name: lengths[name])
+        print(f"{len(lengths)} programs: {geometric_mean(lengths.values()):.2f}, at most {lengths[most]:.2f} ({most})")
+        return
     ratios: dict[str, list[float]] = {form.name: [] for form in FORMS}
     seconds = []
     for program, kernel, impl in kernels():
