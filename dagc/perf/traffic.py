@@ -680,8 +680,8 @@ def _merged(wide: Strides) -> Strides:
     out: Strides = []
     for stride, count in wide:
         for i, (other, have) in enumerate(out):
-            ratio = sp.simplify(stride / other)
-            if not ratio.is_Rational or stride.has(SCATTERED):
+            ratio = _ratio(stride, other)
+            if ratio is None or stride.has(SCATTERED):
                 continue
             factor = abs(ratio)
             apart = have * count  # where the smaller one does not reach the next of the larger
@@ -693,6 +693,14 @@ def _merged(wide: Strides) -> Strides:
         else:
             out.append((stride, count))
     return out
+
+
+def _ratio(one: sp.Expr, other: sp.Expr) -> sp.Rational | None:
+    """Of two sums, if it is a number: all terms have it. (`simplify` would take a fifth of the time of a ranking.)"""
+    terms, others = (sp.expand(each).as_coefficients_dict() for each in (one, other))
+    ratios = {number / others[term] for term, number in terms.items()} if terms.keys() == others.keys() else set()
+    ratio = next(iter(ratios), None)
+    return ratio if len(ratios) == 1 and ratio is not None and ratio.is_Rational else None
 
 
 def _diagonal(wide: Strides, element: int, run: sp.Expr) -> tuple[Strides, sp.Expr]:
