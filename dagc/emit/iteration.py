@@ -222,9 +222,13 @@ class StepBuilder:
     def _shared_launches(self) -> dict[str, LaunchFunction]:
         """By the name of the op: the launches that several ops of the graph have, with the names of its parameters."""
         ops: dict[ConditionalLaunch, list[str]] = {}
+        written: dict[ir.KernelOp, ConditionalLaunch] = {}
         for op in self.graph.ops:
             if op.kernel is not None and op.action is ir.Action.KERNEL and len(self.functions.settled(op.kernel)) > 1:
-                ops.setdefault(_called_choice(self._chosen(op.kernel, "stream"), "op"), []).append(op.kernel.name)
+                nameless = self._nameless(op.kernel)
+                if nameless not in written:
+                    written[nameless] = _called_choice(self._chosen(op.kernel, "stream"), "op")
+                ops.setdefault(written[nameless], []).append(op.kernel.name)
         several = ((launch, names) for launch, names in ops.items() if len(names) > 1)
         return {
             name: function
@@ -232,6 +236,17 @@ class StepBuilder:
             for function in [LaunchFunction(f"launch_{number}", ", ".join(names), launch)]
             for name in names
         }
+
+    def _nameless(self, op: ir.KernelOp) -> ir.KernelOp:
+        """Equal for ops whose launches differ in the title alone: without its name, if nothing else depends on it, and
+        with the groups of messages in place of exchanges."""
+        program = self.layout.program
+        early, features = program.chose(ir.TransferTiming.EARLY), program.kernel(op.kernel).features
+        if op.placed or early or features or any(self.layout.scratch(one) for one in self.functions.settled(op)):
+            return op
+        puts = tuple(replace(p, exchange=self.layout.group(p.exchange)) if p.messages else p for p in op.puts)
+        awaits = tuple((self.layout.group(exchange), number) for exchange, number in op.awaits)
+        return replace(op, name="", puts=puts, awaits=awaits)
 
     def _on_its_side(self, op: ir.KernelOp, stream: str) -> tuple[Work, ...]:
         """The steps of one implementation, preceded by copies of the data that it needs on its device, and followed by
