@@ -63,7 +63,7 @@ from dagc.stages.options import CompileOptions
 from dagc.stages.program import read
 from dagc.study.placed import MovedValues, moves_text, transfers_here
 from dagc.study.record import revision
-from dagc.study.train import TrainingTable, train
+from dagc.study.train import TrainingTable, expecting, train
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ("gcn", "sage")
@@ -314,7 +314,8 @@ def planned(layers: Sequence[Mapping[str, float]], handed_on: Sequence[float], t
 
 
 def trained(records: Sequence[Mapping[str, Any]], model: str, exist: Sequence[str], names: Sequence[str]) -> Selector:
-    """The predicted seconds of each version: of the layers of all training graphs of a model."""
+    """The predicted seconds of each version, in the mean, as `dagc tune` has them where ops are placed together: of the
+    layers of all training graphs of a model."""
     found: dict[tuple[float, ...], list[Mapping[str, float]]] = {}  # layers of equal sizes count once
     for record in records:
         if record["model"] == model:
@@ -324,7 +325,8 @@ def trained(records: Sequence[Mapping[str, Any]], model: str, exist: Sequence[st
         {label: mean(at[v] for at in same) for label, v in enumerate(exist) if all(v in at for at in same)}
         for same in found.values()
     )
-    return train("cost", TrainingTable.of(names, list(found), times))
+    table = TrainingTable.of(names, list(found), times)
+    return expecting(train("cost", table), table, {label: v.partition(".")[0] for label, v in enumerate(exist)})
 
 
 def measured(

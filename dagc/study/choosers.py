@@ -29,7 +29,7 @@ from dagc.stages.options import COSTS
 from dagc.study.prepare import Prepared, only
 from dagc.study.results import GUESS, KernelResult, best_choice
 from dagc.study.task import TuningTask
-from dagc.study.train import Learned, TrainingTable, left_out, tabulated, train, train_few
+from dagc.study.train import Learned, TrainingTable, expecting, left_out, tabulated, train, train_few
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
@@ -131,7 +131,8 @@ def learn(
     them, and specialised to the constants of each op.
 
     Only sizes count at which every setting that can be launched was measured. `model`: its choices without
-    measurements, for comparison. The held-out regret of a family omits only the samples with the same features, so
+    measurements, for comparison. Where ops are placed together, their times are added, so means are predicted
+    (`expecting`). The held-out regret of a family omits only the samples with the same features, so
     other ops at this size are used.
     """
     first, several = family[0], len(family) > 1
@@ -149,6 +150,9 @@ def learn(
         return {site.name: _fallback(method, why) for site in family}
     try:
         selector = train(method, known, seed, default=0 if first.variants else None)
+        if first.variants and places_together(ready.task.program):
+            device = {n: one.variant.partition(".")[0] for n, one in enumerate(ready.task.choices[first.name])}
+            selector = expecting(selector, known, device, seed)
     except UsageError as error:
         return {site.name: _fallback(method, error.message) for site in family}
     untrained = {"default": [0] * len(known.rows)}

@@ -532,6 +532,33 @@ def answers_left_out(method: str, table: TrainingTable, seed: int = 0, folds: in
     return tuple(answers[i] for i in range(len(known.rows)))
 
 
+def expecting(selector: Selector, table: TrainingTable, group_of: Mapping[int, Hashable], seed: int = 0) -> Selector:
+    """The selector, which predicts times, with means in place of medians: regressors of logarithms predict the middle,
+    and sums of times, as of ops that are placed together, need the mean.
+
+    The times of each group of choices (`group_of`, such as those of a device) are multiplied by one factor: the mean of
+    measured over predicted times of the choice of the group that is predicted to be the fastest, at rows that are left
+    out in folds. Unchanged if there are too few rows.
+    """
+    from dagc.choice.learners.cost import Cost  # loads msgspec
+
+    known = table.usable.merged
+    parts = folds_of(len(known.rows), FOLDS, f"{seed} expected")
+    if not isinstance(selector, Cost) or not all(parts) or len(known.rows) - len(parts[0]) < FEWEST:
+        return selector
+    ratios: dict[Hashable, list[float]] = {}
+    for fold, without, _ in trained_without(selector.method, known, parts, seed):
+        for row in (known.rows[i] for i in fold):
+            first: dict[Hashable, tuple[float, int]] = {}
+            for answer, seconds in without.seconds(row.features).items():
+                if answer in row.finite and seconds < first.get(group_of[answer], (math.inf,))[0]:
+                    first[group_of[answer]] = seconds, answer
+            for group, (seconds, answer) in first.items():
+                ratios.setdefault(group, []).append(row.finite[answer] / seconds)
+    means = {group: statistics.fmean(of) for group, of in ratios.items()}
+    return selector.times({answer: means.get(group, 1.0) for answer, group in group_of.items()})
+
+
 def least_sure(method: str, table: TrainingTable, default: int, seed: int = 0, folds: int = 5) -> float:
     """The confidence below which the default is better on average, by cross-validation; 0 if it never is.
 

@@ -21,6 +21,7 @@ from dagc.study.train import (
     best_constant,
     corrected_labels,
     covering_labels,
+    expecting,
     least_sure,
     leave_one_out,
     noise_of_best,
@@ -242,3 +243,20 @@ def test_the_cheaper_one_of_two_that_say_the_same_and_no_noise() -> None:
 
 def test_all_where_too_few_can_be_left_out() -> None:
     assert select_features("knn", copied().only(range(4)), {}).names == ("x", "copy", "noise")
+
+
+def test_means_are_expected_where_times_are_added() -> None:
+    """Of a choice that takes the same or, at random, three times as long, regressors predict less than the mean."""
+    draw = random.Random(5)
+    features = [(2.0 ** draw.uniform(4, 12),) for _ in range(60)]
+    times = [{0: x * draw.choice((1e-9, 3e-9)), 1: 1.5e-9 * x, 2: 2e-9 * x} for (x,) in features]
+    table = TrainingTable.of(("n",), features, times)
+    selector = train("cost", table)
+    mean = expecting(selector, table, {0: "gpu", 1: "cpu", 2: "cpu"})
+    for x in (30.0, 300.0, 3000.0):
+        before, after = selector.seconds((x,)), mean.seconds((x,))
+        assert after[1] / before[1] == pytest.approx(after[2] / before[2]), "one factor for the choices of a device"
+        assert after[1] / before[1] == pytest.approx(1, abs=0.03)
+        assert 1.03 < after[0] / before[0] < 1.6
+    few = TrainingTable.of(("n",), features[:4], times[:4])
+    assert expecting(selector, few, {0: "gpu", 1: "cpu", 2: "cpu"}) == selector
