@@ -1,7 +1,8 @@
-"""What names outside of functions stand for, whatever the options of the compiler are: macros, and constants."""
+"""What names outside of functions stand for, whatever the options of the compiler are: macros, constants, types."""
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from functools import lru_cache
 from itertools import zip_longest
@@ -12,6 +13,7 @@ from dagc.cuda.expressions import State, value_of
 from dagc.cuda.lexer import Macro, directives, macros_of
 from dagc.cuda.syntax import (
     FLOATING,
+    TYPE_SIZES,
     Declarator,
     NotUnderstood,
     bare_type,
@@ -43,6 +45,20 @@ def sure_macros(text: str) -> dict[str, Macro]:
             for name, macro in macros_of((f"#define {line.rest}\n",)).items():
                 ways.setdefault(name, set()).add(macro if all(around) else None)
     return {name: macro for name, its in ways.items() if len(its) == 1 for macro in its if macro is not None}
+
+
+_NAMED = re.compile(
+    r"\btypedef\s+(?P<of>\w+(?:\s+\w+)*?)\s+(?P<name>\w+)\s*;|\busing\s+(?P<new>\w+)\s*=\s*(?P<old>\w+(?:\s+\w+)*)\s*;"
+)
+
+
+@lru_cache(maxsize=64)
+def type_names_of(text: str) -> dict[str, str]:
+    """The names that a text gives to types of numbers, without those that it gives to several."""
+    ways: dict[str, set[str]] = {}
+    for found in _NAMED.finditer(text):
+        ways.setdefault(found["name"] or found["new"], set()).add(" ".join((found["of"] or found["old"]).split()))
+    return {name: of for name, its in ways.items() if len(its) == 1 for of in its if of in TYPE_SIZES}
 
 
 @lru_cache(maxsize=64)

@@ -15,7 +15,7 @@ import sympy as sp
 from dagc.base.identity import Same
 from dagc.base.source import Spanned
 from dagc.cuda.accesses import Accesses, accesses_of
-from dagc.cuda.constants import constants_of, sure_macros
+from dagc.cuda.constants import constants_of, sure_macros, type_names_of
 from dagc.cuda.expressions import Guard, real, symbol
 from dagc.cuda.lexer import expanded, macros_of
 from dagc.cuda.syntax import NotUnderstood
@@ -50,8 +50,9 @@ def read_accesses(program: Program, op: KernelOp, known: Mapping[str, int] | Non
     op = largest_call(program, op)
     kernel, impl = kernel_of(program, op)
     constants: Mapping[str, sp.Expr] = {}
+    type_names: Mapping[str, str] = {}
     if impl.code is not None and impl.code.text is None and impl.code.function is not None:
-        impl, constants = _of_file(Same(program), Same(kernel), Same(impl))
+        impl, constants, type_names = _of_file(Same(program), Same(kernel), Same(impl))
     if impl.code is None or impl.code.text is None or impl.launch is None:
         raise NotUnderstood(f"{_place(program, impl)}kernel `{kernel.name}` has no CUDA text")
     arrays = {f.name: f.type.size for f in kernel.formals if f.mode is not None}
@@ -72,7 +73,7 @@ def read_accesses(program: Program, op: KernelOp, known: Mapping[str, int] | Non
         if converted is not None:
             values[name] = converted.subs({symbol(n): v for n, v in values.items()})
     constant = {f.name for f in kernel.formals if f.mode is Mode.IN}
-    types = {p.name: _C_TYPES[p.value] for p in program.params if isinstance(p.value, ElementType)}
+    types = {**type_names} | {p.name: _C_TYPES[p.value] for p in program.params if isinstance(p.value, ElementType)}
     try:
         return accesses_of(_plain(program, impl.code.text), arrays, values, constant, types, impl.code.restrict)
     except NotUnderstood as error:
@@ -80,8 +81,11 @@ def read_accesses(program: Program, op: KernelOp, known: Mapping[str, int] | Non
 
 
 @lru_cache(maxsize=256)
-def _of_file(program: Same[Program], kernel: Same[Kernel], impl: Same[Impl]) -> tuple[Impl, dict[str, sp.Expr]]:
-    """The implementation with the text of its function, and the constants that this may name. Raises NotUnderstood."""
+def _of_file(
+    program: Same[Program], kernel: Same[Kernel], impl: Same[Impl]
+) -> tuple[Impl, dict[str, sp.Expr], dict[str, str]]:
+    """The implementation with the text of its function, and the constants and types that this may name. Raises
+    NotUnderstood."""
     sources, code = program.value.sources, impl.value.code
     files = {file.name: (file.path, sources[file.path].text) for file in program.value.files}
     whole = "\n".join(text for _, text in files.values())
@@ -90,7 +94,7 @@ def _of_file(program: Same[Program], kernel: Same[Kernel], impl: Same[Impl]) -> 
     if found is None:
         where = f"kernel `{kernel.value.name}` is a function of `{code.file if code else ''}`, which models do not read"
         raise NotUnderstood(f"{_place(program.value, impl.value)}{where}")
-    return replace(impl.value, code=found.code), constants_of(expanded(whole, macros))
+    return replace(impl.value, code=found.code), constants_of(expanded(whole, macros)), type_names_of(whole)
 
 
 def _plain(program: Program, text: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import sympy as sp
 
 from dagc.cuda.accesses import accesses_of
-from dagc.cuda.constants import constants_of, sure_macros
+from dagc.cuda.constants import constants_of, sure_macros, type_names_of
 from dagc.cuda.expressions import CountedLoop, MemoryAccess, either, is_known, real, symbol
 from dagc.cuda.lexer import directives, expanded
 from dagc.cuda.syntax import NotUnderstood
@@ -114,11 +114,13 @@ class _Launch:
 
 @lru_cache(maxsize=512)
 def _pieces(launch: _Launch) -> Touches | None:
-    if {directive.name for directive in directives(launch.body)} - {"pragma"}:
+    if {directive.name for directive in directives(launch.body)} - {"pragma", "define"}:
         return None  # which part of it is compiled is not known
     arrays = {name: size for _, name, size, _ in launch.pointers}
     macros = sure_macros(launch.text)
-    types = {name: text for name, text in launch.template if not text.lstrip("-").isdecimal()}
+    types = type_names_of(launch.text) | {
+        name: text for name, text in launch.template if not text.lstrip("-").isdecimal()
+    }
     values = constants_of(expanded(launch.text, macros))
     values |= {name: sp.Integer(int(text)) for name, text in launch.template if name not in types}
     values |= {name: sp.Integer(number) for name, number in launch.numbers}

@@ -346,13 +346,15 @@ TOUCHES = """{
         ("if (i < n) for (int k = 0; k < (int)y[0]; ++k) y[i] = x[k];", ((0, math.inf),), ((0, 100),)),
         ("if (i < n && i < SIZE) y[i] = x[i];", ((0, 100),), ((0, 100),)),  # SIZE may be another
         ("if (i < 0) y[i] = x[i];", (), ()),
+        ("#define X(k) x[k]\n  if (i < n) { real a = X(i); y[i] = (real)a; }", ((0, 100),), ((0, 100),)),
     ],
 )  # fmt: skip
 def test_what_a_kernel_touches_is_read_from_its_text(
     body: str, reads: tuple[tuple[float, float], ...] | None, writes: tuple[tuple[int, int], ...] | None
 ) -> None:
     """Elements of `x` and `y`; None: all. 4 blocks of 32 threads; 100 is passed by value."""
-    text = "constexpr int kHalo = 2;\n#define LAST 10\n#ifndef SIZE\n#define SIZE 50\n#endif\n"
+    text = "typedef double real;\nconstexpr int kHalo = 2;\n#define X(k) x[k]\n#define LAST 10\n"
+    text += "#ifndef SIZE\n#define SIZE 50\n#endif\n"
     source = KernelSource("a.cu", ("y", "x", "n"), False, (), TOUCHES.replace("BODY", body))
     pointers = tuple(LaunchArgument("f64", 8, p, const, "", "double") for p, const in ((4096, 0), (1 << 20, 1)))
     args = (*pointers, LaunchArgument("i32", 4, -1, 0, "64000000", "int"))
