@@ -42,6 +42,7 @@ from dagc.ir.regions import between_devices
 # Decisions of a runner's table, which need no library of their own.
 IN_TABLES = frozenset(("capture", LOOP, TEST_EVERY))
 IN_LIBRARY = (LOOP, Repetition.PERSISTENT.value)  # but this one does
+LATE = "not built and checked within the time limit (--time)"
 MOST = 64  # default limit on the number of programs of a search: each is compiled before it
 
 
@@ -56,11 +57,12 @@ class Configured:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A combination that the program rejects, the reason, and the place in the program that gives it."""
+    """A combination that the program rejects, the reason, and the place in the program that gives it; None: it was not
+    lowered, for want of time."""
 
     defines: Mapping[str, Value]
     reason: str
-    span: Span
+    span: Span | None
 
 
 def renamed(choices: Mapping[str, Value], opened: Iterable[str]) -> Mapping[str, Value]:
@@ -130,12 +132,13 @@ def configurations(
     build: Callable[[dict[str, Value]], Graph],
     most: int = MOST,
     promising: Callable[[Mapping[str, Value]], bool] = lambda choices: True,
+    late: Callable[[Mapping[str, Value]], bool] = lambda choices: False,
 ) -> tuple[tuple[Configured, ...], tuple[Rejected, ...]]:
     """The `promising` combinations of the opened decisions, each configuration once up to names of equal devices, and
     those that the program rejects.
 
-    `build` lowers the program under the given choices. The configuration with all defaults comes first. Raises
-    UsageError if more than `most` programs would be compiled, or if none is left.
+    `build` lowers the program under the given choices; those that are `late` are not lowered. The configuration with
+    all defaults comes first. Raises UsageError if more than `most` programs would be compiled, or if none is left.
     """
     distinct = list(filter(promising, combinations(opened)))
     if (programs := compiled(distinct)) > most:
@@ -146,6 +149,9 @@ def configurations(
     by_configuration: dict[frozenset[tuple[str, Value]], Configured] = {}
     refused: list[Rejected] = []
     for choices in distinct:
+        if late(choices):
+            refused.append(Rejected(choices, LATE, None))
+            continue
         try:
             graph = build(choices)
         except ProgramError as error:

@@ -25,8 +25,9 @@ from dagc.stages.options import ExploreOptions
 from dagc.stages.program import ProgramText, read
 from dagc.store.results import MachineRecord, Results, noise_advice, noise_advice_of, of_hosts, unlike
 from dagc.store.settings import fixed_in
+from dagc.study.ahead import BUILD_SHARE
 from dagc.study.decisions import SearchRequest
-from dagc.study.domain import BUILD_SHARE, Ready, check_strategy, checked, ready, replayed, usable_domain
+from dagc.study.domain import Ready, check_strategy, checked, ready, replayed, usable_domain
 from dagc.study.following import check_rules, followed
 from dagc.study.groups import RankGroups
 from dagc.study.original import kept, measured_again, read_original

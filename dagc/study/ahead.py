@@ -23,8 +23,8 @@ from dagc.lab.orders import Orders
 from dagc.measure.service import OPEN_SECONDS, RankLink, Service
 from dagc.stages.artifacts import write_runner
 from dagc.study.beside import Beside
-from dagc.study.decisions import SearchRequest, domain_of
-from dagc.study.launch import Build, Predictions, as_written, launch_sites
+from dagc.study.decisions import Lowering, SearchRequest, domain_of
+from dagc.study.launch import Predictions, as_written, launch_sites
 from dagc.study.original import original
 from dagc.study.runners import (
     ArraysOf,
@@ -37,6 +37,9 @@ from dagc.study.runners import (
     that_can_run,
 )
 
+# Of the time limit: when no further configuration is waited for. The most promising are checked by then, and launch
+# settings, which the search finds, are worth a factor as transports are.
+BUILD_SHARE = 0.5
 FEW = 12  # combinations, which are lowered about as soon as one of them is alone, with its sources
 
 
@@ -69,12 +72,14 @@ class Ahead:
         self._measuring: tuple[LiveMachine, Beside] | None = None
         self.libraries: dict[Choice, Future[Built]] = {}  # under way, by what they are compiled for
 
-    def lowering(self, stack: ExitStack) -> Callable[[Sequence[Mapping[str, Value]]], Build]:
-        """Combinations -> the function that lowers the program under one of them. Compilers end with `stack`."""
+    def lowering(self, stack: ExitStack) -> Callable[[Sequence[Mapping[str, Value]]], Lowering]:
+        """Combinations -> how the program is lowered under each of them: when what is first is measured, not beyond
+        BUILD_SHARE of the time limit. Compilers end with `stack`."""
+        end = self._request.deadline.part(BUILD_SHARE)
 
-        def of(combinations: Sequence[Mapping[str, Value]]) -> Build:
+        def of(combinations: Sequence[Mapping[str, Value]]) -> Lowering:
             if self._request.chooses or not self._request.chosen.here or len(combinations) < FEW:
-                return self._request.text.graph
+                return Lowering(self._request.text.graph)
 
             def graph(choices: Mapping[str, Value]) -> Graph:
                 if not self._begun:
@@ -84,7 +89,10 @@ class Ahead:
                 self._advance()
                 return self._graphs.get(_key(choices)) or self._request.text.graph(choices)
 
-            return graph
+            def late(choices: Mapping[str, Value]) -> bool:
+                return end.over and self._enough() and _key(choices) not in self._graphs
+
+            return Lowering(graph, late)
 
         return of
 
@@ -103,6 +111,13 @@ class Ahead:
                 beside.compared = compared
                 return self._measuring
         return self._begin_measuring(request, domain, compared)
+
+    def _enough(self) -> bool:
+        """Whether what is first was measured, and there is something that the order of an application is compared
+        with."""
+        checked = self._measuring[1].checked.values() if self._measuring is not None else ()
+        right = sum(not sample.failure for sample in checked)
+        return right > (self._request.options.original is not None)
 
     # ---- the first ----------------------------------------------------------------------------
 

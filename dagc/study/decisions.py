@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import ProgramError, UsageError
@@ -117,14 +117,21 @@ def _opened(options: OpenOptions, gpus: bool) -> list[str]:
     return opened
 
 
+class Lowering(NamedTuple):
+    """How a program is lowered under choices, and whether it is too late to do so."""
+
+    graph: Callable[[Mapping[str, Value]], Graph]
+    late: Callable[[Mapping[str, Value]], bool] = lambda choices: False
+
+
 def configured(
     text: ProgramText,
     options: ExploreOptions,
     gpus: bool,
-    lowering: Callable[[Sequence[Mapping[str, Value]]], Callable[[Mapping[str, Value]], Graph]] | None = None,
+    lowering: Callable[[Sequence[Mapping[str, Value]]], Lowering] | None = None,
 ) -> tuple[Program, list[Configured], list[str]]:
     """The program, its configurations, and a note on each combination that the program forbids. `lowering`: the
-    combinations -> the function that lowers the program under one of them, if that is not the text's own."""
+    combinations -> how the program is lowered under each of them, if not by its text."""
     program = text.program()
     fixed = {name for name in text.defines if name not in {p.name for p in program.params}}
     every = _opened(options, gpus)
@@ -140,8 +147,8 @@ def configured(
         values, left_out = with_automatic(program, values, asked if gpus else asked | {GRAPH_EDGES, PUT_WAIT})
         notes += left_out
     may_gain = promising(asked)
-    build = text.graph if lowering is None else lowering(list(filter(may_gain, combinations(values))))
-    kept, refused = configurations(values, build, options.most_configurations, may_gain)
+    by = Lowering(text.graph) if lowering is None else lowering(list(filter(may_gain, combinations(values))))
+    kept, refused = configurations(values, by.graph, options.most_configurations, may_gain, by.late)
     notes += excluded_notes((left.defines, left.reason, left.span) for left in refused)
     notes += [f"{note.message} ({note.help})" for note in without_effect([c.graph for c in kept])]
     if text.folds:

@@ -19,6 +19,7 @@ from dagc.build.ranks import joined
 from dagc.build.toolchain import choose_target
 from dagc.ir.plan import Target
 from dagc.lab.candidate import Candidate
+from dagc.lab.configurations import LATE
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders, OrderStore
 from dagc.lab.strategy import Judge, default, find
@@ -30,7 +31,7 @@ from dagc.stages.options import ExploreOptions, forms_are_open
 from dagc.stages.program import ProgramText
 from dagc.store.results import Results
 from dagc.store.settings import Origin, Origins, not_searched, without_settings
-from dagc.study.ahead import Ahead
+from dagc.study.ahead import BUILD_SHARE, Ahead
 from dagc.study.beside import Beside
 from dagc.study.decisions import SEARCH, SearchRequest, configured, domain_of, excluded_notes, is_folded
 from dagc.study.launch import (
@@ -66,10 +67,7 @@ if TYPE_CHECKING:
     from dagc.store.records import Records
 
 
-# Of the time limit: when no further configuration is waited for. The most promising are checked by then, and launch
-# settings, which the search finds, are worth a factor as transports are.
-BUILD_SHARE = 0.5
-CHECK_SHARE = 0.75  # the same for checks, where all that is checked was built before (`--jobs`)
+CHECK_SHARE = 0.75  # as BUILD_SHARE, for checks, where all that is checked was built before (`--jobs`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +181,7 @@ def checked(prepared: Ready, records: Records) -> Usable:
         _use(machine, sites)
         prepared.notes.extend(notes)
         out = replace(out, domain=machine.domain)
-    late = ((s.configuration, "not built and checked within the time limit (--time)") for s in out.late)
+    late = ((s.configuration, LATE) for s in out.late)
     prepared.notes.extend(excluded_notes((choices, why, why) for choices, why in late))
     return out
 

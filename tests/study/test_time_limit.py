@@ -254,6 +254,10 @@ def test_the_first_is_measured_before_the_others_are_lowered(
     assert "; the best has " in done.original
     assert done.summary.implementations >= 1
     assert {i.traversal for i in load(tmp_path / "r.db").measured()} >= {"second first end"}
+    lowered.clear()
+    alone = searched(program, tmp_path / "alone.db", Jump(4), time=30.0, opened=opened)
+    assert len(lowered) < 16, "what is late is not lowered"
+    assert any(note.startswith("without 15 combinations, ") and "--time" in note for note in alone.notes)
 
 
 def test_compilers_end_at_the_limit_before_jobs_are_submitted() -> None:
