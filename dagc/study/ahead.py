@@ -23,7 +23,7 @@ from dagc.lab.orders import Orders
 from dagc.measure.service import OPEN_SECONDS, RankLink, Service
 from dagc.stages.artifacts import write_runner
 from dagc.study.beside import Beside
-from dagc.study.decisions import Lowering, SearchRequest, domain_of
+from dagc.study.decisions import LoweredBy, SearchRequest, domain_of
 from dagc.study.launch import Predictions, as_written, launch_sites
 from dagc.study.original import original
 from dagc.study.runners import (
@@ -72,14 +72,14 @@ class Ahead:
         self._measuring: tuple[LiveMachine, Beside] | None = None
         self.libraries: dict[Choice, Future[Built]] = {}  # under way, by what they are compiled for
 
-    def lowering(self, stack: ExitStack) -> Callable[[Sequence[Mapping[str, Value]]], Lowering]:
+    def lowering(self, stack: ExitStack) -> Callable[[Sequence[Mapping[str, Value]]], LoweredBy]:
         """Combinations -> how the program is lowered under each of them: when what is first is measured, not beyond
         BUILD_SHARE of the time limit. Compilers end with `stack`."""
         end = self._request.deadline.part(BUILD_SHARE)
 
-        def of(combinations: Sequence[Mapping[str, Value]]) -> Lowering:
+        def of(combinations: Sequence[Mapping[str, Value]]) -> LoweredBy:
             if self._request.chooses or not self._request.chosen.here or len(combinations) < FEW:
-                return Lowering(self._request.text.graph)
+                return LoweredBy(self._request.text.graph)
 
             def graph(choices: Mapping[str, Value]) -> Graph:
                 if not self._begun:
@@ -92,7 +92,7 @@ class Ahead:
             def late(choices: Mapping[str, Value]) -> bool:
                 return end.over and self._enough() and _key(choices) not in self._graphs
 
-            return Lowering(graph, late)
+            return LoweredBy(graph, late)
 
         return of
 

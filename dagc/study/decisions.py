@@ -117,7 +117,7 @@ def _opened(options: OpenOptions, gpus: bool) -> list[str]:
     return opened
 
 
-class Lowering(NamedTuple):
+class LoweredBy(NamedTuple):
     """How a program is lowered under choices, and whether it is too late to do so."""
 
     graph: Callable[[Mapping[str, Value]], Graph]
@@ -128,7 +128,7 @@ def configured(
     text: ProgramText,
     options: ExploreOptions,
     gpus: bool,
-    lowering: Callable[[Sequence[Mapping[str, Value]]], Lowering] | None = None,
+    lowering: Callable[[Sequence[Mapping[str, Value]]], LoweredBy] | None = None,
 ) -> tuple[Program, list[Configured], list[str]]:
     """The program, its configurations, and a note on each combination that the program forbids. `lowering`: the
     combinations -> how the program is lowered under each of them, if not by its text."""
@@ -147,7 +147,7 @@ def configured(
         values, left_out = with_automatic(program, values, asked if gpus else asked | {GRAPH_EDGES, PUT_WAIT})
         notes += left_out
     may_gain = promising(asked)
-    by = Lowering(text.graph) if lowering is None else lowering(list(filter(may_gain, combinations(values))))
+    by = LoweredBy(text.graph) if lowering is None else lowering(list(filter(may_gain, combinations(values))))
     kept, refused = configurations(values, by.graph, options.most_configurations, may_gain, by.late)
     notes += excluded_notes((left.defines, left.reason, left.span) for left in refused)
     notes += [f"{note.message} ({note.help})" for note in without_effect([c.graph for c in kept])]

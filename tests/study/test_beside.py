@@ -30,7 +30,7 @@ from dagc.stages.options import ExploreOptions
 from dagc.stages.program import read
 from dagc.study.ahead import first_of, first_plan
 from dagc.study.beside import Beside
-from dagc.study.decisions import Lowering, SearchRequest, configured, domain_of
+from dagc.study.decisions import LoweredBy, SearchRequest, configured, domain_of
 from dagc.study.launch import Predictions, launch_sites, launched, predicted
 from dagc.study.runners import by_promise, runner_plan, that_can_run
 
@@ -147,9 +147,9 @@ def test_the_program_that_is_built_ahead_is_the_one_that_is_built_first(target: 
     request = replace(requested(target, "sm_90" if target == "cuda" else None), text=read(HEAT, {}, True))
     told: list[Sequence[Mapping[str, Value]]] = []
 
-    def lowering(combinations: Sequence[Mapping[str, Value]]) -> Lowering:
+    def lowering(combinations: Sequence[Mapping[str, Value]]) -> LoweredBy:
         told.append(combinations)
-        return Lowering(request.text.graph)
+        return LoweredBy(request.text.graph)
 
     _, configurations, _ = configured(request.text, request.options, target == "cuda", lowering)
     usable = that_can_run(configurations, request.chosen, request.options, [])
