@@ -136,8 +136,8 @@ def _report_undefined(
         if part:
             help = f"{help}: `out {array.type.value}[*]`, or give the part bounds"
     if writes:
-        message = f"{what}, but only ranks with `{_either(writes)}` write it"
-        help = "write it on the other ranks too, or declare it `inout` to fill it from the set-up"
+        message = f"{what}, but it is written only where `{_either(writes)}` holds"
+        help = "write it where that does not hold too, or declare it `inout` to fill it from the set-up"
         for comm in ctx.comms.values():
             if (apply(Fn.GE, comm.rank, Const(0)),) in writes:
                 help = f"{help}; if every rank is in `{comm.name}`, add `require {show(comm.colour)} >= 0`"

@@ -138,7 +138,7 @@ class Held:
     @property
     def conditions(self) -> tuple[Sym, ...]:
         """As conditions of checks."""
-        mine: Sym = Var(self.holds.label)
+        mine: Sym = Var(f"{self.holds.label} == 1")
         around = self.within.conditions if self.within is not None else ()
         return (*around, mine if self.wanted else apply(Fn.NOT, mine))
 
