@@ -125,7 +125,8 @@ def _explore_here(
         compared = kept(prepared.beside.compared, prepared.domain, domain, notes)
         # After the limit one is measured, and the order of an application after it.
         own = [compared] if compared is not None and not deadline.over else []
-        first = *own, *followed(options, domain, notes), *begin_with(before, domain)
+        fastest = begin_with(before, domain)
+        first = *own, *followed(options, domain, notes), *fastest
         known, store = before if options.resume else None, OrderStore(domain, records)
         groups = RankGroups(machine, store, links[1:], records, run, hosts, notes)
         done = search(request, domain, machine, store, noise, known, first, groups.joined if links[1:] else None)
@@ -133,7 +134,8 @@ def _explore_here(
         machine = left.machine
         if not done.interrupted:
             if compared is not None and done.best is not None:
-                measured_again((done.best, compared), left.store, machine, 1 if deadline.over else options.repeats)
+                again = (*fastest[:2], compared) if deadline.over else (done.best, compared)
+                measured_again(again, left.store, machine, 1 if deadline.over else options.repeats)
             machine.time_reference()
         results = records.results()
         done = settled(done, domain, results)

@@ -288,4 +288,4 @@ def _whole(
     why += f", as far as they are known (without {', '.join(unknown)})" if unknown else ""
     worst = max(lost, key=lambda name: lost[name], default="")
     held = f"most is lost in {worst}" if worst and lost[worst] > 0 else ""
-    return LimitRow(WHOLE, value, seconds, why, held)
+    return LimitRow(WHOLE, value, seconds, why, held, "" if seconds else "none of its ops has a lower bound")
