@@ -63,10 +63,11 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
     """
     top = program.resolve()
     texts = read_texts(sources, top)
-    copies = {path: folder / "code" / _cxx_name(path.relative_to(path.anchor)) for path in texts}
+    copies = {path: folder / "code" / path.relative_to(path.anchor) for path in texts}
     for path, text in with_own_constants(texts).items():
         copies[path].parent.mkdir(parents=True, exist_ok=True)
-        copies[path].write_bytes(encoded(f"#line 1 {cxx_string(shown(path, top))}\n{rewrite_for_host(text)}"))
+        for copy in {copies[path], _cxx_name(copies[path])}:  # a file of C may be included, too
+            copy.write_bytes(encoded(f"#line 1 {cxx_string(shown(path, top))}\n{rewrite_for_host(text)}"))
     headers = folder / "headers"
     for name, text in host_headers().items():
         (headers / name).parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +76,7 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
     own = templates / "record"
     with_mpi = (own / "include",) if mpi is not None else ()
     of_c = any(source.endswith(".c") for source in sources)
-    named = [copies[Path(source).resolve()] for source in sources]
+    named = [_cxx_name(copies[Path(source).resolve()]) for source in sources]
     mirrored = [folder / "code" / directory.resolve().relative_to("/") for directory in include_directories()]
     order = Build(
         sources=[*named, *(folder / f"{name}.o" for name in _OWN[: None if mpi is not None else -1])],

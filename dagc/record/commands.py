@@ -14,6 +14,7 @@ from typing import Any
 from dagc.base.errors import UsageError
 from dagc.base.flags import flags_variable
 from dagc.base.source import INCLUDE, read_file
+from dagc.cuda.lexer import includes
 
 _SUFFIXES = frozenset((".c", ".cc", ".cpp", ".cxx", ".cu"))
 _HELP = "give the file that cmake -DCMAKE_EXPORT_COMPILE_COMMANDS=ON writes"
@@ -76,7 +77,8 @@ def compiled_as(sources: Sequence[str]) -> Iterator[CompileCommands]:
 
 
 def files_below(folder: Path) -> tuple[str, ...]:
-    """The files of C, C++ and CUDA in a directory and those below it, without hidden ones. Raises UsageError."""
+    """The files of C, C++ and CUDA in a directory and those below it, without hidden ones and those that others
+    include. Raises UsageError."""
     found = sorted(
         path
         for path in folder.rglob("*")
@@ -86,7 +88,12 @@ def files_below(folder: Path) -> tuple[str, ...]:
     )
     if not found:
         raise UsageError(f"{folder}: no file of C, C++ or CUDA", "name the directory with the files of the application")
-    return tuple(map(str, found))
+    parts = {
+        Path(os.path.normpath(path.parent / name))
+        for path in found
+        for name, _ in includes(path.read_text(errors="replace"))
+    }
+    return tuple(str(path) for path in found if path not in parts)
 
 
 def read_commands(path: Path) -> CompileCommands:

@@ -464,8 +464,9 @@ def test_files_and_flags_of_compile_commands(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("DAGC_CXXFLAGS", "-O1")
     for name in ("DAGC_INCLUDE", "DAGC_NVCCFLAGS"):
         monkeypatch.delenv(name, raising=False)
-    for name in ("src/main.cu", "src/own/k.cpp", "src/own/.k.cpp", "src/notes.txt"):
+    for name in ("src/main.cu", "src/own/k.cpp", "src/own/part.c", "src/own/.k.cpp", "src/notes.txt"):
         (tmp_path / name).touch()
+    (tmp_path / "src/own/k.cpp").write_text('#include "part.c"')
     with compiled_as(["src"]) as commands:
         assert commands == CompileCommands(("src/main.cu", "src/own/k.cpp"))
     with compiled_as([str(path)]) as commands:
