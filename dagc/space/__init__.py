@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise, permutations
 from operator import itemgetter
 from random import Random
 from typing import TypeAlias
 
 from dagc.base.errors import UsageError
-from dagc.ir.program import Graph, OpId
-from dagc.ir.traversal import Entry, Traversal
+from dagc.ir.program import Graph
+from dagc.ir.traversal import Entry, Traversal, issue_of
 from dagc.space.moves import Asker, Commitment, Hidden, Moves, State, bits
 
 # ---- symmetry ----
@@ -160,6 +160,7 @@ class Counter:
             slices.append([slice(at + i * width, at + (i + 1) * width) for i in range(len(orbit.units))])
             at += width * len(orbit.units)
         self._units = slices
+        self._members = [sum(1 << op for unit in orbit.units for op in unit) for orbit in self._orbits]
 
     def __len__(self) -> int:
         """The number of states in the memo."""
@@ -311,8 +312,14 @@ class Counter:
         self, hidden: Hidden, codes: str, renaming: tuple[int, ...] | None
     ) -> tuple[tuple[tuple[int, int], ...], ...]:
         """The commitments of the state after renaming streams and sorting units by their conditions."""
+        committed = 0
+        for commitment in hidden:
+            for op, _ in commitment:
+                committed |= 1 << op
         image: dict[int, int] = {}
-        for orbit, places in zip(self._orbits, self._units, strict=True):
+        for orbit, members, places in zip(self._orbits, self._members, self._units, strict=True):
+            if not members & committed:
+                continue
             conditions = sorted((codes[place], unit) for place, unit in zip(places, orbit.units, strict=True))
             for (_, unit), target in zip(conditions, orbit.units, strict=True):
                 image.update(zip(unit, target, strict=True))
@@ -337,7 +344,9 @@ class Counter:
 
 def like(entry: Entry, alike: dict[int, int]) -> Entry:
     """The first entry of a state with as many completions as this one (`Counter.alike`)."""
-    return entry if entry.op not in alike else replace(entry, op=OpId(alike[entry.op]))
+    if entry.op not in alike:
+        return entry
+    return issue_of(alike[entry.op], -1 if entry.stream is None else int(entry.stream))
 
 
 def _rename(mask: int, renaming: tuple[int, ...]) -> int:
