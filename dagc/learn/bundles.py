@@ -355,7 +355,7 @@ class BundlesView:
         noise = "" if math.isnan(self.noise) else f" Noise of a single measurement: {100 * self.noise:.1f} %."
         return (
             f"A difference above 0: {self._called} {more} than the best, in the median of interleaved pairs"
-            f" ({whole.pairs} of the whole), with its {100 * whole.confidence:.0f} % interval; one whose interval"
+            f" ({whole.pairs} for the whole), with its {100 * whole.confidence:.0f} % interval; one whose interval"
             f" contains 0 may be chance.{noise}"
         )
 
