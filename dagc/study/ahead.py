@@ -96,6 +96,13 @@ class Ahead:
 
         return of
 
+    def finish(self) -> None:
+        """Measure what is first, as soon as it is built. The other libraries are under way by then."""
+        if self._domain is not None:
+            jobs: list[Future[Any] | None] = [self._domain, self._ranks, *self.libraries.values()]
+            wait([job for job in jobs if job is not None])
+            self._advance()
+
     def measuring(self, request: SearchRequest, domain: Orders) -> tuple[LiveMachine, Beside]:
         """The machine of a search in this domain, and what it measures while compilers run. Raises UsageError for an
         order of `--original` that no configuration has."""
@@ -134,6 +141,7 @@ class Ahead:
             self.libraries[library_of(configured)] = pool.submit(runner_at, directory, plan)
         if joined() is None:  # else they run
             self._ranks = pool.submit(Service(self._link).send, {"do": "hello", "limit": OPEN_SECONDS})
+        self._predictions.prepare()
         self._domain = self._predictions.soon(lambda: self._prepared(first, arrays()))
 
     def _lowered(self, choices: Iterable[Mapping[str, Value]]) -> list[Configured]:

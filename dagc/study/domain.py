@@ -127,6 +127,7 @@ def ready(
     configurations = list(settled.configurations)
     own = of_original(request.options, configurations)
     compilation = _under_way(request, by_promise(configurations, own), folder, ahead, predictions, stack)
+    ahead.finish()
     sites = launch_sites(request, configurations, data())
     tuned = {**dict.fromkeys(taken.decisions, Origin.TUNED), **settled.origins}
     fixed = _fixed(program, configurations, tuned, request.text.defines, sites)
