@@ -55,7 +55,7 @@ ONLY_IMPORTERS = {
     "pycuda": {"measure"},
     "sklearn": {"learn", "lab", "choice", "study"},
     "rich": {"report"},
-    "sympy": {"perf", "cuda", "record"},
+    "sympy": {"perf", "cuda"},
     "tree_sitter": {"cuda", "forms"},  # forms: its types alone
     "pygls": {"editor"},
     "lsprotocol": {"editor"},

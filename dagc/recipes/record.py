@@ -20,6 +20,7 @@ from dagc.record import application as host
 from dagc.record import native
 from dagc.record.commands import CompileCommands, compiled_as
 from dagc.record.flow import Flow, HostWait, Messages, Op, Together, flow_of
+from dagc.record.footprints import with_footprints
 from dagc.record.host import History
 from dagc.record.log import Finalize, LaunchCall, RankLog, read_logs
 from dagc.record.loop import Window, between, compare, described, differences, refuse, windows
@@ -126,8 +127,6 @@ def _record(
         texts = Sources(application.texts, application.named, calls)
 
         def watched(name: str) -> tuple[RankLog, ...]:
-            from dagc.record.footprints import with_footprints  # loads sympy
-
             return with_footprints(run(name, span), found, texts)
 
         second = watched("second")
