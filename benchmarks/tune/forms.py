@@ -39,7 +39,7 @@ from dagc.base.errors import DagcError
 from dagc.choice.legal import op_of, op_under
 from dagc.choice.residual import FILE, load_learner
 from dagc.ir.choice import AS_WRITTEN, Choice, names_form
-from dagc.lab.across import CARE, AcrossSizes, slower
+from dagc.lab.across import CARE, AcrossSizes
 from dagc.perf.bound import MEMORY, Ceilings, bound_of
 from dagc.perf.hardware import load_hardware
 
@@ -151,7 +151,10 @@ def predictions(kernel: Measured, replay: Replay) -> Iterable[Predicted]:
         times.closed -= formed
         measured = [float(logs[number[times.rows[i][1]]] - logs[number[times.rows[plain][1]]]) for i in forms]
         ratios = [times.surface.against(i, plain) for i in forms]
-        judged = [(slower(r), r[0] + CARE * r[1], m) for r, m in zip(ratios, measured, strict=True)]
+        judged = [
+            (times.surface.slower(i, plain), r[0] + CARE * r[1], m)
+            for i, r, m in zip(forms, ratios, measured, strict=True)
+        ]
         best = min(range(len(forms)), key=lambda i: ratios[i][0])
         yield Predicted(kernel.family, ratios[best][0] - measured[best], tuple(judged))
 

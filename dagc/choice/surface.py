@@ -136,6 +136,12 @@ class TimeSurface:
         mean = sum(w * m for w, m, _ in parts)
         return mean, math.sqrt(max(0.0, sum(w * (v + (m - mean) ** 2) for w, m, v in parts)))
 
+    def slower(self, row: int, other: int) -> float:
+        """Probability that a row takes longer than another one. It is that of the mixture: a Gaussian of its mean and
+        variance, which the largest AMPLITUDES set, would give a predicted gain less weight."""
+        parts = [(w, *part.against(row, other)) for w, part in self._weighted()]
+        return sum(w * (0.5 * math.erfc(-m / math.sqrt(2 * v)) if v > 0 else float(m > 0)) for w, m, v in parts)
+
     def doubt(self, chosen: int, rows: Numbers, share: float, seed: int = 0) -> float:
         """Probability that one of these rows is faster than the row `chosen` by more than this fraction of its time."""
         if not len(rows):

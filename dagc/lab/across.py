@@ -326,7 +326,7 @@ class AcrossSizes:
         good = [i for i in written if i == start or slower(times.surface.against(i, start)) <= RISK]
         plain = min(good, key=lambda i: float(mean[i]), default=start)
         against = {i: times.surface.against(i, plain) for i in times.usable(case) if times.rows[i][1].formed}
-        safe = [i for i, ratio in against.items() if slower(ratio) <= FORM_RISK]
+        safe = [i for i in against if times.surface.slower(i, plain) <= FORM_RISK]
         return times.rows[min(safe, key=lambda i: against[i][0] + CARE * against[i][1], default=plain)][1]
 
     @staticmethod
