@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 RISK = 0.3  # largest probability of being slower than the default for a setting chosen without measurements
 # Largest probability that a form which is chosen without measurements is slower than the kernel as written, with the
-# block that is chosen for that: one of 76 kernels is, at 0.3 three are, at 0.2 none (`benchmarks.tune.forms --risks`).
-FORM_RISK = 0.25
+# block that is chosen for that: three of 76 kernels are, at 0.25 four, at 0.15 two (`benchmarks.tune.forms --risks`).
+FORM_RISK = 0.2
 CARE = 0.5  # standard deviations that count as time when such forms are compared
 MOST_COMPARED = 150  # most cells of an op whose gain is computed before a measurement
 DOUBT = 0.05  # probability of a faster setting: with `until`, the search ends when it is at most this
