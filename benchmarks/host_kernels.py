@@ -23,7 +23,7 @@ from dagc.base.resources import resource
 from dagc.base.source import encoded
 from dagc.build.builder import HOST_FLAGS
 from dagc.build.mpi import find_mpi
-from dagc.build.toolchain import thrust_include
+from dagc.build.toolchain import toolkit_include
 from dagc.cuda.lexer import includes
 from dagc.cuda.text import rewrite_for_host, with_own_constants
 from dagc.emit.common import host_headers
@@ -77,11 +77,11 @@ def compiled(name: str, top: Path, runtime: Path, headers: Path) -> str:
         for path, text in with_own_constants(texts_of(file, directories)).items():
             copies[path].parent.mkdir(parents=True, exist_ok=True)
             copies[path].write_bytes(encoded(f'#line 1 "{path}"\n{rewrite_for_host(text)}'))
-        mpi, thrust = find_mpi(), thrust_include()
+        mpi, toolkit = find_mpi(), toolkit_include()
         mirrored = [Path(folder) / d.relative_to("/") for d in directories]
         words = ["g++", "-fsyntax-only", *[f for f in HOST_FLAGS if not f.startswith("-W")], "-w", "-x", "c++",
                  f"-I{runtime}", f"-I{headers}", *(f"-I{d}" for d in mirrored), *flags, f"-I{file.parent}",
-                 *(mpi.compile_flags() if mpi is not None else ()), *(("-idirafter", str(thrust)) if thrust else ()),
+                 *(mpi.compile_flags() if mpi is not None else ()), *(word for d in toolkit for word in ("-idirafter", str(d))),
                  "-include", "dagc/target.hpp", str(copies[file])]  # fmt: skip
         return _first_error(words, folder)
 
