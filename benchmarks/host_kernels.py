@@ -81,7 +81,8 @@ def compiled(name: str, top: Path, runtime: Path, headers: Path) -> str:
         mirrored = [Path(folder) / d.relative_to("/") for d in directories]
         words = ["g++", "-fsyntax-only", *[f for f in HOST_FLAGS if not f.startswith("-W")], "-w", "-x", "c++",
                  f"-I{runtime}", f"-I{headers}", *(f"-I{d}" for d in mirrored), *flags, f"-I{file.parent}",
-                 *(mpi.compile_flags() if mpi is not None else ()), *(word for d in toolkit for word in ("-idirafter", str(d))),
+                 *(mpi.compile_flags() if mpi is not None else ()),
+                 *(word for d in toolkit for word in ("-idirafter", str(d))),
                  "-include", "dagc/target.hpp", str(copies[file])]  # fmt: skip
         return _first_error(words, folder)
 

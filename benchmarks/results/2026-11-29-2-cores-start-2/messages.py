@@ -39,6 +39,7 @@ def files(log: Path) -> None:
     print(f"{len(opened)} files of the data, of a rank {min(by_rank.values())} to {max(by_rank.values())}")
 
 
-messages(Path(sys.argv[1]), int(sys.argv[2]))
-if len(sys.argv) > 3:
-    files(Path(sys.argv[3]))
+if __name__ == "__main__":
+    messages(Path(sys.argv[1]), int(sys.argv[2]))
+    if len(sys.argv) > 3:
+        files(Path(sys.argv[3]))
