@@ -19,6 +19,7 @@ from dagc.cuda.lexer import includes
 _SUFFIXES = frozenset((".c", ".cc", ".cpp", ".cxx", ".cu"))
 _HELP = "give the file that cmake -DCMAKE_EXPORT_COMPILE_COMMANDS=ON writes"
 _LINKED = {"-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c"}
+_NESTED = 8  # files of options, one in another
 _SEPARATE = ("-D", "-I", "-isystem")  # their argument may be the next word
 
 
@@ -149,17 +150,29 @@ def _entry(path: Path, number: int, entry: Any) -> tuple[Path, Path, list[str]]:
     raise UsageError(f"{path}, entry {number}: not a command with its directory and file", _HELP)
 
 
-def _options(words: Sequence[str], folder: Path) -> Iterator[tuple[str, str]]:
-    """Macros and directories of headers, also of the files of options that CMake writes (`--options-file`, `@FILE`)."""
+def _options(words: Sequence[str], folder: Path, depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Macros and directories of headers, also of the files of options that CMake writes (`--options-file`, `@FILE`).
+    Raises UsageError for such a file that cannot be read."""
     left = iter(words)
     for word in left:
         option = next((one for one in (*_SEPARATE, "--options-file") if word.startswith(one)), "")
         value = (word.removeprefix(option) or next(left, "")).removeprefix("=") if option else ""
         if word.startswith("@") or option == "--options-file":
             file = folder / (value or word[1:])
-            yield from _options(shlex.split(file.read_text()) if file.is_file() else [], folder)
+            if depth == _NESTED:
+                raise UsageError(f"{file}: files of options name each other", _HELP)
+            yield from _options(_words(file) if file.exists() else [], folder, depth + 1)
         elif value:
             yield ("-D" if option == "-D" else "-I"), value
+
+
+def _words(file: Path) -> list[str]:
+    try:
+        return shlex.split(read_file(file, regular=True).decode())
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror or error}", _HELP) from None
+    except ValueError as error:
+        raise UsageError(f"{file}: no file of options: {error}", _HELP) from None
 
 
 def _shown(file: Path) -> str:

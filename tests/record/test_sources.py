@@ -490,9 +490,16 @@ def test_files_and_flags_of_compile_commands(tmp_path: Path, monkeypatch: pytest
             json.dumps([{"directory": ".", "file": f"{n}.cu", "command": f"nvcc -DN={n}"} for n in (1, 2)]),
             "entry 2: N is another macro than for a file before",
         ),
+        (
+            '[{"directory": ".", "file": "a.cu", "command": "nvcc @loop.rsp"}]',
+            "loop.rsp: files of options name each other",
+        ),
+        ('[{"directory": ".", "file": "a.cu", "command": "nvcc @torn.rsp"}]', "torn.rsp: no file of options"),
     ],
 )
 def test_compile_commands_that_are_none(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "loop.rsp").write_text("@loop.rsp")
+    (tmp_path / "torn.rsp").write_text("-I'")
     path = tmp_path / "compile_commands.json"
     path.write_text(text)
     with pytest.raises(UsageError, match=message):
