@@ -43,7 +43,9 @@ from dagc.cuda.expressions import (
     indices_of,
     is_counter,
     is_known,
+    is_signed,
     joined_value,
+    may_wrap,
     nearby,
     needed,
     new_unknown,
@@ -129,18 +131,19 @@ def accesses_of(
     constant: Collection[str] = (),
     types: Mapping[str, str] | None = None,
     apart: bool = False,
-    calls: bool = False,
+    signed: Collection[str] | None = None,
 ) -> Accesses:
     """Read a kernel's body.
 
     `arrays`: element size in bytes of each pointer formal; `constant`: those that the kernel only reads. `values`: of
     other names (by-value formals, tunables, constants). `types`: C types of the program's type names (`real`: `float`).
-    `apart`: the compiler knows that arrays do not overlap. `calls`: functions that get a pointer may load and store
-    anywhere in its array; without, they raise. Raises NotUnderstood.
+    `apart`: the compiler knows that arrays do not overlap. `signed`: the `values` of a signed type; with it, accesses
+    are all that may be made: numbers are rounded and wrap as in C, and functions that get a pointer may load and store
+    anywhere in its array (without, they raise). Raises NotUnderstood.
     """
     env: dict[str, Any] = {name: Pointer(name, sp.Integer(0), size) for name, size in arrays.items()}
     env |= dict(values)
-    state = State(env, frozenset(constant), types or {}, calls=calls)
+    state = State(env, frozenset(constant), types or {}, signed=None if signed is None else dict.fromkeys(signed, True))
     try:
         for statement in body_of(text).named_children:
             if not _statement(state, statement):
@@ -265,6 +268,9 @@ def _declaration(state: State, node: Node) -> None:
     shared = "__shared__" in specifiers(node)
     for child in declarators(node):
         one = _declarator(child)
+        if state.signed is not None:
+            known = state.signed.get(one.name, True)
+            state.signed[one.name] = known and is_signed(state, text_of(field_of(node, "type")))
         state.env[one.name] = _shared(state, one, type_) if shared else _declared(state, one, type_)
 
 
@@ -414,6 +420,8 @@ def _condition(state: State, node: Node) -> _Condition:
             return left.and_(right) if operator == "&&" else left.negated().and_(right.negated()).negated()
         left_value, right_value = value_of(state, child_of(node, "left")), value_of(state, child_of(node, "right"))
         needed(state, left_value, right_value)
+        if may_wrap(state, node, left_value, right_value):
+            return _Condition.of(EVEN_CHANCE)
         truth = compared(operator, left_value, right_value)
         return replace(_compared(operator, left_value, right_value), truth=truth)
     value = value_of(state, node)
@@ -629,6 +637,7 @@ def _counted_loop(
     halvings = _geometric(state, condition, own, name, start)
     step = sp.Integer(1) if halvings is not None else _step(state, own, name)
     trips = _trips(state, condition, name, start, step) if halvings is None else halvings
+    trips = sp.Max(trips, 1) if state.signed is not None and node.type == "do_statement" else trips
     exact, trips = trips, _estimated(state, condition, nearby(trips), step)
     certain = trips == exact and not _leaves(body)
     counter = symbol(f"{name if halvings is None else 'loop'}_{len(state.loops)}")

@@ -61,6 +61,22 @@ def type_names_of(text: str) -> dict[str, str]:
     return {name: of for name, its in ways.items() if len(its) == 1 for of in its if of in TYPE_SIZES}
 
 
+_WHOLE = re.compile(
+    r"\b(?P<type>(?:(?:std::)?(?:u\w+|size_t|auto|int|long|short|int\d+_t|const|constexpr|static)\b\s+)+)"
+    r"(?P<name>\w+)(?=\s*[=,;>)\[])"
+)
+
+
+@lru_cache(maxsize=64)
+def signed_names_of(text: str) -> frozenset[str]:
+    """The names that a text declares as signed whole numbers, without those that it has of another type too."""
+    ways: dict[str, set[bool]] = {}
+    for found in _WHOLE.finditer(text):
+        words = found["type"].replace("std::", "").split()
+        ways.setdefault(found["name"], set()).add(not any(w[0] == "u" or w in ("size_t", "auto") for w in words))
+    return frozenset(name for name, its in ways.items() if its == {True})
+
+
 @lru_cache(maxsize=64)
 def constants_of(text: str) -> dict[str, sp.Expr]:
     """The whole numbers that a text has as constants outside of functions, without those that it has twice."""

@@ -188,7 +188,7 @@ class State:
     floating: set[str] = field(default_factory=set)  # arrays in shared memory of such a type
     shared_bytes: sp.Expr = field(default_factory=lambda: sp.Integer(0))  # of arrays in shared memory, of a block
     stored: tuple[str, sp.Expr] | None = None  # the last store, whose value is still in a register
-    calls: bool = False  # a function that gets a pointer may access all of its array; else it is not understood
+    signed: dict[str, bool] | None = None  # see `accesses_of`
 
 
 BUILT_IN = {f"{v}.{a}" for v in ("threadIdx", "blockIdx", "blockDim", "gridDim") for a in "xyz"}
@@ -236,6 +236,16 @@ class either(sp.Function):  # type: ignore[misc]
     """One of two values, depending on a condition that is not followed; `nearby` takes one."""
 
     is_integer = True
+
+
+class toward_zero(sp.Function):  # type: ignore[misc]
+    """A quotient rounded as C does where it may be negative."""
+
+    is_integer = True
+
+    @classmethod
+    def eval(cls, value: sp.Expr) -> sp.Expr | None:
+        return sp.Integer(int(value)) if value.is_Rational else None
 
 
 def joined_value(state: State, one: Any, other: Any) -> Any:
@@ -620,7 +630,7 @@ def _binary(state: State, node: Node) -> Any:
         return _moved(left, right if operator == "+" else -right)
     if not isinstance(left, sp.Expr) or not isinstance(right, sp.Expr):
         return new_unknown(state)
-    return _arithmetic(state, operator, left, right)
+    return _arithmetic(state, operator, left, right, may_wrap(state, node, left, right))
 
 
 def _moved(pointer: Pointer | UnknownArray, by: sp.Expr) -> Pointer | UnknownArray:
@@ -629,12 +639,62 @@ def _moved(pointer: Pointer | UnknownArray, by: sp.Expr) -> Pointer | UnknownArr
     return replace(pointer, offset=pointer.offset + by * sp.prod(pointer.inner))
 
 
-def _arithmetic(state: State, operator: str, left: sp.Expr, right: sp.Expr) -> sp.Expr:
+_INDICES = ("threadIdx_", "blockIdx_", "blockDim_", "gridDim_")
+_SIGNED = {"int", "long", "short", "signed", "char", "bool", "int8_t", "int16_t", "int32_t", "int64_t", "ptrdiff_t"}
+
+
+def is_signed(state: State, type_: str) -> bool:
+    """Whether a type is known not to be unsigned."""
+    words = set(re.findall(r"\w+", f"{type_} {full_type(state, type_)}"))
+    return "unsigned" not in words and bool(words & (_SIGNED | FLOATING))
+
+
+def _is_natural(state: State, value: sp.Expr) -> bool:
+    """Whether a whole number is known to be at least 0."""
+    rising: set[sp.Symbol] = set()
+
+    def natural(one: sp.Expr) -> bool:
+        its = (s for s in one.free_symbols if s in rising or s.name.startswith(_INDICES))
+        named = one.xreplace({s: sp.Symbol(s.name, integer=True, nonnegative=True) for s in its})
+        return named.is_nonnegative is True
+
+    for loop in state.loops:
+        if natural(loop.first) and natural(loop.step):
+            rising.add(loop.counter)
+    return natural(value)
+
+
+def may_wrap(state: State, node: Node, *values: Any) -> bool:
+    """Whether a negative number may be a large one in an operation, since an operand is unsigned."""
+    if state.signed is None or all(isinstance(v, sp.Expr) and _is_natural(state, v) for v in values):
+        return False
+    return _may_be_unsigned(state, node)
+
+
+def _may_be_unsigned(state: State, node: Node) -> bool:
+    assert state.signed is not None
+    if node.type == "cast_expression":
+        return not is_signed(state, text_of(child_of(node, "type")))
+    if node.type == "identifier":
+        return not state.signed.get(text_of(node), False)
+    if node.type == "number_literal":
+        return "u" in text_of(node).lower()
+    return node.type in ("field_expression", "sizeof_expression", "call_expression", "subscript_expression") or any(
+        _may_be_unsigned(state, child) for child in node.named_children
+    )
+
+
+def _arithmetic(state: State, operator: str, left: sp.Expr, right: sp.Expr, wraps: bool) -> sp.Expr:
+    """`wraps`: as of `may_wrap`."""
     if not (is_known(left) and is_known(right)) or left.has(sp.Float) or right.has(sp.Float):
         if operator in "+-*/":
             _count(state, left, right)
         result = _of_loaded(operator, left, right)
         return new_unknown(state, left, right) if result is None else result
+    natural = state.signed is None or all(_is_natural(state, v) for v in (left, right))
+    if not natural and (operator == "^" or (wraps and operator in ("/", "%", ">>"))):
+        return new_unknown(state, left, right)
+    quotient = sp.floor if natural else toward_zero
     match operator:
         case "+":
             return left + right
@@ -643,9 +703,9 @@ def _arithmetic(state: State, operator: str, left: sp.Expr, right: sp.Expr) -> s
         case "*":
             return sp.expand(left * right)
         case "/" if right != 0:
-            return sp.floor(left / right)
+            return quotient(left / right)
         case "%" if right != 0:
-            return left - right * sp.floor(left / right)
+            return left - right * quotient(left / right)
         case "<<":
             return left * 2**right
         case ">>":
@@ -804,7 +864,7 @@ def _assignment(state: State, node: Node) -> Any:
         if isinstance(old, (Pointer, UnknownArray)) and isinstance(value, sp.Expr) and operator in ("+=", "-="):
             value = _moved(old, value if operator == "+=" else -value)
         elif all(isinstance(v, sp.Expr) and is_known(v) and not v.has(sp.Float) for v in (old, value)):
-            value = _arithmetic(state, operator[:-1], old, value)
+            value = _arithmetic(state, operator[:-1], old, value, may_wrap(state, node, old, value))
         else:
             _count(state, old, value)
             value = carried(state, new_unknown(state), old, value)
@@ -870,7 +930,8 @@ def _call(state: State, node: Node) -> Any:
             state.barriers = (*state.barriers, state.loops)
         state.stored = None
         return sp.Integer(0) if name == "__syncthreads" else new_unknown(state)
-    if name in ("min", "max") and all(isinstance(v, sp.Expr) and is_known(v) for v in values):
+    ordered = name in ("min", "max") and not may_wrap(state, arguments, *values)
+    if ordered and all(isinstance(v, sp.Expr) and is_known(v) for v in values):
         return (sp.Min if name == "min" else sp.Max)(*values)
     if name in _LOADS and isinstance(values[0], Pointer):
         return _note(state, values[0], store=False)
@@ -883,7 +944,7 @@ def _call(state: State, node: Node) -> Any:
     pointers = [v for v in values if isinstance(v, (Pointer, UnknownArray))]
     opaque = function.type in ("lambda_expression", "field_expression")
     known = [v for v in pointers if isinstance(v, Pointer)]
-    if state.calls and not opaque and len(known) == len(pointers):
+    if state.signed is not None and not opaque and len(known) == len(pointers):
         for pointer in known:
             _note(state, replace(pointer, offset=new_unknown(state)), store=True, atomic=True)
     elif pointers or opaque:

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 import sympy as sp
 
 from dagc.cuda.accesses import accesses_of
-from dagc.cuda.constants import constants_of, sure_macros, type_names_of
-from dagc.cuda.expressions import CountedLoop, MemoryAccess, either, is_known, real, symbol
+from dagc.cuda.constants import constants_of, signed_names_of, sure_macros, type_names_of
+from dagc.cuda.expressions import CountedLoop, MemoryAccess, either, is_known, real, symbol, toward_zero
 from dagc.cuda.lexer import directives, expanded
 from dagc.cuda.syntax import NotUnderstood
 
@@ -32,8 +32,8 @@ _PASSES = 4  # over the conditions of an access
 @dataclass(frozen=True, slots=True)
 class LaunchedText:
     """A launch of a kernel with this body. `text`: the files that it sees; `pointers`: position, name, bytes of an
-    element, and whether nothing is stored to it; `numbers`: whole numbers by value, and `reals` the names of others;
-    `template`: values and types of the parameters of its template."""
+    element, and whether nothing is stored to it; `numbers`: whole numbers by value, of which those of `signed` have a
+    signed type, and `reals` the names of others; `template`: values and types of the parameters of its template."""
 
     body: str
     text: str
@@ -43,6 +43,7 @@ class LaunchedText:
     template: tuple[tuple[str, str], ...]
     grid: tuple[int, ...]
     block: tuple[int, ...]
+    signed: frozenset[str]
 
 
 @lru_cache(maxsize=512)
@@ -59,9 +60,10 @@ def touched_by(launch: LaunchedText) -> Touches | None:
     values |= {name: sp.Integer(int(text)) for name, text in launch.template if name not in types}
     values |= {name: sp.Integer(number) for name, number in launch.numbers}
     values |= {name: real(name) for name in launch.reals}
+    signed = launch.signed | (signed_names_of(launch.text) - {name for name, _ in launch.numbers})
     constant = {name for _, name, _, const in launch.pointers if const}
     try:
-        read = accesses_of(expanded(launch.body, macros), arrays, values, constant, types, calls=True)
+        read = accesses_of(expanded(launch.body, macros), arrays, values, constant, types, signed=signed)
     except NotUnderstood:
         return None
     found: dict[tuple[int, bool], list[Ends]] = {}
@@ -165,6 +167,9 @@ def _fraction(number: sp.Rational) -> Fraction:
     return Fraction(int(number.p), int(number.q))
 
 
+_ROUNDED = {sp.floor: math.floor, sp.ceiling: math.ceil, toward_zero: math.trunc}
+
+
 def _combined(value: sp.Expr, parts: Sequence[Ends]) -> Ends:
     if isinstance(value, sp.Add):
         return sum(low for low, _ in parts), sum(high for _, high in parts)
@@ -174,8 +179,8 @@ def _combined(value: sp.Expr, parts: Sequence[Ends]) -> Ends:
             corners = [0 if 0 in (x, y) else x * y for x in out for y in part]
             out = min(corners), max(corners)
         return out
-    if isinstance(value, (sp.floor, sp.ceiling)):
-        rounded: Any = math.floor if isinstance(value, sp.floor) else math.ceil
+    if isinstance(value, (sp.floor, sp.ceiling, toward_zero)):
+        rounded: Any = next(of for kind, of in _ROUNDED.items() if isinstance(value, kind))
         low, high = (end if math.isinf(end) else rounded(end) for end in parts[0])
         return low, high
     if isinstance(value, (sp.Min, sp.Max)):

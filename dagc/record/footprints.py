@@ -74,4 +74,6 @@ def pieces_of_launch(event: LaunchCall, source: KernelSource, text: str) -> Touc
     )
     template = template_values(event.kernel, source)
     values = tuple(sorted(numbers.items()))
-    return touched_by(LaunchedText(source.body, text, pointers, values, reals, template, event.grid, event.block))
+    signed = frozenset(name for name, one in zip(source.parameters, event.args, strict=True) if one.of[0] == "i")
+    launch = LaunchedText(source.body, text, pointers, values, reals, template, event.grid, event.block, signed)
+    return touched_by(launch)

@@ -346,6 +346,11 @@ TOUCHES = """{
         ("if (i < n) for (int k = 0; k < (int)y[0]; ++k) y[i] = x[k];", ((0, math.inf),), ((0, 100),)),
         ("if (i < n && i < SIZE) y[i] = x[i];", ((0, 100),), ((0, 100),)),  # SIZE may be another
         ("if (i < 0) y[i] = x[i];", (), ()),
+        ("if (i < 4) y[(i - 10) / 8 + 5] = x[(i - 10) % 8 + 7];", ((-3, 9),), ((4, 6),)),  # rounded towards zero
+        ("if ((unsigned)(i - 2) < 10u) y[i] = 1; else y[0] = x[i];", ((0, 128),), ((0, 128),)),  # large, if negative
+        ("if (threadIdx.x - 4 > 6) y[i] = x[threadIdx.x - 4 > 6 ? i : 0];", ((0, 128),), ((0, 128),)),
+        ("if (i < 9) y[min(threadIdx.x - 4, 10u)] = 1;", (), None),
+        ("int k = 50; do { y[k] = 1; ++k; } while (k < 40);", (), ((50, 51),)),
         ("#define X(k) x[k]\n  if (i < n) { real a = X(i); y[i] = (real)a; }", ((0, 100),), ((0, 100),)),
     ],
 )  # fmt: skip
