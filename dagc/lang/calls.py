@@ -98,13 +98,14 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
 def _kernel(out: GraphOut, frame: Frame, item: ast.Op) -> ir.Kernel:
     callee = item.call.callee
     report = frame.ctx.report
-    if callee.name not in out.kernels:
+    if callee.name not in out.kernels or callee.name in out.deciding:
+        own = [name for name in out.kernels if name not in out.deciding]
         if callee.name in out.dags:
             help = f"write `: dag {callee.name}(...)`"
             report.fail("unknown-name", f"`{callee.name}` is a dag, not a kernel", callee.span, help)
         declare = f"declare it: `kernel {callee.name}(...) {{ ... }}`; only `copy` needs no declaration"
-        known = [*out.kernels, "copy"]
-        help = report.did_you_mean(callee.name, known, there_are(known) if out.kernels else declare)
+        known = [*own, "copy"]
+        help = report.did_you_mean(callee.name, known, there_are(known) if own else declare)
         report.fail("unknown-name", f"unknown kernel `{callee.name}`", callee.span, help)
     out.called.add(callee.name)
     return out.kernels[callee.name]

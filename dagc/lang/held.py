@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 
 from dagc.base.source import Span
 from dagc.cuda.text import names_read
@@ -82,12 +83,15 @@ def _check_element(frame: Frame, ref: ast.Ref, given: Storage) -> None:
 
 
 def _name(frame: Frame, ref: ast.Ref, span: Span) -> ast.Ref:
-    """`if_err[i]`, with the variables of the loops around; that of another `if` gets a number."""
+    """`if_err[i]`, with the variables of the loops around; that of another `if` gets a number, as where the program has
+    an array, or another value, of the name."""
     index = tuple(ast.Ref(variable, span=span) for variable in frame.ev.loops)
     trailers = (ast.Index(index, span=span),) if index else ()
     base, number = f"if_{ref.name}", 1
     name = base
-    while any(entry.span != span for entry in frame.ops.families.get(name, {}).values()):
+    while frame.ev.scope.find(name) or any(
+        e.span != span for e in islice(frame.ops.families.get(name, {}).values(), 1)
+    ):
         number += 1
         name = f"{base}_{number}"
     return ast.Ref(name, trailers, span=span)

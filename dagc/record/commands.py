@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from dagc.base.errors import UsageError
-from dagc.base.flags import flags_variable
+from dagc.base.flags import flags_variable, split_words
 from dagc.base.source import INCLUDE, read_file
 from dagc.cuda.lexer import includes
 
 _SUFFIXES = frozenset((".c", ".cc", ".cpp", ".cxx", ".cu"))
 _HELP = "give the file that cmake -DCMAKE_EXPORT_COMPILE_COMMANDS=ON writes"
 _LINKED = {"-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c"}
-_NESTED = 8  # files of options, one in another
+_OPTION_FILES = 64  # read for one command, one in another or beside it
+_LONGEST = 1 << 17  # of all macros: Linux has no longer word in an environment
 _SEPARATE = ("-D", "-I", "-isystem")  # their argument may be the next word
 
 
@@ -125,6 +126,8 @@ def read_commands(path: Path) -> CompileCommands:
                 folders[Path(os.path.normpath(folder / value))] = None
     if not files:
         raise UsageError(f"{path}: no file of C, C++ or CUDA", _HELP)
+    if sum(len(value) + len("-D''  ") for value in macros.values()) > _LONGEST:
+        raise UsageError(f"{path}: its macros are longer than {_LONGEST} characters", "write them into a header")
     own = tuple(folder for folder in folders if _is_own(folder))
     linked = any(_LINKED & set(words) for words in files.values())
     return CompileCommands(tuple(map(_shown, files)), own, tuple(f"-D{value}" for value in macros.values()), linked)
@@ -133,8 +136,8 @@ def read_commands(path: Path) -> CompileCommands:
 def _is_own(folder: Path) -> bool:
     """Whether a directory of headers is the application's, and not of the system, MPI or CUDA, of which dagc has its
     own."""
-    others = any((folder / name).exists() for name in ("mpi.h", "cuda_runtime.h"))
-    return folder.is_dir() and not folder.is_relative_to("/usr") and not others
+    others = any(os.path.exists(folder / name) for name in ("mpi.h", "cuda_runtime.h"))
+    return os.path.isdir(folder) and not folder.is_relative_to("/usr") and not others
 
 
 def _entry(path: Path, number: int, entry: Any) -> tuple[Path, Path, list[str]]:
@@ -142,33 +145,45 @@ def _entry(path: Path, number: int, entry: Any) -> tuple[Path, Path, list[str]]:
         folder = Path(os.path.normpath(path.parent.absolute() / entry["directory"]))
         words = entry.get("arguments")
         try:
-            words = shlex.split(entry["command"]) if words is None and isinstance(entry.get("command"), str) else words
-        except ValueError:
-            words = None
-        if isinstance(words, list) and all(isinstance(word, str) for word in words):
-            return folder, Path(os.path.normpath(folder / entry["file"])), words
+            words = split_words(entry["command"]) if words is None and isinstance(entry.get("command"), str) else words
+            if isinstance(words, list) and all(isinstance(word, str) for word in words):
+                _usable([entry["directory"], entry["file"], *words])
+                return folder, Path(os.path.normpath(folder / entry["file"])), words
+        except ValueError as error:
+            raise UsageError(f"{path}, entry {number}: not a command: {error}", _HELP) from None
     raise UsageError(f"{path}, entry {number}: not a command with its directory and file", _HELP)
 
 
-def _options(words: Sequence[str], folder: Path, depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Macros and directories of headers, also of the files of options that CMake writes (`--options-file`, `@FILE`).
-    Raises UsageError for such a file that cannot be read."""
+def _usable(words: list[str]) -> list[str]:
+    """Raises ValueError for what no path or flag can be: with a NUL, or half of a surrogate pair."""
+    for word in words:
+        if "\0" in word or any("\ud800" <= letter <= "\udfff" for letter in set(word)):
+            raise ValueError(f"{word!a:.80} is neither a path nor a flag")
+    return words
+
+
+def _options(words: Sequence[str], folder: Path, read: list[Path] | None = None) -> Iterator[tuple[str, str]]:
+    """Macros and directories of headers, also of the files of options that CMake writes (`--options-file`, `@FILE`), of
+    which those in `read` are read before. Raises UsageError for such a file that cannot be read."""
+    read = [] if read is None else read
     left = iter(words)
     for word in left:
         option = next((one for one in (*_SEPARATE, "--options-file") if word.startswith(one)), "")
         value = (word.removeprefix(option) or next(left, "")).removeprefix("=") if option else ""
         if word.startswith("@") or option == "--options-file":
             file = folder / (value or word[1:])
-            if depth == _NESTED:
-                raise UsageError(f"{file}: files of options name each other", _HELP)
-            yield from _options(_words(file) if file.exists() else [], folder, depth + 1)
+            read.append(file)
+            if len(read) > _OPTION_FILES:
+                what = f"{file}: files of options name each other, or are more than {_OPTION_FILES}"
+                raise UsageError(what, _HELP)
+            yield from _options(_words(file) if os.path.exists(file) else [], folder, read)
         elif value:
             yield ("-D" if option == "-D" else "-I"), value
 
 
 def _words(file: Path) -> list[str]:
     try:
-        return shlex.split(read_file(file, regular=True).decode())
+        return _usable(split_words(read_file(file, regular=True).decode()))
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror or error}", _HELP) from None
     except ValueError as error:

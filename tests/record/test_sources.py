@@ -450,7 +450,7 @@ COMMANDS = [
     {
         "directory": "build",
         "file": "../src/main.cu",
-        "command": "nvcc -dc -DN=64 -I../include -isystem /usr/include",
+        "command": "nvcc -dc -DN=64 -I../include -isystem /usr/include -I" + 300 * "long",
     },
     {"directory": "build", "file": "../src/k.cpp", "arguments": ["c++", "-D", "N=64", "--options-file", "inc.rsp"]},
     {"directory": "build", "file": "../src/tables.s", "command": "as"},
@@ -500,11 +500,19 @@ def test_files_and_flags_of_compile_commands(tmp_path: Path, monkeypatch: pytest
             "loop.rsp: files of options name each other",
         ),
         ('[{"directory": ".", "file": "a.cu", "command": "nvcc @torn.rsp"}]', "torn.rsp: no file of options"),
+        (
+            '[{"directory": ".", "file": "a.cu", "arguments": ["-DX=\\u0000"]}]',
+            "entry 1: .* neither a path nor a flag",
+        ),
+        ('[{"directory": "\\ud800", "file": "a.cu", "arguments": []}]', "entry 1: .* neither a path nor a flag"),
+        ('[{"directory": ".", "file": "a.cu", "command": "nvcc @wide.rsp"}]', "are more than 64"),
+        ('[{"directory": ".", "file": "a.cu", "command": "nvcc -DX=%s"}]' % ("2" * 1_000_000), "longer than 131072"),
     ],
 )
 def test_compile_commands_that_are_none(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "loop.rsp").write_text("@loop.rsp")
     (tmp_path / "torn.rsp").write_text("-I'")
+    (tmp_path / "wide.rsp").write_text("@other.rsp " * 64)
     path = tmp_path / "compile_commands.json"
     path.write_text(text)
     with pytest.raises(UsageError, match=message):
