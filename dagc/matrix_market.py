@@ -284,6 +284,8 @@ def _lines(path: str, header: Header) -> Iterator[bytes]:
         at, pieces = 0, []
         while at < len(chunk):
             end = pattern.match(chunk, at).end()  # type: ignore[union-attr]  # it matches nothing, too
+            # Python before 3.11.5 counts the part of a line that matched before the rest did not (gh-106052).
+            end = max(at, chunk.rfind(b"\n", at, end) + 1)
             pieces.append(chunk[at:end])
             at = BLANKS.match(chunk, end).end()  # type: ignore[union-attr]
             if at == end < len(chunk):

@@ -64,10 +64,14 @@ def _knn(chart: Chart, values: Values) -> int:
     first, rows, last = (part.lines for part in chart if isinstance(part, FlowBox))
     coordinates = re.sub(r".*points in ", "", first[0])
     here, points = _value(coordinates, values), []
-    for line, gains in zip(rows[::2], rows[1::2], strict=True):
+    for line in rows:
+        if "others gain" in line:
+            points[-1][1].extend((gain, answer) for answer, gain in re.findall(r"answer(\d) ([\d.]+)", line))
+            continue
         at = dict(re.findall(r"(\w+) = ([\d.e+-]+)", line))
         there = _value(coordinates, {name: float(value) for name, value in at.items()})
-        points.append((math.dist(here, there), re.findall(r"([\d.]+) answer(\d)", gains)))
+        own = re.findall(r": answer(\d), gain ([\d.]+)", line)
+        points.append((math.dist(here, there), [(gain, answer) for answer, gain in own]))
     k = int(re.findall(r"of the (\d+) nearest", last[0])[0])
     sums: dict[int, float] = dict.fromkeys(range(len(ANSWERS)), 0.0)
     for distance, of in sorted(points, key=lambda p: p[0])[:k]:
