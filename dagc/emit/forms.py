@@ -72,7 +72,8 @@ def with_capture_regions(traversal: Traversal, outside: Collection[int] = ()) ->
 
 def as_loop(traversal: Traversal, loop: Tested) -> tuple[PositionedStep, ...]:
     """The GPU's entries of a traversal as one region, which the device repeats, and its end. The host waits for all."""
-    places = [i for i, e in enumerate(traversal.entries) if e.stream is not None and e.op != loop.dropped]
+    dropped = () if loop.dropped is None else (loop.dropped,)  # events have no op either
+    places = [i for i, e in enumerate(traversal.entries) if e.stream is not None and e.op not in dropped]
     body = Traversal(tuple(traversal.entries[i] for i in places))
     region = [
         replace(

@@ -18,6 +18,7 @@ from dagc import api
 from dagc.base.source import Source
 from dagc.build.mpi import require_mpi, thread_sanitizer_environment
 from dagc.emit import emit, rows
+from dagc.emit.forms import steps
 from dagc.ir import repetition
 from dagc.ir.enums import Opcode
 from dagc.ir.plan import Plan, Target
@@ -78,6 +79,15 @@ def test_the_device_compares_what_the_host_would_copy() -> None:
     assert (found.region.array, found.dropped) == ("x", 1)
     assert found.kept == ("x",)
     assert _tested("repeat 3", "") == repetition.Tested()
+
+
+def test_waits_between_streams_are_part_of_an_iteration() -> None:
+    """Also where no copy is left out, as without `until`."""
+    made = graph_of(PROGRAM.format(head="repeat 3", ops="again : gpu add(x)"), loop="device")
+    order = next(t for t in Space(made) if any(e.waits and e.stream is not None for e in t.entries))
+    entries = [i for i, e in enumerate(order.entries) if e.stream is not None]
+    found = [step.position for step in steps(order, capture=False, loop=repetition.Tested())]
+    assert [at for at in found if at is not None] == [*entries, len(order.entries) - 1]
 
 
 def test_a_kernel_computes_how_many_runs_there_are() -> None:
