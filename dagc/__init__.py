@@ -47,7 +47,9 @@ _ELSEWHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    # Lazily, so that `dagc --help` imports only what it uses (PEP 562).
+    # Lazily, so that `dagc --help` imports only what it uses (PEP 562). `dagc.api` has the errors of these functions.
+    if name == "api":
+        return import_module("dagc.api")
     if name in __all__:
         return getattr(import_module(_ELSEWHERE.get(name, "dagc.api")), name)
     raise AttributeError(f"module 'dagc' has no attribute {name!r}")

@@ -187,6 +187,12 @@ def test_a_small_command_loads_nothing_heavy(module: str, heavy: set[str]) -> No
     assert loaded & HEAVY == heavy
 
 
+def test_the_errors_of_the_api_are_found_from_the_package() -> None:
+    code = "import dagc\ntry: dagc.load_space('')\nexcept dagc.api.DagcError as error: print(error.exit_code)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "2\n"
+
+
 @pytest.mark.parametrize(
     ("words", "rooms_loaded", "not_loaded"),
     [
