@@ -12,6 +12,7 @@ from dagc.build.toolchain import TargetChoice, choose_target
 from dagc.ir.effective import without_effect
 from dagc.ir.plan import Features
 from dagc.report.display import SILENT, Display
+from dagc.report.limits import FINDING, LimitRow
 from dagc.report.stages import NOTHING_PRINTED, Printer
 from dagc.stages.artifacts import Compiled, OpenChoices, compile_traversal, defaults_of_open_devices
 from dagc.stages.options import CompileOptions
@@ -21,7 +22,6 @@ from dagc.stages.traversal import wanted_traversal
 
 if TYPE_CHECKING:
     from dagc.ir.program import Graph
-    from dagc.report.limits import LimitRow
     from dagc.store.tuned import Tuned
 
 
@@ -89,7 +89,7 @@ def limits(done: Compiled, options: CompileOptions, display: Display = SILENT) -
     machine cannot be measured, or the program chooses among plans."""
     if done.result is None or done.launcher is not None:
         return ()
-    with display.phase("finding lower bounds of the ops and of the program, by the speed of this machine"):
+    with display.phase(FINDING):
         from dagc.study.limits import limits_of_run  # loads sympy
 
         return limits_of_run(done.plan, done.result, Running(done.result.ranks, options, SILENT).data(done))

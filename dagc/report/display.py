@@ -328,7 +328,7 @@ def _how_sure(progress: Progress[Candidate], noise: float, objective: Objective)
     repeated. That of a single time is two standard deviations of the noise to both sides, if that is known."""
     often = progress.measurements_of_best
     if often == 1 and not math.isnan(noise):
-        low, high = (progress.best_value * (1 + sign * 2 * noise) for sign in (-1, 1))
+        low, high = (progress.best_value * max(0.0, 1 + sign * 2 * noise) for sign in (-1, 1))
         return f" (noise: {objective.show(low)} to {objective.show(high)}, 1 measurement)"
     return f" ({spread(progress.low, progress.high, often, objective)})" if often else ""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from dagc.report import si
 
+FINDING = "finding lower bounds of the ops and of the program, by the speed of this machine"
 NEAR = 0.9  # of the limit: what holds an op back matters no more
 
 

@@ -24,7 +24,7 @@ from dagc.learn.disagreement import WRONG, Disagreement, SpaceKind, by_settings,
 from dagc.measure.machine import measured_ceilings
 from dagc.report import si
 from dagc.report.display import spread
-from dagc.report.limits import LimitRow, limit_lines
+from dagc.report.limits import FINDING, LimitRow, limit_lines
 from dagc.setup import read_scalars
 from dagc.space.loops import waits_between
 from dagc.space.proof import Prover, prune
@@ -426,7 +426,8 @@ def limited(
     if done.interrupted or done.best is None:
         return ()
     try:
-        limits = _limits(request, domain, records, data, done.value)
+        with request.display.phase(FINDING):
+            limits = _limits(request, domain, records, data, done.value)
     except DagcError as error:
         notes.append(f"no lower bounds: {error.message}")
         return ()

@@ -37,6 +37,8 @@ def test_how_often_the_best_was_measured_is_shown() -> None:
     assert "best 40.12 us (1 measurement), " in one_line(replace(PROGRESS, measurements_of_best=1))
     noisy = one_line(replace(PROGRESS, measurements_of_best=1), noise=0.01)
     assert "best 40.12 us (noise: 39.32 us to 40.92 us, 1 measurement), " in noisy
+    above_half = one_line(replace(PROGRESS, measurements_of_best=1), noise=0.6)
+    assert "(noise: 0.00 us to 88.26 us, 1 measurement)" in above_half, "no time is negative"
     eight = replace(PROGRESS, measurements_of_best=8, low=39.9e-6, high=41e-6)
     assert "(95%: 39.90 us to 41.00 us, 8 measurements)" in " ".join("".join(_shown(eight)).split())
     assert "(range: 39.90 us to 41.00 us, 2 measurements)" in one_line(replace(eight, measurements_of_best=2))

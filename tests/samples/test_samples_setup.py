@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -81,3 +83,16 @@ def test_the_reference_of_cg_converges_to_the_solution() -> None:
     np.testing.assert_allclose(A @ x, data["r"], atol=1e-10)
     with pytest.raises(ValueError, match="each of 5 ranks has at least one row"):
         cg.poisson(0, 5, 1, 2, 8)
+
+
+def test_decisions_in_the_commands_of_the_pages_exist() -> None:
+    """Each `-D` of a command in the README of a sample is a choice of the program."""
+    commands = [
+        shlex.split(command)
+        for page in sorted(SAMPLES.glob("*/README.md"))
+        for command in re.findall(r"(dagc \w+ samples/\S+\.dag .*-D .*)", page.read_text(encoding="utf-8"))
+    ]
+    assert len(commands) > 30
+    for words in commands:
+        values = [words[at + 1].split("=", 1) for at, word in enumerate(words) if word == "-D"]
+        api.load(SAMPLES.parent / words[2], {name: value for name, value in values if "," not in value})
