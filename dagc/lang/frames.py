@@ -44,6 +44,7 @@ class OpEntry:
 @dataclass(slots=True)
 class OpScope:
     families: dict[str, dict[Key, OpEntry]] = field(default_factory=dict)
+    decided: dict[str, dict[Span, str]] = field(default_factory=dict)  # names of ops that `held` has added
 
     def instances(self) -> Iterable[OpEntry]:
         return (e for family in self.families.values() for e in family.values())

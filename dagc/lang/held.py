@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
 
 from dagc.base.source import Span
 from dagc.cuda.text import names_read
@@ -87,14 +86,15 @@ def _name(frame: Frame, ref: ast.Ref, span: Span) -> ast.Ref:
     an array, or another value, of the name."""
     index = tuple(ast.Ref(variable, span=span) for variable in frame.ev.loops)
     trailers = (ast.Index(index, span=span),) if index else ()
-    base, number = f"if_{ref.name}", 1
-    name = base
-    while frame.ev.scope.find(name) or any(
-        e.span != span for e in islice(frame.ops.families.get(name, {}).values(), 1)
-    ):
+    base = f"if_{ref.name}"
+    names = frame.ops.decided.setdefault(base, {})
+    number = len(names) + 1
+    while span not in names:
+        name = base if number == 1 else f"{base}_{number}"
+        if not frame.ev.scope.find(name) and name not in frame.ops.families:
+            names[span] = name
         number += 1
-        name = f"{base}_{number}"
-    return ast.Ref(name, trailers, span=span)
+    return ast.Ref(names[span], trailers, span=span)
 
 
 def _deciding(out: GraphOut, frame: Frame, of: ElementType, operator: Fn, span: Span) -> ir.Kernel:

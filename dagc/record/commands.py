@@ -91,10 +91,13 @@ def files_below(folder: Path) -> tuple[str, ...]:
     if not found:
         raise UsageError(f"{folder}: no file of C, C++ or CUDA", "name the directory with the files of the application")
     parts = {
-        Path(os.path.normpath(path.parent / name))
+        part
         for path in found
         for name, _ in includes(path.read_text(errors="replace"))
+        if (part := Path(os.path.normpath(path.parent / name))) != path
     }
+    if parts.issuperset(found):
+        raise UsageError(f"{folder}: each file is included by another", "name those that are compiled")
     return tuple(str(path) for path in found if path not in parts)
 
 
@@ -119,6 +122,8 @@ def read_commands(path: Path) -> CompileCommands:
         for option, value in _options(words, folder):
             if option == "-D":
                 name = value.partition("=")[0]
+                if not name.partition("(")[0].isidentifier():
+                    raise UsageError(f"{path}, entry {number}: {name!r:.80} is no name of a macro", _HELP)
                 if macros.setdefault(name, value) != value:
                     what = f"{path}, entry {number}: {name} is another macro than for a file before"
                     raise UsageError(what, "name the files of one program with --host, its macros in DAGC_CXXFLAGS")

@@ -474,6 +474,9 @@ def test_files_and_flags_of_compile_commands(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "src/own/k.cpp").write_text('#include "part.c"')
     with compiled_as(["src"]) as commands:
         assert commands == CompileCommands(("src/main.cu", "src/own/k.cpp"))
+    (tmp_path / "src/own/part.c").write_text('#include "k.cpp"')
+    with pytest.raises(UsageError, match="each file is included by another"), compiled_as(["src/own"]):
+        pass
     with compiled_as([str(path)]) as commands:
         assert commands.files == ("src/main.cu", "src/k.cpp")
         assert include_directories() == (tmp_path / "include", tmp_path / "src/own")
@@ -506,6 +509,7 @@ def test_files_and_flags_of_compile_commands(tmp_path: Path, monkeypatch: pytest
         ),
         ('[{"directory": "\\ud800", "file": "a.cu", "arguments": []}]', "entry 1: .* neither a path nor a flag"),
         ('[{"directory": ".", "file": "a.cu", "command": "nvcc @wide.rsp"}]', "are more than 64"),
+        ('[{"directory": ".", "file": "a.cu", "command": "nvcc -D -fplugin=a"}]', "'-fplugin' is no name of a macro"),
         ('[{"directory": ".", "file": "a.cu", "command": "nvcc -DX=%s"}]' % ("2" * 1_000_000), "longer than 131072"),
     ],
 )
