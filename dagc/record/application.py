@@ -179,7 +179,7 @@ def _library(included: str) -> str:
 def _included(text: str, folder: Path) -> Iterator[Path]:
     for name, _ in includes(text):
         for directory in (folder, *include_directories()):
-            if (directory / name).is_file():
+            if os.path.isfile(directory / name):  # False for a name that is too long
                 yield directory / name
                 break
 
@@ -194,7 +194,7 @@ def shown(path: Path, top: Path) -> str:
 def path_of(name: str, top: Path) -> Path:
     """The file that is shown so."""
     folders = (top, *include_directories())
-    return next((f / name for f in folders if (f / name).is_file()), top / name).resolve()
+    return next((f / name for f in folders if os.path.isfile(f / name)), top / name).resolve()
 
 
 def command_of(application: Application, sources: Sequence[str], command: Sequence[str]) -> tuple[str, ...]:

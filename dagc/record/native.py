@@ -8,6 +8,7 @@ CUDA's runtime.
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 import re
 import shutil
@@ -70,7 +71,7 @@ def _first(cuda: Path, name: str, folders: Iterable[str]) -> Path:
 
 def check_mpi(command: Sequence[str], mpi: MPI | None) -> None:
     """Raises UsageError for a program that is linked with another MPI than the one whose calls are recorded."""
-    program = next((word for word in command[1:] if Path(word).is_file()), command[0])
+    program = next((word for word in command[1:] if os.path.isfile(word)), command[0])
     tool = shutil.which("ldd")
     if mpi is None or tool is None:
         return

@@ -21,7 +21,7 @@ from dagc.base.source import include_directories
 from dagc.build.builder import Build, build
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
-from dagc.record.application import Application, command_of, run
+from dagc.record.application import Application, command_of, read_texts, run
 from dagc.record.arrays import FreeNames, Values
 from dagc.record.commands import CompileCommands, compiled_as, read_commands
 from dagc.record.flow import KernelCall, Messages, PointerArgument, flow_of
@@ -472,6 +472,8 @@ def test_files_and_flags_of_compile_commands(tmp_path: Path, monkeypatch: pytest
     for name in ("src/main.cu", "src/own/k.cpp", "src/own/part.c", "src/own/.k.cpp", "src/notes.txt"):
         (tmp_path / name).touch()
     (tmp_path / "src/own/k.cpp").write_text('#include "part.c"')
+    (tmp_path / "src/main.cu").write_text(text := f'#include "{300 * "long"}.h"\n')
+    assert read_texts(["src/main.cu"], tmp_path) == {tmp_path / "src/main.cu": text}  # where a condition leaves it out
     with compiled_as(["src"]) as commands:
         assert commands == CompileCommands(("src/main.cu", "src/own/k.cpp"))
     (tmp_path / "src/own/part.c").write_text('#include "k.cpp"')
