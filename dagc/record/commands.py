@@ -42,7 +42,8 @@ class CompileCommands:
             out[INCLUDE] = os.pathsep.join([*map(str, self.folders), *([known] if known else [])])
         for cuda in (False, True):
             name, more = flags_variable(cuda), [*self.defines, *(["-rdc=true"] if cuda and self.linked else [])]
-            out |= {name: " ".join([*os.environ.get(name, "").split(), *map(shlex.quote, more)])} if more else {}
+            words = [*os.environ.get(name, "").split(), *map(shlex.quote, more)]
+            out |= {name: " ".join(words)} if words else {}
         return out
 
 

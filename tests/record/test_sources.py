@@ -476,6 +476,7 @@ def test_files_and_flags_of_compile_commands(tmp_path: Path, monkeypatch: pytest
     assert read_texts(["src/main.cu"], tmp_path) == {tmp_path / "src/main.cu": text}  # where a condition leaves it out
     with compiled_as(["src"]) as commands:
         assert commands == CompileCommands(("src/main.cu", "src/own/k.cpp"))
+        assert commands.environment() == {"DAGC_CXXFLAGS": "-O1"}  # the command to run next has it too
     (tmp_path / "src/own/part.c").write_text('#include "k.cpp"')
     with pytest.raises(UsageError, match="each file is included by another"), compiled_as(["src/own"]):
         pass
