@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -941,6 +941,18 @@ def _call(state: State, node: Node) -> Any:
         needed(state, *values)
         _note(state, values[0], store=True, atomic=name.startswith("atomic"))
         return new_unknown(state)
+    _effects(state, node, values)
+    _count(state)
+    if name.isupper():
+        state.surely = None  # a macro, which may return
+    if name in _PURE and all(isinstance(v, sp.Expr) for v in values):
+        return new_unknown(state, *values)
+    return carried(state, new_unknown(state), *values)
+
+
+def _effects(state: State, node: Node, values: Sequence[Any]) -> None:
+    """What a function that is not known may do by its arguments."""
+    function, arguments = child_of(node, "function"), child_of(node, "arguments")
     pointers = [v for v in values if isinstance(v, (Pointer, UnknownArray))]
     opaque = function.type in ("lambda_expression", "field_expression")
     known = [v for v in pointers if isinstance(v, Pointer)]
@@ -953,9 +965,3 @@ def _call(state: State, node: Node) -> Any:
         for changed, _ in assigned_names(child) if child.type == "pointer_expression" else ():
             if isinstance(state.env.get(changed), sp.Expr):
                 state.env[changed] = new_unknown(state)
-    _count(state)
-    if name.isupper():
-        state.surely = None  # a macro, which may return
-    if name in _PURE and all(isinstance(v, sp.Expr) for v in values):
-        return new_unknown(state, *values)
-    return carried(state, new_unknown(state), *values)

@@ -118,14 +118,12 @@ def _explore_here(
         records.searched(usable.domain.size())
         domain = usable_domain(prepared, machine, usable, records)
         noise = noise_floor(request, machine, records)
-        here = options.ranks * (options.groups if joined() is None else 1)
-        warn([*noise_advice(noise, run.machine, here), *unlike(hosts)], quiet=options.quiet)
+        warn([*noise_advice(noise, run.machine, _ranks_here(options)), *unlike(hosts)], quiet=options.quiet)
         notes += notes_on_earlier_runs(prepared.output, records, run, options)
         before = records.results(request.objective.text)
         compared = kept(prepared.beside.compared, prepared.domain, domain, notes)
         # After the limit one is measured, and the order of an application after it.
-        own = [compared] if compared is not None and not deadline.over else []
-        fastest = begin_with(before, domain)
+        own, fastest = () if compared is None or deadline.over else (compared,), begin_with(before, domain)
         first = *own, *followed(options, domain, notes), *fastest
         known, store = before if options.resume else None, OrderStore(domain, records)
         groups = RankGroups(machine, store, links[1:], records, run, hosts, notes)
@@ -145,6 +143,11 @@ def _explore_here(
             traced(request, machine, domain, records, done, notes)
         limits = limited(request, domain, records, done, prepared.arrays.data, notes)
     return explored(done, domain, prepared.output, notes, results, options, wrong, limits, compared)
+
+
+def _ranks_here(options: ExploreOptions) -> int:
+    """Of all groups that run on this machine."""
+    return options.ranks * (options.groups if joined() is None else 1)
 
 
 def _started(prepared: Ready, machine: LiveMachine, array: JobArray | None) -> tuple[MachineRecord, ...]:
