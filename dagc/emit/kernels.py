@@ -196,10 +196,11 @@ class Functions:
         return self.apart or self.is_entry(op)
 
     def _has_only_kernels(self) -> bool:
-        """Whether all functions are kernels whose text is in the program, and nothing else is code of it."""
+        """Whether all functions are kernels whose text is in the program, and other code too, which they alone call."""
         texts = [kernel_of(self.program, op)[1].code for op in self._ops.values()]
         kernels = all(code is not None and code.file is None and code.lang is CodeLang.CUDA for code in texts)
-        return bool(texts) and kernels and not (self.program.code or self.features or self._prepares)
+        inline = all(code.file is None for code in self.program.code)
+        return bool(texts) and kernels and inline and not (self.features or self._prepares)
 
     def launchers(self) -> tuple[CodeFunctionView, ...]:
         """What launches the kernels, if they are apart."""

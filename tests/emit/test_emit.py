@@ -38,7 +38,8 @@ def test_kernels_of_a_search_are_apart_from_its_program() -> None:
     # Host functions of the program, and reductions by kernels of templates.
     for other in (plan(SINK, Target.CUDA), plan(COLLECTIVES, Target.CUDA, transport="peer"), plan(SPMV, Target.HOST)):
         assert "launches.cu" not in emit_runner(other)
-    assert "launches.cu" in emit_runner(plan(ALLTOALLV, Target.CUDA))
+    for other in (plan(ALLTOALLV, Target.CUDA), plan(HALO, Target.CUDA)):  # HALO: a function that kernels call
+        assert "launches.cu" in emit_runner(other)
 
 
 def test_kernels_are_the_same_text_on_both_targets() -> None:

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,9 +43,9 @@ class Audit {
     digests_ = program_.store.digests_without(ranges_);
     data_.clear();
     for (std::size_t i = 0; i < digests_.size(); ++i) data_.push_back(program_.store.data(i));
-    contents_.clear();
+    promised_.clear();
     for (const Promise& p : declared_.promises)
-      if (p.first == op || p.second == op) contents_[p.array] = program_.store.contents(p.array);
+      if ((p.first == op || p.second == op) && promised_.insert(p.array).second) program_.store.contents(p.array, contents_[p.array]);
   }
 
   void after(std::int32_t op, const char* name) {
@@ -54,7 +55,10 @@ class Audit {
     const std::vector<std::string> overrun = program_.store.overrun();
     if (wrong_.empty() && !overrun.empty())
       wrong_ = std::string("op `") + name + "` writes " + overrun.front();
-    for (const auto& [array, old] : contents_) written_[{op, array}] = program_.store.differ(array, old);
+    for (const std::string& array : promised_) {
+      program_.store.contents(array, now_);
+      written_[{op, array}] = program_.store.differ(array, contents_[array], now_);
+    }
   }
 
   // "" if every op did what its header declares, else the violation. `name` gives the name of an op.
@@ -65,10 +69,10 @@ class Audit {
       const auto first = written_.find({p.first, p.array}), second = written_.find({p.second, p.array});
       if (first == written_.end() || second == written_.end()) continue;
       for (std::size_t i = 0; i < first->second.size() && i < second->second.size(); ++i)
-        if (first->second[i] && second->second[i])
+        if (const std::uint64_t both = first->second[i] & second->second[i])
           return std::string("ops `") + name(p.first) + "` and `" + name(p.second) + "` both change element " +
-                 program_.store.element(p.array, i) + " of `" + p.array + "`, and no edge orders them: parts `" +
-                 p.first_part + "` and `" + p.second_part + "` overlap";
+                 program_.store.element(p.array, 64 * i + static_cast<std::size_t>(__builtin_ctzll(both))) + " of `" + p.array +
+                 "`, and no edge orders them: parts `" + p.first_part + "` and `" + p.second_part + "` overlap";
     }
     return "";
   }
@@ -86,8 +90,10 @@ class Audit {
   std::vector<Range> ranges_;
   std::vector<std::uint64_t> digests_;
   std::vector<const void*> data_;  // memory that the op itself has allocated, for its own arrays, had no contents before
+  std::set<std::string> promised_;  // the arrays of the promises of an op, and below what they had before it
   std::map<std::string, std::vector<char>> contents_;
-  std::map<std::pair<std::int32_t, std::string>, std::vector<bool>> written_;  // elements
+  std::vector<char> now_;
+  std::map<std::pair<std::int32_t, std::string>, std::vector<std::uint64_t>> written_;  // elements, a bit for each
   std::string wrong_;
 };
 

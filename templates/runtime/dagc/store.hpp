@@ -202,21 +202,23 @@ class Store {
   const std::string& name(std::size_t array) const { return entries_[array].name; }
   const void* data(std::size_t array) const { return entries_[array].data; }
 
-  // All bytes of an array, by its name.
-  std::vector<char> contents(const std::string& name) const {
+  // All bytes of an array, by its name. `out` is used again, so that its pages are touched once.
+  void contents(const std::string& name, std::vector<char>& out) const {
     const Entry& e = named(name);
-    std::vector<char> out(e.bytes);
+    out.resize(e.bytes);
     if (e.bytes) DAGC_CUDA(cudaMemcpy(out.data(), e.data != nullptr ? e.data : e.mirror, e.bytes, cudaMemcpyDefault));
-    return out;
   }
 
-  // Which elements differ from `contents`.
-  std::vector<bool> differ(const std::string& name, const std::vector<char>& before) const {
-    const std::vector<char> now = contents(name);
-    const std::size_t width = named(name).width;
-    std::vector<bool> out(now.size() / width);
-    for (std::size_t i = 0; i < out.size(); ++i)
-      out[i] = std::memcmp(&now[i * width], &before[i * width], width) != 0;
+  // Which elements of an array differ between two `contents`, a bit for each.
+  std::vector<std::uint64_t> differ(const std::string& name, const std::vector<char>& before, const std::vector<char>& now) const {
+    const std::size_t width = named(name).width, step = 64 * width;
+    std::vector<std::uint64_t> out((now.size() + step - 1) / step);
+    for (std::size_t word = 0; word < out.size(); ++word) {
+      const std::size_t begin = word * step, end = std::min(begin + step, now.size());
+      if (std::memcmp(&now[begin], &before[begin], end - begin) == 0) continue;
+      for (std::size_t at = begin; at < end; at += width)
+        if (std::memcmp(&now[at], &before[at], width) != 0) out[word] |= std::uint64_t{1} << ((at - begin) / width);
+    }
     return out;
   }
 
