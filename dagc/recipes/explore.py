@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from dagc.measure.service import RankLink, link_groups
 from dagc.report.display import Display, warn
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import ProgramText, read
-from dagc.store.results import MachineRecord, Results, noise_advice, noise_advice_of, of_hosts, unlike
+from dagc.store.results import MachineRecord, Results, noise_advice, noise_advice_of, unlike
 from dagc.store.settings import fixed_in
 from dagc.study.ahead import BUILD_SHARE
 from dagc.study.decisions import SearchRequest
@@ -44,7 +45,7 @@ from dagc.study.outcome import (
     settled,
     traced,
 )
-from dagc.study.record import program_record, run_record, setup_digest
+from dagc.study.record import SearchFile, program_record, run_record
 
 
 def explore(
@@ -97,23 +98,15 @@ def _explore_here(
     text: ProgramText, out: str | Path | None, options: ExploreOptions, links: Sequence[RankLink], deadline: Deadline,
     array: JobArray | None,
 ) -> Explored:  # fmt: skip
-    from dagc.store.records import Records  # loads msgspec, sqlite3
-
     display = Display(quiet=options.quiet, clock=deadline.clock)
     with ExitStack() as opened:
-        with ExitStack() as compilers:
-            prepared = ready(text, out, options, display, compilers, links[0], deadline)
+        file = SearchFile(opened)
+        with ExitStack() as compilers, file.before_search(display):
+            prepared = ready(text, out, options, display, compilers, links[0], file, deadline)
             machine, request = prepared.machine, prepared.request
             program, notes, options = prepared.program, prepared.notes, request.options
-            hosts = _started(prepared, machine, array)
-            setup = setup_digest(text.path, program, options)
-            run = run_record(of_hosts(hosts), options, text.path, setup, prepared.fixed, prepared.domain.folded)
-            records = opened.enter_context(
-                Records.open(
-                    prepared.output, program_record(program), run,
-                    resume=options.resume, other_machine=options.other_machine,
-                )
-            )  # fmt: skip
+            hosts, file.beside = file.hosts(partial(_started, prepared, machine, array)), prepared.beside
+            records, run = file.open(text.path, program, options, prepared.fixed, prepared.domain.folded)
             usable = checked(prepared, records)
         records.searched(usable.domain.size())
         domain = usable_domain(prepared, machine, usable, records)

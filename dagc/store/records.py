@@ -301,6 +301,13 @@ class Records:
         with self._writing():
             self._connection.execute("UPDATE run SET noise = ? WHERE id = ?", (_real(value), self._run))
 
+    def restate(self, run: Run) -> None:
+        """What is known of this run by now, except when it started and its noise floor."""
+        columns = "machine = ?, machine_key = ?, strategy = ?, options = ?"
+        values = json.dumps(asdict(run.machine)), run.machine.key, run.strategy, json.dumps(run.options)
+        with self._writing():
+            self._connection.execute(f"UPDATE run SET {columns} WHERE id = ?", (*values, self._run))
+
     def searched(self, space: int | None) -> None:
         """Store the number of implementations that this run searches (None: not counted)."""
 
@@ -388,10 +395,11 @@ class Records:
 
         return tuned_in(self._connection, self.path)
 
-    def close(self) -> None:
+    def close(self, withdrawn: bool = False) -> None:
         """End the run. The log is merged, so that the file is a single one. May be called twice.
 
-        A file that this run created, and in which nothing was begun, is removed: it would only block the next run.
+        A file that this run created, and in which nothing was begun, is removed: it would only block the next run; as
+        one of a run that is `withdrawn`.
         """
         if self._lock.held:
             begun = True
@@ -405,7 +413,7 @@ class Records:
                         self._connection.execute(f"DELETE FROM {table}")
                     self._connection.execute("PRAGMA journal_mode = DELETE")
                 self._connection.close()
-                if self._fresh and not begun:
+                if self._fresh and (withdrawn or not begun):
                     self.path.unlink(missing_ok=True)
             finally:
                 self._lock.release()

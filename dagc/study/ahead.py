@@ -7,6 +7,7 @@ from concurrent.futures import Future, wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from dagc.base.children import Workers
@@ -61,16 +62,20 @@ class Ahead:
     def __init__(
         self, request: SearchRequest, folder: Path, link: RankLink, predictions: Predictions,
         under_way: Callable[[], Callable[[], ArraysOf]],
+        keep: Callable[[Sequence[Configured], LiveMachine, Beside], None],
     ) -> None:  # fmt: skip
-        """`under_way`: called first, since it forks, and threads start here."""
+        """`under_way`: called first, since it forks, and threads start here. `keep`: called when the first is measured,
+        to write it to the results file."""
         self._request, self._folder, self._link = request, folder, link
-        self._predictions, self._under_way = predictions, under_way
+        self._predictions, self._under_way, self._keep = predictions, under_way, keep
+        self._first: list[Configured] = []
         self._graphs: dict[frozenset[tuple[str, Value]], Graph] = {}
         self._begun, self._others = False, 0
         self._ranks: Future[Any] | None = None
         self._domain: Future[tuple[Orders, ArraysOf]] | None = None
         self._measuring: tuple[LiveMachine, Beside] | None = None
         self.libraries: dict[Choice, Future[Built]] = {}  # under way, by what they are compiled for
+        self.answered = Event()  # all that is measured ahead was measured
 
     def lowering(self, stack: ExitStack) -> Callable[[Sequence[Mapping[str, Value]]], LoweredBy]:
         """Combinations -> how the program is lowered under each of them: when what is first is measured, not beyond
@@ -102,6 +107,7 @@ class Ahead:
             jobs: list[Future[Any] | None] = [self._domain, self._ranks, *self.libraries.values()]
             wait([job for job in jobs if job is not None])
             self._advance()
+        self.answered.set()
 
     def measuring(self, request: SearchRequest, domain: Orders) -> tuple[LiveMachine, Beside]:
         """The machine of a search in this domain, and what it measures while compilers run. Raises UsageError for an
@@ -130,7 +136,7 @@ class Ahead:
 
     def _begin(self, combinations: Sequence[Mapping[str, Value]], stack: ExitStack) -> None:
         arrays, request = self._under_way(), self._request
-        first = self._lowered(first_of(combinations, request))
+        first = self._first = self._lowered(first_of(combinations, request))
         self._others = len(combinations) - len(first)
         pool = stack.enter_context(Workers(len(first) + 1))
         stack.callback(pool.stop)
@@ -173,6 +179,8 @@ class Ahead:
                 library = self.libraries[library_of(space)]
                 if index not in beside.checked and library.done() and isinstance(path := library.result(), Path):
                     beside.tell(index, first_sample(machine, index, path, arrays, beside), self._others)
+                    if not beside.kept and beside.line:
+                        self._keep(self._first, machine, beside)
         except DagcError:
             self._domain = None
 

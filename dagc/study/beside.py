@@ -65,13 +65,18 @@ class Beside:
         self._tried = set(map(moved, self._tried))
         self._usable = {numbers[index]: Orders([domain.spaces[numbers[index]]]) for index in self._usable}
         self.checked = {numbers[index]: sample for index, sample in self.checked.items()}
-        self._unkept = [(moved(one), sample) for one, sample in self._unkept]
+        self._store, self._unkept = None, [(moved(one), sample) for one, sample in self._unkept]
 
     def keep_in(self, store: Store[Candidate]) -> None:
-        """Keep what is measured, and what was, in a store."""
-        self._store = store
-        for one, sample in self._unkept:
+        """Keep what is measured, and what was, in a store, until the domain is another one."""
+        self._store, unkept = store, self._unkept
+        self._unkept = []
+        for one, sample in unkept:
             self._keep(one, sample)
+
+    @property
+    def kept(self) -> bool:
+        return self._store is not None
 
     def first(self, index: int) -> Sample:
         """Open the library of a space, check and time the order that is compared, if it has it; else its first

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,7 @@ from dagc.study.launch import (
 )
 from dagc.study.original import of_original
 from dagc.study.outcome import declare
-from dagc.study.record import program_record
+from dagc.study.record import SearchFile, program_record
 from dagc.study.runners import (
     ArraysOf,
     Compilation,
@@ -93,11 +93,13 @@ def ready(
     display: Display,
     stack: ExitStack,
     link: RankLink,
+    file: SearchFile,
     deadline: Deadline = ENDLESS,
 ) -> Ready:
     """Text -> configurations, with their launch settings -> domain. The set-up and the compilers run beside it, and end
-    with `stack`; the first configuration is measured beside it on the ranks of `link`."""
+    with `stack`; the first configuration is measured beside it on the ranks of `link`, and written to `file`."""
     request, output, missing = _requested(text, out, options, display)
+    file.path = output
     request, folder = replace(request, deadline=deadline), output.parent / f"{output.stem}-build"
 
     @cache
@@ -114,7 +116,7 @@ def ready(
     request = replace(request, text=request.text.with_defines({**request.text.defines, **taken}))
     request = _for_objective(request, request.text.program())
     cuda, predictions = request.chosen.target is Target.CUDA, Predictions(stack.enter_context(Workers(1)))
-    ahead = Ahead(request, folder, link, predictions, under_way)
+    ahead = Ahead(request, folder, link, predictions, under_way, partial(_keep, request, file))
     program, configurations, notes = configured(request.text, request.options, cuda, ahead.lowering(stack))
     notes += [*remarks, *missing]
     if request.earlier is not None:
@@ -147,12 +149,31 @@ def _under_way(
     every, hurry = launch_sites(request, configurations, None), request.deadline.timeout is not None
     others = predictions.known if hurry and request.chosen.target is Target.CUDA else None
     compiled = compiling(
-        configurations, request.chosen, folder, every, ahead=ahead.libraries, hurry=hurry, others=others
-    )
+        configurations, request.chosen, folder, every,
+        ahead=ahead.libraries, hurry=hurry, others=others, answered=ahead.answered,
+    )  # fmt: skip
     compilation = stack.enter_context(compiled)
     if others is not None:
         predictions.prepare()
     return compilation
+
+
+def _keep(
+    request: SearchRequest, file: SearchFile, first: Sequence[Configured], machine: LiveMachine, beside: Beside
+) -> None:
+    """Open the results file of a search whose `first` configurations are measured, and keep what was in it."""
+    domain, program, text = machine.domain, request.text.program(), request.text
+    sites = {space.configuration: space.sites for space in domain.spaces}
+    fixed = _fixed(program, first, Origins(), text.defines, sites)
+    file.hosts(lambda: machine.hosts(request.chosen.target.value, request.chosen.arch))
+    options = _with_strategy(request.options, domain)
+    keep_in(file.open(text.path, program, options, fixed, domain.folded)[0], request, beside, domain)
+    file.beside = beside
+
+
+def keep_in(records: Records, request: SearchRequest, beside: Beside, domain: Orders) -> None:
+    declare(records, request.objective, units())
+    beside.keep_in(OrderStore(domain, records))
 
 
 def checked(prepared: Ready, records: Records) -> Usable:
@@ -160,16 +181,10 @@ def checked(prepared: Ready, records: Records) -> Usable:
     the model ranks launch settings, and what is built is measured, which `records` keeps as disturbed."""
     request, domain, deadline = prepared.request, prepared.domain, prepared.request.deadline
     machine, beside = prepared.machine, prepared.beside
-    declare(records, request.objective, units())
-    beside.keep_in(OrderStore(domain, records))
+    keep_in(records, request, beside, domain)
     domain.size()
     end = deadline.part(BUILD_SHARE if request.chosen.here else CHECK_SHARE)
-    try:
-        out = check_as_built(machine, prepared.compilation, request, prepared.arrays, beside, end)
-    except KeyboardInterrupt:
-        if beside.line:
-            request.display.say(f"{beside.line}\n{records.path} keeps it; --resume continues")
-        raise
+    out = check_as_built(machine, prepared.compilation, request, prepared.arrays, beside, end)
     prepared.compilation.stop()
     if deadline.over:
         took = f"took {deadline.passed:.0f} s, longer than --time {deadline.seconds:g} s"

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dagc.base.errors import UsageError
 from dagc.base.resources import __version__
 from dagc.base.source import find_file, read_file
 from dagc.build.toolchain import answer_of
 from dagc.ir.plan import program_hash
 from dagc.ir.program import Program
-from dagc.store.results import FOLDED, MachineRecord, Run
+from dagc.report.display import Display
+from dagc.store.results import FOLDED, MachineRecord, Run, of_hosts
 from dagc.store.results import ProgramRecord as Kept
 from dagc.store.settings import OPTION, Origins, fixed_to_json
 
 if TYPE_CHECKING:
     from dagc.stages.options import EarlierOptions, ExploreOptions
+    from dagc.store.records import Records
+    from dagc.study.beside import Beside
 
 
 def program_record(program: Program) -> Any:
@@ -74,3 +80,52 @@ def run_record(
         seed=options.seed, strategy=options.strategy, seconds=options.seconds, revision=revision(path.parent),
         version=__version__, options=asdict(options) | more,
     )  # fmt: skip
+
+
+@dataclass(slots=True)
+class SearchFile:
+    """The results file of a search, opened for its first measurement, when not all is known of the run. Closed with
+    `stack`."""
+
+    stack: ExitStack
+    path: Path = Path()
+    records: Records | None = None
+    beside: Beside | None = None  # what has measured
+    _hosts: tuple[MachineRecord, ...] = ()
+
+    def hosts(self, describe: Callable[[], tuple[MachineRecord, ...]]) -> tuple[MachineRecord, ...]:
+        """Of the ranks, asked once."""
+        self._hosts = self._hosts or describe()
+        return self._hosts
+
+    def open(
+        self, text: Path, program: Program, options: ExploreOptions, fixed: Origins, folded: bool
+    ) -> tuple[Records, Run]:
+        """The file, with what is known of the run; after `hosts`. Raises UsageError."""
+        from dagc.store.records import Records  # loads msgspec, sqlite3
+
+        setup = setup_digest(text, program, options)
+        run = run_record(of_hosts(self._hosts), options, text, setup, fixed, folded)
+        if self.records is None:
+            opened = Records.open(
+                self.path, program_record(program), run, resume=options.resume, other_machine=options.other_machine
+            )
+            self.records = self.stack.enter_context(opened)
+        else:
+            self.records.restate(run)
+        return self.records, run
+
+    @contextmanager
+    def before_search(self, display: Display) -> Iterator[None]:
+        """If the user ends it, he is told what was measured; if he asked for what is not possible, a file that was
+        created is removed."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self.beside is not None and self.beside.line:
+                display.say(f"{self.beside.line}\n{self.path} keeps it; --resume continues")
+            raise
+        except UsageError:
+            if self.records is not None:
+                self.records.close(withdrawn=True)
+            raise

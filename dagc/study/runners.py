@@ -151,15 +151,17 @@ def compiling(
     configurations: Sequence[Configured], chosen: TargetChoice, folder: Path,
     sites: Mapping[Choice, Sequence[Site]] | None = None, *,
     ahead: Mapping[Choice, Future[Built]] = MappingProxyType({}), hurry: bool = False, others: Event | None = None,
+    answered: Event | None = None,
 ) -> Iterator[Compilation]:  # fmt: skip
     """Build one runner library per configuration, in parallel on all cores, in their order; what is not built at the
     end of the block is not built at all.
 
     `sites`: launch settings that stay open until they are set at run time. `ahead`: libraries that are under way, by
-    what they are compiled for. `hurry`: if there are fewer cores than libraries, half of them are left to the first,
-    and to what runs beside, until it is built. Sources are written one after the other, those of the first library
-    first: threads that write them together all end late. Others wait for the event `others`, what the first
-    measurement needs of Python, at most HELD_SECONDS. Raises MissingTool.
+    what they are compiled for. `hurry`: if there are fewer cores than compilers, half of them are left to the first,
+    and to what runs beside, until it is built, and until it is `answered`, at most HELD_SECONDS later. Sources are
+    written one after the other, those of the first library first: threads that write them together all end late.
+    Others wait for the event `others`, what the first measurement needs of Python, at most HELD_SECONDS. Raises
+    MissingTool.
     """
     require_machine(chosen)
     written, built, writing = Event(), Event(), Lock()  # of the first
@@ -171,6 +173,8 @@ def compiling(
         if number:
             _await(written if number < at_once else built)
             _await(others or written, latest)
+        if number >= at_once and answered is not None:
+            _await(answered, time.monotonic() + HELD_SECONDS)
         directory = folder / f"{number:03d}"
         with writing:
             children.check()
@@ -180,7 +184,8 @@ def compiling(
         return runner_at(directory, plan)
 
     latest = time.monotonic() + HELD_SECONDS
-    at_once = compilers() // 2 if hurry and len(distinct) > compilers() else len(distinct)
+    each = 2 if chosen.target is Target.CUDA else 1  # of the kernels and of the rest
+    at_once = max(1, compilers() // (2 * each)) if hurry and each * len(distinct) > compilers() else len(distinct)
     with Workers(compilers()) as pool:
         jobs = {
             ahead.get(of) or pool.submit(make, number, members[0]): tuple(c.configuration for c in members)

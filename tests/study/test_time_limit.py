@@ -229,6 +229,7 @@ def test_the_first_is_measured_before_the_others_are_lowered(
     """With the order of an application, which is compared with another implementation even after the limit."""
     lowered: list[object] = []
     measured_after: list[int] = []
+    in_file: list[int] = []
     first, graph, advance = Beside.first, ProgramText.graph, Ahead._advance
 
     def advanced(ahead: Ahead) -> None:
@@ -241,6 +242,8 @@ def test_the_first_is_measured_before_the_others_are_lowered(
 
     def noted(text: ProgramText, choices: Mapping[str, Value] | None = None) -> Graph:
         lowered.append(choices)
+        if len(measured_after) == 2 and not in_file:
+            in_file.append(len(list(load(tmp_path / "r.db").measured())))
         return graph(text, choices)
 
     monkeypatch.setattr(Ahead, "_advance", advanced)
@@ -250,6 +253,7 @@ def test_the_first_is_measured_before_the_others_are_lowered(
     opened = ("first.mode", "second.mode")  # 16 combinations
     done = searched(program, tmp_path / "r.db", Jump(4), time=30.0, opened=opened, original=str(tmp_path / "own.txt"))
     assert (measured_after[0], len(measured_after), len(lowered) >= 16) == (1, 2, True)
+    assert in_file == [2], "what is measured is written at once"
     assert done.original.startswith("original   ")
     assert "; the best has " in done.original
     assert done.summary.implementations >= 1
