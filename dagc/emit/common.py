@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from dagc.cuda.text import rewrite_for_host, with_own_constants
 from dagc.emit.iteration import IterationView, StepBuilder, iteration_view
 from dagc.emit.kernels import CODE, LAUNCHES, Functions
 from dagc.emit.layout import Layout
-from dagc.emit.program import ProgramView, program_view
+from dagc.emit.program import ProgramView, program_view, with_copies
 from dagc.emit.render import cxx_string, cxx_type, macro, number_lines, render, tidy
 from dagc.emit.whole import WholeView, whole_view
 from dagc.ir.enums import Role, Transport
@@ -178,21 +178,25 @@ class Emission:
     whole: WholeView | None  # one kernel that repeats it
     folded: Graph | None
     common: dict[str, object]
+    second: StepBuilder | None = None  # of every second iteration, where arrays are private
 
 
-def emission(plan: Plan, apart: bool = False) -> Emission:
+def emission(plan: Plan, apart: bool = False, private: Collection[str] = ()) -> Emission:
     """Raises DagcError for what cannot be emitted yet. `apart`: with the kernels in a source of their own, if they can
-    be."""
+    be. `private`: arrays of which every second iteration has another copy."""
     functions = Functions(plan.graph, plan.target, plan.open, plan.computed, apart and _may_be_apart(plan))
-    layout = Layout(plan.graph, plan.open, plan.computed)
+    layout = Layout(plan.graph, plan.open, plan.computed, private)
     steps = StepBuilder(layout, functions, plan.chooser)
-    program = program_view(layout, steps, plan.chooser)
+    program, second = program_view(layout, steps, plan.chooser), None
+    if private:
+        second = StepBuilder(layout.second(), functions, plan.chooser, shares=False)
+        program = with_copies(program, second)
     folded = plan.period[0] if plan.period is not None else None
     iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded, plan.loop)
     whole = whole_view(plan, layout, steps)
     common = _common(plan, layout, functions, program, bool(iteration.regions))
     common |= {"launches": steps.launches, "whole": whole, "apart": functions.apart}
-    return Emission(functions, layout, steps, program, iteration, whole, folded, common)
+    return Emission(functions, layout, steps, program, iteration, whole, folded, common, second)
 
 
 def _may_be_apart(plan: Plan) -> bool:

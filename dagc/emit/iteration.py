@@ -142,8 +142,11 @@ def _count(elements: str) -> str:
 class StepBuilder:
     """Builds the steps of each op of a graph."""
 
-    def __init__(self, layout: Layout, functions: Functions, chooser: EmittedChoosers | None = None) -> None:
-        """`chooser`: makes choices when the program runs, possibly during its first ops."""
+    def __init__(
+        self, layout: Layout, functions: Functions, chooser: EmittedChoosers | None = None, shares: bool = True
+    ) -> None:
+        """`chooser`: makes choices when the program runs, possibly during its first ops. `shares`: launches that are
+        the same for several ops are functions."""
         self.layout, self.functions = layout, functions
         first = first_features(layout.program, layout.opened, chooser)
         self.mode = chooser.mode if chooser is not None else Features.NOW
@@ -151,7 +154,7 @@ class StepBuilder:
         self.graph = layout.graph
         self._tags = self._number_messages()
         self._known: dict[tuple[int, str], tuple[ir.GraphOp, tuple[Step, ...]]] = {}
-        self._shared = self._shared_launches()
+        self._shared = self._shared_launches() if shares else {}
         self.launches = tuple(dict.fromkeys(self._shared.values()))
 
     def of(self, op: ir.GraphOp, stream: str) -> tuple[Step, ...]:
@@ -700,11 +703,13 @@ class IterationView:
 @dataclass(frozen=True, slots=True)
 class RoundView:
     """One of several iterations: the streams and events of its lane, which are numbered from `s` and `e` on. `before`
-    is the start of those of the previous iteration, and `turn` its own number (C++ names)."""
+    is the start of those of the previous iteration, and `turn` its own number (C++ names). `second`: the entries of
+    every second one, where arrays are private; else ()."""
 
     streams: int
     events: int
     entries: tuple[EntryView, ...]
+    second: tuple[EntryView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -771,12 +776,18 @@ def iteration_view(
     )
 
 
-def round_view(graph: ir.Graph, traversal: Traversal, back: frozenset[int], steps: StepBuilder) -> RoundView:
-    """`back`: the positions of waits for events of the previous iteration. Raises like `iteration_view`."""
+def round_view(
+    graph: ir.Graph, traversal: Traversal, back: Mapping[int, int], lanes: Sequence[StepBuilder]
+) -> RoundView:
+    """`back`: the positions of waits for events of an earlier iteration, and how many before. `lanes`: of every
+    iteration, or of every first and every second one. Raises like `iteration_view`."""
     entries = traversal.entries
-    written = _Written(graph, steps, entries, Rolled(traversal), lane=True)
-    views = tuple(written.of_earlier(at) if at in back else written.entry(at) for at in range(len(entries)))
-    return RoundView(1 + max(streams_of(entries), default=-1), len(recorded(entries)), views)
+    views = []
+    for steps in lanes:
+        written = _Written(graph, steps, entries, Rolled(traversal), lane=True)
+        of_lane = (written.of_earlier(at, back[at]) if at in back else written.entry(at) for at in range(len(entries)))
+        views.append(tuple(of_lane))
+    return RoundView(1 + max(streams_of(entries), default=-1), len(recorded(entries)), views[0], *views[1:])
 
 
 def table_ops(graph: ir.Graph, steps: StepBuilder) -> tuple[TableOpView, ...]:
@@ -847,15 +858,17 @@ class _Written:
         again = f"{block.variable} = turn, {counted(block.times, 'time')}"
         return LoopView(again, block.first, block.first + block.times * block.step, block.step, views)
 
-    def of_earlier(self, at: int) -> EntryView:
-        """A wait for an event that the previous iteration has recorded."""
+    def of_earlier(self, at: int, back: int) -> EntryView:
+        """A wait for an event that the previous iteration has recorded, or the one before it, whose events it has."""
         wait = self.entries[at]
         assert wait.event is not None
         of = self._recorded[recorded(self.entries)[wait.event]][1]
         sync = SYNC_OPS[wait.row[0]]
-        about = sync.about.format(event=f"event {wait.event} of the previous iteration", of=of, stream=wait.stream)
-        call = sync.call(f"p.event[before + {wait.event}]", self._stream.format(wait.stream))
-        return EntryView(about, (Guarded("turn > 0", (call,)),))
+        which = "the previous iteration" if back == 1 else "the iteration before the previous one"
+        about = sync.about.format(event=f"event {wait.event} of {which}", of=of, stream=wait.stream)
+        event = f"p.event[before + {wait.event}]" if back == 1 else self._event.format(wait.event)
+        call = sync.call(event, self._stream.format(wait.stream))
+        return EntryView(about, (Guarded(f"turn > {back - 1}", (call,)),))
 
     def entry(self, at: int, block: int = 0) -> EntryView:
         """`block`: the start of the block of the entry."""

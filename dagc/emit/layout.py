@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import keyword
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 
@@ -102,8 +103,15 @@ class StagingBuffer:
 class Layout:
     """Names are those of members of `Program`; expressions reach them through `p.`."""
 
-    def __init__(self, graph: ir.Graph, open: Iterable[ir.Decision] = (), features: Iterable[CodeFeature] = ()) -> None:
-        """`open` tunables are members as well, since the program sets them, and computes `features`, when it runs."""
+    def __init__(
+        self,
+        graph: ir.Graph,
+        open: Iterable[ir.Decision] = (),
+        features: Iterable[CodeFeature] = (),
+        private: Collection[str] = (),
+    ) -> None:
+        """`open` tunables are members as well, since the program sets them, and computes `features`, when it runs. Of
+        the arrays `private` there are two (`second`)."""
         self.graph, self.program = graph, graph.program
         self.opened = Opened(open)
         names = Names(_MEMBERS)
@@ -131,6 +139,12 @@ class Layout:
         self._alike = ir.alike(self.program.ops)
         self._grouped = tuple(self._groups_of(graph))
         self._groups = {op.name: names.new(op.name, "group") for op in self._grouped}
+        self.private = {name: names.new(name, "second") for name in private}
+        self._second_groups = {
+            op.name: names.new(op.name, "second_group")
+            for op in self._grouped
+            if op.op is not None and any(access.region.array in self.private for access in op.op.accesses)
+        }
         # Connections of the ranks of groups, by transport and communicator; those of all ranks first.
         grouped = dict.fromkeys((op.transport, op.comm) for op in self._grouped)
         self.kinds = tuple(transport for transport in Transport if transport in {kind for kind, _ in grouped})
@@ -157,6 +171,14 @@ class Layout:
             for c in (*self.program.comms, *self.program.host_comms)
             for variable, what in ((c.rank, "rank"), (c.ranks, "ranks"))
         }
+
+    def second(self) -> Layout:
+        """The same for every second iteration, which has the other copies of private arrays, and groups that move them.
+        Its `group_members` are these alone."""
+        out = copy(self)
+        out.member, out._groups = self.member | self.private, self._groups | self._second_groups
+        out._grouped = tuple(op for op in self._grouped if op.name in self._second_groups)
+        return out
 
     # ---- expressions ----------------------------------------------------------------------
 

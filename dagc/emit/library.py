@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -183,11 +183,12 @@ class LibraryView:
 @dataclass(frozen=True, slots=True)
 class Enqueued:
     """A traversal without host waits (`dagc.space.enqueue`). `rounds`: one of several overlapping iterations, and the
-    positions in it of the waits for the previous iteration; None: an iteration starts when the previous one has
-    ended."""
+    positions in it of the waits for an earlier iteration, with how many before; None: an iteration starts when the
+    previous one has ended. `private`: the arrays of which every second iteration has another copy."""
 
     iteration: Traversal
-    rounds: tuple[Traversal, frozenset[int]] | None = None
+    rounds: tuple[Traversal, Mapping[int, int]] | None = None
+    private: tuple[str, ...] = ()
 
 
 def emit_library(plan: Plan, name: str, enqueued: Enqueued | str) -> dict[str, str]:
@@ -199,13 +200,17 @@ def emit_library(plan: Plan, name: str, enqueued: Enqueued | str) -> dict[str, s
     if plan.program.devices != Devices():
         help = "drop `devices`, or compile a program"
         raise UsageError("a library has one GPU, and all cores that its application leaves it", help)
-    views = emission(plan)
+    views = _emission(plan, enqueued)
     if updated := next((group.comment for group in views.program.groups if group.updates), None):
         why = f"`{updated}` is put by a kernel that updates what it sends, and an application may change one end of it"
         raise DagcError(why, "choose -D transport=peer for a library")
     view = _library_view(plan, name, views, enqueued)
     common = _common(plan, view, views)
     return {**_files(plan, view, _sources(plan, name, views, common), common), **records_of(plan)}
+
+
+def _emission(plan: Plan, enqueued: Enqueued | str) -> Emission:
+    return emission(plan, private=enqueued.private if isinstance(enqueued, Enqueued) else ())
 
 
 def _common(plan: Plan, view: LibraryView, views: Emission) -> dict[str, object]:
@@ -276,7 +281,7 @@ def emit_plans(
     `plans`: label, plan, and the arguments of `emit_library`, by the answer of `chooser`, which has one choice over
     scalars; `names`: those of its features. Raises UsageError if the plans take different arrays.
     """
-    every = [emission(plan) for _, plan, _ in plans]
+    every = [_emission(plan, enqueued) for _, plan, enqueued in plans]
     libraries = [
         _library_view(plan, plan_name(name, k), views, enqueued)
         for k, ((_, plan, enqueued), views) in enumerate(zip(plans, every, strict=True))
@@ -375,10 +380,10 @@ def _library_view(plan: Plan, name: str, views: Emission, enqueued: Enqueued | s
         comms=comms,
         arguments=arguments,
         elements=tuple((t.value, _C_TYPES[t]) for t in elements),
-        own=(*own, *program.scratch, *program.staging),
+        own=(*own, *program.copies, *program.scratch, *program.staging),
         sides=tuple(declared[n] for n in given if arrays[n].place is Place.ANY),
         messages=_messages(layout, steps),
-        enqueue=_enqueue(plan.graph, enqueued, steps, views.folded),
+        enqueue=_enqueue(plan.graph, enqueued, views),
         most=show(plan.program.repeat) if plan.program.repeat is not None else "",
         verified=_verified(layout, program, names),
         takes_nccl=takes_nccl,
@@ -502,8 +507,9 @@ def _messages(layout: Layout, steps: StepBuilder) -> MessageView:
     return MessageView(tuple(names), tuple(ends))
 
 
-def _enqueue(graph: Graph, enqueued: Enqueued | str, steps: StepBuilder, folded: Graph | None) -> EnqueueView:
+def _enqueue(graph: Graph, enqueued: Enqueued | str, views: Emission) -> EnqueueView:
     if isinstance(enqueued, str):
         return EnqueueView(None, enqueued)
-    rounds = round_view(graph, *enqueued.rounds, steps) if enqueued.rounds is not None else None
-    return EnqueueView(iteration_view(graph, enqueued.iteration, steps, False, folded), "", rounds)
+    lanes = [views.steps] if views.second is None else [views.steps, views.second]
+    rounds = round_view(graph, *enqueued.rounds, lanes) if enqueued.rounds is not None else None
+    return EnqueueView(iteration_view(graph, enqueued.iteration, views.steps, False, views.folded), "", rounds)

@@ -275,6 +275,7 @@ class ProgramView:
     mode: Features
     worker_calls: bool  # whether worker threads run ops on the CPU
     may_lack_gpu: bool  # every op may run on the CPU, and the variants are chosen before the first run
+    copies: tuple[ArrayView, ...] = ()  # of private arrays, for every second iteration
 
     @property
     def switches(self) -> bool:
@@ -379,6 +380,14 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
         worker_calls=any(op.worker for op in layout.kernel_ops),
         may_lack_gpu=(chooser is not None or not layout.opened.every) and not beside and _may_lack_gpu(layout),
     )
+
+
+def with_copies(view: ProgramView, second: StepBuilder) -> ProgramView:
+    """With the second copies of private arrays, and the groups that move them, which `second` uses."""
+    layout = second.layout
+    copies = tuple(_array(layout, layout.arrays[name]) for name in layout.private)
+    copies = tuple(replace(c, comment=f"{c.comment}, of every second iteration") for c in copies)
+    return replace(view, copies=copies, groups=(*view.groups, *_groups(layout, second)))
 
 
 def _needed_devices(program: ir.Program) -> tuple[int, int]:

@@ -11,12 +11,13 @@ alike again are a loop of their own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, product
 from typing import TypeAlias
 
 from dagc.ir.enums import CodeLang
+from dagc.ir.plan import kernel_as_written, variants_of
 from dagc.ir.program import Action, CopyOp, Folding, Graph, GraphOp, Loop, OpId, Segment, Touch, folded_name
 from dagc.passes.edges import Edges, Hazards, TooManyConflicts
 from dagc.passes.messages import LoweredMessages
@@ -477,14 +478,15 @@ def _led_back(graph: Graph, search: _Search) -> tuple[str, str] | None:
 # ---- consecutive iterations ------------------------------------------------------------------------
 
 
-def repeated(graph: Graph, rounds: int) -> Graph | None:
+def repeated(graph: Graph, rounds: int, private: Collection[str] = ()) -> Graph | None:
     """`rounds` iterations of an unrolled graph: the op `v` of iteration `i` is `v + i * n`, where n ops precede `end`.
+    Odd ones have copies of their own of the arrays `private`.
 
     Edges between iterations are those of conflicting accesses, and these: from every op to itself, since both share its
-    scratch memory; from every group to all groups of the next iteration, so that groups which wait for other ranks
-    never overlap across iterations; the same among host functions, which may share a handle or a workspace that no
-    header declares. None where there are too many conflicts to examine, or kernels write what other ranks receive,
-    which is proved of iterations that follow one another.
+    scratch memory, unless it has none and arrays are private; from every group to all groups of the next iteration, so
+    that groups which wait for other ranks never overlap across iterations; the same among host functions, which may
+    share a handle or a workspace that no header declares. None where there are too many conflicts to examine, or
+    kernels write what other ranks receive, which is proved of iterations that follow one another.
     """
     if any(op.kernel is not None and op.kernel.puts for op in graph.ops):
         return None
@@ -492,14 +494,15 @@ def repeated(graph: Graph, rounds: int) -> Graph | None:
     edges = Edges(rounds * n + 1)
     groups = [op.id for op in graph.ops if op.action in (Action.GROUP, Action.FREE)]
     calls = _host_functions(graph)
+    alone = [op.id for op in graph.ops[:n] if not private or _has_memory(graph, op)]
     for turn in range(rounds):
         for u, v in graph.completion:
             if v < n:
                 edges.add(OpId(u + turn * n), OpId(v + turn * n))
         if turn:
-            for u, v in (*((OpId(op), OpId(op)) for op in range(n)), *product(groups, groups), *product(calls, calls)):
+            for u, v in (*zip(alone, alone, strict=True), *product(groups, groups), *product(calls, calls)):
                 edges.add(OpId(u + (turn - 1) * n), OpId(v + turn * n))
-    ops, touches = _copies(graph, rounds)
+    ops, touches = _copies(graph, rounds, private)
     lowered = LoweredMessages(ops, touches, (), {}, graph.staged, (), ())
     try:
         hazards = Hazards(graph.program, lowered, edges)
@@ -513,18 +516,35 @@ def repeated(graph: Graph, rounds: int) -> Graph | None:
     )  # fmt: skip
 
 
+def _has_memory(graph: Graph, op: GraphOp) -> bool:
+    """Whether an op may have memory beside its arrays and the variables of its code: all but copies, and kernels
+    without scratch."""
+    if op.kernel is None:
+        return op.action is not Action.COPY
+    every = (
+        impl for _, impl in (kernel_as_written(graph.program, one) for one in variants_of(graph.program, op.kernel))
+    )
+    return any(impl.launch is None or impl.scratch or impl.prepare for impl in every)
+
+
 def _host_functions(graph: Graph) -> list[OpId]:
     """The ops on the host that call a function which enqueues, or may enqueue, work on a stream."""
     kernels = {k.name for k in graph.program.kernels if any(i.code and i.code.lang is CodeLang.CPP for i in k.impls)}
     return [op.id for op in graph.ops if op.kernel is not None and op.kernel.kernel in kernels]
 
 
-def _copies(graph: Graph, rounds: int) -> tuple[tuple[GraphOp, ...], tuple[Touch, ...]]:
+def _copies(graph: Graph, rounds: int, private: Collection[str]) -> tuple[tuple[GraphOp, ...], tuple[Touch, ...]]:
     *work, end = graph.ops
     ops = [replace(op, id=OpId(op.id + t * len(work)), name=f"{op.name}#{t}") for t in range(rounds) for op in work]
+    second = [
+        replace(touch, region=replace(touch.region, array=f"{touch.region.array}'"))
+        if touch.region.array in private
+        else touch
+        for touch in graph.touches
+    ]
     touches = [
         replace(touch, begin=OpId(touch.begin + t * len(work)), end=OpId(touch.end + t * len(work)))
         for t in range(rounds)
-        for touch in graph.touches
+        for touch in (second if t % 2 else graph.touches)
     ]
     return (*ops, replace(end, id=OpId(len(ops)))), tuple(touches)

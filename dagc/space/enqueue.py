@@ -1,14 +1,16 @@
 """A traversal without host waits: GPU work that an application enqueues on its own stream.
 
-Several iterations of it may overlap. Two in a row use streams and events of their own, their *lane*; an iteration waits
-for those ops of the one before that it needs, and for nothing else. What it needs of earlier ones follows, as every op
-waits for itself. So a proof of a few iterations holds for any number: nothing but the entries of two iterations in a
-row orders their ops, and every pair has the same entries.
+Several iterations of it may overlap. Two in a row use streams and events of their own, their *lane*, and copies of
+their own of the arrays that are private (`dagc.passes.private`); an iteration waits for those ops of the two before
+that it needs, and for nothing else. What it needs of earlier ones follows: an op comes after itself of two iterations
+before, on the same stream, and an access that conflicts with one of an iteration conflicts with that of every, or every
+second, iteration after it. So a proof of a few iterations holds for any number: nothing but the entries of three
+iterations in a row orders their ops, and all have the same entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -77,18 +79,20 @@ MOST = 20  # ops of an iteration: a longer one is faster joined (docs/figures.md
 @dataclass(frozen=True, slots=True)
 class Rounds:
     """One of several iterations. Streams and events are numbered within its lane; `back`: the places of the waits for
-    what the iteration before has recorded."""
+    what an earlier iteration has recorded, and how many before. `private`: the arrays of which each lane has a copy."""
 
     traversal: Traversal
-    back: frozenset[int]
+    back: Mapping[int, int]
+    private: tuple[str, ...] = ()
 
 
-def overlapped(many: Graph, traversal: Traversal) -> Rounds | None:
+def overlapped(many: Graph, traversal: Traversal, private: tuple[str, ...] = ()) -> Rounds | None:
     """The iterations of `traversal`, which has no host waits, in `many`: ROUNDS iterations of its graph with the edges
-    between them (`dagc.passes.loops`). None for a long iteration. Proved. Raises NotProved, which would be a fault."""
+    between them (`dagc.passes.loops`), where each lane has its own arrays `private`. None for a long iteration. Proved.
+    Raises NotProved, which would be a fault."""
     if (len(many.ops) - 1) // ROUNDS > MOST:
         return None
-    out = _connected(many, traversal)
+    out = replace(_connected(many, traversal), private=private)
     Prover(many).prove(unrolled(out, (len(many.ops) - 1) // ROUNDS, ROUNDS), "the iterations that overlap")
     return out
 
@@ -104,10 +108,11 @@ def unrolled(rounds: Rounds, n: int, times: int) -> Traversal:
         lane = turn % LANES
         for at, entry in enumerate(entries):
             stream = Stream(int(entry.stream or 0) + lane * streams)
-            of = (turn - (at in rounds.back)) % LANES
+            back = rounds.back.get(at, 0)
+            of = (turn - back) % LANES
             if entry.op is not None:
                 out.append(Issue(OpId(entry.op + turn * n), stream))
-            elif at not in rounds.back or turn:
+            elif turn >= back:
                 out.append(replace(entry, event=Event(entry.event + of * events), stream=stream))
     return Traversal((*out, *_waits_for_all(out, LANES * events), Issue(OpId(times * n))))
 
@@ -119,8 +124,8 @@ def _connected(many: Graph, traversal: Traversal) -> Rounds:
     stream = bound(traversal.entries)
     labels = count(len(recorded(traversal.entries)))
 
-    needs = [(u, OpId(v - n), 1) for u, v in many.completion if u < n <= v < 2 * n]
-    carried = Carried(body, stream, [OpId(op) for op in range(n)], needs, partial(added_record, 0, labels), lanes=True)
+    needs = [(u, OpId(v % n), v // n) for u, v in many.completion if u < n <= v < (1 + LANES) * n]
+    carried = Carried(body, stream, [OpId(op) for op in range(n)], needs, partial(added_record, 0, labels), LANES)
     carried.close()
     for slot in [slot for slot in carried.body if slot.back]:  # later ones may have made it superfluous
         kept = carried.body
@@ -129,5 +134,5 @@ def _connected(many: Graph, traversal: Traversal) -> Rounds:
             carried.body = kept
     waited = awaited(slot.entry for slot in carried.body)
     kept = [slot for slot in carried.body if not slot.entry.records or slot.entry.event in waited]
-    back = frozenset(at for at, slot in enumerate(kept) if slot.back)
+    back = {at: slot.back for at, slot in enumerate(kept) if slot.back}
     return Rounds(renumbered([slot.entry for slot in kept]), back)

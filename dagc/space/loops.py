@@ -245,8 +245,8 @@ class _Unrolling:
 class Carried:
     """Adds the sync ops for ops that need ops of earlier rounds to the body of a round.
 
-    `carried`: (op, op that needs it, rounds between). `new_record`: an added record of a stream. `lanes`: the rounds in
-    a row have streams of their own, so that only events order them.
+    `carried`: (op, op that needs it, rounds between). `new_record`: an added record of a stream. `lanes`: as many
+    rounds in a row have streams of their own, so that only events order them.
 
     The ops that have completed before an op starts are a mask: bit `place + width * age` is the op at that place of the
     round, `age` rounds earlier.
@@ -259,7 +259,7 @@ class Carried:
         ops: Sequence[OpId],
         carried: Iterable[tuple[OpId, OpId, int]],
         new_record: Callable[[Stream], Slot],
-        lanes: bool = False,
+        lanes: int = 1,
     ) -> None:
         self.body, self.stream, self.new_record, self.lanes = body, stream, new_record, lanes
         self.place = {op: place for place, op in enumerate(ops)}
@@ -286,10 +286,11 @@ class Carried:
     def gap(self) -> tuple[OpId, OpId, int] | None:
         """(op, op that it does not wait for, rounds between), in a round preceded by as many rounds as edges span: the
         last such op, whose completion implies that of most others."""
-        done: dict[Target, int] = {None: 0}
+        of_lane: list[dict[Target, int]] = [{None: 0} for _ in range(self.lanes)]
         events: dict[tuple[Key, int], int] = {}
         for turn in range(self.depth + 1):
-            done = {s: self._older(mask, 1) for s, mask in done.items() if s is None or not self.lanes}
+            of_lane = [{s: self._older(mask, 1) for s, mask in done.items()} for done in of_lane]
+            done = of_lane[turn % self.lanes]
             for slot in self.body:
                 entry = slot.entry
                 known = done.get(entry.stream, 0) | done[None]

@@ -21,12 +21,13 @@ from dagc.ir.choice import is_formed
 from dagc.ir.plan import CodeFeature, EmittedChoosers, Plan, Target, open_variants, program_hash
 from dagc.ir.program import Decision, Device, Graph, KernelOp, Program, Value, shown
 from dagc.passes.loops import repeated
+from dagc.passes.private import private_arrays
 from dagc.report.display import SILENT, Display
 from dagc.report.stages import NOTHING_PRINTED, Printer
 from dagc.space.enqueue import ROUNDS, overlapped, prove_phases, without_host
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover, prune
-from dagc.stages.options import CompileOptions
+from dagc.stages.options import CompileOptions, FormOptions
 
 if TYPE_CHECKING:
     from dagc.build.toolchain import TargetChoice
@@ -37,10 +38,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Compile a plan as a library of this name, for applications; with `wheel`, also as a Python package."""
+    """Compile a plan as a library of this name, for applications; with `wheel`, also as a Python package. `private`:
+    iterations in flight have arrays of their own."""
 
     name: str
     wheel: bool = False
+    private: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +66,20 @@ class OpenChoices:
 NOTHING_OPEN = OpenChoices()
 
 
-def library_of(form: str, program: str, name: str | None, build: bool) -> Library | None:
+def library_of(options: FormOptions, program: str) -> Library | None:
     """The library of `--as FORM --name NAME`; None for a standalone program, in C++ or Python.
 
     Raises UsageError, MissingTool."""
-    if form in ("program", "driver"):
-        if name is not None:
+    if options.form in ("program", "driver"):
+        if options.name is not None:
             raise UsageError("--name is the name of a library", "add --as library, or drop --name")
         return None
     from dagc.emit.library import library_name  # loads jinja2
 
-    library = Library(library_name(program, name), form == "wheel")
+    library = Library(library_name(program, options.name), options.form == "wheel", options.private)
     if library.wheel:
         _check_module(library.name)
-    if library.wheel and not build:
+    if library.wheel and not options.build:
         raise UsageError("a wheel holds the library that is built", "drop --no-build, or write --as library")
     if library.wheel:
         require_wheel()
@@ -101,7 +104,7 @@ def compile_traversal(
     `open`: what is settled when the program runs. `arrays` writes the data into the directory: before the compiler
     runs, which takes longer.
     """
-    library = library_of(options.form, graph.program.name, options.name, options.build)
+    library = library_of(options, graph.program.name)
     plan = open.of(proved_plan(graph, traversal, chosen, options.prune_syncs))  # -> Plan, proved
     printer.after_proof(plan)
     if options.form == "driver":
@@ -162,7 +165,7 @@ def _require_driver(plan: Plan) -> None:
 
 def write_sources(plan: Plan, directory: Path, force: bool, library: Library | None = None) -> tuple[str, ...]:
     prove_phases(plan.graph)
-    contents = _library_files(plan, library.name) if library is not None else _program_files(plan)
+    contents = _library_files(plan, library) if library is not None else _program_files(plan)
     return _write(contents, directory, force, library)
 
 
@@ -203,22 +206,28 @@ def _with_headers(texts: Mapping[str, str]) -> dict[str, bytes]:
     return contents | {f"include/{name}": header.read_bytes() for name, header in runtime_headers().items()}
 
 
-def _library_files(plan: Plan, name: str) -> dict[str, bytes]:
+def _library_files(plan: Plan, library: Library) -> dict[str, bytes]:
     from dagc.emit.library import emit_library  # loads jinja2
 
-    return {file: encoded(text) for file, text in emit_library(plan, name, enqueued_of(plan)).items()}
+    texts = emit_library(plan, library.name, enqueued_of(plan, library.private))
+    return {file: encoded(text) for file, text in texts.items()}
 
 
-def enqueued_of(plan: Plan) -> Enqueued | str:
-    """A plan's GPU work without host waits, for one iteration and several; or why it needs the host. Proved."""
+def enqueued_of(plan: Plan, private: bool = True) -> Enqueued | str:
+    """A plan's GPU work without host waits, for one iteration and several, with `private` in arrays of their own; or
+    why it needs the host. Proved."""
     from dagc.emit.library import Enqueued  # loads jinja2
 
     iteration = without_host(plan.graph, plan.traversal)
     if isinstance(iteration, str):
         return iteration
-    many = repeated(plan.graph, ROUNDS)
-    rounds = overlapped(many, iteration) if many is not None else None
-    return Enqueued(iteration, (rounds.traversal, rounds.back) if rounds is not None else None)
+    why_not = private_arrays(plan.graph) if private and plan.loop is None else {}
+    own = tuple(name for name, why in why_not.items() if not why)
+    many = repeated(plan.graph, ROUNDS, own)
+    rounds = overlapped(many, iteration, own) if many is not None else None
+    if rounds is None:
+        return Enqueued(iteration)
+    return Enqueued(iteration, (rounds.traversal, rounds.back), rounds.private)
 
 
 def build_library(directory: Path, plan: Plan, library: Library) -> Path:

@@ -93,7 +93,7 @@ def compile_plans(
     stored, chooser = _choosers(program, tuned, chosen, options)
     plans = {plan_label(s): _plan(text.graph(s), tuned, chosen, options, mode) for s in stored.choices}
     directory = Path(out) if out is not None else Path("dagc-out") / program.name
-    library = library_of(options.form, program.name, options.name, options.build)
+    library = library_of(options, program.name)
     launcher = Launcher(tuple(plans), f"{stored.selector.text}, from {', '.join(chooser.data)}")
     if library is not None:
         files = _write_library(plans, chooser, library, directory, options.force)
@@ -215,7 +215,7 @@ def _write_library(
     """As `_write`, for a library of each plan and the one that chooses among them."""
     from dagc.emit.library import emit_plans  # loads jinja2
 
-    given = [(label, plan, enqueued_of(plan)) for label, plan in plans.items()]
+    given = [(label, plan, enqueued_of(plan, library.private)) for label, plan in plans.items()]
     files = emit_plans(given, library.name, emitted([chooser]), chooser.data)
     _write_all(files, directory, force, ("lib", "dist") if library.wheel else ("lib",))
     return (*sorted(n for n in files if not n.startswith(("plans/", "src/include/"))), "plans/")

@@ -13,6 +13,7 @@ from dagc.ir.program import Action, Graph, OpId
 from dagc.ir.traversal import Issue, Record, Traversal, parse_traversal
 from dagc.passes.edges import Edges
 from dagc.passes.loops import repeated
+from dagc.passes.private import private_arrays
 from dagc.space import Space
 from dagc.space.enqueue import LANES, MOST, ROUNDS, Rounds, overlapped, unrolled, without_host
 from dagc.space.proof import NotProved, Prover
@@ -28,31 +29,36 @@ PROGRAMS = {
 SHORT = {"heat": {"steps": "1"}}
 
 
-def _rounds(made: Graph, traversal: Traversal) -> tuple[Graph, Rounds]:
-    many, enqueued = repeated(made, ROUNDS), without_host(made, traversal)
+def _rounds(made: Graph, traversal: Traversal, private: tuple[str, ...] = ()) -> tuple[Graph, Rounds]:
+    many, enqueued = repeated(made, ROUNDS, private), without_host(made, traversal)
     assert many is not None
     assert isinstance(enqueued, Traversal)
-    rounds = overlapped(many, enqueued)
+    rounds = overlapped(many, enqueued, private)
     assert rounds is not None
     return many, rounds
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_every_wait_for_the_iteration_before_is_needed(name: str) -> None:
+def _private(made: Graph) -> tuple[str, ...]:
+    return tuple(name for name, why in private_arrays(made).items() if not why)
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS, "spmv-private", "ring-private"])
+def test_every_wait_for_an_iteration_before_is_needed(name: str) -> None:
     """Without any one of them, the proof of four iterations fails; with all of them, that of seven stands, too."""
-    path, transport = PROGRAMS[name]
+    path, transport = PROGRAMS[name.replace("spmv-private", "spmv-peer").removesuffix("-private")]
     made = graph(path, transport=transport, **SHORT.get(name, {}))
     space, random, n = Space(made), Random(3), len(made.ops) - 1
-    seven = repeated(made, 7)
+    private = _private(made) if name.endswith("private") else ()
+    seven = repeated(made, 7, private)
     assert seven is not None
     waits = 0
     for traversal in [space.first(), *(space.sample(random) for _ in range(2 if n > 20 else 6))]:
-        many, rounds = _rounds(made, traversal)
+        many, rounds = _rounds(made, traversal, private)
         Prover(seven).prove(unrolled(rounds, n, 7))
         for place in rounds.back:
             entries = list(rounds.traversal.entries)
             del entries[place]
-            back = frozenset(at - (at > place) for at in rounds.back if at != place)
+            back = {at - (at > place): back for at, back in rounds.back.items() if at != place}
             mutant = unrolled(Rounds(Traversal(tuple(entries)), back), n, ROUNDS)
             assert not Prover(many).proved(mutant)
             waits += 1
@@ -75,8 +81,8 @@ def test_conflicts_between_iterations_are_ordered(name: str) -> None:
             assert edges.path(OpId(a.end), OpId(b.begin + n))
             assert edges.path(OpId(a.end + n), OpId(b.begin + 2 * n))
     groups = [op.id for op in made.ops if op.action is Action.GROUP]
-    for u, v in [*product(groups, groups), *((op, op) for op in range(n))]:
-        assert edges.path(OpId(u), OpId(v + n))
+    for u, v in [*product(groups, groups), *((OpId(op), OpId(op)) for op in range(n))]:
+        assert edges.path(u, OpId(v + n))
 
 
 def test_what_is_independent_overlaps() -> None:
@@ -90,6 +96,21 @@ def test_what_is_independent_overlaps() -> None:
     assert (ops["x#0"], ops["yl#1"]) not in waited
     streams = {e.stream for e in unrolled(rounds, len(made.ops) - 1, 2).entries if isinstance(e, Issue)}
     assert len(streams - {None}) == LANES * len({e.stream for e in rounds.traversal.entries if isinstance(e, Record)})
+
+
+def test_private_arrays_leave_the_message_and_the_result_alone_to_wait() -> None:
+    """Where an op that needs the one of two iterations before has another stream, it waits for that one."""
+    made = graph(SPMV, transport="peer")
+    many, rounds = _rounds(made, Space(made).first(), _private(made))
+    n = len(made.ops) - 1
+    between = {(many.ops[u].name, many.ops[v].name) for u, v in many.completion if u < n <= v < 2 * n}
+    assert between == {("x#0", "x#1"), ("y#0", "y#1")}
+    assert len(rounds.back) == 2
+    order = (
+        "pack@s0 record(e0)@s0 wait(e0)@s1 x@s1 yl@s0 yr@s1 record(e1)@s0 wait(e1)@s1 y@s1 record(e2)@s1 sync(e2) end"
+    )
+    _, rounds = _rounds(made, parse_traversal(order, made), _private(made))
+    assert sorted(rounds.back.values()) == [1, 1, 2, 2]
 
 
 def test_host_functions_do_not_overlap() -> None:
@@ -110,7 +131,7 @@ def test_a_record_of_another_iteration_is_not_enough() -> None:
     made = graph(RING, transport="peer")
     many, rounds = _rounds(made, Space(made).first())
     n = len(made.ops) - 1
-    wrong = replace(rounds, back=frozenset())  # the waits come before the records of their own iteration
+    wrong = replace(rounds, back={})  # the waits come before the records of their own iteration
     with pytest.raises(NotProved, match=r"pack#1@s\d` may start before"):
         Prover(many).prove(unrolled(wrong, n, ROUNDS))
 
