@@ -200,6 +200,9 @@ def emit_library(plan: Plan, name: str, enqueued: Enqueued | str) -> dict[str, s
     if plan.program.devices != Devices():
         help = "drop `devices`, or compile a program"
         raise UsageError("a library has one GPU, and all cores that its application leaves it", help)
+    if plan.program.orders_ranks:
+        help = "drop it: the application may order the ranks of the communicator that it gives"
+        raise UsageError("rank_order=neighbours: in a library the arrays belong to the ranks of the application", help)
     views = _emission(plan, enqueued)
     if updated := next((group.comment for group in views.program.groups if group.updates), None):
         why = f"`{updated}` is put by a kernel that updates what it sends, and an application may change one end of it"

@@ -261,6 +261,7 @@ class ProgramView:
     comms: tuple[CommView, ...]
     host_comms: tuple[CommView, ...]
     connections: tuple[ConnectionView, ...]
+    sends: tuple[CallStep, ...]  # by which the ranks are ordered
     hosts: tuple[str, ...]  # C++ texts of what finds the ranks of this host: the program, communicators
     groups: tuple[GroupView, ...]
     checks: tuple[CallStep, ...]
@@ -365,6 +366,7 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
         comms=tuple(_comms(layout, program.comms)),
         host_comms=tuple(_comms(layout, program.host_comms)),
         connections=tuple(_connections(layout)),
+        sends=tuple(_sends(layout)) if program.orders_ranks else (),
         hosts=tuple(dict.fromkeys(layout.on(op.comm) for op in layout.graph.ops if _of_pairs(op))),
         groups=tuple(_groups(layout, steps)),
         checks=tuple(c for c in checks if not _measured(c.args)),
@@ -415,6 +417,23 @@ def _requests(layout: Layout) -> Iterator[RequestView]:
     for member, op in layout.request_members():
         on = layout.on(op.comm).removeprefix("p").removeprefix(".")
         yield RequestView(member, f"{on}.self_copies" if on else "self_copies", op.name)
+
+
+def _sends(layout: Layout) -> Iterator[CallStep]:
+    """What a rank sends in the exchanges of all ranks, as far as the values and files of its data say."""
+    for op in (op for op in layout.program.ops if isinstance(op, ir.ExchangeOp) and not op.comm):
+        for message in op.messages:
+            array, when = layout.arrays[message.send.array], message.when
+            if isinstance(message.to, str):
+                names = (message.to, message.send_counts or "")
+                files = [f"dagc::load_npy(store.path({cxx_string(data_file(name))}))" for name in names]
+                call = CallStep("ordered.sends", f"{', '.join(files)}, {array.type.size}")
+            else:
+                count = _size(layout, message.send)
+                text = f"dagc::npy_header(store.path({cxx_string(data_file(array.name))})).elements()"
+                text = text if isinstance(count, str) else f"({layout.text(count)})"
+                call = CallStep("ordered.sends", f"{layout.text(message.to)}, {text} * {array.type.size}")
+            yield from _under(layout, when, (call,))
 
 
 def _groups(layout: Layout, steps: StepBuilder) -> Iterator[GroupView]:

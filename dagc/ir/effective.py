@@ -15,6 +15,7 @@ from dagc.ir.program import (
     GRAPH_EDGES,
     LOOP,
     PUT_WAIT,
+    RANK_ORDER,
     SAME,
     TEST_EVERY,
     TRANSPORT,
@@ -22,6 +23,7 @@ from dagc.ir.program import (
     Graph,
     GraphEdges,
     PutWait,
+    RankOrder,
     Repetition,
     Staging,
     Value,
@@ -39,6 +41,8 @@ def configuration_of(graph: Graph) -> Choice:
     if TEST_EVERY in values:
         loop = on_device(graph)
         values[TEST_EVERY] = 1 if loop is None else loop.every
+    if RANK_ORDER in values and not graph.program.orders_ranks:
+        values[RANK_ORDER] = RankOrder.SAME.value
     values["streams"] = graph.streams
     return Choice.of(effective(values))
 
@@ -68,6 +72,8 @@ def effective(choices: Mapping[str, Value]) -> dict[str, Value]:
         values.pop(WITHIN_HOST, None)
     if Transport.PUT.value not in transports_of(values) or values.get(PUT_WAIT) == PutWait.OP.value:
         values.pop(PUT_WAIT, None)
+    if values.get(RANK_ORDER) == RankOrder.SAME.value:
+        values.pop(RANK_ORDER)
     kernel = values.get(LOOP) == Repetition.PERSISTENT.value
     if kernel or values.get("capture") is False or values.get(GRAPH_EDGES) == GraphEdges.FULL.value:
         values.pop(GRAPH_EDGES, None)
@@ -77,6 +83,11 @@ def effective(choices: Mapping[str, Value]) -> dict[str, Value]:
 # Decisions that may have no effect: their defaults, why, and what gives them one.
 NO_EFFECT: Mapping[str, tuple[Value, str, str]] = {
     "staging": (Staging.FUSED.value, "no message passes through the host", "transport=mpi_host"),
+    RANK_ORDER: (
+        RankOrder.SAME.value,
+        "the program has no exchange of all ranks",
+        "the order of the processes by mpiexec",
+    ),
     PUT_WAIT: (PutWait.OP.value, "no message has the transport put", "transport=put"),
     GRAPH_EDGES: (GraphEdges.FULL.value, "nothing is launched as a CUDA graph", "capture=true"),
     TEST_EVERY: (1, "the device does not repeat the dag", "loop=device"),

@@ -27,6 +27,7 @@ PUT_WAIT = "put_wait"  # a `PutWait`, as `GRAPH_EDGES`
 GRAPH_EDGES = "graph_edges"  # a `GraphEdges`; a program has it only if it is asked for
 COLLECTIVES = "collectives"  # the transport of collectives, where a program has exchanges too
 WITHIN_HOST = "within_host"  # the transport of messages between ranks of one host
+RANK_ORDER = "rank_order"  # a `RankOrder`, as `GRAPH_EDGES`
 FIRST_OF_HOST = "hosts.first"  # a variable: the lowest rank of this rank's host
 LOOP = "loop"  # the decision of who starts the next run of a `repeat` (`Repetition`)
 TEST_EVERY = "test_every"  # how many iterations a device that repeats them does from one test to the next
@@ -863,6 +864,12 @@ class Program:
         return any(d.name == value.decision and d.chosen == value.value for d in self.decisions)
 
     @property
+    def orders_ranks(self) -> bool:
+        """Whether the messages of its exchanges of all ranks choose which rank each process runs."""
+        chosen = any(d.name == RANK_ORDER and d.chosen == RankOrder.NEIGHBOURS.value for d in self.decisions)
+        return chosen and any(isinstance(op, ExchangeOp) and not op.comm for op in self.ops)
+
+    @property
     def graph_edges(self) -> GraphEdges:
         """Those of its CUDA graphs, which it only has with `capture`, or where the device repeats it."""
         chosen = {d.name: d.chosen for d in self.decisions}
@@ -958,6 +965,14 @@ class GraphEdges(Enum):
     FULL = "full"
     PROGRAMMATIC = "programmatic"
     EARLY = "early"
+
+
+class RankOrder(Enum):
+    """Which rank each process runs: that of its own number, or so that ranks that send much to each other share a
+    host."""
+
+    SAME = "same"
+    NEIGHBOURS = "neighbours"
 
 
 class PutWait(Enum):

@@ -21,6 +21,7 @@ from dagc.ir.program import (
     GRAPH_EDGES,
     LOOP,
     PUT_WAIT,
+    RANK_ORDER,
     SAME,
     TEST_EVERY,
     TESTS,
@@ -32,6 +33,7 @@ from dagc.ir.program import (
     GraphEdges,
     Program,
     PutWait,
+    RankOrder,
     Repetition,
     Value,
     device_name,
@@ -104,7 +106,8 @@ def open_decisions(program: Program, opened: Iterable[str], fixed: Iterable[str]
 
 def by_name(program: Program) -> dict[str, tuple[Value, ...]]:
     """The decisions that a program has if they are asked for: those of CUDA graphs, `loop` if it repeats, and the
-    transport of each exchange and collective with arrays on the device, and that of messages within a host."""
+    transport of each exchange and collective with arrays on the device, and that of messages within a host, and the
+    order of the ranks if they exchange messages."""
     ops = between_devices(program.ops, program.arrays)
     transports = tuple(transport.value for transport in Transport)
     edges = tuple(edge.value for edge in GraphEdges)
@@ -114,8 +117,10 @@ def by_name(program: Program) -> dict[str, tuple[Value, ...]]:
     each = {qualified(op.base, TRANSPORT): transports for op in ops}
     within = (SAME, *(transport.value for transport in Transport if transport.beside_another))
     hosts = {WITHIN_HOST: within} if any(isinstance(op, ExchangeOp) or op.in_levels for op in ops) else {}
+    exchanges = any(isinstance(op, ExchangeOp) and not op.comm for op in program.ops)
+    orders = {RANK_ORDER: tuple(order.value for order in RankOrder)} if exchanges else {}
     waits = {PUT_WAIT: tuple(wait.value for wait in PutWait)} if any(isinstance(op, ExchangeOp) for op in ops) else {}
-    return {"capture": (False, True), GRAPH_EDGES: edges, **loop, **hosts, **waits, **each}
+    return {"capture": (False, True), GRAPH_EDGES: edges, **loop, **hosts, **orders, **waits, **each}
 
 
 def _some(name: str, values: Sequence[Value], text: str) -> tuple[Value, ...]:

@@ -514,7 +514,7 @@ class Lowering:
             if name not in ctx.choices and (offered or name in ctx.defines):
                 ctx.choose(name, WORDS[name], self.module.span, fixed=not offered)
         stream_choice(ctx, self.module.span)
-        for name in ("capture", ir.GRAPH_EDGES, ir.LOOP, ir.TEST_EVERY, ir.PUT_WAIT):
+        for name in ("capture", ir.GRAPH_EDGES, ir.LOOP, ir.TEST_EVERY, ir.PUT_WAIT, ir.RANK_ORDER):
             if name not in ctx.choices and name in ctx.defines:
                 ctx.choose(name, PREDEFINED[name], self.module.span, fixed=True)
         for name in {ir.TRANSPORT, "staging", ir.PUT_WAIT} & ctx.choices.keys():

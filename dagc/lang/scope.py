@@ -491,7 +491,7 @@ WORDS: Mapping[str, tuple[ir.Value, ...]] = {
     for name, enum in {
         ir.TRANSPORT: Transport, "staging": ir.Staging, "host_memory": ir.HostMemory,
         "transfers": ir.TransferTiming, ir.GRAPH_EDGES: ir.GraphEdges, ir.LOOP: ir.Repetition,
-        ir.PUT_WAIT: ir.PutWait,
+        ir.PUT_WAIT: ir.PutWait, ir.RANK_ORDER: ir.RankOrder,
     }.items()
 }  # fmt: skip
 WORDS = {

@@ -268,7 +268,7 @@ class Results:
 # Of files from before these were decisions.
 EARLIER = {
     "host_memory": "pinned", "transfers": "at_need", "collectives": "same", "graph_edges": "full", "loop": "host",
-    "test_every": 1, "put_wait": "op",
+    "test_every": 1, "put_wait": "op", "rank_order": "same",
 }  # fmt: skip
 
 

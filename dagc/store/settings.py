@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Predefined decisions that no kernel depends on.
 SEARCHED = (
     "transport", "collectives", "within_host", "staging", "streams", "capture", "graph_edges", "loop", "test_every",
-    "transfers", "put_wait",
+    "transfers", "put_wait", "rank_order",
 )  # fmt: skip
 OF_SEARCH = (*SEARCHED, "host_memory")  # each search handles them itself
 OPTION = "fixed"  # option of a run in a results file: origins of the values that were not searched

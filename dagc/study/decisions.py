@@ -23,6 +23,7 @@ from dagc.ir.program import (
     GRAPH_EDGES,
     LOOP,
     PUT_WAIT,
+    RANK_ORDER,
     SAME,
     TRANSPORT,
     WITHIN_HOST,
@@ -136,8 +137,8 @@ def configured(
     fixed = {name for name in text.defines if name not in {p.name for p in program.params}}
     every = _opened(options, gpus)
     named = {text.partition("=")[0] for text in every} | fixed
-    if several_hosts(options.ranks) and WITHIN_HOST in by_name(program) and WITHIN_HOST not in named:
-        every.append(WITHIN_HOST)
+    if several_hosts(options.ranks):
+        every += [name for name in (WITHIN_HOST, RANK_ORDER) if name in by_name(program) and name not in named]
     if gpus and program.repeat is not None and LOOP not in named:
         every += _loops(text, program)
     opened = [text for text in every if text.partition("=")[0] not in fixed or text in options.opened]

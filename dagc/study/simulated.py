@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias
 from xml.etree import ElementTree as ET
 
@@ -98,6 +99,10 @@ class SimulatedMachine:
         """The first rank on the host of each rank. Raises UsageError for a platform that SimGrid refuses."""
         return [int(word) for word in self._answers(["hosts"])[0].split()]
 
+    def ranks(self, space: int) -> list[int]:
+        """The rank of each process for the fewest bytes between hosts, by the messages of a space."""
+        return [int(word) for word in self._answers([f"near {space}"])[0].split()]
+
     def _answers(self, lines: Sequence[str]) -> list[str]:
         command: list[str | Path] = [self.simulator, self.platform, self.problem, "--log=root.thres:error"]
         done = children.run(command, text="".join(f"{line}\n" for line in lines))
@@ -153,6 +158,9 @@ def simulated(
         raise refused[0]
     scalars = [[] if isinstance(values, DagcError) else values for values in every]
     machine.problem.write_text(problem_text(graphs, times, scalars, hosts=hosts))
+    near = {i: machine.ranks(i) for i, g in enumerate(graphs) if g.program.orders_ranks and scalars[i]}
+    if near:
+        machine.problem.write_text(problem_text(graphs, times, scalars, hosts=hosts, orders=near))
     for index, (graph, values) in enumerate(zip(graphs, every, strict=True)):
         if isinstance(values, DagcError):
             machine.missing[index] = values.first
@@ -216,22 +224,37 @@ def problem_text(
     scalars: Sequence[Sequence[Scalars]],
     rounds: int = ROUNDS,
     hosts: Sequence[int] = (),
+    orders: Mapping[int, Sequence[int]] = MappingProxyType({}),
 ) -> str:
-    """What the simulator reads. `scalars`: by graph, of each rank, with the params; `hosts`: the first rank on the host
-    of each rank."""
+    """What the simulator reads. `scalars`: by graph, of each rank, with the params; `hosts`: the first process on the
+    host of each; `orders`: by the number of a graph, the rank of each process, where it has not that of its number."""
     ranks = max(map(len, scalars))
     lines = [f"ranks {ranks} rounds {rounds}", f"calls {_seconds(times, 'record', 'wait', 'sync')}"]
     lines.append(f"wakes {times.stream_wakes:.9g} {times.cpu_wakes:.9g}")
     number = 0
-    for graph, of_ranks in zip(graphs, scalars, strict=False):
-        values, groups = with_communicators(graph.program, of_ranks, hosts or range(ranks))
+    for index, (graph, of_ranks) in enumerate(zip(graphs, scalars, strict=False)):
+        order = orders.get(index, ())
+        values, groups = with_communicators(graph.program, of_ranks, _by_rank(hosts or range(ranks), order))
         numbered: dict[str, list[tuple[int, list[int]]]] = {}
         for name, of_name in groups.items():
             numbered[name] = list(enumerate(of_name, number))
             number += len(of_name)
             lines += [f"group {len(group)} {' '.join(map(str, group))}" for group in of_name]
-        lines += ["space", *_ops(graph, times), *_of_ranks(graph, values, numbered)]
+        lines += [
+            "space",
+            *([f"order {' '.join(map(str, order))}"] if order else []),
+            *_ops(graph, times),
+            *_of_ranks(graph, values, numbered),
+        ]
     return "\n".join(lines) + "\n"
+
+
+def _by_rank(hosts: Sequence[int], order: Sequence[int]) -> Sequence[int]:
+    """The first rank on the host of each rank."""
+    first: dict[int, int] = {}
+    for rank, host in sorted(zip(order, hosts, strict=True)) if order else ():
+        first.setdefault(host, rank)
+    return [first[host] for _, host in sorted(zip(order, hosts, strict=True))] if order else hosts
 
 
 def readable(path: Path) -> Path:
@@ -252,7 +275,10 @@ def compiled(scratch: Path) -> Path:
         raise MissingTool("--simulate needs SimGrid, which is not installed", INSTALL)
     source = scratch / "simulate.cpp"
     source.write_text(resource("templates/simgrid/simulate.cpp").read_text(encoding="utf-8"), encoding="utf-8")
-    return build(Build([source], include=(), libraries=("simgrid",), warnings_as_errors=False), scratch / "simulate")
+    include = (resource("templates/runtime"),)
+    return build(
+        Build([source], include=include, libraries=("simgrid",), warnings_as_errors=False), scratch / "simulate"
+    )
 
 
 def _without_time(graph: Graph, times: EntryTimes) -> str | None:

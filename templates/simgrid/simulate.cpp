@@ -10,6 +10,7 @@
 //   calls RECORD WAIT SYNC             // seconds of the CPU
 //   wakes STREAM CPU                   // seconds until a stream that has run out of work, or waits for an event, goes on; the CPU
 //   space                              // each space: its ops, by number
+//   order RANK ...                     // which rank each process runs, if not that of its number
 //   op KIND CALL WORK PAIRS EXCHANGE   // seconds of the CPU, and of the stream, or of the CPU where it runs there
 //   message OP RANK NUMBER TO BYTES FROM
 //   group N RANK ...                   // ranks of a communicator, in its order
@@ -18,10 +19,13 @@
 //
 // PAIRS: `within` moves the messages between ranks of one host, `between` the others, `all` every message.
 // Work of an op that `fills` the GPU delays that of all that share it and are ready later.
-// Ranks fill the hosts in the order of their names, one on each core. A message of up to 64 KiB leaves when it is posted, a larger
+// Processes fill the hosts in the order of their names, one on each core. A line `hosts` is answered with the first process on the
+// host of each, `near SPACE` with the rank that each runs, for the fewest bytes between hosts. A message of up to 64 KiB leaves when it is posted, a larger
 // one when both ends are. If ranks wait for each other for ever, the answer is a line `deadlock`, and for each rank of the cycle
 // `RANK PEER MESSAGE EXCHANGE;`: it waits for this message to or from the peer. Without a cycle the last peer has ended.
 #include <simgrid/s4u.hpp>
+
+#include "dagc/rank_order.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -62,10 +66,15 @@ struct Row {
   int kind, a, b;
 };
 
+struct Simulated {
+  std::vector<Op> ops;
+  std::vector<int> order;  // the rank of each process, empty: that of its number
+};
+
 struct Problem {
   int ranks = 0, rounds = 0;
   double record = 0, wait = 0, sync = 0, stream_wakes = 0, cpu_wakes = 0;
-  std::vector<std::vector<Op>> spaces;
+  std::vector<Simulated> spaces;
   std::vector<std::vector<int>> groups;
   std::vector<std::map<int, int>> place;  // of a rank in a group
 };
@@ -85,13 +94,16 @@ Problem read(const char* path) {
     } else if (word == "op") {
       Op op;
       file >> op.kind >> op.call >> op.work >> op.pairs >> op.exchange;
-      out.spaces.back().push_back(op);
+      out.spaces.back().ops.push_back(op);
+    } else if (word == "order") {
+      std::vector<int>& order = out.spaces.back().order;
+      for (int rank = 0; static_cast<int>(order.size()) < out.ranks && file >> rank;) order.push_back(rank);
     } else if (word == "message") {
       std::size_t op = 0;
       int rank = 0;
       Message m{};
       file >> op >> rank >> m.number >> m.to >> m.bytes >> m.from;
-      out.spaces.back()[op].messages[rank].push_back(m);
+      out.spaces.back().ops[op].messages[rank].push_back(m);
     } else if (word == "group") {
       std::size_t members = 0;
       file >> members;
@@ -106,12 +118,12 @@ Problem read(const char* path) {
       int group = 0, distance = 0;
       std::uint64_t bytes = 0;
       file >> op >> group >> distance >> bytes;
-      out.spaces.back()[op].rounds[group].emplace_back(distance, bytes);
+      out.spaces.back().ops[op].rounds[group].emplace_back(distance, bytes);
     } else if (word == "idle") {
       std::size_t op = 0;
       int rank = 0;
       file >> op >> rank;
-      out.spaces.back()[op].idle[rank] = true;
+      out.spaces.back().ops[op].idle[rank] = true;
     }
   }
   return out;
@@ -386,17 +398,43 @@ std::vector<s4u::Host*> places(const s4u::Engine& engine, int ranks) {
   return out;
 }
 
+// The host of each rank, from those of processes.
+std::vector<s4u::Host*> by_rank(const Simulated& space, const std::vector<s4u::Host*>& hosts) {
+  std::vector<s4u::Host*> out = hosts;
+  for (std::size_t p = 0; p < space.order.size(); ++p) out[static_cast<std::size_t>(space.order[p])] = hosts[p];
+  return out;
+}
+
+// Of each process, the first one on its host.
+std::vector<int> first_of(const std::vector<s4u::Host*>& hosts, int ranks) {
+  std::map<const s4u::Host*, int> first;
+  std::vector<int> out;
+  for (int p = 0; p < ranks; ++p) out.push_back(first.emplace(hosts[static_cast<std::size_t>(p)], p).first->second);
+  return out;
+}
+
+std::vector<int> near(const Problem& problem, const Simulated& space, const std::vector<s4u::Host*>& hosts) {
+  dagc::Bonds bonds(static_cast<std::size_t>(problem.ranks));
+  for (const Op& op : space.ops)
+    if (op.kind == "send" || op.kind == "exchange")
+      for (const auto& [rank, messages] : op.messages)
+        for (const Message& m : messages) bonds.add(rank, m.to, static_cast<std::int64_t>(m.bytes));
+  return dagc::near_order(bonds, first_of(hosts, problem.ranks)).rank;
+}
+
 // Leaves the messages of each op that its pairs have.
-void choose_pairs(Problem& problem, const std::vector<s4u::Host*>& hosts) {
-  const auto host = [&](int rank) { return hosts[static_cast<std::size_t>(rank)]; };
-  for (std::vector<Op>& ops : problem.spaces)
-    for (Op& op : ops) {
+void choose_pairs(Problem& problem, const std::vector<s4u::Host*>& processes) {
+  for (Simulated& space : problem.spaces) {
+    const std::vector<s4u::Host*> hosts = by_rank(space, processes);
+    const auto host = [&](int rank) { return hosts[static_cast<std::size_t>(rank)]; };
+    for (Op& op : space.ops) {
       if (op.pairs == "all") continue;
       for (auto& [rank, messages] : op.messages)
         for (Message& m : messages)
           for (int* const peer : {&m.to, &m.from})
             if (*peer >= 0 && (host(*peer) == host(rank)) != (op.pairs == "within")) *peer = -1;
     }
+  }
 }
 
 const std::vector<Rank>* simulated = nullptr;
@@ -467,9 +505,10 @@ int main(int argc, char** argv) {
   });
   s4u::Actor::create("traversals", hosts[0], [&] {
     for (std::string line; std::getline(std::cin, line);) {
-      if (line == "hosts") {  // the first rank on the host of each
-        std::map<const s4u::Host*, int> first;
-        for (int r = 0; r < problem.ranks; ++r) std::cout << first.emplace(hosts[static_cast<std::size_t>(r)], r).first->second << " ";
+      const bool nears = line.rfind("near ", 0) == 0;
+      if (line == "hosts" || nears) {
+        for (const int one : nears ? near(problem, problem.spaces.at(std::stoul(line.substr(5))), hosts) : first_of(hosts, problem.ranks))
+          std::cout << one << " ";
         std::cout << std::endl;
         continue;
       }
@@ -481,7 +520,8 @@ int main(int argc, char** argv) {
         rows.push_back(row);
         text.ignore(1);
       }
-      simulate(problem, hosts, problem.spaces.at(space), rows);
+      const Simulated& chosen = problem.spaces.at(space);
+      simulate(problem, by_rank(chosen, hosts), chosen.ops, rows);
     }
   });
   engine.run();

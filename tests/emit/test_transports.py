@@ -363,7 +363,9 @@ def test_a_search_on_several_hosts_opens_the_transport_within_them(monkeypatch: 
     _, both, _ = configured(text, options, gpus=False)
     transports = {c.configuration.get("transport") for c in both if c.configuration.get("within_host") == "peer"}
     assert transports == {"mpi_host", "mpi_cuda", "nccl"}
-    assert not any("within_host" in c.configuration for c in one)
+    orders = {c.configuration.get("rank_order") for c in both}
+    assert orders == {None, "neighbours"}
+    assert not any({"within_host", "rank_order"} & {*c.configuration} for c in one)
     gpu = toolchain.TargetChoice(Target.CUDA, "sm_90", "")
     left = that_can_run(both, gpu, ExploreOptions(ranks=4, mpi_takes_device_pointers=True), notes := [])
     assert not any(c.configuration.get("transport") == "peer" for c in left)
@@ -394,7 +396,7 @@ def test_four_ranks_as_two_hosts(tmp_path: Path) -> None:
         name: plan(TRANSPORTS, Target.HOST, within_host="peer", **more)
         for name, more in {
             "fused": {}, "ops": {"staging": "ops"}, "captured": {"transport": "nccl", "capture": "true"},
-            "pointers": {"transport": "mpi_cuda"},
+            "pointers": {"transport": "mpi_cuda"}, "ordered": {"rank_order": "neighbours"},
         }.items()
     }  # fmt: skip
     posts = [line for line in emit(plans["fused"])["iteration.hpp"].splitlines() if "dagc::post_send(" in line]
@@ -406,8 +408,9 @@ def test_four_ranks_as_two_hosts(tmp_path: Path) -> None:
 @pytest.mark.mpi
 @can_run
 def test_parts_of_hosts_and_ranks_in_arrays(tmp_path: Path) -> None:
-    """Communicators of which one is within hosts, another across them; ranks and counts in arrays."""
-    run(COMMS, {"comms": plan(COMMS, Target.HOST, transport="nccl", within_host="peer")}, 4, tmp_path, (2, 3))
+    """Communicators of which one is within hosts, another across them; ranks and counts in arrays, by which the ranks
+    are ordered."""
+    run(COMMS, {"comms": plan(COMMS, Target.HOST, **LEVELS, rank_order="neighbours")}, 4, tmp_path, (2, 3))
 
 
 # ---- collectives ------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from dagc.space import Space
 from dagc.store.results import TraceSpan
 from dagc.study import simulated, traced
 from dagc.study.loaded import Loaded
-from dagc.study.simulated import compiled, deadlock_text, problem_text, readable, rounds_of
+from dagc.study.simulated import SimulatedMachine, compiled, deadlock_text, problem_text, readable, rounds_of
 from dagc.study.traced import EntryTimes, Wakes
 from tests.lab.test_strategies import domain
 from tests.precompiled import compile_by_clang
@@ -152,6 +152,28 @@ def test_each_message_takes_the_transport_of_its_pair(ring: Path, tmp_path: Path
         command = [compiled(tmp_path), tmp_path / "pairs.xml", tmp_path / "problem"]
         took = float(children.run(command, text=f"0 {rows}\n").stdout.split()[0])
         assert took == pytest.approx(microseconds * MICRO, abs=2e-9)
+
+
+@pytest.mark.simgrid
+@pytest.mark.skipif(not has_simgrid, reason="needs SimGrid")
+def test_ranks_that_exchange_messages_share_a_host(ring: Path, tmp_path: Path) -> None:
+    """As above: of four ranks, 0 and 2 exchange messages, 1 and 3 too; ordered by these, each pair is on one host: two
+    messages of 8 kB by 100 GB/s."""
+    graph = api.load_graph(ring, {"n": 1000, "transport": "nccl", "capture": False, "rank_order": "neighbours"})
+    assert graph.program.orders_ranks
+    (tmp_path / "pairs.xml").write_text(PAIRS)
+    issued = [Issue(op.id, Stream(number)) for number, op in enumerate(op for op in graph.ops if op.gpu)][1:2]
+    machine = SimulatedMachine(None, tmp_path / "pairs.xml", compiled(tmp_path), tmp_path / "problem", {})  # type: ignore[arg-type]
+    values = [{"n": 1000, "rank": r, "left": (r + 2) % 4, "right": (r + 2) % 4} for r in range(4)]
+    nothing = EntryTimes(dict.fromkeys(CALLS, 0.0), {})
+    line = f"0 {';'.join(' '.join(map(str, entry.row)) for entry in issued)}"
+    text = problem_text([graph], nothing, [values], 1, [0, 0, 2, 2])
+    machine.problem.write_text(text)
+    assert machine.run([line]) == [pytest.approx(36 * MICRO, abs=2e-9)]  # two messages of 8 kB each way
+    order = machine.ranks(0)
+    assert {*order[:2]} in ({0, 2}, {1, 3})
+    machine.problem.write_text(problem_text([graph], nothing, [values], 1, [0, 0, 2, 2], {0: order}))
+    assert machine.run([line]) == [pytest.approx(0.16 * MICRO, abs=0.09 * MICRO)]
 
 
 @pytest.mark.simgrid

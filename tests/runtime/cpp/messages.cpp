@@ -1,6 +1,7 @@
 // Every form of message and collective, for every element type, on any number of ranks; ends with 1 where data is wrong.
 // messages large [ELEMENTS]: a message of more than INT_MAX elements of one byte to itself.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <numeric>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "dagc/message.hpp"
+#include "dagc/rank_order.hpp"
 
 namespace {
 
@@ -21,6 +23,36 @@ void expect(bool good, const std::string& what) {
 template <class T>
 T value(int from, int to, std::int64_t i) {
   return static_cast<T>((from * 31 + to * 7 + i) % 2 ? 1 : 0);  // fits every type, bool included
+}
+
+// Of a grid of ranks, `each` on a host: how many pairs of neighbours are on two hosts, once they are ordered.
+void order_grid(std::array<int, 3> grid, int each, bool periodic, std::int64_t expected) {
+  const int n = grid[0] * grid[1] * grid[2];
+  dagc::Bonds bonds(static_cast<std::size_t>(n));
+  std::vector<int> hosts;
+  for (int r = 0; r < n; ++r) {
+    hosts.push_back(r / each);
+    const std::array<int, 3> at{r % grid[0], r / grid[0] % grid[1], r / (grid[0] * grid[1])};
+    for (std::size_t d = 0; d < 3; ++d) {
+      std::array<int, 3> next = at;
+      if (++next[d] == grid[d]) {
+        if (!periodic) continue;
+        next[d] = 0;
+      }
+      bonds.add(r, next[0] + grid[0] * (next[1] + grid[1] * next[2]), 8);
+    }
+  }
+  const dagc::RankOrder found = dagc::near_order(bonds, hosts);
+  expect(found.between == expected * 8 && found.before > found.between, "the order of the ranks of a grid");
+  std::vector<int> all = found.rank;
+  std::sort(all.begin(), all.end());
+  for (int r = 0; r < n; ++r) expect(all[static_cast<std::size_t>(r)] == r, "each rank runs once");
+}
+
+void order_ranks() {
+  order_grid({16, 16, 1}, 16, false, 96);      // squares of 4 x 4: 96
+  order_grid({16, 16, 16}, 8, true, 6144);     // cubes of 2 x 2 x 2: 6144, of 8 704 as they are numbered
+  order_grid({12, 6, 4}, 6, true, 532);        // blocks of 1 x 3 x 2: 528
 }
 
 // Two messages to the right and one to the left, posted in an order that only tags can tell apart.
@@ -160,6 +192,7 @@ int main(int argc, char** argv) {
                std::uint64_t, float, double, bool>();
     counts_form();
     hosts();
+    order_ranks();
     collectives();
     expect(dagc::mpi_takes_device_pointers(), "on the host target every MPI takes device pointers");
   }
