@@ -30,6 +30,7 @@ from dagc.cuda.syntax import (
     specifiers,
     text_of,
     tree_of,
+    without_brackets,
 )
 
 if TYPE_CHECKING:
@@ -93,6 +94,68 @@ def _stores(nodes: Sequence[Node], array: str) -> Stores:
             return one
         together |= {text_of(leaf) for leaf in _leaves(value)} | one.together
     return Stores("", frozenset(together - {array}))
+
+
+_ADDS = frozenset(f"atomic{what}{scope}" for what in ("Add", "Sub") for scope in ("", "_block", "_system"))
+
+
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """How a kernel's body uses an array beside `atomicAdd` and `atomicSub` whose values it drops. `other`: such a use,
+    as the text has it; "" if there is none. `passed`: one in a function or a variable, which may only add. `adds`:
+    whether it adds at all."""
+
+    other: str
+    passed: str
+    adds: bool
+
+
+@lru_cache(maxsize=1024)
+def additions_of(body: str, array: str) -> Additions:
+    try:
+        nodes = list(below(body_of(body)))
+    except NotUnderstood:
+        return Additions("", "a text that cannot be read", False)
+    other, passed, adds = "", "", False
+    for at in nodes:
+        if at.type.startswith("preproc_") and array in (name.text for name in names_in(text_of(at))):
+            passed = passed or " ".join(text_of(at).split())
+        if at.type != "identifier" or text_of(at) != array:
+            continue
+        place = _element_of(at)
+        arguments = place.parent if place.parent is not None and place.parent.type == "argument_list" else None
+        call = arguments.parent if arguments is not None else None
+        called, shown = text_of(field_of(call, "function")), " ".join(text_of(call or place.parent).split())
+        if arguments is not None and called in _ADDS and place == arguments.named_children[0] and _is_dropped(call):
+            adds = True
+        elif called.startswith("atomic") or _is_element(place):
+            other = other or shown
+        else:
+            passed = passed or shown
+    return Additions(other, passed, adds)
+
+
+def _element_of(name: Node) -> Node:
+    """`&y[i]`, `*y`, `y + i` or `y[i]` of an identifier `y`; itself where it is in none of these."""
+    at = name
+    while (above := at.parent) is not None:
+        subscript = above.type == "subscript_expression" and field_of(above, "argument") == at
+        sum_ = above.type == "binary_expression" and operator_of(above) in ("+", "-") and field_of(above, "left") == at
+        if not (subscript or sum_ or above.type in ("parenthesized_expression", "pointer_expression")):
+            break
+        at = above
+    return at
+
+
+def _is_element(place: Node) -> bool:
+    """Whether it is `y[i]` or `*y`, no address."""
+    at = without_brackets(place)
+    return at.type == "subscript_expression" or (at.type == "pointer_expression" and operator_of(at) == "*")
+
+
+def _is_dropped(call: Node | None) -> bool:
+    """Whether nothing uses the value of a call."""
+    return call is not None and call.parent is not None and call.parent.type == "expression_statement"
 
 
 def _scope_of(name: Node) -> tuple[int, int] | None:

@@ -23,7 +23,7 @@ _NEW_NAME = frozenset(
     ("program", "param", "let", "enum", "scalar", "comm", "array", "part", "tune", "feature", "kernel", "for")
 )
 _KINDS_OF_OP = frozenset(("gpu", "cpu", "any", "dag", "mpi"))
-_MODES = frozenset(("in", "out", "inout"))
+_MODES = frozenset(("in", "out", "inout", "accumulate"))
 _STORAGE = frozenset((Kind.ARRAY, Kind.PART, Kind.FORMAL))
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 

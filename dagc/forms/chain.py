@@ -320,7 +320,7 @@ def _slots(calls: Sequence[ChainCall]) -> dict[_Key, _Slot]:
             slot = out.get(key)
             if slot is None:
                 out[key] = _Slot("", formal, formal.mode, call)
-            elif slot.mode is Mode.IN and formal.mode is not Mode.IN:
+            elif slot.mode is not formal.mode and slot.mode in (Mode.IN, Mode.ACCUMULATE):
                 slot.mode = Mode.INOUT
     taken = {*named, *(w for c in calls for w in words_of((c.impl.code and c.impl.code.text) or ""))}
     used = {n for c in calls for n in c.tunables()}  # those of constants

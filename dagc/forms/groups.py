@@ -17,7 +17,6 @@ from dagc.forms.chain import ChainCall, apart, chained_op, elements_of, hidden_b
 from dagc.forms.fuse import fused_op, refused
 from dagc.forms.types import Refusal, Surroundings
 from dagc.ir.choice import AS_WRITTEN
-from dagc.ir.enums import Mode
 from dagc.ir.names import common_name, last_name
 from dagc.ir.plan import kernel_as_written
 from dagc.ir.program import Access, Device, Edge, Kernel, KernelOp, Loop, Op, Program, Region, Turn
@@ -169,7 +168,7 @@ def conflicts(a: Op, b: Op, regions: Regions) -> Iterator[tuple[Region, Region]]
     """The regions that conflict."""
     for one in _accesses(a):
         for other in _accesses(b):
-            if (one.mode, other.mode) != (Mode.IN, Mode.IN) and regions.overlap(one.region, other.region):
+            if not one.mode.commutes(other.mode) and regions.overlap(one.region, other.region):
                 yield one.region, other.region
 
 

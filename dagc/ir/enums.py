@@ -64,9 +64,16 @@ class Role(Enum):
 
 
 class Mode(Enum):
+    """How an op uses an array. `ACCUMULATE`: it adds to elements, atomically, and reads them in no other way."""
+
     IN = "in"
     OUT = "out"
     INOUT = "inout"
+    ACCUMULATE = "accumulate"
+
+    def commutes(self, other: Mode) -> bool:
+        """Whether two accesses to the same elements need no order."""
+        return self is other and self in (Mode.IN, Mode.ACCUMULATE)
 
 
 class OpKind(Enum):

@@ -1,15 +1,16 @@
 """Checks of the whole program, once it is lowered: reads of what is not written, declarations and ops without use,
-states that runs hand on, and races within a launch."""
+states that runs hand on, what kernels add to, and races within a launch."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dagc.base.source import Span
 from dagc.cuda.lexer import indices_read, may_find_thread, words_of
+from dagc.cuda.text import additions_of, kernel_in
 from dagc.ir import program as ir
-from dagc.ir.enums import Mode, Role
+from dagc.ir.enums import CodeLang, Mode, Role
 from dagc.ir.linear import Facts
 from dagc.ir.sym import Apply, Const, Fn, Sym, apply, show
 from dagc.lang import ast
@@ -392,6 +393,41 @@ def _set_before(ops: Sequence[ir.Op], op: ir.Op) -> set[str]:
         whole = (a.region for a in _kernel_or_copy(one) if a.mode is Mode.OUT)
         out.update(r.array for r in whole if r.start is None and r.part is None)
     return out
+
+
+# ---- additions --------------------------------------------------------------------------------------
+
+
+def check_additions(report: Report, program: ir.Program) -> None:
+    """What is declared `accumulate` must be added to by atomic operations of the GPU, and used in no other way."""
+    files = {file.name: program.sources[file.path].text for file in program.files}
+    for kernel in program.kernels:
+        for number, formal in enumerate(kernel.formals):
+            for impl in kernel.impls if formal.mode is Mode.ACCUMULATE else ():
+                other = _beside_additions(impl, formal, number, files)
+                if other:
+                    message = f"`{kernel.name}` is to add to `{formal.name}` alone, but {other}"
+                    help = "add by `atomicAdd` or `atomicSub`, without their values, or write `inout`"
+                    span = impl.code.span if impl.code is not None else impl.span
+                    report.error("no-addition", message, span, help, ((formal.span, "declared here"),))
+
+
+def _beside_additions(impl: ir.Impl, formal: ir.Formal, number: int, files: Mapping[str, str]) -> str:
+    """What an implementation does with a formal beside additions; "" if it does nothing else, as far as is known."""
+    code = impl.code
+    if code is None or code.lang is not CodeLang.CUDA:
+        return "" if impl.device is ir.Device.GPU else "an implementation on the CPU does not add atomically"
+    body, name = code.text, formal.name
+    if body is None:
+        text = next((text for text in files.values() if kernel_in(text, code.function or "") is not None), "")
+        function = kernel_in(text, code.function or "")
+        if function is None or number >= len(function.names):
+            return ""
+        body, name = text[function.begin : function.end], function.names[number]
+    used = additions_of(body, name)
+    if used.other:
+        return f"has `{used.other}`"
+    return "" if used.adds or used.passed else "does not use it"
 
 
 # ---- races ------------------------------------------------------------------------------------------

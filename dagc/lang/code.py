@@ -251,7 +251,7 @@ def _launched(
     ]
     arguments += [(s.name, ElementPlace(s.name, 0, view=str(s.type.size))) for s in impl.scratch]
     constants = {n: v.value for n, v in env.items() if isinstance(v, Const) and isinstance(v.value, int)}
-    written = [f.name for f in kernel.formals if f.mode is Mode.INOUT]
+    written = [f.name for f in kernel.formals if f.mode in (Mode.INOUT, Mode.ACCUMULATE)]
     written += [s.name for s in impl.scratch if not s.const]
     if code.text is not None:  # an array with one expression for its elements is read where it is written
         named = {name: elements_named(code.text, name) for name in written}

@@ -193,8 +193,13 @@ class GraphOut:
         self.uses.append(Use(op, storage, mode, span, when, arrives, frame.turns))
         if mode is not Mode.IN:
             _check_writable(frame, storage, span)
-        skipped = frame.held is not None and mode is Mode.OUT  # then elements stay as they were
-        return ir.Access(storage.region, Mode.INOUT if skipped else mode)
+        if storage.mode is Mode.ACCUMULATE is not mode:
+            message = f"`{storage.label}` is an `accumulate` formal of this dag, but is used in another way"
+            frame.ctx.report.error("written-in", message, span, "make the formal `inout`")
+        # An op that is skipped leaves elements as they were; copies between the sides of an array follow text order.
+        skipped = frame.held is not None and mode is Mode.OUT
+        in_order = storage.array.place is Place.ANY and mode is Mode.ACCUMULATE
+        return ir.Access(storage.region, Mode.INOUT if skipped or in_order else mode)
 
 
 def _check_writable(frame: Frame, storage: Storage, span: Span) -> None:

@@ -161,7 +161,7 @@ def declare_formal(ev: Evaluator, name: ast.DeclName, value: Sym | Storage | Non
 
 def _check_mode(report: Report, group: ast.Formal) -> None:
     if group.dims is not None and group.mode is None:
-        help = f"write `{group.names[0].name}: in {group.type}[...]`, `out` or `inout`"
+        help = f"write `{group.names[0].name}: in {group.type}[...]`, `out`, `inout` or `accumulate`"
         report.error("missing-mode", "an array formal needs a mode", group.span, help)
     if group.dims is None and group.mode is not None:
         help = f"drop `{group.mode.value}`; for a computed value write `{group.type}[1]`"
@@ -538,7 +538,7 @@ def _check_features(report: Report, features: Sequence[ir.Feature], formals: Seq
             continue
         used = names_read(each.value.text or "")
         for formal in formals:
-            if formal.mode in (Mode.OUT, Mode.INOUT) and formal.name in used:
+            if formal.mode not in (None, Mode.IN) and formal.name in used:
                 message = f"feature `{each.name}` reads `{formal.name}`, which the kernel writes"
                 help = "read `const` and `in` arrays: features are computed before the dag runs"
                 report.error("bad-feature", message, each.value.span, help, ((formal.span, "declared here"),))
@@ -559,7 +559,7 @@ def _check_prepare(report: Report, impl: ir.Impl, formals: tuple[ir.Formal, ...]
         report.error("bad-prepare", "this `prepare` has no scratch to fill", impl.prepare.span, help)
     read = names_read(impl.prepare.text) if impl.prepare.text is not None else frozenset()
     for formal in formals:
-        if formal.mode in (Mode.OUT, Mode.INOUT) and formal.name in read:
+        if formal.mode not in (None, Mode.IN) and formal.name in read:
             message = f"`prepare` uses `{formal.name}`, which the kernel writes"
             help = "read `const` arrays, and write scratch of this implementation"
             related = ((formal.span, "declared here"),)

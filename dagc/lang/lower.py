@@ -23,6 +23,7 @@ from dagc.ir.sym import Apply, Const, Fn, Sym, show
 from dagc.lang import ast
 from dagc.lang.calls import stream_choice
 from dagc.lang.checks import (
+    check_additions,
     check_carried,
     check_reads,
     check_unreachable,
@@ -264,6 +265,7 @@ class Lowering:
         )
         program = self._with_choices(program, out)
         warn_of_races(self.ctx.report, program)
+        check_additions(self.ctx.report, program)
         return program
 
     def _with_forms(self, kernels: dict[str, ir.Kernel]) -> dict[str, ir.Kernel]:

@@ -41,7 +41,9 @@ class Token:
 
 
 # The words that cannot be names: all keywords of grammar/dag.lark but those in FREE (a test compares them).
-FREE = frozenset("device host pinned grid block shared explicit equal split socket touching after runs devices".split())
+FREE = frozenset(
+    "device host pinned grid block shared explicit equal split socket touching after runs devices accumulate".split()
+)
 _RESERVED = (
     "program param over let enum scalar comm array on const in out inout part of tune require feature cost select with "
     "forms "

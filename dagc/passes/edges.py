@@ -168,6 +168,11 @@ class _Earlier:
 
     reads: list[int] = field(default_factory=list)
     writes: list[int] = field(default_factory=list)
+    sums: list[int] = field(default_factory=list)  # of Mode.ACCUMULATE
+
+    def of(self, mode: Mode) -> list[int]:
+        """Those that an access of this mode joins."""
+        return {Mode.IN: self.reads, Mode.ACCUMULATE: self.sums}.get(mode, self.writes)
 
 
 @dataclass(slots=True)
@@ -179,11 +184,12 @@ class _Array:
 
 
 class Hazards:
-    """Finds the pairs of touches that conflict: they touch the same array in regions that may overlap, and one writes;
-    or they use the same staging buffer.
+    """Finds the pairs of touches that conflict: they touch the same array in regions that may overlap, and one writes,
+    unless both add to it; or they use the same staging buffer.
 
     A pair that follows from two others is omitted: if i comes before j, and j writes all that i touches, then whatever
-    conflicts with i later also conflicts with j. So a chain of n ops has n - 1 pairs, not n (n - 1) / 2.
+    conflicts with i later also conflicts with j. So a chain of n ops has n - 1 pairs, not n (n - 1) / 2. If j adds, a
+    later addition conflicts with i and not with j, so none is omitted.
     """
 
     def __init__(self, program: ir.Program, lowered: LoweredMessages, edges: Edges) -> None:
@@ -230,7 +236,9 @@ class Hazards:
 
     def _conflicting(self, array: _Array, touch: ir.Touch) -> Iterator[int]:
         for _, earlier in array.near[touch.region]:
-            for candidates in (earlier.writes, earlier.reads if touch.mode is not Mode.IN else ()):
+            for candidates in (earlier.writes, earlier.reads, earlier.sums):
+                if candidates is earlier.of(touch.mode) and touch.mode.commutes(touch.mode):
+                    continue
                 self._looked_at += len(candidates)
                 if self._looked_at > LIMIT:
                     raise TooManyConflicts(touch.region.array, f"has more than {LIMIT} pairs of accesses that conflict")
@@ -257,13 +265,13 @@ class Hazards:
         `turned` holds the ops that an edge against text order enters. What they reach may have to follow an op that
         comes later in the text, so it covers nothing.
         """
-        if touch.mode is not Mode.IN and not (self.edges.above(touch.begin) | 1 << touch.begin) & turned:
+        if touch.mode in (Mode.OUT, Mode.INOUT) and not (self.edges.above(touch.begin) | 1 << touch.begin) & turned:
             for region, earlier in array.near[touch.region]:
-                if (earlier.reads or earlier.writes) and self.regions.within(region, touch.region):
+                if (earlier.reads or earlier.writes or earlier.sums) and self.regions.within(region, touch.region):
                     earlier.reads = self._not_before(earlier.reads, touch)
                     earlier.writes = self._not_before(earlier.writes, touch)
-        earlier = array.earlier[touch.region]
-        (earlier.reads if touch.mode is Mode.IN else earlier.writes).append(j)
+                    earlier.sums = self._not_before(earlier.sums, touch)
+        array.earlier[touch.region].of(touch.mode).append(j)
 
     def _not_before(self, indices: list[int], touch: ir.Touch) -> list[int]:
         """The earlier accesses that `touch` does not cover: those of other ops that are not known to come before it."""

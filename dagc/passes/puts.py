@@ -149,7 +149,7 @@ class Puts:
     def _updates(self, kernel: int, formal: str) -> bool:
         op = self.program.ops[kernel]
         assert isinstance(op, ir.KernelOp)
-        return next(f.mode for f in kernel_of(self.program, op)[0].formals if f.name == formal) is Mode.INOUT
+        return next(f.mode for f in kernel_of(self.program, op)[0].formals if f.name == formal) is not Mode.OUT
 
     def _kept_alike(self, name: str, message: ir.Message) -> None:
         """Refuse a message of a kernel that updates, unless all that is written at either end is sent in such ones."""
@@ -237,10 +237,7 @@ class Puts:
     def _conflict(self, one: int, other: int) -> bool:
         """Whether a hazard orders two ops."""
         pairs = ((a, b) for a in self.program.ops[one].accesses for b in self.program.ops[other].accesses)
-        return any(
-            (a.mode is not Mode.IN or b.mode is not Mode.IN) and self.uses.regions.overlap(a.region, b.region)
-            for a, b in pairs
-        )
+        return any(not a.mode.commutes(b.mode) and self.uses.regions.overlap(a.region, b.region) for a, b in pairs)
 
 
 _MOST = 32  # messages that a launch waits for, of which a call may leave some out: bits of a number

@@ -10,6 +10,8 @@ from itertools import chain
 from pathlib import Path
 
 from dagc.base.errors import UsageError
+from dagc.cuda.lexer import expanded, macros_of
+from dagc.cuda.text import additions_of
 from dagc.record.arrays import Arrays, FreeNames, RecordedArray, Values
 from dagc.record.flow import KernelCall, PointerArgument, ScalarArgument
 from dagc.record.host import HostWork
@@ -242,7 +244,7 @@ class Kernels:
         formals = [
             f"{name}: in {one.of}[1]" if str(index) in computed
             else f"{name}: {one.of}" if isinstance(one, ScalarArgument)
-            else bound[index].array.formal(name, "in" if index in kept else "inout")
+            else bound[index].array.formal(name, "in" if index in kept else self._written(call, index, bound))
             for index, (one, name) in enumerate(zip(call.args, names, strict=True))
         ]  # fmt: skip
         kernel = RecordedKernel(self._names.free(_base(call)), True, tuple(names))
@@ -256,6 +258,16 @@ class Kernels:
         for number, _ in members:
             self._of_step[number] = kernel
 
+    def _written(self, call: KernelCall, index: int, bound: Mapping[int, BoundPointer]) -> str:
+        """The mode of an argument that is written: `accumulate` if the text of the kernel says that it only adds."""
+        source, array = self._source(call), bound[index].array.name
+        others = any(i != index and one.array.name == array for i, one in bound.items())
+        if others or not source.body:
+            return "inout"
+        body = expanded(source.body, macros_of([self._sources.seen_by(source.file)]))
+        used = additions_of(body, source.parameters[index])
+        return "accumulate" if used.adds and not (used.other or used.passed) else "inout"
+
     def _wrapped(self, number: int, step: ProgramStep) -> RecordedKernel:
         call = step.first
         assert isinstance(call, KernelCall)
@@ -264,7 +276,9 @@ class Kernels:
                 f"{call.at}: {call.kernel} is launched, which is no function", "launch kernels by their names"
             )
         source = self._source(call)
-        wrapper = _Wrapper(call, step, self.bound(number, step), _formal_names(source, call))
+        bound = self.bound(number, step)
+        modes = {index: self._written(call, index, bound) for index in bound}
+        wrapper = _Wrapper(call, step, bound, modes, _formal_names(source, call))
         kernel, formals, text = wrapper.written()
         if text not in self._wrappers:
             kernel = replace(kernel, name=self._names.free(f"{_base(call)}_call"))
@@ -479,9 +493,11 @@ class _Wrapper:
     """The text of a function that launches a kernel, but for its name."""
 
     def __init__(
-        self, call: KernelCall, step: ProgramStep, bound: dict[int, BoundPointer], names: Sequence[str]
-    ) -> None:
-        self._call, self._step, self._bound, self._names = call, step, bound, names
+        self, call: KernelCall, step: ProgramStep, bound: dict[int, BoundPointer], modes: Mapping[int, str],
+        names: Sequence[str],
+    ) -> None:  # fmt: skip
+        """`modes`: of the arguments that are written."""
+        self._call, self._step, self._bound, self._modes, self._names = call, step, bound, modes, names
         self._free = FreeNames(names)
         self._formals: list[str] = []
         self._parameters: list[str] = []
@@ -495,7 +511,7 @@ class _Wrapper:
         only = {name: all(b.only_read for b in self._bound.values() if b.array.name == name) for name in first}
         for name, index in first.items():
             array, formal, const = self._bound[index].array, self._names[index], "const " if only[name] else ""
-            self._formals.append(array.formal(formal, "in" if only[name] else "inout"))
+            self._formals.append(array.formal(formal, "in" if only[name] else self._modes[index]))
             self._parameters.append(f"{const}{C_TYPES[array.of] if array.per == 1 else 'void'}* {formal}")
         offsets = {i: self._integer(f"{self._names[i]}_at") for i, one in self._bound.items() if one.moved}
         words = []

@@ -225,9 +225,14 @@ class Writer:
                 size = self._values.number(counts, "filled")
                 return name, [f"{name}{index} : gpu {self._kernels.fill(array)}({text}, {op.value}, {size})"], False
             case Messages():
-                name = self._op_names.free("halo")
-                messages = [f"  {line}" for line in self._messages(number, step)]
-                return name, [f"{name}{index} : mpi exchange {{", *messages, "}"], False
+                lines, name = list[str](), ""
+                for together in self._apart(number, step):
+                    if name:
+                        self._named.append((name, op))
+                    name = self._op_names.free("halo")
+                    messages = [f"  {line}" for line in self._messages(number, step, together)]
+                    lines += [f"{name}{index} : mpi exchange {{", *messages, "}"]
+                return name, lines, False
             case Together():
                 name = self._op_names.free(op.op)
                 lines, computed_data = self._together(number, step, name)
@@ -329,10 +334,38 @@ class Writer:
 
     # ---- messages ----
 
-    def _messages(self, number: int, step: ProgramStep) -> Iterator[str]:
+    def _apart(self, number: int, step: ProgramStep) -> list[list[MessageLine]]:
+        """The messages of a call as exchanges: one receives into nothing that another message of it uses, on any rank.
+        An application may use one buffer for a message here, and for another one there."""
+        out: list[tuple[list[MessageLine], list[tuple[str, int, int, bool]]]] = []
+        for line in step.lines:
+            ends = [end for rank in range(len(step.ops)) for end in self._used(number, step, rank, line)]
+            for lines, used in out:
+                if not any(a[0] == b[0] and a[1] < b[2] and b[1] < a[2] and (a[3] or b[3]) for a in ends for b in used):
+                    lines.append(line)
+                    used += ends
+                    break
+            else:
+                out.append(([line], ends))
+        return [lines for lines, _ in out]
+
+    def _used(
+        self, number: int, step: ProgramStep, rank: int, line: MessageLine
+    ) -> Iterator[tuple[str, int, int, bool]]:
+        """Array, first byte and byte behind the last of the ends of a message, and whether it is received."""
+        ops = step.ops[rank]
+        exchange = ops[0] if ops else None
+        for kind, at in (("send", line.sends[rank]), ("recv", line.receives[rank])):
+            if isinstance(exchange, Messages) and at is not None:
+                place = (exchange.sends if kind == "send" else exchange.receives)[at].place
+                if place is not None:
+                    array, begin = self._arrays.find(number, step, rank, f"{kind} {at}", place)
+                    yield array.name, begin, begin + place.bytes, kind == "recv"
+
+    def _messages(self, number: int, step: ProgramStep, lines: Sequence[MessageLine]) -> Iterator[str]:
         exchanges = [ops[0] for ops in step.ops if ops]
-        for index, line in enumerate(step.lines):
-            label = f"m{index} : " if len(step.lines) > 1 else ""
+        for index, line in enumerate(lines):
+            label = f"m{index} : " if len(lines) > 1 else ""
             send, to = self._end(number, step, exchanges, line, True)
             receive, source = self._end(number, step, exchanges, line, False)
             yield f"{label}send {send} to {to}  recv {receive} from {source}"

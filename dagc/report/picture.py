@@ -409,4 +409,5 @@ def array_size(array: ir.Array) -> str:
 
 def verb(mode: Mode) -> str:
     """The verb for the access of an op to a region."""
-    return {Mode.IN: "reads", Mode.OUT: "writes", Mode.INOUT: "reads and writes"}[mode]
+    verbs = {Mode.IN: "reads", Mode.OUT: "writes", Mode.INOUT: "reads and writes", Mode.ACCUMULATE: "adds to"}
+    return verbs[mode]

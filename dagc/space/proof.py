@@ -287,7 +287,7 @@ class Prover:
         for i, j in self.graph.hazards:
             a, b = self.graph.touches[i], self.graph.touches[j]
             if a.end == u and b.begin == v:
-                verbs = {Mode.IN: "reads", Mode.OUT: "writes", Mode.INOUT: "updates"}
+                verbs = {Mode.IN: "reads", Mode.OUT: "writes", Mode.INOUT: "updates", Mode.ACCUMULATE: "adds to"}
                 return f"{reason}, which {verbs[a.mode]} `{a.region.array}`"
         return reason
 

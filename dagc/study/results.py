@@ -88,7 +88,7 @@ def _timed_alone(task: TuningTask, ops: Iterable[str]) -> Iterator[str]:
     """Notes on ops that failed only when they were timed, if their kernel changes what it reads."""
     for site in task.sites:
         formals = task.program.kernel(op_of(task.graph, site).kernel).formals
-        if site.name in ops and any(formal.mode is Mode.INOUT for formal in formals):
+        if site.name in ops and any(formal.mode in (Mode.INOUT, Mode.ACCUMULATE) for formal in formals):
             yield (
                 f"{site.name} failed only when it was timed: its launches follow each other, each on what the last one"
                 " wrote into its `inout` arrays; if that is not valid, use `dagc explore`, which times whole programs"

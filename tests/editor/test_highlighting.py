@@ -34,6 +34,7 @@ CONTEXTS = {
     "explicit": "edges explicit",
     "equal": "rtol 0 nan equal",
     "touching": "a : gpu f(b touching [0 .. 1])",
+    "accumulate": "kernel f(y: accumulate f32[n]) {",
     "split": "x : mpi exchange split apart {",
     "after": "rtol 0 after 2 runs",
     "devices": "devices gpu 2",

@@ -38,6 +38,14 @@ def test_readers_do_not_conflict() -> None:
     assert found.hazards == ()
 
 
+def test_additions_are_ordered_against_others_alone() -> None:
+    arrays = "array a, d : f32[8] inout  array b, c : f32[8] in"
+    found = graph("u : gpu fill(a)\nv : gpu sum(a, b)\nw : gpu sum(a, c)\nx : gpu add(d, a)\ny : gpu sum(a, b)", arrays)
+    assert edges(found) == {"u -> v", "u -> w", "v -> x", "w -> x", "x -> y"}
+    touched = {(found.touches[i].begin, found.touches[j].begin) for i, j in found.hazards}
+    assert touched == {(0, 1), (0, 2), (0, 3), (0, 4), (1, 3), (2, 3), (3, 4)}
+
+
 def test_a_path_is_order_enough() -> None:
     arrays = "array a : f32[8] out  array b, c : f32[8] inout"
     found = graph("u : gpu fill(a)\nm : gpu add(b, c)\nv : gpu add(c, a)\nedges explicit\nu -> m -> v", arrays)

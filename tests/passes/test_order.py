@@ -38,7 +38,7 @@ def plain(touches: tuple[Touch, ...], edges: Edges) -> set[tuple[int, int]]:
     for j, b in enumerate(touches):
         for i in range(j - 1, -1, -1):
             a = touches[i]
-            if a.begin == b.begin or a.mode is b.mode is Mode.IN or not regions.overlap(a.region, b.region):
+            if a.begin == b.begin or a.mode.commutes(b.mode) or not regions.overlap(a.region, b.region):
                 continue
             found.add((i, j))
             if not edges.path(a.end, b.begin) and not edges.path(b.end, a.begin):

@@ -12,6 +12,9 @@ KERNELS = '''
 kernel fill(y: out f32[8]) {
   gpu { launch grid(1) block(8) cuda """y[threadIdx.x] = 1;""" }
 }
+kernel sum(y: accumulate f32[8], x: in f32[8]) {
+  gpu { launch grid(1) block(8) cuda """atomicAdd(&y[threadIdx.x], x[threadIdx.x]);""" }
+}
 kernel add(y: inout f32[8], x: in f32[8]) {
   gpu { launch grid(1) block(8) cuda """y[threadIdx.x] += x[threadIdx.x];""" }
 }
@@ -19,7 +22,7 @@ kernel add(y: inout f32[8], x: in f32[8]) {
 
 
 def program(dag: str, arrays: str, **choices: str) -> Program:
-    """`dag` is the body of the graph, `arrays` a line of declarations; two kernels: fill(y), add(y, x)."""
+    """`dag` is the body of the graph, `arrays` a line of declarations; kernels: fill(y), sum(y, x), add(y, x)."""
     source = Source("small.dag", f"program small\n{arrays}\n{KERNELS}\ndag {{\n{dag}\n}}\n")
     return lower(parse_with_includes(source), choices)
 

@@ -21,6 +21,7 @@ from dagc.base.source import include_directories
 from dagc.build.builder import Build, build
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
+from dagc.cuda.text import additions_of
 from dagc.record.application import Application, command_of, read_texts, run
 from dagc.record.arrays import FreeNames, Values
 from dagc.record.commands import CompileCommands, compiled_as, read_commands
@@ -370,6 +371,27 @@ def test_what_a_kernel_touches_is_read_from_its_text(
         pieces = joined([(a, b) for a, b in found.get(key, ())], 4)
         every = ((-math.inf, math.inf),)
         assert pieces == (every if wanted is None else tuple((8 * a, 8 * b) for a, b in wanted))
+
+
+@pytest.mark.parametrize(
+    ("body", "other", "passed", "adds"),
+    [
+        ("atomicAdd(&y[x[i]], 1); if (x[i] > 0) { atomicSub(y + i, x[i]); atomicAdd(y, 1); }", "", "", True),
+        ("atomicAdd(&y[i], 1); x[i] = y[i];", "y[i]", "", True),
+        ("atomicAdd(&y[i], 1); (*y)++;", "*y", "", True),
+        ("int k = atomicAdd(&y[i], 1); x[k] = i;", "atomicAdd(&y[i], 1)", "", False),
+        ("atomicMax(y + i, x[i]);", "atomicMax(y + i, x[i])", "", False),
+        ("atomicAdd(&x[i], y[i]);", "atomicAdd(&x[i], y[i])", "", False),
+        ("add(&y[i], x[i]); int* p = y + i;", "", "add(&y[i], x[i])", False),
+        ("#define Y y[i]\natomicAdd(&y[0], Y);", "", "#define Y y[i]", True),
+        ("x[i] = 1;", "", "", False),
+    ],
+)
+def test_a_kernel_accumulates_if_it_only_adds_atomically(body: str, other: str, passed: str, adds: bool) -> None:
+    found = additions_of(body, "y")
+    assert (found.adds, found.passed) == (adds, passed)
+    assert other in found.other
+    assert bool(found.other) == bool(other)
 
 
 def test_a_kernel_that_a_library_launches_is_named() -> None:

@@ -25,6 +25,7 @@ syntax match dagStatement "\%(\<devices\>[^{}:]*\)\@<=\<socket\>"
 syntax match dagStatement "\%(\<nan\s\+\)\@<=equal\>"
 syntax match dagStatement "\%(\<exchange\>[^{}]*\)\@<=\<split\>\ze[^{}(]*{"
 syntax match dagStorage "\%(\<on\s\+\)\@<=\%(device\|host\|pinned\)\>"
+syntax match dagStorage "\%(:\s\+\)\@<=accumulate\ze\s\+[A-Za-z_]"
 syntax match dagNumber "\<[0-9][0-9_]*\%(\.[0-9]\+\)\?\%([eE][+-]\?[0-9]\+\)\?\>"
 syntax match dagLabel "\<[A-Za-z_][A-Za-z0-9_]*\ze\%(\[[^]]*\]\)\?\s*:\s*\%(gpu\|cpu\|any\|mpi\|dag\|send\)\>"
 syntax region dagString start=+"+ end=+"+ oneline
