@@ -10,13 +10,16 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from dagc.base.signals import deferred
+
+T = TypeVar("T")
 
 
 class Stopped(BaseException):
@@ -81,6 +84,18 @@ class Workers(ThreadPoolExecutor):
         if kind is not None:
             self.stop()
         self.shutdown(wait=True)
+
+
+def within(seconds: float | None, work: Callable[[], T]) -> T | None:
+    """What `work` gives, in a thread; None if it takes longer, which then ends with its children."""
+    with Workers(1) as pool:
+        job = pool.submit(work)
+        if not wait([job], seconds).done:
+            pool.stop()
+    try:
+        return job.result()
+    except (CancelledError, Stopped):
+        return None
 
 
 def run(

@@ -49,7 +49,7 @@ class Deadline:
         """The end of a stage that may take until this fraction of the whole has passed."""
         if math.isinf(self.seconds):
             return self
-        return Deadline(self.seconds, self.end - (1 - share) * self.seconds, self.clock)
+        return Deadline(share * self.seconds, self.end - (1 - share) * self.seconds, self.clock)
 
     def limit(self, share: float, most: float = math.inf) -> float:
         """Seconds for a stage: this fraction of what is left, at most `most`."""

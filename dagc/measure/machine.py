@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from dagc.base import children, signals
+from dagc.base.children import within
+from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import DagcError, MissingTool, RunFailed
 from dagc.base.files import entry_directory, write_text_atomic
 from dagc.base.resources import resource
@@ -122,6 +124,7 @@ SOURCE = "templates/probe/gpu.cu"
 TRANSFERS = "templates/probe/transfers.cu"
 CEILINGS = "templates/probe/ceilings.cu"
 PATIENCE = 120.0  # seconds for the compiler, and for the benchmarks
+OVERRUN = 5.0  # seconds that a command with a time limit may take longer for what it measures once on a machine
 
 
 def descriptor_path(gpu: GPU) -> Path:
@@ -163,11 +166,11 @@ def probe(gpu: GPU) -> Path:
     return path
 
 
-def measured_ceilings(target: str, arch: str, *, kept: bool = False) -> dict[str, Any] | None:
+def measured_ceilings(target: str, arch: str, end: Deadline = ENDLESS) -> dict[str, Any] | None:
     """What the first GPU, or a core of the host, can do at most: `streams` (bytes of an array, bytes per second),
     `operations` (pairs of a multiplication and an addition per second), `launch` and `wait` in seconds, and whether one
-    launch uses all of the machine (`shared`). Measured once, which takes some seconds, and kept in the cache. `kept`:
-    only what the cache has, else None.
+    launch uses all of the machine (`shared`). Measured once, which takes some seconds, and kept in the cache. None if
+    the cache does not have it, and `end` is over, or is OVERRUN seconds ago before it is measured.
 
     Raises MissingTool, BuildFailed; RunFailed if it does not run.
     """
@@ -179,10 +182,12 @@ def measured_ceilings(target: str, arch: str, *, kept: bool = False) -> dict[str
         with suppress(OSError, ValueError):  # one that cannot be read is measured again
             found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             return found
-    if kept:
+    rest, what = None if end.timeout is None else end.left + OVERRUN, "of what the machine can do"
+    answer = None if end.over else within(rest, lambda: _built_answer(CEILINGS, target, arch, what))
+    if answer is None:
         return None
     out: dict[str, Any] = {"streams": [], "shared": target == "cuda"}
-    for line in _built_answer(CEILINGS, target, arch, "of what the machine can do").splitlines():
+    for line in answer.splitlines():
         word, size, value = line.split()
         if word == "stream":
             out["streams"].append([int(size), float(value)])

@@ -97,7 +97,7 @@ def ceilings_here(known: ChooserInputs, deadline: Deadline) -> Ceilings | None:
 def _ceilings_now(target: Target, arch: str, deadline: Deadline) -> Ceilings | None:
     """Of this machine; None if they cannot be measured, or are not known at the deadline."""
     with suppress(DagcError, ValueError):
-        found = measured_ceilings(target.value, arch, kept=deadline.over)
+        found = measured_ceilings(target.value, arch, deadline)
         here = gpus() if target is Target.CUDA else ()
         known = descriptor_of(here[0].name) if here else None
         return known if found is None else Ceilings.of_table(found, "measured on this machine").raised(known)

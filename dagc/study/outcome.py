@@ -443,7 +443,7 @@ def _limits(request: SearchRequest, domain: Orders, records: Records, data: Path
     options, program = request.options, request.text.program()
     chosen, found = request.chosen, None
     if chosen.here:
-        found = measured_ceilings(chosen.target.value, chosen.arch, kept=request.deadline.over)
+        found = measured_ceilings(chosen.target.value, chosen.arch, request.deadline)
     if found is not None:
         records.add_fact(CEILINGS, found)
     records.add_fact(SCALARS, [read_scalars(program, data, options.ranks, rank) for rank in range(options.ranks)])

@@ -439,7 +439,8 @@ def check_as_built(
     @cache
     def late() -> None:
         what = "one more, which --original is compared with" if "" in results.values() else "the first"
-        display.say(f"{end.passed:.0f} of {end.seconds:g} s have passed: no configuration is waited for but {what}")
+        passed = f"{end.passed:.0f} of {request.deadline.seconds:g} s have passed"
+        display.say(f"{passed}: no configuration is waited for but {what}")
 
     with display.phase("compiling, checking results against the reference", len(number), "configuration") as phase:
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dagc.base.deadline import Deadline
 from dagc.base.resources import resource
 from dagc.build.toolchain import find_nvcc, gpus
 from dagc.measure.machine import CEILINGS, measured_ceilings
@@ -27,15 +28,17 @@ def _sizes(found: dict[str, object]) -> list[float]:
 def test_ceilings_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DAGC_CACHE", str(tmp_path))
     compile_by_clang(monkeypatch)
-    assert measured_ceilings("host", "", kept=True) is None  # measured on request only
+    assert measured_ceilings("host", "", Deadline.after(0.0)) is None  # measured while there is time
+    monkeypatch.setattr("dagc.measure.machine.OVERRUN", -59.9)
+    assert measured_ceilings("host", "", Deadline.after(60.0)) is None  # ended while it was compiled
     found = measured_ceilings("host", "")
     assert found is not None
     assert _sizes(found) == [15 << n for n in range(10, 24)]
     assert found["shared"] is False
-    assert measured_ceilings("host", "", kept=True) == found
+    assert measured_ceilings("host", "", Deadline.after(0.0)) == found
     (file,) = (tmp_path / "gpus").glob("ceilings-*.json")
     file.write_text("{")
-    assert measured_ceilings("host", "", kept=True) is None  # cannot be read: would be measured again
+    assert measured_ceilings("host", "", Deadline.after(0.0)) is None  # cannot be read: would be measured again
 
 
 @pytest.mark.nvcc
