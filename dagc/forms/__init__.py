@@ -20,7 +20,7 @@ from dagc.base.source import Source
 from dagc.cuda.lexer import names_used
 from dagc.cuda.text import stores_of
 from dagc.forms.coarsen import COARSEN, COLUMNS, PERSIST, STRIDED
-from dagc.forms.freedom import BOUNDS, FREEDOM, LITERALS
+from dagc.forms.freedom import BOUNDS, FREEDOM, LITERALS, numbers_of_calls
 from dagc.forms.functions import read_as_texts
 from dagc.forms.fuse import fused_impl
 from dagc.forms.index import INDEX
@@ -258,8 +258,11 @@ def includes_of(op: KernelOp) -> Iterator[str]:
 def _formed(kernel: Kernel, impl: Impl, around: Surroundings, chosen: tuple[tuple[str, Value], ...]) -> Impl:
     values, settled, symbolic = dict(chosen), impl, impl.launch
     if kernel.fused:
-        formed = _formed(kernel.fused[0].kernel, kernel.fused[0].impl, around, chosen)
-        return fused_impl(kernel, impl, formed, {name: Const(value) for name, value in chosen})
+        call = kernel.fused[0]
+        formed = _formed(call.kernel, call.impl, around, chosen)
+        constants = values.get(LITERALS.tunable, AS_WRITTEN) != AS_WRITTEN
+        numbers = numbers_of_calls(call.kernel, call.impl, around, kernel) if constants else {}
+        return fused_impl(kernel, impl, formed, {name: Const(value) for name, value in chosen}, numbers)
     for form in FORMS:
         value = values.get(form.tunable)
         if value is None or settled.launch is None or symbolic is None:

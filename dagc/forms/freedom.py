@@ -153,7 +153,18 @@ def _with_literals(kernel: Kernel, impl: Impl, around: Surroundings, value: int)
     return replace(impl.code, literals=known)
 
 
+def numbers_of_calls(kernel: Kernel, impl: Impl, around: Surroundings, fused: Kernel) -> dict[str, int]:
+    """The numbers that a launch which joins calls of a kernel gives, of formals that its text leaves as they are."""
+    reading = reading_of(impl, around)
+    if isinstance(reading, Refusal):
+        return {}
+    changed = changed_parameters(reading, kernel, impl)
+    taken = {dict(call.names).get(name, name) for call in fused.fused for name in changed}
+    whole = {f.name for f in fused.formals if f.mode is None and f.type.is_integer}
+    return {name: value for name, value in around.given if name in whole and name not in taken}
+
+
 LITERALS = Form(
-    "literals", "sizes that the call gives as numbers are constants", (AS_WRITTEN, 2), _legal_literals, _with_literals,
-    unproven=always(NOT_MEASURED), alone=True,
+    "literals", "sizes that the call gives as numbers are constants, of launches that are one all whole numbers",
+    (AS_WRITTEN, 2), _legal_literals, _with_literals, unproven=always(NOT_MEASURED),
 )  # fmt: skip

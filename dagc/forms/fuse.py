@@ -173,13 +173,18 @@ def lets_in(lets: Mapping[str, Sym], names: Mapping[str, str]) -> dict[str, Sym]
     return {**env, **{name: substitute(value, env) for name, value in lets.items()}}
 
 
-def fused_impl(fused: Kernel, plain: Impl, formed: Impl, values: Mapping[str, Sym]) -> Impl:
+def fused_impl(
+    fused: Kernel, plain: Impl, formed: Impl, values: Mapping[str, Sym], numbers: Mapping[str, int] | None = None
+) -> Impl:
     """The implementation of a fused kernel from that of its calls, under forms of these `values`: its code, and its
-    launch in their tunables. `plain`: with what else the implementation has."""
+    launch in their tunables. `plain`: with what else the implementation has. `numbers`: arguments that are constants in
+    the text; it is repeated for calls that differ in one."""
     assert formed.launch is not None
     assert formed.code is not None
-    writer = _Writer(fused, plain, formed, values)
-    return replace(plain, code=writer.code(), launch=writer.launch())
+    writer = _Writer(fused, plain, formed, values, numbers or {})
+    code = writer.code()
+    known = tuple((name, value) for name, value in writer.numbers.items() if name in names_used(code.text or ""))
+    return replace(plain, code=replace(code, literals=known), launch=writer.launch())
 
 
 def calls_of(program: Program, op: KernelOp) -> tuple[KernelOp, ...]:
@@ -196,6 +201,7 @@ def calls_of(program: Program, op: KernelOp) -> tuple[KernelOp, ...]:
     return tuple(out) or (op,)
 
 
+_ONCE = frozenset(("__shared__", "static", "goto"))
 _MANY = 1000  # for a size that is not known
 
 
@@ -229,6 +235,7 @@ class _Writer:
     plain: Impl
     impl: Impl
     values: Mapping[str, Sym]
+    numbers: Mapping[str, int]
 
     def _of_each(self, expr: Sym) -> list[Sym]:
         """An expression of a call's launch for each of the calls, in terms of the fused kernel."""
@@ -297,7 +304,29 @@ class _Writer:
         head += self._places(call, new)
         head += self._arguments(call, names_used(text))
         lines = textwrap.dedent("\n".join(renamed(text, new).split("\n")[blank(text) :])).rstrip().split("\n")
+        if self._constant:
+            lines = list(self._by_numbers(call, lines))
         return replace(code, text="\n".join([*head, *lines]), header=code.header + len(head) - blank(text))
+
+    @property
+    def _constant(self) -> tuple[str, ...]:
+        """The formals of the kernel that differ between the calls and are numbers in each; () for a text that cannot be
+        repeated in a function."""
+        if not _ONCE.isdisjoint(words_of((self.impl.code.text if self.impl.code is not None else "") or "")):
+            return ()
+        every = [dict(call.names) for call in self.fused.fused]
+        return tuple(name for name in every[0] if all(own[name] in self.numbers for own in every))
+
+    def _by_numbers(self, call: str, lines: Sequence[str]) -> Iterator[str]:
+        """The text for each run of calls with the same numbers."""
+        of_calls = [[(name, dict(c.names)[name]) for name in self._constant] for c in self.fused.fused]
+        begins = [k for k, own in enumerate(of_calls) if k == 0 or own != of_calls[k - 1]]
+        for begin, end in zip(begins, [*begins[1:], None], strict=True):
+            test = "{" if end is None else f"if ({call} < {end}) {{"
+            yield test if begin == 0 else f"}} else {test}"
+            yield from (f"  [[maybe_unused]] constexpr auto {name} = {own};" for name, own in of_calls[begin])
+            yield from (f"  {line}".rstrip() for line in lines)
+        yield "}"
 
     def _fresh(self, name: str) -> str:
         one = self.fused.fused[0]
@@ -332,7 +361,7 @@ class _Writer:
         renamed = [dict(call.names) for call in self.fused.fused]
         kernel = self.fused.fused[0].kernel
         blocks = [name for size in self._launch.block for name in sorted(free(size)) if name in renamed[0]]
-        for name in renamed[0]:
+        for name in (name for name in renamed[0] if name not in self._constant):
             kind = "auto" if any(f.name == name for f in kernel.formals) else "const int"
             # A macro may name it, and a text that declares the name in an inner block.
             kind = kind if name in used or name in blocks else f"[[maybe_unused]] {kind}"

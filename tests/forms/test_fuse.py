@@ -130,7 +130,19 @@ def test_samples_agree_with_numpy_on_four_ranks(tmp_path: Path) -> None:
     cases = {
         "halo": (
             HALO,
-            {"nx": 5, "ny": 6, "nz": 7, "nq": 2, "g": 2, "fuse.pack": 1, "fuse.unpack": 1, "threads[x]": 256},
+            {
+                "nx": 5,
+                "ny": 6,
+                "nz": 7,
+                "nq": 2,
+                "g": 2,
+                "fuse.pack": 1,
+                "fuse.unpack": 1,
+                "threads[x]": 256,
+                "pack.form.literals": 2,
+                "unpack.form.literals": 2,
+                "unpack.form.coarsen": 2,
+            },
         ),
         "axes": (HALO, {"nx": 5, "ny": 6, "nz": 7, "per_axis": "true", "fuse.pack": 1, "fuse.unpack": 1}),
         "rows": (JACOBI, {"nx": 37, "rows": 9, "steps": 2, "fuse.first_last_inner": 1, "first_last.form.wide": 4}),
