@@ -127,6 +127,8 @@ class _Theirs:
         staged = (op.staged, *op.copy_in, *op.copy_out)
         if any(one is not None and one.pairs is not Pairs.ALL for one in (op, *staged)):
             return True  # the ranks of a host are known to the library
+        if op.staged is not None and op.share is not None:
+            return True  # as are the places of what neighbours get
         if op.action in (ir.Action.GROUP, ir.Action.FREE) or (op.action is ir.Action.END and self.layout.sides):
             return True
         match op.op:
@@ -447,7 +449,9 @@ class _Driver:
             assert counts is not None
             part = self._part(exchange, region, "count", "at")
             here = "" if message.when is None else f" if {self._text(message.when)} else []"
-            peers = f"p.peers({self._name(peer)}, {self._name(counts)}, lambda at, count: {part})"
+            share = message.region(send, op.share).share
+            some = f", slice({share.first}, {share.stop})" if share is not None else ""
+            peers = f"p.peers({self._name(peer)}, {self._name(counts)}, lambda at, count: {part}{some})"
             self.setup[f"{ends} = {peers}{here}"] = None
         else:
             part = self._part(exchange, region, self._span(region)[1])

@@ -173,7 +173,10 @@ class StepBuilder:
                 work = self._guarded(op.op.when, self._copy(op.op, stream))
             case ir.Action.STAGE_OUT | ir.Action.STAGE_IN:
                 assert op.staged is not None
-                return (self._stage(op.staged, op.action is ir.Action.STAGE_OUT, stream),)
+                outwards = op.action is ir.Action.STAGE_OUT
+                if op.share is not None and isinstance(op.op, ir.ExchangeOp):
+                    return (self._stage_share(op.op, op.messages[0][1], op.share, outwards, stream),)
+                return (self._stage(op.staged, outwards, stream),)
             case ir.Action.POST_SEND | ir.Action.POST_RECV:
                 return self._post(op)
             case ir.Action.WAIT_SEND | ir.Action.WAIT_RECV | ir.Action.WAIT_COLLECTIVE:
@@ -479,6 +482,20 @@ class StepBuilder:
             size = f"{self.layout.text(Apply(Fn.LT, (staged.source, Const(0))))} ? 0 : {size}"
         return Copy(dst, src, size, self._direction(outwards, not outwards), stream)
 
+    def _stage_share(self, op: ir.ExchangeOp, message: ir.Message, share: int, outwards: bool, stream: str) -> Copy:
+        """The elements of some neighbours, which follow one another."""
+        region, peers, counts = message.end(outwards)
+        assert isinstance(peers, str)
+        assert counts is not None
+        some = self.peers(peers, counts, message.when, op, message.region(outwards, share).share)
+        device, buffer = (
+            f"{pointer} + {some}.start()"
+            for pointer in (self.layout.pointer(region), self.layout.message_pointer(region))
+        )
+        size = f"{some}.bytes(sizeof(*{self.layout.array(region.array)}.data))"
+        dst, src = (buffer, device) if outwards else (device, buffer)
+        return Copy(dst, src, size, self._direction(outwards, not outwards), stream)
+
     def _on_device(self, region: ir.Region) -> bool:
         return self.layout.arrays[region.array].place in (Place.DEVICE, Place.ANY)
 
@@ -509,20 +526,20 @@ class StepBuilder:
         assert isinstance(exchange, ir.ExchangeOp)
         for number, message in op.messages:
             region = message.send if send else message.recv
-            what, args = self._ends(exchange, message, send)
+            what, args = self._ends(exchange, message, send, op.share)
             buffer = self.layout.message_pointer(region, exchange.transport)
             tag, comm = self.tag(exchange.name, number), f"{self.layout.on(exchange.comm)}.comm"
             text = f"{self.layout.requests(op)}, {buffer}, {args}, {tag}, {comm}"
             calls.append(CallStep(f"dagc::post_{what}", text))
         return tuple(calls)
 
-    def _ends(self, op: ir.ExchangeOp, message: ir.Message, send: bool) -> tuple[str, str]:
+    def _ends(self, op: ir.ExchangeOp, message: ir.Message, send: bool, share: int | None) -> tuple[str, str]:
         """Function name and the arguments that name the peers."""
         region, peer, counts = message.end(send)
         what = "send" if send else "recv"
         if isinstance(peer, str):
             assert counts is not None
-            return f"{what}s", self.peers(peer, counts, message.when, op)
+            return f"{what}s", self.peers(peer, counts, message.when, op, message.region(send, share).share)
         return what, f"{self.layout.extent(region).count}, {self._peer(peer, op.comm, op.pairs)}"
 
     def _peer(self, peer: Sym, comm: str, pairs: Pairs) -> str:
@@ -530,7 +547,9 @@ class StepBuilder:
         text = f"static_cast<int>({self.layout.text(peer)})"
         return text if pairs is Pairs.ALL else f"{self.layout.on(comm)}.hosts.{pairs.value}({text})"
 
-    def peers(self, ranks: str, counts: str, when: Sym | None = None, op: ir.Op | None = None) -> str:
+    def peers(
+        self, ranks: str, counts: str, when: Sym | None = None, op: ir.Op | None = None, share: ir.Share | None = None
+    ) -> str:
         """The text of a dagc::Peers: all ranks in order if `ranks` is "", none on ranks where `when` does not hold."""
         c = self.layout.array(counts)
         if not ranks:
@@ -540,7 +559,10 @@ class StepBuilder:
         only = ""
         if isinstance(op, ir.ExchangeOp) and op.pairs is not Pairs.ALL:
             only = f", &dagc::Hosts::{op.pairs.value}, &{self.layout.on(op.comm)}.hosts"
-        return f"{{{r}.data, {c}.data, {many}{only}}}"
+        every = f"{{{r}.data, {c}.data, {many}{only}}}"
+        if share is None:
+            return every
+        return f"dagc::Peers{every}.share({share.first}{'' if share.stop is None else f', {share.stop}'})"
 
     def _group(self, op: ir.GraphOp, stream: str) -> CallStep:
         group, layout = self.layout.group(op.name), self.layout
@@ -949,7 +971,9 @@ def _message(op: ir.GraphOp, exchange: ir.ExchangeOp) -> str:
     message = exchange.messages[op.message]
     sending = op.action in (ir.Action.POST_SEND, ir.Action.STAGE_OUT)
     region, peer, _ = message.end(sending)
-    return f"{_arg(region)} {'to' if sending else 'from'} {peer if isinstance(peer, str) else show(peer)}"
+    share = message.region(sending, op.share).share
+    whom = share.text if share is not None else peer if isinstance(peer, str) else show(peer)
+    return f"{_arg(region)} {'to' if sending else 'from'} {whom}"
 
 
 def _arg(arg: ir.Region | Sym) -> str:

@@ -893,8 +893,9 @@ def _messages(layout: Layout, steps: StepBuilder, op: ir.ExchangeOp) -> Iterator
             if isinstance(peer, str):
                 assert counts is not None
                 peers, count = steps.peers(peer, counts), layout.extent(region).count
-                filled = CallStep("dagc::check_peers", f"{peers}, {count}, {ranks}, {what}")
-                yield from _under(layout, message.when, (filled,))
+                checks = [CallStep("dagc::check_peers", f"{peers}, {count}, {ranks}, {what}")]
+                checks += [CallStep("dagc::check_once", f"{peers}, {what}")] if message.shares > 1 else []
+                yield from _under(layout, message.when, checks)
             elif not (isinstance(peer, Const) and isinstance(peer.value, int) and peer.value < 1):
                 yield CallStep("dagc::check_peer", f"{layout.text(peer)}, {ranks}, {what}")
 

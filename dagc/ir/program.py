@@ -142,12 +142,33 @@ class Array(Spanned):
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """Some neighbours of a message with counts: those at the places `first` to below `stop` of its arrays, None: to the
+    last. `arrays`: those of ranks and counts, which tell where their elements are."""
+
+    first: int
+    stop: int | None
+    arrays: tuple[str, str]
+
+    def apart(self, other: Share) -> bool:
+        """Whether the elements of both are known to be different ones."""
+        low, high = sorted((self, other), key=lambda share: share.first)
+        return self.arrays == other.arrays and low.stop is not None and low.stop <= high.first
+
+    @property
+    def text(self) -> str:
+        """`send_ranks[2]`, or `send_ranks[3 ..]`."""
+        return f"{self.arrays[0]}[{self.first}{' ..' if self.stop is None else ''}]"
+
+
+@dataclass(frozen=True, slots=True)
 class Region:
     """The part of an array that an op touches: all of it, a slice (of the first dimension), or a declared part.
 
     `start`, `stop` are None for the whole. `part` names a `part` without bounds (declared disjoint, not checked).
     `columns` is a slice of one further dimension: its number (from 0), start and stop. Such a region is not contiguous;
-    only copies have it, and it has `start` and `stop`.
+    only copies have it, and it has `start` and `stop`. `share`: of the region, what is of some neighbours of a message,
+    in ops of the graph that serve these alone.
     """
 
     array: str
@@ -155,6 +176,12 @@ class Region:
     stop: Sym | None = None
     part: str | None = None
     columns: tuple[int, Sym, Sym] | None = None
+    share: Share | None = None
+
+    @property
+    def unshared(self) -> Region:
+        """With what is of all neighbours."""
+        return self if self.share is None else replace(self, share=None)
 
     @property
     def slices(self) -> tuple[tuple[int, Sym, Sym], ...]:
@@ -164,7 +191,9 @@ class Region:
 
     @property
     def text(self) -> str:
-        """`x`, `x[1 .. m]`, or the name of a part without bounds."""
+        """`x`, `x[1 .. m]`, or the name of a part without bounds; `x of send_ranks[2]`."""
+        if self.share is not None:
+            return f"{self.unshared.text} of {self.share.text}"
         if self.start is None or self.stop is None:
             return self.part or self.array
         others = ""
@@ -607,7 +636,8 @@ class Message(Spanned):
     """One message, both ends. With counts, `to` and `source` are arrays of ranks (array names), or "": all in order.
 
     Where `when` is false, there is no message, and its slices need not be valid: both peers are negative then, or, with
-    counts, the arrays are not read.
+    counts, the arrays are not read. `shares`: with counts, the number of ops among which the neighbours are divided: all
+    but the last have one.
     """
 
     label: str  # "" where unnamed in a single-message exchange; else `face[x,lo]`
@@ -618,12 +648,21 @@ class Message(Spanned):
     source: Sym | str
     recv_counts: str | None
     when: Sym | None = None
+    shares: int = 1
 
     def end(self, send: bool) -> tuple[Region, Sym | str, str | None]:
         """Region, peer and counts of one end."""
         if send:
             return self.send, self.to, self.send_counts
         return self.recv, self.source, self.recv_counts
+
+    def region(self, send: bool, share: int | None = None) -> Region:
+        """The region of one end; of the neighbours that this op of `shares` has."""
+        region, peers, counts = self.end(send)
+        if share is None or not isinstance(peers, str) or counts is None:
+            return region
+        stop = share + 1 if share + 1 < self.shares else None
+        return replace(region, share=Share(share, stop, (peers, counts)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -1035,6 +1074,7 @@ class GraphOp:
     op       its origin in the Program (None for `end`)
     message  the message it serves: index into op.messages (POST_*, WAIT_RECV, STAGE_* of an exchange), else None; a
              post or wait with None serves all messages
+    share    of a message whose neighbours are divided among ops (`Message.shares`), the number of this one, else None
     gpu      whether it is issued on a stream: ops of the GPU, and those of the CPU that a worker thread runs
     staged   what a STAGE_* op copies
     copy_in  regions copied from their staging buffers before the op's own work (fused staging)
@@ -1048,6 +1088,7 @@ class GraphOp:
     action: Action
     op: Op | None = None
     message: int | None = None
+    share: int | None = None
     staged: Staged | None = None
     copy_in: tuple[Staged, ...] = ()
     copy_out: tuple[Staged, ...] = ()
@@ -1084,6 +1125,12 @@ class GraphOp:
         """The messages of an exchange that it serves, with their numbers: one, or all."""
         every = tuple(enumerate(self.op.messages)) if isinstance(self.op, ExchangeOp) else ()
         return every if self.message is None else (every[self.message],)
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """What a post of messages sends or receives into, or a wait has received."""
+        sends = self.action is Action.POST_SEND
+        return tuple(message.region(sends, self.share) for _, message in self.messages)
 
     @property
     def in_worker(self) -> bool:

@@ -151,6 +151,9 @@ class Regions:
         return a.array == b.array and self._overlap(self._slice(a), self._slice(b))
 
     def _overlap(self, a: _Slice, b: _Slice) -> bool:
+        shares = a.region.share, b.region.share
+        if shares[0] and shares[1] and a.region.unshared == b.region.unshared and shares[0].apart(shares[1]):
+            return False
         if a.region.part is not None and b.region.part is not None:
             return a.region.part == b.region.part
         if a.start is None or b.start is None or a.stop is None or b.stop is None:
@@ -169,6 +172,8 @@ class Regions:
 
     def within(self, inner: Region, outer: Region) -> bool:
         """Whether every element of `inner` is certainly one of `outer`."""
+        if outer.share is not None:
+            return inner == outer
         if outer.start is None and outer.part is None:
             return True
         a, b = self._slice(inner), self._slice(outer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
 from dagc.base.errors import counted
@@ -64,15 +65,30 @@ def exchange(out: GraphOut, frame: Frame, item: ast.Exchange, entry: OpEntry) ->
                 report.error("unnamed-message", "each of several messages needs a name", node.span, help)
     _check_disjoint(frame, messages)
     name = comm.name if comm is not None else ""
-    split = item.split is None or frame.ev.constant(
-        item.split, "whether messages have ops of their own", (ScalarKind.BOOL,), structural=True
-    )
-    if item.split is not None and len(messages) == 1 and messages[0][0].send_counts is not None:
-        help = "leave `split` out, or write a message for each neighbour, as `samples/spmv/split.dag`"
-        report.warning("no-effect", "messages with counts share a post and a wait", item.split.span, help)
-    return ir.ExchangeOp(
-        entry.display, entry.base, tuple(m for m, _ in messages), name, split=bool(split), span=item.span
-    )
+    split, every = _split(frame, item, [message for message, _ in messages])
+    return ir.ExchangeOp(entry.display, entry.base, every, name, split=split, span=item.span)
+
+
+_MOST_SHARES = 64  # ops for the neighbours of a message
+
+
+def _split(frame: Frame, item: ast.Exchange, messages: list[ir.Message]) -> tuple[bool, tuple[ir.Message, ...]]:
+    """Whether each message has ops of its own; and the messages, those with counts with the number of their ops."""
+    if item.split is None:
+        return True, tuple(messages)
+    report, what = frame.ctx.report, "the number of ops of messages"
+    value = frame.ev.constant(item.split, what, (ScalarKind.INT, ScalarKind.BOOL), structural=True)
+    counted_ones = [message for message in messages if message.send_counts is not None]
+    if isinstance(value, bool):
+        if value and counted_ones and len(messages) == 1:
+            help = "write a number: `split 4` has an op for each of the first three neighbours, and one for the others"
+            report.warning("no-effect", "messages with counts share a post and a wait", item.split.span, help)
+        return value, tuple(messages)
+    assert isinstance(value, int)
+    if not 1 <= value <= _MOST_SHARES:
+        help = f"write 1 to {_MOST_SHARES}: each neighbour has its ops, and the last op those that are left"
+        report.fail("bad-size", f"{value} ops for the neighbours of a message", item.split.span, help)
+    return value > 1, tuple(replace(m, shares=value) if m in counted_ones else m for m in messages)
 
 
 def _items(

@@ -17,7 +17,7 @@ from dagc.ir.enums import Mode, Pairs, Place, Transport
 from dagc.ir.regions import Regions, TooManyRegions
 from dagc.ir.sym import show
 from dagc.lang.scope import listing
-from dagc.passes.messages import Ends, LoweredMessages, lower_messages
+from dagc.passes.messages import Ends, Labelled, LoweredMessages, lower_messages
 
 # ---- reachability ----
 
@@ -289,7 +289,7 @@ class Hazards:
 
 def _storage(touch: ir.Touch) -> str | ir.Region:
     """The storage of an access: an array, or the staging buffer of its region, which no other region shares."""
-    return touch.region if touch.staged else touch.region.array
+    return touch.region.unshared if touch.staged else touch.region.array
 
 
 def unordered(
@@ -333,7 +333,7 @@ def undecided(lowered: LoweredMessages, hazards: Hazards, findings: list[Diagnos
 
 def _received(lowered: LoweredMessages, regions: Regions) -> Iterator[tuple[int, int]]:
     """The receives whose copy to the device is part of an op that may touch none of what is received."""
-    receives = {t.region: i for i, t in enumerate(lowered.touches) if t.staged and t.mode is Mode.OUT}
+    receives = {t.region.unshared: i for i, t in enumerate(lowered.touches) if t.staged and t.mode is Mode.OUT}
     fused = {op.id: [receives[s.region] for s in op.copy_in] for op in lowered.ops if op.copy_in}
     touched: dict[ir.OpId, list[int]] = {}
     for j, touch in enumerate(lowered.touches):
@@ -486,10 +486,10 @@ def entering(several: Iterable[Ends], end: ir.EdgeEnd) -> list[ir.OpId]:
     return _pick(((ends.first_send, ends.first_recv) for ends in several), end)
 
 
-def _pick(several: Iterable[Sequence[dict[str, ir.OpId]]], end: ir.EdgeEnd) -> list[ir.OpId]:
+def _pick(several: Iterable[Sequence[Labelled]], end: ir.EdgeEnd) -> list[ir.OpId]:
     sides = {ir.End.SEND: slice(0, 1), ir.End.RECV: slice(1, 2), ir.End.WHOLE: slice(0, 2)}[end.end]
     tables = (table for both in several for table in both[sides])
-    ops = [op for table in tables for label, op in table.items() if end.message is None or label == end.message]
+    ops = [op for table in tables for label, op in table if end.message is None or label == end.message]
     return list(dict.fromkeys(ops))
 
 

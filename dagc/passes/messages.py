@@ -16,11 +16,11 @@ collective becomes ops of the ranks of each host, and of one rank of each host, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 from dagc.base.errors import Diagnostic
 from dagc.ir import program as ir
@@ -33,14 +33,17 @@ EDGES_LIMIT = 1_000_000
 _NOT_NCCL = {ElementType.I16, ElementType.U16}
 
 
+Labelled: TypeAlias = tuple[tuple[str, ir.OpId], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Lowered ops of one op of the program: where edges enter and leave it. By message label for `x.face.send`."""
+    """Lowered ops of one op of the program: where edges enter and leave it. With message labels, for `x.face.send`."""
 
-    first_send: dict[str, ir.OpId]
-    last_send: dict[str, ir.OpId]
-    first_recv: dict[str, ir.OpId]
-    last_recv: dict[str, ir.OpId]
+    first_send: Labelled
+    last_send: Labelled
+    first_recv: Labelled
+    last_recv: Labelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +155,7 @@ class _Lowering:
         for one in in_levels(op):
             self._messages(one, own if one.pairs is Pairs.BETWEEN_HOSTS else {})
             ends += self.ends[one.name]
-        self.inner += [(a.last_recv[""], b.first_send[""]) for a, b in pairwise(ends)]
+        self.inner += [(a.last_recv[0][1], b.first_send[0][1]) for a, b in pairwise(ends)]
         self._enter(op, replace(ends[-1], first_send=ends[0].first_send, first_recv=ends[0].first_recv))
 
     def _plan_puts(self, exchanges: Iterable[tuple[int, ir.ExchangeOp]]) -> None:
@@ -265,8 +268,7 @@ class _Lowering:
             self._touch(number, number, ir.Region(state.name), state.mode)
         for staged in copy_out:
             self._touch(number, number, staged.region, Mode.OUT, staged=True)
-        here = {"": number}
-        self._enter(op, Ends(here, here, here, here))
+        self._enter(op, Ends(*[(("", number),)] * 4))
         for put in (put for put in (op.puts if isinstance(op, ir.KernelOp) else ()) if put.messages):
             self.writers.setdefault(put.exchange, []).append(number)
             self.inner += [(self.frees[put.exchange], number)] if put.exchange in self.frees else []
@@ -301,8 +303,7 @@ class _Lowering:
             self._touch(number if mode is Mode.IN else self.frees.get(op.name, number), number, region, mode)
         self._follow_writers(op.name, number)
         labels = [message.label for message in op.messages] if isinstance(op, ir.ExchangeOp) else [""]
-        here = dict.fromkeys(labels, number)
-        self._enter(op, Ends(here, here, here, here))
+        self._enter(op, Ends(*[tuple((label, number) for label in labels)] * 4))
 
     def _follow_writers(self, exchange: str, number: ir.OpId) -> None:
         """What waits for an exchange comes after the kernels that write its messages."""
@@ -337,48 +338,58 @@ class _Lowering:
 
     def _exchange(self, op: ir.ExchangeOp, own: dict[tuple[ir.Region, bool], bool]) -> None:
         names = _Names(op, prefix=self.exchanges > 1)
-        first_send: dict[str, ir.OpId] = {}
-        last_recv: dict[str, ir.OpId] = {}
-        posts: list[ir.OpId] = []
-        sends: dict[str, ir.OpId] = {}
-        recvs: dict[str, ir.OpId] = {}
-        for k, message in enumerate(op.messages):
-            if own.get((message.send, True)):
-                stage = self._stage(op, k, message.send, names.of("stage_out", k), outwards=True)
-                first_send[message.label] = stage
-        for number, messages in _served(op):
-            one: dict[str, Any] = {"message": number, "span": op.span if number is None else messages[0].span}
-            posts += [self._add(names.of("post_recv", number), ir.Action.POST_RECV, op, **one)]
-            posts += [self._add(names.of("post_send", number), ir.Action.POST_SEND, op, **one)]
-            for label in (message.label for message in messages):
-                recvs[label], sends[label] = posts[-2:]
-                if label in first_send:
-                    self.inner.append((first_send[label], sends[label]))
-        all_sent = self._add(names.of("wait_send", None), ir.Action.WAIT_SEND, op)
-        waits = [all_sent]
-        for number, messages in _served(op):
-            span = op.span if number is None else messages[0].span
-            waits.append(self._add(names.of("wait_recv", number), ir.Action.WAIT_RECV, op, message=number, span=span))
-            for message in messages:
-                label = message.label
-                self._touch(sends[label], all_sent, message.send, Mode.IN, staged=self._staged(op, message.send))
-                self._touch(recvs[label], waits[-1], message.recv, Mode.OUT, staged=self._staged(op, message.recv))
-                last_recv[label] = waits[-1]
+        served = _served(op)
+        units = [unit for post in served for unit in post]
+        staged = {
+            unit: self._stage(op, unit.serves, unit.region(True), names.of("stage_out", (unit,)), outwards=True)
+            for unit in units
+            if own.get((unit.message.send, True))
+        }
+        sends: dict[_Unit, ir.OpId] = {}
+        recvs: dict[_Unit, ir.OpId] = {}
+        for post in served:
+            one = {**post[0].serves, "span": post[0].message.span} if len(post) == 1 else {}
+            recv = self._add(names.of("post_recv", post), ir.Action.POST_RECV, op, **one)
+            send = self._add(names.of("post_send", post), ir.Action.POST_SEND, op, **one)
+            recvs |= dict.fromkeys(post, recv)
+            sends |= dict.fromkeys(post, send)
+        self.inner += [(stage, sends[unit]) for unit, stage in staged.items()]
+        posts = list(dict.fromkeys(op for unit in units for op in (recvs[unit], sends[unit])))
+        all_sent = self._add(names.of("wait_send", ()), ir.Action.WAIT_SEND, op)
+        waits, last = [all_sent], dict[_Unit, ir.OpId]()
+        for post in served:
+            one = {**post[0].serves, "span": post[0].message.span} if len(post) == 1 else {}
+            waits.append(self._add(names.of("wait_recv", post), ir.Action.WAIT_RECV, op, **one))
+            for unit in post:
+                in_buffer = [self._staged(op, region) for region in (unit.message.send, unit.message.recv)]
+                self._touch(sends[unit], all_sent, unit.region(True), Mode.IN, staged=in_buffer[0])
+                self._touch(recvs[unit], waits[-1], unit.region(False), Mode.OUT, staged=in_buffer[1])
+                last[unit] = waits[-1]
         # Every post precedes every wait: as all ranks run the same traversal, this excludes deadlock.
         self.inner += [(post, wait) for post in posts for wait in waits]
         self.matches += [(wait, post) for wait in waits for post in posts]
-        for k, message in enumerate(op.messages):
-            if own.get((message.recv, False)):
-                stage = self._stage(op, k, message.recv, names.of("stage_in", k), outwards=False)
-                self.inner.append((last_recv[message.label], stage))
-                last_recv[message.label] = stage
-        self._enter(op, Ends({**sends, **first_send}, dict.fromkeys(sends, all_sent), recvs, last_recv))
+        for unit in units:
+            if own.get((unit.message.recv, False)):
+                name = names.of("stage_in", (unit,))
+                stage = self._stage(op, unit.serves, unit.region(False), name, outwards=False)
+                self.inner.append((last[unit], stage))
+                last[unit] = stage
+        ends = sends | staged, dict.fromkeys(units, all_sent), recvs, last
+        self._enter(op, Ends(*(tuple((u.message.label, end[u]) for u in units) for end in ends)))
 
     def _stage(
-        self, op: ir.ExchangeOp | ir.CollectiveOp, k: int | None, region: ir.Region, name: str, *, outwards: bool
+        self,
+        op: ir.ExchangeOp | ir.CollectiveOp,
+        serves: Mapping[str, Any],
+        region: ir.Region,
+        name: str,
+        *,
+        outwards: bool,
     ) -> ir.OpId:
+        """`serves`: fields of the `GraphOp`, the message."""
         action = ir.Action.STAGE_OUT if outwards else ir.Action.STAGE_IN
-        stage = self._add(name, action, op, gpu=True, message=k, staged=_staged(op, region, outwards))
+        copied = replace(_staged(op, region.unshared, outwards), region=region)
+        stage = self._add(name, action, op, gpu=True, staged=copied, **serves)
         self._touch(stage, stage, region, Mode.IN, staged=not outwards)
         self._touch(stage, stage, region, Mode.OUT, staged=outwards)
         return stage
@@ -388,19 +399,19 @@ class _Lowering:
         staged_out = [r for (r, outwards), alone in own.items() if outwards and alone]
         for k, region in enumerate(staged_out):
             name = f"{op.name}.stage_out{f'[{k}]' if len(staged_out) > 1 else ''}"
-            chain.append(self._stage(op, None, region, name, outwards=True))
+            chain.append(self._stage(op, {}, region, name, outwards=True))
         post = self._add(f"{op.name}.post", ir.Action.POST_COLLECTIVE, op)
         wait = self._add(f"{op.name}.wait", ir.Action.WAIT_COLLECTIVE, op)
         self.inner += [(stage, post) for stage in chain] + [(post, wait)]
         self.matches.append((wait, post))
         last = wait
         for region in [r for (r, outwards), alone in own.items() if not outwards and alone]:
-            last = self._stage(op, None, region, f"{op.name}.stage_in", outwards=False)
+            last = self._stage(op, {}, region, f"{op.name}.stage_in", outwards=False)
             self.inner.append((wait, last))
         for access in op.accesses:
             self._touch(post, wait, access.region, access.mode, staged=self._staged(op, access.region))
-        first = {"": chain[0] if chain else post}
-        self._enter(op, Ends(first, {"": last}, first, {"": last}))
+        ends = (("", chain[0] if chain else post),), (("", last),)
+        self._enter(op, Ends(*ends, *ends))
 
     def _staged(self, op: ir.ExchangeOp | ir.CollectiveOp, region: ir.Region) -> bool:
         """Whether the op accesses the region's staging buffer: other messages of the region may use the array."""
@@ -446,11 +457,29 @@ def in_levels(op: ir.CollectiveOp) -> tuple[ir.CollectiveOp, ...]:
     return summed, among, told
 
 
-def _served(op: ir.ExchangeOp) -> list[tuple[int | None, tuple[ir.Message, ...]]]:
-    """The messages that share a post and a wait, and the number of the message where it is one."""
-    if op.split or len(op.messages) == 1:
-        return [(k, (message,)) for k, message in enumerate(op.messages)]
-    return [(None, op.messages)]
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """What has a post and a wait of its own, or shares them: a message, or one of its shares."""
+
+    number: int
+    share: int | None
+    message: ir.Message = field(compare=False)
+
+    def region(self, send: bool) -> ir.Region:
+        return self.message.region(send, self.share)
+
+    @property
+    def serves(self) -> dict[str, Any]:
+        """Fields of a `GraphOp` for it alone."""
+        return {"message": self.number, "share": self.share}
+
+
+def _served(op: ir.ExchangeOp) -> list[tuple[_Unit, ...]]:
+    """What shares a post and a wait."""
+    if not op.split and len(op.messages) > 1:
+        return [tuple(_Unit(k, None, message) for k, message in enumerate(op.messages))]
+    every = ((k, m, range(m.shares) if m.shares > 1 else (None,)) for k, m in enumerate(op.messages))
+    return [(_Unit(k, share, message),) for k, message, shares in every for share in shares]
 
 
 class _Names:
@@ -459,18 +488,23 @@ class _Names:
     def __init__(self, op: ir.ExchangeOp, *, prefix: bool) -> None:
         self.prefix = f"{op.name}." if prefix else ""
         bases = {m.label.split("[", 1)[0] for m in op.messages}
-        self.suffixes: list[str] = []
+        self.suffixes: list[tuple[str, str]] = []
         for k, message in enumerate(op.messages):
-            base, _, index = message.label.partition("[")
-            suffix = f"[{index}" if index else ""
+            base, _, index = message.label.rstrip("]").partition("[")
             if len(bases) > 1 and base:
-                suffix = f".{base}{suffix}"
-            elif not index and len(op.messages) > 1:
-                suffix = f"[{k}]"
-            self.suffixes.append(suffix)
+                base = f".{base}"
+            else:
+                base, index = "", index or (str(k) if len(op.messages) > 1 else "")
+            self.suffixes.append((base, index))
 
-    def of(self, action: str, message: int | None) -> str:
-        return self.prefix + action + ("" if message is None else self.suffixes[message])
+    def of(self, action: str, served: tuple[_Unit, ...]) -> str:
+        """Of an op for these: one, or all, whose number is no part of the name."""
+        if len(served) != 1:
+            return self.prefix + action
+        base, index = self.suffixes[served[0].number]
+        share = served[0].share
+        places = ",".join([*([index] if index else []), *([str(share)] if share is not None else [])])
+        return f"{self.prefix}{action}{base}{f'[{places}]' if places else ''}"
 
 
 def _staged(op: object, region: ir.Region, outwards: bool) -> ir.Staged:

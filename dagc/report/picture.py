@@ -42,8 +42,7 @@ def detail(op: GraphOp) -> str:
     elif op.staged is not None:
         words.append(op.staged.region.text)
     elif op.action.of_messages:
-        ends = (m.send if op.action is Action.POST_SEND else m.recv for _, m in op.messages)
-        words += list(dict.fromkeys(end.array for end in ends))
+        words += list(dict.fromkeys(r.text if r.share is not None else r.array for r in op.regions))
     elif isinstance(op.op, ExchangeOp) and op.action is Action.GROUP:
         words += list(dict.fromkeys(f"{m.send.text} to {m.recv.text}" for m in op.op.messages))
     if isinstance(op.op, ExchangeOp | CollectiveOp) and op.op.comm and op.staged is None:
@@ -366,8 +365,8 @@ def touched(op: ir.GraphOp) -> list[tuple[ir.Region, Mode]]:
     if op.staged is not None:
         return [(op.staged.region, Mode.IN if op.action is ir.Action.STAGE_OUT else Mode.OUT)]
     if op.action.of_messages:
-        sends = op.action is ir.Action.POST_SEND
-        return [(m.send, Mode.IN) if sends else (m.recv, Mode.OUT) for _, m in op.messages]
+        mode = Mode.IN if op.action is ir.Action.POST_SEND else Mode.OUT
+        return [(region, mode) for region in op.regions]
     return accesses(op.op)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -379,6 +380,10 @@ class Matching:
         if whole is not None and total > max(whole, 0):
             many = counted(total, "element")
             self._add(f"rank {rank} {verb} {many} of `{region.array}` in {name}, which has {whole}", message)
+        there = Counter(peer for peer, _ in pairs if peer >= 0)
+        if message.shares > 1 and max(there.values(), default=0) > 1:
+            ((peer, many),) = there.most_common(1)
+            self._add(f"rank {rank} {verb} {many} times in {name} with rank {peer}, but `split` divides ranks", message)
         for peer, count in pairs:
             if peer >= ranks:
                 there = f"there {'is' if ranks == 1 else 'are'} {counted(ranks, 'rank')}"

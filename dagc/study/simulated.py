@@ -39,6 +39,7 @@ from dagc.ir.program import (
     Message,
     Program,
     Setup,
+    Share,
     Value,
     blocks,
     shown,
@@ -359,15 +360,19 @@ def _of_ranks(graph: Graph, scalars: Sequence[Scalars], groups: Groups) -> Itera
         for rank, group in [(rank, of[1]) for of in of_op for rank in of[1]]:
             for number, message in messages if op.action in _KINDS else ():
                 if runs(message.when, scalars[rank]) and runs(when, scalars[rank]):
-                    for to, size, source in _ends(graph.program, message, scalars[rank], group if op.comm else None):
+                    place = None if op.share is None else message.region(op.action is Action.POST_SEND, op.share).share
+                    for to, size, source in _ends(
+                        graph.program, message, scalars[rank], group if op.comm else None, place
+                    ):
                         yield f"message {op.id} {rank} {number} {to} {size} {source}"
 
 
 def _ends(
-    program: Program, message: Message, values: Scalars, group: Sequence[int] | None
+    program: Program, message: Message, values: Scalars, group: Sequence[int] | None, share: Share | None = None
 ) -> Iterator[tuple[int, int, int]]:
     """Receiver, bytes and sender: of a message both, with ranks in arrays one after the other, the other end -1.
-    `group`: the ranks whose numbers in a communicator the peers are, if it is not that of all."""
+    `group`: the ranks whose numbers in a communicator the peers are, if it is not that of all; `share`: of which of
+    the peers."""
     if not isinstance(message.to, str) and not isinstance(message.source, str):
         to, source = (_member(group, int(evaluate(peer, values))) for peer in (message.to, message.source))
         yield to, bytes_of(program, message.send, values), source
@@ -376,7 +381,9 @@ def _ends(
         region, peers, counts = message.end(send)
         size = program.array(region.array).type.size
         each = values[str(counts)]
-        for peer, count in zip(values[str(peers)] if peers else range(len(each)), each, strict=True):
+        some = slice(None) if share is None else slice(share.first, share.stop)
+        named = values[str(peers)] if peers else range(len(each))
+        for peer, count in zip(named[some], each[some], strict=True):
             if count or peers:  # of an alltoallv most may be empty
                 end = _member(group, int(peer))
                 yield (end, int(count) * size, -1) if send else (-1, int(count) * size, end)

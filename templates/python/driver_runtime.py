@@ -517,12 +517,14 @@ class Rank:
 
     # ---- messages ---------------------------------------------------------------------------
 
-    def peers(self, ranks: Array, counts: Array, part: Callable[[int, int], Any]) -> list[tuple[Any, int]]:
-        """(buffer, rank) of each peer; `part(start, count)` gives the elements."""
-        out, start = [], 0
-        for peer, count in zip(ranks.host.tolist(), counts.host.tolist(), strict=True):
+    def peers(
+        self, ranks: Array, counts: Array, part: Callable[[int, int], Any], some: slice = slice(None)
+    ) -> list[tuple[Any, int]]:
+        """(buffer, rank) of each peer, or of those at some places; `part(start, count)` gives the elements."""
+        out, start, here = [], 0, range(*some.indices(len(ranks.host)))
+        for place, (peer, count) in enumerate(zip(ranks.host.tolist(), counts.host.tolist(), strict=True)):
             if peer >= 0:
-                out.append((part(start, count), peer))
+                out += [(part(start, count), peer)] if place in here else []
                 start += count
         return out
 

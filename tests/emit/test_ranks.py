@@ -34,7 +34,7 @@ pytestmark = pytest.mark.mpi
 can_run = pytest.mark.skipif(
     mpi is None or mpi.mpiexec is None or find_cxx() is None, reason="needs an MPI and a C++ compiler"
 )
-PROGRAMS = {RANKS: (1, 3), COLUMNS: (1, 3), ALLTOALLV: (1, 3), COMMS: (1, 3, 4), HEAT2D: (4,)}  # with numbers of ranks
+PROGRAMS = {RANKS: (1, 3), COLUMNS: (1, 3), ALLTOALLV: (1, 4), COMMS: (1, 3, 4), HEAT2D: (4,)}  # with numbers of ranks
 LOWERINGS = {
     "mpi_host": {},
     "staging": {"staging": "ops"},
@@ -172,6 +172,7 @@ dag {
     ("line", "message"),
     [
         ("counts = counts + (rank == 1)", "rank 0 sends 2 elements to rank 1 in all, which expects 3 elements"),
+        ("whom *= rank != 1", "rank 1 sends 3 times in list with rank 0, but `split` divides ranks"),
         ("counts = counts[: 3 - rank]", "rank 1 has 2 counts in `to_all` for all, not one for each of 3 ranks"),
     ],
 )

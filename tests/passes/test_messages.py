@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,14 @@ import pytest
 from dagc import api
 from dagc.base.source import Source
 from dagc.ir.program import Action, Graph, Staged
+from dagc.ir.traversal import Issue
 from dagc.lang.lower import lower, parse_with_includes
 from dagc.passes import build_graph
 from dagc.space import Space
 from dagc.space.proof import Prover
 from tests.passes.text import edges
 from tests.passes.text import graph as small_graph
+from tests.space.naive import all_traversals
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 SPMV, HALO, CG = SAMPLES / "spmv/spmv.dag", SAMPLES / "halo3d/halo3d.dag", SAMPLES / "cg/cg.dag"
@@ -140,6 +143,42 @@ def test_messages_that_are_not_split_share_a_post_and_a_wait() -> None:
         Prover(graph).prove(Space(graph).first())
 
 
+LISTED = """
+  fill : gpu fill(a)
+  x : mpi exchange split apart { send a to whom counts many  recv b from whom counts many }
+  y : gpu add(c, b)
+"""
+LISTS = """
+  tune apart in {1, 2, 3}
+  array a, b : f32[8]  array c : f32[8] inout  array whom, many : i32[*] on host const
+"""
+
+
+def test_neighbours_of_a_message_with_counts_are_divided_among_ops() -> None:
+    """The last op has those that are left. Copies of one are not ordered against those of another."""
+    together, two, three = (small_graph(LISTED, LISTS, staging="ops", apart=n, streams="1") for n in "123")
+    assert [op.name for op in together.ops][1:-2] == [
+        "stage_out", "post_recv", "post_send", "wait_send", "wait_recv", "stage_in",
+    ]  # fmt: skip
+    assert {op.name: op.regions[0].text for op in three.ops if op.action is Action.POST_SEND} == {
+        "post_send[0]": "a of whom[0]", "post_send[1]": "a of whom[1]", "post_send[2]": "a of whom[2 ..]",
+    }  # fmt: skip
+    expected = {f"post_{end}[{k}] -> wait_{wait}" for end in ("send", "recv") for k in (0, 1) for wait in WAITS}
+    for k in (0, 1):
+        expected |= {f"fill -> stage_out[{k}]", f"stage_out[{k}] -> post_send[{k}]", f"stage_in[{k}] -> y"}
+        expected |= {f"wait_recv[{k}] -> stage_in[{k}]"}
+    assert edges(two) == expected
+    assert [Space(graph).count() for graph in (together, two)] == [24, 118_368]
+    fused = small_graph(LISTED, LISTS, apart="2", streams="1")
+    assert Space(fused).count() == len(all_traversals(fused)) == 672
+    for graph in (together, two, three, fused):
+        Prover(graph).prove(Space(graph).first())
+    first, wait = Space(two).first(), Issue(two.by_name("wait_recv[0]").id)
+    late = tuple(sorted(first.entries, key=lambda entry: entry == wait))  # after the copy of what it has received
+    assert not Prover(two).proved(replace(first, entries=late))
+
+
+WAITS = ("send", "recv[0]", "recv[1]")
 JACOBI = SAMPLES / "jacobi/jacobi.dag"
 SMALL = {"transport": "mpi_host", "rows": "16", "nx": "64", "steps": "2"}
 

@@ -153,7 +153,7 @@ class Simulator:
         self._start = costs.instruction(_NOW, _BEGIN, _BEGIN, self._iteration)
         self._capture = costs.instruction(_NOW, _NOW, _NOW, self._graph)
         first = _STREAMS + costs.streams
-        moments: dict[tuple[str, int] | None, int] = {key: first + i for i, key in enumerate(messages_of(graph))}
+        moments: dict[_Key | None, int] = {key: first + i for i, key in enumerate(messages_of(graph))}
         self._came = [moments.get(_message(op)) for op in graph.ops]
         sends = zip(graph.ops, self._came, self._ops, strict=True)
         moved = {came: costs[1:] for op, came, costs in sends if op.action is Action.POST_SEND and came}
@@ -302,8 +302,11 @@ class Simulator:
         return _STREAMS + self.costs.streams + self.costs.messages + event
 
 
-def messages_of(graph: Graph) -> tuple[tuple[str, int], ...]:
-    """The messages that a rank sends: exchange, number."""
+_Key: TypeAlias = tuple[str, int, int]  # of a message: exchange, number, share
+
+
+def messages_of(graph: Graph) -> tuple[_Key, ...]:
+    """The messages that a rank sends."""
     keys = (_message(op) for op in graph.ops if op.action is Action.POST_SEND)
     return tuple(dict.fromkeys(key for key in keys if key is not None))
 
@@ -313,11 +316,11 @@ def _base(op: GraphOp) -> str:
     return op.kernel.base if op.kernel is not None else op.name.split("[")[0]
 
 
-def _message(op: GraphOp) -> tuple[str, int] | None:
+def _message(op: GraphOp) -> _Key | None:
     """The message that an op serves; number -1: those that one op posts together."""
     if op.op is None or (op.message is None and not op.action.of_messages):
         return None
-    return op.op.name, -1 if op.message is None else op.message
+    return op.op.name, -1 if op.message is None else op.message, op.share or 0
 
 
 END = _NOW

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include <initializer_list>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "dagc/check.hpp"
 #include "dagc/message.hpp"
@@ -120,6 +122,18 @@ inline void check_peers(const Peers& peers, std::int64_t buffer, int ranks, cons
     if (peers.counts[i] < 0) fail(exit_run_failed, std::string(what) + ": a count is negative: " + std::to_string(peers.counts[i]));
   }
   check_size(buffer, peers.total(), what);
+}
+
+// Peers that are divided among ops: two messages to one rank could be posted in either order.
+inline void check_once(const Peers& peers, const char* what) {
+  std::vector<int> ranks;
+  for (std::int64_t i = 0; i < peers.n; ++i)
+    if (peers.rank(i) >= 0) ranks.push_back(peers.rank(i));
+  std::sort(ranks.begin(), ranks.end());
+  const auto twice = std::adjacent_find(ranks.begin(), ranks.end());
+  if (twice != ranks.end())
+    fail(exit_bad_input, std::string(what) + ": rank " + std::to_string(*twice) +
+                             " is there twice, but `split` divides the ranks among ops");
 }
 
 // A value in a message: `m = 5`.

@@ -172,15 +172,31 @@ struct Peers {
   std::int64_t n;
   int (Hosts::*pairs)(int) const = nullptr;
   const Hosts* hosts = nullptr;
+  std::int64_t first = 0, stop = INT64_MAX;  // the elements of the others have their place, but are not moved
 
   int rank(std::int64_t i) const { return ranks ? ranks[i] : static_cast<int>(i); }
   // Negative also for another pair, whose elements have their place nevertheless.
-  int peer(std::int64_t i) const { return pairs ? (hosts->*pairs)(rank(i)) : rank(i); }
+  int peer(std::int64_t i) const { return i < first || i >= stop ? -1 : pairs ? (hosts->*pairs)(rank(i)) : rank(i); }
+
+  // Of these peers alone, by their places.
+  Peers share(std::int64_t from, std::int64_t below = INT64_MAX) const {
+    Peers some = *this;
+    some.first = from;
+    some.stop = below;
+    return some;
+  }
+
+  // Elements before those of the share, and the bytes of these.
+  std::int64_t start() const { return before(first); }
+  std::size_t bytes(std::size_t each) const { return static_cast<std::size_t>(before(stop) - before(first)) * each; }
 
   // Elements of all of them together; the least size of the buffer.
-  std::int64_t total() const {
+  std::int64_t total() const { return before(n); }
+
+ private:
+  std::int64_t before(std::int64_t end) const {
     std::int64_t sum = 0;
-    for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t i = 0; i < std::min(end, n); ++i)
       if (rank(i) >= 0) sum += counts[i];
     return sum;
   }
