@@ -636,8 +636,8 @@ class Message(Spanned):
     """One message, both ends. With counts, `to` and `source` are arrays of ranks (array names), or "": all in order.
 
     Where `when` is false, there is no message, and its slices need not be valid: both peers are negative then, or, with
-    counts, the arrays are not read. `shares`: with counts, how many ops the neighbours are divided among: all but the last
-    have one.
+    counts, the arrays are not read. `shares`: with counts, among how many ops the neighbours are divided: one each, and
+    the last has the others.
     """
 
     label: str  # "" where unnamed in a single-message exchange; else `face[x,lo]`
