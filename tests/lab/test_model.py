@@ -23,7 +23,7 @@ from dagc.lab.model.estimate import Model
 from dagc.lab.model.features import CandidateFeatures
 from dagc.lab.model.fit import fit_costs
 from dagc.lab.model.pool import Pool
-from dagc.lab.model.process import Process
+from dagc.lab.model.process import OUTLIER, Process
 from dagc.lab.model.simulate import USUAL, Assumptions, Batch, Costs, Simulator, Transmission, messages_of
 from dagc.lab.orders import Orders
 from dagc.lab.strategy import RankingStrategy, find
@@ -176,6 +176,21 @@ def test_the_process_is_the_textbook_one(data: st.DataObject, seed: int) -> None
     assert mean == pytest.approx(covariance[:, at] @ np.linalg.solve(inner, values), abs=1e-3)
     variance = np.diag(covariance - covariance[:, at] @ np.linalg.solve(inner, covariance[at]))
     assert deviation**2 == pytest.approx(variance, abs=1e-4)
+    if at:
+        off, limit = np.linalg.solve(inner, values) / (one := np.diag(np.linalg.inv(inner))), OUTLIER / np.sqrt(one)
+        cut = values - np.sign(off) * np.maximum(np.abs(off) - limit, 0)
+        assert process.without_outliers(values) == pytest.approx(cut, abs=1e-6)
+
+    def likelihood(signal: float, noise: float) -> float:
+        within = (signal**2 * np.exp(-differ / 0.2) + paths @ paths.T)[np.ix_(at, at)]
+        root = np.linalg.cholesky(within + noise**2 * np.eye(len(at)))
+        return float(-2.5 * np.log1p(np.linalg.solve(root, values) ** 2 / 4).sum() - np.log(np.diag(root)).sum())
+
+    few, pairs = data.draw(st.integers(0, len(at))), ((0.1, 0.3), (0.05, 0.2))
+    process.adapt(at[:few], values[:few], *pairs)
+    process.adapt(at, values, *pairs)  # as from the beginning
+    most = max(likelihood(signal, noise) for signal in pairs[0] for noise in pairs[1])
+    assert likelihood(process.signal, process.noise) == pytest.approx(most, abs=1e-5)
 
 
 def test_the_fit_finds_the_costs() -> None:

@@ -236,14 +236,14 @@ class Model:
         expected = self._expected(np.concatenate(simulated), paths)
         if not self.times:
             self._level = float(np.median(expected))
-        self._process.paths = paths * (self.pool.spread(self._centre) / self._level)
+        self._process.follow(paths * (self.pool.spread(self._centre) / self._level))
         return expected
 
     def _is_agreed(self, candidate: Candidate, time: float) -> bool:
         """Whether another measurement of the candidate gave the same within the noise: then it was not disturbed,
         however unexpected it is."""
-        within = AGREED * self._process.noise * time
-        return sum(abs(other - time) <= within for other in self.times[candidate]) > 1
+        times, within = self.times[candidate], AGREED * self._process.noise * time
+        return len(times) > 1 and sum(abs(other - time) <= within for other in times) > 1
 
     def _clip(self) -> None:
         """Note the candidates of which the only measurement was clipped: it may be the model that is wrong, so they are

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.linalg.blas import dtpsv
 from scipy.linalg.lapack import dtrtrs
 
 from dagc.base.python import Array, Numbers, Single
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 OUTLIER = 2.5  # standard deviations: observations are clipped to this distance from what the others predict
 LIKELIEST, DRAWS = 150, 400  # rows, and draws from their distribution, for the probability that one is better
@@ -42,6 +44,8 @@ class Process:
         self._variance: Array = np.zeros(0)
         # Of the last `posterior`: its values, root^-1 times these, and the mean of all rows.
         self._values, self._weights, self._mean = (np.zeros(0) for _ in range(3))
+        self._inverse = InverseRoot()  # of the root, for outliers; extended when it is needed
+        self._likelihoods = Likelihoods(())
 
     def extend(self, bits: Single) -> None:
         """Add rows of the pool; `rebuild` must follow."""
@@ -64,18 +68,27 @@ class Process:
     def keep(self, rows: Numbers) -> None:
         """Drop all other rows; these (ascending, including all observed rows) are renumbered."""
         number = {int(row): i for i, row in enumerate(rows)}
-        self.observed = [number[row] for row in self.observed]
+        for of in (self.observed, self._likelihoods.rows):
+            of[:] = [number[row] for row in of]
         self.bits, self.paths, self._ones = self.bits[rows], self.paths[rows], self._ones[rows]
         self._cross, self._variance, self._mean = self._cross[:, rows], self._variance[rows], self._mean[rows]
 
     def rebuild(self, paths: Array) -> None:
-        """Set the paths, shape (rows, costs): the change of each time by one standard deviation of each cost."""
-        self.paths = np.asarray(paths, dtype=np.float64)
+        """Set the paths, and factorise again under the present signal and noise."""
+        if paths is not self.paths:
+            self.follow(paths)
         rows, self.observed = self.observed, []
+        self._inverse = InverseRoot()
         self._root, self._cross = np.zeros((0, 0)), np.zeros((0, len(self.paths)))
         self._variance = self._before(self.paths)
         self._forget()
         self.observe(rows)
+
+    def follow(self, paths: Array) -> None:
+        """Set the paths, shape (rows, costs): the change of each time by one standard deviation of each cost; `rebuild`
+        must follow."""
+        self.paths = np.asarray(paths, dtype=np.float64)
+        self._likelihoods = Likelihoods(())
 
     def observe(self, rows: list[int]) -> None:
         """Add one observation at each of `rows`; a row may be observed more than once."""
@@ -147,26 +160,25 @@ class Process:
 
     def without_outliers(self, values: Array) -> Array:
         """The values, each clipped to OUTLIER standard deviations from its prediction by all others."""
-        known = len(self.observed)
-        inverse_root = solved(self._root[:known, :known], np.eye(known))
+        known, before = len(self.observed), self._inverse.size
+        self._inverse.extend(self._root[before:known, :before], self._root[before:known, before:known])
+        inverse_root = self._inverse.matrix
         precision = np.einsum("ij,ij->j", inverse_root, inverse_root)
         off = (inverse_root.T @ (inverse_root @ values)) / precision
         limit = OUTLIER / np.sqrt(precision)
         return np.asarray(values - np.sign(off) * np.maximum(np.abs(off) - limit, 0.0))
 
     def adapt(self, rows: Sequence[int], values: Array, signals: Sequence[float], noises: Sequence[float]) -> None:
-        """Choose signal and noise by maximum likelihood of the values of these rows; `rebuild` must follow."""
-        chosen = list(rows)
-        alike = np.exp(-self._differ(chosen, chosen) / self._far)
-        paths, unit = self.paths[chosen] @ self.paths[chosen].T, np.eye(len(chosen))
-
-        def likelihood(pair: tuple[float, float]) -> float:
-            root = np.linalg.cholesky(pair[0] ** 2 * alike + paths + pair[1] ** 2 * unit)
-            scaled = solved(np.asarray(root), values)
-            # Large residuals count as under a distribution with heavier tails.
-            return float(-2.5 * np.log1p(scaled**2 / 4).sum() - np.log(np.diag(root)).sum())
-
-        self.signal, self.noise = max(product(signals, noises), key=lambda pair: round(likelihood(pair), 6))
+        """Choose signal and noise by maximum likelihood of the values of these rows; `rebuild` must follow where they
+        change. Values that were added to those of the last call take O(n^2) each, as long as the paths stay."""
+        pairs, known, rows = tuple(product(signals, noises)), self._likelihoods, [*rows]
+        if not known.begin(pairs, rows, values):
+            known = self._likelihoods = Likelihoods(pairs)
+        if new := rows[len(known.rows) :]:
+            alike = np.exp(-self._differ(new, rows) / self._far)
+            known.add(rows, alike, self.paths[new] @ self.paths[rows].T, values)
+        likely = zip(pairs, known.logarithms(), strict=True)
+        self.signal, self.noise = max(likely, key=lambda one: round(one[1], 6))[0]
 
     def _before(self, paths: Array) -> Array:
         """Prior variance of rows."""
@@ -189,6 +201,95 @@ class Process:
         """Of these rows with `others` (default: all), shape (rows, others)."""
         missed = self.signal**2 * np.exp(-self._differ(rows, others) / self._far)
         return np.asarray(missed + self.paths[list(rows)] @ self.paths[others].T)
+
+
+class InverseRoot:
+    """root^-1 for the lower triangular root of a covariance that grows."""
+
+    def __init__(self) -> None:
+        self._held: Array = np.zeros((0, 0))
+        self.size = 0
+
+    @property
+    def matrix(self) -> Array:
+        return self._held[: self.size, : self.size]
+
+    def extend(self, below: Array, corner: Array) -> None:
+        """Rows that the root gains: left of the diagonal, and at it. O(n^2) each."""
+        known, total = self.size, self.size + len(corner)
+        if total > len(self._held):
+            more = max(total, 2 * len(self._held), 64) - len(self._held)
+            self._held = np.pad(self._held, ((0, more), (0, more)))
+        self._held[known:total, :known] = -solved(corner, below @ self.matrix)
+        self._held[known:total, known:total] = solved(corner, np.eye(len(corner)))
+        self.size = total
+
+
+class Root:
+    """The lower triangular root of a covariance that grows, row after row (LAPACK's packed form), and root^-1 times
+    values."""
+
+    def __init__(self) -> None:
+        self._rows: Array = np.zeros(0)
+        self._at = 0
+        self.scaled: Array = np.zeros(0)
+        self.logarithm = 0.0  # of the determinant
+
+    def begin(self, covariance: Array, values: Array) -> None:
+        root = np.linalg.cholesky(covariance)
+        self._append(root[np.tril_indices(len(root))])
+        self.scaled = solved(np.asarray(root), values)
+        self.logarithm = float(np.log(np.diag(root)).sum())
+
+    def add(self, covariance: Array, value: float) -> None:
+        """One observation. `covariance`: with those so far, and its variance. O(n^2)."""
+        known = len(self.scaled)
+        below = dtpsv(known, self._rows[: self._at], covariance[:known], lower=0, trans=1)
+        corner = math.sqrt(covariance[known] - below @ below)
+        self._append(np.append(below, corner))
+        self.scaled = np.append(self.scaled, (value - below @ self.scaled) / corner)
+        self.logarithm += math.log(corner)
+
+    def _append(self, row: Any) -> None:
+        total = self._at + len(row)
+        if total > len(self._rows):
+            self._rows = np.append(self._rows[: self._at], np.zeros(total))
+        self._rows[self._at : total] = row
+        self._at = total
+
+
+class Likelihoods:
+    """Of the same observations under several pairs of signal and noise."""
+
+    def __init__(self, pairs: tuple[tuple[float, float], ...]) -> None:
+        self.pairs, self.rows = pairs, list[int]()
+        self._values: Array = np.zeros(0)
+        self._roots = [Root() for _ in pairs]
+
+    def begin(self, pairs: tuple[tuple[float, float], ...], rows: list[int], values: Array) -> bool:
+        """Whether these are the observations so far, or these and more."""
+        known = len(self.rows)
+        same = self.pairs == pairs and self.rows == rows[:known]
+        return same and np.array_equal(self._values, values[:known])
+
+    def add(self, rows: list[int], alike: Array, paths: Array, values: Array) -> None:
+        """The observations at `rows`, which begin with those so far. `alike`, `paths`: covariances of the new ones with
+        all, of a signal of 1 and of the costs, shape (new, all)."""
+        known, total = len(self.rows), len(rows)
+        for (signal, noise), root in zip(self.pairs, self._roots, strict=True):
+            covariance = signal**2 * alike + paths
+            covariance[np.arange(total - known), np.arange(known, total)] += noise**2
+            if known:
+                for at in range(known, total):
+                    root.add(covariance[at - known, : at + 1], values[at])
+            else:
+                root.begin(covariance, values)
+        self.rows, self._values = list(rows), values
+
+    def logarithms(self) -> Iterator[float]:
+        """Large residuals count as under a distribution with heavier tails."""
+        for root in self._roots:
+            yield float(-2.5 * np.log1p(root.scaled**2 / 4).sum() - root.logarithm)
 
 
 def solved(root: Array, right: Array) -> Array:
