@@ -28,22 +28,23 @@ SAMPLES = Path(__file__).parents[2] / "samples"
 DAGC = (sys.executable, "-m", "dagc")
 GRAPH, EARLY = {"capture": "true"}, {"capture": "true", "graph_edges": "early"}
 # TeaLeaf's kernels with rows of a length that is a number in the text, and vectors; u is updated with p.
-LATE = {"late": "true", "w.form.literals": "2", "r.form.literals": "2", "up.form.literals": "2", "up.form.wide": "4"}
+LATE = {"apart": "true", "fuse.u_p": "1"}
+FORMS = {"w.form.literals": "2", "r.form.literals": "2", "u_p.form.wide": "4", "u_p.form.freedom": "2"}
 WHILE = {"loop": "device", "graph_edges": "early"}
 WAYS: dict[str, Mapping[str, str]] = {
     "graph": GRAPH, "early": EARLY, "device": {"loop": "device"},
     "device_early": WHILE, "persistent": {"loop": "persistent"},
     "device_every8": {**WHILE, "test_every": "8"},
     "put": {**GRAPH, "transport": "put"}, "reader": {**EARLY, "transport": "put", "put_wait": "reader"},
-    "device_late": {**WHILE, "late": "true"}, "device_forms": {**WHILE, **LATE},
-    "device_1056": {**WHILE, **LATE, "parts": "1056"}, "device_2112": {**WHILE, **LATE, "parts": "2112"},
-    "device_unrolled": {**WHILE, **LATE, "parts": "1056", "w.form.pragma": "2", "r.form.pragma": "2"},
+    "device_apart": {**WHILE, "apart": "true"}, "device_late": {**WHILE, **LATE},
+    "device_forms": {**WHILE, **LATE, **FORMS}, "device_1056": {**WHILE, **LATE, **FORMS, "parts": "1056"},
+    "device_unrolled": {**WHILE, **LATE, **FORMS, "parts": "1056", "w.form.pragma": "2", "r.form.pragma": "2"},
     "persistent_put": {"loop": "persistent", "transport": "put"},
     "mpi_host": {"transport": "mpi_host"},
     "nccl": {**GRAPH, "transport": "nccl"}, "sums_nccl": {**GRAPH, "collectives": "nccl"},
 }  # fmt: skip
 TESTED = ("persistent", "device_early", "device_every8", "device", "graph", "early", "nccl", "sums_nccl")
-TEA = ("device_early", "device_late", "device_forms", "device_1056", "device_2112", "device_unrolled")
+TEA = ("device_early", "device_apart", "device_late", "device_forms", "device_1056", "device_unrolled")
 STEPS = ("persistent", "persistent_put", "early", "graph", "nccl")
 JOINED = {"fuse.first_last_inner": "2"}
 ROWS = {"first.bx": "256", "last.bx": "256", "first.by": "1", "last.by": "1", "inner.bx": "64", "inner.by": "4"}

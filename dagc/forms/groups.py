@@ -231,25 +231,30 @@ class _Scope:
         return -len(ops), 0 if passes else 1 + chained, *ops
 
     def _chains(self, calls: Mapping[str, ChainCall], out: list[LeftOut]) -> Iterator[list[int]]:
-        """The longest chains from the first op of the text on."""
-        growing: dict[tuple[object, ...], list[int]] = {}
+        """The longest chains of each launch from the first op of the text on."""
+        growing: list[list[int]] = []
         for j, op in enumerate(self.ops):
             if op.name not in calls or op.name in self.linked:
                 continue
-            assert isinstance(op, KernelOp)
-            key = _alike(op)[2:6]
-            chain = growing.setdefault(key, [])
-            if chain and self._continues(chain, j, calls, out):
+            chain = next((chain for chain in growing if self._alike(chain[0], j, calls)), None)
+            if chain is not None and self._continues(chain, j, calls, out):
                 chain.append(j)
                 continue
-            yield from [chain] if len(chain) > 1 else ()
-            growing[key] = [j]
-        yield from (chain for chain in growing.values() if len(chain) > 1)
+            if chain is not None:
+                growing.remove(chain)
+                yield from [chain] if len(chain) > 1 else ()
+            growing.append([j])
+        yield from (chain for chain in growing if len(chain) > 1)
+
+    def _alike(self, i: int, j: int, calls: Mapping[str, ChainCall]) -> bool:
+        """Whether two calls have the same launch, condition, stream and place in the text's dags."""
+        one, other = (calls[self.ops[k].name] for k in (i, j))
+        return _alike(one.op)[2:6] == _alike(other.op)[2:6] and same_launch(one, other)
 
     def _continues(self, chain: Sequence[int], j: int, calls: Mapping[str, ChainCall], out: list[LeftOut]) -> bool:
         """Whether an op can be the next of a chain: it needs a result of it or reads what it reads."""
         call, before = calls[self.ops[j].name], [calls[self.ops[k].name] for k in chain]
-        if len(chain) >= MOST_CALLS or not same_launch(before[0], call):
+        if len(chain) >= MOST_CALLS:
             return False
         if any(not self.above[x].isdisjoint(chain) for x in self.above[j] - set(chain)):
             return False  # another op has to come between

@@ -596,6 +596,15 @@ def test_elements_of_a_thread_are_a_chain() -> None:
     assert not left
 
 
+@pytest.mark.parametrize(("of", "chained"), [("w, x", ["a_b"]), ("z, y", [])])
+def test_a_chain_goes_on_past_an_op_of_another_launch(of: str, chained: list[str]) -> None:
+    """An update is done with the op that next uses what it does, unless one between needs it and is needed."""
+    other = 'kernel other(w: inout f64[*], x: in f64[*]) { gpu { launch grid(2) block(8) cuda """ w[0] += x[0]; """ } }'
+    program = chain(between=f"c : gpu other({of})", around=other)
+    found, _ = groups(program, Regions.of(program))
+    assert [group.name for group in found] == chained
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
