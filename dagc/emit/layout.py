@@ -366,8 +366,8 @@ class Layout:
         puts = {self._alike[name]: None for name in self._alike if name in written}
         yield from (op for op in graph.ops if op.action is ir.Action.GROUP and op.name not in self._alike)
         for op in self.program.comm_ops:
-            if op.name in puts:
-                yield ir.GraphOp(ir.OpId(-1), op.name, True, ir.Action.GROUP, op)
+            if isinstance(op, ir.ExchangeOp) and (put := op.put) is not None and put.name in puts:
+                yield ir.GraphOp(ir.OpId(-1), put.name, True, ir.Action.GROUP, put)
 
     def request_members(self) -> tuple[tuple[str, ir.GraphOp], ...]:
         """(member, the op that waits)."""

@@ -349,7 +349,7 @@ def _plan_choice(
 
 def _refuse_put(plan: Plan, given: Collection[str]) -> None:
     """Processes can map pages that the library has allocated, but not the memory of an application."""
-    exchanges = (op for op in plan.program.comm_ops if isinstance(op, ExchangeOp) and op.transport is Transport.PUT)
+    exchanges = (op for op in plan.program.comm_ops if isinstance(op, ExchangeOp) and op.put is not None)
     messages = (message for op in exchanges for message in op.messages if message.recv.array in given)
     if plan.target is Target.HOST and (message := next(messages, None)) is not None:
         raise UsageError(

@@ -109,13 +109,8 @@ class Transport(Enum):
 
     @property
     def of_one_host(self) -> bool:
-        """Whether it reaches ranks of the same host only."""
+        """Whether it reaches ranks of the same host only, so that another one may move messages between hosts."""
         return self in (Transport.PEER, Transport.PUT)
-
-    @property
-    def beside_another(self) -> bool:
-        """Whether it may move the messages within hosts, and another one those between them."""
-        return self is Transport.PEER
 
     @property
     def within_kernels(self) -> bool:

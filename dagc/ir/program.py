@@ -682,6 +682,14 @@ class ExchangeOp(Spanned):
     pairs: Pairs = Pairs.ALL
 
     @property
+    def put(self) -> ExchangeOp | None:
+        """What kernels write of it: all, or what stays within hosts, by the name that it has in the graph."""
+        if self.within is not Transport.PUT:
+            return self if self.transport is Transport.PUT else None
+        name = f"{self.name}.{WITHIN_HOST}"
+        return replace(self, name=name, transport=self.within, within=None, pairs=Pairs.WITHIN_HOST)
+
+    @property
     def accesses(self) -> tuple[Access, ...]:
         pairs = (((m.send, Mode.IN), (m.recv, Mode.OUT)) for m in self.messages)
         return tuple(Access(*end) for ends in pairs for end in ends)
@@ -771,7 +779,7 @@ def alike(ops: Iterable[Op]) -> dict[str, str]:
     """For each exchange by `put`, the first one with the same messages, which has the same flags: what waits for a
     message completes before a kernel writes one to the same region (`dagc.space.proof`)."""
     first: dict[ExchangeOp, str] = {}
-    puts = (op for op in ops if isinstance(op, ExchangeOp) and op.transport is Transport.PUT)
+    puts = (put for op in ops if isinstance(op, ExchangeOp) and (put := op.put) is not None)
     return {op.name: first.setdefault(replace(op, name=""), op.name) for op in puts}
 
 

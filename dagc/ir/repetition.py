@@ -95,7 +95,7 @@ def kept(graph: Graph) -> tuple[str, ...] | str:
     """The arrays of which an iteration may read what it has not written, and which it changes, or why it cannot be done
     again from their values. Whatever else it reads it has written, or nothing writes."""
     program = graph.program
-    put = next((op for op in program.ops if isinstance(op, ExchangeOp) and op.transport is Transport.PUT), None)
+    put = next((op for op in program.ops if isinstance(op, ExchangeOp) and op.put is not None), None)
     if put is not None:
         return f"`{put.name}` is written by other ranks, which may have begun again before"
     arrays = {array.name for array in program.arrays}

@@ -115,11 +115,12 @@ def by_name(program: Program) -> dict[str, tuple[Value, ...]]:
     if program.repeat is not None:
         loop = {LOOP: tuple(one.value for one in Repetition), TEST_EVERY: TESTS}
     each = {qualified(op.base, TRANSPORT): transports for op in ops}
-    within = (SAME, *(transport.value for transport in Transport if transport.beside_another))
-    hosts = {WITHIN_HOST: within} if any(isinstance(op, ExchangeOp) or op.in_levels for op in ops) else {}
+    puts = any(isinstance(op, ExchangeOp) for op in ops)
+    within = (SAME, *(one.value for one in Transport if one.of_one_host and (puts or one.of_collectives is one)))
+    hosts = {WITHIN_HOST: within} if puts or any(op.in_levels for op in ops if not isinstance(op, ExchangeOp)) else {}
     exchanges = any(isinstance(op, ExchangeOp) and not op.comm for op in program.ops)
     orders = {RANK_ORDER: tuple(order.value for order in RankOrder)} if exchanges else {}
-    waits = {PUT_WAIT: tuple(wait.value for wait in PutWait)} if any(isinstance(op, ExchangeOp) for op in ops) else {}
+    waits = {PUT_WAIT: tuple(wait.value for wait in PutWait)} if puts else {}
     return {"capture": (False, True), GRAPH_EDGES: edges, **loop, **hosts, **orders, **waits, **each}
 
 

@@ -497,7 +497,7 @@ WORDS: Mapping[str, tuple[ir.Value, ...]] = {
 WORDS = {
     **WORDS,
     ir.COLLECTIVES: (ir.SAME, *(one.value for one in Transport if one.of_collectives is one)),
-    ir.WITHIN_HOST: (ir.SAME, *(one.value for one in Transport if one.beside_another)),
+    ir.WITHIN_HOST: (ir.SAME, *(one.value for one in Transport if one.of_one_host)),
 }
 PREDEFINED: Mapping[str, tuple[ir.Value, ...]] = {
     **WORDS, "streams": (2,), "capture": (False, True), ir.TEST_EVERY: ir.TESTS,

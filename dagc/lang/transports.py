@@ -64,8 +64,10 @@ def _with_transport(ctx: Context, op: ir.Op, on_host: Collection[str]) -> ir.Op:
     one = transport.of_one_host or (isinstance(op, ir.CollectiveOp) and not op.in_levels)
     if within is None or within.chosen == ir.SAME or one:
         return replace(op, transport=transport)
+    chosen = Transport(str(within.chosen))
+    chosen = chosen.of_collectives if isinstance(op, ir.CollectiveOp) else chosen
     moved = any(access.region.array in on_host for access in op.accesses)
-    return replace(op, transport=transport, within=None if moved else Transport(str(within.chosen)))
+    return replace(op, transport=transport, within=None if moved else chosen)
 
 
 def _transport(ctx: Context, op: ir.ExchangeOp | ir.CollectiveOp) -> Transport:

@@ -108,7 +108,7 @@ class _Lowering:
     def run(self) -> LoweredMessages:
         plan = {op.name: self._stages(i) for i, op in enumerate(self.program.ops)}
         exchanges = [(i, op) for i, op in enumerate(self.program.ops) if isinstance(op, ir.ExchangeOp)]
-        if any(op.transport is Transport.PUT for _, op in exchanges):
+        if any(op.put is not None for _, op in exchanges):
             self._plan_puts(exchanges)
         for op in self.program.ops:
             match op:
@@ -164,8 +164,8 @@ class _Lowering:
         by_readers = any(d.name == ir.PUT_WAIT and d.chosen == ir.PutWait.READER.value for d in self.program.decisions)
         puts = Puts(self.program, self.uses, by_readers)
         for index, op in exchanges:
-            if op.transport is Transport.PUT and self._places(op) == {True}:
-                refused = puts.plan(index, op)
+            if (put := op.put) is not None and self._places(op) == {True}:
+                refused = puts.plan(index, put)
                 self.findings += [refused] if refused is not None else []
         self.puts, self.waits = puts.of_kernel, puts.before
         self.by_call = lambda op: by_call(self.program, op, self.uses)
@@ -300,8 +300,8 @@ class _Lowering:
             self._refuse(op, "is a reduction of a type that NCCL does not have", help)
         number = self._add(name, ir.Action.GROUP, op, gpu=True)
         for region, mode in message_accesses(op):
-            self._touch(number if mode is Mode.IN else self.frees.get(op.name, number), number, region, mode)
-        self._follow_writers(op.name, number)
+            self._touch(number if mode is Mode.IN else self.frees.get(name, number), number, region, mode)
+        self._follow_writers(name, number)
         labels = [message.label for message in op.messages] if isinstance(op, ir.ExchangeOp) else [""]
         self._enter(op, Ends(*[tuple((label, number) for label in labels)] * 4))
 

@@ -31,7 +31,7 @@ from dagc.forms import AS_CONSTANT, kernel_of, reads_as_constant
 from dagc.forms.fuse import calls_of
 from dagc.ir import program as ir
 from dagc.ir.choice import qualified
-from dagc.ir.enums import CodeLang, Mode, Role, Transport
+from dagc.ir.enums import CodeLang, Mode, Pairs, Role
 from dagc.passes.uses import Uses
 
 _RECENT = 8  # exchanges among which an answer is sought
@@ -88,7 +88,8 @@ class Puts:
             return Diagnostic("not-put", f"`{op.name}` cannot be put: {refused}", op.span, help)
         of_message = {number: kernel for (kernel, _), numbers in written.items() for number in numbers}
         kernels = tuple(of_message[number] for number in range(len(op.messages)))
-        planned = _Planned(index, op, kernels, self._readers(index, op) if self.by_readers else ())
+        by_readers = self.by_readers and op.pairs is Pairs.ALL
+        planned = _Planned(index, op, kernels, self._readers(index, op) if by_readers else ())
         if not all(map(self._answered, planned.kernels, op.messages)):
             self.before.setdefault(ops[first].name, []).append(op)
         for (kernel, formal), numbers in written.items():
@@ -157,7 +158,7 @@ class Puts:
         alike = [
             (index, op)
             for index, op in enumerate(ops)
-            if isinstance(op, ir.ExchangeOp) and op.transport is Transport.PUT
+            if isinstance(op, ir.ExchangeOp) and op.put is not None
             if any(replace(one, span=message.span, label=message.label) == message for one in op.messages)
         ]
         senders = {self.uses.producer(index, message.send) for index, _ in alike}
@@ -253,7 +254,7 @@ def by_call(program: ir.Program, op: ir.KernelOp, uses: Uses) -> tuple[ir.CallMe
     calls = calls_of(program, op)
     if len(calls) < 2 or len(op.awaits) > _MOST:
         return ()
-    exchanges = {e.name: e for e in program.ops if isinstance(e, ir.ExchangeOp) and e.transport is Transport.PUT}
+    exchanges = {put.name: put for e in program.ops if isinstance(e, ir.ExchangeOp) and (put := e.put) is not None}
     received = dict.fromkeys(message.recv for exchange in exchanges.values() for message in exchange.messages)
     awaited = [exchanges[name].messages[number].recv for name, number in op.awaits]
     every = tuple(range(len(awaited)))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from dagc.base.errors import DagcError
-from dagc.ir.enums import Mode, Transport
+from dagc.ir.enums import Mode
 from dagc.ir.program import Action, ExchangeOp, Graph, Message, OpId, Region
 from dagc.ir.regions import Regions
 from dagc.ir.traversal import Entry, Event, Issue, Stream, Traversal, awaited, recorded
@@ -88,7 +88,7 @@ class Remote:
 
 def remote_writes(graph: Graph) -> tuple[Remote, ...]:
     """Those of an unrolled graph."""
-    exchanges = {op.name: op for op in graph.program.ops if isinstance(op, ExchangeOp)}
+    exchanges = {put.name: put for e in graph.program.ops if isinstance(e, ExchangeOp) and (put := e.put) is not None}
     frees = tuple(op.id for op in graph.ops if op.action is Action.FREE)
     waiters = {(op.name, number): op.id for op in graph.ops if op.action is Action.GROUP for number, _ in op.messages}
     waiters |= {message: op.id for op in graph.ops if op.kernel is not None for message in op.kernel.awaits}
@@ -125,7 +125,7 @@ def launches_apart(graph: Graph) -> tuple[tuple[OpId, str], ...]:
     if not ops:
         return ()
     regions, program = Regions.of(graph.program), graph.program
-    exchanges = {e.name: e for e in program.ops if isinstance(e, ExchangeOp) and e.transport is Transport.PUT}
+    exchanges = {put.name: put for e in program.ops if isinstance(e, ExchangeOp) and (put := e.put) is not None}
     received = dict.fromkeys(message.recv for exchange in exchanges.values() for message in exchange.messages)
     out = []
     for op in ops:

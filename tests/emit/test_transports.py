@@ -207,12 +207,16 @@ def test_every_transport_beside_every_other(rows: list[tuple[int, ...]], tmp_pat
 @pytest.mark.mpi
 @can_run
 def test_messages_that_kernels_write(tmp_path: Path) -> None:
-    """On four ranks that share memory, in a line and in a ring, and captured; waited for by an op and by readers."""
+    """On four ranks that share memory, in a line and in a ring, and captured; waited for by an op and by readers; and
+    within hosts of 2 and of 3, beside the other transports."""
     plans = {
         wait: plan(PUTS, Target.HOST, transport="put", capture=captured, put_wait=wait)
         for wait, captured in (("op", "true"), ("reader", "false"))
     }
-    command = run(PUTS, plans, 4, tmp_path)
+    beside = {"mpi_host": {}, "nccl": {"capture": "true"}, "mpi_cuda": {"rank_order": "neighbours"}}
+    for other, more in beside.items():
+        plans[f"within_{other}"] = plan(PUTS, Target.HOST, transport=other, within_host="put", **more)
+    command = run(PUTS, plans, 4, tmp_path, {name: (2, 3) for name in plans if name.startswith("within")})
     refused = launch(command, 4, timeout=60, env={"DAGC_HOST_IPC": "refused"})
     assert refused.returncode == 3
     assert "transport put cannot reach the memory of rank" in refused.stderr
@@ -259,14 +263,16 @@ def test_the_text_of_kernels_that_wait() -> None:
 
 
 def run(
-    path: Path, plans: Mapping[str, Plan], ranks: int, folder: Path, hosts: tuple[int, ...] = ()
+    path: Path, plans: Mapping[str, Plan], ranks: int, folder: Path, hosts: Mapping[str, tuple[int, ...]] = {}
 ) -> list[str | Path]:
-    """In three orders drawn at random each, beside NumPy's results; with each of these numbers of ranks a host. Returns
-    the last command."""
+    """In three orders drawn at random each, beside NumPy's results; with each of these numbers of ranks a host, by the
+    name of the plan. Returns the command of one on one host, or the last one."""
     random = Random(1)
     built = build_together(plans, folder, "runner", flags=("-O0", "-Werror"))
     run_setup(graph(path).program, path.parent, ranks, 1, folder / "data")
-    for (name, made), each in product(plans.items(), hosts or (ranks,)):
+    pairs = [(name, each) for name in plans for each in hosts.get(name, (ranks,))]
+    for name, each in sorted(pairs, key=lambda pair: pair[0] not in hosts):
+        made = plans[name]
         lines = [table_line(drawn(made, random), made.capture) for _ in range(3)]
         (folder / "tables").write_text("".join(f"{line}\n" for line in lines))
         command: list[str | Path] = [built[name], "--data", folder / "data", "--tables", folder / "tables"]
@@ -402,7 +408,7 @@ def test_four_ranks_as_two_hosts(tmp_path: Path) -> None:
     posts = [line for line in emit(plans["fused"])["iteration.hpp"].splitlines() if "dagc::post_send(" in line]
     assert posts
     assert all("p.hosts.between(" in line for line in posts)  # nothing is sent by both
-    run(TRANSPORTS, plans, 4, tmp_path, (2, 3))
+    run(TRANSPORTS, plans, 4, tmp_path, dict.fromkeys(plans, (2, 3)))
 
 
 @pytest.mark.mpi
@@ -410,7 +416,8 @@ def test_four_ranks_as_two_hosts(tmp_path: Path) -> None:
 def test_parts_of_hosts_and_ranks_in_arrays(tmp_path: Path) -> None:
     """Communicators of which one is within hosts, another across them; ranks and counts in arrays, by which the ranks
     are ordered."""
-    run(COMMS, {"comms": plan(COMMS, Target.HOST, **LEVELS, rank_order="neighbours")}, 4, tmp_path, (2, 3))
+    made = plan(COMMS, Target.HOST, **LEVELS, rank_order="neighbours")
+    run(COMMS, {"comms": made}, 4, tmp_path, {"comms": (2, 3)})
 
 
 # ---- collectives ------------------------------------------------------------------------------------

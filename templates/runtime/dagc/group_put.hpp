@@ -21,38 +21,39 @@ class PutComm : public PeerMemory {
   PutComm() : PeerMemory("put") {}
   ~PutComm() { cudaFree(theirs_); }
 
-  // Collective. All ranks must be on one host.
-  void open(MPI_Comm comm, int /*groups*/, int /*others*/) {
-    const int local = local_rank(comm).ranks;
-    DAGC_MPI(MPI_Comm_size(comm, &ranks_));
-    if (local != ranks_)  // on some rank of any host, and so on all of one
-      fail(exit_missing, "transport put needs all ranks on one host; choose another --transport");
-    share(local);
-    take(comm);
+  // Collective. All ranks must be on one host, unless the messages of all groups stay `within_hosts`.
+  void open(MPI_Comm comm, int /*groups*/, int /*others*/, bool within_hosts = false) {
+    int ranks = 1;
+    hosts_.find(comm);
+    DAGC_MPI(MPI_Comm_size(comm, &ranks));
+    if (hosts_.local().ranks != ranks && !within_hosts)  // on some rank of any host, and so on all of one
+      fail(exit_missing, std::string("transport put needs all ranks on one host; ") + kElse);
+    share(hosts_.local().ranks);
+    take(comm, ranks);
   }
-  // Instead of `open`: of the ranks of a part, which must be on one host. Collective over `all`.
-  void split(const PutComm& /*parent*/, MPI_Comm all, const Communicator& part, int /*groups*/, int /*others*/) {
-    const int here = part.ranks > 0 ? local_rank(part.comm).ranks : 0;
+  // Instead of `open`: of the ranks of a part. Collective over `all`.
+  void split(const PutComm& /*parent*/, MPI_Comm all, const Communicator& part, int /*groups*/, int /*others*/,
+             bool within_hosts = false) {
+    if (part.ranks > 0) hosts_.find(part.comm);
     share(local_rank(all).ranks);
-    ranks_ = part.ranks;
     together(all, [&] {
-      if (here != ranks_)
-        fail(exit_missing, "transport put needs all ranks of a communicator on one host; choose another --transport");
+      if (part.ranks > 0 && hosts_.local().ranks != part.ranks && !within_hosts)
+        fail(exit_missing, std::string("transport put needs all ranks of a communicator on one host; ") + kElse);
     });
-    if (ranks_ > 0) take(part.comm);
+    if (part.ranks > 0) take(part.comm, part.ranks);
   }
   MPI_Comm comm() const { return comm_; }
   int rank() const { return rank_; }
   bool shared() const { return shared_; }
-  PutFree within() const { return {theirs_, flags_ + 1, flags_, ranks_}; }
+  PutFree within() const { return {theirs_, flags_ + 1, flags_, hosts_.local().ranks}; }
 
   // Collective, between runs: nothing has been sent. Kernels that were issued alone have counted runs that their receivers
   // have not.
   void restart(std::initializer_list<PutGroup*> groups);
 
-  // Enqueued by all ranks: what they receive may be written once it has ended.
+  // Enqueued by all ranks of a host: what they receive may be written once it has ended.
   void free(cudaStream_t stream) {
-    if (ranks_ == 0) return;
+    if (comm_ == MPI_COMM_NULL) return;
     issue_free(within(), stream);
     DAGC_CUDA(cudaPeekAtLastError());
   }
@@ -66,20 +67,22 @@ class PutComm : public PeerMemory {
     shared_ = local > devices;
 #endif
   }
-  // Flags: the run, and of each rank.
-  void take(MPI_Comm comm) {
+  static constexpr const char* kElse = "choose another --transport, with -D within_host=put for messages within a host";
+
+  // Flags: the run, and of each rank of this host, in order.
+  void take(MPI_Comm comm, int ranks) {
     comm_ = comm;
     DAGC_MPI(MPI_Comm_rank(comm, &rank_));
     Info mine{};
     together(comm, [&] {
-      make_flags(1 + static_cast<std::size_t>(ranks_));
+      make_flags(1 + static_cast<std::size_t>(hosts_.local().ranks));
       mine = describe_flags();
     });
-    const std::vector<Info> all = gather(mine, ranks_);
+    const std::vector<Info> all = gather(mine, ranks);
     together(comm, [&] {
       std::vector<Flag*> theirs;
-      for (int r = 0; r < ranks_; ++r)
-        theirs.push_back(flags_of(all[static_cast<std::size_t>(r)], r == rank_, r) + 1 + rank_);
+      for (int r = 0; r < ranks; ++r)
+        if (hosts_.within(r) == r) theirs.push_back(flags_of(all[static_cast<std::size_t>(r)], r == rank_, r) + 1 + hosts_.local().rank);
       DAGC_CUDA(cudaMalloc(&theirs_, theirs.size() * sizeof(Flag*)));
       DAGC_CUDA(cudaMemcpy(theirs_, theirs.data(), theirs.size() * sizeof(Flag*), cudaMemcpyHostToDevice));
     });
@@ -87,7 +90,8 @@ class PutComm : public PeerMemory {
   }
 
   Flag** theirs_ = nullptr;
-  int rank_ = 0, ranks_ = 0;
+  int rank_ = 0;
+  Hosts hosts_;          // of the ranks
   bool shared_ = false;  // whether ranks share a GPU
 };
 
