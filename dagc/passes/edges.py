@@ -280,7 +280,7 @@ class Hazards:
     def _of_other_pairs(self, i: int, touch: ir.Touch) -> bool:
         """Whether both are of one exchange, one of the messages within hosts and one of those between them. On a rank,
         each message is one or the other, and messages of an exchange have disjoint buffers."""
-        a, b = self._exchanges.get(self.touches[i].begin), self._exchanges.get(touch.begin)
+        a, b = self._exchanges.get(self.touches[i].end), self._exchanges.get(touch.end)
         return a is not None and b is not None and a.name == b.name and a.pairs is not b.pairs
 
     def _same(self, i: int, touch: ir.Touch) -> bool:

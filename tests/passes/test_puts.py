@@ -32,6 +32,7 @@ dag {{
 {dag}
 }}
 """
+WITHIN = {"transport": "nccl", "within_host": "put"}
 ONCE = """pack : gpu pack(snd, a, 8)
 halo : mpi exchange { send snd to left recv rcv from right }
 use : gpu unpack(a, rcv, 8)"""
@@ -68,6 +69,7 @@ def test_where_messages_of_the_step_before_answer_the_ranks_wait_once() -> None:
     assert frees(graph) == ["halo[0].free"]
     assert len(writes(graph)) == 40
     assert writes(graph)["last[3]"] == ["dst halo[3] [1]"]
+    assert frees(of_file(JACOBI, nx="64", rows="32", **WITHIN)) == ["halo[0].within_host.free"]
 
 
 def test_what_a_kernel_updates_is_sent_if_both_ends_begin_alike_and_nothing_else_writes_it() -> None:
@@ -144,11 +146,30 @@ def test_waits_that_are_dropped_are_found() -> None:
     assert "`halo@s1` must be issued after `pack`" in deadlock
 
 
-@pytest.mark.parametrize("path", ["jacobi", "packed"])
+def test_within_hosts_the_same_waits_are_needed_beside_another_transport() -> None:
+    """What reads a message waits for both; the kernel for the ranks of its host."""
+    graph = graph_of(
+        PACKED.format(dag=ONCE, body="y[threadIdx.x] = x[threadIdx.x];", mode="out", transport="nccl"), **WITHIN
+    )
+    assert writes(graph) == {"pack": ["y halo.within_host [0]"]}
+    good = "halo.within_host.free@s0 pack@s0 record(e0)@s0 halo.within_host@s0 wait(e0)@s1 halo@s1 record(e1)@s1"
+    good += " wait(e1)@s0 use@s0 record(e2)@s0 sync(e2) end"
+    assert gaps(graph, good) == []
+    between = gaps(graph, good.replace("wait(e1)@s0 ", ""))
+    assert "`use@s0` may start before `halo` has completed, which writes `rcv`" in between
+    late = good.replace(" halo.within_host@s0", "").replace(" use@s0", " use@s0 halo.within_host@s0")
+    within = gaps(graph, late)
+    assert "`use@s0` may start before `halo.within_host` has completed, which writes `rcv`" in within
+    early = "pack@s0 halo.within_host.free@s0" + good.partition("pack@s0")[2]
+    assert any("of another rank before `halo.within_host` of the run before" in gap for gap in gaps(graph, early))
+
+
+@pytest.mark.parametrize("path", ["jacobi", "within hosts", "packed"])
 def test_a_buffer_that_is_overwritten_a_step_early_is_found(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the wait of all ranks; and where the answer comes from another rank than the receiver."""
     monkeypatch.setattr(Puts, "_answered", lambda *_: True)
-    graph = packed() if path == "packed" else of_file(JACOBI, transport="put", nx="64", rows="32", steps="4")
+    whole = WITHIN if path == "within hosts" else {"transport": "put"}
+    graph = packed() if path == "packed" else of_file(JACOBI, nx="64", rows="32", steps="4", **whole)
     assert frees(graph) == []
     found = gaps(graph, " ".join(_in_order(graph)))
     first = "pack" if path == "packed" else "first[0]"
