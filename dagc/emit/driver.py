@@ -321,8 +321,9 @@ class _Driver:
             start, count = self._span(v.region, "self")
             name = v.region.array
             array = f"self.{self.layout.member[name]}"
-            tolerance = f"{v.rtol!r}, {v.nan_equal}" + (f", {v.atol!r}" if v.atol else "")
-            out.append((v.runs, f"{array}, {name!r}, {file!r}, {start}, {count}, {tolerance}"))
+            tolerance = f"{v.rtol!r}, {v.nan_equal}" + (f", {v.atol!r}" if v.atol or v.of else "")
+            tolerance += f", {v.of!r}" if v.of else ""
+            out.append((v.runs, f"{array}, {v.returned!r}, {file!r}, {start}, {count}, {tolerance}"))
         return out
 
     # ---- entries --------------------------------------------------------------------------

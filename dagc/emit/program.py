@@ -751,10 +751,17 @@ def _verifies(layout: Layout) -> Iterator[VerifyView]:
     program = layout.program
     for v, file in zip(program.verifies, program.expected_files, strict=True):
         extent = layout.extent(v.region)
-        name = v.region.array
-        tolerance = f"{{{float(v.rtol)!r}, {'true' if v.nan_equal else 'false'}{f', {v.atol!r}' * bool(v.atol)}}}"
+        of = f", dagc::Of::{v.of}" * bool(v.of)
+        atol = f", {v.atol!r}" * bool(v.atol or of)
+        tolerance = f"{{{float(v.rtol)!r}, {'true' if v.nan_equal else 'false'}{atol}{of}}}"
         yield VerifyView(
-            layout.array(name), cxx_string(name), cxx_string(file), extent.start, extent.count, tolerance, v.runs
+            layout.array(v.region.array),
+            cxx_string(v.returned),
+            cxx_string(file),
+            extent.start,
+            extent.count,
+            tolerance,
+            v.runs,
         )
 
 

@@ -840,6 +840,12 @@ class Verify(Spanned):
     nan_equal: bool = False  # NaN is correct where the reference has NaN
     atol: float = 0.0
     runs: int = 1  # of the dag and of the reference, before they are compared
+    of: str = ""  # `sum` or `norm`: that of the elements is compared, in place of these
+
+    @property
+    def returned(self) -> str:
+        """The name of what the reference returns: `y`, or `norm(y)`, a number."""
+        return f"{self.of}({self.region.array})" if self.of else self.region.array
 
 
 @dataclass(frozen=True, slots=True)

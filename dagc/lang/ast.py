@@ -411,6 +411,7 @@ class Verify(Spanned):
     nan_equal: bool = False
     atol: Expr | None = None
     runs: Expr | None = None  # after which it is compared
+    of: str = ""  # what is compared: `sum` or `norm` of all elements
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,10 +250,15 @@ def verify(ev: Evaluator, out: GraphOut, item: ast.Verify, has_setup: bool) -> i
         report.error("bad-verify", f"no op writes `{target.label}`", item.target.span, help)
     if target.region.part is not None:
         report.fail("bad-verify", f"part `{target.label}` has no bounds", item.target.span, "verify the array itself")
+    if item.of and item.of not in OF_ALL:
+        help = report.did_you_mean(item.of, OF_ALL, "write `sum(ARRAY)` or `norm(ARRAY)`, or the array itself")
+        report.fail("bad-verify", f"`{item.of}` of an array is not compared", item.target.span, help)
     function, runs = _function(ev, item.call), _runs(ev, item.runs)
-    return ir.Verify(
-        target.region, function, _keywords(ev, item.call), rtol, item.nan_equal, atol, runs, span=item.span
-    )
+    args = _keywords(ev, item.call)
+    return ir.Verify(target.region, function, args, rtol, item.nan_equal, atol, runs, item.of, span=item.span)
+
+
+OF_ALL = ("sum", "norm")  # of the elements of an array, that may be compared
 
 
 MOST_RUNS = 1000  # that a `verify` waits for: the reference is called as often

@@ -149,6 +149,12 @@ def _select(b: _Builder, c: list[Any], s: Span) -> ast.Select:
     return ast.Select(tuple(map(str, names)), str(method), args or (), span=s)
 
 
+def _verify(b: _Builder, c: list[Any], s: Span) -> ast.Verify:
+    target, call, rtol, atol, nan_equal, runs = c
+    of, array = target if isinstance(target, tuple) else ("", target)
+    return ast.Verify(array, call, rtol, nan_equal is not None, atol, runs, of, span=s)
+
+
 def _edge(b: _Builder, c: list[Any], s: Span) -> ast.Edge:
     groups = tuple(g if isinstance(g, tuple) else (g,) for g in c[0::2])
     return ast.Edge(groups, tuple(c[1::2]), span=s)
@@ -224,7 +230,8 @@ _RULES: dict[str, _Rule] = {
     "if": _if,
     # the world outside
     "setup": lambda b, c, s: ast.Setup(_string(c[0]), c[1], span=s),
-    "verify": lambda b, c, s: ast.Verify(c[0], c[1], c[2], c[4] is not None, c[3], c[5], span=s),
+    "verify": _verify,
+    "whole": lambda b, c, s: (str(c[0]), c[1]),
     "nan_equal": lambda b, c, s: True,
     "after": lambda b, c, s: c[1],
     "include": lambda b, c, s: ast.Include(_string(c[0]), span=s),

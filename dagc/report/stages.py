@@ -117,7 +117,7 @@ def program_lines(program: Program) -> Iterator[str]:
     if program.repeat is not None:
         until = f" until {program.until.array}" if program.until is not None else ""
         yield f"  repeat {show(program.repeat)}{until}"
-    yield from (f"  verify {v.region.text} by {v.function}" for v in program.verifies)
+    yield from (f"  verify {f'{v.of} of ' * bool(v.of)}{v.region.text} by {v.function}" for v in program.verifies)
 
 
 def _value(value: object) -> str:

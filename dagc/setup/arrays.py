@@ -24,8 +24,9 @@ from dagc.base.errors import Diagnostic, ProgramError, UsageError, counted
 from dagc.base.files import output_directory
 from dagc.base.python import np
 from dagc.base.source import NOWHERE, Span, find_file, read_file
+from dagc.ir.enums import ElementType
 from dagc.ir.names import alike, data_file
-from dagc.ir.program import Program, Setup, Verify
+from dagc.ir.program import Program, Scalar, Setup, Verify
 from dagc.ir.sym import Number, UnboundName
 from dagc.setup.checks import Checker, Matching, RankMembers, dtype, team, wanted
 from dagc.setup.isolated import Wait, isolated, say
@@ -383,7 +384,7 @@ class _Run:
             named = given | dict(self.setup.args) | dict(verify.args)
             key = repr((verify.function, verify.args, verify.runs))
             if key not in results:
-                names = [v.region.array for v in every if (v.function, v.args) == (verify.function, verify.args)]
+                names = [v.returned for v in every if (v.function, v.args) == (verify.function, verify.args)]
                 state = dict(frozen)
                 for _ in range(verify.runs):
                     result = self.code.call(verify.function, verify.span, (dict(state),), named, rank, names)
@@ -396,15 +397,19 @@ class _Run:
         program, region = self.program, verify.region
         checker = Checker(program, rank, self.team, verify.span, verify.function)
         checker.env |= {s.name: np.asarray(data[s.name]).item() for s in program.scalars}
-        checker.names([region.array] if region.array in result else [], [region.array])
+        checker.names([verify.returned] if verify.returned in result else [], [verify.returned])
         _raise(program, checker.diagnostics)
-        value = checker.array(program.array(region.array), result[region.array])
+        if verify.of:
+            number = checker.scalar(Scalar(verify.returned, ElementType.F64), result[verify.returned])
+            value = np.array([np.nan if number is None else number])
+        else:
+            value = checker.array(program.array(region.array), result[region.array])
         _raise(program, checker.diagnostics)
         if value.dtype.kind == "f" and not verify.nan_equal and np.isnan(value).any():
-            message = f"`{verify.function}` returns NaN in `{region.array}` (rank {rank}), which nothing equals"
+            message = f"`{verify.function}` returns NaN in `{verify.returned}` (rank {rank}), which nothing equals"
             help = "give a finite value, or write `nan equal` after the tolerance if NaN is the correct result"
             _raise(program, [Diagnostic("setup-nan", message, verify.span, help)])
-        if region.stop is None:
+        if region.stop is None or verify.of:
             return value
         start = checker.size(region.start, f"the start of `{region.array}`") if region.start is not None else 0
         stop = checker.size(region.stop, f"the end of `{region.array}`")
@@ -487,8 +492,8 @@ def check_arrays(program: Program, directory: Path, ranks: int) -> None:
                     want = tuple("*" if size is None else size for size in shape)
                     raise _refused(path, f"has shape {_text(header.shape)}, but `{array.name}` has {_text(want)}")
         for verify, file in zip(program.verifies, program.expected_files, strict=True):
-            name = verify.region.array
-            _header(part / file, directory, name, dtype(program.array(name).type))
+            of = ElementType.F64 if verify.of else program.array(verify.region.array).type
+            _header(part / file, directory, verify.returned, dtype(of))
 
 
 def read_scalars(program: Program, directory: Path, ranks: int = 1, rank: int = 0) -> dict[str, Number]:

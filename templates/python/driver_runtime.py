@@ -249,6 +249,12 @@ def element(at: int, shape: Sequence[int]) -> str:
     return "[" + ", ".join(str(int(i)) for i in np.unravel_index(at, shape)) + "]"
 
 
+def of_all(of: str, values: Any) -> Any:
+    """The sum of the values, or their norm, as an array of one f64."""
+    long = values.astype(np.longdouble)
+    return np.array([np.sqrt((long * long).sum()) if of == "norm" else long.sum()], np.float64)
+
+
 def difference(
     got: Any, want: Any, rtol: float, nan_equal: bool, shape: Sequence[int] = (), start: int = 0, atol: float = 0.0
 ) -> str:
@@ -486,12 +492,13 @@ class Rank:
 
     def compare(
         self, array: Array, name: str, file: str, start: int, count: int, rtol: float, nan_equal: bool = False,
-        atol: float = 0.0,
+        atol: float = 0.0, of: str = "",
     ) -> str:  # fmt: skip
-        """ "" if the results agree with a reference, else the difference; as in dagc/compare.hpp."""
+        """ "" if the results agree with a reference, else the difference; as in dagc/compare.hpp. `of`: their sum or
+        norm is compared, of which the reference is a number."""
         want = self._file(file).reshape(-1)
         got = array.read()[start : start + count]
-        if want.size != got.size:
+        if want.size != (1 if of else got.size):
             fail(RUN_FAILED, f"{self.folder / file}: has {want.size} elements, expected {got.size} of {name}")
         if self.want == "keep":
             self._kept[file] = got
@@ -500,7 +507,11 @@ class Rank:
             want = self._kept[file]
             if got.tobytes() == want.tobytes():
                 return ""  # also if both have a NaN
-        wrong = difference(got, want, rtol, nan_equal, array.shape, start, atol)
+        if of:
+            numbers = [of_all(of, got), of_all(of, want) if self.want == "kept" else want]
+            wrong = difference(*numbers, rtol, nan_equal, (1,), 0, atol).replace("element 0", "it", 1)
+        else:
+            wrong = difference(got, want, rtol, nan_equal, array.shape, start, atol)
         if not wrong and array.poisoned:
             left = array.unwritten(got, self._poison) + start
             if self._poison == 0:

@@ -250,7 +250,8 @@ def _verify(i: ast.Verify, indent: int) -> str:
     nan = " nan equal" if i.nan_equal else ""
     after = "" if i.runs is None else f" after {print_expr(i.runs)} runs"
     atol = "" if i.atol is None else f" atol {print_expr(i.atol)}"
-    return f"verify {print_expr(i.target)} ~ {print_expr(i.call)} rtol {print_expr(i.rtol)}{atol}{nan}{after}"
+    target = f"{i.of}({print_expr(i.target)})" if i.of else print_expr(i.target)
+    return f"verify {target} ~ {print_expr(i.call)} rtol {print_expr(i.rtol)}{atol}{nan}{after}"
 
 
 _ITEMS: dict[type, Callable[[Any, int], str]] = {

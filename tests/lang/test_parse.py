@@ -158,6 +158,7 @@ ITEMS = {
     "if a {} else if b {} else {}": ast.If(A, (), (ast.If(B, (), ()),)),
     'setup "s.py" f(n)': ast.Setup("s.py", Call(Ref("f"), (N,))),
     "verify a ~ f() rtol 1e-5": ast.Verify(A, Call(Ref("f")), Literal(1e-5)),
+    "verify norm(a) ~ f() rtol n": ast.Verify(A, Call(Ref("f")), N, of="norm"),
     "verify a ~ f() rtol 0 after 2 * n runs": ast.Verify(
         A, Call(Ref("f")), Literal(0), runs=Binary(BinaryOp.MUL, Literal(2), N)
     ),

@@ -26,6 +26,9 @@ def right(data, *, rank, size, seed):
 def near(data, *, rank, size, seed):
     return {"u": data["x"] + 0.5}
 
+def totals(data, *, rank, size, seed):
+    return {"norm(w)": 285 ** 0.5, "sum(w)": 44}
+
 def above(data, *, rank, size, seed):
     return {"v": np.arange(1, 11, dtype=np.int8)}
 """
@@ -35,14 +38,16 @@ scalar which : i32
 array x : f64[10] in
 array u : f64[10] out
 array v : i8[10] out
-kernel some(u: out f64[10], v: out i8[10], x: in f64[10], which: i32) {
+array w : f32[10] out
+kernel some(u: out f64[10], v: out i8[10], w: out f32[10], x: in f64[10], which: i32) {
   gpu { launch grid(1) block(10) cuda """
     int i = threadIdx.x, from = which == 1 ? 5 + i % 5 : which == 2 ? i % 5 : i;
     u[i] = x[from] + (which == 4) * 0.25;
     if (which != 3 || i != 1) v[i] = i;
+    w[i] = i + (which == 5) * 0.001f - 9 * (which == 6 && i == 9) + 9 * (which == 6 && i == 0);
   """ }
 }
-dag { k : gpu some(u, v, x, which) }
+dag { k : gpu some(u, v, w, x, which) }
 verify u ~ near() rtol 0.1
 verify u[0 .. 3] ~ right() rtol 1
 verify u[3 .. 10] ~ right() rtol 0
@@ -50,6 +55,8 @@ verify u[0 .. 1] ~ right() rtol 0
 verify v[0 .. 3] ~ right() rtol 1e10
 verify v[3 .. 10] ~ right() rtol 0
 verify v[3 .. 10] ~ above() rtol 0 atol 1.5
+verify norm(w) ~ totals() rtol 1e-6
+verify sum(w[2 .. 10]) ~ totals() rtol 0
 '''
 
 
@@ -64,8 +71,10 @@ verify v[3 .. 10] ~ above() rtol 0 atol 1.5
         (2, "element 5 is 0"),
         (3, "v is wrong: element 1 is never written"),
         (4, "element [03] is [03].25"),
+        (5, r"norm\(w\) is wrong: it is 16.88\d+, expected 16.88\d+; largest difference 0.00267, allowed 1.69e-05"),
+        (6, r"sum\(w\) is wrong: it is 35, expected 44; largest difference 9, allowed 0"),
     ],
-    ids=["right", "first part", "second part", "not written", "one tolerance"],
+    ids=["right", "first part", "second part", "not written", "one tolerance", "norm", "sum"],
 )
 def test_each_has_its_file_and_tolerance(
     which: int, wrong: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
@@ -81,7 +90,7 @@ def test_each_has_its_file_and_tolerance(
 
 def test_settings_must_agree_as_the_whole_array_must() -> None:
     program = graph_of(re.sub("verify v.*\n", "", DAG) + "verify v[0 .. 3] ~ right() rtol 0.05\n").program
-    assert [v.region == Region("u") for v in program.verifies] == [True, *[False] * 4]
+    assert [v.region == Region("u") for v in program.verifies] == [True, *[False] * 6]
     assert results_agree(program, program.kernel_ops[0]) == 0.2
     assert tolerance_between(program, program.kernel_ops[0]) == (0.2, 0)
     absolute = graph_of(DAG.replace("rtol 0.1", "rtol 0.1 atol 4")).program

@@ -131,7 +131,7 @@ _FLAT = st.one_of(
     st.builds(ast.Communicator, DECL_NAMES, CALLS),
     st.builds(ast.Collective, REFS, CALLS, st.none() | REFS),
     st.builds(ast.Setup, STRINGS, CALLS),
-    st.builds(ast.Verify, REFS, CALLS, EXPRS),
+    st.builds(ast.Verify, REFS, CALLS, EXPRS, of=st.sampled_from(("", "sum"))),
     st.builds(ast.Include, STRINGS),
     st.just(ast.EdgesExplicit()),
     FUSE,

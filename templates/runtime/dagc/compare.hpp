@@ -12,13 +12,28 @@
 
 namespace dagc {
 
+// What is compared: the elements, or one number of all of them: their sum, or the root of the sum of their squares.
+enum class Of { elements, sum, norm };
+
 // max|got - want| may be `atol` + `rtol` * max|want|; 0 and 0: equal. `nan_equal`: NaN is correct where the reference has
 // NaN.
 struct Tolerance {
   double rtol = 0;
   bool nan_equal = false;
   double atol = 0;
+  Of of = Of::elements;
 };
+
+// Rounded once, where `long double` has the bits for the sums.
+template <class T>
+double of_all(Of of, const T* values, std::int64_t n) {
+  long double sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const long double value = static_cast<long double>(values[i]);
+    sum += of == Of::norm ? value * value : value;
+  }
+  return static_cast<double>(of == Of::norm ? std::sqrt(sum) : sum);
+}
 
 // ---- poison --------------------------------------------------------------------------------------------------------
 

@@ -278,17 +278,25 @@ class Store {
   std::string compare_copy(const Array<T>& a, Entry* e, const char* name, const char* file, std::int64_t start,
                            std::int64_t count, const Tolerance& tolerance, double* error) {
     const NpyArray want = load_npy(path(file));
-    const T* first = want.as<T>();
-    if (want.elements() != count)
+    const bool one = tolerance.of != Of::elements;
+    const T* first = one ? nullptr : want.as<T>();
+    if (want.elements() != (one ? 1 : count))
       fail(exit_run_failed, path(file) + ": has shape " + want.header().shape_text() + ", expected " +
-                                std::to_string(count) + " elements of " + name);
+                                std::to_string(one ? 1 : count) + " elements of " + name);
     std::vector<char> copy(static_cast<std::size_t>(count) * sizeof(T));
     dagc::fetch(a, start, count, copy.data());
     if (want_ == Want::keep) return kept_[file] = std::move(copy), "";
     if (want_ == Want::kept && kept_.at(file) == copy) return "";  // also where both have a NaN
     if (want_ == Want::kept) first = reinterpret_cast<const T*>(kept_.at(file).data());
     const T* got = reinterpret_cast<const T*>(copy.data());
-    std::string wrong = difference(got, first, count, tolerance, e ? e->shape : std::vector<std::int64_t>{}, start, error);
+    std::string wrong;
+    if (one) {
+      const double number = of_all(tolerance.of, got, count), wanted = first ? of_all(tolerance.of, first, count) : *want.as<double>();
+      wrong = difference(&number, &wanted, 1, tolerance, {}, 0, error);
+      if (!wrong.empty()) wrong.replace(0, sizeof "element 0" - 1, "it");
+    } else {
+      wrong = difference(got, first, count, tolerance, e ? e->shape : std::vector<std::int64_t>{}, start, error);
+    }
     if (wrong.empty() && e && e->poisoned()) {
       const std::int64_t at = first_unwritten(*e, unwritten_[file], got, start, count);
       if (at >= 0) wrong = "element " + element_text(start + at, e->shape) + " is never written";
