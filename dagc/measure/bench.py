@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -94,18 +95,24 @@ class BenchResult:
 @dataclass(frozen=True, slots=True)
 class Seat:
     """Where a rank runs: the number of its GPU (-1: none) and the NUMA node of that (-1: not known), the cores that its
-    threads may use and the nodes of these, as `0-3,8`."""
+    threads may use, the nodes of these and the first threads of each, as `0-3,8`. Measured where it is placed badly,
+    else 0: `copies`, bytes a second from page-locked memory to the GPU, `copies_near` from the node of the GPU; and
+    `beside`, how many times as long work takes while the other ranks of the host work as alone."""
 
     host: str
     gpu: int
     gpu_node: int
     cores: str
     nodes: str
+    threads: str = ""
+    copies: float = 0.0
+    copies_near: float = 0.0
+    beside: float = 0.0
 
     @classmethod
     def of(cls, line: str) -> Seat:
-        host, gpu, gpu_node, cores, nodes = line.split("\t")
-        return cls(host, int(gpu), int(gpu_node), cores, nodes)
+        host, gpu, gpu_node, cores, nodes, *more = line.split("\t")
+        return cls(host, int(gpu), int(gpu_node), cores, nodes, *more[:1], *map(float, more[1:]))
 
     @property
     def text(self) -> str:
@@ -123,10 +130,22 @@ def placement(seats: Sequence[Seat]) -> list[str]:
     if len(seats) > MOST_SEATS:
         lines.append(f"and {counted(len(seats) - MOST_SEATS, 'other rank')}")
     for host in dict.fromkeys(seat.host for seat in seats):
-        here = [numbers(seat.cores) for seat in seats if seat.host == host]
-        if (cores := len(set().union(*here))) < len(here):
-            lines.append(f"note: {counted(len(here), 'rank')} of {host} share {counted(cores, 'core')}")
+        lines += _crowded(host, {rank: seat for rank, seat in enumerate(seats) if seat.host == host})
     return [*lines, *misplaced(seats)]
+
+
+def _crowded(host: str, seats: Mapping[int, Seat]) -> list[str]:
+    """Notes if there are fewer cores than ranks, or ranks on different threads of one core, with what that costs."""
+    cores = {rank: numbers(seat.cores) for rank, seat in seats.items()}
+    threads = {rank: numbers(seat.threads) for rank, seat in seats.items()}
+    slowest = max(seat.beside for seat in seats.values())
+    cost = f": work takes up to {slowest:.2f} times as long as alone (measured)" if slowest else ""
+    if (number := len(set().union(*cores.values()))) < len(seats):
+        return [f"note: {counted(len(seats), 'rank')} of {host} share {counted(number, 'core')}{cost}"]
+    pairs = ((a, b) for a, b in combinations(seats, 2) if not cores[a] & cores[b] and threads[a] & threads[b])
+    if (pair := next(pairs, None)) is None:
+        return []
+    return [f"note: ranks {pair[0]} and {pair[1]} of {host} have different threads of the same cores{cost}"]
 
 
 def misplaced(seats: Sequence[Seat]) -> list[str]:
@@ -137,7 +156,11 @@ def misplaced(seats: Sequence[Seat]) -> list[str]:
     first = seats[far[0]]
     others = f", as {counted(len(far) - 1, 'other rank')}" if len(far) > 1 else ""
     where = f"rank {far[0]} has cores of node {first.nodes} and GPU {first.gpu} of node {first.gpu_node}"
-    return [f"note: {where}{others}; --bind near gives each rank cores of the node of its GPU"]
+    cost = ""
+    if first.copies and first.copies_near:
+        here, near = (f"{value / 1e9:.1f}" for value in (first.copies, first.copies_near))
+        cost = f": copies to the GPU by {here} GB/s, from cores of node {first.gpu_node} by {near} (measured)"
+    return [f"note: {where}{others}{cost}; --bind near gives each rank cores of the node of its GPU"]
 
 
 def run_bench(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,14 @@ def test_ranks_are_bound_to_shares_of_cores(tmp_path: Path) -> None:
         if bind != "show" and len(os.sched_getaffinity(0)) > 1:
             assert not cores[0] & cores[1]
             assert cores[0] | cores[1] <= os.sched_getaffinity(0)
+    command = [program, tmp_path]
+    done = launch(
+        command, 2, env={"DAGC_BIND": "show", "DAGC_TEST_CORE": str(min(os.sched_getaffinity(0)))}, timeout=100
+    )
+    crowded = [Seat.of(line) for line in done.stdout.splitlines()]
+    assert all(seat.beside > 0 for seat in crowded), crowded
+    (note,) = placement(crowded)[2:]
+    assert re.fullmatch(r"note: 2 ranks of .* share 1 core: work takes up to \d\.\d\d times as long as alone .*", note)
     for bind, what in {"0@0": "places for 1 of the 2 ranks", "0@0,0@99": "NUMA node 99"}.items():
         done = launch([program, tmp_path], 4, env={"DAGC_BIND": bind, "DAGC_RANKS_PER_HOST": "2"}, timeout=100)
         assert what in done.stderr
@@ -56,6 +66,14 @@ def test_a_bad_placement_is_said() -> None:
     assert note.startswith("note: rank 1 has cores of node 0 and GPU 2 of node 1, as 1 other rank; --bind near")
     crowded = placement([Seat("a", -1, -1, "0", "0")] * 20)
     assert crowded[-2:] == ["and 4 other ranks", "note: 20 ranks of a share 1 core"]
+    slow = replace(far, copies=18.24e9, copies_near=25.1e9)
+    (note,) = misplaced([good, slow])
+    assert (
+        "GPU 2 of node 1: copies to the GPU by 18.2 GB/s, from cores of node 1 by 25.1 (measured); --bind near" in note
+    )
+    threads = [Seat("a", -1, -1, cores, "0", "0-1", beside=1.624) for cores in ("0-1", "4-5")]
+    why = "ranks 0 and 1 of a have different threads of the same cores: work takes up to 1.62 times as long as alone"
+    assert placement(threads)[-1] == f"note: {why} (measured)"
 
 
 def test_a_placement_that_is_none_is_refused() -> None:

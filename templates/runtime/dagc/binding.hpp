@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "dagc/binding_cost.hpp"
 #include "dagc/check.hpp"
 #include "dagc/message.hpp"
 #include "dagc/target.hpp"
@@ -81,14 +82,23 @@ struct Topology {
     const std::string line = first_line("/bus/pci/devices/" + bus + "/numa_node");
     return line.empty() ? -1 : std::atoi(line.c_str());
   }
+  // The first hardware thread of a core.
+  int first_thread(int core) const {
+    const std::string at = "/devices/system/cpu/cpu" + std::to_string(core) + "/topology/thread_siblings_list";
+    const std::vector<int> threads = numbers_of(first_line(at));
+    return threads.empty() ? core : threads.front();
+  }
   // Threads of one core stand together, so that a division separates as few as possible.
   std::vector<int> by_core(std::vector<int> cores) const {
-    const auto first = [&](int core) {
-      const std::string at = "/devices/system/cpu/cpu" + std::to_string(core) + "/topology/thread_siblings_list";
-      const std::vector<int> threads = numbers_of(first_line(at));
-      return std::make_pair(threads.empty() ? core : threads.front(), core);
-    };
-    std::sort(cores.begin(), cores.end(), [&](int a, int b) { return first(a) < first(b); });
+    const auto place = [&](int core) { return std::make_pair(first_thread(core), core); };
+    std::sort(cores.begin(), cores.end(), [&](int a, int b) { return place(a) < place(b); });
+    return cores;
+  }
+  // The first threads of these, each once.
+  std::vector<int> first_threads(std::vector<int> cores) const {
+    for (int& core : cores) core = first_thread(core);
+    std::sort(cores.begin(), cores.end());
+    cores.erase(std::unique(cores.begin(), cores.end()), cores.end());
     return cores;
   }
 };
@@ -204,8 +214,48 @@ inline void bind_rank(MPI_Comm comm, const Hosts& hosts) {
     std::fprintf(stderr, "note: a rank stays where it was: it may not use the cores of NUMA node %d\n", node);
 }
 
-// One line for each rank, on each of them: host, GPU and its node (-1: none), cores, and their nodes, with a tab between.
-// Collective.
+// Whether ranks of this host are placed so that they slow each other down: on fewer cores than ranks, or one on other threads of
+// the cores of another. `all`: numbers of cores, and of the first threads of these, of each rank of the host.
+inline bool crowded(const std::vector<std::pair<std::vector<int>, std::vector<int>>>& all) {
+  const auto meet = [](const std::vector<int>& a, const std::vector<int>& b) {
+    return std::any_of(a.begin(), a.end(), [&](int one) { return std::binary_search(b.begin(), b.end(), one); });
+  };
+  std::vector<int> every;
+  for (const auto& [cores, threads] : all) every.insert(every.end(), cores.begin(), cores.end());
+  std::sort(every.begin(), every.end());
+  if (std::unique(every.begin(), every.end()) - every.begin() < static_cast<std::ptrdiff_t>(all.size())) return true;
+  for (const auto& [cores, threads] : all)
+    for (const auto& [others, their_threads] : all)
+      if (!meet(cores, others) && meet(threads, their_threads)) return true;
+  return false;
+}
+
+// The cost of the placement of this rank, where it is bad, and of one that is asked for where ranks of any host are crowded.
+// Collective. `lines`: those of all ranks.
+inline BindingCost cost_of(MPI_Comm comm, const std::vector<std::string>& lines, int gpu_node, const std::vector<int>& cores) {
+  Hosts hosts;
+  hosts.find(comm);
+  const LocalRank local = hosts.local();
+  std::vector<std::pair<std::vector<int>, std::vector<int>>> here;
+  for (std::size_t r = 0; r < lines.size(); ++r) {
+    if (hosts.within(static_cast<int>(r)) < 0) continue;
+    std::istringstream text(lines[r]);
+    std::vector<std::string> words;
+    for (std::string word; std::getline(text, word, '\t');) words.push_back(word);
+    here.emplace_back(numbers_of(words[3]), numbers_of(words[5]));
+  }
+  int found[2] = {!wanted_binding().empty() && wanted_binding() != "none" && crowded(here), local.ranks};
+  DAGC_MPI(MPI_Allreduce(MPI_IN_PLACE, found, 2, MPI_INT, MPI_MAX, comm));
+  BindingCost out;
+  const Topology machine;
+  const std::vector<int> near = gpu_node < 0 ? std::vector<int>() : machine.cores_of(gpu_node), nodes = machine.nodes_of(cores);
+  if (!near.empty() && std::find(nodes.begin(), nodes.end(), gpu_node) == nodes.end()) binding_cost::copies(cores, near, &out);
+  if (found[0]) out.beside = binding_cost::beside(comm, local.rank, found[1]);
+  return out;
+}
+
+// One line for each rank, on each of them, with a tab between: host, GPU and its node (-1: none), cores, their nodes, the first
+// threads of the cores, and what `BindingCost` has. Collective.
 inline std::vector<std::string> placement_of(MPI_Comm comm) {
   int ranks = 1, length = 0, gpu = -1;
   DAGC_MPI(MPI_Comm_size(comm, &ranks));
@@ -217,7 +267,7 @@ inline std::vector<std::string> placement_of(MPI_Comm comm) {
   const Topology machine;
   const std::vector<int> cores = own_cores();
   const std::string mine = std::string(host) + "\t" + std::to_string(gpu) + "\t" + std::to_string(node_of_own_gpu(machine)) + "\t" +
-                           list_of(cores) + "\t" + list_of(machine.nodes_of(cores));
+                           list_of(cores) + "\t" + list_of(machine.nodes_of(cores)) + "\t" + list_of(machine.first_threads(cores));
   int size = static_cast<int>(mine.size());
   std::vector<int> sizes(static_cast<std::size_t>(ranks)), places(sizes.size());
   DAGC_MPI(MPI_Allgather(&size, 1, MPI_INT, sizes.data(), 1, MPI_INT, comm));
@@ -231,6 +281,11 @@ inline std::vector<std::string> placement_of(MPI_Comm comm) {
   std::vector<std::string> out;
   for (std::size_t r = 0; r < sizes.size(); ++r)
     out.push_back(all.substr(static_cast<std::size_t>(places[r]), static_cast<std::size_t>(sizes[r])));
+  const BindingCost cost = cost_of(comm, out, node_of_own_gpu(machine), cores);
+  const double own[3] = {cost.copies, cost.copies_near, cost.beside};
+  std::vector<double> every(3 * sizes.size());
+  DAGC_MPI(MPI_Allgather(own, 3, MPI_DOUBLE, every.data(), 3, MPI_DOUBLE, comm));
+  for (std::size_t i = 0; i < every.size(); ++i) out[i / 3] += "\t" + std::to_string(every[i]);
   return out;
 }
 

@@ -1,6 +1,7 @@
 // binding SYSFS: what a machine's files say, and shares of its cores. Then ranks are bound as DAGC_BIND says; ends with 1 where
 // that is wrong.
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,9 @@ void machine(const std::string& root) {
   const Numbers cores = found.by_core(found.cores_of(1));
   expect(dagc::share_of(cores, 0, 2) == Numbers{2, 6} && dagc::share_of(cores, 1, 2) == Numbers{3, 7}, "threads of a core stay together");
   expect(dagc::share_of(cores, 4, 5) == Numbers{2, 3, 6, 7}, "too few cores are shared");
+  expect(found.first_threads({3, 6, 7}) == Numbers{2, 3}, "first threads");
+  expect(!dagc::crowded({{{2, 6}, {2}}, {{3, 7}, {3}}}), "ranks with cores of their own");
+  expect(dagc::crowded({{{2}, {2}}, {{6}, {2}}}) && dagc::crowded({{{2}, {2}}, {{2}, {2}}}), "threads of one core, and one thread");
 }
 
 }  // namespace
@@ -44,6 +48,15 @@ int main(int argc, char** argv) {
   dagc::Mpi mpi(&argc, &argv);
   lists();
   machine(argv[1]);
+  dagc::BindingCost cost;
+  dagc::binding_cost::copies(dagc::own_cores(), dagc::own_cores(), &cost);
+  expect(cost.copies > 0 && cost.copies_near > 0, "copies are timed");
+  if (const char* const core = std::getenv("DAGC_TEST_CORE")) {
+    expect(dagc::binding_cost::run_on({std::atoi(core)}), "the core of the test");
+    for (const std::string& place : dagc::placement_of(MPI_COMM_WORLD))
+      if (mpi.rank() == 0) std::printf("%s\n", place.c_str());
+    return 0;
+  }
   const std::size_t before = dagc::own_cores().size();
   dagc::take_gpu(mpi.rank(), MPI_COMM_WORLD);
   dagc::Hosts hosts;
