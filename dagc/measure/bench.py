@@ -111,8 +111,8 @@ class Seat:
 
     @classmethod
     def of(cls, line: str) -> Seat:
-        host, gpu, gpu_node, cores, nodes, *more = line.split("\t")
-        return cls(host, int(gpu), int(gpu_node), cores, nodes, *more[:1], *map(float, more[1:]))
+        host, gpu, gpu_node, cores, nodes, threads, *cost = line.split("\t")
+        return cls(host, int(gpu), int(gpu_node), cores, nodes, threads, *map(float, cost))
 
     @property
     def text(self) -> str:
