@@ -20,7 +20,7 @@ from dagc.base.statistics import median_interval
 from dagc.build.ranks import numbers, wanted_binding
 from dagc.ir.traversal import Row
 from dagc.measure.launch import Finished, Printed, launch
-from dagc.measure.runner import Runner, world
+from dagc.measure.runner import Runner, sleep_until, world
 from dagc.measure.watchdog import Watchdog, ended, hang_summary, place
 
 # ---- bench ----
@@ -311,6 +311,7 @@ class Team:
                 result = work()
             except DagcError as raised:
                 error = raised
+        sleep_until(self.comm.Ibarrier().Test)
         message = self.comm.bcast(None if error is None else (error.render(), error.exit_code))
         if message is not None:
             if error is not None:

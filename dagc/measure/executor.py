@@ -57,7 +57,7 @@ import numpy as np
 
 from dagc.base.errors import DagcError, MissingTool, RunFailed, counted
 from dagc.measure.metrics import Amount, least_seconds, metric, of_results
-from dagc.measure.runner import Runner, Table, world
+from dagc.measure.runner import Runner, Table, sleep_until, world
 from dagc.measure.watchdog import FAULT, Watchdog, place
 
 if TYPE_CHECKING:
@@ -446,21 +446,13 @@ def share(comm: Comm, command: Command) -> None:
         comm.send(command, rank, _TAG)
 
 
-def _await(comm: Comm, rank: int, tag: int) -> None:
-    """Wait for a message, and yield the core meanwhile."""
-    waited = 0
-    while not comm.iprobe(source=rank, tag=tag):
-        waited += 1
-        time.sleep(min(1e-3, waited * 1e-5))
-
-
 def serve(comm: Comm, executor: Executor) -> None:
     """Run by all ranks but the first: execute commands until STOP, then close.
 
     Between commands they yield their cores.
     """
     while True:
-        _await(comm, 0, _TAG)
+        sleep_until(lambda: comm.iprobe(source=0, tag=_TAG))
         command = comm.recv(source=0, tag=_TAG)
         if command["do"] == STOP["do"]:
             return executor.close()
@@ -477,7 +469,7 @@ def tell(comm: Comm, rank: int, message: dict[str, Any]) -> None:
 
 def heard(comm: Comm, rank: int) -> dict[str, Any]:
     """The next message of this rank."""
-    _await(comm, rank, _GROUP_TAG)
+    sleep_until(lambda: comm.iprobe(source=rank, tag=_GROUP_TAG))
     message: dict[str, Any] = comm.recv(source=rank, tag=_GROUP_TAG)
     return message
 

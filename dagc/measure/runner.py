@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,14 @@ def world() -> Comm:
     except (ImportError, RuntimeError) as error:
         raise MissingTool(f"mpi4py cannot be loaded: {error}", "pip install 'dagc[mpi]'") from None
     return MPI.COMM_WORLD
+
+
+def sleep_until(done: Callable[[], bool]) -> None:
+    """Wait for another rank without a core: MPI itself polls, and what is waited for may be a compiler."""
+    waited = 0
+    while not done():
+        waited += 1
+        time.sleep(min(1e-3, waited * 1e-5))
 
 
 @dataclass(frozen=True, slots=True)
