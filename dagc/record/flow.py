@@ -385,10 +385,31 @@ class _Passage:
             self.packs.append(pack)
             self._write(event.to, move.to.bytes if flat else event.to_pitch * event.rows, pack)
         else:
-            self._upload(index, event, move)
+            for ahead, size in self._received(event.from_, move):
+                place, source = (
+                    replace(p, offset=p.offset + ahead, bytes=size) if move.rows == 1 else p
+                    for p in (move.to, move.source)
+                )
+                data = event.data[2 * ahead : 2 * (ahead + size)] if move.rows == 1 else event.data
+                self._upload(index, event.from_ + ahead, data, replace(move, to=place, source=source))
 
-    def _upload(self, index: int, event: CopyCall, move: Move) -> None:
-        by = self._writer(event.from_, move.source.bytes, event.data)
+    def _received(self, begin: int, move: Move) -> Iterator[tuple[int, int]]:
+        """The pieces of a copy from the host, as bytes from its begin, and sizes: each message whole in it is one, since
+        several may receive into one buffer."""
+        end, at = begin + move.source.bytes, begin
+        inside = sorted(
+            (w.begin, w.end) for w in self.host if isinstance(w.by, _Part) and begin <= w.begin and w.end <= end
+        )
+        for low, high in inside if move.rows == 1 else ():
+            if at < low:
+                yield at - begin, low - at
+            yield low - begin, high - low
+            at = high
+        if at < end:
+            yield at - begin, end - at
+
+    def _upload(self, index: int, begin: int, data: str, move: Move) -> None:
+        by = self._writer(begin, move.source.bytes, data)
         if isinstance(by, _Part) and move.rows == 1 and by.stage is None and by.event.bytes == move.source.bytes:
             by.stage, by.place, by.ready = move, move.to, index
             return
@@ -397,7 +418,7 @@ class _Passage:
         elif isinstance(by, _Part):
             by.on_host = True
         elif by is None:
-            move = replace(move, content=event.data)
+            move = replace(move, content=data)
         self.ops.append((index, move))
 
     def _write(self, begin: int, bytes: int, by: _Pack | _Part | int) -> None:
