@@ -433,6 +433,7 @@ def _constants(node: Node, values: Collection[str], initialisers: dict[str, set[
 # The grammar parses what follows it as a declarator. Shared memory of the host target is aligned to 1024 bytes.
 _ALIGN = re.compile(rb"\b__align__\s*\(\s*\w+\s*\)")
 _UNROLL = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+unroll\b[^\n\\]*$", re.MULTILINE)  # of nvcc alone
+_STATIC = re.compile(r'\bextern[ \t]+"C"([ \t]+static\b)')  # nvcc takes it
 _THRUST = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<thrust/", re.MULTILINE)
 _CONTINUED = re.compile(rb"\\(?=\r?\n)")  # in a macro
 # How a function is named, which may be a template; other expressions are pointers to functions.
@@ -460,15 +461,15 @@ def with_own_constants(texts: Mapping[_Path, str]) -> dict[_Path, str]:
 def rewrite_for_host(text: str) -> str:
     """Replace each `kernel<<<grid, block, shared, stream>>>(args)` by `dagc::launch(DAGC_KERNEL(kernel), grid, ...)`,
     where sizes `{x, y, 1}` are a dim3, and each `extern __shared__ T name[];` by `DAGC_DYNAMIC_SHARED(T, name);`.
-    Incomplete ones are unchanged. Lines `#pragma unroll` are left blank. The header of Thrust on the host target comes
-    before the first of Thrust's, and `#line` after it.
+    Incomplete ones are unchanged. Lines `#pragma unroll` are left blank, and `extern "C" static` is `static`. The
+    header of Thrust on the host target comes before the first of Thrust's, and `#line` after it.
 
     `threadIdx.x` becomes `dagc::here().threadIdx.x`, also of the other variables of a thread, unless the text has that
     variable in another way: declared, or as a whole. Then its uses are unchanged, which is right too, and slower."""
     text = text.removeprefix("\ufeff")  # a byte order mark is none behind `#line`
     if "<<<" in text or "__shared__" in text:
         text = _rewrite(_SIZES.sub(lambda match: _BRACED.sub(r"\1dim3{", match[0]), text).encode()).decode()
-    text = _of_the_thread(_UNROLL.sub("", text))
+    text = _of_the_thread(_STATIC.sub(r"\1", _UNROLL.sub("", text)))
     thrust = _THRUST.search(text)
     if thrust is None:
         return text

@@ -99,6 +99,8 @@ _CUDA_HEADERS = {
     "cuda_fp16.h": "host_half",
     "cuda_fp16.hpp": "host_half",
     "cuda_bf16.h": "host_half",
+    "cublas_v2.h": "host_cublas",
+    "curand.h": "host_curand_host",
     "cooperative_groups.h": "host_groups",
     "cooperative_groups/reduce.h": "host_groups",
     "cooperative_groups/scan.h": "host_groups",
@@ -115,8 +117,8 @@ _CUDA_HEADERS = {
 
 
 ABSENT_LIBRARIES = {
-    "cublas_v2.h": "cuBLAS", "cublas.h": "cuBLAS", "cublasLt.h": "cuBLAS", "cusparse.h": "cuSPARSE",
-    "cusolverDn.h": "cuSOLVER", "cufft.h": "cuFFT", "cudnn.h": "cuDNN", "curand.h": "cuRAND",
+    "cublas.h": "cuBLAS's old interface", "cublasLt.h": "cuBLASLt", "cusparse.h": "cuSPARSE",
+    "cusolverDn.h": "cuSOLVER", "cufft.h": "cuFFT", "cudnn.h": "cuDNN",
     "nccl.h": "NCCL", "mma.h": "wmma", "cuda_fp8.h": "FP8",
 }  # fmt: skip
 

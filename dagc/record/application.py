@@ -39,6 +39,10 @@ _ABSENT = {
     **dict.fromkeys(("cudaSurfaceObject_t", "cudaCreateSurfaceObject", "surf2Dread", "surf2Dwrite"), "a surface"),
     "cudaArray_t": "memory of cudaMallocArray",
 }
+_ALONE = (
+    ": a call that the host target lacks returns an error there, and a kernel's access outside of an array ends it,"
+    " where a GPU may go on (compute-sanitizer names it)"
+)
 _STARTERS = ("mpiexec", "mpirun", "mpiexec.hydra", "srun")
 
 
@@ -237,7 +241,7 @@ def run(command: Sequence[str], log: Path, application: Application, seconds: fl
         raise RunFailed(f"the application did not end within {seconds:g} s", help)
     if done.returncode != 0:
         said = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
-        how = ", on a GPU" if application.loaded else ": a call that the host target lacks returns an error there"
+        how = ", on a GPU" if application.loaded else _ALONE
         help = f"it must run by itself{how}"
         raise RunFailed(f"the application {done.why()}\n{said}".rstrip(), help)
     return done.stdout

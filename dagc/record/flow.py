@@ -394,8 +394,8 @@ class _Passage:
                 self._upload(index, event.from_ + ahead, data, replace(move, to=place, source=source))
 
     def _received(self, begin: int, move: Move) -> Iterator[tuple[int, int]]:
-        """The pieces of a copy from the host, as bytes from its begin, and sizes: each message whole in it is one, since
-        several may receive into one buffer."""
+        """The pieces of a copy from the host, as bytes from its begin, and sizes: each message that is whole in it is
+        one, since several may receive into one buffer."""
         end, at = begin + move.source.bytes, begin
         inside = sorted(
             (w.begin, w.end) for w in self.host if isinstance(w.by, _Part) and begin <= w.begin and w.end <= end

@@ -251,6 +251,7 @@ _HELP = {
     "an invalid launch": "check the sizes of the grid and the block: the application runs without this kernel",
     "cudaSetDevice": "one GPU for each process: start a rank for each GPU",
 }
+_OTHERWISE = "choose --from and --to without it, or replace it"
 
 
 def refuse(logs: Sequence[RankLog], found: Sequence[Window]) -> None:
@@ -278,7 +279,8 @@ def _refused(event: Event) -> tuple[str, str]:
         return f"{event.text.partition(',')[0]} is set in each round", _HELP["cudaMemcpyToSymbol"]
     if isinstance(event, Unsupported):
         call = event.call
-        return f"{call} is not recorded", _HELP.get(call, "choose --from and --to without it, or replace it")
+        other = _LIBRARY if call.startswith(("cublas", "curand", "cub::", "thrust::")) else _OTHERWISE
+        return f"{call} is not recorded", _HELP.get(call, other)
     if isinstance(event, LaunchCall) and event.library:
         return f"{event.library} launches a kernel here, which is in no file of the application", _LIBRARY
     if isinstance(event, LaunchCall) and (one := next((a for a in event.args if a.points), None)) is not None:

@@ -165,7 +165,10 @@ inline void start() {
   static const bool done = [] {
     device({[] { cudaDeviceSynchronize(); },
             [](void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }});
-    host::on_library_call = [](const char* name) { Event("unsupported").add("call", name); };
+    host::on_library_call = [](const char* name, const char* file, int line) {
+      if (file != nullptr) at(file, line);
+      Event("unsupported").add("call", name);
+    };
     return true;
   }();
   (void)done;

@@ -104,7 +104,7 @@ def test_a_command_that_records_nothing(folder: Path, words: tuple[str, ...], me
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("#include <cublas_v2.h>", "cuBLAS"),
+        ("#include <cusparse.h>", "cuSPARSE"),
         ("#include <thrust/sort.h>", "Thrust"),
         ("__global__ void k(cudaTextureObject_t t, float* x) { *x = tex1Dfetch<float>(t, 0); }", "a texture"),
     ],

@@ -23,7 +23,7 @@ cudaError_t library_call(const char* name, void* memory, std::size_t& bytes, cud
     bytes = 1;
     return cudaSuccess;
   }
-  if (on_library_call != nullptr) on_library_call(name);
+  if (on_library_call != nullptr) on_library_call(name, nullptr, 0);
   return issue(stream, std::move(work));
 }
 

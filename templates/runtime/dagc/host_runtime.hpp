@@ -28,8 +28,9 @@ inline thread_local cudaError_t last_error = cudaSuccess;
 inline thread_local int device = 0;   // the current GPU
 inline std::atomic<int> gpus{1};      // of a rank
 inline bool at_once = false;          // work that is issued is done when the call returns
-// What a library does on a stream, which no launch of the program shows: called with its name. The recording sets it.
-inline void (*on_library_call)(const char* name) = nullptr;
+// What a library does on a stream, which no launch of the program shows: called with its name and, where that is known,
+// the place of the call (else a null pointer). The recording sets it.
+inline void (*on_library_call)(const char* name, const char* file, int line) = nullptr;
 
 inline cudaError_t remember(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;
