@@ -46,7 +46,7 @@ BENCHMARKS = (
     Benchmark("BFS, H100", "2026-11-24-h100-bfs-3/bfs.db.xz", "forest", (20, 148, 97.92), BEAMER),
     Benchmark("histogram", "2026-11-29-h200-variants-2/histogram.db.xz", "forest", (200, 1291, 94.16)),
     Benchmark("histogram, H100", "2026-11-22-h100-variants/first-histogram.db.xz", "forest", (200, 1291, 94.16)),
-    Benchmark("sort", "2026-11-29-h200-variants-2/sort.db.xz", "cost", (120, 600, 99.25)),
+    Benchmark("sort", "2026-11-30-h200-variants/sort.db.xz", "cost", (120, 600, 99.25)),
     Benchmark("sort, H100", "2026-11-24-h100-sort-2/sort.db.xz", "cost", (120, 600, 99.25)),
 )
 
