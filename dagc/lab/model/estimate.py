@@ -56,6 +56,7 @@ class Model:
         self._level = 1.0  # median of the times when the costs were fitted
         self._observed: list[tuple[Candidate, float]] = []  # every observation of the process
         self._taken: list[float] = []  # the same without outliers
+        self._series: list[list[float]] = []  # all times of the candidate of each
         # Measured once, so unexpectedly that it is not believed: by how much.
         self._clipped: dict[Candidate, float] = {}
         self._fresh: list[tuple[Candidate, float]] = []  # measurements that are not in the model yet
@@ -171,7 +172,7 @@ class Model:
 
     def _catch_up(self) -> None:
         """Add the candidates that the pool has gained to the process, all at once."""
-        known, process = len(self._process.bits), self._process
+        known, process = len(self._process), self._process
         if known == len(self.pool):
             return
         bits = self._features.of(self.pool.candidates[known:])
@@ -196,8 +197,9 @@ class Model:
         for i, (candidate, time) in enumerate(self._fresh):
             middle = self._simulated[rows[i]] + self._level * missing[i]
             limit = OUTLIER * self._level * math.hypot(deviation[i], process.noise)
-            agreed = self._is_agreed(candidate, time)
             self._observed.append((candidate, time))
+            self._series.append(self.times[candidate])
+            agreed = self._is_agreed(time, self._series[-1])
             self._taken.append(time if agreed else float(min(max(time, middle - limit), middle + limit)))
         process.observe(rows)
         self._fresh.clear()
@@ -206,25 +208,31 @@ class Model:
     def _rebuild(self) -> None:
         """Recompute everything: the observations held, paths of costs fitted since, signal and noise, outliers."""
         process, known, simulated = self._process, self._observed, self._simulated
-        self._observed = _held([*known, *self._fresh])
+        held = _held([*known, *self._fresh])
+        extended = simulated is not None and held[: len(known)] == known  # else some of these are dropped
+        self._observed = held
         self._fresh.clear()
         if simulated is None:
             simulated = self._simulate()
-        rows, times = [self.pool.row[c] for c, _ in self._observed], [t for _, t in self._observed]
-        before = process.signal, process.noise
+        new = held[len(known) if extended else 0 :]
+        rows = [*(process.observed if extended else []), *(self.pool.row[c] for c, _ in new)]
+        self._series = [*(self._series if extended else []), *(self.times[c] for c, _ in new)]
+        times = [t for _, t in held]
+        usual = process.signal, process.noise
         if len(rows) >= ADAPTED:
             process.adapt(rows, (np.array(times) - simulated[rows]) / self._level, SIGNALS, NOISES)
-        extended = simulated is self._simulated and self._observed[: len(known)] == known
         self._simulated = simulated
-        if extended and (process.signal, process.noise) == before:  # the same factorisation, with these in addition
+        if extended and (process.signal, process.noise) == usual:  # the same factorisation, with these in addition
             process.observe(rows[len(known) :])
         else:
             process.observed = rows
             process.rebuild(process.paths)
         taken = process.without_outliers(self._left(times)) if rows else np.zeros(0)
         self._taken = [
-            one[1] if self._is_agreed(*one) else float(time)
-            for one, time in zip(self._observed, taken * self._level + simulated[rows], strict=True)
+            time if self._is_agreed(time, series) else cut
+            for time, series, cut in zip(
+                times, self._series, (taken * self._level + simulated[rows]).tolist(), strict=True
+            )
         ]
         self._clip()
 
@@ -239,17 +247,17 @@ class Model:
         self._process.follow(paths * (self.pool.spread(self._centre) / self._level))
         return expected
 
-    def _is_agreed(self, candidate: Candidate, time: float) -> bool:
-        """Whether another measurement of the candidate gave the same within the noise: then it was not disturbed,
-        however unexpected it is."""
-        times, within = self.times[candidate], AGREED * self._process.noise * time
+    def _is_agreed(self, time: float, times: list[float]) -> bool:
+        """Whether another measurement of the candidate with these times gave the same within the noise: then it was not
+        disturbed, however unexpected it is."""
+        within = AGREED * self._process.noise * time
         return len(times) > 1 and sum(abs(other - time) <= within for other in times) > 1
 
     def _clip(self) -> None:
         """Note the candidates of which the only measurement was clipped: it may be the model that is wrong, so they are
         uncertain by the difference and are measured again where that matters."""
-        pairs = zip(self._observed, self._taken, strict=True)
-        self._clipped = {c: abs(t - taken) for (c, t), taken in pairs if taken != t and len(self.times[c]) == 1}
+        parts = zip(self._observed, self._taken, self._series, strict=True)
+        self._clipped = {c: abs(t - taken) for (c, t), taken, times in parts if taken != t and len(times) == 1}
 
     def _expected(self, simulated: Array, paths: Array) -> Array:
         """The reference of the process: times of the prior costs along the paths; with launch settings, times of the

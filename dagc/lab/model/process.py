@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from scipy.linalg.blas import dtpsv
@@ -14,6 +14,8 @@ from dagc.base.python import Array, Numbers, Single
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+Words: TypeAlias = "np.ndarray[Any, np.dtype[np.unsignedinteger[Any]]]"
 
 OUTLIER = 2.5  # standard deviations: observations are clipped to this distance from what the others predict
 LIKELIEST, DRAWS = 150, 400  # rows, and draws from their distribution, for the probability that one is better
@@ -34,34 +36,43 @@ class Process:
     def __init__(self, width: int, *, signal: float, noise: float, length: float) -> None:
         self.signal, self.noise = signal, noise
         self._far = length * max(1, width)  # bits that differ at the correlation length
-        self.bits: Single = np.zeros((0, 0), dtype=np.float32)
+        self._words: Words = np.zeros((0, 0), dtype=np.uint64)  # the bits of each row, one row a column
         self.paths: Array = np.zeros((0, 0))
-        self._ones: Single = np.zeros(0, dtype=np.float32)
         self.observed: list[int] = []  # rows, one for each observation
         # With K the covariance of the observations: root of K; root^-1 times the covariance of observations and rows.
         self._root: Array = np.zeros((0, 0))
-        self._cross: Array = np.zeros((0, 0))
+        self._held: Array = np.zeros((0, 0))  # the latter, with room for more observations and rows
         self._variance: Array = np.zeros(0)
         # Of the last `posterior`: its values, root^-1 times these, and the mean of all rows.
         self._values, self._weights, self._mean = (np.zeros(0) for _ in range(3))
         self._inverse = InverseRoot()  # of the root, for outliers; extended when it is needed
         self._likelihoods = Likelihoods(())
 
+    def __len__(self) -> int:
+        """The number of rows."""
+        return int(self._words.shape[1])
+
+    @property
+    def _cross(self) -> Array:
+        return self._held[:, : len(self)]
+
     def extend(self, bits: Single) -> None:
-        """Add rows of the pool; `rebuild` must follow."""
-        self.bits = np.concatenate([self.bits, bits]) if len(self.bits) else bits
-        self._ones = np.concatenate([self._ones, bits.sum(axis=1)])
+        """Add rows of the pool, shape (rows, bits), of 0 and 1; `rebuild` must follow."""
+        octets = np.packbits(bits > 0, axis=1)
+        octets = np.pad(octets, ((0, 0), (0, -octets.shape[1] % 8)))
+        words = np.ascontiguousarray(octets).view(np.uint64).T
+        self._words = np.concatenate([self._words, words], axis=1) if len(self) else words
 
     def append(self, bits: Single, paths: Array) -> None:
         """Add rows with their paths, conditioned on the observations so far."""
-        first, known = len(self.bits), len(self.observed)
+        first, known = len(self), len(self.observed)
         self.extend(bits)
         self.paths = np.concatenate([self.paths, paths])
         covariance = self._covariance(self.observed, slice(first, None))
-        below = solved(self._root[:known, :known], covariance) if known else covariance
-        more = np.zeros((len(self._cross), len(bits)))
-        more[:known] = below
-        self._cross = np.concatenate([self._cross, more], axis=1)
+        below = self._inverse_root() @ covariance
+        if len(self) > self._held.shape[1]:
+            self._held = np.pad(self._held, ((0, 0), (0, len(self) // 2)))
+        self._cross[:known, first:] = below
         self._variance = np.concatenate([self._variance, self._before(paths) - np.einsum("ij,ij->j", below, below)])
         self._mean = np.concatenate([self._mean, self._weights @ below[: len(self._weights)]])
 
@@ -70,8 +81,9 @@ class Process:
         number = {int(row): i for i, row in enumerate(rows)}
         for of in (self.observed, self._likelihoods.rows):
             of[:] = [number[row] for row in of]
-        self.bits, self.paths, self._ones = self.bits[rows], self.paths[rows], self._ones[rows]
-        self._cross, self._variance, self._mean = self._cross[:, rows], self._variance[rows], self._mean[rows]
+        self._words, self.paths = self._words[:, rows], self.paths[rows]
+        self._variance, self._mean = self._variance[rows], self._mean[rows]
+        self._held[: len(self.observed), : len(rows)] = self._held[: len(self.observed), rows]
 
     def rebuild(self, paths: Array) -> None:
         """Set the paths, and factorise again under the present signal and noise."""
@@ -79,7 +91,7 @@ class Process:
             self.follow(paths)
         rows, self.observed = self.observed, []
         self._inverse = InverseRoot()
-        self._root, self._cross = np.zeros((0, 0)), np.zeros((0, len(self.paths)))
+        self._root, self._held = np.zeros((0, 0)), np.zeros((0, len(self.paths)))
         self._variance = self._before(self.paths)
         self._forget()
         self.observe(rows)
@@ -156,13 +168,16 @@ class Process:
         drawn = mean[rows][:, None] + root @ np.random.default_rng(0).standard_normal((len(rows), DRAWS))
         return float((drawn[1:].min(axis=0) < (1 - share) * drawn[0]).mean())
 
+    def _inverse_root(self) -> Array:
+        known, before = len(self.observed), self._inverse.size
+        self._inverse.extend(self._root[before:known, :before], self._root[before:known, before:known])
+        return self._inverse.matrix
+
     # ---- outliers and hyperparameters ---------------------------------------------------
 
     def without_outliers(self, values: Array) -> Array:
         """The values, each clipped to OUTLIER standard deviations from its prediction by all others."""
-        known, before = len(self.observed), self._inverse.size
-        self._inverse.extend(self._root[before:known, :before], self._root[before:known, before:known])
-        inverse_root = self._inverse.matrix
+        inverse_root = self._inverse_root()
         precision = np.einsum("ij,ij->j", inverse_root, inverse_root)
         off = (inverse_root.T @ (inverse_root @ values)) / precision
         limit = OUTLIER / np.sqrt(precision)
@@ -189,18 +204,27 @@ class Process:
         if total > room:
             more = max(total, 2 * room, 64) - room
             self._root = np.pad(self._root, ((0, more), (0, more)))
-            self._cross = np.pad(self._cross, ((0, more), (0, 0)))
+            self._held = np.pad(self._held, ((0, more), (0, 0)))
 
     def _differ(self, rows: Sequence[int], others: Any) -> Array:
-        """The number of bits that differ. Integers, so exact in any order of additions."""
-        ours, theirs = self.bits[list(rows)], self.bits[others]
-        same = ours @ theirs.T
-        return np.asarray(self._ones[list(rows), None] + self._ones[others][None, :] - 2 * same, dtype=np.float64)
+        """The number of bits that differ, shape (rows, others)."""
+        ours, theirs = self._words[:, list(rows)], self._words[:, others]
+        out = np.zeros((ours.shape[1], theirs.shape[1]))
+        for mine, its in zip(ours, theirs, strict=True):
+            out += bits_set(mine[:, None] ^ its[None, :])
+        return out
 
     def _covariance(self, rows: Sequence[int], others: Any = slice(None)) -> Array:
         """Of these rows with `others` (default: all), shape (rows, others)."""
         missed = self.signal**2 * np.exp(-self._differ(rows, others) / self._far)
         return np.asarray(missed + self.paths[list(rows)] @ self.paths[others].T)
+
+
+def bits_set(words: Words) -> Words:
+    """Of each word; as `numpy.bitwise_count`, which numpy has since 2.0."""
+    if hasattr(np, "bitwise_count"):
+        return np.asarray(np.bitwise_count(words))
+    return np.asarray(np.unpackbits(words[..., None].view(np.uint8), axis=-1).sum(axis=-1))
 
 
 class InverseRoot:
@@ -246,16 +270,17 @@ class Root:
         known = len(self.scaled)
         below = dtpsv(known, self._rows[: self._at], covariance[:known], lower=0, trans=1)
         corner = math.sqrt(covariance[known] - below @ below)
-        self._append(np.append(below, corner))
+        self._append(below, corner)
         self.scaled = np.append(self.scaled, (value - below @ self.scaled) / corner)
         self.logarithm += math.log(corner)
 
-    def _append(self, row: Any) -> None:
-        total = self._at + len(row)
-        if total > len(self._rows):
-            self._rows = np.append(self._rows[: self._at], np.zeros(total))
-        self._rows[self._at : total] = row
-        self._at = total
+    def _append(self, *parts: Any) -> None:
+        for part in parts:
+            total = self._at + np.size(part)
+            if total > len(self._rows):
+                self._rows = np.append(self._rows[: self._at], np.zeros(total))
+            self._rows[self._at : total] = part
+            self._at = total
 
 
 class Likelihoods:
