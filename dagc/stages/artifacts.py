@@ -24,7 +24,7 @@ from dagc.passes.loops import repeated
 from dagc.passes.private import private_arrays
 from dagc.report.display import SILENT, Display
 from dagc.report.stages import NOTHING_PRINTED, Printer
-from dagc.space.enqueue import ROUNDS, overlapped, prove_phases, without_host
+from dagc.space.enqueue import MOST, ROUNDS, overlapped, prove_phases, without_host
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover, prune
 from dagc.stages.options import CompileOptions, FormOptions
@@ -121,7 +121,7 @@ def compile_traversal(
                 binary = build_artifact(directory, plan, "bench")
                 if options.form == "driver" and "driver.cu" in files:
                     called = build_artifact(directory, plan, "driver")
-    left = left_out(plan) if library is None else ()
+    left = left_out(plan) if library is None else shared_arrays(plan) if library.private else ()
     name = library.name if library is not None else ""
     return Compiled(
         directory, plan, None, chosen.reason, files, binary, None, left, library=name, driver=called
@@ -228,6 +228,14 @@ def enqueued_of(plan: Plan, private: bool = True) -> Enqueued | str:
     if rounds is None:
         return Enqueued(iteration)
     return Enqueued(iteration, (rounds.traversal, rounds.back), rounds.private)
+
+
+def shared_arrays(plan: Plan) -> tuple[str, ...]:
+    """The arrays of which iterations that overlap have one copy in place of two, and why."""
+    overlap = plan.loop is None and len(plan.graph.ops) - 1 <= MOST
+    if not overlap or isinstance(without_host(plan.graph, plan.traversal), str):
+        return ()
+    return tuple(f"a second copy of `{name}`: {why}" for name, why in private_arrays(plan.graph).items() if why)
 
 
 def build_library(directory: Path, plan: Plan, library: Library) -> Path:
