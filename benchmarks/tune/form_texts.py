@@ -5,7 +5,8 @@
 
 For each form: kernels that allow it, characters of its text over those of the kernel as written (geometric mean,
 largest). Then seconds of CPU time for all forms of a kernel with all their values: median, largest. With --files:
-characters of `kernels.cu` over those of the program without forms.
+characters of `kernels.cu` over those of the program without forms and of its kernels in files, which are there under
+forms alone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from statistics import geometric_mean, median
 from dagc.base.errors import DagcError
 from dagc.emit import emit
 from dagc.forms import FORMS, forms_asked, forms_of, surroundings_of
+from dagc.forms.functions import read_as_texts
 from dagc.forms.types import Refusal
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Device, Impl, Kernel, Program
@@ -54,8 +56,18 @@ def files(form: str) -> dict[str, float]:
             lengths = [len(_emitted(path, defines)) for defines in ({}, given)]
         except DagcError:
             continue  # no kernel allows it
-        out[program.name] = lengths[1] / lengths[0]
+        out[program.name] = lengths[1] / (lengths[0] + _in_files(program))
     return out
+
+
+def _in_files(program: Program) -> int:
+    """Characters of the kernels that are functions of files."""
+    impls = zip(*([i for k in p.kernels for i in k.impls] for p in (program, read_as_texts(program))), strict=True)
+    return sum(
+        len(text.code.text or "")
+        for impl, text in impls
+        if impl.code is not None and text.code is not None and impl.code.text is None
+    )
 
 
 def _emitted(path: Path, defines: Mapping[str, int]) -> str:

@@ -73,13 +73,13 @@ def _text(of: GroupText, lockstep: Lockstep, needed: Sequence[Multiple], threads
     beyond, tests = of.tests(names.first, shift, LanesAsked.ANY if own else LanesAsked.ALL)
     before = f" - {shift}" if shift else ""
     lines = [
-        f"// form.wide = {lanes}: a thread does {lanes} neighbours along x.",
+        f"// form.wide = {lanes}: {lanes} neighbours along x",
         f"const bool {rows} = {' && '.join(aligned)};",
         f"const long long {names.first} = {lanes}LL * blockIdx.x * {block} + {lanes} * threadIdx.x{before};",
     ]
     if own:
         bits = of.taking_part(names.first, shift, beyond)
-        lines.append(f"const unsigned {own} = {bits};  // the neighbours inside a row, as bits")
+        lines.append(f"const unsigned {own} = {bits};  // those inside a row")
         tests = [f"dagc::any<{lanes}>({own})", *tests]  # not after `first < n`, which would be read as a template
     together = f"if ({' && '.join([rows, *tests])}) {{"
     inside = bool(own) and not shift and of.is_whole()
