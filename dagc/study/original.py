@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
-from dagc.base.errors import UsageError
+from dagc.base.errors import UsageError, counted
 from dagc.base.source import Source
+from dagc.base.statistics import shift_interval
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Traversal, parse_traversal
@@ -21,8 +24,9 @@ from dagc.report.display import spread
 from dagc.space.moves import Moves
 from dagc.stages.options import EarlierOptions
 from dagc.stages.program import read_source
-from dagc.store.results import Results, timed
+from dagc.store.results import Implementation, Results, timed
 
+FEWEST = 2  # pairs of measurements, for their ratio with a range
 ORIGINAL = "the order that `dagc record` wrote"
 
 
@@ -97,14 +101,32 @@ def beside_original(
 ) -> tuple[str, ...]:
     """What the order of an application takes, and what the best, of this value, has of it; then in what the best
     differs. Empty if that order was not measured."""
-    found = [e for i, e in timed(results) if candidate_of(domain, i) == one]
+    every = [(candidate_of(domain, i), i, e) for i, e in timed(results)]
+    found = [(i, e) for candidate, i, e in every if candidate == one]
     if not found:
         return ()
-    objective, it = results.objective, found[0]
+    objective, (its, it) = results.objective, found[0]
     interval = spread(it.low, it.high, it.measurements, objective, shrunk=it.shrunk)
-    slower = ", so the search has found nothing faster yet" if value >= it.value else ""
-    line = f"{objective.named(it.value)} ({interval}); the best has {value / it.value:.3g} of it{slower}"
+    ratio, sure = value / it.value, ""
+    pairs = [logs for candidate, i, _ in every if candidate == best != one and len(logs := pairs_of(i, its)) >= FEWEST]
+    if pairs:  # as `dagc explain` measures it: neighbours in time share what disturbs them
+        ratio, low, high = map(math.exp, shift_interval(pairs[0])[:3])
+        sure = f" ({low:.3g} to {high:.3g} in {counted(len(pairs[0]), 'pair')})"
+    slower = ", so the search has found nothing faster yet" if ratio >= 1 else ""
+    line = f"{objective.named(it.value)} ({interval}); the best has {ratio:.3g} of it{sure}{slower}"
     if best is None or best == one:
         return (line,)
     settings = changes(domain.configuration(one), domain.configuration(best))
     return line, f"the best has {f'{settings}; ' if settings else ''}another order"
+
+
+def pairs_of(best: Implementation, other: Implementation) -> list[float]:
+    """Logarithms of the ratios of measurements of two implementations, one directly after the other."""
+    both = [(i.taken, i.samples, sign) for i, sign in ((best, 1), (other, -1))]
+    taken = sorted((at.order, math.log(s.value), sign) for t, of, sign in both for at, s in zip(t, of, strict=True))
+    out, last = list[float](), -1  # the place of the last that is in a pair
+    for (first, value, sign), (second, following, its) in pairwise(taken):
+        if second == first + 1 and sign != its and first != last:
+            out.append(sign * (value - following))
+            last = second
+    return out

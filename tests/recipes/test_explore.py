@@ -78,7 +78,7 @@ def test_explore_and_everything_that_reads_it(
     assert done.summary.measurements >= 12
     results = load(file)
     assert results.runs[0].options["transport"] == "mpi_cuda,peer"
-    assert re.search(r"\noriginal   [0-9.]+ us \(.*\); the best has [0-9.]+ of it.*\n", done.render())
+    assert re.search(r"\noriginal   [0-9.]+ us \(.*\); the best has [0-9.]+ of it \(.* pairs\).*\n", done.render())
     assert any(i.traversal == traversal_text(Space(graph).last(), graph) for i in results.implementations)
     assert len(results.traces) in (1, 2, 3)
     assert len(results.runs[0].machine.facts["scalars"]) == QUICK.ranks
