@@ -145,7 +145,8 @@ class _Theirs:
 
     def _kernel(self, op: ir.KernelOp) -> bool:
         """Whether a kernel or its call is more than a launch of a function in kernels.cu."""
-        if op.placed or op.puts or op.awaits or len(self.functions.settled(op)) > 1 or self.layout.opened.has(op):
+        several = len(self.functions.settled(op)) > 1 or self.layout.opened.has(op)
+        if op.placed or op.puts or op.awaits or op.passed or several:
             return True
         kernel, impl = kernel_of(self.plan.program, op)
         if impl.code is None or impl.code.lang is CodeLang.CPP or impl.launch is None or self.functions.is_entry(op):

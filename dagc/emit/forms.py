@@ -57,10 +57,11 @@ class PositionedStep:
 
 def never_captured(graph: Graph) -> frozenset[int]:
     """The ops that are in no capture region: those that use arrays whose sides the program copies when it runs, as
-    placed ops do, which may run on the host, and copies that block the thread that issues them."""
+    placed ops do, which may run on the host; copies that block the thread that issues them; and launches with a value
+    that the host reads each time."""
     at_run_time = two_sided(graph.program.ops, graph.program.arrays)
     outside = {t.begin for t in graph.touches if t.region.array in at_run_time}
-    outside |= {op.id for op in graph.ops if op.placed}
+    outside |= {op.id for op in graph.ops if op.placed or (op.kernel is not None and op.kernel.passed)}
     outside |= {op.id for op in graph.ops if isinstance(op.op, CopyOp) and blocks(graph.program, op.op)}
     return frozenset(map(int, outside))
 

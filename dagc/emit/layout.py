@@ -126,6 +126,7 @@ class Layout:
         members = [names.new(f"feature_{i}") for i, _ in enumerate(features)]
         self.features = {name: members[number] for name, number in self.feature_numbers.items()}
         self.reals = frozenset((*self.features, *(s.name for s in self.program.scalars if s.type.is_float)))
+        self.reals |= {ir.passed_value(a.name).name for a in self.program.arrays if a.type.is_float}
         self._value_names = {s.name for s in self.program.scalars}
         self.tunable_member = {  # a decision is `OP.TUNABLE`
             d: names.new(*d.rsplit(".", 1)) for d in dict.fromkeys(t.name for t in self.opened.every)
@@ -197,6 +198,8 @@ class Layout:
             return f"{owner}.{self.tunable_member[name]}"
         if name in self.features:
             return f"{owner}.{self.features[name]}()"
+        if (array := ir.passed_array(name)) is not None:
+            return f"{owner}.{self.member[array]}.data[0]"
         if name.startswith("hw.") and name[3:] in HARDWARE:
             return f"{owner}.hardware.{name[3:]}"
         raise DagcError(f"`{name}` is not known when the program starts, so no code can be emitted for it")

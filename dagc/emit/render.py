@@ -23,17 +23,10 @@ from dagc.ir.sym import Const, Sym, Var, free, substitute
 
 # ---- types, values and symbolic expressions ----
 
-_TYPES = {
-    ElementType.I8: "std::int8_t", ElementType.I16: "std::int16_t", ElementType.I32: "int",
-    ElementType.I64: "std::int64_t", ElementType.U8: "std::uint8_t", ElementType.U16: "std::uint16_t",
-    ElementType.U32: "unsigned", ElementType.U64: "std::uint64_t", ElementType.F32: "float",
-    ElementType.F64: "double", ElementType.BOOL: "bool",
-}  # fmt: skip
-
 
 def cxx_type(type_: ElementType) -> str:
     """`f32` -> `float`, `i64` -> `std::int64_t`."""
-    return _TYPES[type_]
+    return type_.cxx
 
 
 def cxx_string(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from dagc.ir import sym
 from dagc.ir.enums import ElementType
-from dagc.ir.program import CollectiveKind, CollectiveOp, Formal, Impl, Kernel, Program, Region, Value
+from dagc.ir.program import CollectiveKind, CollectiveOp, Formal, Impl, Kernel, Program, Region, Value, passed_array
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free
 
 Assignment: TypeAlias = Mapping[str, Value]
@@ -128,8 +128,8 @@ _RANKS = -1, 2**31 - 1  # -1: in no communicator
 
 def may_not_hold(program: Program, formal: Formal, arg: Sym) -> bool:
     """Whether the formal's type may be too small for a value of a rank; constants have been compared."""
-    if isinstance(arg, Const):
-        return False
+    if isinstance(arg, Const) or (isinstance(arg, Var) and passed_array(arg.name) is not None):
+        return False  # of the formal's type
     if formal.type is ElementType.F32:
         return not (isinstance(arg, Var) and any(s.name == arg.name and s.type.size < 8 for s in program.scalars))
     if not formal.type.is_integer or formal.type is ElementType.I64:

@@ -44,6 +44,13 @@ class ElementType(Enum):
         return (0, 2**bits - 1) if self.is_unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
     @property
+    def cxx(self) -> str:
+        """The name of the type in C++: `float`, `std::int64_t`."""
+        plain = dict(zip("F32 F64 I32 U32".split(), "float double int unsigned".split(), strict=True))
+        whole = "bool" if self is ElementType.BOOL else f"std::{'u' if self.is_unsigned else ''}int{8 * self.size}_t"
+        return plain.get(self.name, whole)
+
+    @property
     def numpy(self) -> str:
         """The name of the type in NumPy: `f4`, `b1`."""
         return f"{self.value[0]}{self.size}"

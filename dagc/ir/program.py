@@ -561,7 +561,14 @@ class KernelOp(Spanned):
     @property
     def is_promised(self) -> bool:
         """Whether the text says which rows of an array it uses (`touching`)."""
-        return not {access.region for access in self.accesses} <= set(self.args)
+        given = {a for a in self.args if isinstance(a, Region)} | {Region(array) for array in self.passed}
+        return not {access.region for access in self.accesses} <= given
+
+    @property
+    def passed(self) -> tuple[str, ...]:
+        """Arrays on the host whose element it gets by value, as it is when the op is issued."""
+        found = (passed_array(arg.name) for arg in self.args if isinstance(arg, Var))
+        return tuple(array for array in found if array is not None)
 
     @property
     def sent(self) -> dict[str, tuple[tuple[str, int], ...]]:
@@ -760,6 +767,19 @@ class CollectiveOp(Spanned):
     def root(self) -> Sym:
         """The root of a broadcast or of a reduction to one rank."""
         return next((a for a in self.args if not isinstance(a, Region)), Const(0))
+
+
+_PASSED = "[]"  # after the name of an array: no scalar has such a name
+
+
+def passed_value(array: str) -> Var:
+    """The one element of an array on the host, as the host reads it when it launches a kernel with it."""
+    return Var(f"{array}{_PASSED}")
+
+
+def passed_array(name: str) -> str | None:
+    """The array of a variable of `passed_value`; None of others."""
+    return name.removesuffix(_PASSED) if name.endswith(_PASSED) else None
 
 
 Op: TypeAlias = KernelOp | CopyOp | ExchangeOp | CollectiveOp

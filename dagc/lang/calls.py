@@ -23,7 +23,7 @@ from dagc.ir.sym import Apply, Const, Sym, Var, show
 from dagc.lang import ast
 from dagc.lang.declarations import check_sizes, storage, touched
 from dagc.lang.frames import Frame, GraphOut
-from dagc.lang.held import skipping
+from dagc.lang.held import of_device, skipping
 from dagc.lang.scope import (
     FIX_SOME,
     TOO_MANY_TRIALS,
@@ -37,6 +37,7 @@ from dagc.lang.scope import (
     spelled,
     there_are,
 )
+from dagc.lang.values import HOST, arguments, by_host, by_pointer, chosen_way, computed
 
 BLOCK_LIMIT = "the limit of 1 to 1024 threads in a block"
 
@@ -63,6 +64,11 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
         message = f"kernel `{kernel.name}` takes {counted(len(kernel.formals), 'argument')}, not {len(positional)}"
         help = f"pass {listing([f.name for f in kernel.formals], 12)}"
         frame.ctx.report.fail("wrong-arity", message, item.call.span, help, ((kernel.span, "declared here"),))
+    values = computed(frame, item, kernel, positional)
+    if values and chosen_way(frame, item, base, kernel, values) == HOST:
+        values = by_host(out, frame, item, name, base, values)
+    elif values:
+        kernel = by_pointer(out, kernel, values)
     written = kernel
     if frame.held is not None:
         kernel = skipping(out, frame, item, kernel)
@@ -76,13 +82,15 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
     others = tuple(call.others(every, impl, site))
     if item.kind is OpKind.ANY and device is not None:
         call.choose_elsewhere(device, base)
-    args = _arguments(frame, written, positional, {i.device for i in every.values()}, chosen)
+    devices = {i.device for i in every.values()}
+    args = _arguments(frame, written, positional, devices, chosen, arguments(values))
     if frame.held is not None:
         args = (Argument(kernel.formals[0], frame.held.holds, item.span), *args)
     scalars = {f.name: a for f, a in zip(kernel.formals, args, strict=True) if not isinstance(a, Argument)}
     _check_grid(frame, item, kernel, impl, {**chosen, **scalars})
     _check_reach(frame, args, every.values())
     accesses = _accesses(out, frame, name, args)
+    accesses += tuple(out.use(frame, name, v.passed, Mode.IN, v.span) for v in values if v.passed is not None)
     fixed = item.call.callee.trailers
     _check_prepared(frame, args, [i for i in every.values() if i is impl or not fixed])
     _check_features(frame, args, kernel)
@@ -412,14 +420,20 @@ def _folded(expr: Sym, env: Mapping[str, Sym]) -> Sym:
 
 
 def _arguments(
-    frame: Frame, kernel: ir.Kernel, args: list[ast.Expr], devices: Collection[Device], chosen: Mapping[str, ir.Value]
+    frame: Frame,
+    kernel: ir.Kernel,
+    args: list[ast.Expr],
+    devices: Collection[Device],
+    chosen: Mapping[str, ir.Value],
+    passed: Mapping[str, Sym],
 ) -> tuple[Argument | Sym, ...]:
+    """`passed`: by formal, those that the host reads."""
     out: list[Argument | Sym] = []
     failed = False
     for formal, arg in zip(kernel.formals, args, strict=True):
         try:
             if formal.dims is None:
-                out.append(by_value(frame, formal, arg))
+                out.append(passed[formal.name] if formal.name in passed else by_value(frame, formal, arg))
             else:
                 whole = arg.array if isinstance(arg, ast.Touched) else arg
                 actual = array_argument(frame, formal, whole, devices)
@@ -459,11 +473,9 @@ def by_value(frame: Frame, formal: ir.Formal, arg: ast.Expr) -> Sym:
     """A by-value argument of the formal's kind."""
     report = frame.ctx.report
     related = ((formal.span, f"formal `{formal.name}` is {formal.type.value}"),)
-    if isinstance(arg, ast.Ref) and not arg.trailers and arg.name not in frame.ev.loops:
-        entry = frame.ev.scope.find(arg.name)
-        if entry and () in entry[0].instances and isinstance(entry[0].instances[()].value, Storage):
-            help = f"pass a scalar; to pass the array, declare the formal `in {formal.type.value}[1]`"
-            report.fail("type-mismatch", f"array `{arg.name}` is passed to a by-value formal", arg.span, help, related)
+    if of_device(frame, arg) is not None:
+        help = f"pass a scalar; to pass the array, declare the formal `in {formal.type.value}[1]`"
+        report.fail("type-mismatch", "an array is passed to a by-value formal", arg.span, help, related)
     value = frame.ev.settled(arg)
     kind, wanted = frame.ev.kind(value), kind_of_type(formal.type)
     if kind is not wanted and (kind, wanted) != (ScalarKind.INT, ScalarKind.REAL):

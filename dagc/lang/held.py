@@ -103,7 +103,7 @@ def _deciding(out: GraphOut, frame: Frame, of: ElementType, operator: Fn, span: 
     name = f"decide_{of.value}_{operator.name.lower()}"
     if frame.held is not None:
         name += "_in_if" if frame.held.wanted else "_in_else"
-    name = _free(out, name)
+    name = free_name(out, name)
     if name not in out.kernels:
         one = (Const(1),)
         bound = ElementType.F64 if of.is_float else ElementType.I64
@@ -121,7 +121,7 @@ def _deciding(out: GraphOut, frame: Frame, of: ElementType, operator: Fn, span: 
     return out.kernels[name]
 
 
-def _free(out: GraphOut, name: str) -> str:
+def free_name(out: GraphOut, name: str) -> str:
     """The name of a kernel that is added: none of the program's."""
     while name in out.kernels and name not in out.deciding:
         name += "_"
@@ -135,21 +135,21 @@ def skipping(out: GraphOut, frame: Frame, item: ast.Op, kernel: ir.Kernel) -> ir
     """A kernel whose first argument is what was decided, and which returns at once where it must not run. May raise
     Skip."""
     assert frame.held is not None
-    impls = [impl for impl in kernel.impls if _is_text(impl)]
+    impls = [impl for impl in kernel.impls if is_text(impl)]
     if item.kind is not OpKind.GPU or not impls or kernel.selects:
         wrong = "is chosen by a `select`" if kernel.selects else "has no CUDA text of its own"
         message = f"the device decides whether `{kernel.name}` runs, and it {wrong}"
         if item.kind is not OpKind.GPU:
             message = f"the device decides whether `{kernel.name}` runs, which is no gpu op"
         refuse(frame, message, item.span)
-    name = _free(out, f"{kernel.name}_{'if' if frame.held.wanted else 'else'}")
+    name = free_name(out, f"{kernel.name}_{'if' if frame.held.wanted else 'else'}")
     if name not in out.kernels:
         taken = {f.name for f in kernel.formals}.union(*(names_read(i.code.text or "") for i in impls if i.code))
         flag = next(n for n in ("holds", "holds_", "dagc_holds") if n not in taken)
         first = f"if ({flag}[0] != {int(frame.held.wanted)}) return;"
         formal = ir.Formal(flag, ElementType.I32, Mode.IN, (Const(1),), span=kernel.span)
         others = (replace(f, mode=Mode.INOUT) if f.mode is Mode.OUT else f for f in kernel.formals)
-        skips = tuple(_after(impl, first) for impl in impls)
+        skips = tuple(after(impl, first) for impl in impls)
         out.kernels[name] = replace(kernel, name=name, formals=(formal, *others), impls=skips)
         out.deciding.add(name)
     return out.kernels[name]
@@ -161,13 +161,13 @@ def refuse(frame: Frame, message: str, span: Span) -> None:
     frame.ctx.report.fail("bad-condition", message, span, help)
 
 
-def _is_text(impl: ir.Impl) -> bool:
+def is_text(impl: ir.Impl) -> bool:
     code = impl.code
     text = code is not None and code.lang is CodeLang.CUDA and code.text is not None and code.function is None
     return text and impl.device is ir.Device.GPU and impl.launch is not None and impl.prepare is None
 
 
-def _after(impl: ir.Impl, first: str) -> ir.Impl:
+def after(impl: ir.Impl, first: str) -> ir.Impl:
     """With those of its forms that do not depend on what the text was."""
     assert impl.code is not None
     lines = (impl.code.text or "").split("\n")

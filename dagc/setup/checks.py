@@ -380,10 +380,10 @@ class Matching:
         if whole is not None and total > max(whole, 0):
             many = counted(total, "element")
             self._add(f"rank {rank} {verb} {many} of `{region.array}` in {name}, which has {whole}", message)
-        there = Counter(peer for peer, _ in pairs if peer >= 0)
-        if message.shares > 1 and max(there.values(), default=0) > 1:
-            ((peer, many),) = there.most_common(1)
-            self._add(f"rank {rank} {verb} {many} times in {name} with rank {peer}, but `split` divides ranks", message)
+        for peer, times in Counter(p for p, _ in pairs if p >= 0).most_common(1) if message.shares > 1 else ():
+            if times > 1:
+                text = f"rank {rank} {verb} {times} times in {name} with rank {peer}, but `split` divides ranks"
+                self._add(text, message)
         for peer, count in pairs:
             if peer >= ranks:
                 there = f"there {'is' if ranks == 1 else 'are'} {counted(ranks, 'rank')}"

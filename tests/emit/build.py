@@ -25,6 +25,7 @@ HEAT2D = Path(__file__).parent / "data/heat2d.dag"
 ALLTOALLV = Path(__file__).parent / "data/alltoallv.dag"
 ALIKE = Path(__file__).parent / "data/alike.dag"
 COMMS = Path(__file__).parent / "data/comms.dag"
+VALUES = Path(__file__).parent / "data/values.dag"
 COLLECTIVES = Path(__file__).parent / "data/collectives.dag"
 
 

@@ -15,7 +15,7 @@ from dagc.base.source import Source
 from dagc.build.builder import Build, build
 from dagc.build.mpi import find_mpi, require_mpi
 from dagc.build.toolchain import find_cxx
-from dagc.emit import table_line
+from dagc.emit import never_captured, table_line
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import ExchangeOp, KernelOp
 from dagc.ir.sym import show
@@ -24,7 +24,7 @@ from dagc.lang.lower import lower, parse_with_includes
 from dagc.measure.launch import launch
 from dagc.setup import run_setup
 from dagc.space import Space
-from tests.emit.build import ALLTOALLV, COLUMNS, COMMS, HEAT2D, RANKS, graph, graph_of, plan
+from tests.emit.build import ALLTOALLV, COLUMNS, COMMS, HEAT2D, RANKS, VALUES, graph, graph_of, plan
 from tests.emit.together import build_together
 from tests.precompiled import by_clang, do_not_optimise
 from tests.tiers import representatives
@@ -34,7 +34,9 @@ pytestmark = pytest.mark.mpi
 can_run = pytest.mark.skipif(
     mpi is None or mpi.mpiexec is None or find_cxx() is None, reason="needs an MPI and a C++ compiler"
 )
-PROGRAMS = {RANKS: (1, 3), COLUMNS: (1, 3), ALLTOALLV: (1, 4), COMMS: (1, 3, 4), HEAT2D: (4,)}  # with numbers of ranks
+# With numbers of ranks.
+PROGRAMS = {RANKS: (1, 3), COLUMNS: (1, 3), ALLTOALLV: (1, 4), COMMS: (1, 3, 4), HEAT2D: (4,), VALUES: (2,)}
+READ = {VALUES: {"y.scalars": "host", "back.scalars": "host"}}  # the other ops get their values by pointers
 LOWERINGS = {
     "mpi_host": {},
     "staging": {"staging": "ops"},
@@ -49,7 +51,9 @@ FEW, MORE = ["mpi_host", "mpi_cuda", "peer"], ["staging", "nccl"]
 def programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Plan, Path]]:
     """The runners of all programs by program and transport: one compilation."""
     plans = {
-        f"{path.stem} {name}": plan(path, Target.HOST, **LOWERINGS[name]) for path in PROGRAMS for name in request.param
+        f"{path.stem} {name}": plan(path, Target.HOST, **LOWERINGS[name], **READ.get(path, {}))
+        for path in PROGRAMS
+        for name in request.param
     }
     built = build_together(plans, tmp_path_factory.mktemp("programs"), "runner", flags=("-O0", "-Werror"))
     return {name: (made, built[name]) for name, made in plans.items()}
@@ -65,7 +69,8 @@ def test_every_rank_has_what_numpy_has(programs: dict[str, tuple[Plan, Path]], p
     for name, (made, program) in programs.items():
         if name.split()[0] != path.stem:
             continue
-        lines = [table_line(drawn(made, random), made.capture) for _ in range(8)]
+        outside = never_captured(made.graph)
+        lines = [table_line(drawn(made, random), made.capture, outside) for _ in range(8)]
         (tmp_path / "tables").write_text("".join(f"{line}\n" for line in lines))
         for ranks in PROGRAMS[path]:
             argv = [program, "--data", tmp_path / f"data-{ranks}", "--tables", tmp_path / "tables"]
