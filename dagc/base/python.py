@@ -1,15 +1,16 @@
-"""Python itself: a package that is loaded at its first use, and the garbage collector switched off while a program
-builds many objects that stay."""
+"""Python itself: a package that is loaded at its first use, the garbage collector switched off while a program builds
+many objects that stay, the processors of this process."""
 
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Array", "Bools", "Numbers", "Package", "Single", "np", "scipy", "uncollected"]
+__all__ = ["Array", "Bools", "Numbers", "Package", "Single", "np", "processors", "scipy", "uncollected"]
 
 
 class Package:
@@ -53,3 +54,8 @@ def uncollected() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+def processors() -> frozenset[int]:
+    """The numbers of those that are available to this process."""
+    return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))

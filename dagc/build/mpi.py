@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from dagc.base.errors import UsageError
+from dagc.base.python import processors
 from dagc.build.ranks import joined
 from dagc.build.toolchain import answer_of, file_of, override, required
 
@@ -251,7 +252,7 @@ def mpi4py_library() -> tuple[MPIKind, Path] | None:
 
 def cores() -> int:
     """Processors available to this process."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(processors())
 
 
 def starter_options(mpi: MPI) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -56,6 +56,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import numpy as np
 
 from dagc.base.errors import DagcError, MissingTool, RunFailed, counted
+from dagc.base.python import processors
 from dagc.measure.metrics import Amount, least_seconds, metric, of_results
 from dagc.measure.runner import Runner, Table, sleep_until, world
 from dagc.measure.watchdog import FAULT, Watchdog, place
@@ -115,11 +116,15 @@ class Executor:
         from mpi4py import MPI
 
         here, known = platform.node(), None
-        if self._comm.allgather(here).index(here) == self._comm.Get_rank():  # the others would find the same
+        ranks = self._comm.allgather((here, processors()))
+        if [host for host, _ in ranks].index(here) == self._comm.Get_rank():  # the others would find the same
             from dagc.measure.machine import machine_facts  # only on one rank of a host: 40 % of the imports
 
             library = MPI.Get_library_version().split("\n")[0].strip(" \0")
-            known = asdict(machine_facts(command["target"], command["arch"], [here], library))
+            facts = machine_facts(command["target"], command["arch"], [here], library)
+            # Of all ranks, each of which may be bound to cores of its own.
+            bound = len(frozenset().union(*(cores for host, cores in ranks if host == here)))
+            known = asdict(replace(facts, cores=bound))
         return {"machines": [one for one in self._comm.allgather(known) if one is not None]}
 
     def _open_library(self, command: Command) -> Answer:

@@ -105,7 +105,8 @@ def _explore_here(
             prepared = ready(text, out, options, display, compilers, links[0], file, deadline)
             machine, request = prepared.machine, prepared.request
             program, notes, options = prepared.program, prepared.notes, request.options
-            hosts, file.beside = file.hosts(partial(_started, prepared, machine, array)), prepared.beside
+            file.best = lambda: prepared.beside.line
+            hosts = file.hosts(partial(_started, prepared, machine, array))
             records, run = file.open(text.path, program, options, prepared.fixed, prepared.domain.folded)
             usable = checked(prepared, records)
         records.searched(usable.domain.size())

@@ -168,7 +168,7 @@ def _keep(
     file.hosts(lambda: machine.hosts(request.chosen.target.value, request.chosen.arch))
     options = _with_strategy(request.options, domain)
     keep_in(file.open(text.path, program, options, fixed, domain.folded)[0], request, beside, domain)
-    file.beside = beside
+    file.best = lambda: beside.line
 
 
 def keep_in(records: Records, request: SearchRequest, beside: Beside, domain: Orders) -> None:

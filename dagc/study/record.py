@@ -24,7 +24,6 @@ from dagc.store.settings import OPTION, Origins, fixed_to_json
 if TYPE_CHECKING:
     from dagc.stages.options import EarlierOptions, ExploreOptions
     from dagc.store.records import Records
-    from dagc.study.beside import Beside
 
 
 def program_record(program: Program) -> Any:
@@ -90,7 +89,7 @@ class SearchFile:
     stack: ExitStack
     path: Path = Path()
     records: Records | None = None
-    beside: Beside | None = None  # what has measured
+    best: Callable[[], str] = str  # a line on the best so far, "" without one
     _hosts: tuple[MachineRecord, ...] = ()
 
     def hosts(self, describe: Callable[[], tuple[MachineRecord, ...]]) -> tuple[MachineRecord, ...]:
@@ -122,8 +121,8 @@ class SearchFile:
         try:
             yield
         except KeyboardInterrupt:
-            if self.beside is not None and self.beside.line:
-                display.say(f"{self.beside.line}\n{self.path} keeps it; --resume continues")
+            if line := self.best():
+                display.say(f"{line}\n{self.path} keeps it; --resume continues")
             raise
         except UsageError:
             if self.records is not None:
