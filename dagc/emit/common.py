@@ -89,12 +89,25 @@ def _cmake(text: str) -> str:
 
 _ON_HOST = "_host"  # headers of CUDA, for files that include them
 _CUDA_HEADERS = {
-    "cuda.h": "target",
-    "cuda_runtime.h": "target",
-    "cuda_runtime_api.h": "target",
-    "device_launch_parameters.h": "target",
-    "vector_types.h": "target",
-    "vector_functions.h": "target",
+    **dict.fromkeys(
+        (
+            "cuda.h",
+            "cuda_runtime.h",
+            "cuda_runtime_api.h",
+            "cuda_device_runtime_api.h",
+            "cuda_profiler_api.h",
+            "builtin_types.h",
+            "device_atomic_functions.h",
+            "device_functions.h",
+            "device_launch_parameters.h",
+            "driver_types.h",
+            "host_defines.h",
+            "math_functions.h",
+            "vector_functions.h",
+            "vector_types.h",
+        ),
+        "target",
+    ),
     "cuComplex.h": "host_complex",
     "cuda_fp16.h": "host_half",
     "cuda_fp16.hpp": "host_half",

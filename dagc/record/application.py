@@ -68,10 +68,7 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
     top = program.resolve()
     texts = read_texts(sources, top)
     copies = {path: folder / "code" / path.relative_to(path.anchor) for path in texts}
-    for path, text in with_own_constants(texts).items():
-        copies[path].parent.mkdir(parents=True, exist_ok=True)
-        for copy in {copies[path], _cxx_name(copies[path])}:  # a file of C may be included, too
-            copy.write_bytes(encoded(f"#line 1 {cxx_string(shown(path, top))}\n{rewrite_for_host(text)}"))
+    _write_copies(texts, copies, top)
     headers = folder / "headers"
     for name, text in host_headers().items():
         (headers / name).parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +97,13 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
         build(part, folder / name)
     try:
         paths = tuple(shown(Path(source).resolve(), top) for source in sources)
-        program_of = build(order, folder / "application")
+        try:
+            program_of = build(order, folder / "application")
+        except BuildFailed as error:
+            if not of_c or "undefined reference" not in error.message:
+                raise
+            _write_copies(texts, copies, top, linkage=True)  # what others call from C has no prototype that says so
+            program_of = build(order, folder / "application")
         return Application(program_of, {shown(p, top): t for p, t in texts.items()}, paths, mpi)
     except BuildFailed as error:
         for path, text in texts.items():  # only now: a condition may leave it out
@@ -109,6 +112,16 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
         if of_c:
             help += ". Files of C are compiled as C++: rename variables such as `new`, declare functions as defined"
         raise BuildFailed(error.message, help, error.first) from None
+
+
+def _write_copies(texts: Mapping[Path, str], copies: Mapping[Path, Path], top: Path, *, linkage: bool = False) -> None:
+    """`linkage`: the names of files of C are those of C, for files in C++ and CUDA that have `extern "C"`."""
+    for path, text in with_own_constants(texts).items():
+        copies[path].parent.mkdir(parents=True, exist_ok=True)
+        line, text = f"#line 1 {cxx_string(shown(path, top))}\n", rewrite_for_host(text)
+        for copy in {copies[path], _cxx_name(copies[path])}:  # a file of C may be included, too
+            wrapped = linkage and copy != copies[path]
+            copy.write_bytes(encoded(f'extern "C" {{\n{line}{text}\n}}\n' if wrapped else line + text))
 
 
 def builder_of_calls(sources: Sequence[str], program: Path, folder: Path) -> Builder:

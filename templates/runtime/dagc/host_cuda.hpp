@@ -141,6 +141,8 @@ inline cudaError_t cudaDeviceCanAccessPeer(int* direct, int, int) {
 }
 inline cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 inline cudaError_t cudaDeviceDisablePeerAccess(int) { return cudaSuccess; }
+inline cudaError_t cudaProfilerStart() { return cudaSuccess; }
+inline cudaError_t cudaProfilerStop() { return cudaSuccess; }
 inline cudaError_t cudaDeviceSynchronize() {
   if (dagc::host::capturing) return dagc::host::spoil(cudaErrorStreamCaptureUnsupported);
   dagc::host::Runtime::get().synchronize_all();
