@@ -212,3 +212,16 @@ def test_waits_are_kept_for_who_wants_them(tmp_path: Path) -> None:
     assert "rows_of_3[0]" in before["host_wait_3[0]"]
     assert "host_wait_3[0]" in before["rows_of_4[0]"]
     assert "host_wait_6[0]" in before["rows_of[1]"]
+
+
+def test_rows_by_messages_of_their_own_and_sums_by_two_kernels(tmp_path: Path) -> None:
+    """Two messages into one buffer, which one copy takes to the GPU, are two messages to its rows there; those of ranks
+    that have one buffer for different neighbours are exchanges of their own; sums need no order."""
+    code, said, text = recorded(APPS / "rows.cu", tmp_path, options=("--rounds", "1"))
+    assert (code, "to finish" in said + text) == (0, False), said
+    exchanges = re.findall(r"halo\w* : mpi exchange \{(.*?)\}", text, re.DOTALL)
+    rows = [re.findall(r"recv (\w+)\[(\d+) \.\. (\d+)\]", lines) for lines in exchanges]
+    assert len(rows) == 4
+    assert all([one[1:] for one in each] == [("0", "32"), ("32", "64")] for each in rows)
+    assert len({one[0] for each in rows for one in each}) == 1
+    assert text.count(": accumulate f64[*]") == 2

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <complex>
 
-#include "host_runtime.hpp"
+#include "target.hpp"
 
 enum cublasStatus_t {
   CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_NOT_INITIALIZED = 1, CUBLAS_STATUS_ALLOC_FAILED = 3,

@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "host_runtime.hpp"
+#include "target.hpp"
 
 enum curandStatus_t { CURAND_STATUS_SUCCESS = 0, CURAND_STATUS_NOT_INITIALIZED = 101, CURAND_STATUS_LAUNCH_FAILURE = 201 };
 using curandStatus = curandStatus_t;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <ctime>
@@ -10,6 +11,8 @@
 #include <vector>
 
 #include "check.hpp"
+#include "dagc/host_cublas.hpp"
+#include "dagc/host_curand_host.hpp"
 #include "dagc/redundant_edges.hpp"
 #include "dagc/target.hpp"
 
@@ -494,6 +497,62 @@ void redundant_edges_of_graphs() {
     }
 }
 
+void vectors_and_products() {
+  cublasHandle_t handle;
+  EXPECT(cublasCreate(&handle) == CUBLAS_STATUS_SUCCESS);
+  Gate gate;  // closed: what is issued runs later, with the scalars of the call
+  cublasSetStream(handle, gate.stream);
+  gate.close();
+  double *x, *out, two = 2, zero = 0, sum = 0;
+  GOOD(cudaMalloc(&x, 12 * sizeof(double)));
+  GOOD(cudaMalloc(&out, 12 * sizeof(double)));
+  for (int i = 0; i < 12; ++i) x[i] = i;
+  cublasDscal(handle, 6, &two, x, 2);  // 0 1 4 3 8 5 12 7 16 9 20 11
+  two = 3;
+  cublasDaxpy(handle, 3, &two, x, -1, x + 6, 2);  // 4 1 0, three times: 24 7 19 9 20 11
+  gate.open();
+  EXPECT(cublasDdot(handle, 3, x, 2, x + 3, 3, &sum) == CUBLAS_STATUS_SUCCESS && sum == 4 * 24 + 8 * 9);
+  EXPECT(cublasDnrm2(handle, 2, x + 3, 1, &sum) == CUBLAS_STATUS_SUCCESS && sum == std::sqrt(73.0));
+  // Columns of x: (0 1 4), (3 8 5); their product with the transposed: 9 24 15, 24 65 44, 15 44 41.
+  two = 1;
+  cublasDgemm(handle, CUBLAS_OP_N, CUBLAS_OP_T, 3, 3, 2, &two, x, 3, x, 3, &zero, out, 3);
+  cublasDgemv(handle, CUBLAS_OP_T, 3, 2, &two, x, 3, x + 3, 1, &zero, out + 9, 1);
+  GOOD(cudaStreamSynchronize(gate.stream));
+  const double expected[] = {9, 24, 15, 24, 65, 44, 15, 44, 41, 28, 98};
+  for (int i = 0; i < 11; ++i) EXPECT(out[i] == expected[i]);
+  double* one;
+  GOOD(cudaMalloc(&one, sizeof(double)));
+  cublasSetPointerMode(handle, CUBLAS_POINTER_MODE_DEVICE);
+  cublasDasum(handle, 3, out, 1, one);
+  cublasDscal(handle, 1, one, out, 1);  // by what was computed on the stream
+  GOOD(cudaStreamSynchronize(gate.stream));
+  EXPECT(*one == 48 && out[0] == 9 * 48);
+  cublasDestroy(handle);
+}
+
+void random_numbers() {
+  constexpr int n = 20000;
+  curandGenerator_t generator;
+  EXPECT(curandCreateGenerator(&generator, CURAND_RNG_PSEUDO_DEFAULT) == CURAND_STATUS_SUCCESS);
+  curandSetPseudoRandomGeneratorSeed(generator, 7);
+  float* uniform;
+  double* normal;
+  GOOD(cudaMalloc(&uniform, n * sizeof(float)));
+  GOOD(cudaMalloc(&normal, n * sizeof(double)));
+  curandGenerateUniform(generator, uniform, n);
+  curandGenerateNormalDouble(generator, normal, n, 1, 2);
+  GOOD(cudaDeviceSynchronize());
+  double mean[2] = {}, square = 0;
+  for (int i = 0; i < n; ++i) {
+    EXPECT(uniform[i] > 0 && uniform[i] <= 1);
+    mean[0] += uniform[i] / n;
+    mean[1] += normal[i] / n;
+    square += (normal[i] - 1) * (normal[i] - 1) / n;
+  }
+  EXPECT(std::abs(mean[0] - 0.5) < 0.02 && std::abs(mean[1] - 1) < 0.1 && std::abs(square - 4) < 0.3);
+  curandDestroyGenerator(generator);
+}
+
 constexpr Case kCases[] = {
 #define CASE(name) \
   { #name, name }
@@ -516,6 +575,8 @@ constexpr Case kCases[] = {
     CASE(graphs_run_what_was_captured),
     CASE(graphs_run_side_by_side_what_nothing_orders),
     CASE(captures_that_cuda_refuses),
+    CASE(vectors_and_products),
+    CASE(random_numbers),
 };
 
 }  // namespace
