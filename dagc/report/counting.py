@@ -36,9 +36,9 @@ from dagc.report.display import SILENT, Display, Phase
 from dagc.space import Counter, TooManyStates
 from dagc.space.moves import Moves
 
-# A variation that needs more than this, in states times ops (a second or two), is reported as not counted; the graph
-# that was requested has no limit.
-VARIATION_WORK = 400_000
+# A variation that needs more than this, in states times ops (a second), is reported as not counted; the graph that was
+# requested has no limit. One with as many ops or more than that is taken to have as many states.
+VARIATION_WORK = 300_000
 # The whole space is summed over at most this many structural combinations.
 WHOLE_COMBINATIONS = 256
 
@@ -150,7 +150,7 @@ def count_report(build: Build, display: Display = SILENT, end: Deadline = ENDLES
             more = stopped.at_least
     per_op, combinations = _open(program, reslices)
     with display.phase("counting its variations", unit="variation") as phase:
-        tally = _Tally(build, current, moves, count, phase, combinations, end, building, reslices)
+        tally = _Tally(build, current, moves, count, states, phase, combinations, end, building, reslices)
         lines = tuple(_variations(structural, current, tally))
         whole, note = _whole(structural, program.constraints, tally)
     chosen = tuple(effective(current).items())
@@ -196,6 +196,7 @@ class _Tally:
         current: dict[str, Value],
         moves: Moves,
         count: int | None,
+        states: int,
         phase: Phase,
         combinations: int | None,
         end: Deadline,
@@ -206,6 +207,7 @@ class _Tally:
         self._reslices = reslices
         self._phase = phase
         self._end = end
+        self._moves, self._states = moves, states  # of `current`
         self._building = building  # seconds that it took to build the graph of `current`
         whole: int | str = _STOPPED if count is None else count
         self._known: dict[frozenset[tuple[str, Value]], int | str] = {_key(current): whole}
@@ -237,6 +239,8 @@ class _Tally:
         if moves not in self._number_of_orders:
             watch = _watch(lambda states: None, self._end)
             try:
+                if moves.size >= self._moves.size and self._states * moves.size > VARIATION_WORK:
+                    raise TooManyStates
                 self._number_of_orders[moves] = Counter(moves, VARIATION_WORK // moves.size, watch).total()
             except TooManyStates:
                 self._number_of_orders[moves] = _STOPPED if self._end.over else _TOO_MANY
