@@ -27,6 +27,7 @@ from dagc.forms.index import INDEX
 from dagc.forms.jam import JAM
 from dagc.forms.pragma import PRAGMA
 from dagc.forms.stream import STREAM
+from dagc.forms.text import longer
 from dagc.forms.tile import TILE
 from dagc.forms.types import Form, Refusal, Surroundings
 from dagc.forms.unroll import UNROLL
@@ -34,7 +35,7 @@ from dagc.forms.wide import WIDE
 from dagc.ir.choice import AS_WRITTEN, FORM, qualified
 from dagc.ir.enums import CodeLang, ElementType
 from dagc.ir.plan import kernel_as_written
-from dagc.ir.program import CodeText, Device, Impl, Kernel, KernelOp, Param, Program, Tunable, Value
+from dagc.ir.program import CodeText, Device, Impl, Kernel, KernelOp, Launch, Param, Program, Tunable, Value
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply
 
 # In the order in which they are applied.
@@ -267,12 +268,24 @@ def _formed(kernel: Kernel, impl: Impl, around: Surroundings, chosen: tuple[tupl
         value = values.get(form.tunable)
         if value is None or settled.launch is None or symbolic is None:
             continue
-        symbolic = form.launch(symbolic, _joined(form, Var(form.tunable), kernel, impl, around))
+        symbolic = _launched(form, symbolic, Var(form.tunable), kernel, impl, around)
         if value != AS_WRITTEN:
             code = form.rewrite(kernel, settled, around, int(value))
-            number = _joined(form, Const(int(value)), kernel, impl, around)
-            settled = replace(settled, code=code, launch=form.launch(settled.launch, number))
+            launch = _launched(form, settled.launch, Const(int(value)), kernel, impl, around)
+            settled = replace(settled, code=code, launch=launch)
     return replace(impl, code=settled.code, launch=symbolic)
+
+
+def _launched(form: Form, launch: Launch, value: Sym, kernel: Kernel, impl: Impl, around: Surroundings) -> Launch:
+    """The launch under a value of a form."""
+    number = _joined(form, value, kernel, impl, around)
+    more: Sym = Const(0)
+    legal = _legal(form, kernel, impl, around)
+    if form.ahead is not None and not isinstance(legal, Refusal):
+        each = {v: form.ahead(kernel, impl, around, v) for v in legal if v != AS_WRITTEN}
+        for v in (v for v, places in each.items() if places):
+            more = apply(Fn.COND, apply(Fn.EQ, number, Const(v)), Const(each[v]), more)
+    return form.launch(longer(launch, 0, more), number)
 
 
 def _joined(form: Form, value: Sym, kernel: Kernel, impl: Impl, around: Surroundings) -> Sym:

@@ -298,7 +298,7 @@ class GroupText:
 
     def is_whole(self) -> bool:
         """Whether loads and stores are under all tests: neighbours that fail one have nothing to do."""
-        tests = [g for (g, *_) in self.needed(0)]
+        tests = [g for (g, *_) in self.needed(0) if g != self.alike.along.poly]
         return all(any(g == b or _follows(g, b) for b in s.bounds) for g in tests for s in self.alike.sites)
 
     def taking_part(self, first: str, shift: int, beyond: str) -> str:

@@ -265,6 +265,15 @@ def joined(written: Launch, axis: int, number: Sym) -> Launch:
     return replace(written, grid=(*written.grid[:axis], size, *written.grid[axis + 1 :]))
 
 
+def longer(written: Launch, axis: int, number: Sym) -> Launch:
+    """The launch with blocks for `number` more threads along an axis."""
+    if number == Const(0):
+        return written
+    top, bottom = rounded_up(written.grid[axis])
+    size = apply(Fn.CEIL, apply(Fn.DIV, apply(Fn.ADD, top, number), bottom))
+    return replace(written, grid=(*written.grid[:axis], size, *written.grid[axis + 1 :]))
+
+
 def threads_of(launch: Launch) -> Sym:
     """The threads of a launch, without those of blocks that are filled up."""
     out: Sym = Const(1)

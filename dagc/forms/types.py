@@ -70,6 +70,7 @@ class Form:
     alone     whether launches that are one do not allow it
     holds     the condition on sizes under which a value has this launch, of the implementation as written; elsewhere
               the rewritten code has the launch of AS_WRITTEN
+    ahead     for how many more threads along x a value needs blocks, before they are joined
     """
 
     name: str
@@ -83,6 +84,7 @@ class Form:
     unproven: Unproven = always()
     alone: bool = False
     holds: Callable[[Kernel, Impl, Surroundings, int], Sym] | None = None
+    ahead: Callable[[Kernel, Impl, Surroundings, int], int] | None = None
 
     @property
     def tunable(self) -> str:

@@ -63,9 +63,9 @@ def _own(alike: Neighbours, site: Poly, store: Poly) -> bool:
 MANY = 1 << 20
 
 
-def _text(of: GroupText, lockstep: Lockstep, needed: Sequence[Multiple], threads: str) -> str:
+def _text(of: GroupText, lockstep: Lockstep, needed: Sequence[Multiple], threads: str, ahead: int) -> str:
     """`needed`: what must be multiples of V for the launch to have a thread for V neighbours, unless there are MANY
-    `threads` ("" if the kernel cannot know)."""
+    `threads` ("" if the kernel cannot know). `ahead`: for how many more neighbours it has threads."""
     lanes, names, own, shift = of.lanes, lockstep.names, lockstep.own, lockstep.shift
     body, block, rows = lockstep.written(), factor_of(of.block()), of.fresh("vectors")
     aligned = shown_multiples({**dict.fromkeys(needed), **lockstep.multiples}, lanes)
@@ -82,18 +82,34 @@ def _text(of: GroupText, lockstep: Lockstep, needed: Sequence[Multiple], threads
         lines.append(f"const unsigned {own} = {bits};  // those inside a row")
         tests = [f"dagc::any<{lanes}>({own})", *tests]  # not after `first < n`, which would be read as a template
     together = f"if ({' && '.join([rows, *tests])}) {{"
-    inside = bool(own) and not shift and of.is_whole()
+    inside = bool(own) and shift <= ahead and of.is_whole()
     several, number = _one_by_one(of, needed, threads, f"{rows} ? 0 : " if inside else "")
     apart = f"({number} * blockIdx.x + {names.lane}) * 1LL"  # a grid as written has less than 2^31 blocks
     apart = apart if needed else f"({lanes}LL * blockIdx.x + {names.lane})"
     place = f"{apart} * {block} + threadIdx.x"
     place = place if inside else f"{rows} ? {names.first} + {names.lane} : {place}"
     done = f"{rows} && ({own} >> {names.lane} & 1)" if own and not inside else ""
-    plain = [*several, *of.plain(of.alike.body, names, place, shift, beyond, number, done)]
+    plain = [*several, *of.plain(of.alike.body, names, place, 0 if inside else shift, beyond, number, done)]
     if own and not inside:
         rest = f"if (!({rows} && dagc::all<{lanes}>({own}))) {{  // one by one"
         return "\n".join([*lines, rest, *plain, "}", together, *body, "}"])
     return "\n".join([*lines, together, *body, "} else {  // one by one", *plain, "}"])
+
+
+def _groups(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> tuple[GroupText, Lockstep] | None:
+    """The groups of an implementation and what they do together; None if it is not read."""
+    reading = read_plainly(impl, around)
+    if isinstance(reading, Refusal):
+        return None
+    of = GroupText(kernel, impl, alike_of(kernel, impl, around, reading, 0, lanes), lanes, 0, reading.beside)
+    return of, _lockstep(of, LaneNames(of.fresh("first"), of.fresh("lane"), of.fresh))
+
+
+@lru_cache(maxsize=256)
+def ahead(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> int:
+    """By how many places the first group of an implementation as written begins before 0, if all groups go together."""
+    found = _groups(kernel, impl, around, lanes)
+    return found[1].shift if found is not None and found[1].own and found[0].is_whole() else 0
 
 
 def _one_by_one(of: GroupText, needed: Sequence[Multiple], threads: str, inside: str) -> tuple[list[str], str]:
@@ -113,11 +129,14 @@ def _one_by_one(of: GroupText, needed: Sequence[Multiple], threads: str, inside:
 
 def _lockstep(of: GroupText, names: LaneNames) -> Lockstep:
     """The text of groups that go one way, with the shift that makes the first store a vector; where there are groups at
-    the ends of all rows of which some neighbours go another way, of the others of these groups too."""
+    the ends of all rows of which some neighbours go another way, of the others of these groups too. Only where the
+    launch has three axes: at rows of 8192 that costs up to a tenth, as it takes registers, at rows of 384 it gains as
+    much (benchmarks/results/2026-11-29-h200-row-ends)."""
     shift = next(int((s.place or {}).get(NUMBER, 0)) % of.lanes for s in of.alike.sites if s.store)
     beyond, _ = of.tests(names.first, shift)
+    launch = of.impl.launch
     try:
-        if of.taking_part(names.first, shift, beyond):
+        if launch is not None and len(launch.grid) > 2 and of.taking_part(names.first, shift, beyond):
             out = _together(of, names, shift, of.fresh("own"))
             if not _may_wrap(of, out.lines):
                 return out
@@ -177,7 +196,7 @@ def _written(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> st
         own, many = tuple(lockstep.multiples), _threads(kernel, written)
         needed = own if impl == written else _joined(kernel, written, around, lanes)
         threads = expression(many, kernel, written) if many is not None else ""
-        return _text(of, lockstep, needed, threads)
+        return _text(of, lockstep, needed, threads, ahead(kernel, written, around, lanes))
     except (NotAlike, NotInKernel) as error:
         return refusal_of(error, reading)
 
@@ -185,11 +204,8 @@ def _written(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> st
 @lru_cache(maxsize=256)
 def _joined(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> tuple[Multiple, ...]:
     """What must be multiples of V for vectors of an implementation as written, whatever other forms make of it."""
-    reading = read_plainly(impl, around)
-    if isinstance(reading, Refusal):
-        return ()
-    of = GroupText(kernel, impl, alike_of(kernel, impl, around, reading, 0, lanes), lanes, 0, reading.beside)
-    return tuple(_lockstep(of, LaneNames("first", "lane", of.fresh)).multiples)
+    found = _groups(kernel, impl, around, lanes)
+    return tuple(found[1].multiples) if found is not None else ()
 
 
 def holds(kernel: Kernel, impl: Impl, around: Surroundings, lanes: int) -> Sym:
@@ -217,5 +233,5 @@ def launch(written: Launch, lanes: Sym) -> Launch:
 VALUES = (AS_WRITTEN, 2, 4)
 WIDE = Form(
     "wide", "a thread does 2 or 4 neighbours along x, with vectors", VALUES, legal, rewrite_by(_written), launch,
-    include="dagc/wide.hpp", holds=holds,
+    include="dagc/wide.hpp", holds=holds, ahead=ahead,
 )  # fmt: skip

@@ -172,7 +172,7 @@ def test_a_list_of_forms_is_for_all_kernels_that_allow_them(tmp_path: Path) -> N
     )
     assert done.left_out == ("kernel `stencil`: tile: neighbours along y load nothing in common in a loop",)
     emitted = (tmp_path / "kernels.cu").read_text()
-    assert "form.wide = 2: a thread does 2 neighbours" in emitted
+    assert "form.wide = 2: 2 neighbours" in emitted
     assert "for (unsigned part = 0; part < 8; ++part)" in emitted
     assert "for (unsigned part = 0; part < 2; ++part)" in emitted
     for asked, message, help in (
