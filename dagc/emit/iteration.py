@@ -552,13 +552,11 @@ class StepBuilder:
     ) -> str:
         """The text of a dagc::Peers: all ranks in order if `ranks` is "", none on ranks where `when` does not hold."""
         c = self.layout.array(counts)
+        only = self._only(op) if isinstance(op, ir.ExchangeOp | ir.CollectiveOp) else ""
         if not ranks:
-            return f"{{nullptr, {c}.data, {c}.size}}"
+            return f"{{nullptr, {c}.data, {c}.size{only}}}"
         r = self.layout.array(ranks)
         many = f"{r}.size" if when is None else f"({self.layout.text(when)}) ? {r}.size : 0"
-        only = ""
-        if isinstance(op, ir.ExchangeOp) and op.pairs is not Pairs.ALL:
-            only = f", &dagc::Hosts::{op.pairs.value}, &{self.layout.on(op.comm)}.hosts"
         every = f"{{{r}.data, {c}.data, {many}{only}}}"
         if share is None:
             return every
@@ -597,6 +595,11 @@ class StepBuilder:
                     out.append(CallStep(what, f"{where}, {extent.count}, {rank}"))
         return tuple(out)
 
+    def _only(self, op: ir.ExchangeOp | ir.CollectiveOp) -> str:
+        """C++ text of further arguments, by which messages are of these pairs alone."""
+        hosts = f"{self.layout.on(op.comm)}.hosts"
+        return "" if op.pairs is Pairs.ALL else f", &dagc::Hosts::{op.pairs.value}, &{hosts}"
+
     def parts(self, op: ir.ExchangeOp | ir.CollectiveOp) -> tuple[CallStep, ...]:
         """The calls that name what a group moves: `ends`, or one for a collective that the transport cannot call."""
         if isinstance(op, ir.ExchangeOp) or op.messages:
@@ -615,7 +618,7 @@ class StepBuilder:
             count, name = f"({count}) / {on}.ranks", "transposes"
         else:
             name = "gathers"
-        return (CallStep(name, f"{words[0]}, {words[1]}, {count}, {on}.ranks"),)
+        return (CallStep(name, f"{words[0]}, {words[1]}, {count}, {on}.ranks{self._only(op)}"),)
 
     def _collective(self, op: ir.GraphOp, collective: ir.CollectiveOp) -> CallStep:
         layout, requests = self.layout, self.layout.requests(op)
@@ -645,8 +648,10 @@ def _has_blocks(grid: str) -> bool:
 
 
 def _is_messages(op: ir.CollectiveOp) -> bool:
-    """Whether a collective is a group of messages: where the transport has no call of its own for it."""
-    return op.collective is ir.CollectiveKind.ALLTOALL or not (op.transport.calls or op.collective.reduces)
+    """Whether a collective is a group of messages: where the transport has no call of its own for it, or not for some
+    pairs."""
+    some = op.in_pairs and op.pairs is not Pairs.ALL
+    return some or op.collective is ir.CollectiveKind.ALLTOALL or not (op.transport.calls or op.collective.reduces)
 
 
 def _operator(op: ir.CollectiveOp) -> str:

@@ -466,7 +466,8 @@ def _connections(layout: Layout) -> Iterator[ConnectionView]:
 
 def _of_pairs(op: ir.GraphOp) -> bool:
     """Whether it asks which ranks are on one host when messages are sent."""
-    return isinstance(op.op, ir.ExchangeOp) and op.pairs is not Pairs.ALL
+    by_pair = isinstance(op.op, ir.ExchangeOp) or (isinstance(op.op, ir.CollectiveOp) and op.op.in_pairs)
+    return by_pair and op.pairs is not Pairs.ALL
 
 
 def _comms(layout: Layout, comms: Iterable[ir.Communicator]) -> Iterator[CommView]:

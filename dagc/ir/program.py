@@ -726,7 +726,7 @@ class CollectiveOp(Spanned):
 
     `when` is the same on all ranks of the communicator; `comm` and `transport` as in `ExchangeOp`. `within`: of what is
     sent within a host, if another transport; then it is lowered as ops of each host, and of one rank of each
-    (`host_comms`). `pairs`: which of these it is.
+    (`host_comms`), or as an exchange is. `pairs`: which of these it is.
     """
 
     name: str
@@ -745,6 +745,11 @@ class CollectiveOp(Spanned):
     def in_levels(self) -> bool:
         """Whether it may be done within each host, and between one rank of each."""
         return self.collective in (CollectiveKind.ALLREDUCE, CollectiveKind.BCAST) and not self.comm
+
+    @property
+    def in_pairs(self) -> bool:
+        """Whether it is a message of each rank to each: between hosts by NCCL, it leaves those within to another."""
+        return self.collective in (CollectiveKind.ALLGATHER, CollectiveKind.ALLTOALL, CollectiveKind.ALLTOALLV)
 
     @property
     def regions(self) -> tuple[Region, ...]:

@@ -61,7 +61,8 @@ def _with_transport(ctx: Context, op: ir.Op, on_host: Collection[str]) -> ir.Op:
     if not isinstance(op, ir.ExchangeOp | ir.CollectiveOp):
         return op
     transport, within = _transport(ctx, op), ctx.choices.get(ir.WITHIN_HOST)
-    one = transport.of_one_host or (isinstance(op, ir.CollectiveOp) and not op.in_levels)
+    two = isinstance(op, ir.ExchangeOp) or op.in_levels or (op.in_pairs and transport is Transport.NCCL)
+    one = transport.of_one_host or not two
     if within is None or within.chosen == ir.SAME or one:
         return replace(op, transport=transport)
     chosen = Transport(str(within.chosen))

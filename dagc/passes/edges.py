@@ -196,7 +196,8 @@ class Hazards:
         """The written edges must have no cycle. Raises TooManyConflicts."""
         self.touches, self.edges = lowered.touches, edges
         both = ((op.id, op.op) for op in lowered.ops)
-        self._exchanges = {n: x for n, x in both if isinstance(x, ir.ExchangeOp) and x.pairs is not Pairs.ALL}
+        kinds = ir.ExchangeOp | ir.CollectiveOp
+        self._exchanges = {n: x for n, x in both if isinstance(x, kinds) and x.pairs is not Pairs.ALL}
         self.ordered: list[tuple[int, int]] = []  # pairs of indices into touches, in order of execution
         self.inferred: list[tuple[int, int]] = []  # the pairs of `ordered` that got an edge
         self.unordered: list[tuple[int, int]] = []  # pairs without an order, in text order

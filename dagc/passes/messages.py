@@ -114,7 +114,9 @@ class _Lowering:
             match op:
                 case ir.KernelOp() | ir.CopyOp():
                     self._work(op)
-                case ir.ExchangeOp() if op.within is not None:
+                case ir.CollectiveOp() if op.within is not None and op.in_levels:
+                    self._levels(op, plan[op.name])
+                case ir.ExchangeOp() | ir.CollectiveOp() if op.within is not None:
                     if op.transport is Transport.MPI_HOST and any(message.recv_counts for message in op.messages):
                         why = "has ranks in arrays: what the host receives would be copied over what ranks of it wrote"
                         help = f"choose -D {qualified(op.base, ir.TRANSPORT)}=nccl, or {ir.WITHIN_HOST}=same"
@@ -122,8 +124,6 @@ class _Lowering:
                     between, within = (replace(op, pairs=pairs) for pairs in (Pairs.BETWEEN_HOSTS, Pairs.WITHIN_HOST))
                     self._group(replace(within, transport=op.within), f"{op.name}.{ir.WITHIN_HOST}")
                     self._messages(between, plan[op.name])
-                case ir.CollectiveOp() if op.within is not None:
-                    self._levels(op, plan[op.name])
                 case ir.ExchangeOp() | ir.CollectiveOp():
                     self._messages(op, plan[op.name])
         before = list(self._one_waits_at_a_time()) if self.awaited else []

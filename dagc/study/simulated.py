@@ -347,7 +347,10 @@ def _of_ranks(graph: Graph, scalars: Sequence[Scalars], groups: Groups) -> Itera
         if op.kernel is not None and op.kernel.awaits:
             raise UsageError(f"`{op.name}`: kernels that wait for messages are not simulated", "predict put_wait=op")
         of_op = groups[op.comm] if op.comm else [(-1, range(len(scalars)))]
-        if isinstance(op.op, CollectiveOp) and op.action in _KINDS and not op.op.messages:
+        if isinstance(op.op, CollectiveOp) and op.pairs is not Pairs.ALL and op.op.in_pairs and not op.op.messages:
+            for _, members in of_op:
+                yield from _each_to_each(graph.program, op, members, scalars)
+        elif isinstance(op.op, CollectiveOp) and op.action in _KINDS and not op.op.messages:
             for number, members in of_op if scalars else ():
                 given = [bytes_of(graph.program, r, scalars[members[0]]) for r in op.op.regions[-1:]]
                 for distance, size in rounds_of(op.op.collective, max(given, default=0), len(members)):
@@ -365,6 +368,15 @@ def _of_ranks(graph: Graph, scalars: Sequence[Scalars], groups: Groups) -> Itera
                         graph.program, message, scalars[rank], group if op.comm else None, place
                     ):
                         yield f"message {op.id} {rank} {number} {to} {size} {source}"
+
+
+def _each_to_each(program: Program, op: GraphOp, members: Sequence[int], scalars: Sequence[Scalars]) -> Iterator[str]:
+    """The messages of an allgather or alltoall; the simulator leaves those of the pairs of the op."""
+    assert isinstance(op.op, CollectiveOp)
+    parts = len(members) if op.op.collective is CollectiveKind.ALLTOALL else 1
+    for rank in members if runs(op.op.when, scalars[members[0]]) else ():
+        size = bytes_of(program, op.op.given, scalars[rank]) // parts
+        yield from (f"message {op.id} {rank} 0 {other} {size} {other}" for other in members)
 
 
 def _ends(

@@ -36,7 +36,7 @@ from dagc.stages.program import read
 from dagc.store.settings import check_fixed, values_fixed
 from dagc.study.decisions import configured, with_automatic
 from dagc.study.runners import by_promise, that_can_run
-from tests.emit.build import COLLECTIVES, COMMS, SPMV, graph, graph_of, plan
+from tests.emit.build import ALLTOALLV, COLLECTIVES, COMMS, SPMV, graph, graph_of, plan
 from tests.emit.test_ranks import drawn
 from tests.emit.together import build_together
 from tests.samples.load import SAMPLES
@@ -305,6 +305,11 @@ def test_halves_have_all_written_edges() -> None:
     edges = {(made.ops[u].name, made.ops[v].name) for u, v in made.completion}
     halves = ("x", "x.within_host")
     assert {*product(["pack"], halves), *product(halves, ["yr"])} < edges
+    each = graph(ALLTOALLV, **LEVELS)
+    edges = {(each.ops[u].name, each.ops[v].name) for u, v in each.completion}
+    halves = ("all", "all.within_host")
+    assert {*product(["first"], halves), *product(halves, ["last"])} < edges
+    assert not {*product(halves, halves)} & edges
     with pytest.raises(ProgramError, match="`x` has ranks in arrays: what the host receives would be copied over"):
         graph(SPMV, transport="mpi_host", within_host="peer")
 
@@ -420,6 +425,13 @@ def test_parts_of_hosts_and_ranks_in_arrays(tmp_path: Path) -> None:
     run(COMMS, {"comms": made}, 4, tmp_path, {"comms": (2, 3)})
 
 
+@pytest.mark.mpi
+@pytest.mark.thorough
+@can_run
+def test_alltoallv_of_hosts(tmp_path: Path) -> None:
+    run(ALLTOALLV, {"all": plan(ALLTOALLV, Target.HOST, **LEVELS)}, 4, tmp_path, {"all": (2, 3)})
+
+
 # ---- collectives ------------------------------------------------------------------------------------
 
 LOWERINGS: dict[str, dict[str, str]] = {
@@ -428,17 +440,18 @@ LOWERINGS: dict[str, dict[str, str]] = {
     "mpi_cuda": {"transport": "mpi_cuda"},
     "nccl": {"transport": "nccl", "capture": "true"},
     "peer": {"transport": "peer", "tol": "0.0"},  # sums in the order of the ranks, to the last bit
+    "hosts": {**LEVELS, "capture": "true"},
 }
 
 
 @pytest.mark.mpi
 @can_run
-@pytest.mark.parametrize(
-    "names", representatives([["staging", "peer"], [*LOWERINGS]], ["staging", "peer"]), ids="-".join
-)
+@pytest.mark.parametrize("names", representatives([["hosts", "peer"], [*LOWERINGS]], ["hosts", "peer"]), ids="-".join)
 def test_every_collective_by_every_transport(names: list[str], tmp_path: Path) -> None:
-    """On four ranks, of three communicators, large ones and reductions to one rank too."""
-    run(COLLECTIVES, {name: plan(COLLECTIVES, Target.HOST, **LOWERINGS[name]) for name in names}, 4, tmp_path)
+    """On four ranks, of three communicators, large ones and reductions to one rank too; as two hosts, and three and
+    one."""
+    plans = {name: plan(COLLECTIVES, Target.HOST, **LOWERINGS[name]) for name in names}
+    run(COLLECTIVES, plans, 4, tmp_path, {"hosts": (2, 3)})
 
 
 def test_sizes_that_depend_on_the_ranks_are_checked_at_the_start() -> None:

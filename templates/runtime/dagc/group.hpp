@@ -35,6 +35,8 @@ struct MessageEnd {
 // Common to all kinds of groups. Negative ranks, and messages of no bytes, are skipped, at both ends alike.
 class GroupEnds {
  public:
+  using Pairs = int (Hosts::*)(int) const;  // the rank if it is of these, else negative
+
   template <class T>
   void send(int message, T* base, std::int64_t start, std::int64_t count, int peer) {
     messages_ = std::max(messages_, message + 1);
@@ -61,20 +63,24 @@ class GroupEnds {
     for (int other = 0; other < ranks; ++other)
       if (other != root) send(0, base, start, count, other);
   }
-  // Every rank's elements to all ranks, which have them one after the other, by rank.
+  // Every rank's elements to all ranks, which have them one after the other, by rank; with `pairs` to those that it has.
   template <class T>
-  void gathers(T* to, std::int64_t to_start, T* from, std::int64_t start, std::int64_t count, int ranks) {
+  void gathers(T* to, std::int64_t to_start, T* from, std::int64_t start, std::int64_t count, int ranks, Pairs pairs = nullptr,
+               const Hosts* hosts = nullptr) {
     for (int other = 0; other < ranks; ++other) {
-      send(0, from, start, count, other);
-      recv(0, to, to_start + other * count, count, other);
+      const int peer = pairs ? (hosts->*pairs)(other) : other;
+      send(0, from, start, count, peer);
+      recv(0, to, to_start + other * count, count, peer);
     }
   }
   // `count` elements for each rank, one after the other, to it.
   template <class T>
-  void transposes(T* to, std::int64_t to_start, T* from, std::int64_t start, std::int64_t count, int ranks) {
+  void transposes(T* to, std::int64_t to_start, T* from, std::int64_t start, std::int64_t count, int ranks, Pairs pairs = nullptr,
+                  const Hosts* hosts = nullptr) {
     for (int other = 0; other < ranks; ++other) {
-      send(0, from, start + other * count, count, other);
-      recv(0, to, to_start + other * count, count, other);
+      const int peer = pairs ? (hosts->*pairs)(other) : other;
+      send(0, from, start + other * count, count, peer);
+      recv(0, to, to_start + other * count, count, peer);
     }
   }
 
