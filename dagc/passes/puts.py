@@ -230,7 +230,7 @@ class Puts:
         """The ops that use a region, from the last one on that writes all of it."""
         uses, ops = self.uses, self.program.ops
         last = uses.meeting(region, uses.writes, range(before), 1, last=True)
-        written = (a.region for a in ops[last[0]].accesses if a.mode is not Mode.IN) if last else ()
+        written = (a.region for a in ops[last[0]].accesses if a.mode in (Mode.OUT, Mode.INOUT)) if last else ()
         start = last[0] if any(uses.regions.within(region, one) for one in written) else 0
         tables = (uses.reads, uses.writes)
         return {user for table in tables for user in uses.meeting(region, table, range(start, before), len(ops))}

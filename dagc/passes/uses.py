@@ -30,7 +30,8 @@ class Uses:
         if not writers_before:
             return None
         op = self.program.ops[writers_before[0]]
-        whole = any(self.regions.within(region, a.region) for a in accesses_of(op) if a.mode is not Mode.IN)
+        writes = (a.region for a in accesses_of(op) if a.mode in (Mode.OUT, Mode.INOUT))  # others may add after it
+        whole = any(self.regions.within(region, written) for written in writes)
         return op.name if on_gpu(op) and whole else None
 
     def others(self, region: ir.Region, uses: _Uses, index: int) -> list[int]:

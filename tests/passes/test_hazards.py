@@ -46,6 +46,17 @@ def test_additions_are_ordered_against_others_alone() -> None:
     assert touched == {(0, 1), (0, 2), (0, 3), (0, 4), (1, 3), (2, 3), (3, 4)}
 
 
+@pytest.mark.parametrize(("kernel", "fused"), [("sum", False), ("add", True)])
+def test_a_sum_is_sent_after_all_additions(kernel: str, fused: bool) -> None:
+    """A copy that is part of the last op which writes what is sent would miss what others add."""
+    arrays = "scalar p : i32  array a, r : f32[8] inout  array b : f32[8] in"
+    send = "x : mpi exchange { send a to p  recv r from p }"
+    found = graph(f"v : gpu {kernel}(a, b)\nw : gpu {kernel}(a, b)\n{send}", arrays)
+    assert [bool(op.copy_out) for op in found.ops if op.name == "w"] == [fused]
+    last = {u for u, v in found.completion if "send" in found.ops[v].name or "stage" in found.ops[v].name}
+    assert {found.ops[u].name for u in last} >= ({"w"} if fused else {"v", "w"})
+
+
 def test_a_path_is_order_enough() -> None:
     arrays = "array a : f32[8] out  array b, c : f32[8] inout"
     found = graph("u : gpu fill(a)\nm : gpu add(b, c)\nv : gpu add(c, a)\nedges explicit\nu -> m -> v", arrays)
