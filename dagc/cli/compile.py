@@ -63,7 +63,7 @@ COMMANDS = {
         *(*options_of(parts.TargetOptions), DEFINES),
         *(*named(parts.CompileOptions, "traversal", "forms"), STREAMS, TRANSPORT),
         *options_of(OrderOptions),
-        *named(parts.FormOptions, "form", "name", "private", "build"),
+        *named(parts.FormOptions, "form", "name", "in_flight", "build"),
         Option(
             "--print-after STAGES",
             "print the program after these stages, with commas: lower, messages, edges, traversal, plan; or all",

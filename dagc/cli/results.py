@@ -162,7 +162,7 @@ COMMANDS = {
         *(_RESULTS, _OBJECTIVE),
         output("DIR", "output directory (default: dagc-out/PROGRAM-best)"),
         Option("--rank K", "use the implementation at this rank; 0 is the best", natural, default=0),
-        *named(parts.FormOptions, "form", "name", "private", "build"),
+        *named(parts.FormOptions, "form", "name", "in_flight", "build"),
         Option("--plan", "print the traversal and its choices, write nothing", leaves="--objective --rank --quiet"),
         Option("--target {cuda,host}", "(default: that of the results file)"),
         *named(parts.FormOptions, "force"),

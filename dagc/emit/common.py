@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dagc.base.flags import flags_variable, user_flags
@@ -14,7 +14,7 @@ from dagc.cuda.text import rewrite_for_host, with_own_constants
 from dagc.emit.iteration import IterationView, StepBuilder, iteration_view
 from dagc.emit.kernels import CODE, LAUNCHES, Functions
 from dagc.emit.layout import Layout
-from dagc.emit.program import ProgramView, program_view, with_copies
+from dagc.emit.program import ProgramView, in_flight_view, program_view
 from dagc.emit.render import cxx_string, cxx_type, macro, number_lines, render, tidy
 from dagc.emit.whole import WholeView, whole_view
 from dagc.ir.enums import Role, Transport
@@ -193,25 +193,25 @@ class Emission:
     whole: WholeView | None  # one kernel that repeats it
     folded: Graph | None
     common: dict[str, object]
-    second: StepBuilder | None = None  # of every second iteration, where arrays are private
+    in_flight: StepBuilder | None = None  # of one of several iterations, where arrays are private
 
 
 def emission(plan: Plan, apart: bool = False, private: Collection[str] = ()) -> Emission:
     """Raises DagcError for what cannot be emitted yet. `apart`: with the kernels in a source of their own, if they can
-    be. `private`: arrays of which every second iteration has another copy."""
+    be. `private`: arrays that iterations in flight have each for themselves."""
     functions = Functions(plan.graph, plan.target, plan.open, plan.computed, apart and _may_be_apart(plan))
     layout = Layout(plan.graph, plan.open, plan.computed, private)
     steps = StepBuilder(layout, functions, plan.chooser)
-    program, second = program_view(layout, steps, plan.chooser), None
+    program, in_flight = program_view(layout, steps, plan.chooser), None
     if private:
-        second = StepBuilder(layout.second(), functions, plan.chooser, shares=False)
-        program = with_copies(program, second)
+        in_flight = StepBuilder(layout.in_flight(), functions, plan.chooser, shares=False)
+        program = replace(program, in_flight=in_flight_view(in_flight))
     folded = plan.period[0] if plan.period is not None else None
     iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded, plan.loop)
     whole = whole_view(plan, layout, steps)
     common = _common(plan, layout, functions, program, bool(iteration.regions))
     common |= {"launches": steps.launches, "whole": whole, "apart": functions.apart}
-    return Emission(functions, layout, steps, program, iteration, whole, folded, common, second)
+    return Emission(functions, layout, steps, program, iteration, whole, folded, common, in_flight)
 
 
 def _may_be_apart(plan: Plan) -> bool:

@@ -730,13 +730,13 @@ class IterationView:
 @dataclass(frozen=True, slots=True)
 class RoundView:
     """One of several iterations: the streams and events of its lane, which are numbered from `s` and `e` on. `before`
-    is the start of those of the previous iteration, and `turn` its own number (C++ names). `second`: the entries of
-    every second one, where arrays are private; else ()."""
+    is the start of those of the previous iteration, and `turn` its own number (C++ names). `lanes`: how many there
+    are."""
 
     streams: int
     events: int
+    lanes: int
     entries: tuple[EntryView, ...]
-    second: tuple[EntryView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -804,17 +804,14 @@ def iteration_view(
 
 
 def round_view(
-    graph: ir.Graph, traversal: Traversal, back: Mapping[int, int], lanes: Sequence[StepBuilder]
+    graph: ir.Graph, traversal: Traversal, back: Mapping[int, int], lanes: int, steps: StepBuilder
 ) -> RoundView:
-    """`back`: the positions of waits for events of an earlier iteration, and how many before. `lanes`: of every
-    iteration, or of every first and every second one. Raises like `iteration_view`."""
+    """`back`: the positions of waits for events of an earlier iteration, and how many before. Raises like
+    `iteration_view`."""
     entries = traversal.entries
-    views = []
-    for steps in lanes:
-        written = _Written(graph, steps, entries, Rolled(traversal), lane=True)
-        of_lane = (written.of_earlier(at, back[at]) if at in back else written.entry(at) for at in range(len(entries)))
-        views.append(tuple(of_lane))
-    return RoundView(1 + max(streams_of(entries), default=-1), len(recorded(entries)), views[0], *views[1:])
+    written = _Written(graph, steps, entries, Rolled(traversal), lane=True)
+    views = (written.of_earlier(at, back[at]) if at in back else written.entry(at) for at in range(len(entries)))
+    return RoundView(1 + max(streams_of(entries), default=-1), len(recorded(entries)), lanes, tuple(views))
 
 
 def table_ops(graph: ir.Graph, steps: StepBuilder) -> tuple[TableOpView, ...]:
@@ -886,12 +883,12 @@ class _Written:
         return LoopView(again, block.first, block.first + block.times * block.step, block.step, views)
 
     def of_earlier(self, at: int, back: int) -> EntryView:
-        """A wait for an event that the previous iteration has recorded, or the one before it, whose events it has."""
+        """A wait for an event that the previous iteration has recorded, or the last one of its lane, `back` before."""
         wait = self.entries[at]
         assert wait.event is not None
         of = self._recorded[recorded(self.entries)[wait.event]][1]
         sync = SYNC_OPS[wait.row[0]]
-        which = "the previous iteration" if back == 1 else "the iteration before the previous one"
+        which = "the previous iteration" if back == 1 else f"the iteration {back} before"
         about = sync.about.format(event=f"event {wait.event} of {which}", of=of, stream=wait.stream)
         event = f"p.event[before + {wait.event}]" if back == 1 else self._event.format(wait.event)
         call = sync.call(event, self._stream.format(wait.stream))

@@ -35,7 +35,7 @@ _MEMBERS = (
     *"prepare prepared prepare_seconds preparations make_scratch compute_features check_features".split(),
     *"once compute_together computed known".split(),
     *"begin_sides early end_sides".split(),
-    *"further_gpus sockets".split(),
+    *"further_gpus sockets InFlight in_flight".split(),
     *"compare_ranks beside needs members payoff make_graphs compute_late_features start_seconds verified_runs".split(),
     *"_file _kept _left _poison _roles _self_halves _self_stream _to_self".split(),
     *keyword.kwlist,
@@ -110,8 +110,8 @@ class Layout:
         features: Iterable[CodeFeature] = (),
         private: Collection[str] = (),
     ) -> None:
-        """`open` tunables are members as well, since the program sets them, and computes `features`, when it runs. Of
-        the arrays `private` there are two (`second`)."""
+        """`open` tunables are members as well, since the program sets them, and computes `features`, when it runs. The
+        arrays `private` have copies (`in_flight`)."""
         self.graph, self.program = graph, graph.program
         self.opened = Opened(open)
         names = Names(_MEMBERS)
@@ -140,12 +140,14 @@ class Layout:
         self._alike = ir.alike(self.program.ops)
         self._grouped = tuple(self._groups_of(graph))
         self._groups = {op.name: names.new(op.name, "group") for op in self._grouped}
-        self.private = {name: names.new(name, "second") for name in private}
-        self._second_groups = {
-            op.name: names.new(op.name, "second_group")
+        # What each iteration in flight has for itself: by array, and by group, the member with the copies.
+        self.private = {name: names.new(name, "copies") for name in private}
+        self.private_groups = {
+            op.name: names.new(op.name, "group_copies")
             for op in self._grouped
             if op.op is not None and any(access.region.array in self.private for access in op.op.accesses)
         }
+        self._in_flight = False
         # Connections of the ranks of groups, by transport and communicator; those of all ranks first.
         grouped = dict.fromkeys((op.transport, op.comm) for op in self._grouped)
         self.kinds = tuple(transport for transport in Transport if transport in {kind for kind, _ in grouped})
@@ -173,12 +175,12 @@ class Layout:
             for variable, what in ((c.rank, "rank"), (c.ranks, "ranks"))
         }
 
-    def second(self) -> Layout:
-        """The same for every second iteration, which has the other copies of private arrays, and groups that move them.
-        Its `group_members` are these alone."""
+    def in_flight(self) -> Layout:
+        """The same for one of several iterations, which reaches private arrays, and groups that move them, through
+        `q.`. Its `group_members` are these alone."""
         out = copy(self)
-        out.member, out._groups = self.member | self.private, self._groups | self._second_groups
-        out._grouped = tuple(op for op in self._grouped if op.name in self._second_groups)
+        out._in_flight = True
+        out._grouped = tuple(op for op in self._grouped if op.name in self.private_groups)
         return out
 
     # ---- expressions ----------------------------------------------------------------------
@@ -243,7 +245,7 @@ class Layout:
         return tuple(needed), tuple(written)
 
     def array(self, name: str) -> str:
-        return f"p.{self.member[name]}"
+        return f"{'q' if self._in_flight and name in self.private else 'p'}.{self.member[name]}"
 
     def extent(self, region: ir.Region) -> ElementRange:
         """Raises DagcError for a part without bounds, whose position is unknown."""
@@ -357,7 +359,8 @@ class Layout:
 
     def group(self, op: str) -> str:
         """The group of an exchange on the GPU, by its name."""
-        return f"p.{self._groups[self._alike.get(op, op)]}"
+        name = self._alike.get(op, op)
+        return f"{'q' if self._in_flight and name in self.private_groups else 'p'}.{self._groups[name]}"
 
     def group_members(self) -> tuple[tuple[str, ir.GraphOp], ...]:
         """(member, op) of every group."""

@@ -182,12 +182,12 @@ class LibraryView:
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """A traversal without host waits (`dagc.space.enqueue`). `rounds`: one of several overlapping iterations, and the
-    positions in it of the waits for an earlier iteration, with how many before; None: an iteration starts when the
-    previous one has ended. `private`: the arrays of which every second iteration has another copy."""
+    """A traversal without host waits (`dagc.space.enqueue`). `rounds`: one of several overlapping iterations, the
+    positions in it of the waits for an earlier iteration, with how many before, and how many are in flight; None: an
+    iteration starts when the previous one has ended. `private`: the arrays that each in flight has for itself."""
 
     iteration: Traversal
-    rounds: tuple[Traversal, Mapping[int, int]] | None = None
+    rounds: tuple[Traversal, Mapping[int, int], int] | None = None
     private: tuple[str, ...] = ()
 
 
@@ -383,7 +383,7 @@ def _library_view(plan: Plan, name: str, views: Emission, enqueued: Enqueued | s
         comms=comms,
         arguments=arguments,
         elements=tuple((t.value, _C_TYPES[t]) for t in elements),
-        own=(*own, *program.copies, *program.scratch, *program.staging),
+        own=(*own, *program.scratch, *program.staging),
         sides=tuple(declared[n] for n in given if arrays[n].place is Place.ANY),
         messages=_messages(layout, steps),
         enqueue=_enqueue(plan.graph, enqueued, views),
@@ -513,6 +513,6 @@ def _messages(layout: Layout, steps: StepBuilder) -> MessageView:
 def _enqueue(graph: Graph, enqueued: Enqueued | str, views: Emission) -> EnqueueView:
     if isinstance(enqueued, str):
         return EnqueueView(None, enqueued)
-    lanes = [views.steps] if views.second is None else [views.steps, views.second]
-    rounds = round_view(graph, *enqueued.rounds, lanes) if enqueued.rounds is not None else None
+    steps = views.in_flight or views.steps
+    rounds = round_view(graph, *enqueued.rounds, steps) if enqueued.rounds is not None else None
     return EnqueueView(iteration_view(graph, enqueued.iteration, views.steps, False, views.folded), "", rounds)

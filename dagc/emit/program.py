@@ -90,6 +90,15 @@ class GroupView:
 
 
 @dataclass(frozen=True, slots=True)
+class InFlightView:
+    """What iterations in flight have each for themselves: arrays, and the groups that move them, with the members that
+    hold the copies of all but the first."""
+
+    arrays: tuple[tuple[str, ArrayView], ...]
+    groups: tuple[tuple[str, GroupView], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ConnectionView:
     """What connects the ranks of groups of one transport and communicator. `opens`: the call, "" if none needs it."""
 
@@ -276,7 +285,7 @@ class ProgramView:
     mode: Features
     worker_calls: bool  # whether worker threads run ops on the CPU
     may_lack_gpu: bool  # every op may run on the CPU, and the variants are chosen before the first run
-    copies: tuple[ArrayView, ...] = ()  # of private arrays, for every second iteration
+    in_flight: InFlightView | None = None
 
     @property
     def switches(self) -> bool:
@@ -384,12 +393,12 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
     )
 
 
-def with_copies(view: ProgramView, second: StepBuilder) -> ProgramView:
-    """With the second copies of private arrays, and the groups that move them, which `second` uses."""
-    layout = second.layout
-    copies = tuple(_array(layout, layout.arrays[name]) for name in layout.private)
-    copies = tuple(replace(c, comment=f"{c.comment}, of every second iteration") for c in copies)
-    return replace(view, copies=copies, groups=(*view.groups, *_groups(layout, second)))
+def in_flight_view(steps: StepBuilder) -> InFlightView:
+    """`steps`: of one of several iterations."""
+    layout = steps.layout
+    arrays = tuple((copies, _array(layout, layout.arrays[name])) for name, copies in layout.private.items())
+    groups = zip(layout.private_groups.values(), _groups(layout, steps), strict=True)
+    return InFlightView(arrays, tuple(groups))
 
 
 def _needed_devices(program: ir.Program) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from dagc.ir.enums import CodeLang
 from dagc.ir.plan import kernel_as_written, variants_of
-from dagc.ir.program import Action, CopyOp, Folding, Graph, GraphOp, Loop, OpId, Segment, Touch, folded_name
+from dagc.ir.program import Action, CopyOp, Folding, Graph, GraphOp, Loop, OpId, Region, Segment, Touch, folded_name
 from dagc.passes.edges import Edges, Hazards, TooManyConflicts
 from dagc.passes.messages import LoweredMessages
 
@@ -478,9 +478,9 @@ def _led_back(graph: Graph, search: _Search) -> tuple[str, str] | None:
 # ---- consecutive iterations ------------------------------------------------------------------------
 
 
-def repeated(graph: Graph, rounds: int, private: Collection[str] = ()) -> Graph | None:
+def repeated(graph: Graph, rounds: int, private: Collection[str] = (), copies: int = 1) -> Graph | None:
     """`rounds` iterations of an unrolled graph: the op `v` of iteration `i` is `v + i * n`, where n ops precede `end`.
-    Odd ones have copies of their own of the arrays `private`.
+    There are several copies of the arrays `private`, which iterations have in turn.
 
     Edges between iterations are those of conflicting accesses, and these: from every op to itself, since both share its
     scratch memory, unless it has none and arrays are private; from every group to all groups of the next iteration, so
@@ -502,7 +502,7 @@ def repeated(graph: Graph, rounds: int, private: Collection[str] = ()) -> Graph 
         if turn:
             for u, v in (*zip(alone, alone, strict=True), *product(groups, groups), *product(calls, calls)):
                 edges.add(OpId(u + (turn - 1) * n), OpId(v + turn * n))
-    ops, touches = _copies(graph, rounds, private)
+    ops, touches = _copies(graph, rounds, private, copies)
     lowered = LoweredMessages(ops, touches, (), {}, graph.staged, (), ())
     try:
         hazards = Hazards(graph.program, lowered, edges)
@@ -533,18 +533,23 @@ def _host_functions(graph: Graph) -> list[OpId]:
     return [op.id for op in graph.ops if op.kernel is not None and op.kernel.kernel in kernels]
 
 
-def _copies(graph: Graph, rounds: int, private: Collection[str]) -> tuple[tuple[GraphOp, ...], tuple[Touch, ...]]:
+def _copy_of(region: Region, number: int) -> Region:
+    return replace(region, array=f"{region.array}'{number}") if number else region
+
+
+def _copies(
+    graph: Graph, rounds: int, private: Collection[str], copies: int
+) -> tuple[tuple[GraphOp, ...], tuple[Touch, ...]]:
     *work, end = graph.ops
     ops = [replace(op, id=OpId(op.id + t * len(work)), name=f"{op.name}#{t}") for t in range(rounds) for op in work]
-    second = [
-        replace(touch, region=replace(touch.region, array=f"{touch.region.array}'"))
-        if touch.region.array in private
-        else touch
-        for touch in graph.touches
-    ]
     touches = [
-        replace(touch, begin=OpId(touch.begin + t * len(work)), end=OpId(touch.end + t * len(work)))
+        replace(
+            touch,
+            begin=OpId(touch.begin + t * len(work)),
+            end=OpId(touch.end + t * len(work)),
+            region=_copy_of(touch.region, t % copies) if touch.region.array in private else touch.region,
+        )
         for t in range(rounds)
-        for touch in (second if t % 2 else graph.touches)
+        for touch in graph.touches
     ]
     return (*ops, replace(end, id=OpId(len(ops)))), tuple(touches)

@@ -1,11 +1,11 @@
 """A traversal without host waits: GPU work that an application enqueues on its own stream.
 
-Several iterations of it may overlap. Two in a row use streams and events of their own, their *lane*, and copies of
-their own of the arrays that are private (`dagc.passes.private`); an iteration waits for those ops of the two before
-that it needs, and for nothing else. What it needs of earlier ones follows: an op comes after itself of two iterations
-before, on the same stream, and an access that conflicts with one of an iteration conflicts with that of every, or every
-second, iteration after it. So a proof of a few iterations holds for any number: nothing but the entries of three
-iterations in a row orders their ops, and all have the same entries.
+Several iterations of it may overlap. Two or more in a row use streams and events of their own, their *lane*, and copies
+of their own of the arrays that are private (`dagc.passes.private`). An iteration waits for those ops of the one before
+that it needs, and of the last one of its lane, and for nothing else. What it needs of earlier ones follows: an op comes
+after itself of the last iteration of its lane, on the same stream, and an access that conflicts with one of an
+iteration conflicts with that of every iteration after it, or with those of its lane. So a proof of a few iterations
+holds for any number: nothing but the entries of so many iterations orders their ops, and all have the same entries.
 """
 
 from __future__ import annotations
@@ -71,61 +71,65 @@ def prove_phases(graph: Graph) -> None:
 
 # ---- iterations that overlap ----
 
-LANES = 2
-ROUNDS = 4  # that are proved: both lanes after each other, twice
+LANES = 2  # where no array is private
 MOST = 20  # ops of an iteration: a longer one is faster joined (docs/figures.md, "In an application")
 
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
     """One of several iterations. Streams and events are numbered within its lane; `back`: the places of the waits for
-    what an earlier iteration has recorded, and how many before. `private`: the arrays of which each lane has a copy."""
+    what an earlier iteration has recorded, and how many before: the last one, or that of its lane."""
 
     traversal: Traversal
     back: Mapping[int, int]
-    private: tuple[str, ...] = ()
+    lanes: int = LANES
 
 
-def overlapped(many: Graph, traversal: Traversal, private: tuple[str, ...] = ()) -> Rounds | None:
-    """The iterations of `traversal`, which has no host waits, in `many`: ROUNDS iterations of its graph with the edges
-    between them (`dagc.passes.loops`), where each lane has its own arrays `private`. None for a long iteration. Proved.
-    Raises NotProved, which would be a fault."""
-    if (len(many.ops) - 1) // ROUNDS > MOST:
+def rounds_of(lanes: int) -> int:
+    """How many iterations are proved: all lanes after each other, twice."""
+    return 2 * lanes
+
+
+def overlapped(many: Graph, traversal: Traversal, lanes: int = LANES) -> Rounds | None:
+    """The iterations of `traversal`, which has no host waits, in `many`: `rounds_of(lanes)` iterations of its graph
+    with the edges between them (`dagc.passes.loops`). None for a long iteration. Proved. Raises NotProved, which would
+    be a fault."""
+    n = (len(many.ops) - 1) // rounds_of(lanes)
+    if n > MOST:
         return None
-    out = replace(_connected(many, traversal), private=private)
-    Prover(many).prove(unrolled(out, (len(many.ops) - 1) // ROUNDS, ROUNDS), "the iterations that overlap")
+    out = _connected(many, traversal, n, lanes)
+    Prover(many).prove(unrolled(out, n, rounds_of(lanes)), "the iterations that overlap")
     return out
 
 
 def unrolled(rounds: Rounds, n: int, times: int) -> Traversal:
-    """The traversal of `times` iterations of n ops each, with the streams and events of both lanes, and the host's
-    wait for all ops."""
+    """The traversal of `times` iterations of n ops each, with the streams and events of all lanes, and the host's wait
+    for all ops."""
     entries = rounds.traversal.entries
     streams = 1 + max(streams_of(entries), default=-1)
     events = 1 + max(recorded(entries), default=-1)
     out: list[Entry] = []
     for turn in range(times):
-        lane = turn % LANES
+        lane = turn % rounds.lanes
         for at, entry in enumerate(entries):
             stream = Stream(int(entry.stream or 0) + lane * streams)
             back = rounds.back.get(at, 0)
-            of = (turn - back) % LANES
+            of = (turn - back) % rounds.lanes
             if entry.op is not None:
                 out.append(Issue(OpId(entry.op + turn * n), stream))
             elif turn >= back:
                 out.append(replace(entry, event=Event(entry.event + of * events), stream=stream))
-    return Traversal((*out, *_waits_for_all(out, LANES * events), Issue(OpId(times * n))))
+    return Traversal((*out, *_waits_for_all(out, rounds.lanes * events), Issue(OpId(times * n))))
 
 
-def _connected(many: Graph, traversal: Traversal) -> Rounds:
-    """Add the waits for the iteration before, without those that others imply."""
-    n = (len(many.ops) - 1) // ROUNDS
+def _connected(many: Graph, traversal: Traversal, n: int, lanes: int) -> Rounds:
+    """Add the waits for earlier iterations, without those that others imply."""
     body = [Slot(e, (0, -1 if e.event is None else int(e.event))) for e in traversal.entries]
     stream = bound(traversal.entries)
     labels = count(len(recorded(traversal.entries)))
 
-    needs = [(u, OpId(v % n), v // n) for u, v in many.completion if u < n <= v < (1 + LANES) * n]
-    carried = Carried(body, stream, [OpId(op) for op in range(n)], needs, partial(added_record, 0, labels), LANES)
+    needs = [(u, OpId(v % n), v // n) for u, v in many.completion if u < n <= v < (1 + lanes) * n]
+    carried = Carried(body, stream, [OpId(op) for op in range(n)], needs, partial(added_record, 0, labels), lanes)
     carried.close()
     for slot in [slot for slot in carried.body if slot.back]:  # later ones may have made it superfluous
         kept = carried.body
@@ -135,4 +139,4 @@ def _connected(many: Graph, traversal: Traversal) -> Rounds:
     waited = awaited(slot.entry for slot in carried.body)
     kept = [slot for slot in carried.body if not slot.entry.records or slot.entry.event in waited]
     back = {at: slot.back for at, slot in enumerate(kept) if slot.back}
-    return Rounds(renumbered([slot.entry for slot in kept]), back)
+    return Rounds(renumbered([slot.entry for slot in kept]), back, lanes)

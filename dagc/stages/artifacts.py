@@ -24,7 +24,7 @@ from dagc.passes.loops import repeated
 from dagc.passes.private import private_arrays
 from dagc.report.display import SILENT, Display
 from dagc.report.stages import NOTHING_PRINTED, Printer
-from dagc.space.enqueue import MOST, ROUNDS, overlapped, prove_phases, without_host
+from dagc.space.enqueue import LANES, MOST, overlapped, prove_phases, rounds_of, without_host
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover, prune
 from dagc.stages.options import CompileOptions, FormOptions
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Compile a plan as a library of this name, for applications; with `wheel`, also as a Python package. `private`:
-    iterations in flight have arrays of their own."""
+    """Compile a plan as a library of this name, for applications; with `wheel`, also as a Python package.
+    `in_flight`: so many iterations may overlap with arrays of their own."""
 
     name: str
     wheel: bool = False
-    private: bool = True
+    in_flight: int = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def library_of(options: FormOptions, program: str) -> Library | None:
         return None
     from dagc.emit.library import library_name  # loads jinja2
 
-    library = Library(library_name(program, options.name), options.form == "wheel", options.private)
+    library = Library(library_name(program, options.name), options.form == "wheel", options.in_flight)
     if library.wheel:
         _check_module(library.name)
     if library.wheel and not options.build:
@@ -121,7 +121,7 @@ def compile_traversal(
                 binary = build_artifact(directory, plan, "bench")
                 if options.form == "driver" and "driver.cu" in files:
                     called = build_artifact(directory, plan, "driver")
-    left = left_out(plan) if library is None else shared_arrays(plan) if library.private else ()
+    left = left_out(plan) if library is None else shared_arrays(plan) if library.in_flight > 1 else ()
     name = library.name if library is not None else ""
     return Compiled(
         directory, plan, None, chosen.reason, files, binary, None, left, library=name, driver=called
@@ -209,25 +209,28 @@ def _with_headers(texts: Mapping[str, str]) -> dict[str, bytes]:
 def _library_files(plan: Plan, library: Library) -> dict[str, bytes]:
     from dagc.emit.library import emit_library  # loads jinja2
 
-    texts = emit_library(plan, library.name, enqueued_of(plan, library.private))
+    texts = emit_library(plan, library.name, enqueued_of(plan, library.in_flight))
     return {file: encoded(text) for file, text in texts.items()}
 
 
-def enqueued_of(plan: Plan, private: bool = True) -> Enqueued | str:
-    """A plan's GPU work without host waits, for one iteration and several, with `private` in arrays of their own; or
-    why it needs the host. Proved."""
+def enqueued_of(plan: Plan, in_flight: int = 4) -> Enqueued | str:
+    """A plan's GPU work without host waits, for one iteration and several, of which `in_flight` have arrays of their
+    own where they may; or why it needs the host. Proved."""
     from dagc.emit.library import Enqueued  # loads jinja2
 
     iteration = without_host(plan.graph, plan.traversal)
     if isinstance(iteration, str):
         return iteration
-    why_not = private_arrays(plan.graph) if private and plan.loop is None else {}
+    if len(plan.graph.ops) - 1 > MOST:
+        return Enqueued(iteration)
+    why_not = private_arrays(plan.graph) if in_flight > 1 and plan.loop is None else {}
     own = tuple(name for name, why in why_not.items() if not why)
-    many = repeated(plan.graph, ROUNDS, own)
-    rounds = overlapped(many, iteration, own) if many is not None else None
+    lanes = in_flight if own else LANES
+    many = repeated(plan.graph, rounds_of(lanes), own, lanes)
+    rounds = overlapped(many, iteration, lanes) if many is not None else None
     if rounds is None:
         return Enqueued(iteration)
-    return Enqueued(iteration, (rounds.traversal, rounds.back), rounds.private)
+    return Enqueued(iteration, (rounds.traversal, rounds.back, lanes), own)
 
 
 def shared_arrays(plan: Plan) -> tuple[str, ...]:

@@ -92,9 +92,9 @@ class FormOptions:
         "--name NAME", "name of the library, and prefix of its functions (default: the program's name)",
         only="--as library or --as wheel",
     )  # fmt: skip
-    private: bool = option(
-        "--shared-arrays", "iterations of run(n) have no arrays of their own, which takes less memory", default=True,
-        only="--as library or --as wheel",
+    in_flight: int = option(
+        "--in-flight N", "iterations of run(n) that may overlap with arrays of their own; 1: they share them", positive,
+        default=4, only="--as library or --as wheel",
     )  # fmt: skip
     build: bool = option("--no-build", "write only sources", default=True, without="--run")
     force: bool = option("--force", "write into a directory that dagc did not create")

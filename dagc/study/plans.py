@@ -215,7 +215,7 @@ def _write_library(
     """As `_write`, for a library of each plan and the one that chooses among them."""
     from dagc.emit.library import emit_plans  # loads jinja2
 
-    given = [(label, plan, enqueued_of(plan, library.private)) for label, plan in plans.items()]
+    given = [(label, plan, enqueued_of(plan, library.in_flight)) for label, plan in plans.items()]
     files = emit_plans(given, library.name, emitted([chooser]), chooser.data)
     _write_all(files, directory, force, ("lib", "dist") if library.wheel else ("lib",))
     return (*sorted(n for n in files if not n.startswith(("plans/", "src/include/"))), "plans/")

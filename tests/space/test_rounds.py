@@ -15,7 +15,7 @@ from dagc.passes.edges import Edges
 from dagc.passes.loops import repeated
 from dagc.passes.private import private_arrays
 from dagc.space import Space
-from dagc.space.enqueue import LANES, MOST, ROUNDS, Rounds, overlapped, unrolled, without_host
+from dagc.space.enqueue import LANES, MOST, Rounds, overlapped, rounds_of, unrolled, without_host
 from dagc.space.proof import NotProved, Prover
 from tests.emit.build import ROOT, SPMV, graph, graph_of
 
@@ -29,11 +29,13 @@ PROGRAMS = {
 SHORT = {"heat": {"steps": "1"}}
 
 
-def _rounds(made: Graph, traversal: Traversal, private: tuple[str, ...] = ()) -> tuple[Graph, Rounds]:
-    many, enqueued = repeated(made, ROUNDS, private), without_host(made, traversal)
+def _rounds(
+    made: Graph, traversal: Traversal, private: tuple[str, ...] = (), lanes: int = LANES
+) -> tuple[Graph, Rounds]:
+    many, enqueued = repeated(made, rounds_of(lanes), private, lanes), without_host(made, traversal)
     assert many is not None
     assert isinstance(enqueued, Traversal)
-    rounds = overlapped(many, enqueued, private)
+    rounds = overlapped(many, enqueued, lanes)
     assert rounds is not None
     return many, rounds
 
@@ -42,24 +44,26 @@ def _private(made: Graph) -> tuple[str, ...]:
     return tuple(name for name, why in private_arrays(made).items() if not why)
 
 
-@pytest.mark.parametrize("name", [*PROGRAMS, "spmv-private", "ring-private"])
-def test_every_wait_for_an_iteration_before_is_needed(name: str) -> None:
-    """Without any one of them, the proof of four iterations fails; with all of them, that of seven stands, too."""
-    path, transport = PROGRAMS[name.replace("spmv-private", "spmv-peer").removesuffix("-private")]
+@pytest.mark.parametrize(("name", "lanes"), [*((name, 0) for name in PROGRAMS), ("spmv-peer", 2), ("ring", 3)])
+def test_every_wait_for_an_iteration_before_is_needed(name: str, lanes: int) -> None:
+    """Without any one of them, the proof of a few iterations fails; with all, that of more stands, too. `lanes`:
+    of private arrays."""
+    path, transport = PROGRAMS[name]
     made = graph(path, transport=transport, **SHORT.get(name, {}))
     space, random, n = Space(made), Random(3), len(made.ops) - 1
-    private = _private(made) if name.endswith("private") else ()
-    seven = repeated(made, 7, private)
-    assert seven is not None
+    private, lanes = _private(made) if lanes else (), lanes or LANES
+    more = 2 * lanes + 3
+    longer = repeated(made, more, private, lanes)
+    assert longer is not None
     waits = 0
     for traversal in [space.first(), *(space.sample(random) for _ in range(2 if n > 20 else 6))]:
-        many, rounds = _rounds(made, traversal, private)
-        Prover(seven).prove(unrolled(rounds, n, 7))
+        many, rounds = _rounds(made, traversal, private, lanes)
+        Prover(longer).prove(unrolled(rounds, n, more))
         for place in rounds.back:
             entries = list(rounds.traversal.entries)
             del entries[place]
             back = {at - (at > place): back for at, back in rounds.back.items() if at != place}
-            mutant = unrolled(Rounds(Traversal(tuple(entries)), back), n, ROUNDS)
+            mutant = unrolled(Rounds(Traversal(tuple(entries)), back, lanes), n, rounds_of(lanes))
             assert not Prover(many).proved(mutant)
             waits += 1
     assert waits > 5
@@ -99,9 +103,9 @@ def test_what_is_independent_overlaps() -> None:
 
 
 def test_private_arrays_leave_the_message_and_the_result_alone_to_wait() -> None:
-    """Where an op that needs the one of two iterations before has another stream, it waits for that one."""
+    """Where an op that needs one of the last iteration of its lane has another stream, it waits for that one."""
     made = graph(SPMV, transport="peer")
-    many, rounds = _rounds(made, Space(made).first(), _private(made))
+    many, rounds = _rounds(made, Space(made).first(), _private(made), 3)
     n = len(made.ops) - 1
     between = {(many.ops[u].name, many.ops[v].name) for u, v in many.completion if u < n <= v < 2 * n}
     assert between == {("x#0", "x#1"), ("y#0", "y#1")}
@@ -109,8 +113,8 @@ def test_private_arrays_leave_the_message_and_the_result_alone_to_wait() -> None
     order = (
         "pack@s0 record(e0)@s0 wait(e0)@s1 x@s1 yl@s0 yr@s1 record(e1)@s0 wait(e1)@s1 y@s1 record(e2)@s1 sync(e2) end"
     )
-    _, rounds = _rounds(made, parse_traversal(order, made), _private(made))
-    assert sorted(rounds.back.values()) == [1, 1, 2, 2]
+    _, rounds = _rounds(made, parse_traversal(order, made), _private(made), 3)
+    assert sorted(rounds.back.values()) == [1, 1, 3, 3]
 
 
 def test_host_functions_do_not_overlap() -> None:
@@ -133,7 +137,7 @@ def test_a_record_of_another_iteration_is_not_enough() -> None:
     n = len(made.ops) - 1
     wrong = replace(rounds, back={})  # the waits come before the records of their own iteration
     with pytest.raises(NotProved, match=r"pack#1@s\d` may start before"):
-        Prover(many).prove(unrolled(wrong, n, ROUNDS))
+        Prover(many).prove(unrolled(wrong, n, rounds_of(LANES)))
 
 
 def test_a_long_iteration_is_not_overlapped() -> None:
@@ -145,7 +149,7 @@ def test_a_long_iteration_is_not_overlapped() -> None:
     )
     made = graph_of(text)
     traversal = parse_traversal(" ".join(f"k{i}@s0" for i in range(MOST + 1)) + " record(e0)@s0 sync(e0) end", made)
-    enqueued, many = without_host(made, traversal), repeated(made, ROUNDS)
+    enqueued, many = without_host(made, traversal), repeated(made, rounds_of(LANES))
     assert isinstance(enqueued, Traversal)
     assert many is not None
     assert overlapped(many, enqueued) is None
