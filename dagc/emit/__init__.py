@@ -17,6 +17,7 @@ from dagc.ir.plan import Plan, Target
 
 __all__ = [
     "LAUNCHES",
+    "REST",
     "Linked",
     "emit",
     "emit_runner",
@@ -29,6 +30,9 @@ __all__ = [
     "uses_nccl",
     "why_no_driver",
 ]
+
+
+REST = "runner_rest.cpp"  # a part of a runner whose kernels are apart, for a compiler of its own
 
 
 def sources(target: Target) -> tuple[str, str]:
@@ -75,6 +79,7 @@ def _runner(plan: Plan, views: Emission) -> dict[str, str]:
         "runner.cpp" if views.functions.apart else sources(plan.target)[1]: tidy(
             render("bench/runner.cpp.j2", **table, **{**common, **flags})
         ),
+        **({REST: '#define DAGC_RUNNER_REST\n#include "runner.cpp"\n'} if views.functions.apart else {}),
         **records_of(plan),
     }
 

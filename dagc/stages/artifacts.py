@@ -298,10 +298,11 @@ def build_shared(directory: Path, plan: Plan, name: str, out: Path) -> Path:
     return build(order, out)
 
 
-def build_artifact(directory: Path, plan: Plan, what: str) -> Path:
+def build_artifact(directory: Path, plan: Plan, what: str, hurry: bool = False) -> Path:
     """Build `bench` (a program), `runner` or `driver` (shared libraries), or `audit` (the runner as a program, not
-    optimised)."""
-    from dagc.emit import LAUNCHES, linked, uses_nccl  # loads jinja2
+    optimised). `hurry`: where that is possible by one compiler more, which reads all headers again, so that the others
+    end a third earlier."""
+    from dagc.emit import LAUNCHES, REST, linked, uses_nccl  # loads jinja2
 
     cuda, library = plan.target is Target.CUDA, what in ("runner", "driver")
     source = "runner" if what == "audit" else what
@@ -309,14 +310,17 @@ def build_artifact(directory: Path, plan: Plan, what: str) -> Path:
     others = linked(plan)
     of_gpu = all(op.kernel is None or (op.kernel.device is Device.GPU and not op.placed) for op in plan.graph.ops)
     apart = source == "runner" and (directory / LAUNCHES).exists()
-    names = (LAUNCHES, "runner.cpp") if apart else (f"{source}.{'cu' if cuda else 'cpp'}", *others.sources)
-    # Two sources at once; and a launcher that is missing is an error here.
-    flags += ("-t", "2", "-Xlinker", "-z", "-Xlinker", "defs") if apart else ()
+    hurry = hurry and apart
+    parts = (LAUNCHES, "runner.cpp", *([REST] if hurry else []))
+    names = parts if apart else (f"{source}.{'cu' if cuda else 'cpp'}", *others.sources)
+    # All sources at once; and a launcher that is missing is an error here.
+    flags += ("-t", str(len(parts)), "-Xlinker", "-z", "-Xlinker", "defs") if apart else ()
+    defines = (["DAGC_RUNNER_MAIN"] if what == "audit" else []) + (["DAGC_RUNNER_PARTS"] if hurry else [])
     order = Build(
         [directory / name for name in names], target=plan.target.value, arch=plan.arch,
         include=("include", *others.include), libraries=others.libraries, openmp=others.openmp, reads=others.reads,
         mpi=require_mpi(), shared=library, warnings_as_errors=False,
-        flags=(*flags, "-O0") if what == "audit" else flags, defines=("DAGC_RUNNER_MAIN",) if what == "audit" else (),
+        flags=(*flags, "-O0") if what == "audit" else flags, defines=defines,
         issues=what == "runner" and of_gpu and not plan.features and not others.sources,
     )  # fmt: skip
     return build(order, directory / (f"lib{what}.so" if library else what))

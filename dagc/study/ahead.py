@@ -144,7 +144,7 @@ class Ahead:
             plan = first_plan(configured, request)
             directory = self._folder / f"first-{number}"
             write_runner(plan, directory)  # here: a thread that writes them beside the lowering takes twice as long
-            self.libraries[library_of(configured)] = pool.submit(runner_at, directory, plan)
+            self.libraries[library_of(configured)] = pool.submit(runner_at, directory, plan, True)
         if joined() is None:  # else they run
             self._ranks = pool.submit(Service(self._link).send, {"do": "hello", "limit": OPEN_SECONDS})
         self._predictions.prepare()

@@ -23,7 +23,6 @@ from dagc.build.ranks import joined
 from dagc.build.toolchain import TargetChoice, choose_target
 from dagc.ir.choice import Choice, own_name, qualified
 from dagc.ir.program import TRANSPORT, KernelOp, Program
-from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.configurations import Configured
 from dagc.lab.engine import UNKEPT, Machine, Store
@@ -39,10 +38,11 @@ from dagc.measure.metrics import objective_for
 from dagc.measure.service import RankLink
 from dagc.report.display import Display
 from dagc.setup import check_arrays, run_setup
+from dagc.space.moves import Moves
 from dagc.stages.options import ExplainOptions
 from dagc.store.results import Implementation, Results, Run, ranking
 from dagc.study.loaded import Loaded, judged, learn
-from dagc.study.original import read_original
+from dagc.study.original import order_of, read_original
 from dagc.study.record import revision
 from dagc.study.runners import ArraysOf, arrays_name, build_runners, clear_incomplete, loadable_of, require_transports
 
@@ -122,10 +122,9 @@ class Subject:
         unknown = True
         for implementation in self.loaded.results.measured():
             graph = self.loaded.structure(implementation.configuration)
-            try:
-                wanted = parse_traversal(source.text, graph, path)
-            except UsageError as error:  # of other ops
-                wrong = wrong or str(error)
+            wanted = order_of(source, graph, Moves.of(graph))
+            if isinstance(wanted, str):  # of other ops
+                wrong = wrong or wanted
                 continue
             unknown = False
             found = self.candidate(implementation)

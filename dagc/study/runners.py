@@ -138,10 +138,10 @@ def library_of(configured: HasConfiguration) -> Choice:
     return Choice(tuple(filter(in_library, configured.configuration.decisions)))
 
 
-def runner_at(directory: Path, plan: Plan) -> Built:
-    """The runner library of a plan, from its sources, or why it does not build."""
+def runner_at(directory: Path, plan: Plan, hurry: bool = False) -> Built:
+    """The runner library of a plan, from its sources, or why it does not build. `hurry`: by more compilers."""
     try:
-        return build_artifact(directory, plan, "runner")
+        return build_artifact(directory, plan, "runner", hurry)
     except BuildFailed as error:
         return error
 

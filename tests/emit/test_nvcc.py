@@ -120,4 +120,4 @@ def test_kernels_apart_link(tmp_path: Path) -> None:
     made = plan(PUTS, Target.CUDA, transport="put", graph_edges="early", capture="true")
     write_runner(made, tmp_path / "out")
     assert (tmp_path / "out/launches.cu").exists()
-    assert build_artifact(tmp_path / "out", made, "runner").exists()
+    assert build_artifact(tmp_path / "out", made, "runner", hurry=True).exists()
