@@ -385,7 +385,7 @@ class Layout:
             if (
                 other.action is action
                 and other.op is op.op
-                and (action is not ir.Action.WAIT_RECV or other.message == op.message)
+                and (action is not ir.Action.WAIT_RECV or other.serves == op.serves)
             ):
                 return other
         raise DagcError(f"op `{op.name}` has no wait")

@@ -1166,6 +1166,11 @@ class GraphOp:
         return every if self.message is None else (every[self.message],)
 
     @property
+    def serves(self) -> tuple[int | None, int | None]:
+        """The message and the share of it, equal for a post and its wait."""
+        return self.message, self.share
+
+    @property
     def regions(self) -> tuple[Region, ...]:
         """What a post of messages sends or receives into, or a wait has received."""
         sends = self.action is Action.POST_SEND

@@ -310,7 +310,7 @@ def _kind(op: GraphOp) -> tuple[object, ...]:
     if isinstance(op.op, CopyOp) and op.op.inserted:  # named after its array, and without a place in the dag
         return op.action, op.gpu, op.op.to_device
     chosen = tuple(getattr(op.op, name, None) for name in ("base", "device", "variant", "tunables"))
-    return op.action, op.gpu, op.message, op.share, op.stream, op.span, chosen
+    return op.action, op.gpu, op.serves, op.stream, op.span, chosen
 
 
 def _subsequence(wanted: Sequence[object], given: Sequence[object]) -> list[int] | None:

@@ -132,7 +132,7 @@ def _messages(graph: Graph, traversal: Traversal, at: dict[int, TraceSpan]) -> l
     for position, entry in enumerate(traversal.entries):
         if entry.op is not None:
             op = graph.ops[entry.op]
-            waits[(id(op.op), op.action, op.message, op.share)] = position
+            waits[(id(op.op), op.action, op.serves)] = position
     out = []
     for position, entry in enumerate(traversal.entries):
         if entry.op is None:
@@ -141,7 +141,7 @@ def _messages(graph: Graph, traversal: Traversal, at: dict[int, TraceSpan]) -> l
         action = _PAIRS.get(post.action)
         if action is None:
             continue
-        own, shared = (id(post.op), action, post.message, post.share), (id(post.op), action, None, None)
+        own, shared = (id(post.op), action, post.serves), (id(post.op), action, (None, None))
         wait = waits.get(own, waits.get(shared))
         if wait is not None and position in at and wait in at:
             out.append(_bar(at[position].begin, at[wait].end, post.name, "message", "from post to the end of its wait"))

@@ -16,8 +16,9 @@ from dagc.build.builder import Build, build
 from dagc.build.mpi import find_mpi, require_mpi
 from dagc.build.toolchain import find_cxx
 from dagc.emit import never_captured, table_line
+from dagc.emit.layout import Layout
 from dagc.ir.plan import Plan, Target
-from dagc.ir.program import ExchangeOp, KernelOp
+from dagc.ir.program import Action, ExchangeOp, KernelOp
 from dagc.ir.sym import show
 from dagc.ir.traversal import Traversal
 from dagc.lang.lower import lower, parse_with_includes
@@ -88,6 +89,13 @@ def drawn(made: Plan, random: Random) -> Traversal:
         entries.append(entry)
         state = moves.step(state, entry, offers[entry])
     return Traversal(tuple(entries))
+
+
+def test_the_posts_of_some_neighbours_have_a_wait_of_their_own() -> None:
+    made = graph(ALLTOALLV, staging="ops")
+    layout = Layout(made)
+    waits = {op.name: layout.wait_of(op).name for op in made.ops if op.action is Action.POST_RECV}
+    assert waits == {f"post_recv[{k}]": f"wait_recv[{k}]" for k in range(3)}
 
 
 def test_a_message_without_a_partner_is_an_error_before_anything_runs(tmp_path: Path) -> None:
