@@ -46,6 +46,11 @@ def pytest_configure(config: pytest.Config) -> None:
     # Also for programs that tests start themselves, with more ranks than there are cores.
     for name, value in YIELDING[MPIKind.MPICH].items():
         os.environ.setdefault(name, value)
+    if not find_gpus():
+        # MPICH looks for networks and watches the memory of the process, which takes half of the time of a short run.
+        # Ranks of tests are on one machine, where their messages go through shared memory.
+        for name, value in (("UCX_TLS", "self,posix"), ("UCX_MEM_EVENTS", "n")):
+            os.environ.setdefault(name, value)
     replace_compiler()
     # What a script starts in the background ignores Ctrl-C, what nohup starts ignores SIGHUP: not what tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -313,7 +313,7 @@ def thread_sanitizer_environment(mpi: MPI) -> dict[str, str]:
         variables["TSAN_OPTIONS"] += " detect_deadlocks=0"
     else:
         variables["UCX_MEM_MMAP_HOOK_MODE"] = "none"
-        variables["UCX_TLS"] = "^cma"
+        variables["UCX_TLS"] = os.environ.get("UCX_TLS", "^cma")
     return variables
 
 
