@@ -253,7 +253,8 @@ class LanesAsked(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupText:
-    """Parts of the text of one kernel for groups of `lanes` along the axis `k` of the grid."""
+    """Parts of the text of one kernel for groups of `lanes` along the axis `k` of the grid. `rolled`: loops of
+    neighbours that are done one by one stay loops, so that they take no registers from those that are done together."""
 
     kernel: Kernel
     impl: Impl
@@ -261,6 +262,7 @@ class GroupText:
     lanes: int
     k: int
     beside: frozenset[str]  # words that names in the text must not have
+    rolled: bool = False
 
     def fresh(self, name: str) -> str:
         return fresh(name, self.kernel, self.impl, self.beside)
@@ -385,8 +387,18 @@ class GroupText:
         if new is not None:
             yield node.start_byte, node.end_byte, new
             return
+        if self.rolled and node.type in LOOPS and not self._is_unrolled(node):
+            indent = "\n" + " " * node.start_point[1]
+            first = node.prev_sibling is None or node.prev_sibling.end_point[0] < node.start_point[0]
+            yield node.start_byte, node.start_byte, f"{'' if first else indent}#pragma unroll 1{indent}"
         for child in node.children:
             yield from self._edits(child, place, leave)
+
+    def _is_unrolled(self, loop: Node) -> bool:
+        """Whether a loop has a pragma, or uses an array of the thread, which is in registers if it is unrolled."""
+        before = loop.prev_named_sibling
+        own = {name for name, one in self.alike.variables.items() if one.declarator.sizes}
+        return (before is not None and before.type == "preproc_call") or any(text_of(at) in own for at in below(loop))
 
 
 def number_text(value: Poly) -> str:

@@ -14,6 +14,7 @@ loads and stores, also of arrays that overlap.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from dagc.cuda.lexer import words_of
@@ -89,6 +90,7 @@ def _text(of: GroupText, lockstep: Lockstep, needed: Sequence[Multiple], threads
     place = f"{apart} * {block} + threadIdx.x"
     place = place if inside else f"{rows} ? {names.first} + {names.lane} : {place}"
     done = f"{rows} && ({own} >> {names.lane} & 1)" if own and not inside else ""
+    of = replace(of, rolled=bool(own))
     plain = [*several, *of.plain(of.alike.body, names, place, 0 if inside else shift, beyond, number, done)]
     if own and not inside:
         rest = f"if (!({rows} && dagc::all<{lanes}>({own}))) {{  // one by one"
