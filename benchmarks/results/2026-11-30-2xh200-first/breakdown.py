@@ -1,0 +1,69 @@
+"""dagc, with the seconds of the process at which the stages of a first measurement begin and end; it is interrupted
+after the first measurement unless ON is set."""
+
+import os
+import signal
+import sys
+import time
+
+BEGAN = float(os.environ["BEGAN"])
+
+
+def mark(what: str) -> None:
+    print(f"@ {time.time() - BEGAN:.2f} s, {time.process_time():.2f} s of CPU: {what}", file=sys.stderr, flush=True)
+
+
+mark("Python")
+import dagc.recipes.explore  # noqa: E402
+import dagc.study.ahead as ahead  # noqa: E402
+import dagc.study.domain as domain  # noqa: E402
+import dagc.study.runners as runners  # noqa: E402
+from dagc.cli.main import main  # noqa: E402
+from dagc.measure.service import Service  # noqa: E402
+from dagc.study.beside import Beside  # noqa: E402
+
+
+def timed(module: object, name: str) -> None:
+    real = getattr(module, name)
+
+    def call(*args: object, **more: object) -> object:
+        what = f"{args[2].get('do')}" if name == "_ask" else f"{name} {getattr(args[0], 'name', '')}"
+        mark(f"> {what}")
+        try:
+            return real(*args, **more)
+        finally:
+            mark(f"< {what}")
+
+    setattr(module, name, call)
+
+
+for of, names in {
+    ahead: ["first_plan", "write_runner", "runner_at", "as_written", "first_sample"],
+    runners: ["runner_at", "first_sample"],
+    domain: ["_requested", "configured", "_under_way", "launch_sites"],
+    Service: ["_ask", "open"],
+}.items():
+    for name in names:
+        timed(of, name)
+tell, keep = Beside.tell, domain._keep
+
+
+def interrupt(what: str) -> None:
+    mark(what)
+    if not os.environ.get("ON"):
+        signal.raise_signal(signal.SIGINT)
+
+
+def told(self: Beside, index: int, *more: object) -> None:
+    tell(self, index, *more)
+    if not self.checked[index].failure:
+        mark("first measurement made") if not self.kept else interrupt("measurement made")
+
+
+def kept(*of: object) -> None:
+    keep(*of)
+    interrupt("first measurement kept")
+
+
+Beside.tell, domain._keep = told, kept
+sys.exit(main(sys.argv[1:]))
