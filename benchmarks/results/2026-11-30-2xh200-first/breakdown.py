@@ -14,13 +14,12 @@ def mark(what: str) -> None:
 
 
 mark("Python")
-import dagc.recipes.explore  # noqa: E402
-import dagc.study.ahead as ahead  # noqa: E402
-import dagc.study.domain as domain  # noqa: E402
-import dagc.study.runners as runners  # noqa: E402
-from dagc.cli.main import main  # noqa: E402
-from dagc.measure.service import Service  # noqa: E402
-from dagc.study.beside import Beside  # noqa: E402
+import dagc.study.ahead as ahead
+import dagc.study.domain as domain
+import dagc.study.runners as runners
+from dagc.cli.main import main
+from dagc.measure.service import Service
+from dagc.study.beside import Beside
 
 
 def timed(module: object, name: str) -> None:
