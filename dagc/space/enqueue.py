@@ -71,7 +71,7 @@ def prove_phases(graph: Graph) -> None:
 
 # ---- iterations that overlap ----
 
-LANES = 2  # where no array is private
+LANES, MOST_LANES = 2, 16  # where no array is private; where some are
 MOST = 20  # ops of an iteration: a longer one is faster joined (docs/figures.md, "In an application")
 
 

@@ -24,7 +24,7 @@ from dagc.passes.loops import repeated
 from dagc.passes.private import private_arrays
 from dagc.report.display import SILENT, Display
 from dagc.report.stages import NOTHING_PRINTED, Printer
-from dagc.space.enqueue import LANES, MOST, overlapped, prove_phases, rounds_of, without_host
+from dagc.space.enqueue import LANES, MOST, MOST_LANES, overlapped, prove_phases, rounds_of, without_host
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover, prune
 from dagc.stages.options import CompileOptions, FormOptions
@@ -79,6 +79,9 @@ def library_of(options: FormOptions, program: str) -> Library | None:
     library = Library(library_name(program, options.name), options.form == "wheel", options.in_flight)
     if library.wheel:
         _check_module(library.name)
+    if not 1 <= library.in_flight <= MOST_LANES:
+        why = f"--in-flight {library.in_flight}: at most {MOST_LANES} iterations are in flight"
+        raise UsageError(why, f"give a number from 1 to {MOST_LANES}")
     if library.wheel and not options.build:
         raise UsageError("a wheel holds the library that is built", "drop --no-build, or write --as library")
     if library.wheel:
