@@ -18,6 +18,7 @@ from dagc.base.objective import TIME
 from dagc.build.ranks import joined
 from dagc.build.toolchain import choose_target
 from dagc.ir.plan import Target
+from dagc.ir.program import RANK_ORDER
 from dagc.lab.candidate import Candidate
 from dagc.lab.configurations import LATE
 from dagc.lab.live import LiveMachine
@@ -447,17 +448,17 @@ def _recorded_configurations(
     whole = domain_of(settled, request.options, sites)
     numbers = {whole.number(configuration) for configuration in known}
     kept = [c for i, c in enumerate(settled) if i in numbers]
-    if request.options.simulate is not None:  # other arrays have the same ops
-        alike = {_without_setup(c) for c in kept}
-        kept = [c for c in settled if _without_setup(c) in alike]
+    if request.options.simulate is not None:  # other arrays, and ranks elsewhere, have the same ops
+        alike = {_ops_alike(c) for c in kept}
+        kept = [c for c in settled if _ops_alike(c) in alike]
     if not kept:
         some = ", ".join(sorted(c.text for c in known)[:3])
         raise UsageError(f"{request.options.replay} has none of these configurations", f"it has: {some}")
     return kept, sites
 
 
-def _without_setup(configured: Configured) -> tuple[tuple[str, Any], ...]:
-    """The decisions that the set-up does not depend on."""
+def _ops_alike(configured: Configured) -> tuple[tuple[str, Any], ...]:
+    """The decisions without those of the set-up, and of the order of the ranks."""
     setup = configured.graph.program.setup
-    names = setup.decisions if setup is not None else ()
+    names = {RANK_ORDER, *(setup.decisions if setup is not None else ())}
     return tuple(pair for pair in configured.configuration.decisions if pair[0] not in names)

@@ -257,6 +257,8 @@ def test_from_a_measured_search_to_more_ranks(
     pairs.write_text(PAIRS)
     assert main([*command, str(pairs), "-n", "4", "--open", "far", "--budget", "4"]) == 0
     assert " far=1 " in "".join(capsys.readouterr())
+    assert main([*command, str(pairs), "-n", "4", "--open", "rank_order", "--budget", "4"]) == 0
+    assert " rank_order=neighbours " in "".join(capsys.readouterr())  # sends to the second next
     plot = tmp_path / "scale.svg"
     assert main([*command, str(platform), "--scale", "2,4", "--plot", str(plot)]) == 0
     drawn = ET.parse(plot).getroot()
