@@ -88,7 +88,7 @@ MANY = """<?xml version='1.0'?>
 <!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
 <platform version="4.1">
   <cluster id="many" prefix="node-" suffix="" radical="0-{last}" speed="1Gf" core="4" bw="25GBps" lat="1us"
-           bb_bw="10TBps" bb_lat="1us"/>
+           bb_bw="10TBps" bb_lat="1us" loopback_bw="100GBps" loopback_lat="1us"/>
 </platform>
 """
 
@@ -188,7 +188,8 @@ def in_order(times: Sequence[float], others: Sequence[float], real: Sequence[flo
 
 
 def scale(ranks: int, out: Path) -> None:
-    """Simulate an iteration of halo3d on many ranks, with calls of 1 us and kernels of 20 us."""
+    """Simulate an iteration of halo3d on many ranks, with calls of 1 us and kernels of 20 us, in both orders of the
+    ranks."""
     spec = importlib.util.spec_from_file_location("halo", SAMPLES / "halo3d/halo.py")
     assert spec is not None
     assert spec.loader is not None
@@ -206,7 +207,8 @@ def scale(ranks: int, out: Path) -> None:
             out[f"nbr[{dim},{side}]"] = (at[2] * grid[1] + at[1]) * grid[0] + at[0]
         return out
 
-    (out / "problem").write_text(problem_text([graph], times, [[values(r) for r in range(ranks)]], rounds=1))
+    scalars = [values(r) for r in range(ranks)]
+    (out / "problem").write_text(problem_text([graph], times, [scalars], rounds=1))
     (out / "many.xml").write_text(MANY.format(last=-(-ranks // 4) - 1))
     rows = ";".join(" ".join(map(str, entry.row)) for entry in Space(graph).first().entries)
     command = [compiled(out), out / "many.xml", out / "problem", "--log=root.thres:error"]
@@ -219,6 +221,10 @@ def scale(ranks: int, out: Path) -> None:
         f" {time.perf_counter() - begin:.1f} s ({busy:.1f} s of CPU time), at most {used.ru_maxrss / 1e3:.0f} MB"
         " (compiler included)"
     )
+    found = subprocess.run(command, input="near 0\n", capture_output=True, text=True, check=True).stdout.split()
+    (out / "problem").write_text(problem_text([graph], times, [scalars], 1, orders={0: [*map(int, found)]}))
+    done = subprocess.run(command, input=f"0 {rows}\n", capture_output=True, text=True, check=True)
+    print(f"with rank_order=neighbours {float(done.stdout.split()[0]) * 1e3:.1f} ms")
 
 
 def main() -> None:
