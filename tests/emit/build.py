@@ -26,6 +26,7 @@ ALLTOALLV = Path(__file__).parent / "data/alltoallv.dag"
 ALIKE = Path(__file__).parent / "data/alike.dag"
 COMMS = Path(__file__).parent / "data/comms.dag"
 VALUES = Path(__file__).parent / "data/values.dag"
+ACCUMULATE = Path(__file__).parent / "data/accumulate.dag"
 COLLECTIVES = Path(__file__).parent / "data/collectives.dag"
 
 

@@ -25,7 +25,7 @@ from dagc.lang.lower import lower, parse_with_includes
 from dagc.measure.launch import launch
 from dagc.setup import run_setup
 from dagc.space import Space
-from tests.emit.build import ALLTOALLV, COLUMNS, COMMS, HEAT2D, RANKS, VALUES, graph, graph_of, plan
+from tests.emit.build import ACCUMULATE, ALLTOALLV, COLUMNS, COMMS, HEAT2D, RANKS, VALUES, graph, graph_of, plan
 from tests.emit.together import build_together
 from tests.precompiled import by_clang, do_not_optimise
 from tests.tiers import representatives
@@ -36,7 +36,15 @@ can_run = pytest.mark.skipif(
     mpi is None or mpi.mpiexec is None or find_cxx() is None, reason="needs an MPI and a C++ compiler"
 )
 # With numbers of ranks.
-PROGRAMS = {RANKS: (1, 3), COLUMNS: (1, 3), ALLTOALLV: (1, 4), COMMS: (1, 3, 4), HEAT2D: (4,), VALUES: (2,)}
+PROGRAMS = {
+    RANKS: (1, 3),
+    COLUMNS: (1, 3),
+    ALLTOALLV: (1, 4),
+    COMMS: (1, 3, 4),
+    HEAT2D: (4,),
+    VALUES: (2,),
+    ACCUMULATE: (2,),
+}
 READ = {VALUES: {"y.scalars": "host", "back.scalars": "host"}}  # the other ops get their values by pointers
 LOWERINGS = {
     "mpi_host": {},
