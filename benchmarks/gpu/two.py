@@ -44,7 +44,7 @@ WAYS: dict[str, Mapping[str, str]] = {
     "nccl": {**GRAPH, "transport": "nccl"}, "sums_nccl": {**GRAPH, "collectives": "nccl"},
 }  # fmt: skip
 TESTED = ("persistent", "device_early", "device_every8", "device", "graph", "early", "nccl", "sums_nccl")
-TEA = ("device_early", "device_apart", "device_late", "device_forms", "device_1056", "device_unrolled")
+TEA = ("device_forms", "device_late", "device_early", "device_1056", "device_apart", "device_unrolled")
 STEPS = ("persistent", "persistent_put", "early", "graph", "nccl")
 JOINED = {"fuse.first_last_inner": "2"}
 ROWS = {"first.bx": "256", "last.bx": "256", "first.by": "1", "last.by": "1", "inner.bx": "64", "inner.by": "4"}
@@ -67,7 +67,7 @@ CASES: dict[str, tuple[str, Mapping[str, str], tuple[str, ...], int]] = {
     "reduce 1024": ("reduce", {"count": "1024"}, ("graph", "nccl"), 100),
     "reduce 16384": ("reduce", {"count": "16384"}, ("graph", "early", "nccl"), 100),
     "halo 64 fused": (str(SAMPLES / "halo3d/halo3d"), CUBE | FUSED, ("reader", "put", "early", "nccl", "mpi_host"), 1),
-    "tea 4000": ("tea", {"side": "4000"}, (*reversed(TEA), "persistent", "device_every8", "graph", "nccl"), 1),
+    "tea 4000": ("tea", {"side": "4000"}, (*TEA, "device_every8", "graph", "nccl"), 1),
     "halo 64": (str(SAMPLES / "halo3d/halo3d"), CUBE, ("graph", "early", "put", "nccl"), 1),
     "spmv 150000": (str(SAMPLES / "spmv/spmv"), {}, ("graph", "early", "nccl"), 1),
 }
