@@ -175,10 +175,11 @@ class GraphOut:
     deciding: set[str] = field(default_factory=set)  # kernels that `held` has added
     explicit: ast.EdgesExplicit | None = None
     fuse: ast.Fuse | None = None
-    packed: ast.Message | None = None  # one that is packed, if there is any
+    packed: tuple[str, Span] | None = None  # what has copies that are not written, and where, if there is anything
     # Of ends of messages that are packed, by message (its exchange without indices), end and region. Iterations that
     # pack the same region share one, as they share a staging buffer: memory does not grow with their number.
     buffers: dict[tuple[str, str, bool, ir.Region], Storage] = field(default_factory=dict)
+    passed: dict[str, Storage] = field(default_factory=dict)  # by name, what the host reads by-value arguments from
     loops: list[ir.Loop] = field(default_factory=list)
     doubtful: set[str] = field(default_factory=set)  # words in ops with errors, which may write arrays of these names
     any_doubtful: bool = False  # an op with an error may write an array of any name

@@ -174,7 +174,7 @@ def _packed(
         report.fail(
             "place-mismatch", f"`{end.label}` is not contiguous, and not on the device", ref.span, help, related
         )
-    out.packed = out.packed or item
+    out.packed = out.packed or ("this message is not contiguous", item.span)
     key = entry.base, label, outwards, end.region
     if key not in out.buffers:
         name, _ = _of_message(entry, label, "send" if outwards else "recv")

@@ -427,9 +427,9 @@ class Lowering:
         if out.explicit is not None:
             self._refuse_any(out.explicit)
             if out.packed is not None:
-                message = "this message is not contiguous, and its copies follow text order"
+                what, span = out.packed
                 help = "drop `edges explicit`, or copy into arrays of your own"
-                report.error("explicit-any", message, out.packed.span, help)
+                report.error("explicit-any", f"{what}, and its copies follow text order", span, help)
         return main
 
     def _refuse_any(self, explicit: ast.EdgesExplicit) -> None:

@@ -134,15 +134,16 @@ def by_host(
 
 def _read(out: GraphOut, frame: Frame, item: ast.Op, names: tuple[str, str], value: Computed) -> Storage:
     display, base = (f"{n}.{value.formal.name}" for n in names)
+    out.packed = out.packed or (f"the host reads `{value.given.label}` for this op", value.span)
     there = value.given
     if there.array.place is Place.DEVICE:
-        there = _new(frame, f"{display}.copy", value, Place.PINNED)
+        there = _buffer(out, frame, f"{base}.copy", value, Place.PINNED)
         out.use(frame, f"{display}.copy", value.given, Mode.IN, value.span)
         out.use(frame, f"{display}.copy", there, Mode.OUT, value.span)
         frame.ctx.expand_op(item.span)
         ends = there.region, value.given.region
         out.ops.append(ir.CopyOp(f"{display}.copy", f"{base}.copy", *ends, when=frame.condition, span=item.span))
-    passed = _new(frame, f"{display}.value", value, Place.HOST)
+    passed = _buffer(out, frame, f"{base}.value", value, Place.HOST)
     kernel = _reading(out, value)
     accesses = [out.use(frame, f"{display}.read", s, m, value.span) for s, m in ((passed, Mode.OUT), (there, Mode.IN))]
     frame.ctx.expand_op(item.span)
@@ -155,12 +156,15 @@ def _read(out: GraphOut, frame: Frame, item: ast.Op, names: tuple[str, str], val
     return passed
 
 
-def _new(frame: Frame, name: str, value: Computed, place: Place) -> Storage:
-    dims = (Const(1),)
-    array = ir.Array(name, value.given.array.type, dims, place, None, span=value.span)
-    frame.declared.arrays.append(array)
-    frame.ctx.used.add(name)
-    return Storage(array, ir.Region(name), dims, name)
+def _buffer(out: GraphOut, frame: Frame, name: str, value: Computed, place: Place) -> Storage:
+    """Ops of one name share it: memory does not grow with the iterations of a loop, whose rounds are alike."""
+    if name not in out.passed:
+        dims = (Const(1),)
+        array = ir.Array(name, value.given.array.type, dims, place, None, span=value.span)
+        frame.declared.arrays.append(array)
+        frame.ctx.used.add(name)
+        out.passed[name] = Storage(array, ir.Region(name), dims, name)
+    return out.passed[name]
 
 
 def _reading(out: GraphOut, value: Computed) -> ir.Kernel:
