@@ -20,7 +20,7 @@ from dagc.base.source import Source
 from dagc.cuda.lexer import names_used
 from dagc.cuda.text import stores_of
 from dagc.forms.coarsen import COARSEN, COLUMNS, PERSIST, STRIDED
-from dagc.forms.freedom import BOUNDS, FREEDOM, LITERALS, numbers_of_calls
+from dagc.forms.freedom import BOUNDS, FREEDOM, LITERALS, divides_by_numbers, numbers_of_calls
 from dagc.forms.functions import read_as_texts
 from dagc.forms.fuse import fused_impl
 from dagc.forms.index import INDEX
@@ -119,7 +119,11 @@ MOST_COMPILED = 12  # of an implementation, as far as forms add to them
 
 def with_forms(kernel: Kernel, around: Surroundings, wanted: Collection[str], opened: Collection[str] = ()) -> Kernel:
     """The kernel with tunables for those of the `wanted` forms that its implementations allow. `opened`: those whose
-    values are all compiled, so that they are no more than MOST_COMPILED."""
+    values are all compiled, so that they are no more than MOST_COMPILED. Of launches that are one, whose calls have
+    their own, `literals` where calls differ in numbers by which they may divide, beside no other form: the faces of
+    halo3d took 21.4 us in place of 29.9 on two H200s (benchmarks/results/2026-11-30-2xh200-short-6)."""
+    if kernel.fused:
+        return _with_numbers(kernel, around) if LITERALS.name in wanted else kernel
     return replace(kernel, impls=tuple(_with_forms(kernel, impl, around, wanted, opened) for impl in kernel.impls))
 
 
@@ -137,6 +141,17 @@ def _with_forms(
     tunables = (Tunable(form.tunable, values, span=impl.span) for form, values in allowed.items())
     apart = (_either(form, other) for form in allowed for other in allowed if other.name in form.excludes)
     return replace(impl, tunables=(*impl.tunables, *tunables), requires=(*impl.requires, *apart))
+
+
+def _with_numbers(kernel: Kernel, around: Surroundings) -> Kernel:
+    impl = kernel.impls[0]
+    ((_, legal),) = forms_of(kernel, impl, around, (LITERALS,))
+    own = [t.name for t in impl.tunables if t.name.startswith(FORM)]
+    if LITERALS.tunable in own or isinstance(legal, Refusal) or not divides_by_numbers(kernel, around):
+        return kernel
+    apart = (_either(LITERALS, form) for form in FORMS if form.tunable in own)
+    impl = replace(impl, tunables=(*impl.tunables, Tunable(LITERALS.tunable, legal, span=impl.span)))
+    return replace(kernel, impls=(impl,), requires=(*kernel.requires, *apart))
 
 
 # What is left out first where that would be more. On an H200 a tile with vectors did without `coarsen` and `freedom`,

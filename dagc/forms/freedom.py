@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dagc.cuda.lexer import words_of
+from dagc.cuda.lexer import tokens_of, words_of
 from dagc.cuda.syntax import NotUnderstood, below, body_of
 from dagc.forms.affine import LOOPS, accesses_below, kind_of, most_of, variables_of
 from dagc.forms.coarsen import changed_parameters
@@ -162,6 +162,16 @@ def numbers_of_calls(kernel: Kernel, impl: Impl, around: Surroundings, fused: Ke
     taken = {dict(call.names).get(name, name) for call in fused.fused for name in changed}
     whole = {f.name for f in fused.formals if f.mode is None and f.type.is_integer}
     return {name: value for name, value in around.given if name in whole and name not in taken}
+
+
+def divides_by_numbers(fused: Kernel, around: Surroundings) -> bool:
+    """Whether calls that are one launch differ in whole numbers, and their text, or code beside it, divides."""
+    calls = fused.fused
+    differing = {name for call in calls for name, _ in call.names}
+    whole = any(f.mode is None and f.type.is_integer and f.name in differing for f in calls[0].kernel.formals)
+    own = calls[0].impl.code
+    texts = (*(text for _, text in around.texts), own.text if own is not None else None)
+    return whole and any(not {"/", "%"}.isdisjoint(tokens_of(text or "").split()) for text in texts)
 
 
 LITERALS = Form(

@@ -21,6 +21,7 @@ from dagc.ir.names import common_name, last_name
 from dagc.ir.plan import kernel_as_written
 from dagc.ir.program import Access, Device, Edge, Kernel, KernelOp, Loop, Op, Program, Region, Turn
 from dagc.ir.regions import Regions
+from dagc.ir.sym import Const
 
 MOST_CALLS = 16  # of a launch: their arguments are those of one kernel
 MOST_OPS = 256  # of a part of the text in which groups are looked for, whose ops are compared with each other
@@ -361,13 +362,18 @@ class _Fusing:
     def _joined(
         self, calls: Sequence[KernelOp], chained: bool, name: str, base: str, known: str
     ) -> tuple[KernelOp, Kernel]:
-        if not chained:
-            return fused_op(calls, self.kernels[calls[0].kernel], name, base, known)
         kernels = [self.kernels[call.kernel] for call in calls]
-        impls = [k.impl_of(c.device, c.variant) for k, c in zip(kernels, calls, strict=True)]
-        op, kernel = chained_op(list(map(ChainCall, calls, kernels, impls)), name, base, known)
+        if chained:
+            impls = [k.impl_of(c.device, c.variant) for k, c in zip(kernels, calls, strict=True)]
+            op, kernel = chained_op(list(map(ChainCall, calls, kernels, impls)), name, base, known)
+        else:
+            op, kernel = fused_op(calls, kernels[0], name, base, known)
+            own = {name for call in kernel.fused for _, name in call.names}
+            if not any(isinstance(a, Const) and f.name in own for f, a in zip(kernel.formals, op.args, strict=True)):
+                return op, kernel
         kernel = self.formed(kernel)
-        forms = tuple((t.name, AS_WRITTEN) for t in kernel.impls[0].tunables)
+        values = dict(op.tunables)
+        forms = tuple((t.name, AS_WRITTEN) for t in kernel.impls[0].tunables if t.name not in values)
         return replace(op, tunables=(*op.tunables, *forms)), kernel
 
 

@@ -186,6 +186,18 @@ def test_the_count_has_the_fused_programs(tmp_path: Path) -> None:
     assert not any(line.label.startswith("fuse") for line in plain.lines)
 
 
+def test_numbers_of_each_call_may_be_constants_where_the_text_divides() -> None:
+    """A decision of the launch that joins calls which differ in numbers, beside no other form."""
+    parsed = parse_with_includes(Source(str(HALO), HALO.read_text()))
+    for value, values in ((0, None), (1, (1, 2))):
+        program = lower(parsed, {"fuse.pack": value}, forms=True)
+        offered = {d.name: d.values for d in program.decisions}
+        assert offered.get("pack.form.literals") == values
+    kernel = next(kernel for kernel in program.kernels if kernel.fused)
+    forms = [t.name for t in kernel.impls[0].tunables if t.name.startswith("form.") and t.name != "form.literals"]
+    assert len(forms) == len(kernel.requires) > 1
+
+
 def test_a_loop_stays_folded() -> None:
     graph = read(JACOBI, {"fuse.first_last_inner": 1}, folds=True).graph()
     assert graph.folding is not None
