@@ -266,6 +266,7 @@ _INNER_ITEMS = frozenset("gpu cpu forms link launch prepare cuda cpp send edges 
 TOP_ITEMS = FORMS.keys() - _INNER_ITEMS - {"program"}
 
 
+@lru_cache(maxsize=16)  # of a process that reads one text again: an editor's, or a notebook's
 @uncollected()
 def parse(source: Source) -> ast.Module:
     """The syntax tree of one file; names are not resolved and included files are not read.

@@ -183,8 +183,9 @@ class _SoFar:
         if len(mine) == 1:
             insort(self.first, (seconds, key))
             del self.first[FASTEST:]
+        middle = median(mine)
         for heap in self.medians[1 : len(mine) + 1]:
-            heapq.heappush(heap, (median(mine), key))
+            heapq.heappush(heap, (middle, key))
 
     def best(self) -> ImplementationId:
         """There must be a measurement."""
