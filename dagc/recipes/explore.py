@@ -128,7 +128,8 @@ def _explore_here(
             if compared is not None and done.best is not None:
                 again = (*fastest[:2], compared) if deadline.over else (done.best, compared)
                 measured_again(again, left.store, machine, 1 if deadline.over else options.repeats)
-            machine.time_reference()
+            if not deadline.over:
+                machine.time_reference()
         results = records.results()
         done = settled(done, domain, results)
         notes += [*noise_advice_of(results), *text.changed()]
