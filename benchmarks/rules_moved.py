@@ -1,13 +1,14 @@
 """Rules for the fast end of one recorded exploration, applied to another.
 
-    python -m benchmarks.rules_moved [--jobs 2]
+    python -m benchmarks.rules_moved [--jobs 2] [--public]
 
 Rules of a source apply to a target by the kinds of its ops (`dagc.learn.kinds`), as in `dagc rules --apply`. The
 applied implementation is one of those of the target that agree most with them; its loss is the median of these,
 against the best of the target. Beside it, the loss of the median implementation of the target, and of a random one (the
 mean of all). *First eight*: the expected loss of the best of COUNT followers, which `dagc explore --follow` measures
 first, and as many uniform draws, and that of the best of eight draws. First the explorations of the SpMV on four H200,
-five inputs of six sets of transports, then records of several programs, the rules of each on each other program.
+five inputs of six sets of transports, then records of several programs, the rules of each on each other program. Last,
+public applications: the rules of these programs and of the other application, and those of the other size.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
+from typing import TypeAlias
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -42,6 +44,7 @@ PROGRAMS = (
     f"{EXPLORE}/halo-mpi_cuda-random", "2026-11-22-2xh200-loops/jacobi-2048", "2026-11-23-2xh200-search/jacobi-8192",
     "2026-11-28-4xh200-spmv/jacobi-4096", "2026-11-22-2xh200-launch/heat-auto", "2026-11-22-2xh200-launch/heat-fixed",
 )  # fmt: skip
+PUBLIC = tuple(f"2026-11-30-2xh200-rules/{name}" for name in ("heat3d-64", "heat3d-192"))
 
 
 HEAD = (
@@ -49,6 +52,9 @@ HEAD = (
     " the median | first eight: followers, mean | median | drawn, mean | median | followers at most drawn |"
 )
 RULER = "|---" * 14 + "|"
+
+
+Rules: TypeAlias = dict[str, tuple[FastRule, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +149,39 @@ def tables(pool: ProcessPoolExecutor) -> Iterable[str]:
     yield ""
     yield HEAD.format("rules of other programs on")
     yield RULER
-    across = [m for m in _all(pool, list(PROGRAMS), rules) if _program(m.source) != _program(m.target)]
-    for target in PROGRAMS:
-        sources = sum(_program(name) != _program(target) for name in PROGRAMS if rules[name])
-        here = [one for one in across if one.target == target]
-        yield _row(target, here, sources - len(here))
+    across = _others(_all(pool, list(PROGRAMS), rules), same=False)
+    yield from (_onto(target, target, PROGRAMS, rules, across) for target in PROGRAMS)
     yield _row("all", across, 0)
 
 
-def _all(pool: ProcessPoolExecutor, names: list[str], rules: dict[str, tuple[FastRule, ...]]) -> list[Moved]:
+def public(pool: ProcessPoolExecutor) -> Iterable[str]:
+    """The lines of the table of public applications."""
+    names = [*PROGRAMS, *PUBLIC]
+    rules = dict(zip(names, pool.map(rules_of, names), strict=True))
+    pairs = [one for one in _all(pool, names, rules) if one.target in PUBLIC]
+    yield HEAD.format("public application")
+    yield RULER
+    for label, same in (("other programs", False), ("the other size", True)):
+        found = _others(pairs, same)
+        yield from (_onto(f"{t}, rules of {label}", t, names, rules, found, same) for t in PUBLIC)
+        yield _row(f"all, rules of {label}", found, 0)
+
+
+def _others(pairs: Iterable[Moved], same: bool) -> list[Moved]:
+    """Those whose source and target are of the same program, or of different ones."""
+    return [one for one in pairs if (_program(one.source) == _program(one.target)) == same]
+
+
+def _onto(
+    label: str, target: str, names: Iterable[str], rules: Rules, across: Iterable[Moved], same: bool = False
+) -> str:
+    """The row of the rules of the same program, or of other ones, on one target."""
+    sources = (name for name in names if rules[name] and name != target)
+    here = [one for one in across if one.target == target]
+    return _row(label, here, sum((_program(name) == _program(target)) == same for name in sources) - len(here))
+
+
+def _all(pool: ProcessPoolExecutor, names: list[str], rules: Rules) -> list[Moved]:
     sources = tuple((name, rules[name]) for name in names)
     return [one for found in pool.map(onto, [(target, sources) for target in names]) for one in found]
 
@@ -163,9 +193,10 @@ def _program(name: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--public", action="store_true", help="only the table of public applications")
     args = parser.parse_args()
     with ProcessPoolExecutor(args.jobs) as pool:
-        for line in tables(pool):
+        for line in (*(() if args.public else (*tables(pool), "")), *public(pool)):
             print(line, flush=True)
 
 
