@@ -140,7 +140,7 @@ def measured(program: str, ranks: int, given: argparse.Namespace) -> Path:
 
 def compare(program: str, target: str, traced: Path, file: Path, ranks: int, where: Path, scratch: Path) -> None:
     """Predict the implementations of `file` from the traces of `traced`."""
-    text = read(SAMPLES / program, defines(program, target))
+    text = read(SAMPLES / program, defines(program, target), True)
     options = ExploreOptions(
         replay=str(file), simulate=str(where), ranks=ranks, strategy="random", only="orders", quiet=True
     )
