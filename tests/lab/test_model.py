@@ -159,13 +159,14 @@ def test_the_process_is_the_textbook_one(data: st.DataObject, seed: int) -> None
     values = random.standard_normal(len(at))
     if data.draw(st.booleans()):  # what is learned of few values, and of few rows, is kept
         process = Process(12, signal=0.3, noise=0.1, length=0.2)
-        process.extend(bits[:20])
-        process.rebuild(paths[:20])
-        early = [i for i, row in enumerate(at) if row < 20]
+        few = data.draw(st.sampled_from([4, 20]))
+        process.extend(bits[:few])
+        process.rebuild(paths[:few])
+        early = [i for i, row in enumerate(at) if row < few]
         at, values = [at[i] for i in early], values[early]
         process.observe(at[: len(at) // 2])
         process.posterior(values[: len(at) // 2])
-        process.append(bits[20:], paths[20:])
+        process.append(bits[few:], paths[few:])
         process.observe(at[len(at) // 2 :])
         process.posterior(values + 1)
         process.posterior(values[: len(at) // 2])

@@ -71,7 +71,7 @@ class Process:
         covariance = self._covariance(self.observed, slice(first, None))
         below = self._inverse_root() @ covariance
         if len(self) > self._held.shape[1]:
-            self._held = np.pad(self._held, ((0, 0), (0, len(self) // 2)))
+            self._held = np.pad(self._held, ((0, 0), (0, 3 * len(self) // 2 - self._held.shape[1])))
         self._cross[:known, first:] = below
         self._variance = np.concatenate([self._variance, self._before(paths) - np.einsum("ij,ij->j", below, below)])
         self._mean = np.concatenate([self._mean, self._weights @ below[: len(self._weights)]])
