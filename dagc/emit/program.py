@@ -459,7 +459,8 @@ def _groups(layout: Layout, steps: StepBuilder) -> Iterator[GroupView]:
 def _connections(layout: Layout) -> Iterator[ConnectionView]:
     of = Counter(op.transport for _, op in layout.group_members())
     whole = {op.transport for _, op in layout.group_members() if not op.comm}
-    # Groups on a stream run one after the other, and iterations of a library that overlap have streams of their own.
+    # Groups on a stream run one after the other, and those of an iteration after those of the one before, also where
+    # iterations overlap.
     at_once = 2 * layout.graph.streams
     for (kind, comm), member in layout.connections.items():
         assert kind is not None
