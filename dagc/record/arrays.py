@@ -217,10 +217,10 @@ class Values:
         """How a name of each round is written in a round."""
         return "[t]" if self.rounds > 1 else "[0]"
 
-    def number(self, values: Sequence[int | None], hint: str) -> str:
-        """An expression for a number of each rank; None: any."""
+    def number(self, values: Sequence[int | None], hint: str, kind: str = "") -> str:
+        """An expression for a number of each rank; None: any. Equal ones of one `kind` have one name."""
         some = next((v for v in values if v is not None), 0)
-        return self._literal("i64", [some if v is None else v for v in values], hint)
+        return self._literal("i64", [some if v is None else v for v in values], hint, kind)
 
     def bound(self, values: Sequence[int | None], hint: str) -> str:
         """As `number`, for a bound of a slice."""
@@ -259,11 +259,11 @@ class Values:
             self.scalars[f"{name}[{t}]"] = tuple(row[t] for row in rows)
         return f"{name}{self.index}", True
 
-    def _literal(self, of: str, values: Sequence[int | float | bool], hint: str) -> str:
+    def _literal(self, of: str, values: Sequence[int | float | bool], hint: str, kind: str = "") -> str:
         if len(set(values)) == 1 and (not isinstance(values[0], float) or math.isfinite(values[0])):
             value = values[0]
             return str(value).lower() if isinstance(value, bool) else repr(value)
-        key = (of, tuple(values))
+        key = (of, tuple(values), kind)
         if key not in self._same:
             name = self.names.free(hint)
             self._same[key], self.scalars[name], self.types[name] = name, tuple(values), of

@@ -107,7 +107,7 @@ class Writer:
         if isinstance(op, KernelCall) and not (computed or step.partial or self._keeps_waits):
             lines = self._split(number, step, name, lines)
         if step.partial:
-            flag = self._values.number([int(ops is not None) for ops in step.ops], f"runs_{name}")
+            flag = self._values.number([int(ops is not None) for ops in step.ops], f"runs_{name}", "runs")
             lines = [f"if {flag} == 1 {{", *(f"  {line}" for line in lines), "}"]
         if computed:  # by the host, from what it read last
             self._edges.append((self._host_result, name))
@@ -384,7 +384,7 @@ class Writer:
             place = end.place if end is not None else None
             places.append((f"{'send' if sends else 'recv'} {at}", place) if place is not None else None)
         _, text = self._region(number, step, places, "send" if sends else "recv")
-        return text, self._values.number(peers, "partner")
+        return text, self._values.number(peers, "partner", "peer")
 
     def _together(self, number: int, step: ProgramStep, name: str) -> tuple[list[str], bool]:
         op, index = step.first, self._index
