@@ -6,7 +6,6 @@ Needs the package playwright and a Chromium: the system's, or the one that `play
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from dagc.ir.effective import configuration_of
 from dagc.report.html import as_html
 from tests.data.h200 import h200_graph, h200_results
+from tests.report.conftest import Open, Opened
 from tests.report.data import h200_learned, h200_traced
 from tests.report.test_html import SECTIONS
 
@@ -30,32 +30,11 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@dataclass
-class Opened:
-    """A page with what it said and asked for while it was open."""
-
-    page: Any
-    said: list[str] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
-
-
 @pytest.fixture
-def opened(chromium: Any, file: Path, request: pytest.FixtureRequest) -> Iterator[Opened]:
-    """The report in a window of 1280 x 900; the parameter, where there is one, is the colour scheme."""
-    context = chromium.new_context(
-        viewport={"width": 1280, "height": 900}, color_scheme=getattr(request, "param", "light")
-    )
-    page = context.new_page()
-    found = Opened(page)
-    page.on("console", lambda message: found.said.append(message.text))
-    page.on("pageerror", lambda error: found.said.append(str(error)))
-    page.on("request", lambda asked: found.asked.append(asked.url))
-    page.goto(file.as_uri())
-    yield found
-    assert found.said == []
-    assert [url for url in found.asked if not url.startswith(("file:", "data:"))] == []
-    assert sum(url.startswith("file:") for url in found.asked) == 1
-    context.close()
+def opened(window: Open, file: Path, request: pytest.FixtureRequest) -> Iterator[Opened]:
+    """The report; the parameter, where there is one, is the colour scheme."""
+    with window(file, scheme=getattr(request, "param", "light")) as opened:
+        yield opened
 
 
 def _seen(page: Any, selector: str) -> Any:

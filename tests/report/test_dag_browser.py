@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dagc import api
+from tests.report.conftest import Open
 from tests.report.test_browser import contrast
 
 pytestmark = pytest.mark.browser
@@ -25,21 +26,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def page(chromium: Any, pages: dict[str, Path], request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The SpMV, in a window of the given width and colour scheme. It says nothing, and asks for nothing but itself."""
-    width, scheme = getattr(request, "param", (1400, "light"))
-    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    page = context.new_page()
-    said: list[str] = []
-    asked: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(pages["spmv"].as_uri())
-    yield page
-    assert said == []
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
-    context.close()
+def page(window: Open, pages: dict[str, Path], request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The SpMV, in a window of the given width and colour scheme."""
+    with window(pages["spmv"], *getattr(request, "param", (1400, "light"))) as opened:
+        yield opened.page
 
 
 def _details(page: Any) -> str:
@@ -128,13 +118,12 @@ def test_it_can_be_read(page: Any) -> None:
     assert page.locator("svg.dag").bounding_box()["width"] > 200
 
 
-def test_loops_are_shown_folded_and_unrolled(chromium: Any, pages: dict[str, Path]) -> None:
-    page = chromium.new_page(viewport={"width": 1400, "height": 900})
-    page.goto(pages["heat"].as_uri())
-    assert page.locator('g.box[aria-label="gpu inner[2]"]').is_visible()
-    page.select_option("#view", "one")
-    assert not page.locator('g.box[aria-label="gpu inner[2]"]').is_visible()
-    page.locator('g.box[aria-label="gpu inner[t]"]').click()
-    assert "(1 round earlier)" in _details(page)
-    assert page.locator("g.arrow.carried:visible").count() > 0
-    page.close()
+def test_loops_are_shown_folded_and_unrolled(window: Open, pages: dict[str, Path]) -> None:
+    with window(pages["heat"], 1400) as opened:
+        page = opened.page
+        assert page.locator('g.box[aria-label="gpu inner[2]"]').is_visible()
+        page.select_option("#view", "one")
+        assert not page.locator('g.box[aria-label="gpu inner[2]"]').is_visible()
+        page.locator('g.box[aria-label="gpu inner[t]"]').click()
+        assert "(1 round earlier)" in _details(page)
+        assert page.locator("g.arrow.carried:visible").count() > 0

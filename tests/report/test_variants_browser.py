@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dagc.study.report import variants_page
+from tests.report.conftest import Open
 from tests.report.test_browser import contrast
 from tests.report.tuned import tuned_file
 from tests.tiers import representatives
@@ -24,21 +25,10 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def page(chromium: Any, file: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The parameter, where there is one, is the colour scheme. Nothing is loaded, and no script fails."""
-    scheme = getattr(request, "param", "light")
-    context = chromium.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
-    page = context.new_page()
-    said: list[str] = []
-    asked: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda one: asked.append(one.url))
-    page.goto(file.as_uri())
-    yield page
-    assert said == []
-    assert [url for url in asked if not url.startswith("data:")] == [file.as_uri()]
-    context.close()
+def page(window: Open, file: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The parameter, where there is one, is the colour scheme."""
+    with window(file, scheme=getattr(request, "param", "light")) as opened:
+        yield opened.page
 
 
 def _tip(page: Any) -> str:
