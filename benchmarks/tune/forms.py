@@ -17,6 +17,9 @@ kernel as written (FORM_RISK of dagc.lab.across): for each value the gain over t
 slower than it by over 2 %; then the same for the largest of these values at which none is on all families but that
 which is judged.
 
+`--copies CSV` (its record is named in docs/figures.md): without choices, the best settings over the lower bound, and over what the
+fastest kernel that copies as many bytes takes, measured in the same way.
+
 The oracles: benchmarks/gpu/judge.py, or benchmarks/gpu/oracle.py --one, whose --settings keeps all settings of the
 kernels as written.
 """
@@ -24,6 +27,7 @@ kernels as written.
 from __future__ import annotations
 
 import argparse
+import csv
 import math
 import statistics
 import sys
@@ -40,7 +44,7 @@ from dagc.choice.legal import op_of, op_under
 from dagc.choice.residual import FILE, load_learner
 from dagc.ir.choice import AS_WRITTEN, Choice, names_form
 from dagc.lab.across import CARE, AcrossSizes
-from dagc.perf.bound import MEMORY, Ceilings, bound_of
+from dagc.perf.bound import MEMORY, Ceilings, LowerBound, bound_of
 from dagc.perf.hardware import load_hardware
 
 
@@ -80,22 +84,50 @@ def gains(kernel: Measured, ceilings: Ceilings, replay: Replay) -> Iterable[Gain
             continue
         best = int(np.nanargmin(logs))
         seconds = [math.exp(logs[place]) if (place := said[i]) is not None else math.nan for said in chosen]
-        bound, by_memory = _bound(kernel, i, ceilings)
+        found = _bound(kernel, i, ceilings)
+        bound, by_memory = math.nan if found.unknown else found.seconds, found.why == MEMORY
         yield Gain(
             kernel.program, kernel.op, kernel.family, case.text, bound, by_memory, math.exp(np.nanmin(logs[plain])),
             math.exp(logs[best]), kernel.choices[best].in_words, *seconds,
         )  # fmt: skip
 
 
-def _bound(kernel: Measured, at: int, ceilings: Ceilings) -> tuple[float, bool]:
+def _bound(kernel: Measured, at: int, ceilings: Ceilings) -> LowerBound:
     values = {name.lower(): value for name, value in kernel.cases[at].params} | {"rank": 0, "ranks": 1}
     program = kernel.graph.program
     op = op_under(program, op_of(kernel.graph, kernel.site), kernel.choices[0])
     try:
-        found = bound_of(program, op, values, ceilings)
-    except (DagcError, ArithmeticError, KeyError):
-        return math.nan, False
-    return (math.nan if found.unknown else found.seconds), found.why == MEMORY
+        return bound_of(program, op, values, ceilings)
+    except (DagcError, ArithmeticError, KeyError) as error:
+        return LowerBound(unknown=str(error))
+
+
+def shares(kernels: Iterable[Measured], ceilings: Ceilings, copies: Path, reached: float) -> Iterable[str]:
+    """Rows of kernels that are bound by memory, then the medians."""
+    table = [row for row in csv.DictReader(copies.open()) if row["flushed"] == "1"]
+    least: dict[int, float] = {}  # seconds by MB
+    for row in table:
+        size = round(float(row["bytes"]) / 1e6)
+        least[size] = min(float(row["us"]) * 1e-6, least.get(size, math.inf))
+    sizes = sorted(least)
+    yield "| kernel | size | bound, us | copy | as written | best | share of the bound | of the copy |"
+    yield "|---|---|---|---|---|---|---|---|"
+    found = []
+    for kernel in kernels:
+        plain = np.array([as_written(s) for s in kernel.choices])
+        for i, (case, logs) in enumerate(zip(kernel.cases, kernel.logs, strict=True)):
+            bound = _bound(kernel, i, ceilings)
+            if not np.isfinite(logs[plain]).any() or bound.why != MEMORY:
+                continue
+            written, best = math.exp(np.nanmin(logs[plain])), math.exp(np.nanmin(logs))
+            copied = float(np.interp(bound.footprint.bytes / 1e6, sizes, [least[size] for size in sizes]))
+            if bound.seconds >= reached * written:
+                found.append((bound.seconds / best, copied / best))
+                times = " | ".join(f"{t * 1e6:.1f}" for t in (bound.seconds, copied, written, best))
+                parts = " | ".join(f"{share:.0%}" for share in found[-1])
+                yield f"| {kernel.program} {kernel.op} | {case.text} | {times} | {parts} |"
+    median = [f"{statistics.median(values):.0%}" for values in zip(*found, strict=True)]
+    yield f"{len(found)} kernels, medians: {median[0]} of the bound, {median[1]} of the copy"
 
 
 def mean(values: Iterable[float]) -> str:
@@ -193,11 +225,16 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--compiled", type=Path, nargs="+", default=(), metavar="JSON", help="registers and spills")
     parser.add_argument("--held-out", default="polybench", metavar="FAMILIES")
     parser.add_argument("--risks", action="store_true", help="what the risk of forms without measurements is worth")
+    parser.add_argument("--copies", type=Path, metavar="CSV", help="what kernels that copy take; without choices")
     parser.add_argument("--reached", type=float, default=0.25, metavar="S", help="share of the bound (default: 0.25)")
     args = parser.parse_args(words)
     ceilings = Ceilings.of_hardware(load_hardware(args.gpu))
-    replay = Replay(load_learner(FILE))
+    assert ceilings is not None, "a GPU that was measured"
     kernels = load(args.oracles, args.gpu, args.compiled, forms=True)
+    if args.copies is not None:
+        print("\n".join(shares(kernels, ceilings, args.copies, args.reached)))
+        return 0
+    replay = Replay(load_learner(FILE))
     if args.risks:
         print("\n".join(risks([p for kernel in kernels for p in predictions(kernel, replay)])))
         return 0
