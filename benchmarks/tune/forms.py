@@ -17,8 +17,8 @@ kernel as written (FORM_RISK of dagc.lab.across): for each value the gain over t
 slower than it by over 2 %; then the same for the largest of these values at which none is on all families but that
 which is judged.
 
-`--copies CSV` (its record is named in docs/figures.md): without choices, the best settings over the lower bound, and over what the
-fastest kernel that copies as many bytes takes, measured in the same way.
+`--copies CSV` (its record is named in docs/figures.md): without choices, the best settings over the lower bound, and
+over what the fastest kernel that copies as many bytes takes, measured in the same way.
 
 The oracles: benchmarks/gpu/judge.py, or benchmarks/gpu/oracle.py --one, whose --settings keeps all settings of the
 kernels as written.
