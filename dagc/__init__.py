@@ -53,3 +53,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         return getattr(import_module(_ELSEWHERE.get(name, "dagc.api")), name)
     raise AttributeError(f"module 'dagc' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "api"})

@@ -18,6 +18,7 @@ SPMV = Path(__file__).parents[1] / "samples/spmv/spmv.dag"
 def test_everything_documented_is_there() -> None:
     for name in dagc.__all__:
         assert getattr(dagc, name) is not None
+    assert {*dagc.__all__, "api"} <= {*dir(dagc)}
     with pytest.raises(AttributeError, match="nothing"):
         dagc.nothing  # noqa: B018
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
+import shlex
 
 from dagc.base.errors import UsageError
 
-_PIECE = re.compile(r"""[^ \t\r\n'"\\]+|'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[ \t\r\n]+""", re.DOTALL)
+LONGEST = 1 << 18  # characters of a text of flags: the time of shlex is quadratic in the length of a word, 1 s here
 
 
 def flags_variable(cuda: bool) -> str:
@@ -16,30 +16,19 @@ def flags_variable(cuda: bool) -> str:
 
 
 def split_words(text: str) -> list[str]:
-    """As `shlex.split`, whose time is quadratic in the length of a word. Raises ValueError for a quote without its end
-    or a backslash before nothing."""
-    words: list[list[str]] = [[]]
-    at = 0
-    while at < len(text):
-        piece = _PIECE.match(text, at)
-        if piece is None:
-            raise ValueError("No escaped character" if text[at] == "\\" else "No closing quotation")
-        at, found = piece.end(), piece[0]
-        if found.isspace():
-            words.append([])
-        elif found[0] == '"':
-            words[-1].append(re.sub(r'\\(["\\])', r"\1", found[1:-1]))
-        else:
-            words[-1].append(found[1:-1] if found[0] == "'" else found.removeprefix("\\"))
-    return ["".join(word) for word in words if word]
+    """As a shell does. Raises ValueError for a quote without its end, a backslash before nothing, more than LONGEST
+    characters."""
+    if len(text) > LONGEST:
+        raise ValueError(f"more than {LONGEST} characters")
+    return shlex.split(text)
 
 
 def user_flags(cuda: bool) -> list[str]:
-    """The flags in that variable. Raises UsageError for a quote without its end."""
+    """The flags in that variable. Raises UsageError where they cannot be split."""
     name = flags_variable(cuda)
     text = os.environ.get(name, "")
     try:
         return split_words(text)
     except ValueError as error:
-        why = f"{name} cannot be split into words: {error} in {text!r}"
+        why = f"{name} cannot be split into words: {error} in {text!a:.200}"
         raise UsageError(why, "close the quote: the text is split into words as by a shell") from None

@@ -71,6 +71,8 @@ def show(
         if method:
             raise UsageError(f"{tuned} has a method of its own", f"drop --method {method}, or -o")
         return _learned(read(path, defines), kernel, tuned, format)
+    if kernel == PROGRAM:
+        raise UsageError("the choice among plans has no model: it is learned", "name the tuned file: -o FILE")
     site = open_sites(graph, (kernel,))[0]
     if format == "c":
         return _chooser_source(graph, site, gpu or "h200", method or "volume")

@@ -535,7 +535,8 @@ def test_files_and_flags_of_compile_commands(tmp_path: Path, monkeypatch: pytest
         ('[{"directory": "\\ud800", "file": "a.cu", "arguments": []}]', "entry 1: .* neither a path nor a flag"),
         ('[{"directory": ".", "file": "a.cu", "command": "nvcc @wide.rsp"}]', "are more than 64"),
         ('[{"directory": ".", "file": "a.cu", "command": "nvcc -D -fplugin=a"}]', "'-fplugin' is no name of a macro"),
-        ('[{"directory": ".", "file": "a.cu", "command": "nvcc -DX=%s"}]' % ("2" * 1_000_000), "longer than 131072"),
+        ('[{"directory": ".", "file": "a.cu", "command": "nvcc -DX=%s"}]' % ("2" * 200_000), "longer than 131072"),
+        ('[{"directory": ".", "file": "a.cu", "command": "nvcc -DX=%s"}]' % ("2" * 300_000), "more than 262144"),
     ],
 )
 def test_compile_commands_that_are_none(tmp_path: Path, text: str, message: str) -> None:

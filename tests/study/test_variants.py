@@ -258,6 +258,9 @@ def test_the_chooser_is_shown(tuned: Path, capsys: pytest.CaptureFixture[str]) -
         assert selector.text in text, "what the file learned"
         assert "cycles" not in text, "not a model that it does not use"
     assert main(["tune", program, "--show", "x", "--format", "c", "-o", str(tuned)]) == 2
+    capsys.readouterr()
+    assert main(["tune", program, "--show", "program"]) == 2
+    assert "help: name the tuned file: -o FILE" in capsys.readouterr().err
 
 
 @pytest.mark.mpi
