@@ -138,9 +138,9 @@ def configured(
     every = _opened(options, gpus)
     named = {text.partition("=")[0] for text in every} | fixed
     if several_hosts(options.ranks):
-        within = WITHIN_HOST if gpus else f"{WITHIN_HOST}={SAME},{Transport.PEER.value}"  # `put` as in `_usual`
-        opens = {WITHIN_HOST: within, RANK_ORDER: RANK_ORDER}
-        every += [text for name, text in opens.items() if name in by_name(program) and name not in named]
+        offered = {n: v for n, v in by_name(program).items() if n in (WITHIN_HOST, RANK_ORDER) and n not in named}
+        for name, its in offered.items():  # `put` as in `_usual`
+            every.append(f"{name}={','.join(str(v) for v in its if gpus or v != Transport.PUT.value)}")
     if gpus and program.repeat is not None and LOOP not in named:
         every += _loops(text, program)
     opened = [text for text in every if text.partition("=")[0] not in fixed or text in options.opened]
