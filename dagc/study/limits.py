@@ -278,7 +278,8 @@ def _whole(
 ) -> LimitRow:  # fmt: skip
     path, chain = path_of(graph, traversal, {op: b.seconds for op, b in bounds.items()}, ceilings.wait)
     launches = sum(op in bounds for op in chain)
-    why, seconds = f"{counted(launches, 'launch', 'launches')} that wait for each other", path
+    waits = " that wait for each other" if launches > 1 else ""
+    why, seconds = f"{counted(launches, 'launch', 'launches')}{waits}", path
     unknown = dict.fromkeys(_site(graph.ops[op]) for op, bound in bounds.items() if bound.unknown)
     if ceilings.shared:
         moved = [m for b in bounds.values() for m in b.footprint.moved]
