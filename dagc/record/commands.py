@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,17 +21,19 @@ _HELP = "give the file that cmake -DCMAKE_EXPORT_COMPILE_COMMANDS=ON writes"
 _LINKED = {"-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c"}
 _OPTION_FILES = 64  # read for one command, one in another or beside it
 _LONGEST = 1 << 17  # of all macros: Linux has no longer word in an environment
-_SEPARATE = ("-D", "-I", "-isystem")  # their argument may be the next word
+_OF_MACROS = ("-D", "-U")
+_SEPARATE = (*_OF_MACROS, "-include", "-I", "-iquote", "-isystem", "-idirafter")  # their argument may be the next word
 
 
 @dataclass(frozen=True, slots=True)
 class CompileCommands:
-    """`files`: in their order; `folders`: of their headers; `defines`: `-DNAME=VALUE`; `linked`: whether kernels use
-    what other files define (`-rdc=true`)."""
+    """`files`: in their order; `folders`: of their headers; `defines`: `-DNAME=VALUE`, `-UNAME`; `first`: headers that
+    are included before all else; `linked`: whether kernels use what other files define (`-rdc=true`)."""
 
     files: tuple[str, ...]
     folders: tuple[Path, ...] = ()
     defines: tuple[str, ...] = ()
+    first: tuple[Path, ...] = ()
     linked: bool = False
 
     def environment(self) -> dict[str, str]:
@@ -41,7 +43,9 @@ class CompileCommands:
             known = os.environ.get(INCLUDE, "")
             out[INCLUDE] = os.pathsep.join([*map(str, self.folders), *([known] if known else [])])
         for cuda in (False, True):
-            name, more = flags_variable(cuda), [*self.defines, *(["-rdc=true"] if cuda and self.linked else [])]
+            included = [word for path in self.first for word in ("-include", str(path))]
+            more = [*self.defines, *included, *(["-rdc=true"] if cuda and self.linked else [])]
+            name = flags_variable(cuda)
             words = [*os.environ.get(name, "").split(), *map(shlex.quote, more)]
             out |= {name: " ".join(words)} if words else {}
         return out
@@ -54,6 +58,7 @@ def compiled_as(sources: Sequence[str]) -> Iterator[CompileCommands]:
     files: dict[str, None] = {}
     folders: dict[Path, None] = {}
     defines: dict[str, None] = {}
+    first: dict[Path, None] = {}
     linked = False
     for source in sources:
         path = Path(source)
@@ -65,8 +70,9 @@ def compiled_as(sources: Sequence[str]) -> Iterator[CompileCommands]:
         files |= dict.fromkeys(one.files)
         folders |= dict.fromkeys(one.folders)
         defines |= dict.fromkeys(one.defines)
+        first |= dict.fromkeys(one.first)
         linked = linked or one.linked
-    commands = CompileCommands(tuple(files), tuple(folders), tuple(defines), linked)
+    commands = CompileCommands(tuple(files), tuple(folders), tuple(defines), tuple(first), linked)
     new = commands.environment()
     before = {name: os.environ.get(name) for name in new}
     os.environ.update(new)
@@ -114,29 +120,43 @@ def read_commands(path: Path) -> CompileCommands:
         raise UsageError(f"{path}: not a list of commands", _HELP)
     files: dict[Path, list[str]] = {}
     folders: dict[Path, None] = {}
+    first: dict[Path, None] = {}
     macros: dict[str, str] = {}
     for number, entry in enumerate(entries, start=1):
         folder, file, words = _entry(path, number, entry)
         if file.suffix.lower() not in _SUFFIXES:
             continue
         files.setdefault(file, words)
-        for option, value in _options(words, folder):
-            if option == "-D":
-                name = value.partition("=")[0]
-                if not name.partition("(")[0].isidentifier():
-                    raise UsageError(f"{path}, entry {number}: {name!r:.80} is no name of a macro", _HELP)
-                if macros.setdefault(name, value) != value:
-                    what = f"{path}, entry {number}: {name} is another macro than for a file before"
-                    raise UsageError(what, "name the files of one program with --host, its macros in DAGC_CXXFLAGS")
-            else:
-                folders[Path(os.path.normpath(folder / value))] = None
+        options = list(_options(words, folder))
+        for name, flag in _macros_of(f"{path}, entry {number}", options).items():
+            if macros.setdefault(name, flag) != flag:
+                what = f"{path}, entry {number}: {name} is another macro than for a file before"
+                raise UsageError(what, "name the files of one program with --host, its macros in DAGC_CXXFLAGS")
+        for option, value in options:
+            place = Path(os.path.normpath(folder / value))
+            if option == "-include":
+                first[place if os.path.exists(place) else Path(value)] = None  # else the compiler looks for it
+            elif option not in _OF_MACROS:
+                folders[place] = None
     if not files:
         raise UsageError(f"{path}: no file of C, C++ or CUDA", _HELP)
-    if sum(len(value) + len("-D''  ") for value in macros.values()) > _LONGEST:
+    if sum(len(flag) + len("''  ") for flag in macros.values()) > _LONGEST:
         raise UsageError(f"{path}: its macros are longer than {_LONGEST} characters", "write them into a header")
     own = tuple(folder for folder in folders if _is_own(folder))
     linked = any(_LINKED & set(words) for words in files.values())
-    return CompileCommands(tuple(map(_shown, files)), own, tuple(f"-D{value}" for value in macros.values()), linked)
+    return CompileCommands(tuple(map(_shown, files)), own, tuple(macros.values()), tuple(first), linked)
+
+
+def _macros_of(place: str, options: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The flag of each macro of a command; of several the last holds."""
+    macros: dict[str, str] = {}
+    for option, value in options:
+        name = value.partition("=")[0]
+        if option in _OF_MACROS:
+            if not name.partition("(")[0].isidentifier():
+                raise UsageError(f"{place}: {name!r:.80} is no name of a macro", _HELP)
+            macros[name] = option + value
+    return macros
 
 
 def _is_own(folder: Path) -> bool:
@@ -169,8 +189,8 @@ def _usable(words: list[str]) -> list[str]:
 
 
 def _options(words: Sequence[str], folder: Path, read: list[Path] | None = None) -> Iterator[tuple[str, str]]:
-    """Macros and directories of headers, also of the files of options that CMake writes (`--options-file`, `@FILE`), of
-    which those in `read` are read before. Raises UsageError for such a file that cannot be read."""
+    """Options of _SEPARATE with their arguments, also of the files of options that CMake writes (`--options-file`,
+    `@FILE`), of which those in `read` are read before. Raises UsageError for such a file that cannot be read."""
     read = [] if read is None else read
     left = iter(words)
     for word in left:
@@ -184,7 +204,7 @@ def _options(words: Sequence[str], folder: Path, read: list[Path] | None = None)
                 raise UsageError(what, _HELP)
             yield from _options(_words(file) if os.path.exists(file) else [], folder, read)
         elif value:
-            yield ("-D" if option == "-D" else "-I"), value
+            yield option, value
 
 
 def _words(file: Path) -> list[str]:

@@ -474,7 +474,11 @@ COMMANDS = [
         "file": "../src/main.cu",
         "command": "nvcc -dc -DN=64 -I../include -isystem /usr/include -I" + 300 * "long",
     },
-    {"directory": "build", "file": "../src/k.cpp", "arguments": ["c++", "-D", "N=64", "--options-file", "inc.rsp"]},
+    {
+        "directory": "build",
+        "file": "../src/k.cpp",
+        "arguments": "c++ -D N=64 --options-file inc.rsp -iquote../src -include config.h -DX=1 -U X".split(),
+    },
     {"directory": "build", "file": "../src/tables.s", "command": "as"},
 ]
 
@@ -485,6 +489,7 @@ def test_files_and_flags_of_compile_commands(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "build").mkdir()
     (tmp_path / "src/own").mkdir(parents=True)
     (tmp_path / "build/inc.rsp").write_text("-I../src/own")
+    (tmp_path / "build/config.h").touch()
     path = tmp_path / "compile_commands.json"
     path.write_text(json.dumps(COMMANDS))
     monkeypatch.chdir(tmp_path)
@@ -504,9 +509,10 @@ def test_files_and_flags_of_compile_commands(tmp_path: Path, monkeypatch: pytest
         pass
     with compiled_as([str(path)]) as commands:
         assert commands.files == ("src/main.cu", "src/k.cpp")
-        assert include_directories() == (tmp_path / "include", tmp_path / "src/own")
-        assert user_flags(cuda=False) == ["-O1", "-DN=64"]
-        assert user_flags(cuda=True) == ["-DN=64", "-rdc=true"]
+        assert include_directories() == (tmp_path / "include", tmp_path / "src/own", tmp_path / "src")
+        flags = ["-DN=64", "-UX", "-include", str(tmp_path / "build/config.h")]
+        assert user_flags(cuda=False) == ["-O1", *flags]
+        assert user_flags(cuda=True) == [*flags, "-rdc=true"]
     assert include_directories() == ()
     assert user_flags(cuda=False) == ["-O1"]
 
