@@ -84,7 +84,8 @@ class Puts:
             for message in op.messages:
                 self._nothing_between(first, index, message.recv)
         except _Refused as refused:
-            help = f"choose -D {qualified(op.base, ir.TRANSPORT)}=peer"
+            name = qualified(op.base, ir.TRANSPORT) if op.pairs is Pairs.ALL else ir.WITHIN_HOST
+            help = f"choose -D {name}=peer"
             return Diagnostic("not-put", f"`{op.name}` cannot be put: {refused}", op.span, help)
         of_message = {number: kernel for (kernel, _), numbers in written.items() for number in numbers}
         kernels = tuple(of_message[number] for number in range(len(op.messages)))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from dagc.base.errors import ProgramError
 from dagc.ir.program import Action, CallMessages, Graph
 from dagc.ir.traversal import parse_traversal
 from dagc.passes.puts import Puts
@@ -162,6 +163,9 @@ def test_within_hosts_the_same_waits_are_needed_beside_another_transport() -> No
     assert "`use@s0` may start before `halo.within_host` has completed, which writes `rcv`" in within
     early = "pack@s0 halo.within_host.free@s0" + good.partition("pack@s0")[2]
     assert any("of another rank before `halo.within_host` of the run before" in gap for gap in gaps(graph, early))
+    with pytest.raises(ProgramError, match="`halo.within_host` cannot be put: kernel `pack` has `.y`") as caught:
+        graph_of(PACKED.format(dag=ONCE, body="*y = 1;", mode="out", transport="nccl"), **WITHIN)
+    assert caught.value.diagnostics[0].help == "choose -D within_host=peer"
 
 
 @pytest.mark.parametrize("path", ["jacobi", "within hosts", "packed"])
