@@ -64,6 +64,7 @@ H200 = {
     "max_blocks_per_multiprocessor": 32,
     "registers_per_multiprocessor": 65536,
     "l1_bytes": 200 * 1024,
+    "l2_bytes": 50 << 20,
 }
 CLOCK = 1.755e9  # of the multiprocessors, Hz
 REGISTERS = 32  # of a thread: these kernels need no more
@@ -266,8 +267,10 @@ class Volume:
         return env
 
     def seconds_of(self, env: Mapping[str, Any], calibration: Mapping[str, float]) -> np.ndarray:
-        """Predicted times of the rows."""
-        full = {**env, **calibration}
+        """Predicted times of the rows. Constants that are not fitted (GUESSES) are those in use."""
+        from dagc.perf.volume import CALIBRATION
+
+        full = {**env, **{name: value for name, (value, *_) in CALIBRATION.items()}, **calibration}
         self._run(self.late, full)
         return np.asarray(full[self.result]) / CLOCK
 

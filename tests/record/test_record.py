@@ -87,8 +87,8 @@ def test_staging_buffers_are_dropped_and_the_loop_is_put_back(tmp_path: Path) ->
     apart = {"rows_apart": True}
     api.compile(tmp_path / "heat.dag", tmp_path / "library", defines=apart, target="host", form="library", force=True)
     graph = api.load_graph(tmp_path / "heat.dag", {"staging": "fused", **apart})
-    before = {op.name: {graph.ops[u].name for u, v in graph.completion if v == op.id} for op in graph.ops}
-    assert [before[f"heat_step_{part}[0]"] for part in ("inner", "first", "last")] == [
+    waits = {op.name: {graph.ops[u].name for u, v in graph.completion if v == op.id} for op in graph.ops}
+    assert [waits[f"heat_step_{part}[0]"] for part in ("inner", "first", "last")] == [
         set(), {"halo[0].wait_recv.m0"}, {"halo[0].wait_recv.m1"},
     ]  # fmt: skip
     subprocess.run(["patch", "-s", "-o", "patched.cu", "heat.cu", "heat.patch"], cwd=tmp_path, check=True)
