@@ -1,25 +1,29 @@
 """dagc, with the seconds of the process at which the stages of a first measurement begin and end; it is interrupted
-after the first measurement unless ON is set."""
+when the first measurement is in the file unless ON is set."""
 
 import os
 import signal
 import sys
 import time
 
-BEGAN = float(os.environ["BEGAN"])
-
-
-def mark(what: str) -> None:
-    print(f"@ {time.time() - BEGAN:.2f} s, {time.process_time():.2f} s of CPU: {what}", file=sys.stderr, flush=True)
-
-
-mark("Python")
 import dagc.study.ahead as ahead
 import dagc.study.domain as domain
 import dagc.study.runners as runners
 from dagc.cli.main import main
 from dagc.measure.service import Service
 from dagc.study.beside import Beside
+
+STAGES = {
+    ahead: ["first_plan", "write_runner", "runner_at", "as_written", "first_sample"],
+    runners: ["runner_at", "first_sample"],
+    domain: ["_requested", "configured", "_under_way", "launch_sites"],
+    Service: ["_ask", "open"],
+}
+
+
+def mark(what: str) -> None:
+    since = time.time() - float(os.environ["BEGAN"])
+    print(f"@ {since:.2f} s, {time.process_time():.2f} s of CPU: {what}", file=sys.stderr, flush=True)
 
 
 def timed(module: object, name: str) -> None:
@@ -36,14 +40,6 @@ def timed(module: object, name: str) -> None:
     setattr(module, name, call)
 
 
-for of, names in {
-    ahead: ["first_plan", "write_runner", "runner_at", "as_written", "first_sample"],
-    runners: ["runner_at", "first_sample"],
-    domain: ["_requested", "configured", "_under_way", "launch_sites"],
-    Service: ["_ask", "open"],
-}.items():
-    for name in names:
-        timed(of, name)
 tell, keep = Beside.tell, domain._keep
 
 
@@ -60,9 +56,14 @@ def told(self: Beside, index: int, *more: object) -> None:
 
 
 def kept(*of: object) -> None:
-    keep(*of)
+    keep(*of)  # type: ignore[arg-type]
     interrupt("first measurement kept")
 
 
-Beside.tell, domain._keep = told, kept
-sys.exit(main(sys.argv[1:]))
+if __name__ == "__main__":
+    mark("imports")
+    for of, names in STAGES.items():
+        for name in names:
+            timed(of, name)
+    Beside.tell, domain._keep = told, kept  # type: ignore[assignment, method-assign]
+    sys.exit(main(sys.argv[1:]))
