@@ -179,10 +179,10 @@ def implementations_in(
 ) -> Iterator[tuple[ImplementationId, Choice, str, str]]:
     """(ID, configuration, traversal, failure) of the candidates that are orders. `which`: an SQL condition on `c`."""
     rows = connection.execute(
-        "SELECT c.id, a.choices, c.traversal, c.failure FROM candidate c JOIN assignment a ON a.id = c.assignment"
-        f" WHERE c.domain = '' AND {which} ORDER BY c.id"
+        "SELECT c.id, a.choices, c.traversal, c.failure, c.point, c.flush, c.deaths FROM candidate c"
+        f" JOIN assignment a ON a.id = c.assignment WHERE c.domain = '' AND {which} ORDER BY c.id"
     )
-    for key, choices, traversal, failure in rows_as(rows, tuple[Whole, str, Line, Line], "candidate"):
+    for key, choices, traversal, failure, *_ in rows_as(rows, _Order, "candidate"):
         decisions = decoded(choices, Decisions, f"the choices of table candidate, row {key}")
         yield ImplementationId(key), Choice(tuple(decisions.items())), traversal, failure
 
@@ -310,6 +310,8 @@ Moment = Annotated[float, Meta(ge=-1e9, le=1e9)]
 Share = Annotated[float, Meta(ge=0, le=1e9)]
 Unit = Annotated[str, Meta(pattern=r"\A[A-Za-z%]{0,10}\Z")]
 Whole = int  # of 64 bits, as in SQLite and the JSON reader
+# An order is measured for no input, and without a flush.
+_Order = tuple[Whole, str, Line, Line, Literal["{}"], Literal[0], Natural]
 Number = Annotated[float, Meta(ge=-1e308, le=1e308)]
 Decisions = dict[Name, bool | Whole | Number | Line]
 

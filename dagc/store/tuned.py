@@ -228,7 +228,7 @@ def load_tuned(path: str | Path) -> Tuned:
         return tuned_in(connection, path)
 
 
-_Candidate = tuple[Whole, Name, str, str, Line, Natural]
+_Candidate = tuple[Whole, Name, str, str, Line, Natural, Natural]
 
 
 def tuned_in(connection: sqlite3.Connection, path: Path) -> Tuned:
@@ -249,11 +249,11 @@ def tuned_in(connection: sqlite3.Connection, path: Path) -> Tuned:
     for candidate, name, amount in rows_as(rows, tuple[Whole, Word, Share], "sample"):
         metrics[candidate][name] = amount
     rows = connection.execute(
-        "SELECT c.id, c.domain, c.point, a.choices, c.failure, c.flush FROM candidate c"
+        "SELECT c.id, c.domain, c.point, a.choices, c.failure, c.flush, c.deaths FROM candidate c"
         " JOIN assignment a ON a.id = c.assignment WHERE c.domain != '' ORDER BY c.id"
     )
     samples, flushes = [], []
-    for key, op, case, choices, failure, flush in rows_as(rows, _Candidate, "candidate"):
+    for key, op, case, choices, failure, flush, _ in rows_as(rows, _Candidate, "candidate"):
         cell = Cell(op, Case.of(decoded(case, Params)), _choice(op, choices))
         samples.append((cell, Sample.of(tuple(times[key]), failure, metrics[key])))
         flushes.append(flush)

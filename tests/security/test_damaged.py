@@ -39,6 +39,9 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "UPDATE run SET machine = '{' WHERE id = 1",
         "UPDATE assignment SET choices = '[]' WHERE id = 1",
         "UPDATE candidate SET failure = char(27) || '[2J'",
+        "UPDATE candidate SET point = '{\"N\": 1}', flush = 0 WHERE id = 1",
+        "UPDATE candidate SET flush = -1 WHERE id = 1",
+        "UPDATE candidate SET deaths = 'often' WHERE id = 1",
     ],
 )
 def test_every_command_refuses_it(
