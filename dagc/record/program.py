@@ -384,7 +384,7 @@ class Writer:
             place = end.place if end is not None else None
             places.append((f"{'send' if sends else 'recv'} {at}", place) if place is not None else None)
         _, text = self._region(number, step, places, "send" if sends else "recv")
-        return text, self._values.number(peers, "partner", "peer")
+        return text, self._values.number(peers, "partner", "partner")
 
     def _together(self, number: int, step: ProgramStep, name: str) -> tuple[list[str], bool]:
         op, index = step.first, self._index
