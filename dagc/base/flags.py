@@ -7,7 +7,7 @@ import shlex
 
 from dagc.base.errors import UsageError
 
-LONGEST = 1 << 18  # characters of a text of flags: the time of shlex is quadratic in the length of a word, 1 s here
+_LONGEST = 1 << 18  # characters: shlex takes 1 s for one word of this length, and time quadratic in it
 
 
 def flags_variable(cuda: bool) -> str:
@@ -16,10 +16,10 @@ def flags_variable(cuda: bool) -> str:
 
 
 def split_words(text: str) -> list[str]:
-    """As a shell does. Raises ValueError for a quote without its end, a backslash before nothing, more than LONGEST
+    """As a shell does. Raises ValueError for a quote without its end, a backslash before nothing, more than 262144
     characters."""
-    if len(text) > LONGEST:
-        raise ValueError(f"more than {LONGEST} characters")
+    if len(text) > _LONGEST:
+        raise ValueError(f"more than {_LONGEST} characters")
     return shlex.split(text)
 
 

@@ -136,12 +136,13 @@ def additions_of(body: str, array: str) -> Additions:
 
 
 def _element_of(name: Node) -> Node:
-    """`&y[i]`, `*y`, `y + i` or `y[i]` of an identifier `y`; itself where it is in none of these."""
+    """`&y[i]`, `*y`, `y + i` or `y[i]` of an identifier `y`, of `y[i] + 1` only `y[i]`; itself in none of these."""
     at = name
     while (above := at.parent) is not None:
         subscript = above.type == "subscript_expression" and field_of(above, "argument") == at
         sum_ = above.type == "binary_expression" and operator_of(above) in ("+", "-") and field_of(above, "left") == at
-        if not (subscript or sum_ or above.type in ("parenthesized_expression", "pointer_expression")):
+        moved = sum_ and not _is_element(at)  # an address
+        if not (subscript or moved or above.type in ("parenthesized_expression", "pointer_expression")):
             break
         at = above
     return at

@@ -133,13 +133,15 @@ class CommunicatorView:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedView:
-    """An array that the example compares with the reference."""
+    """An array that the example compares with the reference. `count`: the elements of which one number is compared, ""
+    where they are compared themselves."""
 
     name: str
     label: str
     c_type: str
     file: str
     start: str
+    count: str
     tolerance: str
 
 
@@ -477,9 +479,10 @@ def _verified(layout: Layout, view: ProgramView, names: dict[str, str]) -> tuple
         if array.role is None or declared.runs > 1:
             continue
         extent = layout.extent_sym(declared.region)
-        start = "0" if extent is None else f"({_in_example(layout, names, extent[0])})"
-        tolerance = f"dagc::Tolerance{v.tolerance}"
-        out.append(VerifiedView(names[array.name], v.name, _C_TYPES[array.type], v.file, start, tolerance))
+        name, given = names[array.name], [f"({_in_example(layout, names, size)})" for size in extent or ()]
+        start, count = given or ("0", f"arrays.{name}.size")
+        tolerance, count = f"dagc::Tolerance{v.tolerance}", count if declared.of else ""
+        out.append(VerifiedView(name, v.name, _C_TYPES[array.type], v.file, start, count, tolerance))
     return tuple(out)
 
 

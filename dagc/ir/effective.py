@@ -41,6 +41,8 @@ def configuration_of(graph: Graph) -> Choice:
     if TEST_EVERY in values:
         loop = on_device(graph)
         values[TEST_EVERY] = 1 if loop is None else loop.every
+    if WITHIN_HOST in values and all(op.within is None for op in graph.program.comm_ops):
+        values[WITHIN_HOST] = SAME
     if RANK_ORDER in values and not graph.program.orders_ranks:
         values[RANK_ORDER] = RankOrder.SAME.value
     values["streams"] = graph.streams

@@ -117,7 +117,8 @@ def by_name(program: Program) -> dict[str, tuple[Value, ...]]:
     each = {qualified(op.base, TRANSPORT): transports for op in ops}
     puts = any(isinstance(op, ExchangeOp) for op in ops)
     within = (SAME, *(one.value for one in Transport if one.of_one_host and (puts or one.of_collectives is one)))
-    hosts = {WITHIN_HOST: within} if puts or any(op.in_levels for op in ops if not isinstance(op, ExchangeOp)) else {}
+    divided = any(isinstance(op, ExchangeOp) or op.in_levels or op.in_pairs for op in ops)
+    hosts = {WITHIN_HOST: within} if divided else {}
     exchanges = any(isinstance(op, ExchangeOp) and not op.comm for op in program.ops)
     orders = {RANK_ORDER: tuple(order.value for order in RankOrder)} if exchanges else {}
     waits = {PUT_WAIT: tuple(wait.value for wait in PutWait)} if puts else {}

@@ -79,7 +79,8 @@ def _of_sizes(kernel: ir.Kernel) -> set[str]:
 
 
 def chosen_way(frame: Frame, item: ast.Op, base: str, kernel: ir.Kernel, values: tuple[Computed, ...]) -> str:
-    """How the values get to the kernel; by a pointer only from the device, to kernels whose text is in the program."""
+    """How the values get to the kernel; by a pointer only from the device, to kernels whose text is in the program. Ops
+    of one name share the choice, also those of other kernels: one that has no such way has its own."""
     texts = all(is_text(impl) for impl in kernel.impls) and all(v.given.array.place is Place.DEVICE for v in values)
     ways = ((POINTER,) if texts else ()) + ((HOST,) if frame.held is None else ())
     if not ways:
@@ -89,7 +90,7 @@ def chosen_way(frame: Frame, item: ast.Op, base: str, kernel: ir.Kernel, values:
     name = qualified(base, SCALARS)
     choice = frame.ctx.choices.get(name) or frame.ctx.choose(name, ways, item.span)
     choice.structural = True
-    return str(choice.chosen)
+    return str(choice.chosen) if choice.chosen in ways else ways[0]
 
 
 # ---- by a pointer ----------------------------------------------------------------------------------
@@ -97,7 +98,8 @@ def chosen_way(frame: Frame, item: ast.Op, base: str, kernel: ir.Kernel, values:
 
 def by_pointer(out: GraphOut, kernel: ir.Kernel, values: tuple[Computed, ...]) -> ir.Kernel:
     """The kernel with arrays in place of these formals, whose text begins with reads of the values."""
-    name = free_name(out, "_".join([kernel.name, *(v.formal.name for v in values), "there"]))
+    places = (str(kernel.formals.index(v.formal)) for v in values)  # names of formals may be parts of others
+    name = free_name(out, "_".join([kernel.name, "there", *places]))
     if name not in out.kernels:
         texts = (impl.code.text or "" for impl in kernel.impls if impl.code is not None)
         taken = {f.name for f in kernel.formals}.union(*map(names_read, texts))
@@ -158,9 +160,11 @@ def _read(out: GraphOut, frame: Frame, item: ast.Op, names: tuple[str, str], val
 
 def _buffer(out: GraphOut, frame: Frame, name: str, value: Computed, place: Place) -> Storage:
     """Ops of one name share it: memory does not grow with the iterations of a loop, whose rounds are alike."""
+    of, dims = value.formal.type, (Const(1),)
+    if name in out.passed and out.passed[name].array.type is not of:  # of another kernel
+        name = f"{name}.{of.value}"
     if name not in out.passed:
-        dims = (Const(1),)
-        array = ir.Array(name, value.given.array.type, dims, place, None, span=value.span)
+        array = ir.Array(name, of, dims, place, None, span=value.span)
         frame.declared.arrays.append(array)
         frame.ctx.used.add(name)
         out.passed[name] = Storage(array, ir.Region(name), dims, name)

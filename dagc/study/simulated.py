@@ -252,10 +252,10 @@ def problem_text(
 
 def _by_rank(hosts: Sequence[int], order: Sequence[int]) -> Sequence[int]:
     """The first rank on the host of each rank."""
+    if not order:
+        return hosts
     first: dict[int, int] = {}
-    for rank, host in sorted(zip(order, hosts, strict=True)) if order else ():
-        first.setdefault(host, rank)
-    return [first[host] for _, host in sorted(zip(order, hosts, strict=True))] if order else hosts
+    return [first.setdefault(host, rank) for rank, host in sorted(zip(order, hosts, strict=True))]
 
 
 def readable(path: Path) -> Path:
@@ -276,10 +276,8 @@ def compiled(scratch: Path) -> Path:
         raise MissingTool("--simulate needs SimGrid, which is not installed", INSTALL)
     source = scratch / "simulate.cpp"
     source.write_text(resource("templates/simgrid/simulate.cpp").read_text(encoding="utf-8"), encoding="utf-8")
-    include = (resource("templates/runtime"),)
-    return build(
-        Build([source], include=include, libraries=("simgrid",), warnings_as_errors=False), scratch / "simulate"
-    )
+    order = Build([source], include=(resource("templates/runtime"),), libraries=("simgrid",), warnings_as_errors=False)
+    return build(order, scratch / "simulate")
 
 
 def _without_time(graph: Graph, times: EntryTimes) -> str | None:
@@ -348,7 +346,7 @@ def _of_ranks(graph: Graph, scalars: Sequence[Scalars], groups: Groups) -> Itera
             raise UsageError(f"`{op.name}`: kernels that wait for messages are not simulated", "predict put_wait=op")
         of_op = groups[op.comm] if op.comm else [(-1, range(len(scalars)))]
         if isinstance(op.op, CollectiveOp) and op.pairs is not Pairs.ALL and op.op.in_pairs and not op.op.messages:
-            for _, members in of_op:
+            for _, members in of_op if scalars else ():
                 yield from _each_to_each(graph.program, op, members, scalars)
         elif isinstance(op.op, CollectiveOp) and op.action in _KINDS and not op.op.messages:
             for number, members in of_op if scalars else ():

@@ -379,6 +379,7 @@ def test_what_a_kernel_touches_is_read_from_its_text(
         ("atomicAdd(&y[x[i]], 1); if (x[i] > 0) { atomicSub(y + i, x[i]); atomicAdd(y, 1); }", "", "", True),
         ("atomicAdd(&y[i], 1); x[i] = y[i];", "y[i]", "", True),
         ("atomicAdd(&y[i], 1); (*y)++;", "*y", "", True),
+        ("atomicAdd(y + i + 1, 1); x[i] = y[i] + 1;", "y[i] + 1", "", True),
         ("int k = atomicAdd(&y[i], 1); x[k] = i;", "atomicAdd(&y[i], 1)", "", False),
         ("atomicMax(y + i, x[i]);", "atomicMax(y + i, x[i])", "", False),
         ("atomicAdd(&x[i], y[i]);", "atomicAdd(&x[i], y[i])", "", False),

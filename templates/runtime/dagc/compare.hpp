@@ -167,4 +167,13 @@ std::string difference(const T* got, const T* want, std::int64_t n, const Tolera
   else return detail::integers_differ(got, want, n, tolerance, shape, start, error);
 }
 
+// As `difference`, of one number of all elements (`tolerance.of`).
+template <class T>
+std::string number_difference(const T* got, std::int64_t n, double want, const Tolerance& tolerance, double* error = nullptr) {
+  const double number = of_all(tolerance.of, got, n);
+  std::string wrong = difference(&number, &want, 1, tolerance, {}, 0, error);
+  if (!wrong.empty()) wrong.replace(0, sizeof "element 0" - 1, "it");
+  return wrong;
+}
+
 }  // namespace dagc

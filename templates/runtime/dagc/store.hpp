@@ -290,13 +290,10 @@ class Store {
     if (want_ == Want::kept) first = reinterpret_cast<const T*>(kept_.at(file).data());
     const T* got = reinterpret_cast<const T*>(copy.data());
     std::string wrong;
-    if (one) {
-      const double number = of_all(tolerance.of, got, count), wanted = first ? of_all(tolerance.of, first, count) : *want.as<double>();
-      wrong = difference(&number, &wanted, 1, tolerance, {}, 0, error);
-      if (!wrong.empty()) wrong.replace(0, sizeof "element 0" - 1, "it");
-    } else {
+    if (one)
+      wrong = number_difference(got, count, first ? of_all(tolerance.of, first, count) : *want.as<double>(), tolerance, error);
+    else
       wrong = difference(got, first, count, tolerance, e ? e->shape : std::vector<std::int64_t>{}, start, error);
-    }
     if (wrong.empty() && e && e->poisoned()) {
       const std::int64_t at = first_unwritten(*e, unwritten_[file], got, start, count);
       if (at >= 0) wrong = "element " + element_text(start + at, e->shape) + " is never written";

@@ -31,8 +31,10 @@ def expected(_, *, rank, size, seed, rows):
     place = col.index(rank)
     below = ring(col[place - 1]) if place else of(rank)["y"]
     mine = slice(30 * row.index(rank), 30 * (row.index(rank) + 1))
+    result = ring(rank) + below
     return {
-        "result": ring(rank) + below,
+        "result": result,
+        "norm(result)": np.linalg.norm(result.astype(float)),
         "got": np.concatenate([of(r)["parts"][mine] for r in row]),
         "passed": of(col[place - 1])["x"][:5],
         "total": np.array([sum(r + 1.0 for r in col)]),
