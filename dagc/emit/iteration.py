@@ -808,6 +808,7 @@ def round_view(
 ) -> RoundView:
     """`back`: the positions of waits for events of an earlier iteration, and how many before. Raises like
     `iteration_view`."""
+    assert set(back.values()) <= {1, lanes}  # the only ones that have an event below
     entries = traversal.entries
     written = _Written(graph, steps, entries, Rolled(traversal), lane=True)
     views = (written.of_earlier(at, back[at]) if at in back else written.entry(at) for at in range(len(entries)))

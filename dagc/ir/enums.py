@@ -46,9 +46,11 @@ class ElementType(Enum):
     @property
     def cxx(self) -> str:
         """The name of the type in C++: `float`, `std::int64_t`."""
-        plain = dict(zip("F32 F64 I32 U32".split(), "float double int unsigned".split(), strict=True))
-        whole = "bool" if self is ElementType.BOOL else f"std::{'u' if self.is_unsigned else ''}int{8 * self.size}_t"
-        return plain.get(self.name, whole)
+        plain = {
+            ElementType.F32: "float", ElementType.F64: "double", ElementType.I32: "int", ElementType.U32: "unsigned",
+            ElementType.BOOL: "bool",
+        }  # fmt: skip
+        return plain.get(self) or f"std::{'u' if self.is_unsigned else ''}int{8 * self.size}_t"
 
     @property
     def numpy(self) -> str:

@@ -10,8 +10,9 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from dagc.base.errors import BuildFailed, RunFailed, UsageError
@@ -97,14 +98,8 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
         build(part, folder / name)
     try:
         paths = tuple(shown(Path(source).resolve(), top) for source in sources)
-        try:
-            program_of = build(order, folder / "application")
-        except BuildFailed as error:
-            if not of_c or "undefined reference" not in error.message:
-                raise
-            _write_copies(texts, copies, top, linkage=True)  # what others call from C has no prototype that says so
-            program_of = build(order, folder / "application")
-        return Application(program_of, {shown(p, top): t for p, t in texts.items()}, paths, mpi)
+        built = _built(order, folder / "application", partial(_write_copies, texts, copies, top) if of_c else None)
+        return Application(built, {shown(p, top): t for p, t in texts.items()}, paths, mpi)
     except BuildFailed as error:
         for path, text in texts.items():  # only now: a condition may leave it out
             _refuse_absent(shown(path, top), text)
@@ -112,6 +107,18 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
         if of_c:
             help += ". Files of C are compiled as C++: rename variables such as `new`, declare functions as defined"
         raise BuildFailed(error.message, help, error.first) from None
+
+
+def _built(order: Build, out: Path, write: Callable[..., None] | None) -> Path:
+    """`write`: writes the sources again if files of C are among them, whose functions others may declare as those of C.
+    Raises BuildFailed."""
+    try:
+        return build(order, out)
+    except BuildFailed as error:
+        if write is None or "undefined reference" not in error.message:
+            raise
+    write(linkage=True)
+    return build(order, out)
 
 
 def _write_copies(texts: Mapping[Path, str], copies: Mapping[Path, Path], top: Path, *, linkage: bool = False) -> None:

@@ -27,7 +27,7 @@ from dagc.report.stages import NOTHING_PRINTED, Printer
 from dagc.space.enqueue import LANES, MOST, MOST_LANES, overlapped, prove_phases, rounds_of, without_host
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover, prune
-from dagc.stages.options import CompileOptions, FormOptions
+from dagc.stages.options import IN_FLIGHT, CompileOptions, FormOptions
 
 if TYPE_CHECKING:
     from dagc.build.toolchain import TargetChoice
@@ -43,7 +43,7 @@ class Library:
 
     name: str
     wheel: bool = False
-    in_flight: int = 4
+    in_flight: int = IN_FLIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ def _library_files(plan: Plan, library: Library) -> dict[str, bytes]:
     return {file: encoded(text) for file, text in texts.items()}
 
 
-def enqueued_of(plan: Plan, in_flight: int = 4) -> Enqueued | str:
+def enqueued_of(plan: Plan, in_flight: int = IN_FLIGHT) -> Enqueued | str:
     """A plan's GPU work without host waits, for one iteration and several, of which `in_flight` have arrays of their
     own where they may; or why it needs the host. Proved."""
     from dagc.emit.library import Enqueued  # loads jinja2
@@ -237,7 +237,7 @@ def enqueued_of(plan: Plan, in_flight: int = 4) -> Enqueued | str:
 
 
 def shared_arrays(plan: Plan) -> tuple[str, ...]:
-    """The arrays of which iterations that overlap have one copy in place of two, and why."""
+    """The arrays of which iterations that overlap have one copy for all, and why."""
     overlap = plan.loop is None and len(plan.graph.ops) - 1 <= MOST
     if not overlap or isinstance(without_host(plan.graph, plan.traversal), str):
         return ()

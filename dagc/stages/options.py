@@ -80,6 +80,9 @@ def forms_are_open(asked: str | None, on_gpu: bool, earlier: bool | None) -> boo
     return on_gpu if earlier is None else earlier
 
 
+IN_FLIGHT = 4  # iterations of a library that overlap, unless the user gives another number
+
+
 @dataclass(frozen=True, kw_only=True)
 class FormOptions:
     """What is written."""
@@ -94,7 +97,7 @@ class FormOptions:
     )  # fmt: skip
     in_flight: int = option(
         "--in-flight N", "iterations of run(n) that may overlap with arrays of their own; 1: they share them", positive,
-        default=4, only="--as library or --as wheel",
+        default=IN_FLIGHT, only="--as library or --as wheel",
     )  # fmt: skip
     build: bool = option("--no-build", "write only sources", default=True, without="--run")
     force: bool = option("--force", "write into a directory that dagc did not create")

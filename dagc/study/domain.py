@@ -88,15 +88,9 @@ class Ready:
 
 
 def ready(
-    text: ProgramText,
-    out: str | Path | None,
-    options: ExploreOptions,
-    display: Display,
-    stack: ExitStack,
-    link: RankLink,
-    file: SearchFile,
-    deadline: Deadline = ENDLESS,
-) -> Ready:
+    text: ProgramText, out: str | Path | None, options: ExploreOptions, display: Display, stack: ExitStack,
+    link: RankLink, file: SearchFile, deadline: Deadline = ENDLESS,
+) -> Ready:  # fmt: skip
     """Text -> configurations, with their launch settings -> domain. The set-up and the compilers run beside it, and end
     with `stack`; the first configuration is measured beside it on the ranks of `link`, and written to `file`."""
     request, output, missing = _requested(text, out, options, display)

@@ -160,8 +160,7 @@ def compiling(
     what they are compiled for. `hurry`: if there are fewer cores than compilers, half of them are left to the first,
     and to what runs beside, until it is built, and until it is `answered`, at most HELD_SECONDS later. Sources are
     written one after the other, those of the first library first: threads that write them together all end late.
-    Others wait for the event `others`, what the first measurement needs of Python, at most HELD_SECONDS. Raises
-    MissingTool.
+    Others wait for the event `others`, what the first measurement needs of Python, as long. Raises MissingTool.
     """
     require_machine(chosen)
     written, built, writing = Event(), Event(), Lock()  # of the first
