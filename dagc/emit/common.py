@@ -15,7 +15,7 @@ from dagc.emit.iteration import IterationView, StepBuilder, iteration_view
 from dagc.emit.kernels import CODE, LAUNCHES, Functions
 from dagc.emit.layout import Layout
 from dagc.emit.program import ProgramView, in_flight_view, program_view
-from dagc.emit.render import cxx_string, cxx_type, macro, number_lines, render, tidy
+from dagc.emit.render import cxx_string, macro, number_lines, render, tidy
 from dagc.emit.whole import WholeView, whole_view
 from dagc.ir.enums import Role, Transport
 from dagc.ir.plan import Plan, Target, plan_to_json, program_hash
@@ -233,7 +233,7 @@ def sources_of_ops(plan: Plan, views: Emission, common: Mapping[str, object]) ->
         "iteration.hpp": tidy(render("bench/iteration.hpp.j2", iteration=views.iteration, **common)),
     }
     if views.functions.apart:
-        compared = dict.fromkeys(cxx_type(array.type) for array in plan.program.arrays)
+        compared = dict.fromkeys(array.type.cxx for array in plan.program.arrays)
         launchers = {"launchers": views.functions.launchers(), "compared": tuple(compared)}
         out |= {name: tidy(render(f"bench/{name}.j2", **launchers, **common)) for name in (LAUNCHES, "launches.hpp")}
     units = views.functions.units

@@ -12,17 +12,7 @@ from types import MappingProxyType
 from dagc.base.errors import DagcError, UsageError
 from dagc.cuda.lexer import is_global, names_used, uses_openmp
 from dagc.cuda.text import FunctionSignature, functions_defined, has_kernels, rewrite_for_host, signatures_of, stores_of
-from dagc.emit.render import (
-    CodeView,
-    ConstantView,
-    Names,
-    code_view,
-    cxx_type,
-    cxx_value,
-    file_constants,
-    local_constants,
-    place,
-)
+from dagc.emit.render import CodeView, ConstantView, Names, code_view, cxx_value, file_constants, local_constants, place
 from dagc.forms import includes_of, is_sent, kernel_of, reads_as_constant
 from dagc.forms.fuse import number_of_call, renamed, select
 from dagc.forms.text import PLACES
@@ -407,7 +397,7 @@ class Functions:
         if code.bounds is not None:
             head += f" __launch_bounds__({code.bounds[0]}, {code.bounds[1]})"
         axes = {n: a for n, _ in op.tunables if (a := self._axis(op, n))}
-        types = {f.name: cxx_type(f.type) for f in kernel.formals}
+        types = {f.name: f.type.cxx for f in kernel.formals}
         return FunctionView(
             name=function,
             linkage='extern "C" ' if is_kernel else "",
@@ -485,7 +475,7 @@ class Functions:
             for f in kernel.formals
         ]
         for s in impl.scratch:
-            out.append((f"{unused(s.name)}{'const ' if s.name in kept else ''}{cxx_type(s.type)}*{only}", s.name))
+            out.append((f"{unused(s.name)}{'const ' if s.name in kept else ''}{s.type.cxx}*{only}", s.name))
         out += [("const double", f.name) for f in named_features(kernel, impl, code)]
         out += [("const unsigned", name) for name, _ in impl.launch.numbers] if impl.launch is not None else []
         if impl.device is ir.Device.GPU and code.lang is CodeLang.CPP:
@@ -576,9 +566,7 @@ class Functions:
         view, kernel = self._code(feature.code), self.program.kernel(feature.op.kernel)
         used = names_used(view.text)
         formals = [
-            f"dagc::Elements<{cxx_type(f.type)}>& {f.name}"
-            if f.mode is not None
-            else f"const {cxx_type(f.type)} {f.name}"
+            f"dagc::Elements<{f.type.cxx}>& {f.name}" if f.mode is not None else f"const {f.type.cxx} {f.name}"
             for f, _ in self.feature_arguments(feature)
         ]
         return FunctionView(
@@ -641,7 +629,7 @@ def _unused(name: str, used: frozenset[str]) -> str:
 
 def formal_type(formal: ir.Formal) -> str:
     """The C++ type of a parameter."""
-    type_ = cxx_type(formal.type)
+    type_ = formal.type.cxx
     if formal.mode is not None:
         type_ = f"const {type_}*" if formal.mode is Mode.IN else f"{type_}*"
     return type_
@@ -659,6 +647,6 @@ def row_sizes(dims: Sequence[Sym | None]) -> tuple[int, ...]:
 
 def _template_argument(argument: Sym | ElementType, env: Mapping[str, Sym]) -> str:
     if isinstance(argument, ElementType):
-        return cxx_type(argument)
+        return argument.cxx
     value = substitute(argument, env)
     return cxx_value(value.value) if isinstance(value, Const) and not isinstance(value.value, Fraction) else str(value)

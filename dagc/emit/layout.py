@@ -137,8 +137,21 @@ class Layout:
             for op in graph.ops
             if op.action in (ir.Action.WAIT_SEND, ir.Action.WAIT_RECV, ir.Action.WAIT_COLLECTIVE)
         }
+        self._name_groups(names, private)
+        self.kernel_ops = self.opened.every_op(self.program)
+        self._converting: dict[Hashable, list[ir.KernelOp]] = {}
+        for one in self.kernel_ops:
+            if (conversion := conversion_of(self.program, one)) is not None:
+                self._converting.setdefault(conversion, []).append(one)
+        self._scratch: dict[tuple[str, str], tuple[OpScratch, ...]] = {}
+        for one in self.kernel_ops:
+            self._scratch[one.name, one.answer] = tuple(self._scratch_of(one, names))
+        self.staging = {buffer.region: buffer for buffer in self._staging(names)}
+
+    def _name_groups(self, names: Names, private: Collection[str]) -> None:
+        """Members of the groups and of their connections, and of what iterations in flight have for themselves."""
         self._alike = ir.alike(self.program.ops)
-        self._grouped = tuple(self._groups_of(graph))
+        self._grouped = tuple(self._groups_of(self.graph))
         self._groups = {op.name: names.new(op.name, "group") for op in self._grouped}
         # What each iteration in flight has for itself: by array, and by group, the member with the copies.
         self.private = {name: names.new(name, "copies") for name in private}
@@ -157,15 +170,6 @@ class Layout:
             for comm in ("", *self.comms)
             if not comm or (kind, comm) in grouped
         }
-        self.kernel_ops = self.opened.every_op(self.program)
-        self._converting: dict[Hashable, list[ir.KernelOp]] = {}
-        for one in self.kernel_ops:
-            if (conversion := conversion_of(self.program, one)) is not None:
-                self._converting.setdefault(conversion, []).append(one)
-        self._scratch: dict[tuple[str, str], tuple[OpScratch, ...]] = {}
-        for one in self.kernel_ops:
-            self._scratch[one.name, one.answer] = tuple(self._scratch_of(one, names))
-        self.staging = {buffer.region: buffer for buffer in self._staging(names)}
 
     def _variables_of_comms(self) -> dict[str, str]:
         """Text of the variables of each communicator: the own rank there, and the number of ranks."""

@@ -12,7 +12,7 @@ from dagc.emit.expressions import CXX, Expressions
 from dagc.emit.iteration import CallStep, Step, StepBuilder, titled_kernel
 from dagc.emit.kernels import Functions, asks_hardware
 from dagc.emit.layout import Layout, OpScratch, ops_in_words, product, value_type
-from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, place, render, tidy
+from dagc.emit.render import Names, cxx_string, cxx_value, place, render, tidy
 from dagc.forms import kernel_of
 from dagc.ir import program as ir
 from dagc.ir import sym
@@ -410,7 +410,7 @@ def _needed_devices(program: ir.Program) -> tuple[int, int]:
 
 def _value(layout: Layout, scalar: ir.Scalar) -> ValueView:
     member, file = layout.member[scalar.name], cxx_string(data_file(scalar.name))
-    return ValueView(member, value_type(scalar), cxx_type(scalar.type), file, f"{scalar.name} : {scalar.type.value}")
+    return ValueView(member, value_type(scalar), scalar.type.cxx, file, f"{scalar.name} : {scalar.type.value}")
 
 
 def _may_lack_gpu(layout: Layout) -> bool:
@@ -545,7 +545,7 @@ def _feature(
             copies.append((formal.name, f"{layout.array(argument.array)}, {extent.start}, {extent.count}"))
             arguments.append(formal.name)
         else:
-            arguments.append(f"static_cast<{cxx_type(formal.type)}>({layout.text(argument)})")
+            arguments.append(f"static_cast<{formal.type.cxx}>({layout.text(argument)})")
     call = CallStep(functions.feature_names[feature.name], ", ".join(arguments))
     own = feature.name.removeprefix(f"{MEASURED}{feature.op.name}.")
     name = cxx_string(f"feature `{own}` of op `{feature.op.name}` (kernel `{feature.op.kernel}`)")
@@ -659,7 +659,7 @@ def _array(layout: Layout, array: ir.Array) -> ArrayView:
     role = f" {array.role.value}" if array.role is not None else ""
     return ArrayView(
         member=layout.member[array.name],
-        type=cxx_type(array.type),
+        type=array.type.cxx,
         name=cxx_string(array.name),
         file=cxx_string(data_file(array.name)) if loaded else "",
         shape=_shape(layout, array.dims, cxx_string(array.name)),
@@ -677,7 +677,7 @@ def _sides(layout: Layout) -> Iterator[SidesView]:
         array = layout.arrays[name]
         ends = "on_host" if array.role in (Role.OUT, Role.INOUT) else "anywhere"
         given = _GIVEN.get(array.role, "nowhere") if array.role is not None else "nowhere"
-        yield SidesView(member, layout.member[name], cxx_type(array.type), given, ends)
+        yield SidesView(member, layout.member[name], array.type.cxx, given, ends)
 
 
 def _scratch(layout: Layout) -> Iterator[ArrayView]:
@@ -688,7 +688,7 @@ def _scratch_array(layout: Layout, s: OpScratch) -> ArrayView:
     name = cxx_string(s.label)
     return ArrayView(
         member=s.member,
-        type=cxx_type(s.type),
+        type=s.type.cxx,
         name=name,
         file="",
         shape=_shape(layout, s.dims, name),
@@ -748,7 +748,7 @@ def _staging(layout: Layout) -> Iterator[ArrayView]:
         count = layout.extent(buffer.region).count
         yield ArrayView(
             member=buffer.member,
-            type=cxx_type(buffer.type),
+            type=buffer.type.cxx,
             name=cxx_string(buffer.label),
             file="",
             shape=f"{{{count}}}" if buffer.region in certain else f"{{std::max<std::int64_t>({count}, 0)}}",
@@ -933,7 +933,7 @@ def _by_value(layout: Layout, op: ir.KernelOp) -> Iterator[CallStep]:
     for formal, arg in zip(program.kernel(op.kernel).formals, op.args, strict=True):
         if not isinstance(arg, ir.Region) and may_not_hold(program, formal, arg):
             what = f"{place(program, op)}{op.name}, argument `{formal.name}` of {op.kernel}: {formal.type.value}"
-            call = "check_real" if formal.type.is_float else f"check_value<{cxx_type(formal.type)}>"
+            call = "check_real" if formal.type.is_float else f"check_value<{formal.type.cxx}>"
             yield CallStep(f"dagc::{call}", f"{layout.text(arg)}, {cxx_string(what)}")
 
 
@@ -1024,7 +1024,7 @@ def _size_of(scalar: ir.Scalar, cxx_names: Names) -> SizeView:
     npy = f"{'|' if scalar.type.size == 1 else '<'}{scalar.type.numpy}"
     return SizeView(
         cxx_names.new(scalar.name),
-        cxx_type(scalar.type),
+        scalar.type.cxx,
         "double" if scalar.type.is_float else "std::int64_t",
         npy,
         f"/rank-0000/{data_file(scalar.name)}",

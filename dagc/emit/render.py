@@ -24,11 +24,6 @@ from dagc.ir.sym import Const, Sym, Var, free, substitute
 # ---- types, values and symbolic expressions ----
 
 
-def cxx_type(type_: ElementType) -> str:
-    """`f32` -> `float`, `i64` -> `std::int64_t`."""
-    return type_.cxx
-
-
 def cxx_string(text: str) -> str:
     """A string literal. Control characters are octal escapes, which end after three digits."""
     escaped = "".join(_ESCAPES.get(c, c) if c.isprintable() or c in _ESCAPES else _octal(c) for c in text)
@@ -123,7 +118,7 @@ def constant(name: str, value: Value) -> ConstantView:
 
 def _param(param: Param) -> ConstantView:
     if isinstance(param.value, ElementType):
-        return ConstantView(param.name, f"using {param.name} = {cxx_type(param.value)};")
+        return ConstantView(param.name, f"using {param.name} = {param.value.cxx};")
     # A string may contain anything; its type is a pointer, so the pointer is const too.
     type_ = _PARAM_TYPES.get(param.type, value_type(param.value))
     return ConstantView(param.name, f"constexpr {type_} {param.name} = {cxx_value(param.value)};")

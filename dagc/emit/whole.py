@@ -10,7 +10,7 @@ from typing import NamedTuple
 from dagc.emit.iteration import StepBuilder, describe
 from dagc.emit.kernels import FunctionView
 from dagc.emit.layout import Layout
-from dagc.emit.render import Names, cxx_type
+from dagc.emit.render import Names
 from dagc.forms.types import Refusal
 from dagc.forms.within import Within, within
 from dagc.ir.enums import Transport
@@ -82,7 +82,7 @@ def whole_view(plan: Plan, layout: Layout, steps: StepBuilder) -> WholeView | No
     types = "int, int"
     if test.region is not None:
         type_ = layout.arrays[test.region.array].type
-        types = f"{cxx_type(type_)}, {'double' if type_.is_float else 'std::int64_t'}"
+        types = f"{type_.cxx}, {'double' if type_.is_float else 'std::int64_t'}"
     return WholeView(
         writer.names.new("iterations"), types, changes_tested(plan.graph, test), tuple(writer.functions.values()),
         phases, tuple(writer.grids), tuple(f"{type_} {name}" for type_, name in writer.given.values()),
@@ -133,7 +133,7 @@ class _Writer:
         assert isinstance(op.op, CopyOp)
         dst, src = op.op.dst, op.op.src
         whole = src if not self.layout.is_whole(src) else dst
-        type_ = cxx_type(self.layout.arrays[dst.array].type)
+        type_ = self.layout.arrays[dst.array].type.cxx
         args = (
             self._given(f"{type_}*", self.layout.pointer(dst), dst.array),
             self._given(f"const {type_}*", self.layout.pointer(src), src.array),
@@ -155,7 +155,7 @@ class _Writer:
         if not isinstance(op.op, CollectiveOp) or not op.op.collective.reduces:
             return WholeOp(describe(op), group, function="exchange_within")
         to, source = op.op.regions
-        type_ = cxx_type(self.layout.arrays[to.array].type)
+        type_ = self.layout.arrays[to.array].type.cxx
         args = (
             group,
             self._given(f"const {type_}*", self.layout.pointer(source), source.array),
