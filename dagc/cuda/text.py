@@ -102,8 +102,8 @@ _ADDS = frozenset(f"atomic{what}{scope}" for what in ("Add", "Sub") for scope in
 @dataclass(frozen=True, slots=True)
 class Additions:
     """How a kernel's body uses an array beside `atomicAdd` and `atomicSub` whose values it drops. `other`: such a use,
-    as the text has it; "" if there is none. `passed`: one in a function or a variable, which may only add. `adds`:
-    whether it adds at all."""
+    as the text has it; "" if there is none. `passed`: one in a function or a variable, which may only add, or an
+    addition of another type (`atomicAdd((float *)y, 1)`). `adds`: whether it adds at all."""
 
     other: str
     passed: str
@@ -122,12 +122,14 @@ def additions_of(body: str, array: str) -> Additions:
             passed = passed or " ".join(text_of(at).split())
         if at.type != "identifier" or text_of(at) != array:
             continue
-        place = _element_of(at)
-        arguments = place.parent if place.parent is not None and place.parent.type == "argument_list" else None
+        place = given = _element_of(at)
+        while given.parent is not None and given.parent.type in ("cast_expression", "parenthesized_expression"):
+            given = given.parent
+        arguments = given.parent if given.parent is not None and given.parent.type == "argument_list" else None
         call = arguments.parent if arguments is not None else None
         called, shown = text_of(field_of(call, "function")), " ".join(text_of(call or place.parent).split())
-        if arguments is not None and called in _ADDS and place == arguments.named_children[0] and _is_dropped(call):
-            adds = True
+        if arguments is not None and called in _ADDS and given == arguments.named_children[0] and _is_dropped(call):
+            adds, passed = adds or given == place, passed or ("" if given == place else shown)
         elif called.startswith("atomic") or _is_element(place):
             other = other or shown
         else:

@@ -53,12 +53,14 @@ def _check(frame: Frame, item: ast.Op, kernel: ir.Kernel, one: Computed) -> None
     wrong, help = "", f"pass a scalar; to pass the array, declare the formal `in {formal.type.value}[1]`"
     if one.given.dims != (Const(1),) or one.given.region.start is not None:
         wrong = f"array `{one.given.label}` is passed to a by-value formal"
+        help = help.replace("a scalar;", "a scalar, or an array of one element;")
     elif array.type is not formal.type:
         wrong = f"`{one.given.label}` holds {array.type.value}; {formal.type.value} is expected"
     elif item.kind is not OpKind.GPU or array.place is Place.ANY:
         wrong = f"array `{one.given.label}` is passed to a by-value formal, which gpu ops take from one place only"
     elif formal.name in _of_sizes(kernel):
         wrong = f"sizes depend on `{formal.name}`, and `{one.given.label}` is known when the op runs"
+        help = "pass a scalar"
     if wrong:
         frame.ctx.report.fail("type-mismatch", wrong, one.span, help, related)
 

@@ -161,7 +161,8 @@ class Checker:
         return tuple(out)
 
     def conditions(self) -> None:
-        """Check the `require`s left for run time, and the slices of ops. Those on the hardware wait for the run."""
+        """Check the `require`s left for run time, and the slices of ops and of `verify`. Those on the hardware wait
+        for the run."""
         for require in self._program.requires:
             condition = require.condition
             if self._evaluated(condition) is False:
@@ -170,7 +171,9 @@ class Checker:
                 help = "change these values" + ("; -n sets the number of ranks" if "ranks" in names else "")
                 related = ((require.span, "the `require`"),)
                 self._add("setup-require", f"violates `require {show(condition)}`: {values}", help, related)
-        for region, when in dict.fromkeys(pair for op in self._program.ops for pair in conditional_regions(op)):
+        regions = [pair for op in self._program.ops for pair in conditional_regions(op)]
+        regions += [(verify.region, None) for verify in self._program.verifies]
+        for region, when in dict.fromkeys(regions):
             if when is not None and self._evaluated(when) is False:
                 continue
             for dimension, start, stop in region.slices:

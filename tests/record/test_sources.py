@@ -385,6 +385,9 @@ def test_what_a_kernel_touches_is_read_from_its_text(
         ("atomicAdd(&x[i], y[i]);", "atomicAdd(&x[i], y[i])", "", False),
         ("add(&y[i], x[i]); int* p = y + i;", "", "add(&y[i], x[i])", False),
         ("#define Y y[i]\natomicAdd(&y[0], Y);", "", "#define Y y[i]", True),
+        ("atomicExch((unsigned*)&y[i], 1);", "atomicExch((unsigned*)&y[i], 1)", "", False),
+        ("x[i] = (int)atomicAdd((int*)(y + i), 1);", "atomicAdd((int*)(y + i), 1)", "", False),
+        ("atomicAdd((int*)(y + i), 1);", "", "atomicAdd((int*)(y + i), 1)", False),
         ("x[i] = 1;", "", "", False),
     ],
 )

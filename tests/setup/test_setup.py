@@ -423,6 +423,12 @@ def test_a_require_and_slices_are_checked_before_anything_is_built(
     assert "[setup-require]" in text
 
 
+def test_a_slice_that_is_verified_lies_within_its_array(tmp_path: Path) -> None:
+    verify = Verify(Region("y", Const(1), Const(9)), "make", (), rtol=0.0, span=span(2))
+    text = refused(tmp_path, GOOD, replace(small(), verifies=(verify,)))
+    assert "makes a slice `y[1 .. 9]`, which is not valid within 0 .. 2 (rank 0)" in text
+
+
 # ---- messages that do not meet ------------------------------------------------------------------------
 
 
