@@ -40,7 +40,7 @@ def computed(frame: Frame, item: ast.Op, kernel: ir.Kernel, args: list[ast.Expr]
     """The arrays of one element that a gpu op passes to by-value formals. May raise Skip."""
     found: list[Computed] = []
     for formal, arg in zip(kernel.formals, args, strict=True):
-        ref = of_device(frame, arg) if formal.dims is None else None
+        ref = of_device(frame, arg) if formal.dims is None and isinstance(arg, ast.Ref) else None  # not `a > 0`
         found += [Computed(formal, storage(frame.ev, ref), arg.span)] if ref is not None else []
     for one in found:
         _check(frame, item, kernel, one)
