@@ -105,9 +105,9 @@ def open_decisions(program: Program, opened: Iterable[str], fixed: Iterable[str]
 
 
 def by_name(program: Program) -> dict[str, tuple[Value, ...]]:
-    """The decisions that a program has if they are asked for: those of CUDA graphs, `loop` if it repeats, and the
-    transport of each exchange and collective with arrays on the device, and that of messages within a host, and the
-    order of the ranks if they exchange messages."""
+    """The decisions that a program has if they are asked for: those of CUDA graphs, `loop` if it repeats, the transport
+    of each exchange and collective with arrays on the device, that of messages within a host, and the order of the
+    ranks if they exchange messages."""
     ops = between_devices(program.ops, program.arrays)
     transports = tuple(transport.value for transport in Transport)
     edges = tuple(edge.value for edge in GraphEdges)

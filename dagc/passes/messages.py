@@ -347,8 +347,9 @@ class _Lowering:
         }
         sends: dict[_Unit, ir.OpId] = {}
         recvs: dict[_Unit, ir.OpId] = {}
-        for post in served:
-            one = {**post[0].serves, "span": post[0].message.span} if len(post) == 1 else {}
+        # Fields of the ops of one message, or of one share of it.
+        own_fields = [{**post[0].serves, "span": post[0].message.span} if len(post) == 1 else {} for post in served]
+        for post, one in zip(served, own_fields, strict=True):
             recv = self._add(names.of("post_recv", post), ir.Action.POST_RECV, op, **one)
             send = self._add(names.of("post_send", post), ir.Action.POST_SEND, op, **one)
             recvs |= dict.fromkeys(post, recv)
@@ -357,8 +358,7 @@ class _Lowering:
         posts = list(dict.fromkeys(op for unit in units for op in (recvs[unit], sends[unit])))
         all_sent = self._add(names.of("wait_send", ()), ir.Action.WAIT_SEND, op)
         waits, last = [all_sent], dict[_Unit, ir.OpId]()
-        for post in served:
-            one = {**post[0].serves, "span": post[0].message.span} if len(post) == 1 else {}
+        for post, one in zip(served, own_fields, strict=True):
             waits.append(self._add(names.of("wait_recv", post), ir.Action.WAIT_RECV, op, **one))
             for unit in post:
                 in_buffer = [self._staged(op, region) for region in (unit.message.send, unit.message.recv)]

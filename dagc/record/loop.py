@@ -266,11 +266,8 @@ def refuse(logs: Sequence[RankLog], found: Sequence[Window]) -> None:
         for event in log.events[window.starts[0] : window.starts[-1]]:
             message, help = _refused(event)
             if message:
-                help += (
-                    ""
-                    if window.rounds > 1
-                    else "; no loop was found that repeats, so all calls of the run are looked at"
-                )
+                if window.rounds <= 1:
+                    help += "; no loop was found that repeats, so all calls of the run are looked at"
                 raise UsageError(f"{event.at or 'unknown place'}: {message}{where}", help)
         for event in log.events:
             if isinstance(event, Alloc) and event.kind == "managed":
