@@ -75,6 +75,7 @@ class Kernels:
         self._names, self._host = FreeNames(), host
         self._of_step: dict[int, RecordedKernel] = {}
         self._wrappers: dict[str, RecordedKernel] = {}
+        self._bodies: dict[KernelSource, str] = {}  # with the macros that they see
         self._fills: dict[str, str] = {}
         self._keeps: dict[str, str] = {}
         self._wait = ""
@@ -264,8 +265,9 @@ class Kernels:
         others = any(i != index and one.array.name == array for i, one in bound.items())
         if others or not source.body:
             return "inout"
-        body = expanded(source.body, macros_of([self._sources.seen_by(source.file)]))
-        used = additions_of(body, source.parameters[index])
+        if source not in self._bodies:
+            self._bodies[source] = expanded(source.body, macros_of([self._sources.seen_by(source.file)]))
+        used = additions_of(self._bodies[source], source.parameters[index])
         return "accumulate" if used.adds and not (used.other or used.passed) else "inout"
 
     def _wrapped(self, number: int, step: ProgramStep) -> RecordedKernel:
