@@ -253,7 +253,7 @@ def test_iterations_that_overlap(start: Start, tmp_path: Path) -> None:
     library, in one of the application, and outside of them; under ThreadSanitizer. Two streams, and an op of the CPU in
     a worker thread."""
     mpi, ring = require_mpi(), tmp_path / "ring"
-    order = "own@s1 pack@s0 move@s0 record(e0)@s1 wait(e0)@s0 add@s0 last@s1 record(e1)@s0 record(e2)@s1"
+    order = "own@s1 pack@s0 move@s0 record(e0)@s1 wait(e0)@s0 most@s0 add@s0 last@s1 record(e1)@s0 record(e2)@s1"
     order = order.replace("last@s1", "record(e3)@s0 wait(e3)@s1 came@s1 last@s1 back@s1") + " sync(e1) sync(e2) end"
     (tmp_path / "order.txt").write_text(order)
     api.compile(

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "dagc/communicator.hpp"
@@ -78,50 +80,50 @@ class HostGroup : public GroupEnds {
 
   template <class T>
   void allreduce(const T* from, T* to, std::int64_t count, MPI_Op op, cudaStream_t stream) {
-    collective_ = [=] { post_allreduce(requests_, to, from, count, op, comm_); };
-    enqueue_collective(stream);
+    enqueue_collective(from, to, count, stream, [=] { post_allreduce(requests_, to, from, count, op, comm_); });
   }
   template <class T>
   void reduce(const T* from, T* to, std::int64_t count, MPI_Op op, int root, cudaStream_t stream) {
-    collective_ = [=] { post_reduce(requests_, to, from, count, op, root, rank_, comm_); };
-    enqueue_collective(stream);
+    enqueue_collective(from, to, count, stream, [=] { post_reduce(requests_, to, from, count, op, root, rank_, comm_); });
   }
   template <class T>
   void bcast(T* data, std::int64_t count, int root, cudaStream_t stream) {
-    collective_ = [=] { post_bcast(requests_, data, count, root, rank_, comm_); };
-    enqueue_collective(stream);
+    enqueue_collective(data, data, count, stream, [=] { post_bcast(requests_, data, count, root, rank_, comm_); });
   }
   template <class T>
   void allgather(const T* from, T* to, std::int64_t count, cudaStream_t stream) {
-    collective_ = [=] { post_allgather(requests_, to, from, count, ranks_, comm_); };
-    enqueue_collective(stream);
+    enqueue_collective(from, to, count, stream, [=] { post_allgather(requests_, to, from, count, ranks_, comm_); });
   }
 
  protected:
   // `to` may be `from`; null on ranks that do not need the result. Adds in the order of the ranks, as on a GPU.
   template <class T>
   void reduce_in_order(const T* from, T* to, std::int64_t count, MPI_Op op, cudaStream_t stream) {
-    name_reduction(from, to, count, op);
-    enqueue_collective(stream);
+    enqueue_collective(from, to, count, stream, [=] { reduction(from, to, count, op); });
   }
   template <class T>
-  void name_reduction(const T* from, T* to, std::int64_t count, MPI_Op op) {
-    collective_ = [=] {
-      std::vector<T> all(static_cast<std::size_t>(count * ranks_));
-      post_allgather(requests_, all.data(), from, count, ranks_, comm_);
-      requests_.wait_all();
-      for (std::int64_t i = 0; to != nullptr && i < count; ++i) {
-        T sum = all[static_cast<std::size_t>(i)];
-        for (int r = 1; r < ranks_; ++r) sum = combined(sum, all[static_cast<std::size_t>(r * count + i)], op);
-        to[i] = sum;
-      }
-    };
+  void reduction(const T* from, T* to, std::int64_t count, MPI_Op op) {
+    std::vector<T> all(static_cast<std::size_t>(count * ranks_));
+    post_allgather(requests_, all.data(), from, count, ranks_, comm_);
+    requests_.wait_all();
+    for (std::int64_t i = 0; to != nullptr && i < count; ++i) {
+      T sum = all[static_cast<std::size_t>(i)];
+      for (int r = 1; r < ranks_; ++r) sum = combined(sum, all[static_cast<std::size_t>(r * count + i)], op);
+      to[i] = sum;
+    }
   }
-  void collective_here() {
-    guarded([&] {
-      collective_();
-      requests_.wait_all();
-    });
+  template <class Work>
+  void guarded(Work work) {
+#ifdef DAGC_LIBRARY
+    try {
+      work();
+    } catch (const Failure& failure) {
+      failure_ = failure;
+      failed_.store(true, std::memory_order_relaxed);
+    }
+#else
+    work();
+#endif
   }
 
   int rank_ = 0, ranks_ = 1;
@@ -139,23 +141,18 @@ class HostGroup : public GroupEnds {
     requests_.wait_all();
   }
 
-  // The arguments are the same in every run, so one copy of them is enough.
-  void enqueue_collective(cudaStream_t stream) {
-    DAGC_CUDA(cudaLaunchHostFunc(stream, [](void* self) { static_cast<HostGroup*>(self)->collective_here(); }, this));
-  }
-
+  // One copy for each tuple of arguments, which stays as it is: the stream's thread may be running it for the run before.
   template <class Work>
-  void guarded(Work work) {
-#ifdef DAGC_LIBRARY
-    try {
-      work();
-    } catch (const Failure& failure) {
-      failure_ = failure;
-      failed_.store(true, std::memory_order_relaxed);
-    }
-#else
-    work();
-#endif
+  void enqueue_collective(const void* from, const void* to, std::int64_t count, cudaStream_t stream, Work work) {
+    std::function<void()>& held = collectives_[{from, to, count}];
+    if (!held)
+      held = [=] {
+        guarded([&] {
+          work();
+          requests_.wait_all();
+        });
+      };
+    DAGC_CUDA(cudaLaunchHostFunc(stream, [](void* of) { (*static_cast<std::function<void()>*>(of))(); }, &held));
   }
 
 #ifdef DAGC_LIBRARY
@@ -164,7 +161,7 @@ class HostGroup : public GroupEnds {
 #endif
   MPI_Comm comm_ = MPI_COMM_NULL;
   Requests requests_;  // of the current run; used by the stream's thread
-  std::function<void()> collective_;
+  std::map<std::tuple<const void*, const void*, std::int64_t>, std::function<void()>> collectives_;
 };
 
 class HostPeerGroup;
@@ -182,8 +179,7 @@ class HostPeerGroup : public HostGroup {
   // Within a kernel, on the thread of its stream.
   template <class T>
   void allreduce_here(const T* from, T* to, std::int64_t count, MPI_Op op) {
-    name_reduction(from, to, count, op);
-    collective_here();
+    guarded([&] { reduction(from, to, count, op); });
   }
   template <class T>
   void reduces(const T* /*from*/, std::int64_t /*count*/) {}
