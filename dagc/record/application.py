@@ -122,13 +122,17 @@ def _built(order: Build, out: Path, write: Callable[..., None] | None) -> Path:
 
 
 def _write_copies(texts: Mapping[Path, str], copies: Mapping[Path, Path], top: Path, *, linkage: bool = False) -> None:
-    """`linkage`: the names of files of C are those of C, for files in C++ and CUDA that have `extern "C"`."""
+    """`linkage`: the names of files of C are those of C, for files in C++ and CUDA that have `extern "C"`. Headers of
+    the system come before, since theirs may be templates."""
+    of_c = [text for path, text in texts.items() if path.suffix in (".c", ".h")] if linkage else []
+    system = dict.fromkeys(name for text in of_c for name, quoted in includes(text) if not quoted)
+    before = "".join(f"#if __has_include(<{name}>)\n#include <{name}>\n#endif\n" for name in system)
     for path, text in with_own_constants(texts).items():
         copies[path].parent.mkdir(parents=True, exist_ok=True)
         line, text = f"#line 1 {cxx_string(shown(path, top))}\n", rewrite_for_host(text)
         for copy in {copies[path], _cxx_name(copies[path])}:  # a file of C may be included, too
             wrapped = linkage and copy != copies[path]
-            copy.write_bytes(encoded(f'extern "C" {{\n{line}{text}\n}}\n' if wrapped else line + text))
+            copy.write_bytes(encoded(f'{before}extern "C" {{\n{line}{text}\n}}\n' if wrapped else line + text))
 
 
 def builder_of_calls(sources: Sequence[str], program: Path, folder: Path) -> Builder:

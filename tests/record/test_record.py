@@ -20,11 +20,13 @@ from dagc.cuda.text import rewrite_for_host
 from dagc.emit.common import host_headers
 from dagc.ir.program import KernelOp
 from dagc.perf.geometry import read_accesses
+from dagc.record.application import build_for_host
 from dagc.record.footprints import with_footprints
 from dagc.record.log import LaunchCall, RankLog
 from dagc.record.loop import Window
 from dagc.record.sources import Sources
 from tests.cli.command import dagc
+from tests.tiers import thorough
 
 ROOT = Path(__file__).parents[2]
 APPS = Path(__file__).parent / "apps"
@@ -225,3 +227,12 @@ def test_rows_by_messages_of_their_own_and_sums_by_two_kernels(tmp_path: Path) -
     assert all([one[1:] for one in each] == [("0", "32"), ("32", "64")] for each in rows)
     assert len({one[0] for each in rows for one in each}) == 1
     assert text.count(": accumulate f64[*]") == 2
+
+
+@thorough
+def test_files_of_c_keep_their_names_for_others(tmp_path: Path) -> None:
+    """Also where they include headers whose replacements are templates."""
+    (tmp_path / "part.c").write_text('#include <curand.h>\n#include <stdio.h>\nvoid said(int n) { printf("%d", n); }\n')
+    (tmp_path / "main.cu").write_text('extern "C" void said(int n);\nint main() { said(3); }\n')
+    application = build_for_host([str(tmp_path / name) for name in ("main.cu", "part.c")], tmp_path, tmp_path / "built")
+    assert subprocess.run([application.program], capture_output=True, text=True, check=True).stdout == "3"
