@@ -176,5 +176,6 @@ def divides_by_numbers(fused: Kernel, around: Surroundings) -> bool:
 
 LITERALS = Form(
     "literals", "sizes that the call gives as numbers are constants, of launches that are one all whole numbers",
-    (AS_WRITTEN, 2), _legal_literals, _with_literals, unproven=always(NOT_MEASURED),
+    (AS_WRITTEN, 2), _legal_literals, _with_literals,
+    unproven=always(f"{NOT_MEASURED} except for launches that are one, where it is searched"),
 )  # fmt: skip
