@@ -231,7 +231,7 @@ class Lowering:
         self._checks(out, edges, verifies, stop)
         if self.ctx.report.failed:
             return None
-        d, ops = self.declared, insert_copies(out.ops, self.declared.arrays)
+        d = self.declared
         program = ir.Program(
             name=self.module.program or "",
             path=self.source.path,
@@ -247,7 +247,7 @@ class Lowering:
             selects=(*selects, *out.selects),
             requires=(*requires, *self._runs_once(main, repeat)),
             decisions=(),
-            ops=ops,
+            ops=insert_copies(out.ops, d.arrays),
             edges=edges,
             explicit=out.explicit is not None,
             repeat=repeat,
@@ -263,7 +263,10 @@ class Lowering:
             domain=d.drawn.conditions,
             constraints=tuple(c for c, _ in d.requires if not sym.free(c).isdisjoint(self.ctx.choices)),
         )
-        program = self._with_choices(program, out)
+        return self._warned(self._with_choices(program, out))
+
+    def _warned(self, program: ir.Program) -> ir.Program:
+        """The program, whose kernels are read for what goes against its text: races, additions that are none."""
         warn_of_races(self.ctx.report, program)
         check_additions(self.ctx.report, program)
         return program
