@@ -129,10 +129,10 @@ def test_a_search_keeps_the_period(capsys: pytest.CaptureFixture[str], tmp_path:
     assert main([*search, "--resume", "--strategy", "random", "--budget", "24", "--confirm", "0", "--no-trace"]) == 0
     with sqlite3.connect(file) as connection:  # times that a rule explains
         found = connection.execute("SELECT id, traversal FROM candidate").fetchall()
-        orders = [{text: text.index(a) < text.index(b) for _, text in found} for a, b in permutations(OPS, 2)]
-        slow = min(orders, key=lambda order: abs(sum(order.values()) - len(found) / 2))
-        for number, text in found:
-            seconds = 1e-4 * (1 + slow[text]) + 1e-8 * number
+        orders = [[text.index(a) < text.index(b) for _, text in found] for a, b in permutations(OPS, 2)]
+        slow = min(orders, key=lambda order: abs(sum(order) - len(found) / 2))
+        for (number, _), late in zip(found, slow, strict=True):
+            seconds = 1e-4 * (1 + late) + 1e-8 * number
             connection.execute(
                 "UPDATE value SET value = ? WHERE sample IN (SELECT id FROM sample WHERE candidate = ?)",
                 (seconds, number),
