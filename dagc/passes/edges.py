@@ -197,10 +197,12 @@ class Hazards:
         self.touches, self.edges = lowered.touches, edges
         both = ((op.id, op.op) for op in lowered.ops)
         kinds = ir.ExchangeOp | ir.CollectiveOp
-        self._exchanges = {n: x for n, x in both if isinstance(x, kinds) and x.pairs is not Pairs.ALL}
+        pairs = {n: x for n, x in both if isinstance(x, kinds) and x.pairs is not Pairs.ALL}
+        self._exchanges = {n: x for n, x in pairs.items() if x.within is not None}  # in two halves
         self.ordered: list[tuple[int, int]] = []  # pairs of indices into touches, in order of execution
         self.inferred: list[tuple[int, int]] = []  # the pairs of `ordered` that got an edge
         self.unordered: list[tuple[int, int]] = []  # pairs without an order, in text order
+        self._halves: set[tuple[str, Pairs, ir.Region]] = set()  # the accesses in `_exchanges` that were entered
         self.regions = Regions.of(program)
         self._arrays = self._by_array()
         self._looked_at = 0
@@ -264,9 +266,11 @@ class Hazards:
         """Keep j for later touches, and drop those that it covers.
 
         `turned` holds the ops that an edge against text order enters. What they reach may have to follow an op that
-        comes later in the text, so it covers nothing.
+        comes later in the text, so it covers nothing. Neither does the first half of an exchange, for which the
+        other half does not wait.
         """
-        if touch.mode in (Mode.OUT, Mode.INOUT) and not (self.edges.above(touch.begin) | 1 << touch.begin) & turned:
+        covers = touch.mode in (Mode.OUT, Mode.INOUT) and self._is_whole(touch)
+        if covers and not (self.edges.above(touch.begin) | 1 << touch.begin) & turned:
             for region, earlier in array.near[touch.region]:
                 if (earlier.reads or earlier.writes or earlier.sums) and self.regions.within(region, touch.region):
                     earlier.reads = self._not_before(earlier.reads, touch)
@@ -277,6 +281,16 @@ class Hazards:
     def _not_before(self, indices: list[int], touch: ir.Touch) -> list[int]:
         """The earlier accesses that `touch` does not cover: those of other ops that are not known to come before it."""
         return [i for i in indices if not (self._same(i, touch) or self.edges.path(self.touches[i].end, touch.begin))]
+
+    def _is_whole(self, touch: ir.Touch) -> bool:
+        """Whether what conflicts with an access of all pairs has been ordered with this one too: it is of all pairs, or
+        that of the other ones was entered before."""
+        op = self._exchanges.get(touch.end)
+        if op is None:
+            return True
+        region = touch.region.unshared
+        self._halves.add((op.name, op.pairs, region))
+        return all((op.name, pairs, region) in self._halves for pairs in (Pairs.WITHIN_HOST, Pairs.BETWEEN_HOSTS))
 
     def _of_other_pairs(self, i: int, touch: ir.Touch) -> bool:
         """Whether both are of one exchange, one of the messages within hosts and one of those between them. On a rank,

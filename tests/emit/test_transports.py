@@ -300,7 +300,15 @@ def test_messages_within_hosts_are_ops_of_their_own(more: dict[str, str]) -> Non
     assert Counter(Moves.of(made)).total() == len(all_traversals(made))
 
 
-def test_halves_have_all_written_edges() -> None:
+def test_halves_have_all_edges() -> None:
+    """Both wait for what read their buffers before, and in the step before; and have all written edges."""
+    loop = "for t in 0..2 { halo[t] : mpi exchange { send z to 0 recv x from 0 }  c[t] : gpu copy(y, x) }"
+    text = f"program p\narray x, y, z : f64[4] inout\ndag {{\n  b : gpu copy(y, x)\n  {loop}\n}}"
+    for transport, last in {"nccl": "", "mpi_cuda": ".post_recv", "mpi_host": ".stage_in"}.items():
+        read = graph_of(text, transport=transport, within_host="peer", staging="ops")
+        edges = {(read.ops[u].name, read.ops[v].name) for u, v in read.completion}
+        for reader, halo in ("b", "halo[0]"), ("c[0]", "halo[1]"):
+            assert {(reader, f"{halo}.within_host"), (reader, f"{halo}{last}")} < edges
     made = graph(SPMV, transport="nccl", within_host="peer")
     edges = {(made.ops[u].name, made.ops[v].name) for u, v in made.completion}
     halves = ("x", "x.within_host")
