@@ -41,9 +41,9 @@ from dagc.base.sample import Sample
 from dagc.base.statistics import interval
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice
-from dagc.ir.program import Graph
+from dagc.ir.effective import configuration_of
+from dagc.ir.program import Graph, KernelOp
 from dagc.lab.candidate import Candidate
-from dagc.lab.configurations import configuration_of
 from dagc.lab.orders import Orders, domain_of
 from dagc.lab.settings import LaunchSettings, timed_alone
 from dagc.lab.strategy import RankingStrategy, find
@@ -107,7 +107,7 @@ def _law(random: Random, choices: tuple[Choice, ...]) -> tuple[float, ...]:
     wide, rows = random.choice((0.0, 0.3, 1.0)), random.choice((-0.15, 0.0, 0.1))
     logs = []
     for choice in choices:
-        sizes = choice.own
+        sizes = {name: float(value) for name, value in choice.own.items()}
         threads = math.prod(sizes.values())
         log = sharp * (math.log2(threads) - best) ** 2 + wide * max(0.0, 5 - math.log2(sizes["bx"])) ** 1.3
         logs.append(log + rows * math.log2(sizes.get("by", 1)) + random.gauss(0, 0.05))
@@ -129,7 +129,7 @@ def draw(seed: int) -> Joint:
     program = list(PROGRAMS)[seed // 2 % len(PROGRAMS)]
     graphs = _graphs(program)
     machine = machine_of(random, [graph for _, graph in graphs])
-    ops = sorted({op.op.base for _, g in graphs for op in g.ops if op.gpu and hasattr(op.op, "kernel")})
+    ops = sorted({op.op.base for _, g in graphs for op in g.ops if op.gpu and isinstance(op.op, KernelOp)})
     of_op: dict[tuple[str, str], tuple[Site, tuple[float, ...]]] = {}
     laws, sites = [], {}
     for configuration, _ in graphs:

@@ -127,7 +127,7 @@ def read_cases(oracle: Path) -> list[KernelCase]:
 def space_of(case: KernelCase) -> tuple[dict[str, list[int]], list[str]]:
     """`tune_params` and `restrictions` whose legal configurations are the blocks of the case."""
     names = list(case.default)
-    params = {n: sorted({s[n] for s in case.times}) for n in names}
+    params = {n: sorted({int(s[n]) for s in case.times}) for n in names}
     return params, ["32 <= bx * by <= 1024"] if len(names) == 2 else []
 
 
@@ -226,6 +226,7 @@ class Volume:
 
         from dagc import api
         from dagc.choice.legal import op_of, open_sites
+        from dagc.perf.program import Assign
         from dagc.perf.volume import CALIBRATION, volume_program
 
         graph = api.load_graph(ROOT / f"samples/polybench/{program}.dag")
@@ -238,6 +239,7 @@ class Volume:
         self.early: list[tuple[str, list[str], Callable[..., Any]]] = []
         self.late: list[tuple[str, list[str], Callable[..., Any]]] = []
         for assign in rational.body:
+            assert isinstance(assign, Assign), "a volume has no branches"
             names = sorted(assign.value.free_symbols, key=lambda s: s.name)
             step = (assign.name, [s.name for s in names], sp.lambdify(names, assign.value, modules="numpy"))
             if any(n in late for n in step[1]):
@@ -297,7 +299,7 @@ class Model:
 
     def predict(self, calibration: Mapping[str, float], places: set[int]) -> dict[int, np.ndarray]:
         """KernelCase -> predicted times of its blocks."""
-        out = {}
+        out: dict[int, np.ndarray] = {}
         for key, own in self.groups.items():
             if not places.isdisjoint(own):
                 whole = self.kernels[key].seconds_of(self.rows[key], calibration)

@@ -112,10 +112,8 @@ class Additions:
 
 @lru_cache(maxsize=1024)
 def additions_of(body: str, array: str) -> Additions:
-    try:
-        nodes = list(below(body_of(body)))
-    except NotUnderstood:
-        return Additions("", "a text that cannot be read", False)
+    """Raises NotUnderstood."""
+    nodes = list(below(body_of(body)))
     other, passed, adds = "", "", False
     for at in nodes:
         if at.type.startswith("preproc_") and array in (name.text for name in names_in(text_of(at))):

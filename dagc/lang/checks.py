@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from dagc.base.source import Span
 from dagc.cuda.lexer import indices_read, may_find_thread, words_of
+from dagc.cuda.syntax import NotUnderstood
 from dagc.cuda.text import additions_of, kernel_in
 from dagc.ir import program as ir
 from dagc.ir.enums import CodeLang, Mode, Role
@@ -424,7 +425,10 @@ def _beside_additions(impl: ir.Impl, formal: ir.Formal, number: int, files: Mapp
         if function is None or number >= len(function.names):
             return ""
         body, name = text[function.begin : function.end], function.names[number]
-    used = additions_of(body, name)
+    try:
+        used = additions_of(body, name)
+    except NotUnderstood:
+        return "its text does not parse as CUDA C++"
     if used.other:
         return f"has `{used.other}`"
     return "" if used.adds or used.passed else "does not use it"

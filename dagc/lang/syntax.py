@@ -124,7 +124,8 @@ FORMS = {
     "for": "for NAME in RANGE, ... {...}",
     "if": "if CONDITION {...} [else {...}]",
     "setup": 'setup "FILE.py" FUNCTION(ARGUMENT, ...)',
-    "verify": "verify ARRAY ~ FUNCTION(ARGUMENT, ...) rtol NUMBER [atol NUMBER] [nan equal] [after NUMBER runs]",
+    "verify": "verify ARRAY | norm(ARRAY) | sum(ARRAY) ~ FUNCTION(ARGUMENT, ...) rtol NUMBER [atol NUMBER] [nan equal] "
+    "[after NUMBER runs]",
     "include": 'include "FILE.dag" or include "DIRECTORY/"',
 }
 RANKS = {"rank": "number of this rank", "ranks": "number of ranks"}  # values, and members of a communicator

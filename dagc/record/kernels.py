@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dagc.base.errors import UsageError
 from dagc.cuda.lexer import expanded, macros_of
+from dagc.cuda.syntax import NotUnderstood
 from dagc.cuda.text import additions_of
 from dagc.record.arrays import Arrays, FreeNames, RecordedArray, Values
 from dagc.record.flow import KernelCall, PointerArgument, ScalarArgument
@@ -267,7 +268,10 @@ class Kernels:
             return "inout"
         if source not in self._bodies:
             self._bodies[source] = expanded(source.body, macros_of([self._sources.seen_by(source.file)]))
-        used = additions_of(self._bodies[source], source.parameters[index])
+        try:
+            used = additions_of(self._bodies[source], source.parameters[index])
+        except NotUnderstood:
+            return "inout"
         return "accumulate" if used.adds and not (used.other or used.passed) else "inout"
 
     def _wrapped(self, number: int, step: ProgramStep) -> RecordedKernel:

@@ -237,10 +237,13 @@ def enqueued_of(plan: Plan, in_flight: int = IN_FLIGHT) -> Enqueued | str:
 
 
 def shared_arrays(plan: Plan) -> tuple[str, ...]:
-    """The arrays of which iterations that overlap have one copy for all, and why."""
-    overlap = plan.loop is None and len(plan.graph.ops) - 1 <= MOST
-    if not overlap or isinstance(without_host(plan.graph, plan.traversal), str):
+    """Why iterations do not overlap; of those that do, the arrays that have one copy for all, and why."""
+    if plan.loop is not None:
         return ()
+    if isinstance(why := without_host(plan.graph, plan.traversal), str):
+        return (f"iterations in flight: {why}",)
+    if (ops := len(plan.graph.ops) - 1) > MOST:
+        return (f"iterations in flight: each has {ops} ops, more than {MOST}",)
     return tuple(f"a second copy of `{name}`: {why}" for name, why in private_arrays(plan.graph).items() if why)
 
 

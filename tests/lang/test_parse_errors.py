@@ -45,7 +45,7 @@ CASES = [
     ("param n : i64 =   // four\n\n\nlet m = 4\n", "1:16 unfinished-line", "expected an expression", "param NAME"),
     ("let a = 1 +", "1:12 unfinished-line", "end of the file", "let NAME = VALUE"),
     ("scalar n\nscalar m : i32\n", "1:9 unfinished-line", "expected `,` or `:`", "scalar NAME"),
-    ("verify y ~ f()\n", "1:15 unfinished-line", "expected `rtol`", "verify ARRAY ~"),
+    ("verify y ~ f()\n", "1:15 unfinished-line", "expected `rtol`", "verify ARRAY | norm(ARRAY) | sum(ARRAY) ~"),
     ("param in : i64 = 4\n", "1:7 reserved-word", "`in` is a reserved word", "`in_`"),
     ("let send = 4\n", "1:5 reserved-word", "`send` is a reserved word", "`send_`"),
     ("kernel gpu() {}\n", "1:8 reserved-word", "a name is needed", "`gpu_`"),

@@ -7,7 +7,10 @@ from dataclasses import replace
 import pytest
 
 from dagc.ir.enums import Mode
+from dagc.ir.plan import Plan, Target
 from dagc.passes.private import private_arrays
+from dagc.space import Space
+from dagc.stages.artifacts import shared_arrays
 from tests.emit.build import SPMV, graph, graph_of
 
 TEXT = """program some
@@ -45,6 +48,19 @@ def test_no_iteration_reads_what_an_earlier_one_has_left(ops: str) -> None:
     found = private_arrays(graph_of(TEXT.replace("OPS", ops), transport="peer"))
     assert found["a"] == CASES[ops]
     assert not {"x", "x0", "above"} & found.keys()
+
+
+@pytest.mark.parametrize(
+    ("ops", "transport", "why"),
+    [
+        (f"{SET} two : gpu more(x, a)", "peer", ()),
+        ("for i in 0..20 { one[i] : gpu set(a, x) }", "peer", ("iterations in flight: each has 22 ops, more than 20",)),
+        (f"three : gpu set(b, x) {SENT}", "mpi_host", ("iterations in flight: op `post_recv` runs on the host",)),
+    ],
+)
+def test_why_iterations_do_not_overlap_is_said(ops: str, transport: str, why: tuple[str, ...]) -> None:
+    graph = graph_of(TEXT.replace("OPS", ops), transport=transport)
+    assert shared_arrays(Plan(graph, next(iter(Space(graph))), Target.HOST)) == why
 
 
 def test_what_the_language_refuses_is_not_private() -> None:

@@ -2,6 +2,7 @@
 // with matrices stored by columns. Sums are in the order of the elements, so last digits differ from those of a GPU.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "target.hpp"
@@ -78,6 +79,19 @@ template <class T>
 T* first(T* x, int n, int step) {
   return step < 0 ? x - static_cast<long>(n - 1) * step : x;
 }
+
+// The root of the sum of the squares, without overflow or underflow of a square: elements are scaled by a power of two.
+template <class T>
+T norm(int n, const T* x, int step) {
+  T most = 0, sum = 0;
+  for (long i = 0; i < n; ++i) most = std::max(most, std::abs(x[i * step]));
+  const int scale = most > 0 && std::isfinite(most) ? std::ilogb(most) : 0;
+  for (long i = 0; i < n; ++i) {
+    const T scaled = std::scalbn(x[i * step], -scale);
+    sum += scaled * scaled;
+  }
+  return std::scalbn(std::sqrt(sum), scale);
+}
 inline long at(bool transposed, long row, long column, long lead) { return transposed ? column + row * lead : row + column * lead; }
 
 }  // namespace dagc::host::blas
@@ -114,11 +128,7 @@ inline long at(bool transposed, long row, long column, long lead) { return trans
     });                                                                                                                    \
   }                                                                                                                        \
   inline cublasStatus_t cublas##P##nrm2(cublasHandle_t h, int n, const T* x, int ix, T* out, DAGC_BLAS_PLACE) {            \
-    return dagc::host::blas::reduce(h, "cublas" #P "nrm2", file, line, [=] {                                               \
-      T sum = 0;                                                                                                           \
-      for (long i = 0; i < n; ++i) sum += x[i * ix] * x[i * ix];                                                           \
-      *out = std::sqrt(sum);                                                                                               \
-    });                                                                                                                    \
+    return dagc::host::blas::reduce(h, "cublas" #P "nrm2", file, line, [=] { *out = dagc::host::blas::norm(n, x, ix); });  \
   }                                                                                                                        \
   inline cublasStatus_t cublas##P##asum(cublasHandle_t h, int n, const T* x, int ix, T* out, DAGC_BLAS_PLACE) {            \
     return dagc::host::blas::reduce(h, "cublas" #P "asum", file, line, [=] {                                               \

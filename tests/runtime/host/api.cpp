@@ -513,6 +513,9 @@ void vectors_and_products() {
   gate.open();
   EXPECT(cublasDdot(handle, 3, x, 2, x + 3, 3, &sum) == CUBLAS_STATUS_SUCCESS && sum == 4 * 24 + 8 * 9);
   EXPECT(cublasDnrm2(handle, 2, x + 3, 1, &sum) == CUBLAS_STATUS_SUCCESS && sum == std::sqrt(73.0));
+  const double large[] = {3e200, 4e200}, small[] = {3e-200, 4e-200};
+  EXPECT(cublasDnrm2(handle, 2, large, 1, &sum) == CUBLAS_STATUS_SUCCESS && std::abs(sum / 5e200 - 1) < 1e-15);
+  EXPECT(cublasDnrm2(handle, 2, small, 1, &sum) == CUBLAS_STATUS_SUCCESS && std::abs(sum / 5e-200 - 1) < 1e-15);
   // Columns of x: (0 1 4), (3 8 5); their product with the transposed: 9 24 15, 24 65 44, 15 44 41.
   two = 1;
   cublasDgemm(handle, CUBLAS_OP_N, CUBLAS_OP_T, 3, 3, 2, &two, x, 3, x, 3, &zero, out, 3);
