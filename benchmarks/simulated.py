@@ -22,7 +22,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
@@ -38,9 +38,12 @@ from dagc.space import Space
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import read
 from dagc.store.records import load
+from dagc.store.results import Implementation, Results
+from dagc.study.calibrated import calibration
+from dagc.study.decisions import SearchRequest
 from dagc.study.domain import replayed
 from dagc.study.outcome import candidate_of
-from dagc.study.simulated import compiled, problem_text, simulated
+from dagc.study.simulated import SimulatedMachine, compiled, problem_text, simulated
 from dagc.study.traced import EntryTimes
 
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -147,25 +150,45 @@ def compare(program: str, target: str, traced: Path, file: Path, ranks: int, whe
     request, lowered, domain, results, _ = replayed(text, options, ENDLESS)
     scratch.mkdir(exist_ok=True)
     recorded = load(str(traced))
-    machine = simulated(
-        replace(request, options=replace(request.options, ranks=ranks)), lowered, domain, recorded, scratch
+    machine = simulated(request, lowered, domain, recorded, scratch)
+    every = {candidate_of(domain, one): one for one in results.measured()}
+    measured = {one: found for one, found in every.items() if one is not None and not machine.measure(one).failure}
+    say(
+        f"{Path(program).stem:8} {ranks} ranks from traces of {traced.stem.rpartition('-')[2]}",
+        machine,
+        measured,
+        results,
     )
-    found: list[tuple[float, float, list[float]]] = []
-    for one in results.measured():
-        candidate: Candidate | None = candidate_of(domain, one)
-        sample = machine.measure(candidate) if candidate is not None else None
-        if sample is not None and not sample.failure:
-            found.append((sample.value, one.value(results.reference), one.times(results.reference)))
-    predicted, real, times = zip(*found, strict=True)
+    found = calibration(with_options(request, calibrate=str(where)), lowered, domain, recorded, scratch)
+    machine.factors = found.factors
+    machine.seconds.clear()
+    others = {one: which for one, which in measured.items() if one not in found.candidates}
+    say(f"{'':8} the others, as {found.text}", machine, others, results)
+
+
+def with_options(request: SearchRequest, **changed: object) -> SearchRequest:
+    return replace(request, options=replace(request.options, **changed))
+
+
+def say(label: str, machine: SimulatedMachine, measured: Mapping[Candidate, Implementation], results: Results) -> None:
+    """How the predicted times of implementations agree with the measured ones."""
+    predicted = [machine.measure(one).value for one in measured]
+    real = [one.value(results.reference) for one in measured.values()]
+    times = [one.times(results.reference) for one in measured.values()]
     ratios = sorted(p / r for p, r in zip(predicted, real, strict=True))
     print(
-        f"{Path(program).stem:8} {ranks} ranks from traces of {traced.stem.rpartition('-')[2]}: {len(found)}"
-        f" implementations, rank correlation {spearmanr(predicted, real).statistic:.2f}, predicted / measured"
-        f" {median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}), loss of the predicted best"
-        f" {100 * (min(found)[1] / min(real) - 1):.1f} %, measured {min(real) * 1e6:.0f} to {max(real) * 1e6:.0f} us"
+        f"{label}: {len(real)} implementations, rank correlation {spearmanr(predicted, real).statistic:.2f}, median"
+        f" error {median(abs(ratio - 1) for ratio in ratios):.1%}, predicted / measured {median(ratios):.2f}"
+        f" ({ratios[0]:.2f} to {ratios[-1]:.2f}), loss of the predicted best {loss(predicted, real):.1%}, measured"
+        f" {min(real) * 1e6:.0f} to {max(real) * 1e6:.0f} us"
     )
     if all(len(each) > 1 for each in times):
         say_noise(predicted, real, [(median(each[::2]), median(each[1::2])) for each in times])
+
+
+def loss(guide: Sequence[float], real: Sequence[float]) -> float:
+    """What the first by `guide` takes longer than the fastest."""
+    return min(zip(guide, real, strict=True))[1] / min(real) - 1
 
 
 def say_noise(predicted: Sequence[float], real: Sequence[float], halves: Sequence[tuple[float, float]]) -> None:
@@ -174,7 +197,8 @@ def say_noise(predicted: Sequence[float], real: Sequence[float], halves: Sequenc
     right, apart = in_order(predicted, real, real, 2 * noise)
     again, _ = in_order(one, other, real, 2 * noise)
     print(
-        f"{'':8} rank correlation of two halves of the measurements {spearmanr(one, other).statistic:.2f}; noise"
+        f"{'':8} two halves of the measurements: rank correlation {spearmanr(one, other).statistic:.2f}, loss of the"
+        f" best of one in the other {loss(one, other):.1%} and {loss(other, one):.1%}; noise"
         f" {noise / median(real):.1%}, of {apart} pairs that differ by more than twice that {right} are predicted in"
         f" order, {again} have the same order in both halves"
     )

@@ -240,12 +240,24 @@ def _footprint_of(program: Program, op: KernelOp, values: Mapping[str, Any]) -> 
             moved[region.array] = max(one, moved.get(region.array, one), key=lambda m: m.bytes)
     lanes = dict(op.tunables).get(WIDE.tunable, AS_WRITTEN)
     sizes = [a.size for a in accesses.accesses if not a.shared]
-    threads = math.prod(_numbers(program, op, values)[1].values())
+    threads = _threads_of(program, op, values)
     most = elements or max((m.size // max(sizes) for m in moved.values()), default=0)
     return Footprint(
         tuple(moved.values()), tuple(uncounted.items()), max(sizes, default=0) * int(lanes), threads, most,
         _apart(accesses, numbers, shape), _operations(accesses, numbers, shape),
     )  # fmt: skip
+
+
+def threads_of(program: Program, op: KernelOp, values: Mapping[str, Any]) -> int:
+    """The threads of a launch, of an op that joins calls those of all. Raises Uncounted (a size that is not known, code
+    on the host)."""
+    if kernel_of(program, op)[1].launch is None:
+        raise Uncounted("code on the host launches it")
+    return sum(_threads_of(program, call, values) for call in calls_of(program, op))
+
+
+def _threads_of(program: Program, op: KernelOp, values: Mapping[str, Any]) -> int:
+    return math.prod(_numbers(program, op, values)[1].values())
 
 
 def _numbers(

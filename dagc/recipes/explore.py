@@ -195,7 +195,8 @@ def _explore_simulated(
 ) -> Explored:
     """Explore with the times that SimGrid predicts."""
     from dagc.report.scale import scaling_svg  # only with --simulate
-    from dagc.study.simulated import ScaleStep, scaling, simulated  # only with --simulate
+    from dagc.study.calibrated import calibration  # only with --simulate
+    from dagc.study.simulated import Factors, ScaleStep, scaling, simulated  # only with --simulate
 
     options = request.options
     plot = None if options.plot is None else Path(options.plot)
@@ -205,9 +206,15 @@ def _explore_simulated(
     notes[-1] = f"times are predicted by SimGrid for {counts[-1]} ranks on {options.simulate}"
     first, steps = followed(options, domain, notes), list[ScaleStep]()
     with scratch_directory("dagc-simulate-") as scratch:
+        factors = Factors()
+        if options.calibrate is not None:
+            found = calibration(request, program, domain, recorded, scratch / "calibration")
+            factors = found.on(str(options.simulate), options.calibrate)
+            notes.append(found.text)
         for ranks in counts:
             at = replace(request, options=replace(options, ranks=ranks))
             machine = simulated(at, program, domain, recorded, scratch / str(ranks))
+            machine.factors = factors
             steps.append(ScaleStep(ranks, machine, search(at, domain, machine, UNKEPT, 0.0, None, first)))
         lines = scaling(domain, steps) if options.scale else ()
     best = [(step.ranks, step.done.value) for step in steps if step.done.best is not None]

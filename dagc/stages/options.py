@@ -272,6 +272,10 @@ class EarlierOptions:
         "--simulate PLATFORM", "predict times for -n ranks on this platform of SimGrid, from the traces of the replayed"
         " results", only="--replay",
     )  # fmt: skip
+    calibrate: str | None = option(
+        "--calibrate PLATFORM", "first find how many times what the traces say calls, work and messages take, by a few"
+        " measured times of the results, on this platform of their machine", only="--simulate",
+    )  # fmt: skip
     scale: tuple[int, ...] = option(
         "--scale N,N,...", "search for each of these numbers of ranks, and print how the fastest changes with them",
         several, default=(), only="--simulate",

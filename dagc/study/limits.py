@@ -57,7 +57,7 @@ Scalars: TypeAlias = Mapping[str, Any]
 def limits_of(results: Results, graph: Graph, implementation: Implementation, value: float) -> tuple[LimitRow, ...]:
     """A row for each kernel of an implementation of `graph`, and the last for the program, which took `value` seconds
     (NaN: not the time was measured). None if the machine's ceilings are not known."""
-    ceilings, scalars = _ceilings_of(results), _scalars_of(results)
+    ceilings, scalars = _ceilings_of(results), scalars_of(results)
     if ceilings is None:
         return ()
     run = unroll(graph, implementation.order(graph))
@@ -104,7 +104,7 @@ def _ceilings_now(target: Target, arch: str, deadline: Deadline) -> Ceilings | N
     return None
 
 
-def _scalars_of(results: Results) -> tuple[Scalars, ...]:
+def scalars_of(results: Results) -> tuple[Scalars, ...]:
     """The scalars of each rank; of a file without them, of one rank that has none."""
     found: Any = next((r.machine.facts[SCALARS] for r in reversed(results.runs) if SCALARS in r.machine.facts), None)
     if not isinstance(found, list) or not found or not all(isinstance(one, dict) for one in found):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -68,6 +68,18 @@ EAGER = 65536  # bytes up to which an allreduce sends all in each round
 Scalars: TypeAlias = Mapping[str, Any]
 
 
+class Factors(NamedTuple):
+    """How many times what traces and the platform say calls of the CPU, work, and bytes of messages count."""
+
+    calls: float = 1.0
+    work: float = 1.0
+    messages: float = 1.0
+
+    @property
+    def line(self) -> str:
+        return f"factors {self.calls:.9g} {self.work:.9g} {self.messages:.9g}"
+
+
 @dataclass(slots=True)
 class SimulatedMachine:
     """Measures candidates by the simulation of `ranks` ranks on a platform."""
@@ -77,6 +89,7 @@ class SimulatedMachine:
     simulator: Path
     problem: Path
     missing: dict[int, str]  # spaces that are not simulated, and why
+    factors: Factors = Factors()
     seconds: dict[Candidate, float] = field(default_factory=dict)
 
     def measure(self, candidate: Candidate) -> Sample:
@@ -84,17 +97,22 @@ class SimulatedMachine:
         if candidate.space in self.missing:
             return Sample(failure=self.missing[candidate.space])
         if candidate not in self.seconds:
-            _, traversal = unroll(self.domain.spaces[candidate.space].graph, candidate.traversal)
-            rows = ";".join(" ".join(map(str, entry.row)) for entry in traversal.entries)
             try:
-                (self.seconds[candidate],) = self.run([f"{candidate.space} {rows}"])
+                (self.seconds[candidate],) = self.run([self.line(candidate)])
             except RunFailed as why:
                 return Sample(failure=why.first)
         return Sample(self.seconds[candidate], iterations=1)
 
-    def run(self, lines: Sequence[str]) -> list[float]:
-        """Seconds of an iteration of each traversal; raises as `hosts`, and RunFailed if ranks wait for each other."""
-        return [float(line.split()[0]) for line in self._answers(lines)]
+    def line(self, candidate: Candidate) -> str:
+        """Its traversal, for `run`."""
+        _, traversal = unroll(self.domain.spaces[candidate.space].graph, candidate.traversal)
+        return f"{candidate.space} " + ";".join(" ".join(map(str, entry.row)) for entry in traversal.entries)
+
+    def run(self, lines: Sequence[str], factors: Sequence[Factors] = ()) -> list[float]:
+        """Seconds of an iteration of each traversal, all with each of the factors in turn, else with those of the
+        machine; raises as `hosts`, and RunFailed if ranks wait for each other."""
+        every = [text for one in factors or (self.factors,) for text in (one.line, *lines)]
+        return [float(line.split()[0]) for line in self._answers(every)]
 
     def hosts(self) -> list[int]:
         """The first rank on the host of each rank. Raises UsageError for a platform that SimGrid refuses."""
@@ -108,7 +126,7 @@ class SimulatedMachine:
         command: list[str | Path] = [self.simulator, self.platform, self.problem, "--log=root.thres:error"]
         done = children.run(command, text="".join(f"{line}\n" for line in lines))
         out = done.stdout.splitlines()
-        if len(out) == len(lines) and done.returncode == 0:
+        if len(out) == sum(not line.startswith("factors") for line in lines) and done.returncode == 0:
             return out
         if out and out[-1].startswith("deadlock"):
             raise RunFailed(deadlock_text(out[-1]))

@@ -6,18 +6,24 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
 from dagc.base.errors import UsageError
 from dagc.ir.choice import VARIANT, Choice, own_name
 from dagc.ir.enums import Place
-from dagc.ir.program import Action, CopyOp, ExchangeOp, Graph, GraphOp, shown
+from dagc.ir.plan import Target
+from dagc.ir.program import Action, CopyOp, ExchangeOp, Graph, GraphOp, KernelOp, shown
 from dagc.ir.traversal import Entry, Record, Traversal, Wait
 from dagc.lab.candidate import ConfiguredSpace
 from dagc.lab.orders import Orders
+from dagc.perf.bound import threads_of
+from dagc.perf.footprint import Uncounted
+from dagc.perf.hardware import load_hardware
 from dagc.space.loops import unroll
 from dagc.store.results import Results, TraceSpan
+from dagc.study.limits import scalars_of
 
 WAITS = (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)
 SHOWN = 6  # decisions in a message
@@ -28,11 +34,13 @@ _INDEX = re.compile(r"\[[^\]]*\]")
 @dataclass(frozen=True, slots=True)
 class EntryTimes:
     """Seconds of the entries of recorded traversals: of the CPU, by op, and by kind for those without one; of the work
-    of each op on its stream. Medians over ranks and traces; of what waits the least, which has not waited.
+    of each op on its stream. Medians over ranks and traces; of waits for messages the least of all, which has not
+    waited.
 
     stream_wakes  until a stream goes on that has run out of work
     cpu_wakes     until the CPU goes on that waits for an event
-    fills         ops whose work fills the GPU, without indices: other kernels that are ready later begin after it
+    fills         ops whose work fills the GPU, without indices: other kernels that are ready later begin after it. They
+                  launch more threads than the GPU holds, or traces show it
     """
 
     calls: Mapping[str, float]
@@ -46,7 +54,7 @@ class EntryTimes:
         """Also from configurations whose launch settings are not searched. Raises UsageError for a file without traces
         of these ops."""
         traced = list(_traced(domain, results))
-        fills = filling(traced)
+        fills = filling(traced) | larger_than_the_gpu(domain, results)
         calls: dict[str, list[float]] = defaultdict(list)
         work: dict[str, list[float]] = defaultdict(list)
         exchanges: dict[str, list[float]] = defaultdict(list)  # these wait for the other ranks, too
@@ -63,10 +71,11 @@ class EntryTimes:
         ops = [op for space in domain.spaces for op in space.graph.unrolled.ops]
         waits = {op.name for op in ops if op.action in WAITS}
         calls["sync"] = wakes.seen or [0.0]  # those that wait take `cpu_wakes`
-        least = {name: (min if name in waits else median)(times) for name, times in calls.items()}
+        least = min((time for name in waits for time in calls.get(name, ())), default=0.0)
+        of_calls = {name: least if name in waits else median(times) for name, times in calls.items()}
         own = {name: min(exchanges.get(without_indices(name), (median(times),))) for name, times in work.items()}
         streams, cpu = (max(0.0, fmean(times)) if times else 0.0 for times in (wakes.of_streams, wakes.of_cpu))
-        return cls(least, own, streams, cpu, fills)
+        return cls(of_calls, own, streams, cpu, fills)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +157,28 @@ def _untraced(domain: Orders, traced: Sequence[Choice]) -> UsageError:
         f"the results have traces only of configurations that are not searched: {kept}",
         "search these too, with -D or --open, or record what is searched",
     )
+
+
+def larger_than_the_gpu(domain: Orders, results: Results) -> frozenset[str]:
+    """Ops that launch more threads than fit on the GPU of the results at once, if it is known by name."""
+    machine = results.runs[-1].machine if results.runs else None
+    try:
+        gpu = load_hardware(machine.gpus[0]) if machine is not None and machine.gpus else None
+    except UsageError:
+        gpu = None
+    if machine is None or gpu is None or machine.target != Target.CUDA.value:
+        return frozenset()
+    most, values = gpu.multiprocessors * gpu.max_threads_per_multiprocessor, scalars_of(results)[0]
+    first: dict[str, tuple[Graph, KernelOp]] = {}
+    for graph in (space.graph.unrolled for space in domain.spaces):
+        for op in graph.ops:
+            if op.gpu and isinstance(op.op, KernelOp):
+                first.setdefault(without_indices(op.name), (graph, op.op))
+    out = set()
+    for name, (graph, kernel) in first.items():
+        with suppress(Uncounted):  # a size that is not known
+            out |= {name} if threads_of(graph.program, kernel, values) > most else set()
+    return frozenset(out)
 
 
 def filling(traced: Sequence[TracedRank]) -> frozenset[str]:

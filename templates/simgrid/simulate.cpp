@@ -17,6 +17,8 @@
 //   round OP GROUP DISTANCE BYTES      // of a collective: each rank of a group (-1: of all) sends to the one at this distance
 //   idle OP RANK                       // the op does nothing on this rank
 //
+// A line `factors CALLS WORK MESSAGES` has no answer: from then on calls of the CPU, work and bytes of messages count so many times.
+//
 // PAIRS: `within` moves the messages between ranks of one host, `between` the others, `all` every message.
 // Work of an op that `fills` the GPU delays that of all that share it and are ready later.
 // Processes fill the hosts in the order of their names, one on each core. A line `hosts` is answered with the first process on the
@@ -73,10 +75,23 @@ struct Simulated {
 
 struct Problem {
   int ranks = 0, rounds = 0;
+  double calls = 1, work = 1, messages = 1;  // factors
   double record = 0, wait = 0, sync = 0, stream_wakes = 0, cpu_wakes = 0;
   std::vector<Simulated> spaces;
   std::vector<std::vector<int>> groups;
   std::vector<std::map<int, int>> place;  // of a rank in a group
+
+  void scale(double of_calls, double of_work, double of_messages) {
+    for (double* const seconds : {&record, &wait, &sync, &stream_wakes, &cpu_wakes}) *seconds *= of_calls / calls;
+    for (Simulated& space : spaces)
+      for (Op& op : space.ops) {
+        op.call *= of_calls / calls;
+        op.work *= of_work / work;
+      }
+    calls = of_calls, work = of_work, messages = of_messages;
+  }
+
+  std::uint64_t sent(std::uint64_t bytes) const { return static_cast<std::uint64_t>(messages * static_cast<double>(bytes)); }
 };
 
 Problem read(const char* path) {
@@ -305,7 +320,7 @@ class Rank {
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const auto [distance, bytes] = steps[i];
       const int to = rank_at((me + distance) % n), from = rank_at((me + n - distance % n) % n);
-      const s4u::CommPtr sent = s4u::Mailbox::by_name(mailbox(op.exchange, i, number_, to))->put_async(&token, bytes);
+      const s4u::CommPtr sent = s4u::Mailbox::by_name(mailbox(op.exchange, i, number_, to))->put_async(&token, problem_.sent(bytes));
       await(op, {i, from, s4u::Mailbox::by_name(mailbox(op.exchange, i, from, number_))->get_async<int>(&sink)});
       await(op, {i, to, sent});
     }
@@ -331,7 +346,7 @@ class Rank {
       if (m.to < 0) continue;
       static int token = 0;
       s4u::Mailbox* const box = s4u::Mailbox::by_name(mailbox(op.exchange, m.number, number_, m.to));
-      const s4u::CommPtr comm = box->put_init(&token, m.bytes);
+      const s4u::CommPtr comm = box->put_init(&token, problem_.sent(m.bytes));
       if (m.bytes <= kEager)
         comm->detach();
       else
@@ -513,6 +528,13 @@ int main(int argc, char** argv) {
         continue;
       }
       std::istringstream text(line);
+      if (line.rfind("factors ", 0) == 0) {
+        std::string word;
+        double calls = 1, work = 1, messages = 1;
+        text >> word >> calls >> work >> messages;
+        problem.scale(calls, work, messages);
+        continue;
+      }
       std::size_t space = 0;
       std::vector<Row> rows;
       text >> space;

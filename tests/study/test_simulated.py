@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 
 from dagc import api
@@ -16,13 +19,15 @@ from dagc.build.toolchain import find_cxx, has_library
 from dagc.cli.main import main
 from dagc.ir.choice import Choice
 from dagc.ir.program import Action, CollectiveKind, Graph, Value
-from dagc.ir.traversal import Issue, Stream, parse_traversal
+from dagc.ir.traversal import Issue, Stream, Traversal, parse_traversal
+from dagc.lab.candidate import Candidate
 from dagc.lab.orders import Orders, domain_of
 from dagc.space import Space
 from dagc.store.results import TraceSpan
 from dagc.study import simulated, traced
+from dagc.study.calibrated import Calibration, fitted
 from dagc.study.loaded import Loaded
-from dagc.study.simulated import SimulatedMachine, compiled, deadlock_text, problem_text, readable, rounds_of
+from dagc.study.simulated import Factors, SimulatedMachine, compiled, deadlock_text, problem_text, readable, rounds_of
 from dagc.study.traced import EntryTimes, Wakes
 from tests.lab.test_strategies import domain
 from tests.precompiled import compile_by_clang
@@ -229,6 +234,10 @@ def test_traces_of_other_launch_settings_count() -> None:
 
     times = EntryTimes.of(searched(), results)
     assert any(name.startswith("inner") for name in times.work)
+    machine = results.runs[-1].machine
+    sized = replace(results.runs[-1], machine=replace(machine, facts={"scalars": [{"n": 4096, "m": 2048}]}))
+    larger = EntryTimes.of(searched(), replace(results, runs=(sized,)))
+    assert larger.fills == {"inner"}  # more threads than the GPU holds
     assert EntryTimes.of(searched(inner_bx=128, capture=True), results) == times
     with pytest.raises(UsageError, match="only of configurations that are not searched: transport=nccl") as caught:
         EntryTimes.of(searched(transport="mpi_host"), results)
@@ -253,6 +262,8 @@ def test_from_a_measured_search_to_more_ranks(
     assert "times are predicted by SimGrid for 4 ranks" in text
     assert "predicted  " in text
     assert "measure" not in text
+    assert main([*command, str(platform), "-n", "4", "--calibrate", str(platform)]) == 0
+    assert re.search(r"2 measured implementations take what is predicted with calls x \d", "".join(capsys.readouterr()))
     pairs = tmp_path / "pairs.xml"  # each host sends one message to the other if each rank sends to the next, else two
     pairs.write_text(PAIRS)
     assert main([*command, str(pairs), "-n", "4", "--open", "far", "--budget", "4"]) == 0
@@ -272,6 +283,24 @@ def test_from_a_measured_search_to_more_ranks(
     (tmp_path / "bad.xml").write_text(PLATFORM.replace("1GBps", "1GXps"))
     assert main([*command, str(tmp_path / "bad.xml")]) == 2
     assert "bad.xml:4: unknown unit: GXps" in capsys.readouterr().err
+
+
+def test_factors_explain_measured_times() -> None:
+    shares = np.array([[10, 5, 1], [2, 5, 3], [3, 6, 10], [4, 4, 4]])
+
+    class Machine(SimulatedMachine):
+        def run(self, lines: Sequence[str], factors: Sequence[Factors] = ()) -> list[float]:
+            return [float(shares[int(line)] @ one) for one in factors for line in lines]
+
+        def line(self, candidate: Candidate) -> str:
+            return str(candidate.space)
+
+    machine = Machine(domain(), Path(), Path(), Path(), {})
+    candidates = [Candidate(n, Traversal(())) for n in range(4)]
+    assert fitted(machine, candidates, shares @ [0.6, 1.1, 3.0]) == pytest.approx((0.6, 1.1, 3.0), rel=0.1)
+    found = Calibration(Factors(0.6, 1.1, 3.0), ())
+    assert found.on("a.xml", "./a.xml") == found.factors
+    assert found.on("b.xml", "a.xml") == (0.6, 1.1, 1.0)
 
 
 def test_a_platform_that_is_not_xml(tmp_path: Path) -> None:
