@@ -726,7 +726,8 @@ class CollectiveOp(Spanned):
 
     `when` is the same on all ranks of the communicator; `comm` and `transport` as in `ExchangeOp`. `within`: of what is
     sent within a host, if another transport; then it is lowered as ops of each host, and of one rank of each
-    (`host_comms`), or as an exchange is. `pairs`: which of these it is.
+    (`host_comms`), or as an exchange is. `pairs`: which of these it is. `partial`, of a reduction to one rank in
+    levels: where the first rank of each host has the result of its host.
     """
 
     name: str
@@ -740,11 +741,12 @@ class CollectiveOp(Spanned):
     transport: Transport = Transport.MPI_HOST
     within: Transport | None = None
     pairs: Pairs = Pairs.ALL
+    partial: Region | None = None
 
     @property
     def in_levels(self) -> bool:
         """Whether it may be done within each host, and between one rank of each."""
-        return self.collective in (CollectiveKind.ALLREDUCE, CollectiveKind.BCAST) and not self.comm
+        return (self.collective.reduces or self.collective is CollectiveKind.BCAST) and not self.comm
 
     @property
     def in_pairs(self) -> bool:

@@ -8,14 +8,16 @@ between ranks of one host, exists where it is asked for, too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 
 from dagc.base.source import Span
 from dagc.ir import program as ir
 from dagc.ir.choice import qualified
 from dagc.ir.enums import Place, Transport
 from dagc.ir.regions import between_devices
+from dagc.ir.sym import Fn, apply
 from dagc.lang.scope import WORDS, Context
 
 
@@ -51,24 +53,46 @@ def choose_transports(ctx: Context, ops: Sequence[ir.Op], arrays: Sequence[ir.Ar
         whole.chosen, whole.fixed = _transport(ctx, messages[0]).value, True
 
 
-def with_transports(ctx: Context, ops: Sequence[ir.Op], arrays: Sequence[ir.Array]) -> tuple[ir.Op, ...]:
-    """The ops, each exchange and collective with its transport, or its two."""
-    on_host = {array.name for array in arrays if array.place is not Place.DEVICE}
-    return tuple(_with_transport(ctx, op, on_host) for op in ops)
+def with_transports(ctx: Context, program: ir.Program) -> ir.Program:
+    """The program, each exchange and collective with its transport, or its two, and with the arrays that these need."""
+    arrays = {array.name: array for array in program.arrays}
+    ops = tuple(_with_transport(ctx, op, arrays) for op in program.ops)
+    return replace(program, ops=ops, arrays=tuple(arrays.values()))
 
 
-def _with_transport(ctx: Context, op: ir.Op, on_host: Collection[str]) -> ir.Op:
+def _with_transport(ctx: Context, op: ir.Op, arrays: dict[str, ir.Array]) -> ir.Op:
+    """Adds what it needs to `arrays`."""
     if not isinstance(op, ir.ExchangeOp | ir.CollectiveOp):
         return op
     transport, within = _transport(ctx, op), ctx.choices.get(ir.WITHIN_HOST)
     two = isinstance(op, ir.ExchangeOp) or op.in_levels or (op.in_pairs and transport is Transport.NCCL)
-    one = transport.of_one_host or not two
+    one = transport.of_one_host or not two or any(arrays[a.region.array].place is not Place.DEVICE for a in op.accesses)
+    op = replace(op, transport=transport)
     if within is None or within.chosen == ir.SAME or one:
-        return replace(op, transport=transport)
+        return op
     chosen = Transport(str(within.chosen))
-    chosen = chosen.of_collectives if isinstance(op, ir.CollectiveOp) else chosen
-    moved = any(access.region.array in on_host for access in op.accesses)
-    return replace(op, transport=transport, within=None if moved else chosen)
+    if isinstance(op, ir.ExchangeOp):
+        return replace(op, within=chosen)
+    if op.collective is not ir.CollectiveKind.REDUCE:
+        return replace(op, within=chosen.of_collectives)
+    partial = _partial(op, arrays)
+    return op if partial is None else replace(op, within=chosen.of_collectives, partial=partial)
+
+
+def _partial(op: ir.CollectiveOp, arrays: dict[str, ir.Array]) -> ir.Region | None:
+    """Where the first rank of a host has the result of its host. Ops of one name share it. None if the size is not
+    known."""
+    region = op.regions[0]
+    result, bounds = arrays[region.array], (region.start, region.stop)
+    first = result.dims[0] if bounds == (None, None) else apply(Fn.SUB, *(b for b in reversed(bounds) if b is not None))
+    made = replace(result, dims=(first, *result.dims[1:]), role=None)
+    if region.part is not None or None in made.dims:
+        return None
+    for number in count():
+        name = f"{op.base}.of_host{f'.{number}' if number else ''}"
+        if arrays.setdefault(name, replace(made, name=name)) == replace(made, name=name):
+            return ir.Region(name)
+    raise AssertionError
 
 
 def _transport(ctx: Context, op: ir.ExchangeOp | ir.CollectiveOp) -> Transport:

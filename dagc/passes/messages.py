@@ -433,18 +433,21 @@ class _Lowering:
 
 
 def in_levels(op: ir.CollectiveOp) -> tuple[ir.CollectiveOp, ...]:
-    """The ops of an allreduce or a broadcast by `within` in a host, and by its transport between one rank of each host:
-    a reduction to this rank, the op among these ranks, and a broadcast of what they have."""
+    """The ops of a reduction or a broadcast by `within` in a host, and by its transport between one rank of each host:
+    a reduction to this rank, the op among these ranks, and but for a reduction to one rank, a broadcast of what they
+    have."""
     assert op.within is not None
     host, heads = ir.host_comms(op.root)
     result, zero = op.regions[0], Const(0)
+    sums, alone = op.partial or result, replace(op, partial=None, within=None)  # `sums`: of each host
     there = Apply(Fn.GE, (heads.rank, zero))
+    args = (*((result, sums) if op.collective.reduces else (result,)), *([zero] if op.collective.rooted else []))
     among = replace(
-        op, name=f"{op.name}.between_hosts", comm=heads.name, pairs=Pairs.BETWEEN_HOSTS, within=None,
-        args=(result, result if op.collective.reduces else zero), accesses=(ir.Access(result, Mode.INOUT),),
+        alone, name=f"{op.name}.between_hosts", comm=heads.name, pairs=Pairs.BETWEEN_HOSTS, args=args,
+        accesses=(ir.Access(result, Mode.INOUT), *([ir.Access(sums, Mode.IN)] if op.partial else [])),
         when=there if op.when is None else Apply(Fn.AND, (op.when, there)),
     )  # fmt: skip
-    inside = replace(op, comm=host.name, pairs=Pairs.WITHIN_HOST, within=None, transport=op.within)
+    inside = replace(alone, comm=host.name, pairs=Pairs.WITHIN_HOST, transport=op.within)
     told = replace(
         inside, name=f"{op.name}.to_host", collective=ir.CollectiveKind.BCAST, args=(result, zero),
         accesses=among.accesses, reduce=None,
@@ -452,9 +455,12 @@ def in_levels(op: ir.CollectiveOp) -> tuple[ir.CollectiveOp, ...]:
     if not op.collective.reduces:
         return among, told
     summed = replace(
-        inside, name=f"{op.name}.{ir.WITHIN_HOST}", collective=ir.CollectiveKind.REDUCE, args=(*op.args, zero)
-    )
-    return summed, among, told
+        inside, name=f"{op.name}.{ir.WITHIN_HOST}", collective=ir.CollectiveKind.REDUCE,
+        args=(sums, op.regions[1], zero),
+    )  # fmt: skip
+    if op.partial is None:
+        return summed, among, told
+    return replace(summed, accesses=(ir.Access(sums, Mode.OUT), ir.Access(op.regions[1], Mode.IN))), among
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from dagc.ir.effective import configuration_of
 from dagc.ir.enums import Pairs, Transport
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Value
+from dagc.ir.sym import Const
 from dagc.lab.configurations import Configured, combinations, open_decisions
 from dagc.lang.scope import WORDS
 from dagc.learn.features import FeatureKind, RuleFeature, chosen, value_of
@@ -323,8 +324,8 @@ def test_halves_have_all_edges() -> None:
 
 
 def test_collectives_are_ops_of_each_host_and_between_hosts() -> None:
-    """One after the other; a broadcast begins with its root; the space is that of a naive enumeration; the Python
-    driver leaves them to its library, which knows the hosts."""
+    """One after the other; a broadcast begins and a reduction to one rank ends with its root; the space is that of a
+    naive enumeration; the Python driver leaves them to its library, which knows the hosts."""
     made = graph_of(TINY.replace(f"  halo{TINY.partition('  halo')[2].partition(chr(10))[0]}\n", ""), **LEVELS)
     levels = [made.by_name(f"sum.{name}") for name in ("within_host", "between_hosts", "to_host")]
     assert [op.comm for op in levels] == ["hosts.within", "hosts.between", "hosts.within"]
@@ -337,7 +338,14 @@ def test_collectives_are_ops_of_each_host_and_between_hosts() -> None:
     assert "first_of_host" in files["program.hpp"]
     code = [line.partition("#")[0] for line in files["driver.py"].partition("def bind")[2].splitlines()]
     assert not any("Iallreduce" in line or "Ibcast" in line or "hosts_" in line for line in code)
-    assert {op.comm for op in graph(COLLECTIVES, within_host="peer", transport="nccl").ops} >= {"row", "hosts.within"}
+    every = graph(COLLECTIVES, **LEVELS)
+    assert {op.comm for op in every.ops} >= {"row", "hosts.within"}
+    reduction = [(op.name, op.comm) for op in every.ops if op.name.startswith("top.")]
+    assert reduction == [
+        ("top.within_host", "hosts.within[ranks - 1]"), ("top.between_hosts", "hosts.between[ranks - 1]")
+    ]  # fmt: skip
+    partial = next(array for array in every.program.arrays if array.name == "top.of_host")
+    assert (partial.dims, partial.role) == ((Const(5),), None)
 
 
 def test_peer_for_all_messages_is_one_op() -> None:
