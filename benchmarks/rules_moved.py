@@ -44,7 +44,7 @@ PROGRAMS = (
     f"{EXPLORE}/halo-mpi_cuda-random", "2026-11-22-2xh200-loops/jacobi-2048", "2026-11-23-2xh200-search/jacobi-8192",
     "2026-11-28-4xh200-spmv/jacobi-4096", "2026-11-22-2xh200-launch/heat-auto", "2026-11-22-2xh200-launch/heat-fixed",
 )  # fmt: skip
-PUBLIC = tuple(f"2026-11-30-2xh200-rules/{name}" for name in ("heat3d-64", "heat3d-192"))
+PUBLIC = tuple(f"2026-11-30-2xh200-rules/{name}" for name in ("heat3d-64", "heat3d-192", "tealeaf-250", "tealeaf-2000"))
 
 
 HEAD = (
