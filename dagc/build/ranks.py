@@ -53,8 +53,12 @@ def ranks_or_default(asked: int | None, groups: int = 1) -> int:
 
 
 def several_hosts(ranks: int, environment: Mapping[str, str] | None = None) -> bool:
-    """Whether the starter of this command put its ranks on several hosts, or DAGC_RANKS_PER_HOST says so."""
+    """Whether the starter of this command put its ranks on several hosts, or DAGC_RANKS_PER_HOST says so. Raises
+    UsageError (by `refuse`) where that is not a number of ranks."""
     env = os.environ if environment is None else environment
+    if (declared := env.get("DAGC_RANKS_PER_HOST", "")) and not _number(env, "DAGC_RANKS_PER_HOST"):
+        why = f"DAGC_RANKS_PER_HOST={declared[:100]} is not a whole number of at least 1"
+        refuse(UsageError(why, "give the ranks of a host, or unset the variable"))
     names = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE") if joined(env) else ()
     here = [size for name in ("DAGC_RANKS_PER_HOST", *names) if (size := _number(env, name))]
     nodes = _number(env, "SLURM_STEP_NUM_NODES") if joined(env) else None

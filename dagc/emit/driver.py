@@ -98,6 +98,8 @@ def why_no_driver(plan: Plan) -> str:
         return "choices are made during the first runs, which only the C++ program supports"
     if plan.program.devices != ir.Devices():
         return "it has several GPUs or sockets, which only the C++ program uses"
+    if plan.program.orders_ranks:
+        return "rank_order=neighbours starts with an order of the ranks, which only the C++ program computes"
     return ""
 
 

@@ -16,7 +16,7 @@ from dagc.build import toolchain
 from dagc.build.mpi import find_mpi
 from dagc.build.ranks import several_hosts
 from dagc.build.toolchain import find_cxx
-from dagc.emit import emit, table_line
+from dagc.emit import emit, table_line, why_no_driver
 from dagc.emit.kernels import Functions
 from dagc.ir.effective import configuration_of
 from dagc.ir.enums import Pairs, Transport
@@ -412,6 +412,8 @@ def test_a_search_on_several_hosts_opens_the_transport_within_them(monkeypatch: 
 )
 def test_starters_say_whether_there_are_several_hosts(environment: dict[str, str], several: bool) -> None:
     assert several_hosts(4, environment) is several
+    with pytest.raises(UsageError, match="DAGC_RANKS_PER_HOST=x is not a whole number of at least 1"):
+        several_hosts(4, {"DAGC_RANKS_PER_HOST": "x"})
 
 
 @pytest.mark.mpi
@@ -429,7 +431,13 @@ def test_four_ranks_as_two_hosts(tmp_path: Path) -> None:
     posts = [line for line in emit(plans["fused"])["iteration.hpp"].splitlines() if "dagc::post_send(" in line]
     assert posts
     assert all("p.hosts.between(" in line for line in posts)  # nothing is sent by both
-    run(TRANSPORTS, plans, 4, tmp_path, dict.fromkeys(plans, (2, 3)))
+    command = run(TRANSPORTS, plans, 4, tmp_path, dict.fromkeys(plans, (2, 3)))
+    refused = launch(command, 4, timeout=60, env={"DAGC_RANKS_PER_HOST": "2.5"})
+    assert refused.returncode == 2
+    assert (
+        "DAGC_RANKS_PER_HOST=2.5 is not a whole number from 1 to 1e9; give one, or unset the variable" in refused.stderr
+    )
+    assert why_no_driver(plans["ordered"]).startswith("rank_order=neighbours")
 
 
 @pytest.mark.mpi

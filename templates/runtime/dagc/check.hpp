@@ -76,6 +76,18 @@ struct Failure {
 
 #endif
 
+// The number in a variable of the environment, `otherwise` if it is not set or empty. One that is below `least` or, if `whole`,
+// has a fraction is a failure.
+inline double number_of(const char* variable, double otherwise, double least, bool whole) {
+  const char* const text = std::getenv(variable);
+  if (text == nullptr || *text == 0) return otherwise;
+  char* end = nullptr;
+  const double number = std::strtod(text, &end);
+  if (*end == 0 && number >= least && number <= 1e9 && (!whole || number == static_cast<double>(static_cast<long>(number)))) return number;
+  fail(exit_bad_input, std::string(variable) + "=" + text + " is not a" + (whole ? " whole" : "") + " number from " +
+                           std::to_string(static_cast<int>(least)) + " to 1e9; give one, or unset the variable");
+}
+
 [[noreturn]] inline void call_failed(const char* file, int line, const char* call, const std::string& reason) {
   fail(exit_run_failed, std::string(file) + ":" + std::to_string(line) + ": " + call + " failed: " + reason);
 }

@@ -28,10 +28,7 @@
 namespace dagc {
 
 // Seconds from the variable DAGC_CONNECT_SECONDS; 0: no limit.
-inline double seconds_to_connect() {
-  const char* const text = std::getenv("DAGC_CONNECT_SECONDS");
-  return text != nullptr ? std::atof(text) : 30.0;
-}
+inline double seconds_to_connect() { return number_of("DAGC_CONNECT_SECONDS", 30, 0, false); }
 
 class Connecting {
  public:

@@ -27,6 +27,7 @@
 #include "dagc/fault.hpp"
 #include "dagc/in_flight.hpp"
 #include "dagc/target.hpp"
+#include "dagc/vote.hpp"
 
 namespace dagc {
 
@@ -82,9 +83,10 @@ class Hosts {
     constexpr std::size_t kSize = MPI_MAX_PROCESSOR_NAME + sizeof(int);
     char mine[kSize] = "";
     DAGC_MPI(MPI_Get_processor_name(mine, &length));
-    const char* const declared = std::getenv("DAGC_RANKS_PER_HOST");
+    int each = 0;
+    together(comm, [&] { each = static_cast<int>(number_of("DAGC_RANKS_PER_HOST", 0, 1, true)); });
     const char* const node = std::getenv("SLURM_NODEID");
-    const int each = declared ? std::atoi(declared) : 0, part = each > 0 ? world / each : node ? std::atoi(node) : 0;
+    const int part = each > 0 ? world / each : node ? std::atoi(node) : 0;
     std::memcpy(mine + MPI_MAX_PROCESSOR_NAME, &part, sizeof part);
     std::vector<char> all(static_cast<std::size_t>(ranks) * kSize);
     DAGC_MPI(MPI_Allgather(mine, kSize, MPI_CHAR, all.data(), kSize, MPI_CHAR, comm));
