@@ -24,7 +24,7 @@ from dagc.base.resources import resource
 from dagc.base.sample import Sample
 from dagc.build.builder import Build, build
 from dagc.build.toolchain import has_library
-from dagc.ir.enums import Pairs
+from dagc.ir.enums import Pairs, Transport
 from dagc.ir.names import data_file
 from dagc.ir.program import (
     FIRST_OF_HOST,
@@ -324,7 +324,8 @@ def _ops(graph: Graph, times: EntryTimes) -> Iterator[str]:
             call, work = 0.0, call
         name = op.op.name.replace(" ", "") if op.op is not None else "-"
         name += "" if op.pairs is Pairs.ALL else f".{op.pairs.value}"
-        yield f"op {kind} {call:.9g} {work:.9g} {op.pairs.value} {name}"
+        mover = "cpu" if op.transport is Transport.MPI_HOST else "link"
+        yield f"op {kind} {call:.9g} {work:.9g} {op.pairs.value} {mover} {name}"
 
 
 def _on_gpu(graph: Graph, op: GraphOp, times: EntryTimes) -> str:

@@ -35,7 +35,7 @@ _INDEX = re.compile(r"\[[^\]]*\]")
 class EntryTimes:
     """Seconds of the entries of recorded traversals: of the CPU, by op, and by kind for those without one; of the work
     of each op on its stream. Medians over ranks and traces; of waits for messages the least of all, which has not
-    waited.
+    waited, of posts of messages that of the op with the least.
 
     stream_wakes  until a stream goes on that has run out of work
     cpu_wakes     until the CPU goes on that waits for an event
@@ -73,6 +73,9 @@ class EntryTimes:
         calls["sync"] = wakes.seen or [0.0]  # those that wait take `cpu_wakes`
         least = min((time for name in waits for time in calls.get(name, ())), default=0.0)
         of_calls = {name: least if name in waits else median(times) for name, times in calls.items()}
+        for action in (Action.POST_SEND, Action.POST_RECV):  # a longer one copies a message to its own rank
+            posts = {op.name for op in ops if op.action is action} & of_calls.keys()
+            of_calls |= dict.fromkeys(posts, min((of_calls[name] for name in posts), default=0.0))
         own = {name: min(exchanges.get(without_indices(name), (median(times),))) for name, times in work.items()}
         streams, cpu = (max(0.0, fmean(times)) if times else 0.0 for times in (wakes.of_streams, wakes.of_cpu))
         return cls(of_calls, own, streams, cpu, fills)

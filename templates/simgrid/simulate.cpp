@@ -11,7 +11,7 @@
 //   wakes STREAM CPU                   // seconds until a stream that has run out of work, or waits for an event, goes on; the CPU
 //   space                              // each space: its ops, by number
 //   order RANK ...                     // which rank each process runs, if not that of its number
-//   op KIND CALL WORK PAIRS EXCHANGE   // seconds of the CPU, and of the stream, or of the CPU where it runs there
+//   op KIND CALL WORK PAIRS MOVER EXCHANGE   // seconds of the CPU, and of the stream, or of the CPU where it runs there
 //   message OP RANK NUMBER TO BYTES FROM
 //   group N RANK ...                   // ranks of a communicator, in its order
 //   round OP GROUP DISTANCE BYTES      // of a collective: each rank of a group (-1: of all) sends to the one at this distance
@@ -20,6 +20,9 @@
 // A line `factors CALLS WORK MESSAGES` has no answer: from then on calls of the CPU, work and bytes of messages count so many times.
 //
 // PAIRS: `within` moves the messages between ranks of one host, `between` the others, `all` every message.
+// MOVER `cpu`: messages of more than 4 KiB between ranks of one host are copied into shared memory by the CPU of the sender and out of it
+// by that of the receiver, in pieces, so at the same time, while each is in a wait for messages, one copy after the other; a message of a
+// rank to itself by the call that posts its second end. `link`: the network moves them.
 // Work of an op that `fills` the GPU delays that of all that share it and are ready later.
 // Processes fill the hosts in the order of their names, one on each core. A line `hosts` is answered with the first process on the
 // host of each, `near SPACE` with the rank that each runs, for the fewest bytes between hosts. A message of up to 64 KiB leaves when it is posted, a larger
@@ -46,7 +49,7 @@ namespace {
 
 namespace s4u = simgrid::s4u;
 
-constexpr std::uint64_t kEager = 65536;
+constexpr std::uint64_t kEager = 65536, kEagerWithin = 4096;
 enum Kind { issue, record, wait_in_stream, wait_of_cpu };
 
 struct Message {
@@ -58,7 +61,7 @@ struct Message {
 struct Op {
   std::string kind;  // on_stream, shares and fills (the GPU of the rank), blocking, on_cpu, send, receive, sent, received, exchange, begin, end (of a collective)
   double call = 0, work = 0;
-  std::string pairs, exchange;
+  std::string pairs, mover, exchange;
   std::map<int, std::vector<Message>> messages;  // by rank
   std::map<int, bool> idle;
   std::map<int, std::vector<std::pair<int, std::uint64_t>>> rounds;  // by group
@@ -108,7 +111,7 @@ Problem read(const char* path) {
       out.spaces.emplace_back();
     } else if (word == "op") {
       Op op;
-      file >> op.kind >> op.call >> op.work >> op.pairs >> op.exchange;
+      file >> op.kind >> op.call >> op.work >> op.pairs >> op.mover >> op.exchange;
       out.spaces.back().ops.push_back(op);
     } else if (word == "order") {
       std::vector<int>& order = out.spaces.back().order;
@@ -195,17 +198,34 @@ class Stream {
   s4u::ActorPtr actor_;
 };
 
+class Rank;
+
+// A message that the CPUs of two ranks of a host copy, one into shared memory, the other out of it.
+struct Copy {
+  Rank* sender = nullptr;
+  Rank* receiver = nullptr;
+  double seconds = 0;  // of each
+  bool in = false, out = false;
+
+  bool matched() const { return sender != nullptr && receiver != nullptr; }
+  bool done() const { return in && out; }
+};
+using CopyPtr = std::shared_ptr<Copy>;
+
 // A message that was posted; `peer` is its other end.
 struct Posted {
   std::size_t number;
   int peer;
-  s4u::CommPtr comm;
+  s4u::CommPtr comm;  // else:
+  CopyPtr copy;
 };
+
+std::map<std::string, std::deque<CopyPtr>> unmatched;  // by mailbox
 
 class Rank {
  public:
-  Rank(int number, const Problem& problem, const std::vector<Op>& ops, const std::vector<Row>& rows)
-      : number_(number), problem_(problem), ops_(ops), rows_(rows) {}
+  Rank(int number, const Problem& problem, const std::vector<s4u::Host*>& hosts, const std::vector<Op>& ops, const std::vector<Row>& rows)
+      : number_(number), problem_(problem), hosts_(hosts), ops_(ops), rows_(rows) {}
 
   void run() {
     for (int round = 0; round < problem_.rounds; ++round)
@@ -250,7 +270,7 @@ class Rank {
   void execute(const Op& op, int on) {
     if (op.kind == "received") wait_received(op);
     if (op.kind == "sent") {
-      for (const Posted& sent : sends_[op.exchange]) await(op, sent);
+      for (const Posted& sent : sends_[op.exchange]) finish(op, sent);
       sends_[op.exchange].clear();
     }
     if (op.kind == "end")
@@ -265,8 +285,12 @@ class Rank {
       });
     } else if (op.kind == "send") {
       for (Posted& sent : post_sends(op)) sends_[op.exchange].push_back(std::move(sent));
+      for (const Message& m : messages(op))
+        if (m.to >= 0 && copied(op, m.to, m.bytes)) sends_[op.exchange].push_back(post_copy(op, m, true));
     } else if (op.kind == "receive") {
-      for (Posted& one : post_receives(op)) receives_[op.exchange][{one.number, one.peer}] = std::move(one.comm);
+      for (Posted& one : post_receives(op)) receives_[op.exchange][{one.number, one.peer}] = std::move(one);
+      for (const Message& m : messages(op))
+        if (m.from >= 0 && copied(op, m.from, m.bytes)) receives_[op.exchange][{m.number, m.from}] = post_copy(op, m, false);
     } else if (on >= 0) {
       on_stream(op, on);
     } else if (!idle(op)) {
@@ -321,8 +345,8 @@ class Rank {
       const auto [distance, bytes] = steps[i];
       const int to = rank_at((me + distance) % n), from = rank_at((me + n - distance % n) % n);
       const s4u::CommPtr sent = s4u::Mailbox::by_name(mailbox(op.exchange, i, number_, to))->put_async(&token, problem_.sent(bytes));
-      await(op, {i, from, s4u::Mailbox::by_name(mailbox(op.exchange, i, from, number_))->get_async<int>(&sink)});
-      await(op, {i, to, sent});
+      await(op, {i, from, s4u::Mailbox::by_name(mailbox(op.exchange, i, from, number_))->get_async<int>(&sink), {}});
+      await(op, {i, to, sent, {}});
     }
   }
 
@@ -330,6 +354,69 @@ class Rank {
     const auto here = waits_.insert(waits_.end(), {&op, one.number, one.peer});
     one.comm->wait();
     waits_.erase(here);
+  }
+
+  // As await, of the CPU, which does its halves of copies while it is in MPI.
+  void finish(const Op& op, const Posted& one) {
+    if (one.comm && copies_.empty()) return await(op, one);
+    const auto here = waits_.insert(waits_.end(), {&op, one.number, one.peer});
+    const auto came = std::make_shared<bool>(false);
+    if (one.comm)
+      s4u::Actor::create("message-" + std::to_string(number_), s4u::this_actor::get_host(), [comm = one.comm, came, bell = bell_] {
+        comm->wait();
+        *came = true;
+        bell->release();
+      });
+    while (one.comm ? !*came : !one.copy->done()) copy_or_wait();
+    waits_.erase(here);
+  }
+
+  void copy_or_wait() {
+    const auto found = std::find_if(copies_.begin(), copies_.end(), [](const CopyPtr& copy) { return copy->matched(); });
+    if (found == copies_.end()) {
+      bell_->acquire();
+      return;
+    }
+    const CopyPtr copy = *found;
+    copies_.erase(found);
+    sleep(copy->seconds);
+    (copy->sender == this ? copy->in : copy->out) = true;
+    (copy->sender == this ? copy->receiver : copy->sender)->bell_->release();
+  }
+
+  bool copied(const Op& op, int peer, std::uint64_t bytes) const {
+    return op.mover == "cpu" && bytes > kEagerWithin && hosts_[static_cast<std::size_t>(peer)] == hosts_[static_cast<std::size_t>(number_)];
+  }
+
+  // The other end is there, or comes later. A message to itself is copied by the call that finds the other end.
+  Posted post_copy(const Op& op, const Message& m, bool send) {
+    const int peer = send ? m.to : m.from;
+    auto& queue = unmatched[send ? mailbox(op.exchange, m.number, number_, peer) : mailbox(op.exchange, m.number, peer, number_)];
+    CopyPtr copy = std::make_shared<Copy>();
+    if (queue.empty() || (send ? queue.front()->sender : queue.front()->receiver) != nullptr) {
+      queue.push_back(copy);
+    } else {
+      copy = queue.front();
+      queue.pop_front();
+    }
+    (send ? copy->sender : copy->receiver) = this;
+    copy->seconds = seconds_to(peer, m.bytes);
+    if (peer != number_) {
+      copies_.push_back(copy);
+      if (copy->matched()) (send ? copy->receiver : copy->sender)->bell_->release();
+    } else if (copy->matched()) {
+      sleep(copy->seconds);
+      copy->in = copy->out = true;
+    }
+    return {m.number, peer, {}, copy};
+  }
+
+  double seconds_to(int peer, std::uint64_t bytes) const {
+    std::vector<s4u::Link*> links;
+    double latency = 0, each = 0;
+    hosts_[static_cast<std::size_t>(number_)]->route_to(hosts_[static_cast<std::size_t>(peer)], links, &latency);
+    for (const s4u::Link* link : links) each = std::max(each, 1 / link->get_bandwidth());
+    return latency + each * static_cast<double>(problem_.sent(bytes));
   }
 
   bool idle(const Op& op) const { return op.idle.count(number_) != 0; }
@@ -343,14 +430,14 @@ class Rank {
   std::vector<Posted> post_sends(const Op& op) const {
     std::vector<Posted> out;
     for (const Message& m : messages(op)) {
-      if (m.to < 0) continue;
+      if (m.to < 0 || copied(op, m.to, m.bytes)) continue;
       static int token = 0;
       s4u::Mailbox* const box = s4u::Mailbox::by_name(mailbox(op.exchange, m.number, number_, m.to));
       const s4u::CommPtr comm = box->put_init(&token, problem_.sent(m.bytes));
       if (m.bytes <= kEager)
         comm->detach();
       else
-        out.push_back({m.number, m.to, boost::dynamic_pointer_cast<s4u::Comm>(s4u::ActivityPtr(comm->start()))});
+        out.push_back({m.number, m.to, boost::dynamic_pointer_cast<s4u::Comm>(s4u::ActivityPtr(comm->start())), {}});
     }
     return out;
   }
@@ -361,25 +448,28 @@ class Rank {
     std::vector<Posted> out;
     static int* sink = nullptr;
     for (const Message& m : messages(op))
-      if (m.from >= 0)
+      if (m.from >= 0 && !copied(op, m.from, m.bytes))
         out.push_back({m.number, m.from, s4u::Mailbox::by_name(mailbox(op.exchange, m.number, m.from, number_))->get_async<int>(&sink)});
     return out;
   }
 
   void wait_received(const Op& op) {
     for (const Message& m : messages(op))
-      if (m.from >= 0) await(op, {m.number, m.from, receives_[op.exchange].at({m.number, m.from})});
+      if (m.from >= 0) finish(op, receives_[op.exchange].at({m.number, m.from}));
   }
 
   int number_;
   const Problem& problem_;
+  const std::vector<s4u::Host*>& hosts_;
+  std::list<CopyPtr> copies_;  // those of which this rank has a half to do
+  s4u::SemaphorePtr bell_ = s4u::Semaphore::create(0);
   const std::vector<Op>& ops_;
   const std::vector<Row>& rows_;
   std::map<int, std::unique_ptr<Stream>> streams_;
   std::map<int, FlagPtr> events_;
   std::map<std::string, FlagPtr> collectives_;  // begun
   std::map<std::string, std::vector<Posted>> sends_;
-  std::map<std::string, std::map<Source, s4u::CommPtr>> receives_;
+  std::map<std::string, std::map<Source, Posted>> receives_;
   mutable std::list<Wait> waits_;
   s4u::MutexPtr gpu_ = s4u::Mutex::create();
 };
@@ -476,10 +566,11 @@ void print_deadlock(const std::vector<Rank>& ranks) {
 
 void simulate(const Problem& problem, const std::vector<s4u::Host*>& hosts, const std::vector<Op>& ops, const std::vector<Row>& rows) {
   std::vector<Rank> ranks;
+  unmatched.clear();
   std::vector<s4u::ActorPtr> actors;
   std::vector<double> ended(hosts.size());
   const double begin = s4u::Engine::get_clock();
-  for (int r = 0; r < problem.ranks; ++r) ranks.emplace_back(r, problem, ops, rows);
+  for (int r = 0; r < problem.ranks; ++r) ranks.emplace_back(r, problem, hosts, ops, rows);
   simulated = &ranks;
   for (int r = 0; r < problem.ranks; ++r)
     actors.push_back(s4u::Actor::create("rank-" + std::to_string(r), hosts[static_cast<std::size_t>(r)], [&ranks, &ended, r] {

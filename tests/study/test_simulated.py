@@ -96,13 +96,20 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def answer(
-    ring: Path, folder: Path, n: int, ranks: int, times: EntryTimes = TIMES, order: str = ORDER, network: str = ""
+    ring: Path,
+    folder: Path,
+    n: int,
+    ranks: int,
+    times: EntryTimes = TIMES,
+    order: str = ORDER,
+    network: str = "",
+    cores: int = 1,
 ) -> str:
     graph = api.load_graph(ring, {"n": n, "transport": "mpi_host", "capture": False})
     values = [{"n": n, "rank": r, "left": (r - 1) % ranks, "right": (r + 1) % ranks} for r in range(ranks)]
     (folder / "problem").write_text(problem_text([graph], times, [values], rounds=1))
     rows = ";".join(" ".join(map(str, entry.row)) for entry in parse_traversal(order, graph).entries)
-    text = PLATFORM.replace("0-3", f"0-{ranks - 1}").replace('core="1"', f'core="1" {network}')
+    text = PLATFORM.replace("0-3", f"0-{ranks // cores - 1}").replace('core="1"', f'core="{cores}" {network}')
     (folder / "platform.xml").write_text(text)
     command = [compiled(folder), folder / "platform.xml", folder / "problem", "--log=root.thres:error"]
     return children.run(command, text=f"0 {rows}\n").stdout
@@ -157,6 +164,23 @@ def test_each_message_takes_the_transport_of_its_pair(ring: Path, tmp_path: Path
         command = [compiled(tmp_path), tmp_path / "pairs.xml", tmp_path / "problem"]
         took = float(children.run(command, text=f"0 {rows}\n").stdout.split()[0])
         assert took == pytest.approx(microseconds * MICRO, abs=2e-9)
+
+
+@pytest.mark.simgrid
+@pytest.mark.skipif(not has_simgrid, reason="needs SimGrid")
+def test_the_cpus_of_a_host_copy_messages_while_they_wait(ring: Path, tmp_path: Path) -> None:
+    """Ranks of one host copy 100 KB each into shared memory and out of it. On two hosts of two, a rank does its half of
+    what it sends to the other of its host while it waits for what comes from the other host."""
+
+    def on(cores: int) -> float:
+        """Microseconds, without latency within a host."""
+        network = 'loopback_bw="1GBps" loopback_lat="0us"'
+        return 1e6 * float(answer(ring, tmp_path, 12500, 4, network=network, cores=cores).split()[0])
+
+    assert on(4) == pytest.approx(
+        on(1) - 120 + 200, abs=2
+    )  # two latencies of links, and 100 us, in place of two copies
+    assert on(2) == pytest.approx(on(1), abs=2)
 
 
 @pytest.mark.simgrid
