@@ -47,4 +47,5 @@ for _ in $(seq 60); do
   [ "$(sinfo -h -t idle -o %D)" = 2 ] && break
   sleep 0.5
 done
+[ "$(sinfo -h -t idle -o %D)" = 2 ] || { echo "the nodes did not start (does another Slurm use port 26817?)" >&2; tail -n 5 "$work"/*.log >&2; exit 5; }
 "$@"

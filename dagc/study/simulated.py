@@ -262,6 +262,7 @@ def problem_text(
         lines += [
             "space",
             *([f"order {' '.join(map(str, order))}"] if order else []),
+            *(_sends(graph.program, of_ranks) if graph.program.orders_ranks else ()),
             *_ops(graph, times),
             *_of_ranks(graph, values, numbered),
         ]
@@ -385,6 +386,15 @@ def _of_ranks(graph: Graph, scalars: Sequence[Scalars], groups: Groups) -> Itera
                         graph.program, message, scalars[rank], group if op.comm else None, place
                     ):
                         yield f"message {op.id} {rank} {number} {to} {size} {source}"
+
+
+def _sends(program: Program, scalars: Sequence[Scalars]) -> Iterator[str]:
+    """What decides the order of the ranks, as in a program: each rank's messages in exchanges of all ranks."""
+    exchanges = (op for op in program.ops if isinstance(op, ExchangeOp) and not op.comm)
+    for message in (message for op in exchanges for message in op.messages):
+        for rank, values in enumerate(scalars):
+            ends = _ends(program, message, values, None) if runs(message.when, values) else ()
+            yield from (f"sends {rank} {to} {size}" for to, size, _ in ends if to >= 0)
 
 
 def _each_to_each(program: Program, op: GraphOp, members: Sequence[int], scalars: Sequence[Scalars]) -> Iterator[str]:

@@ -11,6 +11,7 @@
 //   wakes STREAM CPU                   // seconds until a stream that has run out of work, or waits for an event, goes on; the CPU
 //   space                              // each space: its ops, by number
 //   order RANK ...                     // which rank each process runs, if not that of its number
+//   sends RANK TO BYTES                // in an iteration, what decides which ranks share a host
 //   op KIND CALL WORK PAIRS MOVER EXCHANGE   // seconds of the CPU, and of the stream, or of the CPU where it runs there
 //   message OP RANK NUMBER TO BYTES FROM
 //   group N RANK ...                   // ranks of a communicator, in its order
@@ -74,6 +75,7 @@ struct Row {
 struct Simulated {
   std::vector<Op> ops;
   std::vector<int> order;  // the rank of each process, empty: that of its number
+  std::map<int, std::map<int, std::int64_t>> sends;  // bytes by sender and receiver
 };
 
 struct Problem {
@@ -116,6 +118,11 @@ Problem read(const char* path) {
     } else if (word == "order") {
       std::vector<int>& order = out.spaces.back().order;
       for (int rank = 0; static_cast<int>(order.size()) < out.ranks && file >> rank;) order.push_back(rank);
+    } else if (word == "sends") {
+      int rank = 0, to = 0;
+      std::int64_t bytes = 0;
+      file >> rank >> to >> bytes;
+      out.spaces.back().sends[rank][to] += bytes;
     } else if (word == "message") {
       std::size_t op = 0;
       int rank = 0;
@@ -520,10 +527,8 @@ std::vector<int> first_of(const std::vector<s4u::Host*>& hosts, int ranks) {
 
 std::vector<int> near(const Problem& problem, const Simulated& space, const std::vector<s4u::Host*>& hosts) {
   dagc::Bonds bonds(static_cast<std::size_t>(problem.ranks));
-  for (const Op& op : space.ops)
-    if (op.kind == "send" || op.kind == "exchange")
-      for (const auto& [rank, messages] : op.messages)
-        for (const Message& m : messages) bonds.add(rank, m.to, static_cast<std::int64_t>(m.bytes));
+  for (const auto& [rank, sent] : space.sends)
+    for (const auto& [to, bytes] : dagc::heaviest(sent)) bonds.add(rank, to, bytes);
   return dagc::near_order(bonds, first_of(hosts, problem.ranks)).rank;
 }
 

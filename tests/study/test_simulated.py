@@ -379,6 +379,24 @@ dag { all : mpi alltoallv(b, a, sends, receives) }
     ]
 
 
+def test_ranks_are_ordered_by_exchanges_of_all_as_in_a_program(tmp_path: Path) -> None:
+    """Each once, also where it is two ops; not by those of communicators and by collectives."""
+    text = """
+program orders
+comm row = split(floor(rank / 2))
+array a : f64[8] in
+array b, c : f64[8]
+array s : f64[8] out
+dag {
+  next : mpi exchange { send a[0 .. 2] to rank + 1 < ranks ? rank + 1 : -1 recv b[0 .. 2] from rank - 1 }
+  pair : mpi exchange on row { send a to 1 - row.rank recv c from 1 - row.rank }
+  s : mpi allreduce(s, a, sum)
+}
+"""
+    _, lines = problem(text, tmp_path, rank_order="neighbours", within_host="peer", transport="nccl")
+    assert [line for line in lines if line.startswith("sends")] == [f"sends {r} {r + 1} 16" for r in range(3)]
+
+
 @pytest.mark.simgrid
 @pytest.mark.skipif(not has_simgrid, reason="needs SimGrid")
 def test_a_collective_within_hosts_needs_no_network(tmp_path: Path) -> None:

@@ -44,7 +44,9 @@ class OrderedRanks {
     DAGC_MPI(MPI_Comm_rank(all, &rank));
     DAGC_MPI(MPI_Comm_size(all, &ranks));
     const std::vector<int> hosts = gathered(std::vector<int>{first_of_host(all)}, ranks, all).first;
-    const auto [every, counts] = gathered(heaviest(), ranks, all);
+    std::vector<std::int64_t> mine;  // pairs of receiver and bytes
+    for (const auto& [to, bytes] : heaviest(sent_)) mine.insert(mine.end(), {to, bytes});
+    const auto [every, counts] = gathered(mine, ranks, all);
     Bonds bonds(static_cast<std::size_t>(ranks));
     std::size_t at = 0;
     for (int from = 0; from < ranks; ++from)
@@ -58,18 +60,6 @@ class OrderedRanks {
   }
 
  private:
-  static constexpr std::size_t kMost = 64;  // receivers of a rank that count, so that all ranks of many know them
-
-  // Pairs of receiver and bytes.
-  std::vector<std::int64_t> heaviest() const {
-    std::vector<std::pair<int, std::int64_t>> all(sent_.begin(), sent_.end());
-    const auto end = all.begin() + static_cast<std::ptrdiff_t>(std::min(kMost, all.size()));
-    std::partial_sort(all.begin(), end, all.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-    std::vector<std::int64_t> out;
-    for (auto one = all.begin(); one != end; ++one) out.insert(out.end(), {one->first, one->second});
-    return out;
-  }
-
   // Those of all ranks, one after the other, and how many each has.
   template <class T>
   static std::pair<std::vector<T>, std::vector<int>> gathered(const std::vector<T>& mine, int ranks, MPI_Comm all) {

@@ -1,7 +1,7 @@
 // Which rank of a program each process runs (`rank_order=neighbours`): ranks that send much to each other share a host.
 //
 //   dagc::Bonds bonds(ranks);
-//   bonds.add(from, to, bytes);                              // of each message
+//   for (const auto& [to, bytes] : dagc::heaviest(sent)) bonds.add(from, to, bytes);         // of each rank
 //   const dagc::RankOrder found = dagc::near_order(bonds, hosts);   // hosts[p]: that of process p; found.rank[p]: the rank it runs
 //
 // Ranks are spread over the hosts as the processes are. From two such divisions, that of the processes and one that is grown
@@ -34,6 +34,14 @@ class Bonds {
  private:
   std::vector<std::map<int, std::int64_t>> of_;
 };
+
+// Of the bytes that a rank sends, by receiver, those that count: to the 64 that receive most, so that all ranks of many know them.
+inline std::vector<std::pair<int, std::int64_t>> heaviest(const std::map<int, std::int64_t>& sent) {
+  std::vector<std::pair<int, std::int64_t>> all(sent.begin(), sent.end());
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  if (all.size() > 64) all.resize(64);
+  return all;
+}
 
 // The host of each rank, and the ranks of each.
 class Division {
