@@ -47,7 +47,9 @@ def emit(plan: Plan) -> dict[str, str]:
     bench = sources(plan.target)[0]
     out = {
         **_runner(plan, views),
-        bench: tidy(render("bench/bench.cpp.j2", verified=_verified(plan), **views.common)),
+        bench: tidy(
+            render("bench/bench.cpp.j2", verified=_verified(plan), sends=views.iteration.sends, **views.common)
+        ),
     }
     driver = None
     if plan.target is Target.CUDA and not why_no_driver(plan):

@@ -720,11 +720,14 @@ class CaptureRegionView:
 
 @dataclass(frozen=True, slots=True)
 class IterationView:
+    """`sends`: of each stream, whether it has a part of messages, `true` or `false`; () if all have, or none."""
+
     streams: int
     events: int
     entries: tuple[EntryView | LoopView, ...]
     regions: tuple[CaptureRegionView, ...]
     uses_program: bool
+    sends: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -744,6 +747,7 @@ class TableOpView:
     name: str
     text: str
     gpu: str
+    sends: str
     comment: str
     steps: tuple[Step, ...]
     uses_stream: bool
@@ -800,7 +804,14 @@ def iteration_view(
         entries=tuple(entries),
         regions=tuple(regions),
         uses_program=any(isinstance(e, LoopView) or e.steps for e in entries),
+        sends=_sending(graph, flat),
     )
+
+
+def _sending(graph: ir.Graph, entries: Sequence[Entry]) -> tuple[str, ...]:
+    sending = {e.stream for e in entries if e.op is not None and graph.ops[e.op].sends}
+    streams = range(1 + max(streams_of(entries), default=-1))
+    return tuple("true" if k in sending else "false" for k in streams) if 0 < len(sending) < len(streams) else ()
 
 
 def round_view(
@@ -825,6 +836,7 @@ def table_ops(graph: ir.Graph, steps: StepBuilder) -> tuple[TableOpView, ...]:
                 name=op.name,
                 text=titled(shown),
                 gpu="true" if op.gpu else "false",
+                sends="true" if op.sends else "false",
                 comment=describe(shown),
                 steps=work,
                 uses_stream=op.gpu,

@@ -1147,6 +1147,14 @@ class GraphOp:
         return self.kernel is not None and (self.kernel.placed or self.kernel.elsewhere)
 
     @property
+    def sends(self) -> bool:
+        """Whether its stream has a part of messages: it moves or stages them, or is a kernel that writes or awaits
+        them."""
+        kernel, moves = self.kernel, (Action.STAGE_OUT, Action.STAGE_IN, Action.GROUP, Action.FREE)
+        own = kernel is not None and bool(kernel.puts or kernel.awaits)
+        return self.gpu and (own or self.action in moves or bool(self.copy_in or self.copy_out))
+
+    @property
     def comm(self) -> str:
         """The name of the communicator of an exchange or a collective; "" for all ranks of the program."""
         return self.op.comm if isinstance(self.op, ExchangeOp | CollectiveOp) else ""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 import pytest
 
 from dagc.base.errors import DagcError
 from dagc.base.resources import resource
 from dagc.emit import emit, emit_runner, runtime_headers
+from dagc.emit.library import emit_library
 from dagc.emit.render import comment, number_lines, tidy
 from dagc.ir.plan import Plan, Target
 from dagc.space import Space
@@ -213,3 +215,16 @@ def test_number_lines() -> None:
 def test_tidy() -> None:
     assert tidy("\n\na  \n\n\n\nb\n\n") == "a\n\nb\n"
     assert tidy("a\n\n\n\nb", empty=2) == "a\n\n\nb\n"
+
+
+def test_streams_with_a_part_of_messages_have_a_higher_priority() -> None:
+    """Where others have none, in the bench and in a library; the runner has the part of each op."""
+    made = graph(SPMV, transport="peer", streams="2")
+    alone, apart = (Plan(made, traversal, Target.CUDA) for traversal in islice(Space(made), 2))
+    assert "iteration_sends" not in emit(alone)["iteration.hpp"]
+    texts = emit(apart)
+    sends = dict(re.findall(r'\{op_\d+, "(\w+)".*, (\w+)\}', texts["runner.cu"]))
+    assert sends == {"pack": "false", "x": "true", "yl": "false", "yr": "false", "y": "false", "end": "false"}
+    assert "iteration_sends = {true, false};" in texts["iteration.hpp"]
+    assert "prefer(&p.stream, iteration_sends);" in texts["bench.cu"]
+    assert "prefer(&program->stream, {true, false" in emit_library(apart, "spmv", "a test")["src/spmv.cu"]

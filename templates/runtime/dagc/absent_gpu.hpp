@@ -56,6 +56,12 @@ inline cudaError_t dagc_or_host_memset_async(void* memory, int byte, std::size_t
 inline cudaError_t dagc_or_host_stream_create(cudaStream_t* stream, unsigned flags) {
   return dagc::gpu_absent ? (*stream = nullptr, cudaSuccess) : cudaStreamCreateWithFlags(stream, flags);
 }
+inline cudaError_t dagc_or_host_stream_create_with_priority(cudaStream_t* stream, unsigned flags, int priority) {
+  return dagc::gpu_absent ? (*stream = nullptr, cudaSuccess) : cudaStreamCreateWithPriority(stream, flags, priority);
+}
+inline cudaError_t dagc_or_host_stream_priorities(int* least, int* greatest) {
+  return dagc::gpu_absent ? (*least = *greatest = 0, cudaSuccess) : cudaDeviceGetStreamPriorityRange(least, greatest);
+}
 inline cudaError_t dagc_or_host_stream_destroy(cudaStream_t stream) { return dagc::gpu_absent ? cudaSuccess : cudaStreamDestroy(stream); }
 inline cudaError_t dagc_or_host_stream_synchronize(cudaStream_t stream) {
   return dagc::gpu_absent ? cudaSuccess : cudaStreamSynchronize(stream);
@@ -112,6 +118,8 @@ inline cudaError_t dagc_or_host_get_properties(cudaDeviceProp* properties, int d
 #define cudaMemset dagc_or_host_memset
 #define cudaMemsetAsync dagc_or_host_memset_async
 #define cudaStreamCreateWithFlags dagc_or_host_stream_create
+#define cudaStreamCreateWithPriority dagc_or_host_stream_create_with_priority
+#define cudaDeviceGetStreamPriorityRange dagc_or_host_stream_priorities
 #define cudaStreamDestroy dagc_or_host_stream_destroy
 #define cudaStreamSynchronize dagc_or_host_stream_synchronize
 #define cudaStreamWaitEvent dagc_or_host_stream_wait_event

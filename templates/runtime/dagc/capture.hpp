@@ -18,6 +18,13 @@ struct GraphSize {
   std::int64_t nodes = 0, redundant = 0, programmatic = 0;
 };
 
+// Nodes keep the priorities of the streams on which they were captured.
+#if DAGC_TARGET_CUDA && CUDART_VERSION >= 11070
+inline constexpr unsigned long long node_priorities = cudaGraphInstantiateFlagUseNodePriority;
+#else
+inline constexpr unsigned long long node_priorities = 0;
+#endif
+
 // A captured graph, without what need not be between its nodes.
 inline GraphSize shortened(cudaGraph_t graph) {
   GraphSize size;
@@ -70,7 +77,7 @@ class CapturedGraph {
       fail(exit_run_failed, std::string("these ops cannot be captured in a CUDA graph: ") + cudaGetErrorString(status) +
                                 " (one of them synchronises, or uses another stream; compile with capture=false)");
     size_ = shortened(graph);
-    DAGC_CUDA(cudaGraphInstantiate(&executable_, graph, 0));
+    DAGC_CUDA(cudaGraphInstantiate(&executable_, graph, node_priorities));
     DAGC_CUDA(cudaGraphDestroy(graph));
     DAGC_CUDA(cudaGraphUpload(executable_, origin));
   }

@@ -64,6 +64,7 @@ struct TableOp {
   const char* name;
   const char* text;
   bool gpu;
+  bool sends;  // its stream has a part of messages
 
   void issue(Program& p, cudaStream_t stream) const {
     begin_op(text);
@@ -77,7 +78,8 @@ struct Prepared {
   std::vector<Row> rows;
   std::vector<CapturedGraph> graphs;
   std::unique_ptr<DeviceLoop> loop;
-  bool stale = false;  // its graphs use memory that was freed
+  std::vector<bool> sends;  // of each stream, whether it has a part of messages
+  bool stale = false;       // its graphs use memory that was freed
 };
 
 template <class Program>
@@ -111,6 +113,10 @@ class Runner {
     out->rows.assign(rows, rows + n);
     *wrong = examine(out->rows);
     if (!wrong->empty()) return nullptr;
+    out->sends.assign(program_.stream.size(), false);
+    for (const Row& r : out->rows)
+      if (r.kind == row_issue && ops_[r.a].sends) out->sends[static_cast<std::size_t>(r.b)] = true;
+    program_.priorities.prefer(&program_.stream, out->sends);
     bool any = false;
     for (const Row& r : out->rows) any = any || r.kind == row_begin || r.kind == row_loop;
     if (any && !warm_) {  // the first use initialises libraries, which cannot be captured
@@ -153,6 +159,7 @@ class Runner {
 
   // On the device: at most `n` runs; with `stops`, to the end of the repetition.
   DeviceLoop::Ran repeat(const Prepared& table, std::int64_t n, bool stops) {
+    program_.priorities.prefer(&program_.stream, table.sends);
     position_.store(0, std::memory_order_relaxed);
     const cudaStream_t origin = program_.stream[static_cast<std::size_t>(table.rows.front().b)];
     const DeviceLoop::Ran ran = table.loop->run(origin, n, stops, [](auto part) { part(); });
@@ -166,6 +173,7 @@ class Runner {
       repeat(table, 1, false);
       return;
     }
+    program_.priorities.prefer(&program_.stream, table.sends);
     const CapturedGraph* graph = table.graphs.data();
     const Row* const start = table.rows.data();
     for (const Row *r = start, *end = start + table.rows.size(); r != end; ++r) {
@@ -182,6 +190,7 @@ class Runner {
 
   // One run without capture.
   void execute_plain(const Prepared& table) {
+    program_.priorities.prefer(&program_.stream, table.sends);
     for (const Row& r : table.rows) step(r);
   }
 
