@@ -142,7 +142,7 @@ def _record(
             differences(logs, third, found, options.bytes)
             compare(data, made(third, "third")[1])
         patch = patch_of(out.stem, second, found, application.texts, written) if options.replace else ""
-    notes = (*waits_of(_flows(second, found, keep), keep), *_without_end(second))
+    notes = (*waits_of(_flows(second, found, keep), keep), *_without_end(second), *shared_gpus(second))
     return _write(out, written, compressed(data), found, patch, notes)
 
 
@@ -227,6 +227,18 @@ def _without_end(logs: Sequence[RankLog]) -> tuple[str, ...]:
         return ()
     ranks = "rank" if len(without) == 1 else "ranks"
     return (f"{ranks} {', '.join(without)} ended without MPI_Finalize, which MPI requires",)
+
+
+def shared_gpus(logs: Sequence[RankLog]) -> tuple[str, ...]:
+    """A line on ranks that ran on one GPU, which they took turns on: dagc's program takes another for each rank, so that
+    their times do not compare."""
+    ranks: dict[str, list[str]] = {}
+    for log in logs:
+        ranks.setdefault(log.gpu, []).append(str(log.rank))
+    shared = [f"ranks {' and '.join(those)}" for gpu, those in ranks.items() if gpu and len(those) > 1]
+    if not shared:
+        return ()
+    return (f"{', '.join(shared)} ran on one GPU: before you compare times, let each choose one (cudaSetDevice)",)
 
 
 def _span(log: RankLog, window: Window) -> str:

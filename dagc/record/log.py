@@ -223,7 +223,8 @@ _KINDS: dict[str, type[LoggedCall]] = {
 
 @dataclass(frozen=True, slots=True)
 class RankLog:
-    """The events of a rank in the order of their numbers. `contents`: which of the two contents were written."""
+    """The events of a rank in the order of their numbers. `contents`: which of the two contents were written; `gpu`: UUID
+    of its GPU, where it is known."""
 
     rank: int
     size: int
@@ -231,6 +232,7 @@ class RankLog:
     contents: frozenset[int] = frozenset()
     too_large: int = 0
     ended: bool = False
+    gpu: str = ""
 
     def memory(self) -> dict[int, Alloc]:
         """The allocations by the numbers of their events."""
@@ -257,7 +259,7 @@ def read_logs(folder: Path) -> tuple[RankLog, ...]:
 
 
 def _read(path: Path) -> RankLog:
-    rank, size, large = 0, 1, 0
+    rank, size, large, gpu = 0, 1, 0, ""
     events: list[Event] = []
     contents: set[int] = set()
     ended = False
@@ -270,6 +272,8 @@ def _read(path: Path) -> RankLog:
                 rank, size = _number(path, number, item, "rank"), _number(path, number, item, "size")
             case "contents":
                 contents.add(_number(path, number, item, "which"))
+            case "gpu":
+                gpu = item["uuid"] if isinstance(item.get("uuid"), str) else ""
             case "too-large":
                 large = _number(path, number, item, "bytes")
             case "end":
@@ -280,7 +284,7 @@ def _read(path: Path) -> RankLog:
                 raise _damaged(path, number)
     calls = sorted((event for event in events if not isinstance(event, TouchedMemory)), key=lambda event: event.n)
     whole = tuple(_with_data(_with_touched(_numbered(calls), events), path.parent, rank))
-    return RankLog(rank, size, whole, frozenset(contents), large, ended)
+    return RankLog(rank, size, whole, frozenset(contents), large, ended, gpu)
 
 
 def _with_touched(calls: Iterable[Event], events: Iterable[Event]) -> Iterator[Event]:

@@ -34,11 +34,20 @@ struct Driver {
 #define DAGC_DRIVER(name, symbol) decltype(&::name) name##_ = find<decltype(&::name)>(symbol)
   DAGC_DRIVER(cuCtxSynchronize, "cuCtxSynchronize");
   DAGC_DRIVER(cuMemcpyDtoH, "cuMemcpyDtoH_v2");
+  DAGC_DRIVER(cuCtxGetDevice, "cuCtxGetDevice");
+  DAGC_DRIVER(cuDeviceGetUuid, "cuDeviceGetUuid_v2");
   DAGC_DRIVER(cuFuncGetParamInfo, "cuFuncGetParamInfo");
   DAGC_DRIVER(cuKernelGetParamInfo, "cuKernelGetParamInfo");
 
   void wait() const {
     if (cuCtxSynchronize_ != nullptr) cuCtxSynchronize_();
+  }
+  std::string gpu() const {  // empty: not known
+    CUdevice device = 0;
+    CUuuid uuid{};
+    const bool known = cuCtxGetDevice_ != nullptr && cuDeviceGetUuid_ != nullptr &&
+                       cuCtxGetDevice_(&device) == CUDA_SUCCESS && cuDeviceGetUuid_(&uuid, device) == CUDA_SUCCESS;
+    return known ? hex(uuid.bytes, sizeof uuid.bytes) : "";
   }
   bool parameter(CUfunction f, std::size_t index, std::size_t& size) const {  // the runtime passes handles of both kinds
     std::size_t offset = 0;
@@ -494,7 +503,7 @@ __attribute__((constructor(102))) void prepare() {
                 read == nullptr || read(to, reinterpret_cast<CUdeviceptr>(from), bytes) != CUDA_SUCCESS;
             if (failed) std::memcpy(to, from, bytes);  // of the host
           },
-          frames});
+          frames, [] { return driver().gpu(); }});
 }
 
 }  // namespace

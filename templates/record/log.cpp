@@ -67,6 +67,7 @@ void contents(int which) {
     return;
   }
   if (s.device.wait != nullptr) s.device.wait();
+  if (s.device.gpu != nullptr) line("{\"e\": \"gpu\", \"uuid\": " + quoted(s.device.gpu()) + "}");
   for (const auto& [begin, m] : s.memory) {
     std::vector<char> copy(m.bytes);
     if (s.device.read != nullptr && m.kind != "symbol")

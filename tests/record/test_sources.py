@@ -9,6 +9,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from dagc.build.builder import Build, build
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
 from dagc.cuda.text import additions_of
+from dagc.recipes.record import shared_gpus
 from dagc.record.application import Application, command_of, read_texts, run
 from dagc.record.arrays import FreeNames, Values
 from dagc.record.commands import CompileCommands, compiled_as, read_commands
@@ -221,6 +223,18 @@ def log_of(folder: Path, *more: dict[str, object]) -> RankLog:
     lines = [json.dumps({"n": n, **event}) for n, event in enumerate([*events, {"e": "end"}])]
     (folder / "events-1.jsonl").write_text("\n".join(lines))
     return read_logs(folder)[0]
+
+
+@pytest.mark.parametrize(("gpus", "said"), [("aab", ["ranks 0 and 1"]), ("abc", []), (("", "", "a"), [])])
+def test_ranks_on_one_gpu_are_named(tmp_path: Path, gpus: Sequence[str], said: list[str]) -> None:
+    for rank, gpu in enumerate(gpus):
+        lines = [
+            {"e": "rank", "rank": rank, "size": len(gpus)},
+            {"e": "gpu", "uuid": gpu},
+            {"e": "alloc", "n": 0, "p": 4096, "bytes": 64, "kind": "device", "text": "&u", "of": ""},
+        ]
+        (tmp_path / f"events-{rank}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert [line.partition(" ran on")[0] for line in shared_gpus(read_logs(tmp_path))] == said
 
 
 def of_a_log(log: RankLog) -> Written:
