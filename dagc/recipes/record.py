@@ -230,8 +230,8 @@ def _without_end(logs: Sequence[RankLog]) -> tuple[str, ...]:
 
 
 def shared_gpus(logs: Sequence[RankLog]) -> tuple[str, ...]:
-    """A line on ranks that ran on one GPU, which they took turns on: dagc's program takes another for each rank, so that
-    their times do not compare."""
+    """A line on ranks that ran on one GPU, which they took turns on: dagc's program takes another for each rank, so
+    that their times do not compare."""
     ranks: dict[str, list[str]] = {}
     for log in logs:
         ranks.setdefault(log.gpu, []).append(str(log.rank))

@@ -223,8 +223,8 @@ _KINDS: dict[str, type[LoggedCall]] = {
 
 @dataclass(frozen=True, slots=True)
 class RankLog:
-    """The events of a rank in the order of their numbers. `contents`: which of the two contents were written; `gpu`: UUID
-    of its GPU, where it is known."""
+    """The events of a rank in the order of their numbers. `contents`: which of the two contents were written; `gpu`:
+    the UUID of its GPU, where it is known."""
 
     rank: int
     size: int
