@@ -17,7 +17,7 @@ from dagc.choice.types import Site
 from dagc.ir.choice import VARIANT, Choice
 from dagc.ir.program import Value
 from dagc.lab.engine import UNKEPT, SearchOptions, explore
-from dagc.lab.strategies.model import Strategy, expected_gain
+from dagc.lab.strategies.model import Strategy
 
 Decided: TypeAlias = tuple[tuple[str, Value], ...]  # the first decisions of a choice
 
@@ -219,6 +219,8 @@ class _Alone:
 
     def gain(self, least: float) -> float:
         """The largest expected improvement of a setting that was not timed over `least`, in seconds."""
+        from dagc.lab.model.process import expected_gain  # loads scipy
+
         mean, deviation = self._model.estimate()
         rows = self._untimed()
         share = expected_gain(np.log(mean), deviation / mean, math.log(least))  # errors are normal in logarithms

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from scipy.linalg.blas import dtpsv
 from scipy.linalg.lapack import dtrtrs
+from scipy.special import ndtr
 
 from dagc.base.python import Array, Numbers, Single
 
@@ -326,3 +327,11 @@ def solved(root: Array, right: Array) -> Array:
     if failed:
         raise np.linalg.LinAlgError(f"no triangular matrix of full rank (dtrtrs: {failed})")
     return np.asarray(out)
+
+
+def expected_gain(mean: Array, deviation: Array, incumbent: float) -> Array:
+    """Expected improvement over the incumbent; without one, the smallest mean wins."""
+    if math.isinf(incumbent):
+        return np.asarray(-mean)
+    z = (incumbent - mean) / deviation
+    return np.asarray(deviation * (z * ndtr(z) + np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)))

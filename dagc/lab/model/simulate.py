@@ -446,17 +446,18 @@ class Batch:
         part = np.repeat(np.arange(len(sums)) * len(total), width // len(sums))
         column, later = np.arange(width), np.zeros(programs.shape, dtype=bool)
         moments = np.zeros(self.costs.moments * width)
-        one, other = np.empty(width), np.empty(width)
+        both = np.empty((2, width))
+        one, other = both
         steps = max(1, TOGETHER // max(1, width))
         for begin in range(0, len(programs), steps):
             some = programs[begin : begin + steps]
             added = sums.take(some + part)
             for number, values in own.items():
                 added += totals[total, number][some] * values
-            targets, first, second = ((numbers * width).take(some) + column for numbers in (target, a, b))
+            targets = (target * width).take(some) + column
+            sources = np.stack([(a * width).take(some), (b * width).take(some)], axis=1) + column
             for step in range(len(some)):
-                moments.take(first[step], out=one, mode="clip")
-                moments.take(second[step], out=other, mode="clip")
+                moments.take(sources[step], out=both, mode="clip")
                 np.greater(other, one, out=later[begin + step])
                 np.maximum(one, other, out=one)
                 one += added[step]

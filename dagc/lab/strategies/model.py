@@ -113,6 +113,8 @@ class Strategy(Generic[C]):
         measured elsewhere leaves less to learn near it, whatever its time (Desautels et al., Parallelizing
         exploration-exploitation tradeoffs in Gaussian process bandit optimization, JMLR 2014).
         """
+        from dagc.lab.model.process import expected_gain  # loads scipy
+
         mean, deviation = model.estimate()
         if self.awaited:
             deviation = model.deviation_after(self._awaited(model))
@@ -266,13 +268,3 @@ class Strategy(Generic[C]):
 def _least(values: Array, number: int) -> Numbers:
     """Where the smallest values are, in their order."""
     return np.argsort(np.round(values, DIGITS), kind="stable")[:number]
-
-
-def expected_gain(mean: Array, deviation: Array, incumbent: float) -> Array:
-    """Expected improvement over the incumbent; without one, the smallest mean wins."""
-    from scipy.special import ndtr
-
-    if math.isinf(incumbent):
-        return np.asarray(-mean)
-    z = (incumbent - mean) / deviation
-    return np.asarray(deviation * (z * ndtr(z) + np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)))
