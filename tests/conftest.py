@@ -153,9 +153,9 @@ def unoptimised() -> Iterator[None]:
     """What dagc builds for the host in the tests of a module is compiled with -O0, in an eighth of the time.
 
     For tests of what programs do, by `pytest.mark.usefixtures`. Without a clang++ it is half of the time
-    (tests/precompiled.py). That emitted programs are right when they are optimised, and compiled by g++, as users
-    build them, is for tests/emit/test_bench.py (every kind of op in a runner, and a loop in a bench), and in the
-    thorough tier one program of tests/measure/test_compile.py.
+    (tests/precompiled.py). That emitted programs are right when they are optimised, and compiled by g++, is for
+    tests/emit/test_bench.py (every kind of op in a runner, and a loop in a bench, by -O1), and with the flags of users
+    in the thorough tier for one program of tests/measure/test_compile.py.
     """
     with pytest.MonkeyPatch.context() as patch:
         do_not_optimise(patch, os.environ.get("DAGC_CXXFLAGS", ""))
