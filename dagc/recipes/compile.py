@@ -61,8 +61,8 @@ def compile(
         folded = text.graph()  # -> Program -> Graph
         report_notes(without_effect([folded]), folded.program.sources)
         printer.after_edges(folded)
-        with display.phase("finding the traversal"):
-            graph, picked, number = wanted_traversal(folded, options.traversal)  # Graph -> Traversal
+        with display.phase("finding the traversal", unit="state") as phase:
+            graph, picked, number = wanted_traversal(folded, options.traversal, phase.at)  # Graph -> Traversal
         printer.after_choosing(graph, picked)
         name = graph.program.name
         compiled = compile_traversal(
