@@ -1,8 +1,11 @@
 """Set-up and reference of slabs_process.dag and slabs_ranks.dag: random temperatures, zero around the plate."""
 
+from functools import lru_cache
+
 import numpy as np
 
 
+@lru_cache(maxsize=1)
 def _plate(seed, nx, rows):
     return np.random.default_rng(seed).random((2, rows, nx))
 
@@ -18,9 +21,11 @@ def own(rank, size, seed, nx, rows, steps):
 
 
 def after(data, *, rank, size, seed, nx, rows, steps):
-    """The last row of the upper slab, and the first one of the lower, after the steps."""
-    g = np.pad(_plate(seed, nx, rows).reshape(2 * rows, nx), 1)
+    """The last row of the upper slab, and the first one of the lower, after the steps. They depend on `steps` rows
+    above and below."""
+    near = min(rows, steps + 1)
+    g = np.pad(_plate(seed, nx, rows).reshape(2 * rows, nx)[rows - near : rows + near], 1)
     for _ in range(steps):
         g[1:-1, 1:-1] = 0.25 * (g[1:-1, :-2] + g[1:-1, 2:] + g[:-2, 1:-1] + g[2:, 1:-1])
-    rows_of = g[rows : rows + 1, 1:-1], g[rows + 1 : rows + 2, 1:-1]
+    rows_of = g[near : near + 1, 1:-1], g[near + 1 : near + 2, 1:-1]
     return {"last": rows_of[rank]} if size == 2 else {f"last[{s}]": row for s, row in enumerate(rows_of)}
