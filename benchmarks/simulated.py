@@ -6,12 +6,14 @@
 For each program: orders drawn at random are measured with each number of ranks (with --measure that is all: the files
 can be predicted on another machine, which has SimGrid). Each number of ranks is predicted from the traces of its own
 file, and the largest also from those of the smallest. Prints the rank correlation over the implementations, beside it
-that of two halves of the measurements with each other; of the pairs of implementations whose measured times differ by
+that of two halves of the measurements with each other, and what follows from it (Spearman and Brown) for all of them
+with times without noise, the most that a prediction can have; of the pairs whose measured times differ by
 more than twice the noise (the median difference of the two halves of one), how many are predicted in this order, and
 how many the halves have in the same; the ratio of the predicted to the measured time (median and extremes), and how
 much the implementation that is predicted to be the fastest loses against the fastest measured. The platform has one
 host, with latency and bandwidth of a ping-pong. A rank on the host target has a thread for its CPU and two for its
-streams, and the simulation gives each a core: the machine needs three for each rank.
+streams, and the simulation gives each a core: the machine needs three for each rank. Second, the implementations that
+did not calibrate it are predicted after `--calibrate`.
 """
 
 from __future__ import annotations
@@ -196,8 +198,10 @@ def say_noise(predicted: Sequence[float], real: Sequence[float], halves: Sequenc
     noise = median(abs(a - b) for a, b in halves)
     right, apart = in_order(predicted, real, real, 2 * noise)
     again, _ = in_order(one, other, real, 2 * noise)
+    alike = spearmanr(one, other).statistic
     print(
-        f"{'':8} two halves of the measurements: rank correlation {spearmanr(one, other).statistic:.2f}, loss of the"
+        f"{'':8} two halves of the measurements: rank correlation {alike:.2f} (so"
+        f" {max(0.0, 2 * alike / (1 + alike)) ** 0.5:.2f} of all with times without noise), loss of the"
         f" best of one in the other {loss(one, other):.1%} and {loss(other, one):.1%}; noise"
         f" {noise / median(real):.1%}, of {apart} pairs that differ by more than twice that {right} are predicted in"
         f" order, {again} have the same order in both halves"
