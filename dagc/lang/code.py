@@ -216,7 +216,9 @@ def suspects(program: ir.Program) -> tuple[str, ...]:
 
 def where_to_look(program: ir.Program) -> str:
     """The help where results are wrong."""
-    return "; ".join([*suspects(program), LOOK])
+    again = any(verify.runs > 1 for verify in program.verifies)
+    repeated = "the reference is called for each run, with the arrays that its call before returned" if again else ""
+    return "; ".join([*suspects(program), LOOK, *filter(None, [repeated])])
 
 
 def _launches(program: ir.Program, unknown: int = _SIZE) -> Iterator[tuple[ir.KernelOp, ir.Impl, _Launched]]:

@@ -18,7 +18,18 @@ from dagc.ir.sym import Const, Fn, Sym, Var, apply, free
 from dagc.lang import ast
 from dagc.lang.declarations import Declared, Declarer, storage
 from dagc.lang.evaluate import Evaluator
-from dagc.lang.scope import Context, Key, ScalarKind, Storage, TypeValue, Value, What, fail_again, refuse_reserved
+from dagc.lang.scope import (
+    Context,
+    Key,
+    Report,
+    ScalarKind,
+    Storage,
+    TypeValue,
+    Value,
+    What,
+    fail_again,
+    refuse_reserved,
+)
 
 # ---- frames ----
 
@@ -311,7 +322,23 @@ def until(ev: Evaluator, out: GraphOut, item: ast.Until) -> ir.Until:
     if item.op is None or item.bound is None:
         return ir.Until(counter.array.name)
     bound = ev.settled(item.bound, (ScalarKind.INT, ScalarKind.REAL) if real else (ScalarKind.INT,))
+    warn_of_settled(report, counter, Fn(item.op.value), bound, item.bound.span)
     return ir.Until(counter.array.name, Fn(item.op.value), bound)
+
+
+def warn_of_settled(report: Report, given: Storage, operator: Fn, bound: Sym, span: Span) -> None:
+    """Warn of a comparison that has one result for all values of the array's type."""
+    type_ = given.array.type
+    if not type_.is_integer or not isinstance(bound, Const) or not isinstance(bound.value, int):
+        return
+    ends = {apply(operator, Const(end), bound) for end in type_.range}
+    inside = type_.range[0] <= bound.value <= type_.range[1]
+    if len(ends) > 1 or (inside and operator in (Fn.EQ, Fn.NE)):
+        return
+    what = "always" if ends == {Const(True)} else "never"
+    message = f"this comparison {what} holds: {type_.value} is from {type_.range[0]} to {type_.range[1]}"
+    help = f"compare with a value in this range, or declare `{given.label}` with a wider type"
+    report.warning("no-effect", message, span, help, ((given.array.span, "declared here"),))
 
 
 def _written(out: GraphOut, target: Storage) -> bool:

@@ -18,7 +18,7 @@ from dagc.ir.enums import CodeLang, ElementType, Mode, OpKind, Place
 from dagc.ir.sym import Const, Fn, Sym
 from dagc.lang import ast
 from dagc.lang.declarations import storage
-from dagc.lang.frames import Frame, GraphOut, Held
+from dagc.lang.frames import Frame, GraphOut, Held, warn_of_settled
 from dagc.lang.scope import ScalarKind, Storage
 
 _ALONE = ("tile",)  # forms of the kernel that decides: a launch of one axis has not that one
@@ -44,6 +44,8 @@ def decided(out: GraphOut, frame: Frame, item: ast.If, ref: ast.Ref) -> Iterator
     if isinstance(item.test, ast.Binary):
         kinds = (ScalarKind.INT, ScalarKind.REAL) if given.array.type.is_float else (ScalarKind.INT,)
         operator, bound = Fn(item.test.op.value), frame.ev.settled(item.test.right, kinds)
+        if not frame.ev.loops:  # of several rounds, one bound may be at an end of the range
+            warn_of_settled(frame.ctx.report, given, operator, bound, item.test.right.span)
     elif given.array.type.is_float:
         help = f"write `if {ref.name} < BOUND`"
         frame.ctx.report.fail("bad-condition", f"`{given.label}` is compared with nothing", item.test.span, help)

@@ -339,7 +339,9 @@ def damaged(path: Path, why: object) -> DagcError:
     text = "".join(c if c.isprintable() else "\ufffd" for c in text[:300])
     if elsewhere(why):
         kind = NotWritten if full(why) else UsageError
-        return kind(f"{path} cannot be read or written: {text}", "free some space, or choose another place")
+        locked = str(getattr(why, "sqlite_errorname", "")).startswith("SQLITE_BUSY")
+        help = "wait for the process that uses it" if locked else "free some space, or choose another place"
+        return kind(f"{path} cannot be read or written: {text}", help)
     return UsageError(f"{path}: truncated, damaged, or not a results file: {text}", "measure again into another file")
 
 
