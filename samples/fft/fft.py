@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ def _parts(n: int, parts: int) -> NDArray[np.int64]:
     return np.arange(parts + 1) * n // parts
 
 
+@lru_cache(maxsize=1)
 def _whole(n: int, seed: int) -> NDArray[np.complex128]:
     """Of [x, y, z]."""
     random = np.random.default_rng(seed)
