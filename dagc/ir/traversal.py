@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, Literal, NewType, TypeAlias
 
@@ -28,7 +28,7 @@ def _number(stream: Stream | None) -> int:
 
 # Every entry says what it does by the same attributes: `op`, the op that it issues; `event`, the event that it records
 # or waits for (`records`, `waits`); `stream`, where it does so, None for the CPU. Its text is that of a traversal, its
-# row that of the table. Hashes are kept: a search looks up the entries of thousands of traversals.
+# row that of the table.
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,6 @@ class Issue:
     event: ClassVar[None] = None
     records: ClassVar[Literal[False]] = False
     waits: ClassVar[Literal[False]] = False
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.op, _number(self.stream))))
-
-    def __hash__(self) -> int:
-        return self._hash
 
     @property
     def row(self) -> Row:
@@ -67,13 +60,6 @@ class Record:
     op: ClassVar[None] = None
     records: ClassVar[Literal[True]] = True
     waits: ClassVar[Literal[False]] = False
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.event, self.stream)))
-
-    def __hash__(self) -> int:
-        return self._hash
 
     @property
     def row(self) -> Row:
@@ -93,13 +79,6 @@ class Wait:
     op: ClassVar[None] = None
     records: ClassVar[Literal[False]] = False
     waits: ClassVar[Literal[True]] = True
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.event, _number(self.stream))))
-
-    def __hash__(self) -> int:
-        return self._hash
 
     @property
     def row(self) -> Row:

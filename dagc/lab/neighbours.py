@@ -22,7 +22,6 @@ Item: TypeAlias = tuple[int, int, int]
 Group: TypeAlias = tuple[int, int, int]
 
 TRIES = 8  # attempts at a change that has an effect
-EACH = 8  # items of an outline
 
 
 def outline(traversal: Traversal) -> list[Item]:
@@ -47,11 +46,6 @@ def outline(traversal: Traversal) -> list[Item]:
 class _Follower:
     """Follows one outline. Per stream: the ops since its last record, and its records with the ops they cover."""
 
-    __slots__ = (
-        "bound", "entries", "events", "free", "groups", "issued", "items", "labels", "last", "moves", "recorded",
-        "seen", "tails",
-    )  # fmt: skip
-
     def __init__(self, moves: Moves, items: Sequence[Item]) -> None:
         self.moves, self.items = moves, list(items)
         self.issued, self.events = 0, 0
@@ -66,72 +60,27 @@ class _Follower:
         self.free = list(moves.free)
         self.entries: list[Entry] = []
 
-    def copy(self, items: Sequence[Item]) -> _Follower:
-        """One in the same state, with these items left."""
-        out = _Follower.__new__(_Follower)
-        out.moves, out.items, out.issued, out.events, out.bound = (
-            self.moves, list(items), self.issued, self.events, self.bound
-        )  # fmt: skip
-        out.tails, out.last, out.seen = self.tails[:], self.last[:], self.seen[:]
-        out.groups, out.recorded = [groups[:] for groups in self.groups], self.recorded.copy()
-        out.labels, out.free, out.entries = self.labels.copy(), self.free[:], self.entries[:]
-        return out
-
-    def is_at(self, other: _Follower) -> bool:
-        """Whether the same may follow."""
-        return (
-            self.issued == other.issued and self.tails == other.tails and self.seen == other.seen
-            and self.events == other.events and self.last == other.last and self.groups == other.groups
-            and self.recorded == other.recorded and self.labels == other.labels and self.free == other.free
-        )  # fmt: skip
-
-    def run(self, left: int = 0) -> None:
-        """Follow until so many items are left, or none of them is possible."""
-        at, items, before, needs, gpu = 0, self.items, self.moves.before, self.moves.needs, self.moves.gpu
-        seen, tails, last, labels, entries = self.seen, self.tails, self.last, self.labels, self.entries
+    def run(self) -> Traversal:
+        """The traversal. Raises ValueError if the outline lacks an op."""
+        at, items, before, issue, sync = 0, self.items, self.moves.before, self._issue, self._try
         while at < len(items):
             kind, op, stream = items[at]
-            if kind != ISSUE:
-                done = self._try(kind, op, stream)
-                if done is None:
-                    at += 1
-                    continue
-            elif before[op] & ~self.issued:
+            if kind == ISSUE:
+                done = None if before[op] & ~self.issued else issue(op, stream)
+            else:
+                done = sync(kind, op, stream)
+            if done is None:
                 at += 1
                 continue
-            else:
-                bit, label = 1 << op, -1
-                on_gpu = gpu & bit
-                if on_gpu:
-                    label = labels[stream] if stream in labels else self.free[0]  # which has not appeared yet
-                missing = needs[op] & ~seen[label]
-                if missing:  # a sync op that it needs is issued first
-                    self._serve(missing, stream if on_gpu else -1)
-                    at = 0
-                    continue
-                self.issued |= bit
-                if on_gpu:
-                    self._appears(stream)
-                    tails[label] |= bit
-                    seen[label] |= bit
-                    last[label] = op
-                entries.append(issue_of(op, label))
-            del items[at]
-            if len(items) == left:
-                return
+            if done:
+                del items[at]
             at = 0
-
-    def end(self) -> Traversal:
-        """The traversal, after all items. Raises ValueError if the outline lacks an op."""
-        self.run()
         if self.issued != (1 << self.moves.size) - 1:
             raise ValueError("an outline without all ops")
         return Traversal(tuple(self.entries))
 
-    # ---- sync ops -----------------------------------------------------------------------
-
     def _try(self, kind: int, op: int, stream: int) -> bool | None:
-        """True: done, or not needed any more. None: not possible yet."""
+        """A sync op. True: done, or not needed any more. None: not possible yet."""
         if not self.issued >> op & 1:
             return None
         if kind == RECORD:
@@ -140,6 +89,27 @@ class _Follower:
         if group is None:
             return None if self.moves.users[op] & ~self.issued else True
         return self._sync(group) if stream < 0 else self._wait(group, stream)
+
+    # ---- ops ----------------------------------------------------------------------------
+
+    def _issue(self, op: int, stream: int) -> bool:
+        """False: a sync op that it needs was issued first."""
+        moves, bit, label = self.moves, 1 << op, -1
+        on_gpu = moves.gpu & bit
+        if on_gpu:
+            label = self._label(stream)  # of a stream that may not have appeared yet
+        needs = moves.needs[op] & ~self.seen[label]
+        if needs:
+            self._serve(needs, stream if on_gpu else -1)
+            return False
+        self.issued |= bit
+        if on_gpu:
+            self._appears(stream)
+            self.tails[label] |= bit
+            self.seen[label] |= bit
+            self.last[label] = op
+        self.entries.append(issue_of(op, label))
+        return True
 
     def _serve(self, needs: int, stream: int) -> None:
         """The first sync op by which a stream, or the CPU (-1), waits for some of these ops, which it has not seen."""
@@ -160,6 +130,8 @@ class _Follower:
     def _appears(self, stream: int) -> None:
         if stream not in self.labels:
             self.labels[stream] = self.free.pop(0)
+
+    # ---- sync ops -----------------------------------------------------------------------
 
     def _ready_users(self, ops: int, among: int) -> tuple[int, ...]:
         """Those of the ops `among` that can be issued now and need the completion of some of `ops`."""
@@ -221,7 +193,7 @@ class _Follower:
 
 def follow(moves: Moves, items: Sequence[Item]) -> Traversal:
     """The traversal of an outline, which must contain every op once. Raises ValueError."""
-    return _Follower(moves, items).end()
+    return _Follower(moves, items).run()
 
 
 # ---- changes --------------------------------------------------------------------------------
@@ -300,62 +272,17 @@ def _record_added(moves: Moves, items: Sequence[Item], random: Random) -> list[I
     return out
 
 
-class Around:
-    """The neighbours of one traversal. Most of an outline is as it was: the states after every EACH of its items are
-    kept, and a changed outline is followed from the last one before the change."""
-
-    __slots__ = ("_follower", "_items", "_moves", "_ready", "_states", "_traversal")
-
-    def __init__(self, moves: Moves, traversal: Traversal) -> None:
-        self._moves, self._traversal, self._items = moves, traversal, outline(traversal)
-        self._follower = _Follower(moves, self._items)
-        self._states = [self._follower.copy(())]
-        place = {op: at for at, (kind, op, _) in enumerate(self._items) if kind == ISSUE}
-        # Per op: the items after which it may be issued. No sync op before serves it, whatever stream it is bound to.
-        self._ready = {op: 1 + max([place[u] for u in bits(moves.before[op])], default=-1) for op in place}
-
-    def neighbour(self, random: Random) -> Traversal:
-        """A traversal after one change, rarely after more; the same traversal if nothing can be changed."""
-        moves, items = self._moves, self._items
-        for _ in range(TRIES):
-            other = changed(moves, items, random)
-            while random.random() < 0.3:
-                other = changed(moves, other, random)
-            moved = self._followed(other)
-            if moved != self._traversal:
-                return moved
-        return self._traversal
-
-    def _followed(self, other: Sequence[Item]) -> Traversal:
-        """As `follow`."""
-        items, bound, size = self._items, self._follower.bound, len(self._items)
-        at = next((i for i, (a, b) in enumerate(zip(items, other, strict=False)) if a is not b), size)
-        rebound = {op: stream for kind, op, stream in other[at:] if kind == ISSUE and bound[op] != stream}
-        begin = self._kept(min([at, *(self._ready[op] for op in rebound)]))
-        follower = self._states[begin // EACH].copy(other[begin:])
-        if rebound:
-            follower.bound = bound | rebound
-            return follower.end()
-        pairs = zip(reversed(items), reversed(other), strict=False)
-        alike = size - next((i for i, (a, b) in enumerate(pairs) if a is not b), size)  # from here on
-        for again in range(-(-max(alike, at) // EACH) * EACH, size, EACH):
-            follower.run(size - again)
-            if self._kept(again) == again and follower.items == items[again:]:
-                state = self._states[again // EACH]
-                if follower.is_at(state):
-                    return Traversal((*follower.entries, *self._traversal.entries[len(state.entries) :]))
-        return follower.end()
-
-    def _kept(self, at: int) -> int:
-        """After how many items there is a state that is kept, at most so many."""
-        follower, states = self._follower, self._states
-        while len(states) <= at // EACH:
-            done = EACH * len(states)
-            follower.run(len(self._items) - done)
-            if follower.items != self._items[done:]:  # an item was not possible in its place
-                break
-            states.append(follower.copy(()))
-        return EACH * min(at // EACH, len(states) - 1)
+def neighbour(moves: Moves, traversal: Traversal, random: Random) -> Traversal:
+    """A traversal after one change, rarely after more; the same traversal if nothing can be changed."""
+    items = outline(traversal)
+    for _ in range(TRIES):
+        other = changed(moves, items, random)
+        while random.random() < 0.3:
+            other = changed(moves, other, random)
+        moved = follow(moves, other)
+        if moved != traversal:
+            return moved
+    return traversal
 
 
 def deviations(moves: Moves, traversal: Traversal) -> Iterator[Traversal]:

@@ -20,7 +20,7 @@ from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Entry, Traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
-from dagc.lab.neighbours import Around, follow, outline, translated
+from dagc.lab.neighbours import follow, neighbour, outline, translated
 from dagc.space import Counter, Space, TooManyStates
 from dagc.space.moves import Asker, Moves, State
 from dagc.store.results import Implementation, ImplementationId, without_later
@@ -35,7 +35,6 @@ RESET = 0.3  # share of the others that differ in launch settings, where there a
 STEPPED = 0.5  # share of those whose new setting is one step of one tunable away
 DOUBTED = 0.4  # standard deviation, in natural logarithms, for drawing settings around the prediction of a model alone
 HINTED = 10  # candidates that were fastest elsewhere, of which some are measured first
-AROUND = 64  # candidates of which what their neighbours share is kept
 AGAIN = 0.3  # probability of another change of a neighbour
 MOST_OPS = 512  # limit for simulation: updating the model then takes as long as a measurement
 SAMPLED, FEW_OPS, LEAST_SAMPLED = 600, 128, 100  # initial candidates of a model; fewer with more than FEW_OPS ops
@@ -72,7 +71,6 @@ class Orders:
             raise ValueError("two spaces with one configuration")
         self._open = tuple(dict.fromkeys(tuple(s.sites) for s in self.spaces))
         self._configurations: dict[tuple[int, tuple[Choice, ...]], Choice] = {}
-        self._around: dict[Candidate, Around] = {}
 
     def find(self, configuration: Choice) -> tuple[int, tuple[Choice, ...]] | None:
         """The space of a configuration, and its choice at each site there; None if it is not searched."""
@@ -282,17 +280,8 @@ class Orders:
             candidate = Candidate(candidate.space, candidate.traversal, _reset(configured.sites, candidate, random))
             if random.random() >= AGAIN:
                 return candidate
-        return Candidate(candidate.space, self._around_of(candidate).neighbour(random), candidate.choices)
-
-    def _around_of(self, candidate: Candidate) -> Around:
-        """Kept for the latest, since a local search asks often for neighbours of few."""
-        found = self._around.pop(candidate, None)
-        if found is None:
-            found = Around(self.spaces[candidate.space].space.moves, candidate.traversal)
-            if len(self._around) == AROUND:
-                del self._around[next(iter(self._around))]
-        self._around[candidate] = found
-        return found
+        moved = neighbour(configured.space.moves, candidate.traversal, random)
+        return Candidate(candidate.space, moved, candidate.choices)
 
     def _reconfigured(self, candidate: Candidate, random: Random) -> Candidate:
         """The same order, streams and launch settings, as far as may be, in another configuration."""

@@ -446,18 +446,17 @@ class Batch:
         part = np.repeat(np.arange(len(sums)) * len(total), width // len(sums))
         column, later = np.arange(width), np.zeros(programs.shape, dtype=bool)
         moments = np.zeros(self.costs.moments * width)
-        both = np.empty((2, width))
-        one, other = both
+        one, other = np.empty(width), np.empty(width)
         steps = max(1, TOGETHER // max(1, width))
         for begin in range(0, len(programs), steps):
             some = programs[begin : begin + steps]
             added = sums.take(some + part)
             for number, values in own.items():
                 added += totals[total, number][some] * values
-            targets = (target * width).take(some) + column
-            sources = np.stack([(a * width).take(some), (b * width).take(some)], axis=1) + column
+            targets, first, second = ((numbers * width).take(some) + column for numbers in (target, a, b))
             for step in range(len(some)):
-                moments.take(sources[step], out=both, mode="clip")
+                moments.take(first[step], out=one, mode="clip")
+                moments.take(second[step], out=other, mode="clip")
                 np.greater(other, one, out=later[begin + step])
                 np.maximum(one, other, out=one)
                 one += added[step]
