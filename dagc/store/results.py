@@ -80,12 +80,15 @@ class Implementation:
 
     def confirming(self, reference: float = math.nan) -> tuple[float, ...]:
         """Those of `times` that were taken after it was chosen to be confirmed: they did not choose it."""
-        pairs = zip(self.samples, self.times(reference), strict=True)
-        return tuple(value for m, value in pairs if m.purpose == CONFIRM)
+        return self._confirming(self.times(reference))
+
+    def _confirming(self, times: Sequence[float]) -> tuple[float, ...]:
+        return tuple(time for m, time in zip(self.samples, times, strict=True) if m.purpose == CONFIRM)
 
     def judged(self, reference: float = math.nan) -> tuple[float, ...]:
         """The values that judge it (`judging`)."""
-        return tuple(judging(self.times(reference), self.confirming(reference)))
+        times = self.times(reference)
+        return tuple(judging(times, self._confirming(times)))
 
     def value(self, reference: float = math.nan) -> float:
         """The median of the values that judge it; NaN without measurements. `timed` gives the estimate that is

@@ -226,7 +226,8 @@ class _Recording:
         """Raises UsageError."""
         from dagc.store.records import load  # loads msgspec, sqlite3
 
-        recorded = load(replay, loaded.results.objective.text)
+        same = os.path.realpath(replay) == os.path.realpath(loaded.path)
+        recorded = loaded.results if same else load(replay, loaded.results.objective.text)
         if not recorded.program.is_same(loaded.results.program):
             raise UsageError(
                 f"{replay} holds results of another program ({recorded.program.hash}, not"
