@@ -151,6 +151,17 @@ _CURAND = """#pragma once
 """
 
 
+# The memory of a device is that of the host, so that every MPI takes pointers to it.
+_MPI_EXTENSIONS = """#if __has_include_next(<mpi-ext.h>)
+#include_next <mpi-ext.h>
+#endif
+#undef MPIX_CUDA_AWARE_SUPPORT
+#define MPIX_CUDA_AWARE_SUPPORT 1
+#undef MPIX_Query_cuda_support
+#define MPIX_Query_cuda_support() 1
+"""
+
+
 def code_files(plan: Plan) -> dict[str, str]:
     """The files of code, unchanged; on the host target, constructs that g++ cannot parse are rewritten, line by
     line."""
@@ -172,7 +183,7 @@ def host_headers() -> dict[str, str]:
     }
     return (
         refused
-        | {"curand_kernel.h": _CURAND}
+        | {"curand_kernel.h": _CURAND, "mpi-ext.h": _MPI_EXTENSIONS}
         | {
             name: f'#pragma once\n#include "dagc/target.hpp"\n#include "dagc/{ours}.hpp"\n'
             for name, ours in _CUDA_HEADERS.items()

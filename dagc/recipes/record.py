@@ -111,9 +111,11 @@ def _record(
             native.check_mpi(words, application.mpi)
         calls = host.builder_of_calls(sources, out.parent, folder) if options.host else None
 
+        said: dict[str, str] = {}
+
         def run(name: str, span: str) -> tuple[RankLog, ...]:
             with display.phase(f"{shlex.join(command)}: {name} run"):
-                host.run(words, folder / name, application, options.watchdog, span, options.bytes)
+                said[name] = host.run(words, folder / name, application, options.watchdog, span, options.bytes)
                 if application.loaded is not None:
                     native.place_calls(folder / name, application, out.parent)
             return read_logs(folder / name)
@@ -121,7 +123,7 @@ def _record(
         logs = run("first", "")
         ranges = between(logs, options.begin, options.end)
         whole = application.texts if options.replace else None
-        found = _rounds(logs, ranges, options.rounds, whole)
+        found = _rounds(logs, ranges, options.rounds, whole, said["first"])
         keep = options.keep_waits
         span = ";".join(_span(log, window) for log, window in zip(logs, found, strict=True))
         texts = Sources(application.texts, application.named, calls)
@@ -160,10 +162,10 @@ def _check(out: Path, options: RecordOptions) -> None:
 
 
 def _rounds(
-    logs: Sequence[RankLog], ranges: Sequence[tuple[int, int]], most: int, texts: Mapping[str, str] | None
+    logs: Sequence[RankLog], ranges: Sequence[tuple[int, int]], most: int, texts: Mapping[str, str] | None, said: str
 ) -> tuple[Window, ...]:
     """The first windows whose rounds are those of one loop on all ranks. `texts`: of the files in which a loop has to
-    have whole rounds (`--replace`). Raises UsageError."""
+    have whole rounds (`--replace`); `said`: output of the application. Raises UsageError."""
     first: Differs | None = None
     for found in windows(logs, ranges, most):
         if texts is not None and not starts_with_iteration(logs[0], found[0], texts):
@@ -189,7 +191,11 @@ def _rounds(
             " kernel, FILE:LINE or a mark of dagc_record.h"
         )
         raise UsageError("no loop was found that all ranks repeat with the same calls", help)
-    raise UsageError("nothing between the marks uses the GPU or MPI", "choose other marks with --from and --to")
+    last = "".join(f"\n  {line:.200}" for line in said.splitlines()[-5:])
+    raise UsageError(
+        f"nothing that was recorded uses the GPU or MPI{last and f'; the application said at last:{last}'}",
+        "give it arguments with which it computes, or choose other marks with --from and --to",
+    )
 
 
 def _written(
