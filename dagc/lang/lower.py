@@ -290,7 +290,7 @@ class Lowering:
         """The program with its decisions, and what they choose of launches that may be fused and of transports."""
         fused = self._fused(program, out.fuse)
         decisions = self._decisions(out, program.ops)
-        return with_transports(self.ctx, replace(fused, decisions=decisions))
+        return with_transports(self.ctx, replace(fused, decisions=decisions), self.module.span)
 
     def _fused(self, program: ir.Program, allowed: ast.Fuse | None) -> ir.Program:
         """The program with the launches fused that a search or -D chooses. Names of a list are checked in any case."""

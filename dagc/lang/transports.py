@@ -53,10 +53,17 @@ def choose_transports(ctx: Context, ops: Sequence[ir.Op], arrays: Sequence[ir.Ar
         whole.chosen, whole.fixed = _transport(ctx, messages[0]).value, True
 
 
-def with_transports(ctx: Context, program: ir.Program) -> ir.Program:
-    """The program, each exchange and collective with its transport, or its two, and with the arrays that these need."""
+def with_transports(ctx: Context, program: ir.Program, span: Span) -> ir.Program:
+    """The program, each exchange and collective with its transport, or its two, and with the arrays that these need. A
+    warning at `span` says that `within_host` changes nothing."""
     arrays = {array.name: array for array in program.arrays}
     ops = tuple(_with_transport(ctx, op, arrays) for op in program.ops)
+    given = ctx.choices.get(ir.WITHIN_HOST)
+    two = [op for op in ops if isinstance(op, ir.ExchangeOp | ir.CollectiveOp) and op.within is not None]
+    if given is not None:
+        message = f"{ir.WITHIN_HOST}={given.chosen} changes nothing: no message of device arrays has two transports"
+        help = "choose a transport between hosts: mpi_host, mpi_cuda or nccl, the last for all-to-all and gathers"
+        ctx.report.advise("no-effect", given.chosen != ir.SAME and not two, message, span, help)
     return replace(program, ops=ops, arrays=tuple(arrays.values()))
 
 

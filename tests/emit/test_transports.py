@@ -16,6 +16,7 @@ from dagc.build import toolchain
 from dagc.build.mpi import find_mpi
 from dagc.build.ranks import several_hosts
 from dagc.build.toolchain import find_cxx
+from dagc.cli.main import main
 from dagc.emit import emit, table_line, why_no_driver
 from dagc.emit.kernels import Functions
 from dagc.ir.effective import configuration_of
@@ -348,7 +349,12 @@ def test_collectives_are_ops_of_each_host_and_between_hosts() -> None:
     assert (partial.dims, partial.role) == ((Const(5),), None)
 
 
-def test_peer_for_all_messages_is_one_op() -> None:
+def test_peer_for_all_messages_is_one_op(capsys: pytest.CaptureFixture[str]) -> None:
+    """A warning says that `within_host` changes nothing, but where that depends on what is open."""
+    for transport, warned in (["-D", "transport=peer"], True), ([], False):
+        assert main(["check", str(TRANSPORTS), "-D", "within_host=peer", *transport]) == 0
+        said = "".join(capsys.readouterr())
+        assert ("warning: within_host=peer changes nothing: no message of device arrays has two" in said) == warned
     assert configuration_of(graph(TRANSPORTS, transport="peer", within_host="peer")) == configuration_of(
         graph(TRANSPORTS, transport="peer")
     )
