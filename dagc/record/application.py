@@ -44,6 +44,7 @@ _ALONE = (
     ": a call that the host target lacks returns an error there, and a kernel's access outside of an array ends it,"
     " where a GPU may go on (compute-sanitizer names it)"
 )
+_TWO_MAINS = re.compile(r"(?:multiple definition of|duplicate symbol:) [`'‘]?main\b")  # GNU ld, gold, lld
 _STARTERS = ("mpiexec", "mpirun", "mpiexec.hydra", "srun")
 
 
@@ -103,10 +104,19 @@ def build_for_host(sources: Sequence[str], program: Path, folder: Path) -> Appli
     except BuildFailed as error:
         for path, text in texts.items():  # only now: a condition may leave it out
             _refuse_absent(shown(path, top), text)
+        _refuse_programs(error.message, texts, top)
         help = "name all its files with --host, and directories of headers with -I; flags: DAGC_CXXFLAGS"
         if of_c:
             help += ". Files of C are compiled as C++: rename variables such as `new`, declare functions as defined"
         raise BuildFailed(error.message, help, error.first) from None
+
+
+def _refuse_programs(message: str, texts: Mapping[Path, str], top: Path) -> None:
+    """Raises UsageError if the linker says that the files are those of several programs."""
+    if _TWO_MAINS.search(message):
+        found = ", ".join(sorted(shown(path, top) for path, text in texts.items() if re.search(r"\bmain\s*\(", text)))
+        help = "name the files of one program with --host, or its compile_commands.json"
+        raise UsageError(f"{found}: several programs, each with its `main`", help)
 
 
 def _built(order: Build, out: Path, write: Callable[..., None] | None) -> Path:

@@ -67,6 +67,14 @@ def test_nothing_is_written(folder: Path, what: str, options: tuple[str, ...], c
     assert [path.name for path in folder.iterdir()] == ["trouble.cu"]
 
 
+def test_files_of_two_programs_are_refused(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.cu").write_text("int main() { return 0; }\n")
+    done = dagc("record", "--host", ".", "-o", "one.dag", "--quiet", "--", "./one", cwd=tmp_path)
+    assert "one.cu, two.cu: several programs, each with its `main`" in done.stderr
+    assert done.returncode == 2
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_an_application_ends_with_its_command(folder: Path) -> None:
     words = ("--host", "trouble.cu", "-o", "trouble.dag", "--quiet", "--watchdog", "2", "--")
