@@ -46,6 +46,7 @@ from dagc.stages.options import ExploreOptions
 from dagc.stages.program import read
 from dagc.study.domain import Ready, checked, ready
 from dagc.study.launch import timed_sites
+from dagc.study.record import SearchFile
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = 20  # times as many measurements
@@ -127,11 +128,10 @@ class _Fixed:
 class Session:
     """The searches of one program on the same ranks."""
 
-    def __init__(self, made: Ready, machine: LiveMachine) -> None:
-        self.machine, self.options = machine, made.request.options
-        checked(made, machine)
+    def __init__(self, made: Ready) -> None:
+        self.machine = machine = made.machine
         alone = _Alone(machine)
-        timed_sites(alone, made.data, made.request)  # type: ignore[arg-type]
+        timed_sites(alone, made.arrays.data, made.request)  # type: ignore[arg-type]
         self.alone = sum(map(len, alone.found.values()))
         self.domain = machine.domain
         self.tuned = tuple(tuple(self._fastest(space, site, alone.found) for site in space.sites)
@@ -210,14 +210,17 @@ def serve(name: str, args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         link = stack.enter_context(WorkerLink(options.ranks))
         text = read(ROOT / "samples" / subject.path, subject.small if host else subject.defines, True)
-        made = ready(text, folder / "r.db", options, SILENT, stack)
-        _answer(record | {"compiled": len(made.domain.spaces)})
-        machine = made.machine(link)
+        file = SearchFile(stack)
+        made = ready(text, folder / "r.db", options, SILENT, stack, link, file)
+        chosen = made.request.chosen
+        file.hosts(lambda: made.machine.hosts(chosen.target.value, chosen.arch))
+        records, _ = file.open(text.path, made.program, made.request.options, made.fixed, made.domain.folded)
+        _answer(record | {"compiled": len(checked(made, records).domain.spaces)})
         session: Session | None = None
         for line in sys.stdin:
             asked = json.loads(line)
             end = time.monotonic() + asked["seconds"]
-            session = session or Session(made, machine)
+            session = session or Session(made)
             record |= {"candidates": float(session.domain.size() or 0), "alone": session.alone}
             for number, (method, seed) in enumerate(asked["searches"]):
                 end -= JUDGING
