@@ -21,7 +21,7 @@
 // A line `factors CALLS WORK MESSAGES` has no answer: from then on calls of the CPU, work and bytes of messages count so many times.
 //
 // PAIRS: `within` moves the messages between ranks of one host, `between` the others, `all` every message.
-// MOVER `cpu`: messages of more than 4 KiB between ranks of one host are copied into shared memory by the CPU of the sender and out of it
+// MOVER `cpu`: messages of more than 64 KiB between ranks of one host are copied into shared memory by the CPU of the sender and out of it
 // by that of the receiver, in pieces, so at the same time, while each is in a wait for messages, one copy after the other; a message of a
 // rank to itself by the call that posts its second end. `link`: the network moves them.
 // Work of an op that `fills` the GPU delays that of all that share it and are ready later.
@@ -50,7 +50,7 @@ namespace {
 
 namespace s4u = simgrid::s4u;
 
-constexpr std::uint64_t kEager = 65536, kEagerWithin = 4096;
+constexpr std::uint64_t kEager = 65536;
 enum Kind { issue, record, wait_in_stream, wait_of_cpu };
 
 struct Message {
@@ -392,7 +392,7 @@ class Rank {
   }
 
   bool copied(const Op& op, int peer, std::uint64_t bytes) const {
-    return op.mover == "cpu" && bytes > kEagerWithin && hosts_[static_cast<std::size_t>(peer)] == hosts_[static_cast<std::size_t>(number_)];
+    return op.mover == "cpu" && bytes > kEager && hosts_[static_cast<std::size_t>(peer)] == hosts_[static_cast<std::size_t>(number_)];
   }
 
   // The other end is there, or comes later. A message to itself is copied by the call that finds the other end.
