@@ -28,6 +28,7 @@ from dagc.record.merge import Blocks, Differs, steps_of
 from dagc.record.program import SETUP, Writer, Written, compressed, recorded_data, streams_of
 from dagc.record.put_back import patch as patch_of
 from dagc.record.put_back import starts_with_iteration
+from dagc.record.races import races
 from dagc.record.sources import Sources
 from dagc.report.display import SILENT, Display
 from dagc.space.moves import Moves
@@ -144,7 +145,12 @@ def _record(
             differences(logs, third, found, options.bytes)
             compare(data, made(third, "third")[1])
         patch = patch_of(out.stem, second, found, application.texts, written) if options.replace else ""
-    notes = (*waits_of(_flows(second, found, keep), keep), *_without_end(second), *shared_gpus(second))
+    notes = (
+        *waits_of(_flows(second, found, keep), keep),
+        *races(second, found),
+        *_without_end(second),
+        *shared_gpus(second),
+    )
     return _write(out, written, compressed(data), found, patch, notes)
 
 

@@ -210,6 +210,50 @@ def _places(ends: Sequence[MessageEnd]) -> tuple[MemoryPlace, ...]:
     return tuple(end.place for end in ends if end.place is not None)
 
 
+# ---- single events ----
+
+
+def flow_operation(event: LaunchCall | CopyCall | Fill, memory: Memory) -> KernelCall | Move | Set:
+    """The operation of a call that is issued to a stream. `memory`: as it is then."""
+    match event:
+        case LaunchCall():
+            return _launch(event, memory)
+        case CopyCall():
+            return _move(event, memory)
+        case Fill():
+            return _set(event, memory)
+
+
+def _launch(event: LaunchCall, memory: Memory) -> KernelCall:
+    def argument(one: LaunchArgument) -> PointerArgument | ScalarArgument:
+        if not one.is_pointer:
+            return ScalarArgument(one.of, one.hex, one.type)
+        place = memory.place(one.p)
+        known = [t for t in event.touched if t.memory == place.block]
+        reads, writes = (pieces_of(known[0].reads), pieces_of(known[0].writes)) if known else (None, None)
+        return PointerArgument(place, one.of, one.bytes, bool(one.const), one.type, reads, writes)
+
+    args = tuple(map(argument, event.args))
+    return KernelCall(event.at, event.kernel, event.grid, event.block, event.shared, event.stream, args)
+
+
+def _move(event: CopyCall, memory: Memory) -> Move:
+    """Rows without gaps are one."""
+    size, pitches = event.bytes, (event.to_pitch, event.from_pitch)
+    joined = event.rows > 1 and pitches == (size, size)
+    rows, pitches = (1, (0, 0)) if joined else (event.rows, pitches)
+    bytes = size * (event.rows if joined else 1)
+    to, source = memory.place(event.to, bytes), memory.place(event.from_, bytes)
+    return Move(event.at, to, source, rows, pitches, event.stream, waits=bool(event.waits))
+
+
+def _set(event: Fill, memory: Memory) -> Set:
+    flat = event.rows == 1 or event.pitch == event.bytes
+    rows, pitch = (1, 0) if flat else (event.rows, event.pitch)
+    place = memory.place(event.to, event.bytes * (event.rows if flat else 1))
+    return Set(event.at, place, event.value, event.stream, rows, pitch)
+
+
 # ---- the passage ----
 
 
@@ -328,14 +372,11 @@ class _Passage:
             self.memory.apply(event)
             match event:
                 case LaunchCall():
-                    self.ops.append((index, self._launch(event)))
+                    self.ops.append((index, _launch(event, self.memory)))
                 case CopyCall():
                     self._copy(index, event)
                 case Fill():
-                    flat = event.rows == 1 or event.pitch == event.bytes
-                    rows, pitch = (1, 0) if flat else (event.rows, event.pitch)
-                    place = self.memory.place(event.to, event.bytes * (event.rows if flat else 1))
-                    self.ops.append((index, Set(event.at, place, event.value, event.stream, rows, pitch)))
+                    self.ops.append((index, _set(event, self.memory)))
                 case Send() | Recv():
                     self._message(index, event)
                 case Complete():
@@ -353,31 +394,11 @@ class _Passage:
                 case _:
                     pass
 
-    def _launch(self, event: LaunchCall) -> KernelCall:
-        def argument(one: LaunchArgument) -> PointerArgument | ScalarArgument:
-            if not one.is_pointer:
-                return ScalarArgument(one.of, one.hex, one.type)
-            place = self.memory.place(one.p)
-            known = [t for t in event.touched if t.memory == place.block]
-            reads, writes = (pieces_of(known[0].reads), pieces_of(known[0].writes)) if known else (None, None)
-            return PointerArgument(place, one.of, one.bytes, bool(one.const), one.type, reads, writes)
-
-        args = tuple(map(argument, event.args))
-        return KernelCall(event.at, event.kernel, event.grid, event.block, event.shared, event.stream, args)
-
     # -- copies --
 
     def _copy(self, index: int, event: CopyCall) -> None:
-        size = event.bytes
-        to, source = self.memory.place(event.to, size), self.memory.place(event.from_, size)
-        pitches = (event.to_pitch, event.from_pitch)
-        move = Move(event.at, to, source, event.rows, pitches, event.stream, waits=bool(event.waits))
-        flat = event.rows == 1 or (event.to_pitch == size == event.from_pitch)
-        if flat and event.rows > 1:
-            move = replace(
-                move, to=replace(to, bytes=size * event.rows), source=replace(source, bytes=size * event.rows)
-            )
-            move = replace(move, rows=1, pitches=(0, 0))
+        move = _move(event, self.memory)
+        to, source, flat = move.to, move.source, event.rows == 1 or move.rows == 1
         if self.on_device(to) == self.on_device(source):
             self.ops.append((index, move))
         elif self.on_device(source):

@@ -36,6 +36,7 @@ from dagc.record.loop import Window, between, period_of, refuse, windows
 from dagc.record.merge import Blocks, steps_of
 from dagc.record.native import allocated, check_mpi, constant, place_calls
 from dagc.record.program import Writer, Written
+from dagc.record.races import races
 from dagc.record.sources import KernelSource, Sources
 from dagc.record.split import RowPart, parts_of, rows_of, value_of_stride
 
@@ -223,6 +224,45 @@ def log_of(folder: Path, *more: dict[str, object]) -> RankLog:
     lines = [json.dumps({"n": n, **event}) for n, event in enumerate([*events, {"e": "end"}])]
     (folder / "events-1.jsonl").write_text("\n".join(lines))
     return read_logs(folder)[0]
+
+
+ORDERED: dict[str, list[dict[str, object]]] = {
+    "an event": [{"e": "record", "event": 7, "stream": 3}, {"e": "wait", "event": 7, "stream": 5}],
+    "the host": [{"e": "sync", "what": "stream", "stream": 3}],
+    "an event and the host": [{"e": "record", "event": 7, "stream": 3}, {"e": "sync", "what": "event", "event": 7}],
+    "the device": [{"e": "sync", "what": "device"}],
+    "the default stream": [{"e": "fill", "to": 9000, "value": 0, "bytes": 8, "stream": 0}],
+    "nothing": [],
+    "an event of the other stream": [{"e": "record", "event": 7, "stream": 5}, {"e": "wait", "event": 7, "stream": 3}],
+    "an event recorded too early": [{"e": "wait", "event": 6, "stream": 5}],
+}
+
+
+@pytest.mark.parametrize("between", ORDERED)
+@pytest.mark.parametrize("after", ["fill", "send", "far"])
+def test_races_are_what_nothing_orders(tmp_path: Path, between: str, after: str) -> None:
+    """A fill of bytes 0 to 8 in stream 3, and what reads or writes them, or bytes 8 to 16, then."""
+    place = 4104 if after == "far" else 4096
+    later = {"e": "fill", "at": "b.cu:2", "to": place, "value": 0, "bytes": 8, "stream": 5}
+    if after == "send":
+        later = {"e": "send", "at": "b.cu:2", "buf": 4096, "bytes": 8, "type": "f64", "peer": 0, "tag": 0, "comm": 0,
+                 "reqs": []}  # fmt: skip
+    events = [
+        {"e": "alloc", "p": 4096, "bytes": 64, "kind": "device", "text": "&u", "of": ""},
+        {"e": "alloc", "p": 9000, "bytes": 8, "kind": "device", "text": "&v", "of": ""},
+        {"e": "record", "event": 6, "stream": 3},
+        {"e": "fill", "at": "b.cu:1", "to": 4096, "value": 0, "bytes": 8, "stream": 3},
+        *ORDERED[between],
+        later,
+    ]
+    lines = [{"e": "rank", "rank": 0, "size": 1}, *({"n": n, **event} for n, event in enumerate([*events]))]
+    (tmp_path / "events-1.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    logs = read_logs(tmp_path)
+    unordered = ["nothing", "an event of the other stream", "an event recorded too early"]
+    stream_alone = ["an event", "the default stream"] if after == "send" else []
+    found = races(logs, (Window((2, len(logs[0].events))),))
+    assert bool(found) is (after != "far" and between in [*unordered, *stream_alone])
+    assert all(line.startswith("nothing orders the fill at b.cu:1 in stream 1 before the ") for line in found)
 
 
 @pytest.mark.parametrize(("gpus", "said"), [("aab", ["ranks 0 and 1"]), ("abc", []), (("", "", "a"), [])])
