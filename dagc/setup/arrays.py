@@ -11,7 +11,7 @@ import sys
 import threading
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -207,19 +207,28 @@ def run_setup(
     out: Path,
     *,
     references: bool = True,
+    only: Collection[str] | None = None,
     done: Callable[[], None] | None = None,
 ) -> None:
     """Write the arrays of `ranks` ranks into `out`, all or nothing; with `references`, also the expected results.
 
-    `done` is called after each rank. Raises like `setup_under_way`.
+    `only`: the names of the arrays to write, beside the scalars; then no compiler runs meanwhile, and the ranks take
+    all cores. `done` is called after each rank. Raises like `setup_under_way`.
     """
-    with setup_under_way(program, base_dir, ranks, seed, out, references=references) as wait:
+    with setup_under_way(program, base_dir, ranks, seed, out, references=references, only=only) as wait:
         wait(done)
 
 
 @contextmanager
 def setup_under_way(
-    program: Program, base_dir: Path, ranks: int, seed: int, out: Path, *, references: bool = True
+    program: Program,
+    base_dir: Path,
+    ranks: int,
+    seed: int,
+    out: Path,
+    *,
+    references: bool = True,
+    only: Collection[str] | None = None,
 ) -> Iterator[Wait]:
     """As `run_setup`. Yields the function that waits for the end; where the set-up runs in a process of its own, that
     begins now, and other work can be done meanwhile. Enter it before threads start, since it forks.
@@ -234,8 +243,9 @@ def setup_under_way(
         raise UsageError(f"{ranks} ranks", "use 1 or more")
     if seed < 0:
         raise UsageError(f"seed {seed} is negative", "use 0 or more")
-    require_disk(program, ranks, out)
-    job = _Job(program, program.setup, base_dir, ranks, seed, out, references)
+    if only is None:
+        require_disk(program, ranks, out)
+    job = _Job(program, program.setup, base_dir, ranks, seed, out, references, only)
     if signals.isolates():
         with isolated(lambda: job.write(lambda: say("done"))) as wait:
             yield wait
@@ -254,6 +264,7 @@ class _Job:
     seed: int
     out: Path
     references: bool
+    only: Collection[str] | None  # arrays, None: all
 
     def write(self, done: Callable[[], None] | None) -> None:
         """Runs the user's code."""
@@ -271,14 +282,15 @@ class _Job:
             (directory / "setup.json").write_text(description + "\n")
 
     def _processes(self) -> int:
-        """How many write ranks at the same time: with cores left for compilers, and memory for what NumPy code holds.
-        Code of a set-up may not work in processes that are forked once it has run, so each process runs all of it."""
+        """How many write ranks at the same time: with cores left for compilers, if they run, and memory for what NumPy
+        code holds. Code of a set-up may not work in processes that are forked once it has run, so each process
+        runs all of it."""
         if not signals.isolates():
             return 1
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") // 2
         fit = memory // max(1, COPIES * least_bytes(self.program))
-        return max(1, min(self.ranks, cores // CORES_OF_ONE, fit))
+        return max(1, min(self.ranks, cores // CORES_OF_ONE if self.only is None else cores, fit))
 
     def _side_by_side(self, parts: Sequence[range], directory: Path, done: Callable[[], None] | None) -> Matching:
         with ExitStack() as stack:
@@ -299,7 +311,8 @@ class _Job:
         for verify in program.verifies:
             code.function(verify.function, verify.span)
         ours = _team(program, setup, code, self.ranks, self.seed)
-        run = _Run(program, setup, code, ours, self.seed)
+        names = None if self.only is None else {*self.only, *(scalar.name for scalar in program.scalars)}
+        run = _Run(program, setup, code, ours, self.seed, names)
         matching = Matching(program, ours, setup.span)
         for rank in part:
             run.write(rank, directory / f"rank-{rank:04d}", matching, self.references)
@@ -344,6 +357,7 @@ class _Run:
     code: SetupCode
     team: RankMembers
     seed: int
+    names: Collection[str] | None  # that are written, None: all
 
     def write(self, rank: int, directory: Path, matching: Matching, references: bool) -> None:
         """The arrays of one rank. Raises ProgramError, UsageError."""
@@ -361,9 +375,10 @@ class _Run:
         _raise(program, checker.diagnostics)
         matching.add(checked, shapes, env)
         (directory / "expected").mkdir(parents=True)
-        for name, value in checked.items():
+        kept = {name: value for name, value in checked.items() if self.names is None or name in self.names}
+        for name, value in kept.items():
             _save(directory / data_file(name), value)
-        files = [data_file(name) for name in checked]
+        files = [data_file(name) for name in kept]
         for file, value in self._references(data, rank) if references else ():
             _save(directory / file, value)
             files.append(file)
@@ -500,6 +515,12 @@ def read_scalars(program: Program, directory: Path, ranks: int = 1, rank: int = 
     """Values of a rank's scalars, `rank` and `ranks` and those of communicators included. Raises UsageError as
     `check_arrays`."""
     return _team_of(program, directory, ranks).of(rank) | _scalars(program, directory, rank)
+
+
+def scalars_of_ranks(program: Program, directory: Path, ranks: int) -> list[dict[str, Number]]:
+    """As `read_scalars`, of each rank. The communicators, which may need the scalars of all, are computed once."""
+    ours = _team_of(program, directory, ranks)
+    return [ours.of(rank) | _scalars(program, directory, rank) for rank in range(ranks)]
 
 
 def _scalars(program: Program, directory: Path, rank: int) -> dict[str, Number]:

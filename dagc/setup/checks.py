@@ -64,10 +64,11 @@ def team(program: ir.Program, ranks: int, scalars: Callable[[int], Mapping[str, 
         colours = [evaluate(comm.colour, e) for e in env]
         keys = [evaluate(comm.key, e) for e in env]
         order = sorted(range(ranks), key=lambda rank, keys=keys: (keys[rank], rank))  # type: ignore[misc]
-        members = tuple(
-            tuple(other for other in order if colours[other] == colour) if colour >= 0 else ()  # type: ignore[operator]
-            for colour in colours
-        )
+        groups: dict[Number, list[int]] = {}
+        for rank in order:
+            groups.setdefault(colours[rank], []).append(rank)
+        each = {colour: tuple(group) if colour >= 0 else () for colour, group in groups.items()}  # type: ignore[operator]
+        members = tuple(each[colour] for colour in colours)
         out = RankMembers(ranks, {**out.members, comm.name: members})
     return out
 

@@ -34,7 +34,7 @@ from dagc.perf.copies import copy_bound, over_links, with_links
 from dagc.perf.hardware import load_hardware
 from dagc.report import si
 from dagc.report.limits import LimitRow
-from dagc.setup import read_scalars
+from dagc.setup import scalars_of_ranks
 from dagc.space.loops import unroll
 from dagc.study.gpu import can_run
 
@@ -117,7 +117,7 @@ def limits_of_run(plan: Plan, result: BenchResult, data: Path) -> tuple[LimitRow
     ceilings = _ceilings_now(plan.target, plan.arch, ENDLESS)
     if ceilings is None:
         return ()
-    scalars = [read_scalars(plan.program, data, result.ranks, rank) for rank in range(result.ranks)]
+    scalars = scalars_of_ranks(plan.program, data, result.ranks)
     return program_limits(plan.graph, plan.traversal, scalars, ceilings, result.median)
 
 

@@ -25,7 +25,7 @@ from dagc.measure.machine import measured_ceilings
 from dagc.report import si
 from dagc.report.display import spread
 from dagc.report.limits import FINDING, LimitRow, limit_lines
-from dagc.setup import read_scalars
+from dagc.setup import scalars_of_ranks
 from dagc.space.loops import waits_between
 from dagc.space.proof import Prover, prune
 from dagc.stages.options import EarlierOptions, StrategyOptions
@@ -446,7 +446,7 @@ def _limits(request: SearchRequest, domain: Orders, records: Records, data: Path
         found = measured_ceilings(chosen.target.value, chosen.arch, request.deadline)
     if found is not None:
         records.add_fact(CEILINGS, found)
-    records.add_fact(SCALARS, [read_scalars(program, data, options.ranks, rank) for rank in range(options.ranks)])
+    records.add_fact(SCALARS, scalars_of_ranks(program, data, options.ranks))
     results = records.results()
     best = next((i for i in ranking(results) if domain.find(i.configuration) is not None), None)
     if best is None:

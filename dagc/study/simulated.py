@@ -50,8 +50,7 @@ from dagc.lab.engine import Summary
 from dagc.lab.orders import Orders
 from dagc.perf.bound import runs
 from dagc.perf.copies import bytes_of
-from dagc.setup import run_setup
-from dagc.setup.arrays import read_scalars
+from dagc.setup import run_setup, scalars_of_ranks
 from dagc.space.loops import unroll
 from dagc.store.results import Results
 from dagc.study.decisions import SearchRequest
@@ -193,17 +192,17 @@ def _scalars(
 ) -> list[Scalars] | DagcError:
     """Those of each rank, with the params; why the set-up refuses them."""
     ranks, seed = request.options.ranks, request.options.seed
-    try:
-        run_setup(program, request.text.path.parent, ranks, seed, folder, references=False, done=done)
-    except DagcError as error:
-        return error
     messages = [m for op in program.ops if isinstance(op, ExchangeOp | CollectiveOp) for m in op.messages]
     ends = [end for message in messages for send in (True, False) for end in message.end(send)[1:]]
     names = {name for name in ends if isinstance(name, str) and name}  # of ranks and counts in arrays
+    try:
+        run_setup(program, request.text.path.parent, ranks, seed, folder, references=False, only=names, done=done)
+    except DagcError as error:
+        return error
     out: list[Scalars] = []
-    for rank in range(ranks):
+    for rank, scalars in enumerate(scalars_of_ranks(program, folder, ranks)):
         arrays = {name: np.load(folder / f"rank-{rank:04d}" / data_file(name)) for name in names}
-        out.append({**program.param_values, **read_scalars(program, folder, ranks, rank), **arrays})
+        out.append({**program.param_values, **scalars, **arrays})
     return out
 
 

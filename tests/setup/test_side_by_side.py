@@ -47,3 +47,9 @@ def test_ranks_side_by_side(change: tuple[str, str], tmp_path: Path, monkeypatch
     one = written(1)
     assert isinstance(one, str) == bool(change[0])
     assert one == written(2) == written(4)
+    if not change[0]:
+        run_setup(program, tmp_path, 3, 1, tmp_path / "some", references=False, only=("u[0]",))
+        some = {str(p.relative_to(tmp_path / "some")): p.read_bytes() for p in (tmp_path / "some").rglob("*.npy")}
+        assert isinstance(one, dict)
+        assert some.items() <= one.items()
+        assert len({Path(file).name for file in some}) == 3
