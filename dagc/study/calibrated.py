@@ -24,7 +24,7 @@ STEPS, DIFFERENCE, LONGEST = 5, 0.05, 1.0  # of the fit (logarithms)
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class CalibratedFactors:
     """The factors, and the implementations that chose them."""
 
     factors: Factors
@@ -48,7 +48,7 @@ class Calibration:
 
 def calibration(
     request: SearchRequest, program: Program, domain: Orders, results: Results, scratch: Path
-) -> Calibration:
+) -> CalibratedFactors:
     """Of the ranks that the results are of, on `--calibrate`. Raises as `simulated`, and UsageError without measured
     implementations that can be simulated."""
     options = request.options
@@ -60,7 +60,7 @@ def calibration(
         raise UsageError("--calibrate: no implementation of the results can be simulated", "drop --calibrate")
     every = list(times)  # the fastest first
     chosen = [every[n] for n in sorted({*np.linspace(0, len(every) - 1, MOST).astype(int).tolist()})]
-    return Calibration(fitted(machine, chosen, np.array([times[one] for one in chosen])), tuple(chosen))
+    return CalibratedFactors(fitted(machine, chosen, np.array([times[one] for one in chosen])), tuple(chosen))
 
 
 def fitted(machine: SimulatedMachine, candidates: Sequence[Candidate], measured: Array) -> Factors:

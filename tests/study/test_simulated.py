@@ -25,7 +25,7 @@ from dagc.lab.orders import Orders, domain_of
 from dagc.space import Space
 from dagc.store.results import TraceSpan
 from dagc.study import simulated, traced
-from dagc.study.calibrated import Calibration, fitted
+from dagc.study.calibrated import CalibratedFactors, fitted
 from dagc.study.loaded import Loaded
 from dagc.study.simulated import Factors, SimulatedMachine, compiled, deadlock_text, problem_text, readable, rounds_of
 from dagc.study.traced import EntryTimes, Wakes
@@ -322,7 +322,7 @@ def test_factors_explain_measured_times() -> None:
     machine = Machine(domain(), Path(), Path(), Path(), {})
     candidates = [Candidate(n, Traversal(())) for n in range(4)]
     assert fitted(machine, candidates, shares @ [0.6, 1.1, 3.0]) == pytest.approx((0.6, 1.1, 3.0), rel=0.1)
-    found = Calibration(Factors(0.6, 1.1, 3.0), ())
+    found = CalibratedFactors(Factors(0.6, 1.1, 3.0), ())
     assert found.on("a.xml", "./a.xml") == found.factors
     assert found.on("b.xml", "a.xml") == (0.6, 1.1, 1.0)
 
