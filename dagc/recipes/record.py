@@ -111,7 +111,6 @@ def _record(
         if application.loaded is not None:
             native.check_mpi(words, application.mpi)
         calls = host.builder_of_calls(sources, out.parent, folder) if options.host else None
-
         said: dict[str, str] = {}
 
         def run(name: str, span: str) -> tuple[RankLog, ...]:
@@ -145,13 +144,12 @@ def _record(
             differences(logs, third, found, options.bytes)
             compare(data, made(third, "third")[1])
         patch = patch_of(out.stem, second, found, application.texts, written) if options.replace else ""
-    notes = (
-        *waits_of(_flows(second, found, keep), keep),
-        *races(second, found),
-        *_without_end(second),
-        *shared_gpus(second),
-    )
-    return _write(out, written, compressed(data), found, patch, notes)
+    return _write(out, written, compressed(data), found, patch, _notes(second, found, keep))
+
+
+def _notes(logs: Sequence[RankLog], found: Sequence[Window], keep: bool) -> tuple[str, ...]:
+    """What is said of the application itself: its waits, races, end and GPUs."""
+    return *waits_of(_flows(logs, found, keep), keep), *races(logs, found), *_without_end(logs), *shared_gpus(logs)
 
 
 def _check(out: Path, options: RecordOptions) -> None:
