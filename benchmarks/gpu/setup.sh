@@ -54,7 +54,7 @@ if [ ${#mpi_wheels[@]} -gt 0 ]; then
   cat >"$prefix/mpiexec" <<END
 #!/bin/sh
 exec "$prefix/mpi/bin/mpiexec" \\
-  -genv LD_PRELOAD "$ucx/libucm.so.0:$ucx/libucs.so.0:$ucx/libuct.so.0:$ucx/libucp.so.0" \\
+  -genv LD_PRELOAD "$ucx/libucm.so.0:$ucx/libucs.so.0:$ucx/libuct.so.0:$ucx/libucp.so.0\${LD_PRELOAD:+:\$LD_PRELOAD}" \\
   -genv UCX_MODULE_DIR "$ucx/ucx" \\
   -genv MPIR_CVAR_NOLOCAL 1 \\
   -genv MPIR_CVAR_CH4_NETMOD ucx \\

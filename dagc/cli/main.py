@@ -213,7 +213,7 @@ def _run(argv: Sequence[str] | None) -> int:
     try:
         given, unknown = _parser().parse_known_args(argv)
         if unknown:
-            given.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+            given.parser.error(_unknown(given, unknown))
         return _run_command(given, argv)
     except KeyboardInterrupt:
         _report("dagc: interrupted")
@@ -223,6 +223,15 @@ def _run(argv: Sequence[str] | None) -> int:
     except OSError as error:
         _report(_output_error(error))
         return 5
+
+
+def _unknown(given: argparse.Namespace, words: list[str]) -> str:
+    """What is wrong with words that the parser has left: before `--`, where that is the first, or these."""
+    before = [getattr(given, o.name) for o in command(given.command).options if o.flag.endswith("...")]
+    if words[0] != "--" or not before:
+        return f"unrecognized arguments: {' '.join(words)}"
+    stray = " ".join(before[0])
+    return f"{stray}: of no option, and before --; an option of one value is given again for each (--host A --host B)"
 
 
 def _run_command(given: argparse.Namespace, argv: Sequence[str] | None) -> int:

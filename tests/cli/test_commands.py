@@ -32,6 +32,8 @@ def test_help_names_every_command() -> None:
         assert (done.returncode, done.stderr.split("dagc: error: ")[1].splitlines()) == (
             2, ["unrecognized arguments: --bogus 1", f"  help: see dagc {name} --help"],
         )  # fmt: skip
+    done = dagc("record", "--host", "a.cu", "b.cu", "-o", "x.dag", "--", "mpiexec", "./x")
+    assert (done.returncode, "error: b.cu: of no option, and before --" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
