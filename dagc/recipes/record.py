@@ -253,7 +253,7 @@ def shared_gpus(logs: Sequence[RankLog]) -> tuple[str, ...]:
 
 def _span(log: RankLog, window: Window) -> str:
     numbers = [
-        log.events[i].n if i < len(log.events) else len(log.events) for i in (window.starts[0], window.starts[-1])
+        log.events[i].n if i < len(log.events) else log.events[-1].n + 1 for i in (window.starts[0], window.starts[-1])
     ]
     return f"{numbers[0]},{numbers[1]},{log.rank}"
 

@@ -224,7 +224,8 @@ _KINDS: dict[str, type[LoggedCall]] = {
 @dataclass(frozen=True, slots=True)
 class RankLog:
     """The events of a rank in the order of their numbers. `contents`: which of the two contents were written; `gpu`:
-    the UUID of its GPU, where it is known."""
+    the UUID of its GPU, where it is known; `apart`: streams that were made with cudaStreamNonBlocking, each time, which
+    the default stream does not wait for, nor they for it."""
 
     rank: int
     size: int
@@ -233,6 +234,7 @@ class RankLog:
     too_large: int = 0
     ended: bool = False
     gpu: str = ""
+    apart: frozenset[int] = frozenset()
 
     def memory(self) -> dict[int, Alloc]:
         """The allocations by the numbers of their events."""
@@ -262,6 +264,7 @@ def _read(path: Path) -> RankLog:
     rank, size, large, gpu = 0, 1, 0, ""
     events: list[Event] = []
     contents: set[int] = set()
+    made: dict[int, bool] = {}  # streams: whether apart
     ended = False
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         if number > MOST_EVENTS:
@@ -274,6 +277,9 @@ def _read(path: Path) -> RankLog:
                 contents.add(_number(path, number, item, "which"))
             case "gpu":
                 gpu = item["uuid"] if isinstance(item.get("uuid"), str) else ""
+            case "stream":
+                stream, apart = _number(path, number, item, "stream"), _number(path, number, item, "apart") != 0
+                made[stream] = apart and made.get(stream, True)
             case "too-large":
                 large = _number(path, number, item, "bytes")
             case "end":
@@ -283,8 +289,12 @@ def _read(path: Path) -> RankLog:
             case _:
                 raise _damaged(path, number)
     calls = sorted((event for event in events if not isinstance(event, TouchedMemory)), key=lambda event: event.n)
-    whole = tuple(_with_data(_with_touched(_numbered(calls), events), path.parent, rank))
-    return RankLog(rank, size, whole, frozenset(contents), large, ended, gpu)
+    numbers: dict[tuple[str, int], int] = {("stream", 0): 0}
+    whole = tuple(_with_data(_with_touched(_numbered(calls, numbers), events), path.parent, rank))
+    alone = frozenset(
+        numbers[key] for stream, apart in made.items() if apart and (key := ("stream", stream)) in numbers
+    )
+    return RankLog(rank, size, whole, frozenset(contents), large, ended, gpu, alone)
 
 
 def _with_touched(calls: Iterable[Event], events: Iterable[Event]) -> Iterator[Event]:
@@ -306,9 +316,9 @@ def _with_data(calls: Iterable[Event], folder: Path, rank: int) -> Iterator[Even
         yield call
 
 
-def _numbered(events: Iterable[Event]) -> Iterator[Event]:
-    """The events with streams, and CUDA's events, by the order of their first use; 0: the default stream."""
-    numbers: dict[tuple[str, int], int] = {("stream", 0): 0}
+def _numbered(events: Iterable[Event], numbers: dict[tuple[str, int], int]) -> Iterator[Event]:
+    """The events with streams, and CUDA's events, by the order of their first use, which `numbers` gets; 0: the default
+    stream."""
     for event in events:
         known: dict[str, Any] = {}
         for name in ("stream", "event"):

@@ -1,8 +1,8 @@
 """Races of a recorded application: an operation reads or writes what another writes, and nothing orders the two.
 
 What is in order is kept as vector clocks: for each stream, and for the host, how many operations of each stream are
-known to be over. The default stream is taken to be in order with all others, which those made with
-cudaStreamNonBlocking are not, and what a kernel touches is left out where it is not known: not all races are found.
+known to be over. The default stream is in order with the others but those made with cudaStreamNonBlocking. What a
+kernel touches is left out where it is not known: not all races are found.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class _Clocks:
                 case RecordCall():
                     self.events[event.event] = _joined(self._of(event.stream), self._host())
                 case WaitCall():
-                    self.clocks[event.stream] = _joined(self._of(event.stream), self.events.get(event.event, {}))
+                    self._next(event.stream, _joined(self._of(event.stream), self.events.get(event.event, {})))
                 case Sync() | Free():
                     self.clocks[_HOST] = _joined(self._host(), *self._waited(event))
                 case _:
@@ -98,14 +98,20 @@ class _Clocks:
         return self.clocks[_HOST]
 
     def _of(self, stream: int) -> Clock:
-        """Of the default stream: all that was issued."""
+        """Of the default stream: all that was issued to streams that are in order with it."""
         if stream == 0:
-            return _joined(*self.clocks.values())
-        return self.clocks.setdefault(stream, dict(self.clocks.get(0, {})))
+            return _joined(*(clock for line, clock in self.clocks.items() if line not in self.log.apart))
+        return self.clocks.setdefault(stream, {} if stream in self.log.apart else dict(self.clocks.get(0, {})))
+
+    def _next(self, stream: int, clock: Clock) -> None:
+        """What is over when the next operation of a stream starts; of the default stream, also for those that wait."""
+        self.clocks[stream] = clock
+        for other in self.clocks.keys() - {_HOST, *self.log.apart} if stream == 0 else ():
+            self.clocks[other] = _joined(self.clocks[other], clock)
 
     def _waited(self, event: Sync | Free) -> Iterable[Clock]:
         match event:
-            case Sync(what="stream") if event.stream != 0:
+            case Sync(what="stream"):
                 return (self._of(event.stream),)
             case Sync(what="event"):
                 return (self.events.get(event.event, {}),)
@@ -122,10 +128,7 @@ class _Clocks:
         access = _Access(name, event.stream, clock.get(event.stream, 0) + 1, reads, writes)
         yield from self._against(access, clock)
         after = clock | {event.stream: access.count}
-        self.clocks[event.stream] = after
-        if event.stream == 0:
-            for other in self.clocks:
-                self.clocks[other] = self.clocks[other] if other == _HOST else _joined(self.clocks[other], after)
+        self._next(event.stream, after)
         if isinstance(event, CopyCall) and (event.waits or any(place.block is None for place in writes)):
             self.clocks[_HOST] = _joined(self._host(), after)
 

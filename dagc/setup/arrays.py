@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 import os
+import shlex
 import stat
 import sys
 import threading
@@ -545,7 +546,7 @@ def elements(file: Path) -> int:
 
 
 def _check_ranks(directory: Path, ranks: int) -> None:
-    command = f"create it with `dagc setup FILE -n {ranks} -o {directory}`"
+    command = f"create it with `dagc setup FILE -n {ranks} -o {shlex.quote(str(directory))}`"
     if not directory.is_dir():
         raise UsageError(f"{directory}: no such directory", command)
     there = sum(1 for _ in directory.glob("rank-[0-9]*"))

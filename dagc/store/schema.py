@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sqlite3
 import stat
 import time
@@ -258,7 +259,7 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
     if version < SCHEMA_VERSION:
         raise UsageError(
             f"{path}: made by an older dagc (schema {version}; this one reads {SCHEMA_VERSION})",
-            f"convert it with `dagc convert {path} NEW.db`",
+            f"convert it with `dagc convert {shlex.quote(str(path))} NEW.db`",
         )
     check_content(connection, path, TABLES, GROUP_TABLES)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -195,7 +196,7 @@ class Tuning:
         text += limit_lines(self._largest_limits())
         text += remarks(self.failures, self.notes)
         if self.output is not None:
-            use = f"use it: dagc compile FILE --launch {self.output}"
+            use = f"use it: dagc compile FILE --launch {shlex.quote(str(self.output))}"
             text.append(f"wrote {self.output}; {use if self.lines else 'it chooses nothing yet: use --resume'}")
         return "\n".join(text) + "\n"
 

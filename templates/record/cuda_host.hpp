@@ -285,6 +285,11 @@ inline cudaError_t set_device(Site, int device) {
 
 // ---- streams, events, waits ----
 
+inline cudaError_t create_stream(Site, cudaStream_t* stream, unsigned int flags = cudaStreamDefault, int = 0) {
+  const cudaError_t error = ::cudaStreamCreateWithFlags(stream, flags);
+  if (error == cudaSuccess) Event("stream").add("stream", *stream).add("apart", flags & cudaStreamNonBlocking);
+  return error;
+}
 inline cudaError_t wait_device(Site) {
   Event("sync").add("what", "device");
   return ::cudaDeviceSynchronize();
@@ -355,6 +360,9 @@ inline Site unsupported(Site site, const char* call) {
 #define cudaMemset(...) dagc::record::fill(DAGC_RECORD_SITE, __VA_ARGS__)
 #define cudaMemsetAsync(...) dagc::record::fill(DAGC_RECORD_SITE, __VA_ARGS__)
 #define cudaMemcpyToSymbol(...) dagc::record::to_symbol(DAGC_RECORD_SITE, #__VA_ARGS__, __VA_ARGS__)
+#define cudaStreamCreate(...) dagc::record::create_stream(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cudaStreamCreateWithFlags(...) dagc::record::create_stream(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cudaStreamCreateWithPriority(...) dagc::record::create_stream(DAGC_RECORD_SITE, __VA_ARGS__)
 #define cudaDeviceSynchronize() dagc::record::wait_device(DAGC_RECORD_SITE)
 #define cudaStreamSynchronize(...) dagc::record::wait_stream(DAGC_RECORD_SITE, __VA_ARGS__)
 #define cudaEventSynchronize(...) dagc::record::wait_event(DAGC_RECORD_SITE, __VA_ARGS__)

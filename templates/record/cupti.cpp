@@ -274,6 +274,9 @@ void arrived(Event& event, const void* to, const void* from, std::size_t bytes) 
   driver().wait();
   event.given(to, bytes);
 }
+void made(const void* stream, unsigned flags) {
+  Event("stream").add("stream", stream).add("apart", flags & cudaStreamNonBlocking);
+}
 Event* filled(const void* to, int value, std::size_t bytes, const void* stream, std::size_t rows, std::size_t pitch) {
   Event& event = *new Event("fill");
   event.add("to", to).add("value", value & 255).add("bytes", static_cast<long long>(bytes));
@@ -401,6 +404,17 @@ const std::map<std::string, Call>& calls() {
          const auto& c = as<cudaMemset2DAsync_v3020_params>(p);
          return filled(c.devPtr, c.value, c.width, c.stream, c.height, c.pitch);
        }, done}},
+      {"cudaStreamCreate", {nothing, [](Event*, const void* p) {
+         made(*as<cudaStreamCreate_v3020_params>(p).pStream, 0);
+       }}},
+      {"cudaStreamCreateWithFlags", {nothing, [](Event*, const void* p) {
+         const auto& c = as<cudaStreamCreateWithFlags_v5000_params>(p);
+         made(*c.pStream, c.flags);
+       }}},
+      {"cudaStreamCreateWithPriority", {nothing, [](Event*, const void* p) {
+         const auto& c = as<cudaStreamCreateWithPriority_v5050_params>(p);
+         made(*c.pStream, c.flags);
+       }}},
       {"cudaDeviceSynchronize", {[](const void*) {
          Event* event = new Event("sync");
          event->add("what", "device");

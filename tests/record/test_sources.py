@@ -232,6 +232,11 @@ ORDERED: dict[str, list[dict[str, object]]] = {
     "an event and the host": [{"e": "record", "event": 7, "stream": 3}, {"e": "sync", "what": "event", "event": 7}],
     "the device": [{"e": "sync", "what": "device"}],
     "the default stream": [{"e": "fill", "to": 9000, "value": 0, "bytes": 8, "stream": 0}],
+    "the default stream, apart": [
+        *({"e": "stream", "stream": s, "apart": int(s == 3)} for s in (3, 5)),
+        {"e": "fill", "to": 9000, "value": 0, "bytes": 8, "stream": 0},
+        {"e": "sync", "what": "stream", "stream": 0},
+    ],
     "nothing": [],
     "an event of the other stream": [{"e": "record", "event": 7, "stream": 5}, {"e": "wait", "event": 7, "stream": 3}],
     "an event recorded too early": [{"e": "wait", "event": 6, "stream": 5}],
@@ -258,7 +263,7 @@ def test_races_are_what_nothing_orders(tmp_path: Path, between: str, after: str)
     lines = [{"e": "rank", "rank": 0, "size": 1}, *({"n": n, **event} for n, event in enumerate([*events]))]
     (tmp_path / "events-1.jsonl").write_text("\n".join(map(json.dumps, lines)))
     logs = read_logs(tmp_path)
-    unordered = ["nothing", "an event of the other stream", "an event recorded too early"]
+    unordered = ["nothing", "the default stream, apart", "an event of the other stream", "an event recorded too early"]
     stream_alone = ["an event", "the default stream"] if after == "send" else []
     found = races(logs, (Window((2, len(logs[0].events))),))
     assert bool(found) is (after != "far" and between in [*unordered, *stream_alone])
