@@ -294,7 +294,7 @@ def _existing() -> dict[str, tuple[str, str, set[str]]]:
     )
     # The other end of a message is called `peer`, too, in code that is emitted and in messages.
     of_peer = _files(("value", "peer"), ("attribute", "PEER")) | _templates(r"(?i)\btransport peer\b|\bPeerGroup\b")
-    of_counts = {"dagc/study/priors.py", "dagc/study/sizes.py"}
+    of_counts = {"dagc/study/sizes.py"}
     svm = _files(("word", "svm")) | _templates(r"\bsvm\b")
     return {
         "a strategy": ("mcts", "in_order", _files(("word", "mcts")) | {"dagc/lab/strategies/mcts.py"}),

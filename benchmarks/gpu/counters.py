@@ -20,8 +20,7 @@ from benchmarks.gpu.oracle import POLYBENCH, SAMPLES
 from dagc import api
 from dagc.measure.machine import METRICS
 from dagc.study.build import build
-from dagc.study.gpu import collect
-from dagc.study.points import drawn
+from dagc.study.gpu import collect, drawn
 from dagc.study.prepare import Prepared
 from dagc.study.task import tuning_task
 

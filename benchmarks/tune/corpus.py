@@ -39,11 +39,10 @@ import numpy as np
 from benchmarks.tune.launches import Array, Measured, load
 from benchmarks.tune.learn import CHOSEN, COMPILED, RECIPES, Recipe, learned
 from benchmarks.tune.oracle_csv import of_any, of_op
-from dagc.choice.residual import FILE, Learner, load_learner, size_coordinates
+from dagc.choice.residual import FILE, TERMS, Learner, load_learner, responses, size_coordinates
 from dagc.choice.surface import Rows, TimeSurface
-from dagc.choice.terms import TERMS, responses
 from dagc.lab.across import AcrossSizes, OpTimes
-from dagc.study.priors import MOST_ROWS
+from dagc.study.sizes import MOST_ROWS
 
 SEEDS = 20
 SLOWER = 1.02  # than the default
@@ -90,7 +89,7 @@ class Replay:
 
 
 def op_times(kernel: Measured, learner: Learner) -> OpTimes:
-    """What is expected of an op before anything is measured, as `dagc.study.priors` has it."""
+    """What is expected of an op before anything is measured, as `dagc.study.sizes` has it."""
     cells, means, deviations, answers, places, size_of = [], [], [], [], [], []
     cases = [i for i in range(len(kernel.cases)) if np.isfinite(kernel.logs[i]).any()]
     random.Random("0 order").shuffle(cases)

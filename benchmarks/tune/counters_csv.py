@@ -8,7 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from dagc.measure.machine import METRICS
-from dagc.perf.counted import CountedLaunch
+from dagc.perf.mwp_cwp import CountedLaunch
 
 
 def read_counters(path: Path) -> dict[tuple[str, str], list[CountedLaunch]]:

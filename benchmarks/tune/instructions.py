@@ -21,9 +21,9 @@ from dagc import api
 from dagc.choice.legal import op_of, open_sites
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.program import Graph
-from dagc.perf.counted import CountedLaunch
 from dagc.perf.evaluate import evaluate_all
 from dagc.perf.hardware import load_hardware
+from dagc.perf.mwp_cwp import CountedLaunch
 from dagc.perf.volume import calibration_of, volume_program
 from dagc.study.build import resources_of
 from dagc.study.task import tuning_task

@@ -20,14 +20,13 @@ from benchmarks.tune.oracle_csv import read_oracle
 from dagc import api
 from dagc.base.errors import DagcError
 from dagc.choice.legal import legal_settings, open_sites
-from dagc.choice.residual import coordinates
-from dagc.choice.terms import TERMS, launch_terms
+from dagc.choice.residual import TERMS, coordinates, launch_terms
 from dagc.choice.types import Case, Site
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.choice import AS_WRITTEN, Choice, names_form
 from dagc.ir.program import Graph
 from dagc.perf.hardware import Hardware, load_hardware
-from dagc.study.priors import alike
+from dagc.study.sizes import alike
 
 NORMAL = 1.96  # half of a 95 % interval in standard deviations
 LIMITS = {"max_threads_per_block": 1024, "shared_per_block": 49152, "warp_size": 32}

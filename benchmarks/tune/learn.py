@@ -25,9 +25,19 @@ from scipy.optimize import minimize
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from benchmarks.tune.launches import Array, Measured, load
-from dagc.choice.residual import FEATURES, FILE, FORMAT, UNTRAINED, Learner, Trees, features, modelled, size_coordinates
+from dagc.choice.residual import (
+    FEATURES,
+    FILE,
+    FORMAT,
+    UNTRAINED,
+    Learner,
+    Trees,
+    features,
+    modelled,
+    responses,
+    size_coordinates,
+)
 from dagc.choice.surface import Covariance, Rows, distance, matern, prior_covariance, squares, within_sizes
-from dagc.choice.terms import responses
 
 RESULTS = Path(__file__).parents[1] / "results"
 COMPILED = [RESULTS / name / "compiled.json.xz" for name in ("2026-11-22-h100-corpus", "2026-11-23-h100-unseen2")]

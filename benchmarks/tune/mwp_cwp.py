@@ -27,10 +27,9 @@ from benchmarks.tune.oracle_csv import read_oracle
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.choice.legal import op_of, open_sites
-from dagc.perf.counted import counted_program, fit_counts
 from dagc.perf.evaluate import PartialEvaluator
 from dagc.perf.hardware import load_hardware
-from dagc.perf.mwp_cwp import H200, machine_values, op_program
+from dagc.perf.mwp_cwp import H200, counted_program, fit_counts, machine_values, op_program
 from dagc.perf.program import Assign, RationalProgram
 from dagc.perf.volume import CALIBRATION, volume_program
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dagc.choice.legal import legal_settings, open_sites
-from dagc.choice.terms import launch_terms
+from dagc.choice.residual import launch_terms
 from dagc.perf.hardware import load_hardware
 from dagc.stages.program import read
 

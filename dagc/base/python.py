@@ -1,5 +1,5 @@
 """Python itself: a package that is loaded at its first use, the garbage collector switched off while a program builds
-many objects that stay, the processors of this process."""
+many objects that stay, the processors of this process, keys of caches for large values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 __all__ = ["Array", "Bools", "Numbers", "Package", "Single", "np", "processors", "scipy", "uncollected"]
 
@@ -59,3 +59,22 @@ def uncollected() -> Iterator[None]:
 def processors() -> frozenset[int]:
     """The numbers of those that are available to this process."""
     return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+
+
+T = TypeVar("T")
+
+
+class Same(Generic[T]):
+    """Equal only for the same object, whose hash would take as long as to read it, as that of a program does. Keeps the
+    object, so that no other one gets its identity."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.value is self.value

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from dagc.base.errors import counted
 from dagc.base.objective import OCCUPANCY
 from dagc.base.resources import names_in
-from dagc.choice.avoid import Tried
-from dagc.choice.choose import Anchor, Chooser, avoided_of, parameters_of
+from dagc.choice.choose import Anchor, Chooser, Tried, avoided_of, parameters_of
 from dagc.choice.feature import offered
 from dagc.choice.legal import block_of, op_of, text_and_grid
 from dagc.choice.selector import Extent, Selector
@@ -28,11 +27,10 @@ from dagc.ir.choice import AS_WRITTEN, FORM, Choice
 from dagc.ir.plan import AXES
 from dagc.ir.program import Graph, KernelOp, Program
 from dagc.perf.algebra import one_of, specialise
-from dagc.perf.counted import counted_program, covered
 from dagc.perf.fit import Fitted
 from dagc.perf.geometry import launchable_program, parameter_of, read_accesses, tunable
 from dagc.perf.hardware import Hardware
-from dagc.perf.mwp_cwp import machine_values, op_program
+from dagc.perf.mwp_cwp import counted_program, covered, machine_values, op_program
 from dagc.perf.occupancy import limits_of_op, op_occupancy
 from dagc.perf.program import ParameterKind, RationalProgram
 from dagc.perf.volume import calibration_of, volume_program

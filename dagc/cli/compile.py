@@ -6,8 +6,7 @@ import argparse
 import sys
 
 from dagc.base.option import Option, named, options_of
-from dagc.cli.arguments import DEFINES, FILE, INCLUDE, QUIET, STREAMS, TRANSPORT, defines_of, output
-from dagc.cli.parser import Command, options_from
+from dagc.cli.parser import DEFINES, FILE, INCLUDE, QUIET, STREAMS, TRANSPORT, Command, defines_of, options_from, output
 from dagc.stages import options as parts
 from dagc.stages.orders import OrderOptions
 

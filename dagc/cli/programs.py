@@ -6,8 +6,7 @@ import argparse
 import sys
 
 from dagc.base.option import Option, duration, named, natural, options_of, positive
-from dagc.cli.arguments import DEFINES, FILE, INCLUDE, QUIET, STREAMS, TRANSPORT, defines_of, output
-from dagc.cli.parser import Command, OneOf
+from dagc.cli.parser import DEFINES, FILE, INCLUDE, QUIET, STREAMS, TRANSPORT, Command, OneOf, defines_of, output
 from dagc.stages.orders import OrderOptions
 
 _LOWERING = ("streams", "transport")

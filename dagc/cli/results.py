@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 from dagc.base.option import Option, named, natural, options_of, positive
-from dagc.cli.arguments import DEFINES, FILE, INCLUDE, QUIET, STREAMS, defines_of, output
-from dagc.cli.parser import Command, OneOf, options_from
+from dagc.cli.parser import DEFINES, FILE, INCLUDE, QUIET, STREAMS, Command, OneOf, defines_of, options_from, output
 from dagc.stages import options as parts
 from dagc.stages.orders import OrderOptions
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 
 from dagc.base.option import Option, named, options_of
-from dagc.cli.arguments import DEFINES, FILE, QUIET, defines_of, output
-from dagc.cli.parser import Command, options_from
+from dagc.cli.parser import DEFINES, FILE, QUIET, Command, defines_of, options_from, output
 from dagc.stages import options as parts
 
 

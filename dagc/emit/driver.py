@@ -27,12 +27,11 @@ from functools import partial
 from dagc.base.errors import DagcError
 from dagc.cuda.text import has_gpu_variable
 from dagc.emit.common import Emission
-from dagc.emit.expressions import PYTHON, Expressions
 from dagc.emit.forms import BeginCapture, EndCapture, never_captured, steps
 from dagc.emit.iteration import SYNC_OPS, EntryView, IterationView, TableOpView, iteration_view, table_ops
 from dagc.emit.layout import Layout
 from dagc.emit.program import ROLES
-from dagc.emit.render import Names, place
+from dagc.emit.render import PYTHON, Expressions, Names, place
 from dagc.forms import kernel_of
 from dagc.ir import program as ir
 from dagc.ir.constraints import alike, may_not_hold

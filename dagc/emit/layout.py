@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 
 from dagc.base.errors import DagcError
-from dagc.emit.expressions import CXX, Expressions
-from dagc.emit.render import Names
+from dagc.emit.render import CXX, Expressions, Names
 from dagc.forms import kernel_of
 from dagc.forms.fuse import calls_of
 from dagc.ir import program as ir

@@ -13,11 +13,10 @@ from dagc.base.errors import DagcError, UsageError
 from dagc.base.resources import __version__, resource
 from dagc.cuda.lexer import KEYWORDS, is_global
 from dagc.emit.common import Emission, emission, headers_for, records_of, sources_of_ops
-from dagc.emit.expressions import CXX, Expressions
 from dagc.emit.iteration import CallStep, IterationView, RoundView, StepBuilder, iteration_view, round_view
 from dagc.emit.layout import Layout
 from dagc.emit.program import ArrayView, ProgramView, ValueView
-from dagc.emit.render import Names, cxx_string, place, render, tidy
+from dagc.emit.render import CXX, Expressions, Names, cxx_string, place, render, tidy
 from dagc.ir.enums import ElementType, Place, Role, Transport
 from dagc.ir.plan import FAR, EmittedChoosers, Plan, Target
 from dagc.ir.program import Action, Array, Devices, ExchangeOp, Graph, Scalar

@@ -8,11 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dagc.base.errors import DagcError, UsageError
-from dagc.emit.expressions import CXX, Expressions
 from dagc.emit.iteration import CallStep, Step, StepBuilder, titled_kernel
 from dagc.emit.kernels import Functions, asks_hardware
 from dagc.emit.layout import Layout, OpScratch, ops_in_words, product, value_type
-from dagc.emit.render import Names, cxx_string, cxx_value, place, render, tidy
+from dagc.emit.render import CXX, Expressions, Names, cxx_string, cxx_value, place, render, tidy
 from dagc.forms import kernel_of
 from dagc.ir import program as ir
 from dagc.ir import sym

@@ -15,7 +15,7 @@ from itertools import product
 from math import prod
 
 from dagc.base.errors import UsageError
-from dagc.base.identity import Same
+from dagc.base.python import Same
 from dagc.base.source import Source
 from dagc.cuda.lexer import names_used
 from dagc.cuda.text import stores_of

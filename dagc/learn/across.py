@@ -30,7 +30,7 @@ from dagc.base.objective import TIME, Objective
 from dagc.base.python import np
 from dagc.ir.program import Value, shown
 from dagc.learn.classes import noise_of
-from dagc.learn.conjunction import both_ways, conjunctions, rule_of
+from dagc.learn.fast import both_ways, conjunctions, rule_of
 from dagc.learn.features import Implications, Samples
 from dagc.learn.kinds import kinds_in
 from dagc.learn.text import cell, finite, in_form, percent, rule_json

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import sympy as sp
 
-from dagc.base.identity import Same
+from dagc.base.python import Same
 from dagc.base.source import Spanned
 from dagc.cuda.accesses import Accesses, accesses_of
 from dagc.cuda.constants import constants_of, sure_macros, type_names_of

@@ -176,7 +176,7 @@ def _name(step: Statement) -> str:
 
 
 def _features(g: Geometry, t: Traffic, accesses: Accesses) -> tuple[Statement, ...]:
-    """Assign the features of a launch for a learner (`dagc.choice.terms`)."""
+    """Assign the features of a launch for a learner (`dagc.choice.residual`)."""
     one = sp.Float(1)
 
     def mean(what: sp.Expr, of: sp.Expr) -> sp.Expr:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from dagc.setup.arrays import check_arrays, read_scalars, run_setup, scalars_of_ranks, setup_under_way
-from dagc.setup.room import require_memory
+from dagc.setup.checks import require_memory
 
 __all__ = ["check_arrays", "read_scalars", "require_memory", "run_setup", "scalars_of_ranks", "setup_under_way"]

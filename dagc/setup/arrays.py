@@ -29,9 +29,8 @@ from dagc.ir.enums import ElementType
 from dagc.ir.names import alike, data_file
 from dagc.ir.program import Program, Scalar, Setup, Verify
 from dagc.ir.sym import Number, UnboundName
-from dagc.setup.checks import Checker, Matching, RankMembers, dtype, team, wanted
+from dagc.setup.checks import Checker, Matching, RankMembers, dtype, least_bytes, require_disk, team, wanted
 from dagc.setup.isolated import Wait, isolated, say
-from dagc.setup.room import least_bytes, require_disk
 
 # ---- the user's Python -----------------------------------------------------------------------------
 

@@ -1,20 +1,26 @@
-"""Checks results of set-ups and references against the declarations, and that the ranks' messages match."""
+"""Checks results of set-ups and references against the declarations, that the ranks' messages match, and, before the
+set-up computes them, that the arrays of the ranks have room on the disk and in memory."""
 
 from __future__ import annotations
 
 import math
+import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
-from dagc.base.errors import Diagnostic, Spelling, counted
+from dagc.base.errors import Diagnostic, Spelling, UsageError, counted
 from dagc.base.python import np
 from dagc.base.source import Span
 from dagc.ir import program as ir
 from dagc.ir.constraints import alike
 from dagc.ir.enums import ElementType, Role
+from dagc.ir.program import Program
 from dagc.ir.regions import conditional_regions
 from dagc.ir.sym import Const, Number, Sym, UnboundName, Var, evaluate, free, show
 
@@ -510,3 +516,38 @@ def _rank(expr: Sym, env: Mapping[str, Number]) -> int:
 
 def _elements_text(counts: list[int]) -> str:
     return " and ".join(counted(c, "element") for c in counts) if counts else "no message"
+
+
+def least_bytes(program: Program, roles: Sequence[Role] | None = None) -> int:
+    """Of the arrays of a rank, in these roles (None: all), whose sizes are constants of the program."""
+    out = 0
+    for array in program.arrays:
+        elements = 1
+        with suppress(UnboundName, ArithmeticError):
+            for dim in array.dims:
+                elements *= int(evaluate(dim, {})) if dim is not None else 0
+            out += elements * dtype(array.type).itemsize if roles is None or array.role in roles else 0
+    return out
+
+
+def require_disk(program: Program, ranks: int, out: Path) -> None:
+    """Raises UsageError if what the set-up returns does not fit into the file system of `out`."""
+    folder = next((folder for folder in out.absolute().parents if folder.is_dir()), Path("/"))
+    _require(program, ranks, least_bytes(program, SET_ROLES), shutil.disk_usage(folder).free, f"free in {folder}")
+
+
+def require_memory(program: Program, ranks: int) -> None:
+    """Raises UsageError if the arrays of so many ranks, which run on this host's processors, exceed its free memory."""
+    each = least_bytes(program) + least_bytes(program, (Role.INOUT,))  # whose first values are kept
+    with suppress(OSError):  # not on Linux
+        found = re.search(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        if found is not None:
+            _require(program, ranks, each, int(found[1]) << 10, "of free memory")
+
+
+def _require(program: Program, ranks: int, each: int, free: int, what: str) -> None:
+    if ranks * each > free:
+        took = f"the arrays of {counted(ranks, 'rank')} take at least {ranks * each / 1e9:.3g} GB"
+        params = ", ".join(f"{name}={value}" for name, value in program.param_values.items())
+        help = f"give smaller sizes with -D ({params})" if params else "give fewer ranks with -n"
+        raise UsageError(f"{took}, and there are {free / 1e9:.3g} GB {what}", help)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import OCCUPANCY, TIME, Objective
 from dagc.base.sample import Sample
-from dagc.choice.avoid import Tried, tried_at
+from dagc.choice.choose import Tried, tried_at
 from dagc.choice.feature import FeatureContext, SelectorFeature, asked_features, offered, values_of
 from dagc.choice.legal import bindings, op_of, op_under
 from dagc.choice.methods import EXHAUSTIVE, LEARNED

@@ -32,7 +32,7 @@ from dagc.study.task import TuningTask, plan_values
 from dagc.study.train import TrainingTable, folds_of, leave_one_out, tabulated, train, trained_without
 
 if TYPE_CHECKING:
-    from dagc.choice.avoid import Avoided
+    from dagc.choice.choose import Avoided
     from dagc.store.tuned import ProgramChooser, Tuned
 
 # ---- the program of a tuned file ----------------------------------------------------------------

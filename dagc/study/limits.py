@@ -27,10 +27,12 @@ from dagc.perf.bound import (
     Ceilings,
     LowerBound,
     bound_of,
+    copy_bound,
+    over_links,
     path_of,
     seconds_of,
+    with_links,
 )
-from dagc.perf.copies import copy_bound, over_links, with_links
 from dagc.perf.hardware import load_hardware
 from dagc.report import si
 from dagc.report.limits import LimitRow

@@ -50,7 +50,7 @@ def choosable(
     cannot be launched at the size of the checks, with another setting at the sizes where they were timed), and failed
     at no size. All, if nothing was run; only the default, if none is correct. A size at which each of several settings
     failed does not count against them. A setting that fails at an input is not chosen at inputs like this one
-    (`dagc.choice.avoid`)."""
+    (`dagc.choice.choose`)."""
     good = {key for key, failure in checks.items() if not failure} | {
         (o, s) for (o, _, s), c in samples.items() if c.times
     }

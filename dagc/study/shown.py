@@ -1,25 +1,27 @@
-"""What `dagc tune --show` prints: rational programs, and the occupancy of a program's launches."""
+"""What `dagc tune --show` prints: rational programs, what choosers have learned, and the occupancy of a program's
+launches."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.files import scratch_directory
 from dagc.build.toolchain import choose_target
-from dagc.choice.choose import emitted
+from dagc.choice.choose import MARGIN, emitted
 from dagc.choice.legal import launched, legal_settings, open_sites
 from dagc.choice.types import MODELS, Case
 from dagc.cuda.syntax import NotUnderstood
 from dagc.ir.choice import PROGRAM
+from dagc.ir.plan import FAR
 from dagc.ir.program import KernelOp
 from dagc.lab.plans import plan_label
 from dagc.perf import chart
-from dagc.perf.chart import FlowBox
+from dagc.perf.chart import Chart, FlowBox
 from dagc.perf.cprint import HELPERS, to_c
 from dagc.perf.hardware import Hardware, load_hardware
 from dagc.stages.program import ProgramText, load_graph, read
@@ -31,12 +33,12 @@ from dagc.study.tuned import check_tuned, choosers_of
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
-    from dagc.choice.learned import Part
     from dagc.choice.types import Site
     from dagc.ir.program import Graph
-    from dagc.perf.chart import Chart
+    from dagc.perf.fit import Fitted
     from dagc.perf.program import RationalProgram
     from dagc.store.tuned import Tuned
+
 
 FORMATS = ("text", "latex", "c", "dot", "svg")
 OCCUPANCY = "occupancy"
@@ -192,7 +194,6 @@ def _chooser_source(graph: Graph, site: Site, gpu: str, method: str) -> str:
 
 def _learned(text: ProgramText, name: str, path: str | Path, format: str) -> str:
     """The choosers of a tuned file for an op, for the ops of a kernel, or for the plans."""
-    from dagc.choice.learned import learned  # only with -o
     from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
 
     tuned = load_tuned(path)
@@ -256,3 +257,48 @@ def _together(parts: Sequence[Part], name: str, format: str) -> str:
         else:
             whole += (FlowBox((f"{part.name}: {part.source}",)), *text.chart_of(part))
     return {"dot": chart.to_dot, "svg": chart.to_svg}[format](whole, name, "choice")
+
+
+Part: TypeAlias = "Chart | RationalProgram"
+
+
+def learned(chooser: Chooser, answers: Sequence[str], fits: Mapping[str, Fitted]) -> Iterator[Part]:
+    """The parts in the order in which the chooser asks them. `answers`: the text of each choice, by number; `fits`: the
+    functions of the model that were fitted to hardware counters."""
+    measured = [f"  {_at(chooser.data, anchor.data)}: {answers[anchor.chosen]}" for anchor in chooser.anchors]
+    if measured:
+        yield (FlowBox((f"the best at {counted(len(measured), 'measured case')}:", *measured)),)
+    at_others = "elsewhere " if measured else ""
+    if chooser.selector is not None:
+        how = f"{chooser.selector.text}, by {', '.join(chooser.selector.data)}"
+        yield (FlowBox((f"{at_others}{how}:",)), *chooser.selector.chart(answers))
+    elif chooser.model is not None:
+        keeps = f", unless that of the nearest measured case is within {MARGIN:.0%}" if measured else ""
+        yield (FlowBox((f"{at_others}the least value of {chooser.model.name}{keeps}:",)),)
+        if fits:
+            from dagc.perf.mwp_cwp import function_of  # loads numpy, sympy
+
+            yield from (function_of(name, fitted) for name, fitted in fits.items())
+        yield chooser.model
+    elif measured:
+        yield (FlowBox(("elsewhere that of the nearest measured case",)),)
+    else:
+        yield (FlowBox((f"always {answers[0]}",)),)
+    limits = _limits(chooser, answers)
+    if limits:
+        yield (FlowBox(limits),)
+
+
+def _limits(chooser: Chooser, answers: Sequence[str]) -> tuple[str, ...]:
+    """Where the default is taken, or an answer avoided; and the measured ranges."""
+    out = [f"covered: {chooser.extent.text}"] if chooser.extent.ranges else []
+    if chooser.guarded:
+        out.append(f"the default, {answers[0]}, where a feature is {FAR} times outside of these ranges")
+    if chooser.least_sure > 0:
+        out.append(f"the default, {answers[0]}, where the confidence is below {chooser.least_sure:.0%}")
+    avoided = ", ".join(answers[i] for i in chooser.avoided.ever)
+    return (*out, f"not near the inputs at which it failed: {avoided}") if avoided else tuple(out)
+
+
+def _at(names: Sequence[str], values: Sequence[float]) -> str:
+    return ", ".join(f"{name} = {value:.12g}" for name, value in zip(names, values, strict=True)) or "as given"

@@ -48,8 +48,7 @@ from dagc.ir.sym import evaluate
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Summary
 from dagc.lab.orders import Orders
-from dagc.perf.bound import runs
-from dagc.perf.copies import bytes_of
+from dagc.perf.bound import bytes_of, runs
 from dagc.setup import run_setup, scalars_of_ranks
 from dagc.space.loops import unroll
 from dagc.store.results import Results

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from dagc.base.errors import counted
 from dagc.base.sample import Sample
-from dagc.choice.avoid import Avoided
+from dagc.choice.choose import Avoided
 from dagc.choice.methods import EXHAUSTIVE, fit, unsure_below
 from dagc.choice.selector import FEWEST, Answer, Selector, compile_together
 from dagc.choice.types import Case, Cell

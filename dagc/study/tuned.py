@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import OCCUPANCY, TIME
 from dagc.build import toolchain
-from dagc.choice.avoid import Tried, tried_at
-from dagc.choice.choose import emitted
+from dagc.choice.choose import Tried, emitted, tried_at
 from dagc.choice.feature import offered
 from dagc.choice.legal import op_of, open_site, place_of
 from dagc.choice.methods import RETIRED, retired
@@ -132,7 +131,7 @@ def _check_choices(site: Site, tuned: Tuned, arch: str | None) -> None:
 
 def _check_names(graph: Graph, site: Site, stored: KernelChooser, path: str | Path) -> None:
     """Raises UsageError unless the names in the file are features of the program."""
-    from dagc.perf.counted import BLOCK, COUNTS  # loads numpy, sympy
+    from dagc.perf.mwp_cwp import BLOCK, FITTED_COUNTS  # loads numpy, sympy
 
     features = set(offered(graph.program, op_of(graph, site)))
     asked = {*stored.data, *(stored.selector.data if stored.selector is not None else ())} - features
@@ -143,7 +142,7 @@ def _check_names(graph: Graph, site: Site, stored: KernelChooser, path: str | Pa
             " the program",
             "tune again into another file",
         )
-    if stored.fits and set(stored.fits) != set(COUNTS):
+    if stored.fits and set(stored.fits) != set(FITTED_COUNTS):
         raise UsageError(f"{path}: the fitted counts of `{site.name}` are incomplete", "tune again into another file")
 
 

@@ -50,12 +50,11 @@ from dagc.study.gpu import NOT_COUNTED, achieved, can_run, hardware_at_hand, req
 from dagc.study.inputs import Inputs, Visits
 from dagc.study.move import borrowed, cases_of_file
 from dagc.study.placed import links_given, transfers_here, word
-from dagc.study.priors import guesses, sureness
 from dagc.study.programs import PlanCases, require_enough
 from dagc.study.replay import in_order, quality
 from dagc.study.results import KernelResult, Tuning, choosable, doubtful
 from dagc.study.sampling import label
-from dagc.study.sizes import Sizes, at_sizes
+from dagc.study.sizes import Sizes, at_sizes, guesses, sureness
 from dagc.study.task import TuningTask, another_program, program_task, tuning_task
 
 ACTIVE_STEPS = 6  # of the quality by samples that an active run prints; each trains twice

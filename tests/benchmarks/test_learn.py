@@ -13,8 +13,7 @@ from benchmarks.tune.launches import Measured
 from benchmarks.tune.learn import Recipe, as_json, fitted, grown, missed, rows
 from dagc import api
 from dagc.choice.legal import open_sites
-from dagc.choice.residual import UNTRAINED, coordinates, load_learner
-from dagc.choice.terms import TERMS
+from dagc.choice.residual import TERMS, UNTRAINED, coordinates, load_learner
 from dagc.choice.types import Case
 
 GEMM = Path(__file__).parents[2] / "samples" / "polybench" / "gemm.dag"

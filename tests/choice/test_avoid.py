@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.base.sample import Sample
-from dagc.choice.avoid import PENALTY, Avoided, Tried, tried_at
-from dagc.choice.choose import Chooser, Reason, avoided_of
+from dagc.choice.choose import PENALTY, Avoided, Chooser, Reason, Tried, avoided_of, tried_at
 from dagc.choice.feature import SelectorFeature
 from dagc.choice.methods import LEARNED
 from dagc.choice.selector import Extent

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagc.choice.residual import FEATURES, FEW_BIAS, FILE, UNTRAINED, features, load_learner
-from dagc.choice.terms import TERMS
+from dagc.choice.residual import FEATURES, FEW_BIAS, FILE, TERMS, UNTRAINED, features, load_learner
 from dagc.ir.choice import Choice
 
 

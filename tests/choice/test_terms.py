@@ -11,7 +11,7 @@ import pytest
 from dagc import api
 from dagc.choice.legal import legal_settings, open_sites
 from dagc.choice.models import site_chooser
-from dagc.choice.terms import TERMS, LaunchTerms, launch_terms, responses
+from dagc.choice.residual import TERMS, LaunchTerms, launch_terms, responses
 from dagc.cuda.ptx import Resources
 from dagc.ir.choice import Choice
 from dagc.perf.hardware import load_hardware

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from dagc.base.resources import resource
 from dagc.build.toolchain import find_cxx
 from dagc.emit import emit
-from dagc.emit.expressions import CXX, PYTHON, Expressions
+from dagc.emit.render import CXX, PYTHON, Expressions
 from dagc.ir.plan import Plan, Target
 from dagc.ir.sym import Apply, Const, Fn, Number, Sym, Var, apply, at_run_time, evaluate, is_real, show
 from dagc.space import Space

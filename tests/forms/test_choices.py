@@ -15,7 +15,7 @@ from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
 from dagc.choice.legal import legal_settings, open_sites
 from dagc.choice.models import ModelInputs, ranking_model
-from dagc.choice.terms import launch_terms
+from dagc.choice.residual import launch_terms
 from dagc.emit.kernels import Functions
 from dagc.forms import MOST_COMPILED, is_sent
 from dagc.ir.choice import AS_WRITTEN, Choice

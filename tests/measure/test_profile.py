@@ -123,8 +123,7 @@ def test_counters_of_a_kernel(tmp_path):
     if find_ncu() is None:
         pytest.skip("no ncu on this machine")
     from dagc.study.build import build
-    from dagc.study.gpu import collect
-    from dagc.study.points import drawn
+    from dagc.study.gpu import collect, drawn
     from dagc.study.prepare import Prepared
     from dagc.study.task import tuning_task
 

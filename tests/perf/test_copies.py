@@ -8,8 +8,7 @@ import pytest
 
 from dagc import api
 from dagc.ir.program import Graph
-from dagc.perf.bound import CACHE, HOST_LINK, LAUNCH, LINK, MEMORY, Ceilings, bound_of
-from dagc.perf.copies import copy_bound, over_links
+from dagc.perf.bound import CACHE, HOST_LINK, LAUNCH, LINK, MEMORY, Ceilings, bound_of, copy_bound, over_links
 from dagc.study.limits import op_bounds, why_of
 from tests.emit.build import ROOT
 

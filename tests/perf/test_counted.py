@@ -11,10 +11,17 @@ from benchmarks.tune.counters_csv import read_counters
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.choice.legal import op_of, open_sites
-from dagc.perf.counted import COUNTS, CountedLaunch, Fitted, counted_program, fit_counts
 from dagc.perf.evaluate import evaluate_all
 from dagc.perf.hardware import load_hardware
-from dagc.perf.mwp_cwp import machine_values, op_program
+from dagc.perf.mwp_cwp import (
+    FITTED_COUNTS,
+    CountedLaunch,
+    Fitted,
+    counted_program,
+    fit_counts,
+    machine_values,
+    op_program,
+)
 
 ROOT = Path(__file__).parents[2]
 COUNTERS = ROOT / "benchmarks" / "results" / "2026-11-21-h200-tune" / "counters.csv.xz"
@@ -40,7 +47,7 @@ def gemm(recorded):
 def test_a_gemm_warp_makes_three_requests_an_iteration(gemm):
     """a[i][k], b[k][j] and c[i][j], which is written back too: as the counters of all sizes and blocks say."""
     _, _, fits = gemm
-    assert set(fits) == set(COUNTS)
+    assert set(fits) == set(FITTED_COUNTS)
     found = fits["requests"]
     assert found.names == ("nk",)
     assert found.held_out.largest < 1e-4

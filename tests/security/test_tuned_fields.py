@@ -16,7 +16,7 @@ from benchmarks.fuzz_files import SELECTORS, write_plans, write_program, write_t
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.ir.program import Graph
-from dagc.perf.counted import COUNTS
+from dagc.perf.mwp_cwp import FITTED_COUNTS
 from dagc.store.tuned import Tuned, load_tuned
 from dagc.study.plans import has_plans
 from dagc.study.tuned import open_choices
@@ -41,7 +41,7 @@ def write_fitted(path: Path, tuned: Path) -> Path:
             **json.loads(text),
             "method": "rational",
             "selector": SELECTORS[2],
-            "fits": dict.fromkeys(COUNTS, FIT),
+            "fits": dict.fromkeys(FITTED_COUNTS, FIT),
         }
         connection.execute("UPDATE chooser SET chooser = ? WHERE domain = 'a'", (json.dumps(chooser),))
         connection.execute("DELETE FROM chooser WHERE domain = 'b'")

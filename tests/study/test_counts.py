@@ -15,14 +15,13 @@ from dagc.choice.legal import legal_settings, op_of, open_sites
 from dagc.choice.models import ModelInputs, site_chooser
 from dagc.choice.types import Case
 from dagc.cli.main import main
-from dagc.perf.counted import fit_counts
 from dagc.perf.fit import d_optimal
 from dagc.perf.hardware import load_hardware
+from dagc.perf.mwp_cwp import fit_counts
 from dagc.recipes.tune import tune
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
-from dagc.study.gpu import outside
-from dagc.study.points import Points, drawn, points_of, settings_to_count, sizes_to_count
+from dagc.study.gpu import Points, drawn, outside, points_of, settings_to_count, sizes_to_count
 from dagc.study.prepare import AtCase, Prepared
 from dagc.study.task import tuning_task
 from dagc.study.tuned import choosers_of

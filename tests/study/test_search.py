@@ -23,7 +23,7 @@ from dagc.stages.options import TuneOptions
 from dagc.stages.program import load_graph
 from dagc.store.tuned import load_tuned
 from dagc.study.measure import Hangs, SiteTimings
-from dagc.study.priors import MOST_CODES, alike
+from dagc.study.sizes import MOST_CODES, alike
 from dagc.study.tuned import choosers_of
 from tests.study.programs import write_fill
 
