@@ -440,9 +440,8 @@ def test_four_ranks_as_two_hosts(tmp_path: Path) -> None:
     command = run(TRANSPORTS, plans, 4, tmp_path, dict.fromkeys(plans, (2, 3)))
     refused = launch(command, 4, timeout=60, env={"DAGC_RANKS_PER_HOST": "2.5"})
     assert refused.returncode == 2
-    assert (
-        "DAGC_RANKS_PER_HOST=2.5 is not a whole number from 1 to 1e9; give one, or unset the variable" in refused.stderr
-    )
+    wrong = "DAGC_RANKS_PER_HOST=2.5 is not a whole number from 1 to 1e9; give one, or unset the variable"
+    assert refused.stderr.count(wrong) == 1
     assert why_no_driver(plans["ordered"]).startswith("rank_order=neighbours")
 
 

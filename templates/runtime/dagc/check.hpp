@@ -76,6 +76,16 @@ struct Failure {
 
 #endif
 
+// As `fail`, of what every rank finds: the first one says it, and the others only if it does not end them.
+[[noreturn]] inline void fail_alike(int exit_code, const std::string& message) {
+#if !defined(DAGC_NO_MPI) && !defined(DAGC_LIBRARY)
+  int rank = 0;
+  if (mpi_running()) MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (rank > 0) std::this_thread::sleep_for(std::chrono::seconds(2));
+#endif
+  fail(exit_code, message);
+}
+
 // The number in a variable of the environment, `otherwise` if it is not set or empty. One that is below `least` or, if `whole`,
 // has a fraction is a failure.
 inline double number_of(const char* variable, double otherwise, double least, bool whole) {
@@ -84,8 +94,8 @@ inline double number_of(const char* variable, double otherwise, double least, bo
   char* end = nullptr;
   const double number = std::strtod(text, &end);
   if (*end == 0 && number >= least && number <= 1e9 && (!whole || number == static_cast<double>(static_cast<long>(number)))) return number;
-  fail(exit_bad_input, std::string(variable) + "=" + text + " is not a" + (whole ? " whole" : "") + " number from " +
-                           std::to_string(static_cast<int>(least)) + " to 1e9; give one, or unset the variable");
+  fail_alike(exit_bad_input, std::string(variable) + "=" + text + " is not a" + (whole ? " whole" : "") + " number from " +
+                                 std::to_string(static_cast<int>(least)) + " to 1e9; give one, or unset the variable");
 }
 
 [[noreturn]] inline void call_failed(const char* file, int line, const char* call, const std::string& reason) {
