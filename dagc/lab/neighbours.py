@@ -18,8 +18,8 @@ from dagc.space.moves import Asker, Moves, bits
 ISSUE, RECORD, WAIT = range(3)
 # (ISSUE, op, stream); of the record after `op`: (RECORD, op, -1), (WAIT, op, stream that waits). -1 is the CPU.
 Item: TypeAlias = tuple[int, int, int]
-# A record: the ops since the one before it in its stream, its event, the label of the stream.
-Group: TypeAlias = tuple[int, int, int]
+# A record: the ops since the one before it in its stream, its event, the label of the stream, the users of the ops.
+Group: TypeAlias = tuple[int, int, int, int]
 
 TRIES = 8  # attempts at a change that has an effect
 
@@ -44,13 +44,18 @@ def outline(traversal: Traversal) -> list[Item]:
 
 
 class _Follower:
-    """Follows one outline. Per stream: the ops since its last record, and its records with the ops they cover."""
+    """Follows one outline. Per stream: the ops since its last record, and its records with the ops they cover.
+
+    A search follows some twenty outlines a measurement, which is a third of its time: hence the unions of users that
+    are kept, and the tests in place of calls.
+    """
 
     def __init__(self, moves: Moves, items: Sequence[Item]) -> None:
         self.moves, self.items = moves, list(items)
         self.issued, self.events = 0, 0
         self.bound = {op: stream for kind, op, stream in items if kind == ISSUE}
         self.tails = [0] * moves.streams
+        self.users = [0] * moves.streams  # of the ops in the tails
         self.last = [-1] * moves.streams
         # Per stream label, and last of the CPU: the ops that it knows to have completed, or to complete before its own.
         self.seen = [0] * (moves.streams + 1)
@@ -62,13 +67,15 @@ class _Follower:
 
     def run(self) -> Traversal:
         """The traversal. Raises ValueError if the outline lacks an op."""
-        at, items, before, issue, sync = 0, self.items, self.moves.before, self._issue, self._try
+        at, items, before, issue, record, wait = 0, self.items, self.moves.before, self._issue, self._recorded, self._wait
         while at < len(items):
             kind, op, stream = items[at]
             if kind == ISSUE:
                 done = None if before[op] & ~self.issued else issue(op, stream)
+            elif not self.issued >> op & 1:
+                done = None
             else:
-                done = sync(kind, op, stream)
+                done = record(op) if kind == RECORD else wait(op, stream)
             if done is None:
                 at += 1
                 continue
@@ -79,33 +86,27 @@ class _Follower:
             raise ValueError("an outline without all ops")
         return Traversal(tuple(self.entries))
 
-    def _try(self, kind: int, op: int, stream: int) -> bool | None:
-        """A sync op. True: done, or not needed any more. None: not possible yet."""
-        if not self.issued >> op & 1:
-            return None
-        if kind == RECORD:
-            return self._record_after(op)
-        group = self.recorded.get(op)
-        if group is None:
-            return None if self.moves.users[op] & ~self.issued else True
-        return self._sync(group) if stream < 0 else self._wait(group, stream)
-
     # ---- ops ----------------------------------------------------------------------------
 
     def _issue(self, op: int, stream: int) -> bool:
         """False: a sync op that it needs was issued first."""
         moves, bit, label = self.moves, 1 << op, -1
-        on_gpu = moves.gpu & bit
-        if on_gpu:
-            label = self._label(stream)  # of a stream that may not have appeared yet
+        if moves.gpu & bit:
+            label = self.labels.get(stream, -1)
+            if label < 0:  # of a stream that has not appeared yet
+                label = self.free[0]
+        else:
+            stream = -1
         needs = moves.needs[op] & ~self.seen[label]
         if needs:
-            self._serve(needs, stream if on_gpu else -1)
+            self._serve(needs, stream)
             return False
         self.issued |= bit
-        if on_gpu:
-            self._appears(stream)
+        if label >= 0:
+            if stream not in self.labels:
+                self.labels[stream] = self.free.pop(0)
             self.tails[label] |= bit
+            self.users[label] |= moves.users[op]
             self.seen[label] |= bit
             self.last[label] = op
         self.entries.append(issue_of(op, label))
@@ -114,10 +115,10 @@ class _Follower:
     def _serve(self, needs: int, stream: int) -> None:
         """The first sync op by which a stream, or the CPU (-1), waits for some of these ops, which it has not seen."""
         for label, groups in enumerate(self.groups):
-            group = next((group for group in groups if group[0] & needs), None)
-            if group is not None:
-                self._synchronise(group, stream)
-                return
+            for group in groups:
+                if group[0] & needs:
+                    self._synchronise(group, stream)
+                    return
             if self.tails[label] & needs:
                 self._record(label)
                 return
@@ -127,54 +128,48 @@ class _Follower:
         label = self.labels.get(stream)
         return self.free[0] if label is None else label
 
-    def _appears(self, stream: int) -> None:
-        if stream not in self.labels:
-            self.labels[stream] = self.free.pop(0)
+    # ---- sync ops: True: done, or not needed any more; None: not possible yet ------------
 
-    # ---- sync ops -----------------------------------------------------------------------
+    def _ready(self, users: int) -> Sequence[int]:
+        """Those of these ops that can be issued now."""
+        unissued = ~self.issued
+        users &= unissued
+        if not users:
+            return ()
+        before = self.moves.before
+        return [v for v in bits(users) if not before[v] & unissued]
 
-    def _ready_users(self, ops: int, among: int) -> tuple[int, ...]:
-        """Those of the ops `among` that can be issued now and need the completion of some of `ops`."""
-        users, unissued, before, users_of = 0, ~self.issued, self.moves.before, self.moves.users
-        for op in bits(ops):
-            users |= users_of[op]
-        users &= unissued & among
-        return tuple([v for v in bits(users) if not before[v] & unissued]) if users else ()
-
-    def _record_after(self, op: int) -> bool | None:
+    def _recorded(self, op: int) -> bool | None:
+        """A record after an op that is issued."""
         label = self._label(self.bound[op])
-        tail = self.tails[label]
-        if self.last[label] != op or not tail:
+        if self.last[label] != op or not self.tails[label]:
             return True
-        for v in self._ready_users(tail, -1):
+        for v in self._ready(self.users[label]):
             if not self.moves.gpu >> v & 1 or self.labels.get(self.bound[v], -1) != label:
                 self._record(label)
                 return True
         return None
 
-    def _wait(self, group: Group, stream: int) -> bool | None:
-        label = self.labels.get(stream)
+    def _wait(self, op: int, stream: int) -> bool | None:
+        """A wait of a stream, or of the CPU (-1), for the record after an op that is issued."""
+        group = self.recorded.get(op)
+        if group is None:
+            return None if self.moves.users[op] & ~self.issued else True
+        label = self.labels.get(stream) if stream >= 0 else -1
         if label is not None and not group[0] & ~self.seen[label]:
             return True
-        for v in self._ready_users(group[0], self.moves.gpu):
-            if self.bound[v] == stream:
-                self._synchronise(group, stream)
-                return True
-        return None
-
-    def _sync(self, group: Group) -> bool | None:
-        if not group[0] & ~self.seen[-1]:
-            return True
-        if self._ready_users(group[0], ~self.moves.gpu):
-            self._synchronise(group, -1)
+        gpu = self.moves.gpu
+        ready = self._ready(group[3] & (gpu if stream >= 0 else ~gpu))
+        if ready and (stream < 0 or any(self.bound[v] == stream for v in ready)):
+            self._synchronise(group, stream)
             return True
         return None
 
     def _record(self, label: int) -> None:
-        group = self.tails[label], self.events, label
+        group = self.tails[label], self.events, label, self.users[label]
         self.groups[label].append(group)
         self.recorded[self.last[label]] = group
-        self.tails[label] = 0
+        self.tails[label] = self.users[label] = 0
         self.entries.append(record_of(self.events, label))
         self.events += 1
 
@@ -183,7 +178,8 @@ class _Follower:
         label = -1
         if stream >= 0:
             label = self._label(stream)
-            self._appears(stream)
+            if stream not in self.labels:
+                self.labels[stream] = self.free.pop(0)
         for older in self.groups[group[2]]:
             self.seen[label] |= older[0]
             if older is group:
@@ -236,8 +232,9 @@ def _op_moved(moves: Moves, items: Sequence[Item], random: Random) -> list[Item]
 
 def _rebound(moves: Moves, items: Sequence[Item], random: Random) -> list[Item]:
     """Bind an op to another stream; sync ops that are still useful stay in place."""
-    on_gpu = [i for i, (kind, op, _) in enumerate(items) if kind == ISSUE and len(bits(moves.allowed[op])) > 1]
-    on_gpu = [i for i in on_gpu if items[i][2] >= 0]
+    on_gpu = [
+        i for i, (kind, op, stream) in enumerate(items) if stream >= 0 and kind == ISSUE and len(bits(moves.allowed[op])) > 1
+    ]
     if not on_gpu:
         return list(items)
     out, at = list(items), random.choice(on_gpu)
@@ -272,9 +269,8 @@ def _record_added(moves: Moves, items: Sequence[Item], random: Random) -> list[I
     return out
 
 
-def neighbour(moves: Moves, traversal: Traversal, random: Random) -> Traversal:
-    """A traversal after one change, rarely after more; the same traversal if nothing can be changed."""
-    items = outline(traversal)
+def neighbour(moves: Moves, traversal: Traversal, items: Sequence[Item], random: Random) -> Traversal:
+    """A traversal after one change of its outline, rarely after more; the same one if nothing can be changed."""
     for _ in range(TRIES):
         other = changed(moves, items, random)
         while random.random() < 0.3:

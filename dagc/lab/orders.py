@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -20,7 +20,7 @@ from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Entry, Traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
-from dagc.lab.neighbours import follow, neighbour, outline, translated
+from dagc.lab.neighbours import Item, follow, neighbour, outline, translated
 from dagc.space import Counter, Space, TooManyStates
 from dagc.space.moves import Asker, Moves, State
 from dagc.store.results import Implementation, ImplementationId, without_later
@@ -280,7 +280,7 @@ class Orders:
             candidate = Candidate(candidate.space, candidate.traversal, _reset(configured.sites, candidate, random))
             if random.random() >= AGAIN:
                 return candidate
-        moved = neighbour(configured.space.moves, candidate.traversal, random)
+        moved = neighbour(configured.space.moves, candidate.traversal, _items_of(candidate), random)
         return Candidate(candidate.space, moved, candidate.choices)
 
     def _reconfigured(self, candidate: Candidate, random: Random) -> Candidate:
@@ -299,6 +299,11 @@ class Orders:
             for traversal in configured.space:
                 for choices in product(*(site.choices for site in configured.sites)):
                     yield Candidate(number, traversal, choices)
+
+
+@lru_cache(maxsize=64)  # a search asks for several neighbours of each of a few candidates
+def _items_of(candidate: Candidate) -> Sequence[Item]:
+    return outline(candidate.traversal)
 
 
 def carried_over(traversal: Traversal, old: Space, new: Space) -> Traversal:

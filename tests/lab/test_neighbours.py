@@ -33,7 +33,7 @@ def test_neighbours_are_of_the_space_and_differ(name: str) -> None:
         at = space.walk(random)
         assert follow(space.moves, outline(at)) == at
         for _ in range(10):
-            following = neighbour(space.moves, at, random)
+            following = neighbour(space.moves, at, outline(at), random)
             assert list(space.replay(following))  # raises where it is not of the space
             assert following != at
             at = following
@@ -44,7 +44,8 @@ def test_neighbours_of_neighbours_reach_the_whole_space() -> None:
     space, random = Space(make_graph([("a", True), ("b", True), ("c", False)], [("a", "b"), ("a", "c")])), Random(1)
     seen = {space.first()}
     for _ in range(3000):
-        seen.add(neighbour(space.moves, random.choice(sorted(seen, key=repr)), random))
+        at = random.choice(sorted(seen, key=repr))
+        seen.add(neighbour(space.moves, at, outline(at), random))
     assert seen == set(space)
 
 

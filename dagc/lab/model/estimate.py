@@ -179,7 +179,7 @@ class Model:
         if self._simulated is None:
             process.extend(bits)
             return
-        simulated, paths = self.pool.paths(self._costs, np.arange(known, len(self.pool)))
+        simulated, paths = self.pool.paths(self._costs, slice(known, None))
         process.append(bits, paths * (self.pool.spread(self._centre) / self._level))
         self._simulated = np.concatenate([self._simulated, self._expected(simulated, paths)])
 
@@ -302,7 +302,7 @@ class Model:
         """The simulated time of each row of the pool, under the costs fitted last."""
         known, total = len(self._fitted), len(self.pool)
         if known < total:
-            self._fitted = np.concatenate([self._fitted, self.pool.times(self.costs, np.arange(known, total))])
+            self._fitted = np.concatenate([self._fitted, self.pool.times(self.costs, slice(known, None))])
         return self._fitted
 
     def improved(self, candidates: Sequence[Candidate], random: Random) -> list[Candidate]:

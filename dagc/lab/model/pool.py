@@ -184,7 +184,7 @@ class Pool:
         """The time of each row under these parameters, in seconds."""
         return np.asarray(PoolRows([(self, rows)]).times(parameters[None])[0])
 
-    def paths(self, parameters: Array, rows: Numbers) -> tuple[Array, Array]:
+    def paths(self, parameters: Array, rows: Any) -> tuple[Array, Array]:
         """The times of rows and their derivatives by the parameters: shapes (rows,), (rows, parameters).
 
         Without launch settings, the product of the second with the parameters is the first.

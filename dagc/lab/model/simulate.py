@@ -339,14 +339,15 @@ class Batch:
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
-        self._placed: Numbers = np.zeros((0, 0), dtype=np.int64)  # instruction, traversal
-        self._added: list[Sequence[int]] = []  # the columns after those
+        self._held: Numbers = np.zeros((0, 0), dtype=np.int64)  # instruction, traversal; with room for more of both
+        self._lengths: list[int] = []  # of the columns
+        self._added: list[Sequence[int]] = []  # the columns that are not in it yet
         self._table: Numbers = np.zeros((4, 0), dtype=np.int64)
         self._often: Array = np.zeros((0, 0))
         self._terms: Numbers = np.zeros((0, 1), dtype=np.int64)  # the costs in each sum, padded with one of 0
 
     def __len__(self) -> int:
-        return int(self._placed.shape[1]) + len(self._added)
+        return len(self._lengths) + len(self._added)
 
     def extend(self, programs: Iterable[Sequence[int]]) -> None:
         """Add columns."""
@@ -356,28 +357,29 @@ class Batch:
     def programs(self) -> Numbers:
         """Shape (instructions, columns)."""
         if self._added:
-            known, added = self._placed.shape[1], self._added
-            longer = max(0, max(map(len, added)) - len(self._placed))
-            self._placed = _side_by_side([self._placed], len(self._placed) + longer, known + len(added))
+            known, added = len(self._lengths), self._added
+            self._lengths += map(len, added)
+            longest, total = max(self._lengths), len(self._lengths)
+            if longest > len(self._held) or total > self._held.shape[1]:
+                self._held = _side_by_side([self._held], longest, 3 * total // 2)
             for column, program in enumerate(added, known):
-                self._placed[: len(program), column] = program
+                self._held[: len(program), column] = program
             self._added = []
-        return self._placed
+        return self._held[:, : len(self._lengths)]
 
     def keep(self, columns: Numbers) -> None:
         """Drop all other columns."""
-        self._placed = self.programs[:, columns]
+        self._held = self.programs[:, columns]
+        self._lengths = [self._lengths[column] for column in columns]
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[Batch, Any]]) -> Batch:
         """Some columns of each of several batches, whose costs are one object."""
         programs = [batch.programs[:, columns] for batch, columns in parts]
         out = cls(parts[0][0].costs)
-        if len(parts) == 1:
-            out._placed = programs[0]
-        else:
-            width = sum(p.shape[1] for p in programs)
-            out._placed = _side_by_side(programs, max(map(len, programs)), width)
+        width = sum(p.shape[1] for p in programs)
+        out._held = programs[0] if len(parts) == 1 else _side_by_side(programs, max(map(len, programs)), width)
+        out._lengths = [len(out._held)] * width
         return out
 
     def times(self, costs: Array, columns: Any = slice(None), own: Own = NO_OWN) -> Array:
