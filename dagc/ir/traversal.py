@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import ClassVar, Literal, NewType, TypeAlias
 
@@ -26,9 +26,15 @@ def _number(stream: Stream | None) -> int:
     return -1 if stream is None else stream
 
 
+def _code(row: Row) -> int:
+    """A number that only equal entries share."""
+    opcode, a, b = row
+    return (a << 16 | b + 1) << 2 | opcode
+
+
 # Every entry says what it does by the same attributes: `op`, the op that it issues; `event`, the event that it records
 # or waits for (`records`, `waits`); `stream`, where it does so, None for the CPU. Its text is that of a traversal, its
-# row that of the table.
+# row that of the table, its code what traversals are hashed by.
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +43,13 @@ class Issue:
 
     op: OpId
     stream: Stream | None = None
+    code: int = field(init=False, repr=False, compare=False)
     event: ClassVar[None] = None
     records: ClassVar[Literal[False]] = False
     waits: ClassVar[Literal[False]] = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "code", _code(self.row))
 
     @property
     def row(self) -> Row:
@@ -57,9 +67,13 @@ class Record:
 
     event: Event
     stream: Stream
+    code: int = field(init=False, repr=False, compare=False)
     op: ClassVar[None] = None
     records: ClassVar[Literal[True]] = True
     waits: ClassVar[Literal[False]] = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "code", _code(self.row))
 
     @property
     def row(self) -> Row:
@@ -76,9 +90,13 @@ class Wait:
 
     event: Event
     stream: Stream | None = None
+    code: int = field(init=False, repr=False, compare=False)
     op: ClassVar[None] = None
     records: ClassVar[Literal[False]] = False
     waits: ClassVar[Literal[True]] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "code", _code(self.row))
 
     @property
     def row(self) -> Row:
@@ -115,6 +133,9 @@ class Traversal:
     """Entries in issue order; the last is the issue of `end`."""
 
     entries: tuple[Entry, ...]
+
+    def __hash__(self) -> int:
+        return hash(tuple([entry.code for entry in self.entries]))
 
 
 def streams_of(entries: Iterable[Entry]) -> tuple[Stream, ...]:

@@ -229,7 +229,7 @@ class Model:
             process.rebuild(process.paths)
         taken = process.without_outliers(self._left(times)) if rows else np.zeros(0)
         self._taken = [
-            time if self._is_agreed(time, series) else cut
+            time if len(series) > 1 and self._is_agreed(time, series) else cut
             for time, series, cut in zip(
                 times, self._series, (taken * self._level + simulated[rows]).tolist(), strict=True
             )

@@ -14,7 +14,7 @@ from scipy.special import ndtr
 from dagc.base.python import Array, Numbers, Single
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 Words: TypeAlias = "np.ndarray[Any, np.dtype[np.unsignedinteger[Any]]]"
 
@@ -193,7 +193,7 @@ class Process:
         if new := rows[len(known.rows) :]:
             alike = np.exp(-self._differ(new, rows) / self._far)
             known.add(rows, alike, self.paths[new] @ self.paths[rows].T, values)
-        likely = zip(pairs, known.logarithms(), strict=True)
+        likely = zip(pairs, known.logarithms().tolist(), strict=True)
         self.signal, self.noise = max(likely, key=lambda one: round(one[1], 6))[0]
 
     def _before(self, paths: Array) -> Array:
@@ -250,47 +250,15 @@ class InverseRoot:
         self.size = total
 
 
-class Root:
-    """The lower triangular root of a covariance that grows, row after row (LAPACK's packed form), and root^-1 times
-    values."""
-
-    def __init__(self) -> None:
-        self._rows: Array = np.zeros(0)
-        self._at = 0
-        self.scaled: Array = np.zeros(0)
-        self.logarithm = 0.0  # of the determinant
-
-    def begin(self, covariance: Array, values: Array) -> None:
-        root = np.linalg.cholesky(covariance)
-        self._append(root[np.tril_indices(len(root))])
-        self.scaled = solved(np.asarray(root), values)
-        self.logarithm = float(np.log(np.diag(root)).sum())
-
-    def add(self, covariance: Array, value: float) -> None:
-        """One observation. `covariance`: with those so far, and its variance. O(n^2)."""
-        known = len(self.scaled)
-        below = dtpsv(known, self._rows[: self._at], covariance[:known], lower=0, trans=1)
-        corner = math.sqrt(covariance[known] - below @ below)
-        self._append(below, corner)
-        self.scaled = np.append(self.scaled, (value - below @ self.scaled) / corner)
-        self.logarithm += math.log(corner)
-
-    def _append(self, *parts: Any) -> None:
-        for part in parts:
-            total = self._at + np.size(part)
-            if total > len(self._rows):
-                self._rows = np.append(self._rows[: self._at], np.zeros(total))
-            self._rows[self._at : total] = part
-            self._at = total
-
-
 class Likelihoods:
     """Of the same observations under several pairs of signal and noise."""
 
     def __init__(self, pairs: tuple[tuple[float, float], ...]) -> None:
         self.pairs, self.rows = pairs, list[int]()
-        self._values: Array = np.zeros(0)
-        self._roots = [Root() for _ in pairs]
+        # Of each pair: the lower triangular root of the covariance, row after row (LAPACK's packed form), with room for
+        # more; root^-1 times the values; the logarithm of the determinant of the root.
+        self._roots: list[Array] = []
+        self._values, self._scaled, self._logarithms = np.zeros(0), np.zeros((len(pairs), 0)), np.zeros(len(pairs))
 
     def begin(self, pairs: tuple[tuple[float, float], ...], rows: list[int], values: Array) -> bool:
         """Whether these are the observations so far, or these and more."""
@@ -300,22 +268,39 @@ class Likelihoods:
 
     def add(self, rows: list[int], alike: Array, paths: Array, values: Array) -> None:
         """The observations at `rows`, which begin with those so far. `alike`, `paths`: covariances of the new ones with
-        all, of a signal of 1 and of the costs, shape (new, all)."""
+        all, of a signal of 1 and of the costs, shape (new, all). O(n^2) for each but the first ones."""
         known, total = len(self.rows), len(rows)
-        for (signal, noise), root in zip(self.pairs, self._roots, strict=True):
+        scaled = np.zeros((len(self.pairs), total))
+        scaled[:, :known] = self._scaled
+        for pair, (signal, noise) in enumerate(self.pairs):
             covariance = signal**2 * alike + paths
             covariance[np.arange(total - known), np.arange(known, total)] += noise**2
             if known:
                 for at in range(known, total):
-                    root.add(covariance[at - known, : at + 1], values[at])
+                    self._extend(pair, covariance[at - known, : at + 1], values[at], scaled[pair])
             else:
-                root.begin(covariance, values)
-        self.rows, self._values = list(rows), values
+                root = np.linalg.cholesky(covariance)
+                self._roots.append(root[np.tril_indices(total)])
+                scaled[pair] = solved(np.asarray(root), values)
+                self._logarithms[pair] = np.log(np.diag(root)).sum()
+        self.rows, self._values, self._scaled = list(rows), values, scaled
 
-    def logarithms(self) -> Iterator[float]:
-        """Large residuals count as under a distribution with heavier tails."""
-        for root in self._roots:
-            yield float(-2.5 * np.log1p(root.scaled**2 / 4).sum() - root.logarithm)
+    def _extend(self, pair: int, covariance: Array, value: float, scaled: Array) -> None:
+        """One observation under one pair. `covariance`: with those so far, and its variance."""
+        known = len(covariance) - 1
+        begin, end = known * (known + 1) // 2, (known + 1) * (known + 2) // 2
+        if end > len(self._roots[pair]):
+            self._roots[pair] = np.append(self._roots[pair], np.zeros(end))
+        packed = self._roots[pair]
+        below = dtpsv(known, packed[:begin], covariance[:known], lower=0, trans=1)
+        corner = math.sqrt(covariance[known] - below @ below)
+        packed[begin : end - 1], packed[end - 1] = below, corner
+        scaled[known] = (value - below @ scaled[:known]) / corner
+        self._logarithms[pair] += math.log(corner)
+
+    def logarithms(self) -> Array:
+        """Of each pair. Large residuals count as under a distribution with heavier tails."""
+        return np.asarray(-2.5 * np.log1p(self._scaled**2 / 4).sum(axis=1) - self._logarithms)
 
 
 def solved(root: Array, right: Array) -> Array:

@@ -160,7 +160,7 @@ class Simulator:
         self._moving = self._movers()
         # Instructions of each message that does not move when it is posted, by the moment of its arrival.
         self._moved = {came: self._on_the_wire(came, *costs) for came, costs in moved.items()} if self._moving else {}
-        self._known: dict[Entry, tuple[int, ...]] = {}
+        self._known: dict[int, tuple[int, ...]] = {}  # by the code of the entry
 
     def _cost_of(self, op: GraphOp, configuration: Choice) -> tuple[int, ...]:
         """Costs of an op: the duration of a GPU op; the call of a wait, and the duration of the message."""
@@ -202,9 +202,9 @@ class Simulator:
         waited = self.assumptions.messages is Transmission.WAITED  # then a message moves before the wait returns
         posts: dict[int, int] = {}  # of messages that have not moved, by the moment of their arrival
         for entry in traversal.entries:
-            instructions = known.get(entry)
+            instructions = known.get(entry.code)
             if instructions is None:
-                instructions = known[entry] = self._instructions(entry)
+                instructions = known[entry.code] = self._instructions(entry)
             if self.captured:
                 on_gpu = entry.stream is not None and entry.op not in self._blocking
                 if on_gpu and not captured:
@@ -401,9 +401,9 @@ class Batch:
         won = np.where(later, b.take(programs), a.take(programs))  # which of the two moments set the target
         written, moment = target.take(programs), np.full(programs.shape[1], END)
         on_path = np.zeros(programs.shape, dtype=bool)
-        for step in reversed(range(len(programs))):
-            np.equal(written[step], moment, out=on_path[step])
-            np.copyto(moment, won[step], where=on_path[step])
+        for to, came, on in zip(written[::-1], won[::-1], on_path[::-1], strict=True):
+            np.equal(to, moment, out=on)
+            np.copyto(moment, came, where=on)
         sums, width = len(self.costs.sums), programs.shape[1]
         cells = (np.arange(width) * sums + total.take(programs))[on_path]
         often = np.bincount(cells, minlength=width * sums).reshape(width, sums).astype(np.float64)
@@ -443,8 +443,9 @@ class Batch:
         totals, width = self._totals, programs.shape[1]
         target, a, b, total = self._instructions
         costs = np.atleast_2d(costs)
-        shared = np.where(np.isin(np.arange(costs.shape[1]), list(own)), 0.0, costs)
-        sums = self._sums(shared)[:, total]
+        if own:
+            costs = np.where(np.isin(np.arange(costs.shape[1]), list(own)), 0.0, costs)
+        sums = self._sums(costs)[:, total]
         part = np.repeat(np.arange(len(sums)) * len(total), width // len(sums))
         column, later = np.arange(width), np.zeros(programs.shape, dtype=bool)
         moments = np.zeros(self.costs.moments * width)
@@ -456,13 +457,13 @@ class Batch:
             for number, values in own.items():
                 added += totals[total, number][some] * values
             targets, first, second = ((numbers * width).take(some) + column for numbers in (target, a, b))
-            for step in range(len(some)):
-                moments.take(first[step], out=one, mode="clip")
-                moments.take(second[step], out=other, mode="clip")
-                np.greater(other, one, out=later[begin + step])
+            for to, x, y, plus, is_later in zip(targets, first, second, added, later[begin:], strict=False):
+                moments.take(x, out=one, mode="clip")
+                moments.take(y, out=other, mode="clip")
+                np.greater(other, one, out=is_later)
                 np.maximum(one, other, out=one)
-                one += added[step]
-                moments[targets[step]] = one
+                one += plus
+                moments[to] = one
         return moments[END * width : (END + 1) * width], later
 
 

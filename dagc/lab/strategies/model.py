@@ -72,18 +72,16 @@ class Strategy(Generic[C]):
             return self._fair()
         timed = self._rows(model, _TIMED)
         if model.noise and len(timed) > 1:
-            again = self._again(model, timed)
-            rows = np.concatenate([rows, np.array(again, dtype=np.int64)])
+            rows = np.concatenate([rows, self._again(model, timed)])
         score = self._gain(model, rows, timed)
         # Equal scores are common (many orders simulate alike): the seed decides among them.
         best = rows[np.flatnonzero(score >= score.max() - 1e-6 * abs(score.max()))]
         return model.candidates[int(best[self.random.randrange(len(best))])]
 
-    def _again(self, model: Surrogate[C], timed: Numbers) -> list[int]:
+    def _again(self, model: Surrogate[C], timed: Numbers) -> Numbers:
         """Those of these rows that may be measured again."""
-        candidates, times = model.candidates, model.times
-        few = [row for row in timed.tolist() if len(times[candidates[row]]) < MOST_TIMES]
-        return [row for row in few if candidates[row] not in self.awaited] if self.awaited else few
+        often = [model.row[candidate] for candidate, times in model.times.items() if len(times) >= MOST_TIMES]
+        return np.setdiff1d(timed, [*often, *(model.row[candidate] for candidate in self.awaited)], assume_unique=True)
 
     def _fair_is_due(self) -> bool:
         """With every second of the first measurements uniform, at most twice as many are needed as by uniform draws
