@@ -207,9 +207,8 @@ def _op_moved(moves: Moves, items: Sequence[Item], random: Random) -> list[Item]
 
 def _rebound(moves: Moves, items: Sequence[Item], random: Random) -> list[Item]:
     """Bind an op to another stream; sync ops that are still useful stay in place."""
-    on_gpu = [
-        i for i, (kind, op, stream) in enumerate(items) if stream >= 0 and kind == ISSUE and len(bits(moves.allowed[op])) > 1
-    ]
+    issues = [(i, op) for i, (kind, op, stream) in enumerate(items) if kind == ISSUE and stream >= 0]
+    on_gpu = [i for i, op in issues if len(bits(moves.allowed[op])) > 1]
     if not on_gpu:
         return list(items)
     out, at = list(items), random.choice(on_gpu)

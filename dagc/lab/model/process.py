@@ -279,9 +279,9 @@ class Likelihoods:
                 for at in range(known, total):
                     self._extend(pair, covariance[at - known, : at + 1], values[at], scaled[pair])
             else:
-                root = np.linalg.cholesky(covariance)
+                root: Array = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
                 self._roots.append(root[np.tril_indices(total)])
-                scaled[pair] = solved(np.asarray(root), values)
+                scaled[pair] = solved(root, values)
                 self._logarithms[pair] = np.log(np.diag(root)).sum()
         self.rows, self._values, self._scaled = list(rows), values, scaled
 
