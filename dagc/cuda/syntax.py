@@ -55,6 +55,7 @@ _ATTRIBUTE = re.compile(
     r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
     r"|\b(?:__forceinline__|__noinline__|__inline__|__restrict__|__restrict|__grid_constant__)\b|\[\[[^\[\]]*\]\]"
 )
+_APART = re.compile(rb"(?<!operator)<<([ \t]*)<((?:[^;<>]|[<>](?![<>]))*?)>>([ \t]*)>(?=\s*\()")
 
 
 @lru_cache(maxsize=1)
@@ -66,9 +67,15 @@ def _parser() -> Any:
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
 
 
+def joined_launches(source: bytes) -> bytes:
+    """`k << <grid, block>> >(x)`, which nvcc takes and some editors write, as `k <<<grid, block>>> (x)`; the places of
+    all other text stay."""
+    return _APART.sub(rb"\1<<<\2>>>\3", source) if b"<<" in source else source
+
+
 def tree_of(source: bytes) -> Node:
     """The syntax tree of any text; parts that do not parse are ERROR nodes."""
-    root: Node = _parser().parse(source).root_node
+    root: Node = _parser().parse(joined_launches(source)).root_node
     return root
 
 

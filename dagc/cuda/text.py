@@ -25,6 +25,7 @@ from dagc.cuda.syntax import (
     function_declarator,
     identifiers,
     in_scopes,
+    joined_launches,
     operator_of,
     parsable,
     specifiers,
@@ -334,7 +335,7 @@ def kernel_in(text: str, function: str) -> KernelFunction | None:
 @lru_cache(maxsize=64)
 def has_kernels(text: str) -> bool:
     """Whether a file must be compiled as CUDA: it defines or launches kernels, also where the compiler is no nvcc."""
-    if "__CUDACC__" in text or not ("__global__" in text or "<<<" in text):
+    if "__CUDACC__" in text or not ("__global__" in text or b"<<<" in joined_launches(text.encode())):
         return False
     if "__global__" in {name.text for name in names_in(text)}:
         return True
@@ -468,6 +469,7 @@ def rewrite_for_host(text: str) -> str:
     `threadIdx.x` becomes `dagc::here().threadIdx.x`, also of the other variables of a thread, unless the text has that
     variable in another way: declared, or as a whole. Then its uses are unchanged, which is right too, and slower."""
     text = text.removeprefix("\ufeff")  # a byte order mark is none behind `#line`
+    text = joined_launches(text.encode()).decode()
     if "<<<" in text or "__shared__" in text:
         text = _rewrite(_SIZES.sub(lambda match: _BRACED.sub(r"\1dim3{", match[0]), text).encode()).decode()
     text = _of_the_thread(_STATIC.sub(r"\1", _UNROLL.sub("", text)))

@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -135,7 +135,8 @@ def _write_copies(texts: Mapping[Path, str], copies: Mapping[Path, Path], top: P
     """`linkage`: the names of files of C are those of C, for files in C++ and CUDA that have `extern "C"`. Headers of
     the system come before, since theirs may be templates."""
     of_c = [text for path, text in texts.items() if path.suffix in (".c", ".h")] if linkage else []
-    system = dict.fromkeys(name for text in of_c for name, quoted in includes(text) if not quoted)
+    own = include_directories()  # which an application may name in angle brackets, too
+    system = dict.fromkeys(name for t in of_c for name, quoted in includes(t) if not (quoted or _found(name, own)))
     before = "".join(f"#if __has_include(<{name}>)\n#include <{name}>\n#endif\n" for name in system)
     for path, text in with_own_constants(texts).items():
         copies[path].parent.mkdir(parents=True, exist_ok=True)
@@ -215,11 +216,12 @@ def _library(included: str) -> str:
 
 
 def _included(text: str, folder: Path) -> Iterator[Path]:
-    for name, _ in includes(text):
-        for directory in (folder, *include_directories()):
-            if os.path.isfile(directory / name):  # False for a name that is too long
-                yield directory / name
-                break
+    found = (_found(name, (folder, *include_directories())) for name, _ in includes(text))
+    return (path for path in found if path is not None)
+
+
+def _found(name: str, folders: Iterable[Path]) -> Path | None:
+    return next((f / name for f in folders if os.path.isfile(f / name)), None)  # False for a name that is too long
 
 
 def shown(path: Path, top: Path) -> str:
@@ -231,8 +233,7 @@ def shown(path: Path, top: Path) -> str:
 
 def path_of(name: str, top: Path) -> Path:
     """The file that is shown so."""
-    folders = (top, *include_directories())
-    return next((f / name for f in folders if os.path.isfile(f / name)), top / name).resolve()
+    return (_found(name, (top, *include_directories())) or top / name).resolve()
 
 
 def command_of(application: Application, sources: Sequence[str], command: Sequence[str]) -> tuple[str, ...]:

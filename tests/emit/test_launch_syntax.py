@@ -12,6 +12,11 @@ LAUNCHES = [
     ("k<<<g, b, 0, s>>>(x, n);", "dagc::launch(DAGC_KERNEL(k), g, b, 0, s, x, n);"),
     ("k<<<g, b>>>();", "dagc::launch(DAGC_KERNEL(k), g, b, 0, nullptr);"),
     ("k<<<g, b, 64>>>(x);", "dagc::launch(DAGC_KERNEL(k), g, b, 64, nullptr, x);"),
+    ("k << <g, b >> > (x);", "dagc::launch(DAGC_KERNEL(k), g, b, 0, nullptr,   x);"),  # as an editor writes it
+    (
+        "a >> b; f(v<v<v<int>> >(2)); operator<< <T>(x); k<< <g, T<int>(b)>>>(x);",
+        "a >> b; f(v<v<v<int>> >(2)); operator<< <T>(x); dagc::launch(DAGC_KERNEL(k), g, T<int>(b), 0, nullptr, x);",
+    ),
     ("k <<< g, b >>> (x);", "dagc::launch(DAGC_KERNEL(k), g, b, 0, nullptr,  x);"),
     ("a::k<float, 3><<<g, b>>>(x);", "dagc::launch(DAGC_KERNEL(a::k<float, 3>), g, b, 0, nullptr, x);"),
     ("k<A<B<int>>><<<g, b>>>(x);", "dagc::launch(DAGC_KERNEL(k<A<B<int>>>), g, b, 0, nullptr, x);"),
