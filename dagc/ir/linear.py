@@ -44,6 +44,7 @@ class Facts:
         self._linear: dict[Sym, Linear] = {}
         self._answers: dict[tuple[frozenset[tuple[int, int | Fraction]], int | Fraction], bool | None] = {}
         self._conditions = tuple(conditions)
+        self._either = [c for c in self._conditions if isinstance(c, Apply) and c.fn is Fn.OR]
         self._later = list(self._conditions)
         self._numbers: dict[tuple[Sym, ...], int] = {}
         self._monomials: list[tuple[Sym, ...]] = []  # in the order of their numbers
@@ -109,7 +110,14 @@ class Facts:
             self._chained(a[1], b[0])
             or self._chained(b[1], a[0])
             or bool(self.ascend(a[1], b[0]) or self.ascend(b[1], a[0]))
+            or any(all(self._between(part, a, b) for part in one.args) for one in self._either)
         )
+
+    def _between(self, condition: Sym, a: tuple[Linear, Linear], b: tuple[Linear, Linear]) -> bool:
+        """Whether one range ends before the other starts if the condition holds, by a single comparison of it."""
+        orders = ((a[1], b[0]), (b[1], a[0]))
+        compared = ((self.linear(low), self.linear(high)) for low, high, _ in _compared(condition))
+        return any(self.ascend(x, low) and self.ascend(high, y) for low, high in compared for x, y in orders)
 
     def _chained(self, a: Linear, b: Linear) -> bool:
         """Whether a <= b follows from conditions that are comparisons, one after the other: quick, also with many."""

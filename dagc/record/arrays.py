@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from keyword import iskeyword
 
 from dagc.base.errors import UsageError
@@ -200,6 +201,12 @@ class Given:
     values: tuple[tuple[str, ...], ...]
 
 
+def _filled(values: Sequence[int | None]) -> tuple[int, ...]:
+    """The values of all ranks, where None is any."""
+    some = next((v for v in values if v is not None), 0)
+    return tuple(some if v is None else v for v in values)
+
+
 class Values:
     """Numbers as the program writes them: one that is equal on all ranks is itself, another becomes a scalar."""
 
@@ -211,6 +218,7 @@ class Values:
         self.given: list[Given] = []
         self._same: dict[tuple[object, ...], str] = {}
         self._bounds: dict[tuple[int, ...], str] = {}
+        self._parts: dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}  # of each array, begins and ends
 
     @property
     def index(self) -> str:
@@ -219,15 +227,20 @@ class Values:
 
     def number(self, values: Sequence[int | None], hint: str, kind: str = "") -> str:
         """An expression for a number of each rank; None: any. Equal ones of one `kind` have one name."""
-        some = next((v for v in values if v is not None), 0)
-        return self._literal("i64", [some if v is None else v for v in values], hint, kind)
+        return self._literal("i64", _filled(values), hint, kind)
 
     def bound(self, values: Sequence[int | None], hint: str) -> str:
         """As `number`, for a bound of a slice."""
-        some = next((v for v in values if v is not None), 0)
         text = self.number(values, hint)
-        self._bounds[tuple(some if v is None else v for v in values)] = text
+        self._bounds[_filled(values)] = text
         return text
+
+    def part(self, array: str, ends: Sequence[tuple[int, int] | None], hint: str) -> str:
+        """A slice of an array, of each rank; None: any."""
+        begins, stops = ([None if e is None else e[side] for e in ends] for side in (0, 1))
+        parts, one = self._parts.setdefault(array, []), (_filled(begins), _filled(stops))
+        parts += [one] if one not in parts else []
+        return f"{array}[{self.bound(begins, f'{hint}_begin')} .. {self.bound(stops, f'{hint}_end')}]"
 
     def requires(self) -> Iterator[str]:
         """How bounds that differ between ranks are ordered on all of them, without what others imply: so that it is
@@ -239,6 +252,11 @@ class Values:
                 implied = any(b in above[c] for c in larger if c != b)
                 if not implied and (len(set(a)) > 1 or len(set(b)) > 1):
                     yield f"require {self._bounds[a]} <= {self._bounds[b]}"
+        for first, second in (pair for parts in self._parts.values() for pair in combinations(parts, 2)):
+            orders = ((first[1], second[0]), (second[1], first[0]))  # one on some ranks, the other on the others
+            held = [[x <= y for x, y in zip(*order, strict=True)] for order in orders]
+            if not any(map(all, held)) and all(map(any, zip(*held, strict=True))):
+                yield f"require {' || '.join(f'{self._bounds[a]} <= {self._bounds[b]}' for a, b in orders)}"
 
     def scalar(self, columns: Sequence[Sequence[ScalarArgument] | None], hint: str) -> tuple[str, bool]:
         """An expression for a value of each rank in each round, and whether it differs between rounds for a reason that

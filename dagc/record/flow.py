@@ -435,6 +435,8 @@ class _Passage:
             by.stage, by.place, by.ready = move, move.to, index
             return
         if isinstance(by, _Pack):
+            if move.rows == 1 and by.move.rows == 1 and self._returns(by, begin, move):
+                return
             by.kept = True
         elif isinstance(by, _Part):
             by.on_host = True
@@ -442,10 +444,24 @@ class _Passage:
             move = replace(move, content=data)
         self.ops.append((index, move))
 
+    def _returns(self, pack: _Pack, begin: int, move: Move) -> bool:
+        """Whether a copy from the host only puts data back where they came from, and are still."""
+        if pack.move.source.block != move.to.block or pack.move.source.offset + begin - pack.event.to != move.to.offset:
+            return False
+        written = [place for index, op in self.ops if index > pack.index for place in touched(op)[1]]
+        parts = (p for group in self.groups for p in group.parts if isinstance(p.event, Recv))
+        written += [p.place for p in parts if p.place is not None and p.ready > pack.index]
+        return not any(place.overlaps(move.to) for place in written)
+
     def _write(self, begin: int, bytes: int, by: _Pack | _Part | int) -> None:
-        end = begin + bytes
-        self.host = [w for w in self.host if w.end <= begin or end <= w.begin]
-        self.host.append(_Written(begin, end, by))
+        end, left = begin + bytes, []
+        for one in self.host:
+            if one.end <= begin or end <= one.begin:
+                left.append(one)
+                continue
+            left += [replace(one, end=begin)] if one.begin < begin else []
+            left += [replace(one, begin=end)] if end < one.end else []
+        self.host = [*left, _Written(begin, end, by)]
 
     def _writer(self, begin: int, bytes: int, data: str) -> _Pack | _Part | int | None:
         """What wrote this memory of the host; None if it has other `data` since, so that the host wrote it."""

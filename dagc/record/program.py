@@ -262,11 +262,8 @@ class Writer:
         sizes = [count // array.per for count in array.counts]
         if all(e is None or e == (0, n * array.width) for e, n in zip(ends, sizes, strict=True)):
             return array, array.name
-        a, b = (
-            self._values.bound([None if e is None else e[side] // array.width for e in ends], f"{hint}_{word}")
-            for side, word in enumerate(("begin", "end"))
-        )
-        return array, f"{array.name}[{a} .. {b}]"
+        elements = [None if e is None else (e[0] // array.width, e[1] // array.width) for e in ends]
+        return array, self._values.part(array.name, elements, hint)
 
     def _move(self, number: int, step: ProgramStep) -> tuple[str, bool]:
         op = step.first

@@ -109,6 +109,77 @@ void collective(Event& e, const char* name, const void* send, const void* receiv
   e.add("operator", op).add("root", root < 0 ? -1 : world_rank(comm, root)).raw("ranks", list(comm));
 }
 
+// A collective whose parts are messages: of each rank of the communicator, what is sent to it and received from it.
+class Parts {
+ public:
+  explicit Parts(MPI_Comm comm) : comm_(comm), ranks_(static_cast<int>(members(comm).size())) {
+    PMPI_Comm_rank(comm, &rank_);
+  }
+  int ranks() const { return ranks_; }
+  int rank() const { return rank_; }
+  void receive(void* memory, long long at, int count, MPI_Datatype type, int peer) {
+    add(memory, at, count, type, peer, false);
+  }
+  void send(const void* memory, long long at, int count, MPI_Datatype type, int peer) {
+    add(memory, at, count, type, peer, true);
+  }
+  void complete(Event& e) const {
+    std::string out;
+    for (int i = 1; i <= parts_; ++i) out += (i > 1 ? ", -" : "-") + std::to_string(i);
+    e.raw("reqs", "[" + out + "]");
+  }
+
+ private:
+  static constexpr int kTag = -1000;  // which no message of the application has
+
+  // `at`: in elements of the type.
+  void add(const void* memory, long long at, int count, MPI_Datatype type, int peer, bool sends) {
+    if (count == 0) return;
+    MPI_Aint low = 0, extent = 0;
+    PMPI_Type_get_extent(type, &low, &extent);
+    Event e(sends ? "send" : "recv");
+    message(e, static_cast<const char*>(memory) + at * extent, count, type, peer, kTag, comm_, sends);
+    e.raw("reqs", "[-" + std::to_string(++parts_) + "]");
+  }
+
+  MPI_Comm comm_;
+  int ranks_, rank_ = 0, parts_ = 0;
+};
+
+// The counts and places of a collective with one count.
+struct Equal {
+  int count;
+  int operator[](int) const { return count; }
+};
+struct InTurn {
+  int count;
+  long long operator[](int rank) const { return static_cast<long long>(rank) * count; }
+};
+
+template <class Counts, class Places>
+void gathered(Parts& parts, const void* send, int send_count, MPI_Datatype send_type, void* receive, Counts counts,
+              Places places, MPI_Datatype type, int root) {
+  if (root < 0 || parts.rank() == root)
+    for (int from = 0; from < parts.ranks(); ++from)
+      if (send != MPI_IN_PLACE || from != parts.rank()) parts.receive(receive, places[from], counts[from], type, from);
+  for (int to = 0; to < parts.ranks(); ++to) {
+    if (root >= 0 && to != root) continue;
+    if (send != MPI_IN_PLACE)
+      parts.send(send, 0, send_count, send_type, to);
+    else if (to != parts.rank())
+      parts.send(receive, places[parts.rank()], counts[parts.rank()], type, to);
+  }
+}
+
+template <class Counts, class Places>
+void scattered(Parts& parts, const void* send, Counts counts, Places places, MPI_Datatype send_type, void* receive,
+               int count, MPI_Datatype type, int root) {
+  if (receive != MPI_IN_PLACE) parts.receive(receive, 0, count, type, root);
+  if (parts.rank() != root) return;
+  for (int to = 0; to < parts.ranks(); ++to)
+    if (receive != MPI_IN_PLACE || to != root) parts.send(send, places[to], counts[to], send_type, to);
+}
+
 void result(Event& e, const void* memory, long long count, MPI_Datatype type) {
   if (memory != nullptr && memory != MPI_IN_PLACE && type_of(type) != "derived" && !dagc::record::on_device(memory))
     e.result(memory, static_cast<std::size_t>(bytes_of(count, type)));
@@ -264,9 +335,69 @@ int MPI_Bcast(void* memory, int count, MPI_Datatype type, int root, MPI_Comm com
 }
 int MPI_Allgather(const void* send, int send_count, MPI_Datatype send_type, void* receive, int count, MPI_Datatype type,
                   MPI_Comm comm) {
+  if (send == MPI_IN_PLACE) {
+    Parts parts(comm);
+    gathered(parts, send, send_count, send_type, receive, Equal{count}, InTurn{count}, type, -1);
+    Event e("complete");
+    parts.complete(e);
+    return PMPI_Allgather(send, send_count, send_type, receive, count, type, comm);
+  }
   Event e("collective");
   collective(e, "allgather", send, receive, send_count, send_type, comm);
   return PMPI_Allgather(send, send_count, send_type, receive, count, type, comm);
+}
+int MPI_Allgatherv(const void* send, int send_count, MPI_Datatype send_type, void* receive, const int counts[],
+                   const int places[], MPI_Datatype type, MPI_Comm comm) {
+  Parts parts(comm);
+  gathered(parts, send, send_count, send_type, receive, counts, places, type, -1);
+  Event e("complete");
+  parts.complete(e);
+  return PMPI_Allgatherv(send, send_count, send_type, receive, counts, places, type, comm);
+}
+int MPI_Gather(const void* send, int send_count, MPI_Datatype send_type, void* receive, int count, MPI_Datatype type,
+               int root, MPI_Comm comm) {
+  Parts parts(comm);
+  gathered(parts, send, send_count, send_type, receive, Equal{count}, InTurn{count}, type, root);
+  Event e("complete");
+  parts.complete(e);
+  return PMPI_Gather(send, send_count, send_type, receive, count, type, root, comm);
+}
+int MPI_Gatherv(const void* send, int send_count, MPI_Datatype send_type, void* receive, const int counts[],
+                const int places[], MPI_Datatype type, int root, MPI_Comm comm) {
+  Parts parts(comm);
+  gathered(parts, send, send_count, send_type, receive, counts, places, type, root);
+  Event e("complete");
+  parts.complete(e);
+  return PMPI_Gatherv(send, send_count, send_type, receive, counts, places, type, root, comm);
+}
+int MPI_Scatter(const void* send, int send_count, MPI_Datatype send_type, void* receive, int count, MPI_Datatype type,
+                int root, MPI_Comm comm) {
+  Parts parts(comm);
+  scattered(parts, send, Equal{send_count}, InTurn{send_count}, send_type, receive, count, type, root);
+  Event e("complete");
+  parts.complete(e);
+  return PMPI_Scatter(send, send_count, send_type, receive, count, type, root, comm);
+}
+int MPI_Scatterv(const void* send, const int counts[], const int places[], MPI_Datatype send_type, void* receive,
+                 int count, MPI_Datatype type, int root, MPI_Comm comm) {
+  Parts parts(comm);
+  scattered(parts, send, counts, places, send_type, receive, count, type, root);
+  Event e("complete");
+  parts.complete(e);
+  return PMPI_Scatterv(send, counts, places, send_type, receive, count, type, root, comm);
+}
+int MPI_Alltoallv(const void* send, const int send_counts[], const int send_places[], MPI_Datatype send_type,
+                  void* receive, const int counts[], const int places[], MPI_Datatype type, MPI_Comm comm) {
+  if (send == MPI_IN_PLACE) {
+    Event("unsupported").add("call", "MPI_Alltoallv in place");
+  } else {
+    Parts parts(comm);
+    for (int from = 0; from < parts.ranks(); ++from) parts.receive(receive, places[from], counts[from], type, from);
+    for (int to = 0; to < parts.ranks(); ++to) parts.send(send, send_places[to], send_counts[to], send_type, to);
+    Event e("complete");
+    parts.complete(e);
+  }
+  return PMPI_Alltoallv(send, send_counts, send_places, send_type, receive, counts, places, type, comm);
 }
 int MPI_Alltoall(const void* send, int send_count, MPI_Datatype send_type, void* receive, int count, MPI_Datatype type,
                  MPI_Comm comm) {
@@ -295,10 +426,6 @@ DAGC_UNSUPPORTED(Win_create, (void* b, MPI_Aint s, int d, MPI_Info i, MPI_Comm c
 DAGC_UNSUPPORTED(Win_allocate, (MPI_Aint s, int d, MPI_Info i, MPI_Comm c, void* b, MPI_Win* w), (s, d, i, c, b, w))
 DAGC_UNSUPPORTED(Iallreduce, (const void* s, void* r, int n, MPI_Datatype t, MPI_Op o, MPI_Comm c, MPI_Request* q),
                  (s, r, n, t, o, c, q))
-DAGC_UNSUPPORTED(Gather, (const void* s, int n, MPI_Datatype t, void* r, int m, MPI_Datatype u, int o, MPI_Comm c),
-                 (s, n, t, r, m, u, o, c))
-DAGC_UNSUPPORTED(Scatter, (const void* s, int n, MPI_Datatype t, void* r, int m, MPI_Datatype u, int o, MPI_Comm c),
-                 (s, n, t, r, m, u, o, c))
 DAGC_UNSUPPORTED(Sendrecv_replace,
                  (void* b, int n, MPI_Datatype t, int d, int g, int s, int h, MPI_Comm c, MPI_Status* u),
                  (b, n, t, d, g, s, h, c, u))

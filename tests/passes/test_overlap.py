@@ -17,7 +17,7 @@ from dagc.base.errors import ProgramError, Severity
 from dagc.ir.enums import ElementType
 from dagc.ir.linear import Facts
 from dagc.ir.program import Region, Require, Scalar
-from dagc.ir.regions import facts
+from dagc.ir.regions import Regions, facts
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, evaluate, show
 from dagc.passes import graph_with_diagnostics
 from tests.passes.text import edges, graph, program
@@ -41,8 +41,11 @@ def grown(inner: st.SearchStrategy[Sym]) -> st.SearchStrategy[Sym]:
 
 
 BOUNDS = st.recursive(LEAVES, grown, max_leaves=4)
+COMPARED = st.tuples(st.sampled_from(sorted(COMPARISONS, key=str)), BOUNDS, BOUNDS).map(
+    lambda t: Apply(t[0], (t[1], t[2]))
+)
 REQUIRES = st.lists(
-    st.tuples(st.sampled_from(sorted(COMPARISONS, key=str)), BOUNDS, BOUNDS).map(lambda t: Apply(t[0], (t[1], t[2]))),
+    COMPARED | st.tuples(COMPARED, COMPARED).map(lambda both: Apply(Fn.OR, both)),
     max_size=3,
 )
 SCALARS = (Scalar("m", ElementType.I64), Scalar("n", ElementType.I32))
@@ -54,6 +57,7 @@ def test_what_is_said_holds_for_every_value(bounds: tuple[Sym, Sym, Sym, Sym], r
     a, b = Region("a", *bounds[:2]), Region("a", *bounds[2:])
     known = facts(SCALARS, [Require(r) for r in requires], (a, b))
     said = [known.at_most(a.stop, b.start), known.at_most(b.stop, a.start)]  # type: ignore[arg-type]
+    shared = Regions(known).overlap(a, b)
     for m, n in product(VALUES, VALUES):
         env = {"m": m, "n": n}
         start, stop, other_start, other_stop = (int(evaluate(bound, env)) for bound in bounds)
@@ -62,6 +66,7 @@ def test_what_is_said_holds_for_every_value(bounds: tuple[Sym, Sym, Sym, Sym], r
         if all(evaluate(require, env) for require in requires):
             assert said[0] is not (stop > other_start)
             assert said[1] is not (other_stop > start)
+            assert shared or stop <= other_start or other_stop <= start
 
 
 @settings(max_examples=examples(250), deadline=None)
@@ -116,6 +121,8 @@ def test_a_require_separates_slices() -> None:
     assert edges(graph(DAG, ROWS.replace("REQUIRE", "require m >= 7"))) == {"top -> low"}
     assert edges(graph(DAG, ROWS.replace("REQUIRE", "require m % 8 == 0 && m != 0"))) == {"top -> low"}
     assert edges(graph(DAG, ROWS.replace("REQUIRE", "require floor(m / 2) > 3"))) == set()
+    assert edges(graph(DAG, ROWS.replace("REQUIRE", "require m + 8 <= 0 || m > 9"))) == set()
+    assert edges(graph(DAG, ROWS.replace("REQUIRE", "require m + 7 <= 0 || m > 9"))) == {"top -> low"}
     assert edges(graph(DAG, ROWS.replace("REQUIRE", "require hw.sms <= m require hw.sms >= 8"))) == {"top -> low"}
 
 

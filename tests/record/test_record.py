@@ -218,10 +218,16 @@ def test_waits_are_kept_for_who_wants_them(tmp_path: Path) -> None:
 
 def test_rows_by_messages_of_their_own_and_sums_by_two_kernels(tmp_path: Path) -> None:
     """Two messages into one buffer, which one copy takes to the GPU, are two messages to its rows there; those of ranks
-    that have one buffer for different neighbours are exchanges of their own; sums need no order."""
+    that have one buffer for different neighbours are exchanges of their own; sums need no order. What all ranks gather
+    is messages between the parts of one array, through no host."""
     code, said, text = recorded(APPS / "rows.cu", tmp_path, options=("--rounds", "1"))
     assert (code, "to finish" in said + text) == (0, False), said
     exchanges = re.findall(r"halo\w* : mpi exchange \{(.*?)\}", text, re.DOTALL)
+    gathers = [lines for lines in exchanges if "all_[" in lines]
+    exchanges = [lines for lines in exchanges if "all_[" not in lines]
+    assert [re.findall(r"(?:send|recv) all_\[", lines) for lines in gathers] == [["send all_[", "recv all_["]] * 2
+    assert re.search(r"require \w+ <= recv_begin \|\| recv_end <= \w+\n", text)
+    assert "copy(all_" not in text
     rows = [re.findall(r"recv (\w+)\[(\d+) \.\. (\d+)\]", lines) for lines in exchanges]
     assert len(rows) == 4
     assert all([one[1:] for one in each] == [("0", "32"), ("32", "64")] for each in rows)

@@ -1,5 +1,5 @@
 // Ranks in a row. Each sends two rows to its one neighbour by two messages, from one buffer of the host and into one, and has a buffer on
-// the GPU for the rank below it, and one for that above; two kernels add to one sum.
+// the GPU for the rank below it, and one for that above; two kernels add to one sum. Each has a part of one array, and gathers all.
 #include <cuda_runtime.h>
 #include <mpi.h>
 
@@ -32,6 +32,14 @@ int main(int argc, char** argv) {
     cudaMalloc(&in[side], sizeof received[0]);
     cudaMemset(in[side], 0, sizeof received[0]);
   }
+  double *all, parts[16];
+  int counts[4], places[4], whole = 0;
+  for (int i = 0; i < size; ++i) {
+    places[i] = whole;
+    whole += counts[i] = 2 + i;
+  }
+  cudaMalloc(&all, whole * sizeof(double));
+  cudaMemset(all, 0, whole * sizeof(double));
   const int peer[2] = {rank - 1, rank + 1 < size ? rank + 1 : -1};
   for (int t = 0; t < 10; ++t) {
     MPI_Request requests[8];
@@ -56,6 +64,10 @@ int main(int argc, char** argv) {
     add_first<<<1, kWidth>>>(sum, now);
     add_last<<<1, kWidth>>>(sum, now);
     step<<<kRows - 4, kWidth>>>(next, now);
+    take<<<1, counts[rank]>>>(all + places[rank], next + kHalo);
+    cudaMemcpy(parts, all, whole * sizeof(double), cudaMemcpyDeviceToHost);
+    MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, parts, counts, places, MPI_DOUBLE, MPI_COMM_WORLD);
+    cudaMemcpy(all, parts, whole * sizeof(double), cudaMemcpyHostToDevice);
     double* swap = now;
     now = next;
     next = swap;
