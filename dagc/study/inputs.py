@@ -79,19 +79,30 @@ def check_at_first(
 ) -> None:
     """Check at the first suitable case; those before it are refused. A program that does not run at FAILED_CHECKS of
     them counts as failing at all. Raises UsageError if none is suitable."""
-    errors: list[DagcError] = []
+    errors: dict[str, DagcError] = {}
     for case in cases:
         try:
             check(case)
             return
         except DagcError as error:
-            errors.append(error)
+            errors[case.text or "as given"] = error
             refuse(case, error)
-        if sum(isinstance(e, RunFailed) for e in errors) == FAILED_CHECKS:
+        if sum(isinstance(e, RunFailed) for e in errors.values()) == FAILED_CHECKS:
             break
-    raise UsageError(
-        f"{case.text or 'as given'}, where results are compared with the reference: {errors[-1].message}",
-        "name another input with --check-at",
+    raise _none_suitable(errors)
+
+
+def _none_suitable(errors: Mapping[str, DagcError]) -> UsageError:
+    """Of inputs that all failed: each cause, with the inputs that have it, three at most."""
+    of: dict[str, list[str]] = {}
+    for text, error in errors.items():
+        of.setdefault(error.message, []).append(text)
+    what = ", where results are compared with the reference"
+    lines = [f"{', '.join(texts)}{what}: {cause}" for cause, texts in of.items()]
+    more = [f"and {counted(len(lines) - 3, 'further cause')}"] if len(lines) > 3 else []
+    help = next((error.help for error in errors.values() if error.help), "")
+    return UsageError(
+        "\n".join([*lines[:3], *more]), "; or ".join(filter(None, [help, "name another input with --check-at"]))
     )
 
 

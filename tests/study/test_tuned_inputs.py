@@ -26,7 +26,7 @@ from dagc.stages.options import TuneOptions
 from dagc.stages.program import ProgramText, read
 from dagc.store.records import Records
 from dagc.store.tuned import load_tuned
-from dagc.study.inputs import note_on_repeats, to_visit
+from dagc.study.inputs import check_at_first, note_on_repeats, to_visit
 from dagc.study.task import compared_first, tuning_task
 from tests.study.parts import part_of, run_sql
 
@@ -353,6 +353,21 @@ def test_what_cannot_be_tuned(
     assert message in error.value.message
     assert help in (error.value.help or "")
     assert not (tmp_path / "t.db").exists(), "a file without measurements would only block the next run"
+
+
+def test_what_fails_at_every_input_has_the_causes() -> None:
+    causes = {"a": "t.py:3: ValueError: a", "b": "t.py:3: ValueError: b", "c": "t.py:3: ValueError: a"}
+
+    def check(case: Case) -> None:
+        raise UsageError(causes[case.text], "correct t.py")
+
+    refused: list[str] = []
+    with pytest.raises(UsageError) as error:
+        check_at_first([Case((("kind", k),)) for k in causes], check, lambda case, _: refused.append(case.text))
+    what = "where results are compared with the reference"
+    assert error.value.message.splitlines() == [f"a, c, {what}: {causes['a']}", f"b, {what}: {causes['b']}"]
+    assert error.value.help == "correct t.py; or name another input with --check-at"
+    assert refused == [*causes]
 
 
 def test_what_cannot_be_evaluated(trained: Path, program: Path, tmp_path: Path) -> None:
