@@ -136,7 +136,8 @@ def unfollowed(body: Node) -> Iterator[tuple[str, Node]]:
         if at.type in _LOCAL_TYPES:
             yield "types that a kernel declares are not read", at
         elif at.type in _NOT_FOLLOWED:
-            yield f"`{name.splitlines()[0][:40]}` is not read", at
+            fix = ": write its text where it is called" if at.type == "lambda_expression" else ""
+            yield f"`{name.splitlines()[0][:40]}` is not read{fix}", at
         elif at.type.startswith("preproc_") and at.type not in ("preproc_call", "preproc_directive", "preproc_arg"):
             yield "it has directives of the preprocessor", at
         elif at.type == "reference_declarator":

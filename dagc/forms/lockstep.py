@@ -453,7 +453,8 @@ class Lockstep:
         change = _change(node)
         site = self._site(without_brackets(change.target)) if change is not None else None
         if self.wide and site is not None and site.node.id not in self.kept:
-            raise NotAlike(f"`{text_of(site.node)}` is not where a vector begins in all rows", site.node)
+            fix = "pass the length of its rows, such as m / 2, as an argument of its own"
+            raise NotAlike(f"`{text_of(site.node)}` is not where a vector begins in all rows: {fix}", site.node)
 
     def _use(self, site: AccessSite) -> None:
         assert site.place is not None

@@ -168,7 +168,8 @@ class Neighbours:
         if text_of(node) in ("threadIdx", "blockIdx") and whole:
             raise NotAlike(f"`{text_of(node)}` is used as a whole", node)
         if text_of(node) == f"gridDim.{letter}":
-            raise NotAlike(f"`{text_of(node)}` is used", node)
+            fix = "where a loop goes by it, let the grid have a thread for each element instead"
+            raise NotAlike(f"`{text_of(node)}` is used: {fix}", node)
         for child in node.named_children:
             self.check(child)
 

@@ -39,7 +39,8 @@ def _refuse_stores(alike: Neighbours) -> None:
         if site.place is None:
             raise NotAlike(f"where `{text_of(site.node)}` is stored is not known", site.node)
         if number_of(coefficient(site.place, alike.along.place)) != 1:
-            raise NotAlike(f"neighbours do not store neighbouring elements by `{text_of(site.node)}`", site.node)
+            fix = f"thread {alike.along.letter} has to store element {alike.along.letter} + c of a row"
+            raise NotAlike(f"neighbours do not store neighbouring elements by `{text_of(site.node)}`: {fix}", site.node)
     refuse_others(alike, stores, _own)
 
 
