@@ -19,7 +19,7 @@ from dagc.forms.text import PLACES
 from dagc.forms.within import IN_BLOCK, Within
 from dagc.ir import program as ir
 from dagc.ir.choice import AS_WRITTEN, FORM, own_name
-from dagc.ir.enums import CodeLang, ElementType, Mode, Role
+from dagc.ir.enums import HOST_LIBRARIES, CodeLang, ElementType, Mode, Role
 from dagc.ir.plan import CodeFeature, Opened, Target, argument_names, may_be_settled, named_features
 from dagc.ir.sym import Const, Sym, free, substitute
 
@@ -243,7 +243,8 @@ class Functions:
     def links(self) -> tuple[str, ...]:
         """The libraries of the implementations that the graph uses, by name."""
         used = (kernel_of(self.program, op)[1].links for op in self._ops.values())
-        return tuple(dict.fromkeys(name for names in used for name in names if name != "cudart"))  # nvcc links it
+        there = {"cudart"} if self.target is Target.CUDA else HOST_LIBRARIES  # nvcc links it; of headers alone
+        return tuple(dict.fromkeys(name for names in used for name in names if name not in there))
 
     @property
     def openmp(self) -> bool:

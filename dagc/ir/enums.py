@@ -140,6 +140,9 @@ class CodeLang(Enum):
     CPP = "cpp"
 
 
+HOST_LIBRARIES = frozenset(("cublas", "curand"))  # of the CUDA toolkit, of which the host target has a part in headers
+
+
 class Opcode(IntEnum):
     """The kind of a row of the table that a runner executes (templates/runtime/dagc/runner.hpp)."""
 

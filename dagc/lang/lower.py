@@ -16,7 +16,7 @@ from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.choice import FORM, FUSE, own_name, qualified, site_of
 from dagc.ir.constraints import condition, may_hold
-from dagc.ir.enums import ElementType, Mode, OpKind, Place, Role
+from dagc.ir.enums import HOST_LIBRARIES, ElementType, Mode, OpKind, Place, Role
 from dagc.ir.program import Device
 from dagc.ir.regions import facts
 from dagc.ir.sym import Apply, Const, Fn, Sym, show
@@ -718,7 +718,8 @@ def without_missing(
     parsed: Parsed, cuda: bool, installed: Callable[[str], bool] | None = None
 ) -> tuple[Parsed, tuple[str, ...]]:
     """The program without the implementations that link missing libraries, and a note for each: those of the CUDA
-    toolkit where g++ compiles for the host, and others that are not `installed` here (None: all are).
+    toolkit where g++ compiles for the host, unless it has a part of them and the kernel nothing else, and others that
+    are not `installed` here (None: all are).
 
     Raises ProgramError for a kernel of an op that has no other implementation for its device.
     """
@@ -727,6 +728,10 @@ def without_missing(
     changed: dict[ast.Kernel, ast.Kernel] = {}
     for kernel in (item for item in parsed.items if isinstance(item, ast.Kernel)):
         missing = {impl: library for impl in _impls(kernel) if (library := _missing(impl, cuda, installed))}
+        others = {impl.device for impl in _impls(kernel) if impl not in missing}
+        for impl in [impl for impl in missing if impl.device not in others]:
+            missing[impl] = _missing(impl, cuda, installed, HOST_LIBRARIES)
+        missing = {impl: library for impl, library in missing.items() if library}
         left = [other for other in _impls(kernel) if other not in missing]
         for impl, library in missing.items():
             asked = ((kernel.name, impl.device) in called, (kernel.name, OpKind.ANY) in called)
@@ -759,11 +764,14 @@ def _no_other(kernel: ast.Kernel, impl: ast.Impl, library: str) -> Diagnostic:
     return Diagnostic("missing-implementation", message, impl.span, help)
 
 
-def _missing(impl: ast.Impl, cuda: bool, installed: Callable[[str], bool] | None) -> str:
-    """The first missing library that an implementation links; "" if none is missing."""
+def _missing(
+    impl: ast.Impl, cuda: bool, installed: Callable[[str], bool] | None, in_part: frozenset[str] = frozenset()
+) -> str:
+    """The first missing library that an implementation links; "" if none is missing. `in_part`: those of the CUDA
+    toolkit of which the parts that the host target has will do."""
     for name in (name for item in impl.items if isinstance(item, ast.Link) for name in item.libraries):
         if name in CUDA_LIBRARIES:
-            if not cuda:
+            if not cuda and name not in in_part:
                 return name
         elif installed is not None and not installed(name):
             return name

@@ -53,13 +53,18 @@ class PointerArgument:
 
 @dataclass(frozen=True, slots=True)
 class ScalarArgument:
+    """`referred`: the function of a library gets a pointer to it."""
+
     of: str
     hex: str
     type: str
+    referred: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
+    """`calls`: the library whose function it is, in place of a kernel."""
+
     at: str
     kernel: str
     grid: tuple[int, ...]
@@ -67,6 +72,7 @@ class KernelCall:
     shared: int
     stream: int
     args: tuple[PointerArgument | ScalarArgument, ...]
+    calls: str = ""
     index: float = field(default=-1, compare=False)  # of its event
 
 
@@ -227,14 +233,14 @@ def flow_operation(event: LaunchCall | CopyCall | Fill, memory: Memory) -> Kerne
 def _launch(event: LaunchCall, memory: Memory) -> KernelCall:
     def argument(one: LaunchArgument) -> PointerArgument | ScalarArgument:
         if not one.is_pointer:
-            return ScalarArgument(one.of, one.hex, one.type)
+            return ScalarArgument(one.of, one.hex, one.type, bool(one.referred))
         place = memory.place(one.p)
         known = [t for t in event.touched if t.memory == place.block]
         reads, writes = (pieces_of(known[0].reads), pieces_of(known[0].writes)) if known else (None, None)
         return PointerArgument(place, one.of, one.bytes, bool(one.const), one.type, reads, writes)
 
     args = tuple(map(argument, event.args))
-    return KernelCall(event.at, event.kernel, event.grid, event.block, event.shared, event.stream, args)
+    return KernelCall(event.at, event.kernel, event.grid, event.block, event.shared, event.stream, args, event.calls)
 
 
 def _move(event: CopyCall, memory: Memory) -> Move:

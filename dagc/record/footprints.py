@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dagc.record.log import PIECES, Alloc, LaunchCall, Memory, RankLog, TouchedMemory, joined
+from dagc.record.libraries import library_function
+from dagc.record.log import PIECES, Alloc, LaunchCall, Memory, Pieces, RankLog, TouchedMemory, joined
 from dagc.record.loop import Window
 from dagc.record.sources import KernelSource, Sources, template_values, value_of
 
@@ -31,9 +32,12 @@ def _of_rank(log: RankLog, window: Window, sources: Sources) -> RankLog:
 
 def _touched(event: LaunchCall, memory: Memory, sources: Sources) -> Iterator[TouchedMemory]:
     source = sources.kernel(event)
-    if source is None or not source.body:
+    if source is None or not (source.body or event.calls):
         return
-    pieces = pieces_of_launch(event, source, sources.seen_by(source.file))
+    if event.calls:
+        pieces: Touches | None = dict(_of_library(event, source.parameters))
+    else:
+        pieces = pieces_of_launch(event, source, sources.seen_by(source.file))
     of: dict[int, tuple[Alloc, list[tuple[int, int]], list[tuple[int, int]]]] = {}
     for index, one in enumerate(event.args):
         place = memory.place(one.p) if one.is_pointer else None
@@ -50,6 +54,17 @@ def _touched(event: LaunchCall, memory: Memory, sources: Sources) -> Iterator[To
     for number, (_, reads, writes) in of.items():
         ends = ([end for piece in joined(its, PIECES) for end in piece] for its in (reads, writes))
         yield TouchedMemory(n=event.n, memory=number, reads=tuple(next(ends)), writes=tuple(next(ends)))
+
+
+def _of_library(event: LaunchCall, names: Sequence[str]) -> Iterator[tuple[tuple[int, bool], Pieces]]:
+    """Bytes from each pointer that the call of a library may read, and write."""
+    function = library_function(event.kernel)
+    numbers = {n: int(value_of(a)) for n, a in zip(names, event.args, strict=True) if not a.is_pointer and a.of[0] in "iu"}
+    for index, one in enumerate(event.args):
+        if one.is_pointer and function is not None:
+            touched = function.touched(numbers, index, one.bytes)
+            yield (index, False), touched
+            yield (index, True), () if one.const else touched
 
 
 def pieces_of_launch(event: LaunchCall, source: KernelSource, text: str) -> Touches | None:

@@ -16,6 +16,7 @@ from dagc.cuda.text import additions_of
 from dagc.record.arrays import Arrays, FreeNames, RecordedArray, Values
 from dagc.record.flow import KernelCall, PointerArgument, ScalarArgument
 from dagc.record.host import HostWork
+from dagc.record.libraries import HEADER, START, FunctionArgument, function_text
 from dagc.record.log import PIECES, Pieces, joined
 from dagc.record.merge import MemoryBlock, ProgramStep
 from dagc.record.sources import SCALARS, KernelSource, Sources, element_of, grid_text, named, value_of, variable_of
@@ -23,6 +24,16 @@ from dagc.record.split import RowPart, parts_of, rows_of, value_of_stride
 
 C_TYPES = {"f32": "float", "f64": "double", **{f"{s}{n}": f"std::{'u' if s == 'u' else ''}int{n}_t"
             for s in "iu" for n in (8, 16, 32, 64)}, "bool": "bool"}  # fmt: skip
+
+
+_OF_KERNELS = """// Calls for what a program cannot do by the names of kernels alone: pointers into arrays, structs, variables.
+#define main main_of_the_application
+#include "{file}"
+#undef main
+#include <cstdint>
+#include <cstring>
+
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,7 @@ class Kernels:
         self._names, self._host = FreeNames(), host
         self._of_step: dict[int, RecordedKernel] = {}
         self._wrappers: dict[str, RecordedKernel] = {}
+        self._library: dict[str, str] = {}  # text of a function that calls one of a library -> its name
         self._bodies: dict[KernelSource, str] = {}  # with the macros that they see
         self._fills: dict[str, str] = {}
         self._keeps: dict[str, str] = {}
@@ -89,7 +101,8 @@ class Kernels:
             call = step.first
             if isinstance(call, KernelCall):
                 computed = tuple(host.of(number))
-                key = (call.kernel, call.block, call.shared, len(call.args), computed)
+                pointers = tuple(isinstance(one, PointerArgument) for one in call.args)
+                key = (call.kernel, call.block, call.shared, pointers, computed)
                 groups.setdefault(key, []).append((number, step))
         later = []
         for members in groups.values():
@@ -212,13 +225,13 @@ class Kernels:
         assert isinstance(call, KernelCall)
         source = self._source(call)
         name = call.kernel.strip()
-        return not source.template and name.isidentifier() and name.isascii() and bool(source.body)
+        return bool(call.calls) or not source.template and name.isidentifier() and name.isascii() and bool(source.body)
 
     def _by_pointer(self, number: int, step: ProgramStep) -> None:
         """The function of a kernel that gets what the host computes by pointers."""
         call, computed = step.first, self._host.of(number)
         assert isinstance(call, KernelCall)
-        if not computed:
+        if not computed or call.calls:
             return
         source, base = self._source(call), _base(call)
         words = [f"*{name}" if str(i) in computed else name for i, name in enumerate(source.parameters)]
@@ -250,13 +263,17 @@ class Kernels:
             for index, (one, name) in enumerate(zip(call.args, names, strict=True))
         ]  # fmt: skip
         kernel = RecordedKernel(self._names.free(_base(call)), True, tuple(names))
-        shared = f" shared({call.shared})" if call.shared else ""
-        function = self._pointer_name(_base(call), computed) if computed else named(call.kernel)
-        self.texts.append(
-            f"kernel {kernel.name}({', '.join(formals)}) {{\n  gpu {{\n"
-            f"    launch grid({', '.join(_trimmed(grids))}) block({', '.join(_trimmed(list(map(str, call.block))))})"
-            f'{shared}\n    cuda {function} from "{self._file(source.file)}"\n  }}\n}}'
-        )
+        if call.calls:
+            code = self._calling(self._library_function(call, computed, names), source.file, call.calls)
+        else:
+            shared = f" shared({call.shared})" if call.shared else ""
+            function = self._pointer_name(_base(call), computed) if computed else named(call.kernel)
+            blocks = ", ".join(_trimmed(list(map(str, call.block))))
+            code = (
+                f"gpu {{\n    launch grid({', '.join(_trimmed(grids))}) block({blocks}){shared}\n"
+                f'    cuda {function} from "{self._file(source.file)}"\n  }}'
+            )
+        self.texts.append(f"kernel {kernel.name}({', '.join(formals)}) {{\n  {code}\n}}")
         for number, _ in members:
             self._of_step[number] = kernel
 
@@ -284,17 +301,40 @@ class Kernels:
         source = self._source(call)
         bound = self.bound(number, step)
         modes = {index: self._written(call, index, bound) for index in bound}
-        wrapper = _Wrapper(call, step, bound, modes, _formal_names(source, call))
+        names = _formal_names(source, call)
+        function = f"{self._library_function(call, (), names)}({{}}, stream);" if call.calls else ""
+        wrapper = _Wrapper(call, step, bound, modes, names, function)
         kernel, formals, text = wrapper.written()
         if text not in self._wrappers:
             kernel = replace(kernel, name=self._names.free(f"{_base(call)}_call"))
             self._wrappers[text] = kernel
             self.files.setdefault(source.file, []).append(f"// {call.at}\nvoid {kernel.name}{text}")
-            self.texts.append(self._calling(kernel.name, formals, source.file))
+            code = self._calling(kernel.name, source.file, call.calls)
+            self.texts.append(f"kernel {kernel.name}({formals}) {{\n  {code}\n}}")
         return self._wrappers[text]
 
-    def _calling(self, name: str, formals: str, source: str) -> str:
-        return f'kernel {name}({formals}) {{\n  gpu {{ cpp {name} from "{self.calls_file(source)}" }}\n}}'
+    def _calling(self, name: str, source: str, library: str = "") -> str:
+        """The implementation that is a function in the file of functions of `source`."""
+        link = f'link "{library}"  ' if library else ""
+        return f'gpu {{ {link}cpp {name} from "{self.calls_file(source)}" }}'
+
+    def _library_function(self, call: KernelCall, computed: Collection[str], names: Sequence[str]) -> str:
+        """The name of a function that calls one of a library; `computed`: the arguments in memory of the GPU."""
+        arguments = []
+        for index, (one, name) in enumerate(zip(call.args, names, strict=True)):
+            there = str(index) in computed
+            of = one.type if one.of == "struct" or isinstance(one, PointerArgument) else C_TYPES[one.of]
+            if isinstance(one, PointerArgument):
+                of = f"{'const ' if one.const else ''}{of}*"
+                arguments.append(FunctionArgument(name, of))
+            else:
+                cast = one.type if one.type.startswith("cublas") else ""
+                arguments.append(FunctionArgument(name, f"const {of}*" if there else of, one.referred, there, cast))
+        text = function_text(call.kernel, arguments)
+        if text not in self._library:
+            self._library[text] = FreeNames(self._library.values()).free(f"{call.kernel}_on_stream")
+            self.files.setdefault(HEADER, []).append(f"void {self._library[text]}{text}")
+        return self._library[text]
 
     # ---- calls ----
 
@@ -482,15 +522,14 @@ class Kernels:
             f"void {name}(const {C_TYPES[array.of]}* value, cudaStream_t stream) {{\n"
             f"  cudaMemcpyToSymbolAsync({variable}, value, {size}, 0, cudaMemcpyDeviceToDevice, stream);\n}}\n"
         )
-        self.texts.append(self._calling(name, array.formal("value", "in"), file))
+        code = self._calling(name, file)
+        self.texts.append(f"kernel {name}({array.formal('value', 'in')}) {{\n  {code}\n}}")
         return name
 
     def calls(self) -> dict[str, str]:
         """The texts of the files of functions, by their names."""
         return {
-            self.calls_file(file): "// Calls for what a program cannot do by the names of kernels alone: pointers into"
-            f" arrays, structs, variables.\n#define main main_of_the_application\n#include \"{file}\"\n#undef main\n"
-            "#include <cstdint>\n#include <cstring>\n\n" + "\n".join(functions)
+            self.calls_file(file): (START if file == HEADER else _OF_KERNELS.format(file=file)) + "\n".join(functions)
             for file, functions in self.files.items()
         }  # fmt: skip
 
@@ -500,11 +539,11 @@ class _Wrapper:
 
     def __init__(
         self, call: KernelCall, step: ProgramStep, bound: dict[int, BoundPointer], modes: Mapping[int, str],
-        names: Sequence[str],
+        names: Sequence[str], function: str = "",
     ) -> None:  # fmt: skip
-        """`modes`: of the arguments that are written."""
+        """`modes`: of the arguments that are written; `function`: called in place of a launch, by the text of its call."""
         self._call, self._step, self._bound, self._modes, self._names = call, step, bound, modes, names
-        self._free = FreeNames(names)
+        self._free, self._function = FreeNames(names), function
         self._formals: list[str] = []
         self._parameters: list[str] = []
         self._setup: list[str] = []
@@ -529,6 +568,19 @@ class _Wrapper:
             else:
                 name = self._bound[index].array.name
                 words.append(_pointer(arg, self._names[first[name]], only[name], offsets.get(index, "")))
+        axes, launch = self._launch()
+        call = self._function.format(", ".join(words)) if self._function else f"{launch}({', '.join(words)});"
+        lines = [*self._setup, call]
+        kernel = RecordedKernel("", False, tuple(self._names), tuple(first.values()), tuple(offsets), tuple(axes))
+        body = "".join(f"  {line}\n" for line in lines)
+        return (
+            kernel,
+            ", ".join(self._formals),
+            f"({', '.join([*self._parameters, 'cudaStream_t stream'])}) {{\n{body}}}\n",
+        )
+
+    def _launch(self) -> tuple[list[int], str]:
+        """The axes whose number of blocks is passed, and the text of the launch up to its arguments."""
         axes, sizes = [], []
         for axis in range(3):
             blocks = {call.grid[axis] for call in _calls(self._step)}
@@ -538,14 +590,7 @@ class _Wrapper:
             else:
                 sizes.append(str(blocks.pop()))
         launch = f"dim3({', '.join(sizes)}), dim3({', '.join(map(str, self._call.block))}), {self._call.shared}, stream"
-        lines = [*self._setup, f"{self._call.kernel.strip()}<<<{launch}>>>({', '.join(words)});"]
-        kernel = RecordedKernel("", False, tuple(self._names), tuple(first.values()), tuple(offsets), tuple(axes))
-        body = "".join(f"  {line}\n" for line in lines)
-        return (
-            kernel,
-            ", ".join(self._formals),
-            f"({', '.join([*self._parameters, 'cudaStream_t stream'])}) {{\n{body}}}\n",
-        )
+        return axes, f"{self._call.kernel.strip()}<<<{launch}>>>"
 
     def _integer(self, wanted: str) -> str:
         name = self._free.free(wanted)

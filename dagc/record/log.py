@@ -19,7 +19,7 @@ MOST_EVENTS = 2_000_000
 @dataclass(frozen=True, slots=True)
 class LaunchArgument:
     """Of a launch: a pointer (`p`; `of`: its elements, of `bytes` bytes), or a value (`hex`: its bytes; `points`: a
-    struct with a pointer into the GPU's memory)."""
+    struct with a pointer into the GPU's memory; `referred`: a number of the host, of which the call has a pointer)."""
 
     of: str
     bytes: int
@@ -28,6 +28,7 @@ class LaunchArgument:
     hex: str = ""
     type: str = ""
     points: int = 0
+    referred: int = 0
 
     @property
     def is_pointer(self) -> bool:
@@ -90,6 +91,7 @@ class LaunchCall(LoggedCall):
     args: tuple[LaunchArgument, ...]
     touched: tuple[TouchedMemory, ...] = ()  # none: not recorded
     library: str = ""  # of CUDA, which launches it in place of the application
+    calls: str = ""  # a library of CUDA, whose function of this name is called, and no kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

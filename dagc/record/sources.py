@@ -27,6 +27,7 @@ from dagc.cuda.syntax import (
 from dagc.cuda.text import functions_defined
 from dagc.record.flow import KernelCall, PointerArgument, ScalarArgument
 from dagc.record.functions import Builder, CallableFunctions
+from dagc.record.libraries import HEADER, library_function
 from dagc.record.log import LaunchArgument, LaunchCall
 from dagc.record.merge import MemoryBlock
 
@@ -69,6 +70,9 @@ class Sources:
     def kernel(self, call: KernelCall | LaunchCall) -> KernelSource | None:
         """The definition of the kernel of a call; None if there is none, or several that fit. Of several in one file,
         one for each case of a condition, it is not known which is compiled: it has no body."""
+        if call.calls:
+            function = library_function(call.kernel)
+            return None if function is None else KernelSource(HEADER, function.parameters, False)
         name = call.kernel.split("<")[0].strip().rpartition("::")[2]
         if name not in self._found:
             self._found[name] = tuple(self._definitions(name))

@@ -9,10 +9,11 @@
 #include <cstring>
 #include <memory>
 #include <string>
-#include <type_traits>
-#include <typeinfo>
 
+#include "argument.hpp"
+#include "dagc/host_cublas.hpp"
 #include "dagc/target.hpp"
+#include "library_call.hpp"
 #include "log.hpp"
 
 #define DAGC_RECORDS  // for headers of libraries
@@ -21,61 +22,13 @@ namespace dagc::record {
 
 // Where a call stands.
 struct Site {
-  Site(const char* file, int line) { at(file, line); }
+  Site(const char* file, int line) : file_(file), line_(line) { at(file, line); }
+  std::string key() const { return std::string(file_) + ':' + std::to_string(line_); }
+
+ private:
+  const char* file_;
+  int line_;
 };
-
-template <class T>
-std::string type_name() {
-  int status = 0;
-  char* name = abi::__cxa_demangle(typeid(T).name(), nullptr, nullptr, &status);
-  const std::string out = status == 0 ? name : typeid(T).name();
-  std::free(name);
-  return out;
-}
-
-// The element type as the language has it; `struct` with its size for any other.
-template <class T>
-std::string element() {
-  if constexpr (std::is_same_v<T, bool>)
-    return "bool";
-  else if constexpr (std::is_enum_v<T>)
-    return element<std::underlying_type_t<T>>();
-  else if constexpr (std::is_integral_v<T>)
-    return (std::is_signed_v<T> ? "i" : "u") + std::to_string(8 * sizeof(T));
-  else if constexpr (std::is_floating_point_v<T>)
-    return "f" + std::to_string(8 * sizeof(T));
-  else if constexpr (std::is_pointer_v<T>)
-    return "pointer";
-  else
-    return "struct";
-}
-
-template <class T>
-std::string argument(const T& value) {
-  if constexpr (std::is_pointer_v<T>) {
-    using Element = std::remove_cv_t<std::remove_pointer_t<T>>;
-    std::size_t bytes = 1;
-    std::string of = "void";
-    if constexpr (!std::is_void_v<Element> && !std::is_function_v<Element>) {
-      bytes = sizeof(Element);
-      of = element<Element>();
-    }
-    return "{\"p\": " + std::to_string(reinterpret_cast<std::uintptr_t>(value)) + ", \"of\": " + quoted(of) +
-           ", \"bytes\": " + std::to_string(bytes) +
-           ", \"const\": " + (std::is_const_v<std::remove_pointer_t<T>> ? "1" : "0") +
-           ", \"type\": " + quoted(type_name<Element>()) + "}";
-  } else {
-    bool points = false;  // a struct with a pointer, which has no place in a program
-    if constexpr (std::is_class_v<T>)
-      for (std::size_t at = 0; at + sizeof(void*) <= sizeof(T); at += sizeof(void*)) {
-        const void* word;
-        std::memcpy(&word, reinterpret_cast<const char*>(&value) + at, sizeof word);
-        points = points || on_device(word);
-      }
-    return "{\"of\": " + quoted(element<T>()) + ", \"bytes\": " + std::to_string(sizeof(T)) +
-           ", \"points\": " + (points ? "1" : "0") + ", \"hex\": " + quoted(hex(&value, sizeof value)) + ", \"type\": " + quoted(type_name<T>()) + "}";
-  }
-}
 
 // A kernel as its launch names it; an instance of a template with the values of its arguments, which may be names there.
 template <class... Parameters>
@@ -341,6 +294,38 @@ inline Site unsupported(Site site, const char* call) {
   return site;
 }
 
+// ---- cuBLAS ----
+
+struct HostLibrary {
+  static cudaStream_t stream(cublasHandle_t handle) { return handle->stream; }
+  static cublasPointerMode_t mode(cublasHandle_t handle) { return handle->mode; }
+  static void set_mode(cublasHandle_t handle, cublasPointerMode_t mode) { handle->mode = mode; }
+  static const void* number(cudaStream_t stream) { return stream; }
+  static void* allocate(std::size_t bytes) {
+    void* memory = nullptr;
+    return ::cudaMalloc(&memory, bytes) == cudaSuccess ? memory : nullptr;
+  }
+  static void read(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+    ::cudaStreamSynchronize(stream);
+    std::memcpy(to, from, bytes);
+  }
+  template <class Call>
+  static void watched(const Event& event, cudaStream_t stream, const Call& call) {
+    watched_launch(event, stream, call);
+  }
+};
+inline cublasStatus_t create_library(Site, cublasHandle_t* handle) {
+  start();
+  const cublasStatus_t status = ::cublasCreate(handle);
+  prepare_results<HostLibrary>();
+  return status;
+}
+template <class... Parameters, class... Arguments>
+cublasStatus_t call_library(Site site, const char* name, cublasStatus_t (*function)(cublasHandle_t, Parameters...),
+                            cublasHandle_t handle, Arguments... arguments) {
+  return library_call<HostLibrary>(name, site.key(), function, handle, static_cast<Parameters>(arguments)...);
+}
+
 }  // namespace dagc::record
 
 #define DAGC_RECORD_SITE dagc::record::Site(__FILE__, __LINE__)
@@ -388,3 +373,27 @@ inline Site unsupported(Site site, const char* call) {
 #define cudaMemset3D(...) DAGC_UNSUPPORTED(cudaMemset3D, __VA_ARGS__)
 #define cudaMemcpyPeer(...) DAGC_UNSUPPORTED(cudaMemcpyPeer, __VA_ARGS__)
 #define cudaMemcpyPeerAsync(...) DAGC_UNSUPPORTED(cudaMemcpyPeerAsync, __VA_ARGS__)
+#define DAGC_BLAS_CALL(name, ...) dagc::record::call_library(DAGC_RECORD_SITE, #name, ::name, __VA_ARGS__)
+#define cublasCreate(...) dagc::record::create_library(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cublasSaxpy(...) DAGC_BLAS_CALL(cublasSaxpy, __VA_ARGS__)
+#define cublasDaxpy(...) DAGC_BLAS_CALL(cublasDaxpy, __VA_ARGS__)
+#define cublasSscal(...) DAGC_BLAS_CALL(cublasSscal, __VA_ARGS__)
+#define cublasDscal(...) DAGC_BLAS_CALL(cublasDscal, __VA_ARGS__)
+#define cublasScopy(...) DAGC_BLAS_CALL(cublasScopy, __VA_ARGS__)
+#define cublasDcopy(...) DAGC_BLAS_CALL(cublasDcopy, __VA_ARGS__)
+#define cublasSswap(...) DAGC_BLAS_CALL(cublasSswap, __VA_ARGS__)
+#define cublasDswap(...) DAGC_BLAS_CALL(cublasDswap, __VA_ARGS__)
+#define cublasSdot(...) DAGC_BLAS_CALL(cublasSdot, __VA_ARGS__)
+#define cublasDdot(...) DAGC_BLAS_CALL(cublasDdot, __VA_ARGS__)
+#define cublasSnrm2(...) DAGC_BLAS_CALL(cublasSnrm2, __VA_ARGS__)
+#define cublasDnrm2(...) DAGC_BLAS_CALL(cublasDnrm2, __VA_ARGS__)
+#define cublasSasum(...) DAGC_BLAS_CALL(cublasSasum, __VA_ARGS__)
+#define cublasDasum(...) DAGC_BLAS_CALL(cublasDasum, __VA_ARGS__)
+#define cublasSgemv(...) DAGC_BLAS_CALL(cublasSgemv, __VA_ARGS__)
+#define cublasDgemv(...) DAGC_BLAS_CALL(cublasDgemv, __VA_ARGS__)
+#define cublasSsymv(...) DAGC_BLAS_CALL(cublasSsymv, __VA_ARGS__)
+#define cublasDsymv(...) DAGC_BLAS_CALL(cublasDsymv, __VA_ARGS__)
+#define cublasSger(...) DAGC_BLAS_CALL(cublasSger, __VA_ARGS__)
+#define cublasDger(...) DAGC_BLAS_CALL(cublasDger, __VA_ARGS__)
+#define cublasSgemm(...) DAGC_BLAS_CALL(cublasSgemm, __VA_ARGS__)
+#define cublasDgemm(...) DAGC_BLAS_CALL(cublasDgemm, __VA_ARGS__)

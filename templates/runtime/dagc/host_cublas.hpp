@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "target.hpp"
 
@@ -13,6 +14,7 @@ enum cublasStatus_t {
   CUBLAS_STATUS_EXECUTION_FAILED = 13, CUBLAS_STATUS_INTERNAL_ERROR = 14, CUBLAS_STATUS_NOT_SUPPORTED = 15,
   CUBLAS_STATUS_LICENSE_ERROR = 16
 };
+enum cublasFillMode_t { CUBLAS_FILL_MODE_LOWER, CUBLAS_FILL_MODE_UPPER, CUBLAS_FILL_MODE_FULL };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T, CUBLAS_OP_C };
 enum cublasPointerMode_t { CUBLAS_POINTER_MODE_HOST, CUBLAS_POINTER_MODE_DEVICE };
 enum cublasMath_t { CUBLAS_DEFAULT_MATH = 0, CUBLAS_TENSOR_OP_MATH = 1, CUBLAS_PEDANTIC_MATH = 2, CUBLAS_TF32_TENSOR_OP_MATH = 3 };
@@ -44,6 +46,11 @@ inline cublasStatus_t cublasSetPointerMode(cublasHandle_t handle, cublasPointerM
   handle->mode = mode;
   return CUBLAS_STATUS_SUCCESS;
 }
+inline cublasStatus_t cublasGetPointerMode(cublasHandle_t handle, cublasPointerMode_t* mode) {
+  *mode = handle->mode;
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasSetWorkspace(cublasHandle_t, void*, std::size_t) { return CUBLAS_STATUS_SUCCESS; }
 inline cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t) { return CUBLAS_STATUS_SUCCESS; }
 
 namespace dagc::host::blas {
@@ -60,16 +67,15 @@ struct Given {
 };
 
 template <class F>
-cublasStatus_t run(cublasHandle_t handle, const char* name, const char* file, int line, F work) {
+cublasStatus_t run(cublasHandle_t handle, F work) {
   if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
-  if (on_library_call != nullptr) on_library_call(name, file, line);
   return issue(handle->stream, std::move(work)) == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
 // A number for the caller: on the host it is there when the call returns.
 template <class F>
-cublasStatus_t reduce(cublasHandle_t handle, const char* name, const char* file, int line, F work) {
-  const cublasStatus_t status = run(handle, name, file, line, work);
+cublasStatus_t reduce(cublasHandle_t handle, F work) {
+  const cublasStatus_t status = run(handle, work);
   if (status == CUBLAS_STATUS_SUCCESS && handle->mode == CUBLAS_POINTER_MODE_HOST) cudaStreamSynchronize(handle->stream);
   return status;
 }
@@ -94,83 +100,140 @@ T norm(int n, const T* x, int step) {
 }
 inline long at(bool transposed, long row, long column, long lead) { return transposed ? column + row * lead : row + column * lead; }
 
+template <class T>
+cublasStatus_t axpy(cublasHandle_t h, int n, const T* alpha, const T* x, int incx, T* y, int incy) {
+  return run(h, [=, alpha = Given<T>(h, alpha)] {
+    const T* from = first(x, n, incx);
+    T* to = first(y, n, incy);
+    for (long i = 0; i < n; ++i) to[i * incy] += alpha.get() * from[i * incx];
+  });
+}
+template <class T>
+cublasStatus_t scal(cublasHandle_t h, int n, const T* alpha, T* x, int incx) {
+  return run(h, [=, alpha = Given<T>(h, alpha)] {
+    for (long i = 0; i < n; ++i) x[i * incx] *= alpha.get();
+  });
+}
+template <class T>
+cublasStatus_t copy(cublasHandle_t h, int n, const T* x, int incx, T* y, int incy) {
+  return run(h, [=] {
+    const T* from = first(x, n, incx);
+    T* to = first(y, n, incy);
+    for (long i = 0; i < n; ++i) to[i * incy] = from[i * incx];
+  });
+}
+template <class T>
+cublasStatus_t swap(cublasHandle_t h, int n, T* x, int incx, T* y, int incy) {
+  return run(h, [=] {
+    T *one = first(x, n, incx), *other = first(y, n, incy);
+    for (long i = 0; i < n; ++i) std::swap(one[i * incx], other[i * incy]);
+  });
+}
+template <class T>
+cublasStatus_t dot(cublasHandle_t h, int n, const T* x, int incx, const T* y, int incy, T* result) {
+  return reduce(h, [=] {
+    const T *a = first(x, n, incx), *b = first(y, n, incy);
+    T sum = 0;
+    for (long i = 0; i < n; ++i) sum += a[i * incx] * b[i * incy];
+    *result = sum;
+  });
+}
+template <class T>
+cublasStatus_t nrm2(cublasHandle_t h, int n, const T* x, int incx, T* result) {
+  return reduce(h, [=] { *result = norm(n, x, incx); });
+}
+template <class T>
+cublasStatus_t asum(cublasHandle_t h, int n, const T* x, int incx, T* result) {
+  return reduce(h, [=] {
+    T sum = 0;
+    for (long i = 0; i < n; ++i) sum += std::abs(x[i * incx]);
+    *result = sum;
+  });
+}
+// alpha A x + beta y, whose elements of A are `a(row, column)`.
+template <class T, class Element>
+cublasStatus_t times_vector(cublasHandle_t h, long rows, long columns, const T* alpha, const T* x, int incx, const T* beta,
+                            T* y, int incy, Element a) {
+  return run(h, [=, alpha = Given<T>(h, alpha), beta = Given<T>(h, beta)] {
+    const T* from = first(x, static_cast<int>(columns), incx);
+    T* out = first(y, static_cast<int>(rows), incy);
+    for (long i = 0; i < rows; ++i) {
+      T sum = 0;
+      for (long l = 0; l < columns; ++l) sum += a(i, l) * from[l * incx];
+      T& to = out[i * incy];
+      to = alpha.get() * sum + (beta.get() == T(0) ? T(0) : beta.get() * to);
+    }
+  });
+}
+template <class T>
+cublasStatus_t gemv(cublasHandle_t h, cublasOperation_t trans, int m, int n, const T* alpha, const T* a, int lda, const T* x,
+                    int incx, const T* beta, T* y, int incy) {
+  const auto element = [=](long row, long column) { return a[at(trans, row, column, lda)]; };
+  return times_vector(h, trans ? n : m, trans ? m : n, alpha, x, incx, beta, y, incy, element);
+}
+template <class T>
+cublasStatus_t symv(cublasHandle_t h, cublasFillMode_t uplo, int n, const T* alpha, const T* a, int lda, const T* x, int incx,
+                    const T* beta, T* y, int incy) {
+  const bool upper = uplo == CUBLAS_FILL_MODE_UPPER;
+  const auto element = [=](long row, long column) { return a[at((row > column) == upper, row, column, lda)]; };
+  return times_vector(h, n, n, alpha, x, incx, beta, y, incy, element);
+}
+template <class T>
+cublasStatus_t ger(cublasHandle_t h, int m, int n, const T* alpha, const T* x, int incx, const T* y, int incy, T* a, int lda) {
+  return run(h, [=, alpha = Given<T>(h, alpha)] {
+    const T *rows = first(x, m, incx), *columns = first(y, n, incy);
+    for (long j = 0; j < n; ++j)
+      for (long i = 0; i < m; ++i) a[i + j * lda] += alpha.get() * rows[i * incx] * columns[j * incy];
+  });
+}
+template <class T>
+cublasStatus_t gemm(cublasHandle_t h, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, const T* alpha,
+                    const T* a, int lda, const T* b, int ldb, const T* beta, T* c, int ldc) {
+  return run(h, [=, alpha = Given<T>(h, alpha), beta = Given<T>(h, beta)] {
+    for (long j = 0; j < n; ++j)
+      for (long i = 0; i < m; ++i) {
+        T sum = 0;
+        for (long l = 0; l < k; ++l) sum += a[at(transa, i, l, lda)] * b[at(transb, l, j, ldb)];
+        T& to = c[i + j * ldc];
+        to = alpha.get() * sum + (beta.get() == T(0) ? T(0) : beta.get() * to);
+      }
+  });
+}
+// Rows of bytes, between the host and the device.
+inline cublasStatus_t transfer(void* to, long to_step, const void* from, long from_step, long bytes, long rows, cudaMemcpyKind kind) {
+  const cudaError_t error = to_step == bytes && from_step == bytes
+                                ? cudaMemcpy(to, from, bytes * rows, kind)
+                                : cudaMemcpy2D(to, to_step, from, from_step, bytes, rows, kind);
+  return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_MAPPING_ERROR;
+}
+
 }  // namespace dagc::host::blas
 
-#define DAGC_BLAS_PLACE const char *file = __builtin_FILE(), int line = __builtin_LINE()
-#define DAGC_BLAS(P, T)                                                                                                    \
-  inline cublasStatus_t cublas##P##axpy(cublasHandle_t h, int n, const T* a, const T* x, int ix, T* y, int iy,             \
-                                        DAGC_BLAS_PLACE) {                                                                 \
-    return dagc::host::blas::run(h, "cublas" #P "axpy", file, line, [=, a = dagc::host::blas::Given<T>(h, a)] {            \
-      const T* from = dagc::host::blas::first(x, n, ix);                                                                   \
-      T* to = dagc::host::blas::first(y, n, iy);                                                                           \
-      for (long i = 0; i < n; ++i) to[i * iy] += a.get() * from[i * ix];                                                   \
-    });                                                                                                                    \
-  }                                                                                                                        \
-  inline cublasStatus_t cublas##P##scal(cublasHandle_t h, int n, const T* a, T* x, int ix, DAGC_BLAS_PLACE) {              \
-    return dagc::host::blas::run(h, "cublas" #P "scal", file, line, [=, a = dagc::host::blas::Given<T>(h, a)] {            \
-      for (long i = 0; i < n; ++i) x[i * ix] *= a.get();                                                                   \
-    });                                                                                                                    \
-  }                                                                                                                        \
-  inline cublasStatus_t cublas##P##copy(cublasHandle_t h, int n, const T* x, int ix, T* y, int iy, DAGC_BLAS_PLACE) {      \
-    return dagc::host::blas::run(h, "cublas" #P "copy", file, line, [=] {                                                  \
-      const T* from = dagc::host::blas::first(x, n, ix);                                                                   \
-      T* to = dagc::host::blas::first(y, n, iy);                                                                           \
-      for (long i = 0; i < n; ++i) to[i * iy] = from[i * ix];                                                              \
-    });                                                                                                                    \
-  }                                                                                                                        \
-  inline cublasStatus_t cublas##P##dot(cublasHandle_t h, int n, const T* x, int ix, const T* y, int iy, T* out,            \
-                                       DAGC_BLAS_PLACE) {                                                                  \
-    return dagc::host::blas::reduce(h, "cublas" #P "dot", file, line, [=] {                                                \
-      const T *a = dagc::host::blas::first(x, n, ix), *b = dagc::host::blas::first(y, n, iy);                              \
-      T sum = 0;                                                                                                           \
-      for (long i = 0; i < n; ++i) sum += a[i * ix] * b[i * iy];                                                           \
-      *out = sum;                                                                                                          \
-    });                                                                                                                    \
-  }                                                                                                                        \
-  inline cublasStatus_t cublas##P##nrm2(cublasHandle_t h, int n, const T* x, int ix, T* out, DAGC_BLAS_PLACE) {            \
-    return dagc::host::blas::reduce(h, "cublas" #P "nrm2", file, line, [=] { *out = dagc::host::blas::norm(n, x, ix); });  \
-  }                                                                                                                        \
-  inline cublasStatus_t cublas##P##asum(cublasHandle_t h, int n, const T* x, int ix, T* out, DAGC_BLAS_PLACE) {            \
-    return dagc::host::blas::reduce(h, "cublas" #P "asum", file, line, [=] {                                               \
-      T sum = 0;                                                                                                           \
-      for (long i = 0; i < n; ++i) sum += std::abs(x[i * ix]);                                                             \
-      *out = sum;                                                                                                          \
-    });                                                                                                                    \
-  }                                                                                                                        \
-  inline cublasStatus_t cublas##P##gemm(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, \
-                                        const T* alpha, const T* a, int la, const T* b, int lb, const T* beta, T* c,       \
-                                        int lc, DAGC_BLAS_PLACE) {                                                         \
-    return dagc::host::blas::run(                                                                                          \
-        h, "cublas" #P "gemm", file, line,                                                                                 \
-        [=, alpha = dagc::host::blas::Given<T>(h, alpha), beta = dagc::host::blas::Given<T>(h, beta)] {                    \
-          for (long j = 0; j < n; ++j)                                                                                     \
-            for (long i = 0; i < m; ++i) {                                                                                 \
-              T sum = 0;                                                                                                   \
-              for (long l = 0; l < k; ++l)                                                                                 \
-                sum += a[dagc::host::blas::at(ta, i, l, la)] * b[dagc::host::blas::at(tb, l, j, lb)];                      \
-              T& to = c[i + j * lc];                                                                                       \
-              to = alpha.get() * sum + (beta.get() == T(0) ? T(0) : beta.get() * to);                                      \
-            }                                                                                                              \
-        });                                                                                                                \
-  }                                                                                                                        \
-  inline cublasStatus_t cublas##P##gemv(cublasHandle_t h, cublasOperation_t ta, int m, int n, const T* alpha, const T* a,  \
-                                        int la, const T* x, int ix, const T* beta, T* y, int iy, DAGC_BLAS_PLACE) {        \
-    return dagc::host::blas::run(                                                                                          \
-        h, "cublas" #P "gemv", file, line,                                                                                 \
-        [=, alpha = dagc::host::blas::Given<T>(h, alpha), beta = dagc::host::blas::Given<T>(h, beta)] {                    \
-          const long rows = ta ? n : m, columns = ta ? m : n;                                                              \
-          const T* from = dagc::host::blas::first(x, static_cast<int>(columns), ix);                                       \
-          T* out = dagc::host::blas::first(y, static_cast<int>(rows), iy);                                                 \
-          for (long i = 0; i < rows; ++i) {                                                                                \
-            T sum = 0;                                                                                                     \
-            for (long l = 0; l < columns; ++l) sum += a[dagc::host::blas::at(ta, i, l, la)] * from[l * ix];                \
-            T& to = out[i * iy];                                                                                           \
-            to = alpha.get() * sum + (beta.get() == T(0) ? T(0) : beta.get() * to);                                        \
-          }                                                                                                                \
-        });                                                                                                                \
-  }
+inline cublasStatus_t cublasSetVector(int n, int size, const void* x, int incx, void* y, int incy) {
+  return dagc::host::blas::transfer(y, long(incy) * size, x, long(incx) * size, size, n, cudaMemcpyHostToDevice);
+}
+inline cublasStatus_t cublasGetVector(int n, int size, const void* x, int incx, void* y, int incy) {
+  return dagc::host::blas::transfer(y, long(incy) * size, x, long(incx) * size, size, n, cudaMemcpyDeviceToHost);
+}
+inline cublasStatus_t cublasSetMatrix(int rows, int columns, int size, const void* a, int lda, void* b, int ldb) {
+  return dagc::host::blas::transfer(b, long(ldb) * size, a, long(lda) * size, long(rows) * size, columns, cudaMemcpyHostToDevice);
+}
+inline cublasStatus_t cublasGetMatrix(int rows, int columns, int size, const void* a, int lda, void* b, int ldb) {
+  return dagc::host::blas::transfer(b, long(ldb) * size, a, long(lda) * size, long(rows) * size, columns, cudaMemcpyDeviceToHost);
+}
 
-DAGC_BLAS(S, float)
-DAGC_BLAS(D, double)
+#define DAGC_BLAS_OF(P, T, name) inline constexpr auto cublas##P##name = dagc::host::blas::name<T>;
+#define DAGC_BLAS(name) DAGC_BLAS_OF(S, float, name) DAGC_BLAS_OF(D, double, name)
+DAGC_BLAS(axpy)
+DAGC_BLAS(scal)
+DAGC_BLAS(copy)
+DAGC_BLAS(swap)
+DAGC_BLAS(dot)
+DAGC_BLAS(nrm2)
+DAGC_BLAS(asum)
+DAGC_BLAS(gemv)
+DAGC_BLAS(symv)
+DAGC_BLAS(ger)
+DAGC_BLAS(gemm)
 #undef DAGC_BLAS
-#undef DAGC_BLAS_PLACE
+#undef DAGC_BLAS_OF
