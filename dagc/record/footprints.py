@@ -59,7 +59,9 @@ def _touched(event: LaunchCall, memory: Memory, sources: Sources) -> Iterator[To
 def _of_library(event: LaunchCall, names: Sequence[str]) -> Iterator[tuple[tuple[int, bool], Pieces]]:
     """Bytes from each pointer that the call of a library may read, and write."""
     function = library_function(event.kernel)
-    numbers = {n: int(value_of(a)) for n, a in zip(names, event.args, strict=True) if not a.is_pointer and a.of[0] in "iu"}
+    numbers = {
+        n: int(value_of(a)) for n, a in zip(names, event.args, strict=True) if not a.is_pointer and a.of[0] in "iu"
+    }
     for index, one in enumerate(event.args):
         if one.is_pointer and function is not None:
             touched = function.touched(numbers, index, one.bytes)

@@ -26,7 +26,8 @@ C_TYPES = {"f32": "float", "f64": "double", **{f"{s}{n}": f"std::{'u' if s == 'u
             for s in "iu" for n in (8, 16, 32, 64)}, "bool": "bool"}  # fmt: skip
 
 
-_OF_KERNELS = """// Calls for what a program cannot do by the names of kernels alone: pointers into arrays, structs, variables.
+_OF_KERNELS = """// Calls for what a program cannot do by the names of kernels alone: pointers into arrays, structs,
+// variables.
 #define main main_of_the_application
 #include "{file}"
 #undef main
@@ -225,7 +226,9 @@ class Kernels:
         assert isinstance(call, KernelCall)
         source = self._source(call)
         name = call.kernel.strip()
-        return bool(call.calls) or not source.template and name.isidentifier() and name.isascii() and bool(source.body)
+        if call.calls:
+            return True
+        return not source.template and name.isidentifier() and name.isascii() and bool(source.body)
 
     def _by_pointer(self, number: int, step: ProgramStep) -> None:
         """The function of a kernel that gets what the host computes by pointers."""
@@ -332,7 +335,7 @@ class Kernels:
                 arguments.append(FunctionArgument(name, f"const {of}*" if there else of, one.referred, there, cast))
         text = function_text(call.kernel, arguments)
         if text not in self._library:
-            self._library[text] = FreeNames(self._library.values()).free(f"{call.kernel}_on_stream")
+            self._library[text] = FreeNames(self._library.values()).free(f"{_base(call)}_on_stream")
             self.files.setdefault(HEADER, []).append(f"void {self._library[text]}{text}")
         return self._library[text]
 
@@ -541,7 +544,7 @@ class _Wrapper:
         self, call: KernelCall, step: ProgramStep, bound: dict[int, BoundPointer], modes: Mapping[int, str],
         names: Sequence[str], function: str = "",
     ) -> None:  # fmt: skip
-        """`modes`: of the arguments that are written; `function`: called in place of a launch, by the text of its call."""
+        """`modes`: of the arguments that are written; `function`: the text of a call in place of a launch."""
         self._call, self._step, self._bound, self._modes, self._names = call, step, bound, modes, names
         self._free, self._function = FreeNames(names), function
         self._formals: list[str] = []
@@ -679,6 +682,9 @@ def _calls(step: ProgramStep) -> Iterator[KernelCall]:
 
 
 def _base(call: KernelCall) -> str:
+    """The name in the program; the library's are macros in its header."""
+    if call.calls:
+        return call.kernel.removeprefix(call.calls).lower()
     return call.kernel.split("<")[0].rpartition("::")[2].strip()
 
 

@@ -320,12 +320,14 @@ def _with_data(calls: Iterable[Event], folder: Path, rank: int) -> Iterator[Even
 
 def _numbered(events: Iterable[Event], numbers: dict[tuple[str, int], int]) -> Iterator[Event]:
     """The events with streams, and CUDA's events, by the order of their first use, which `numbers` gets; 0: the default
-    stream."""
+    stream, which has the names 0, 1 and 2."""
     for event in events:
         known: dict[str, Any] = {}
         for name in ("stream", "event"):
             if hasattr(event, name):
-                known[name] = numbers.setdefault((name, getattr(event, name)), len(numbers))
+                handle = getattr(event, name)
+                handle = 0 if name == "stream" and handle <= 2 else handle
+                known[name] = numbers.setdefault((name, handle), len(numbers))
         yield replace(event, **known) if known else event
 
 

@@ -47,8 +47,9 @@ def prepare(sources: Sequence[str], program: Path, folder: Path) -> Application:
     include = _first(cuda, "cupti.h", ("include", "extras/CUPTI/include"))
     library = _first(cuda, "libcupti.so", ("lib64", "lib", "extras/CUPTI/lib64"))
     own, mpi = resource("templates") / "record", find_mpi()
+    parts = {"log": True, "cupti": True, "cublas": (cuda / "include/cublas_v2.h").exists(), "mpi": mpi is not None}
     order = Build(
-        [own / f"{name}.cpp" for name in ("log", "cupti", *(("mpi",) if mpi is not None else ()))],
+        [own / f"{name}.cpp" for name, its in parts.items() if its],
         directory=folder,
         include=(own, cuda / "include", include),
         mpi=mpi,

@@ -117,7 +117,11 @@ namespace dagc::record {
 inline void start() {
   static const bool done = [] {
     device({[] { cudaDeviceSynchronize(); },
-            [](void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }});
+            [](void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); },
+            [](std::size_t bytes) {
+              void* memory = nullptr;
+              return ::cudaMalloc(&memory, bytes) == cudaSuccess ? memory : nullptr;
+            }});
     host::on_library_call = [](const char* name, const char* file, int line) {
       if (file != nullptr) at(file, line);
       Event("unsupported").add("call", name);
@@ -300,15 +304,6 @@ struct HostLibrary {
   static cudaStream_t stream(cublasHandle_t handle) { return handle->stream; }
   static cublasPointerMode_t mode(cublasHandle_t handle) { return handle->mode; }
   static void set_mode(cublasHandle_t handle, cublasPointerMode_t mode) { handle->mode = mode; }
-  static const void* number(cudaStream_t stream) { return stream; }
-  static void* allocate(std::size_t bytes) {
-    void* memory = nullptr;
-    return ::cudaMalloc(&memory, bytes) == cudaSuccess ? memory : nullptr;
-  }
-  static void read(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
-    ::cudaStreamSynchronize(stream);
-    std::memcpy(to, from, bytes);
-  }
   template <class Call>
   static void watched(const Event& event, cudaStream_t stream, const Call& call) {
     watched_launch(event, stream, call);
@@ -317,7 +312,7 @@ struct HostLibrary {
 inline cublasStatus_t create_library(Site, cublasHandle_t* handle) {
   start();
   const cublasStatus_t status = ::cublasCreate(handle);
-  prepare_results<HostLibrary>();
+  prepare_results();
   return status;
 }
 template <class... Parameters, class... Arguments>

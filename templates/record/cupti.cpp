@@ -34,6 +34,7 @@ struct Driver {
 #define DAGC_DRIVER(name, symbol) decltype(&::name) name##_ = find<decltype(&::name)>(symbol)
   DAGC_DRIVER(cuCtxSynchronize, "cuCtxSynchronize");
   DAGC_DRIVER(cuMemcpyDtoH, "cuMemcpyDtoH_v2");
+  DAGC_DRIVER(cuMemAlloc, "cuMemAlloc_v2");
   DAGC_DRIVER(cuCtxGetDevice, "cuCtxGetDevice");
   DAGC_DRIVER(cuDeviceGetUuid, "cuDeviceGetUuid_v2");
   DAGC_DRIVER(cuFuncGetParamInfo, "cuFuncGetParamInfo");
@@ -216,11 +217,6 @@ struct LaunchOf {
   void** values;
 };
 
-long long number(const void* stream) {  // the default stream, by any of its names, is 0
-  const auto value = reinterpret_cast<std::uintptr_t>(stream);
-  return value <= 2 ? 0 : static_cast<long long>(value);
-}
-
 void launched(const char* symbol, const LaunchOf& one) {
   const Signature kernel = signature(demangled(symbol));
   Event event("launch");
@@ -233,7 +229,7 @@ void launched(const char* symbol, const LaunchOf& one) {
   event.add("kernel", kernel.name).add("symbol", symbol);
   event.raw("grid", triple(one.grid[0], one.grid[1], one.grid[2]));
   event.raw("block", triple(one.block[0], one.block[1], one.block[2]));
-  event.add("shared", static_cast<long long>(one.shared)).add("stream", number(one.stream));
+  event.add("shared", static_cast<long long>(one.shared)).add("stream", one.stream);
   event.add("library", library());
   event.raw("args", "[" + list + "]").add("parameters", static_cast<long long>(kernel.parameters.size()));
 }
@@ -265,7 +261,7 @@ Event* copied(const void* to, std::size_t to_pitch, const void* from, std::size_
   Event& event = *new Event("copy");
   event.add("to", to).add("from", from).add("bytes", static_cast<long long>(width));
   event.add("rows", static_cast<long long>(height)).add("to_pitch", static_cast<long long>(to_pitch));
-  event.add("from_pitch", static_cast<long long>(from_pitch)).add("stream", number(stream)).add("waits", waits);
+  event.add("from_pitch", static_cast<long long>(from_pitch)).add("stream", stream).add("waits", waits);
   if (height == 1 && on_device(to) && !on_device(from)) event.given(from, width);
   return &event;
 }
@@ -280,7 +276,7 @@ void made(const void* stream, unsigned flags) {
 Event* filled(const void* to, int value, std::size_t bytes, const void* stream, std::size_t rows, std::size_t pitch) {
   Event& event = *new Event("fill");
   event.add("to", to).add("value", value & 255).add("bytes", static_cast<long long>(bytes));
-  event.add("stream", number(stream)).add("rows", static_cast<long long>(rows));
+  event.add("stream", stream).add("rows", static_cast<long long>(rows));
   event.add("pitch", static_cast<long long>(pitch));
   return &event;
 }
@@ -422,7 +418,7 @@ const std::map<std::string, Call>& calls() {
        }, done}},
       {"cudaStreamSynchronize", {[](const void* p) {
          Event* event = new Event("sync");
-         event->add("what", "stream").add("stream", number(as<cudaStreamSynchronize_v3020_params>(p).stream));
+         event->add("what", "stream").add("stream", as<cudaStreamSynchronize_v3020_params>(p).stream);
          return event;
        }, done}},
       {"cudaEventSynchronize", {[](const void* p) {
@@ -433,13 +429,13 @@ const std::map<std::string, Call>& calls() {
       {"cudaStreamWaitEvent", {[](const void* p) {
          Event* event = new Event("wait");
          const auto& c = as<cudaStreamWaitEvent_v3020_params>(p);
-         event->add("stream", number(c.stream)).add("event", c.event);
+         event->add("stream", c.stream).add("event", c.event);
          return event;
        }, done}},
       {"cudaEventRecord", {[](const void* p) {
          Event* event = new Event("record");
          const auto& c = as<cudaEventRecord_v3020_params>(p);
-         event->add("event", c.event).add("stream", number(c.stream));
+         event->add("event", c.event).add("stream", c.stream);
          return event;
        }, done}},
       {"cudaSetDevice", {[](const void* p) -> Event* {
@@ -516,6 +512,11 @@ __attribute__((constructor(102))) void prepare() {
             const bool failed =
                 read == nullptr || read(to, reinterpret_cast<CUdeviceptr>(from), bytes) != CUDA_SUCCESS;
             if (failed) std::memcpy(to, from, bytes);  // of the host
+          },
+          [](std::size_t bytes) {
+            CUdeviceptr memory = 0;
+            const bool good = driver().cuMemAlloc_ != nullptr && driver().cuMemAlloc_(&memory, bytes) == CUDA_SUCCESS;
+            return good ? reinterpret_cast<void*>(memory) : nullptr;
           },
           frames, [] { return driver().gpu(); }});
 }

@@ -26,26 +26,23 @@ struct LibraryResult {
 // place of a call has its own.
 class LibraryResults {
  public:
-  template <class Library>
   void prepare() {
     if (!free_.empty()) return;
     for (const std::size_t bytes : {4, 8, 16})
-      for (int i = 0; i < 8; ++i) free_.emplace(bytes, add<Library>(bytes));
+      for (int i = 0; i < 8; ++i) free_.emplace(bytes, add(bytes));
   }
-  template <class Library>
   void* at(const std::string& site, std::size_t bytes) {
     void*& memory = used_[{site, bytes}];
     if (memory != nullptr) return memory;
     const auto found = free_.find(bytes);
-    memory = found == free_.end() ? add<Library>(bytes) : found->second;
+    memory = found == free_.end() ? add(bytes) : found->second;
     if (found != free_.end()) free_.erase(found);
     return memory;
   }
 
  private:
-  template <class Library>
   static void* add(std::size_t bytes) {
-    void* memory = Library::allocate(bytes);
+    void* memory = device().allocate(bytes);
     allocated(memory, bytes, "device", "");
     return memory;
   }
@@ -57,20 +54,17 @@ inline LibraryResults& library_results() {
   static LibraryResults& all = *new LibraryResults;
   return all;
 }
-template <class Library>
-void prepare_results() {
-  library_results().prepare<Library>();
-}
+inline void prepare_results() { library_results().prepare(); }
 
 // What the function is called with in place of an argument.
-template <class Library, class T>
+template <class T>
 T in_place_of(T value, bool from_host, const std::string& site, std::vector<LibraryResult>& results) {
   if constexpr (std::is_pointer_v<T>)
     if constexpr (!std::is_const_v<std::remove_pointer_t<T>>)
       if (from_host && value != nullptr && !on_device(value)) {
         const std::string key = site + ' ' + std::to_string(results.size());
         constexpr std::size_t bytes = sizeof(std::remove_pointer_t<T>);
-        results.push_back({value, library_results().at<Library>(key, bytes), bytes});
+        results.push_back({value, library_results().at(key, bytes), bytes});
         return static_cast<T>(results.back().device);
       }
   return value;
@@ -88,13 +82,13 @@ std::string library_argument(T value, bool from_host) {
 
 // `site`: where the call stands.
 template <class Library, class Handle, class Status, class... Parameters>
-Status library_call(const char* name, const std::string& site, Status (*function)(Handle, Parameters...), Handle handle,
+Status library_call(const std::string& name, const std::string& site, Status (*function)(Handle, Parameters...), Handle handle,
                     Parameters... arguments) {
   const auto mode = Library::mode(handle);
   const bool from_host = mode == CUBLAS_POINTER_MODE_HOST;
   const auto stream = Library::stream(handle);
   std::vector<LibraryResult> results;
-  const std::tuple<Parameters...> given{in_place_of<Library>(arguments, from_host, site, results)...};
+  const std::tuple<Parameters...> given{in_place_of(arguments, from_host, site, results)...};
   if (!results.empty()) Library::set_mode(handle, CUBLAS_POINTER_MODE_DEVICE);
   Status status{};
   {
@@ -103,7 +97,7 @@ Status library_call(const char* name, const std::string& site, Status (*function
     std::apply(
         [&](auto... one) { ((list += (list.empty() ? "" : ", ") + library_argument(one, from_host)), ...); }, given);
     event.add("kernel", name).raw("grid", "[1, 1, 1]").raw("block", "[1, 1, 1]").add("shared", 0LL);
-    event.add("stream", Library::number(stream)).add("calls", "cublas").raw("args", "[" + list + "]");
+    event.add("stream", stream).add("calls", "cublas").raw("args", "[" + list + "]");
     Library::watched(event, stream, [&] {
       status = std::apply([&](auto... one) { return function(handle, one...); }, given);
     });
@@ -112,8 +106,9 @@ Status library_call(const char* name, const std::string& site, Status (*function
   for (const LibraryResult& one : results) {
     Event event("copy");
     event.add("to", one.host).add("from", one.device).add("bytes", static_cast<long long>(one.bytes)).add("rows", 1LL);
-    event.add("to_pitch", 0LL).add("from_pitch", 0LL).add("stream", Library::number(stream)).add("waits", 1LL);
-    Library::read(one.host, one.device, one.bytes, stream);
+    event.add("to_pitch", 0LL).add("from_pitch", 0LL).add("stream", stream).add("waits", 1LL);
+    device().wait();
+    device().read(one.host, one.device, one.bytes);
     event.given(one.host, one.bytes);
   }
   return status;

@@ -271,6 +271,7 @@ void touched(long long launch, long long memory, const std::string& reads, const
 }
 
 void device(Device functions) { state().device = functions; }
+const Device& device() { return state().device; }
 
 void rank(int rank, int size) {
   State& s = state();

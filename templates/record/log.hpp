@@ -71,15 +71,17 @@ Watch watch(long long launch);
 // Pieces are begins and ends in bytes.
 void touched(long long launch, long long memory, const std::string& reads, const std::string& writes);
 
-// How contents are read: waits for the device; copies to the host; and, of a program that is recorded as it is, the list
+// How contents are read: waits for the device; copies to the host; allocates there; and, of a program that is recorded as it is, the list
 // of return addresses in it, and the UUID of the current GPU. The side that records CUDA sets them.
 struct Device {
   void (*wait)() = nullptr;
   void (*read)(void* to, const void* from, std::size_t bytes) = nullptr;
+  void* (*allocate)(std::size_t bytes) = nullptr;
   std::string (*frames)() = nullptr;
   std::string (*gpu)() = nullptr;
 };
 void device(Device functions);
+const Device& device();
 
 void rank(int rank, int size);
 
