@@ -335,7 +335,7 @@ class Kernels:
                 arguments.append(FunctionArgument(name, f"const {of}*" if there else of, one.referred, there, cast))
         text = function_text(call.kernel, arguments)
         if text not in self._library:
-            self._library[text] = FreeNames(self._library.values()).free(f"{_base(call)}_on_stream")
+            self._library[text] = FreeNames(tuple(self._library.values())).free(f"{_base(call)}_on_stream")
             self.files.setdefault(HEADER, []).append(f"void {self._library[text]}{text}")
         return self._library[text]
 

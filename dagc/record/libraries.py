@@ -12,7 +12,7 @@ HEADER = "cublas_v2.h"
 
 # Parameters after the handle. `x[n]`: a vector of n elements and its increment; `A[m, n]`: a matrix and its leading
 # dimension; `[a | b : flag]`: b if the flag is not 0.
-_ROUTINES = {
+ROUTINES = {
     name: tuple(re.findall(r"(\w+)(?:\[([^\]]*)\])?", text))
     for name, text in {
         "axpy": "n alpha x[n] y[n]",
@@ -58,7 +58,7 @@ class LibraryFunction:
 def library_function(name: str) -> LibraryFunction | None:
     """None for a function that no program calls."""
     found = _NAME.fullmatch(name)
-    routine = _ROUTINES.get(found[1]) if found is not None else None
+    routine = ROUTINES.get(found[1]) if found is not None else None
     return None if routine is None else _function(routine)
 
 

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from dagc.base.errors import RunFailed, UsageError, counted
 from dagc.base.python import np
+from dagc.record.libraries import ROUTINES
 from dagc.record.log import (
     Alloc,
     CollectiveCall,
@@ -281,10 +282,11 @@ def _refused(event: Event) -> tuple[str, str]:
         return f"{event.text.partition(',')[0]} is set in each round", _HELP["cudaMemcpyToSymbol"]
     if isinstance(event, Unsupported):
         call = event.call
-        other = _LIBRARY if call.startswith(("cublas", "curand", "cub::", "thrust::")) else _OTHERWISE
+        other = _LIBRARY if call.startswith(("curand", "cub::", "thrust::")) else _OTHERWISE
         return f"{call} is not recorded", _HELP.get(call, other)
     if isinstance(event, LaunchCall) and event.library:
-        return f"{event.library} launches a kernel here, which is in no file of the application", _LIBRARY
+        known = f"of cuBLAS, {', '.join(ROUTINES)} are recorded; " if event.library == "cublas" else ""
+        return f"{event.library} launches a kernel here, which is in no file of the application", known + _LIBRARY
     if isinstance(event, LaunchCall) and (one := next((a for a in event.args if a.points), None)) is not None:
         return (
             f"{one.type}, an argument of {event.kernel}, has a pointer",

@@ -114,29 +114,33 @@ def test_staging_buffers_are_dropped_and_the_loop_is_put_back(tmp_path: Path) ->
     assert "gpu heat_step(next[64 .. 2176] touching [64 .. 2112], now touching [1 .. 2175], 32, 64)" in text
 
 
-def test_what_the_host_computes_is_an_op_or_is_named(tmp_path: Path) -> None:
+def test_what_the_host_computes_is_an_op_or_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Conjugate gradients: scalars of each round are ratios of sums of this round and the one before, found by their
-    values, which kernels with the same text get from memory. What follows from nothing that the host read is an op with
-    what was recorded, which a person finishes."""
+    values, which kernels with the same text, and cuBLAS, get from memory; also a result of cuBLAS for the host. What
+    follows from nothing that the host read is an op with what was recorded, which a person finishes."""
+    monkeypatch.setattr("dagc.recipes.record.with_footprints", text_says_as_much)
     code, said, text = recorded(APPS / "cg.cu", tmp_path, "64", "12", options=("--rounds", "2"))
     assert code == 1, said
     assert "copy(scale, data[t])" in text  # 160 bytes in each round
     assert re.search(r"cg.cu:\d+: the host computes what is copied to scale in each round", said)
     found = re.findall(r"cg.cu:(\d+): the host computes (\w+) of (\w+): (.*)", said)
     lines = (APPS / "cg.cu").read_text().splitlines()
-    assert [lines[int(number) - 1].partition("<<<")[0].strip() for number, *_ in found] == ["axpy", "axpy", "xpby"]
-    assert [(name, formula) for _, name, _, formula in found] == [
-        ("a", "result_kept[0] / result[0]"), ("a", "-(result_kept[0] / result[0])"),
-        ("b", "result[0] / result_before[0]"),
+    assert all(kernel in lines[int(number) - 1] for number, _, kernel, _ in found)
+    assert [(f"{name} of {kernel}", formula) for _, name, kernel, formula in found] == [
+        ("alpha of cublasDgemv", "result_3_kept[0] / result_2[0]"),
+        ("alpha of cublasDaxpy", "-(result_3_kept[0] / result_2[0])"),
+        ("b of xpby", "result_3[0] / result_3_before[0]"),
     ]  # fmt: skip
     assert re.search(
         r"the host computes middle of apply in each round; the op host_middle gives what was recorded", said
     )
     assert "middle[0] = recorded[0];" in text
     assert "allreduce_2[t - 1] -> host_middle[t]" in text
-    assert "axpy[t] : gpu axpy(x, p[1 .. 66] touching [1 .. 65], a_there, 64)" in text
+    assert "dgemv(0, 64, 1, alpha_there, p[1 .. 66] touching [1 .. 65], 64, column, 1, 1.0, x, 1)" in text
+    assert "daxpy[t] : gpu daxpy(64, alpha_2_there, q, 1, r, 1)" in text
+    assert 'gpu { link "cublas"  cpp dgemv_on_stream from "cg_calls_cublas_v2.cu" }' in text
     assert "b: in f64[*], n: i32) {\n  gpu {\n    launch grid(1) block(128)\n    cuda dot_blocks" in text  # not const
-    assert "dot_blocks(sums, p[1 .. 66] touching [1 .. 65], q, 64)" in text
+    assert "ddot(64, p[1 .. 66] touching [1 .. 65], 1, q, 1, result)" in text
     assert "dot_blocks(sums, r, r, 64)" in text
     assert "barrier" not in text.partition("dag {")[2]
     left_out = re.search(r"waits that no data require, left out: (.*)", said)

@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("crash", (), 5, "the application "),
         ("exit", (), 5, "the application failed with exit code 3"),
-        ("managed", (), 2, "trouble.cu:40: managed memory, whose copies are in no call"),
+        ("managed", (), 2, "trouble.cu:39: managed memory, whose copies are in no call"),
         ("thread", (), 2, "a call from a second thread"),
         ("derived", (), 2, "a message of a derived datatype"),
         ("persistent", (), 2, "MPI_Send_init is not recorded"),
@@ -48,8 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("devices", (), 2, "cudaSetDevice is not recorded"),
         ("graph", (), 2, "cudaStreamBeginCapture is not recorded"),
         ("hidden", (), 2, "the definition of the kernel made is in no file of the application"),
-        ("blas", (), 2, "trouble.cu:81: cublasDscal is not recorded"),
-        ("random", (), 2, "trouble.cu:82: curandGenerateUniformDouble is not recorded"),
+        ("random", (), 2, "trouble.cu:78: curandGenerateUniformDouble is not recorded"),
         ("mark", (), 2, "rank 1 never reaches the mark BEGIN of --from; rank 0 does"),
         ("once", (), 2, "no loop was found that all ranks repeat"),
         ("good", ("--from", "nowhere"), 2, "no rank reaches the mark nowhere of --from"),

@@ -1,5 +1,4 @@
 // Steps of a vector, each of which does one thing that no program of dagc does: by name, the second argument.
-#include <cublas_v2.h>
 #include <cuda_runtime.h>
 #include <curand.h>
 #include <mpi.h>
@@ -42,11 +41,9 @@ int main(int argc, char** argv) {
   MPI_Type_vector(2, 1, 2, MPI_DOUBLE, &column);
   MPI_Type_commit(&column);
   MPI_Request request;
-  cublasHandle_t blas;
-  cublasCreate(&blas);
   curandGenerator_t random;
   curandCreateGenerator(&random, CURAND_RNG_PSEUDO_DEFAULT);
-  if (is("blas")) curandGenerateNormalDouble(random, x, n, 0, 1);  // before the loop a library may do anything
+  if (is("random")) curandGenerateNormalDouble(random, x, n, 0, 1);  // before the loop a library may do anything
   MPI_Win window;
   const int threads = is("calls") ? 64 + getpid() % 512 : 64;
   for (int t = 0; t < (is("once") ? 1 : 8); ++t) {
@@ -78,7 +75,6 @@ int main(int argc, char** argv) {
       cudaStreamEndCapture(stream, &graph);
     }
     if (is("hidden")) hidden(x, n);
-    if (is("blas")) cublasDscal(blas, n, host, x, 1);
     if (is("random")) curandGenerateUniformDouble(random, x, n);
     if (is("derived"))
       MPI_Sendrecv(host, 1, column, rank, 0, host + 4, 1, column, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);

@@ -528,8 +528,17 @@ void vectors_and_products() {
   cublasSetPointerMode(handle, CUBLAS_POINTER_MODE_DEVICE);
   cublasDasum(handle, 3, out, 1, one);
   cublasDscal(handle, 1, one, out, 1);  // by what was computed on the stream
+  cublasDswap(handle, 2, out + 1, 1, out + 5, -1);
   GOOD(cudaStreamSynchronize(gate.stream));
-  EXPECT(*one == 48 && out[0] == 9 * 48);
+  EXPECT(*one == 48 && out[0] == 9 * 48 && out[1] == 15 && out[2] == 44 && out[5] == 15 && out[6] == 24);
+  // A symmetric matrix whose upper part is 1 2, 3 there, by (1, 10); and its sum with (1, 10) (1, 10).
+  const double square[] = {1, -1, 2, 3, 1, 10};
+  std::copy(square, square + 6, x);
+  cublasSetPointerMode(handle, CUBLAS_POINTER_MODE_HOST);
+  cublasDsymv(handle, CUBLAS_FILL_MODE_UPPER, 2, &two, x, 2, x + 4, 1, &zero, out, 1);
+  cublasDger(handle, 2, 2, &two, x + 4, 1, x + 4, 1, x, 2);
+  GOOD(cudaStreamSynchronize(gate.stream));
+  EXPECT(out[0] == 21 && out[1] == 32 && x[0] == 2 && x[1] == 9 && x[2] == 12 && x[3] == 103);
   cublasDestroy(handle);
 }
 
