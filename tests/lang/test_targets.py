@@ -60,6 +60,13 @@ def test_compile_names_what_it_leaves_out(tmp_path: Path) -> None:
 
 def test_a_kernel_with_nothing_else_is_an_error() -> None:
     text = TEXT.replace("gpu plain {", 'gpu plain { link "cusparse"')
+    there, notes = without_missing(parse_with_includes(Source("test.dag", text)), cuda=False)
+    assert [i.name for k in lower(there).kernels for i in k.impls] == [
+        "cublas",
+        "default",
+    ]  # the host target has a part
+    assert [note.partition(":")[0] for note in notes] == ["copy4.plain", "copy4.cub"]
+    text = text.replace('link "cublas"', 'link "cublas", "cublasLt"')
     with pytest.raises(ProgramError, match="without CUDA, kernel `copy4` has no gpu implementation"):
         without_missing(parse_with_includes(Source("test.dag", text)), cuda=False)
     unused = (
