@@ -8,11 +8,9 @@ from __future__ import annotations
 from dagc.base.errors import DagcError
 from dagc.recipes.best import best
 from dagc.recipes.compile import compile
-from dagc.recipes.convert import convert
 from dagc.recipes.explain import explain
 from dagc.recipes.explore import explore
-from dagc.recipes.export import export
-from dagc.recipes.merge import merge
+from dagc.recipes.files import convert, export, merge
 from dagc.recipes.report import report
 from dagc.recipes.rules import rules, rules_across
 from dagc.recipes.show import show

@@ -384,7 +384,7 @@ def test_a_strategy_is_one_file(extended: Path) -> None:
     code = (
         "import sys\nfrom dagc.lab.strategy import find\n"
         "from dagc.lab.orders import domain_of\n"
-        "from dagc.ir.effective import configuration_of\n"
+        "from dagc.ir.constraints import configuration_of\n"
         "from dagc.api import load_graph\n"
         "graph = load_graph(sys.argv[1], {'transport': 'mpi_cuda'})\n"
         "domain = domain_of([(configuration_of(graph), graph)])\n"

@@ -61,8 +61,8 @@ from dagc.space import Space
 from dagc.stages.artifacts import OpenChoices, build_artifact, compile_traversal
 from dagc.stages.options import CompileOptions
 from dagc.stages.program import read
+from dagc.study.files import revision
 from dagc.study.placed import MovedValues, moves_text, transfers_here
-from dagc.study.record import revision
 from dagc.study.train import TrainingTable, expecting, train
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -45,8 +45,8 @@ from dagc.report.display import SILENT
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import read
 from dagc.study.domain import Ready, checked, ready
+from dagc.study.files import SearchFile
 from dagc.study.launch import timed_sites
-from dagc.study.record import SearchFile
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = 20  # times as many measurements

@@ -51,8 +51,8 @@ from dagc.store.records import Records
 from dagc.store.results import Run
 from dagc.study import measure as tune_measure
 from dagc.study.build import settings_compiled
+from dagc.study.files import program_record, revision
 from dagc.study.prepare import DEFAULT_FLUSH, Prepared, prepare
-from dagc.study.record import program_record, revision
 from dagc.study.results import NOTHING_MEASURED
 from dagc.study.task import tuning_task
 

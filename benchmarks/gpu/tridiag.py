@@ -50,7 +50,7 @@ from dagc.measure.runner import Runner, Table, world
 from dagc.space import Space
 from dagc.stages.artifacts import compile_traversal
 from dagc.stages.options import CompileOptions
-from dagc.study.record import revision
+from dagc.study.files import revision
 
 TRIDIAG = ROOT / "samples/tridiag/tridiag.dag"
 REALS = {"f64": 8, "f32": 4}

@@ -41,7 +41,7 @@ from dagc.base.sample import Sample
 from dagc.base.statistics import interval
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice
-from dagc.ir.effective import configuration_of
+from dagc.ir.constraints import configuration_of
 from dagc.ir.program import Graph, KernelOp
 from dagc.lab.candidate import Candidate
 from dagc.lab.orders import Orders, domain_of

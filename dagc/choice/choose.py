@@ -33,10 +33,9 @@ from typing import Any
 
 from dagc.base.python import np
 from dagc.base.sample import Sample
-from dagc.choice.compiled import library
 from dagc.choice.feature import SelectorFeature
 from dagc.choice.legal import legal_settings, op_of, op_under, open_site
-from dagc.choice.selector import Extent, Scale, Selector, c_head, scales_of, shares, trained_ranges
+from dagc.choice.selector import Extent, Scale, Selector, c_head, library, scales_of, shares, trained_ranges
 from dagc.choice.types import Case, Cell, Site
 from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.names import mangle, set_apart

@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from dagc.base.errors import counted
-from dagc.base.objective import OCCUPANCY
 from dagc.base.resources import names_in
+from dagc.base.sample import OCCUPANCY
 from dagc.choice.choose import Anchor, Chooser, Tried, avoided_of, parameters_of
 from dagc.choice.feature import offered
 from dagc.choice.legal import block_of, op_of, text_and_grid

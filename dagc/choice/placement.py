@@ -16,7 +16,7 @@ from typing import Any
 
 from dagc.base.errors import UsageError
 from dagc.base.resources import resource
-from dagc.choice.compiled import library
+from dagc.choice.selector import library
 
 HOST, DEVICE = 0, 1  # of a rank; its further GPUs follow
 NODES = 20_000  # of a search, at most: about 10 ms

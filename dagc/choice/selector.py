@@ -11,17 +11,33 @@ import ctypes
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from dagc.base.errors import UsageError, counted
+from dagc.base.files import scratch_directory
 from dagc.base.python import np
-from dagc.choice.compiled import library
+from dagc.base.resources import resource
 from dagc.choice.types import Case
 from dagc.ir.plan import FAR
 from dagc.ir.program import Program
 from dagc.perf.chart import Chart
 from dagc.perf.cprint import BATCH_HELPERS, HELPERS
+
+
+@lru_cache(maxsize=64)
+def library(text: str, language: str = "c") -> ctypes.CDLL:
+    """The compiled text, loaded; compiled once for this machine (the cache of `dagc.build.builder`). `language`: "c",
+    or "c++", which may include the headers of the runtime. Raises MissingTool and BuildFailed."""
+    from dagc.build.builder import Build, build  # only where a chooser is asked
+
+    with scratch_directory("dagc-choice-") as folder:
+        source = folder / "choice.cpp"
+        source.write_text(text, encoding="utf-8")
+        runtime = resource("templates/runtime")
+        order = Build([source], include=[runtime] if language == "c++" else (), shared=True, loaded=language)
+        return ctypes.CDLL(str(build(order, folder / "choice.so")))
+
 
 FEWEST = 3  # training points
 FRACTION = 22  # fractional bits of a coordinate: a squared distance in one dimension is below 2**58

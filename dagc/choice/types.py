@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple, TypeAlias
 
-from dagc.base.objective import OCCUPANCY
-from dagc.base.sample import Sample
+from dagc.base.sample import OCCUPANCY, Sample
 from dagc.ir.choice import VARIANT, Choice, own_name, qualified
 from dagc.ir.names import mangle
 from dagc.ir.program import Decision, Value

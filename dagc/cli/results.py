@@ -103,7 +103,7 @@ def _report(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from dagc.recipes import export as api
+    from dagc.recipes import files as api
 
     with _phase(args, f"{args.results}: reading, writing its measurements"):
         api.export(args.results, "parquet" if args.parquet else "csv", args.output, args.objective)
@@ -111,7 +111,7 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _merge(args: argparse.Namespace) -> int:
-    from dagc.recipes import merge as api
+    from dagc.recipes import files as api
 
     with _phase(args, f"{args.output}: merging"):
         text = api.merge(args.results, args.output, args.other_machine)
@@ -120,7 +120,7 @@ def _merge(args: argparse.Namespace) -> int:
 
 
 def _convert(args: argparse.Namespace) -> int:
-    from dagc.recipes import convert as api
+    from dagc.recipes import files as api
 
     with _phase(args, f"{args.old}: converting"):
         text = api.convert(args.old, args.new)

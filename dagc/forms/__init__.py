@@ -24,13 +24,12 @@ from dagc.forms.freedom import BOUNDS, FREEDOM, LITERALS, divides_by_numbers, nu
 from dagc.forms.functions import read_as_texts
 from dagc.forms.fuse import fused_impl
 from dagc.forms.index import INDEX
-from dagc.forms.jam import JAM
+from dagc.forms.loops import JAM, UNROLL
 from dagc.forms.pragma import PRAGMA
 from dagc.forms.stream import STREAM
 from dagc.forms.text import longer
 from dagc.forms.tile import TILE
 from dagc.forms.types import Form, Refusal, Surroundings
-from dagc.forms.unroll import UNROLL
 from dagc.forms.wide import WIDE
 from dagc.ir.choice import AS_WRITTEN, FORM, qualified
 from dagc.ir.enums import CodeLang, ElementType

@@ -13,7 +13,7 @@ from itertools import product
 from dagc.base.errors import ProgramError, Severity, UsageError
 from dagc.base.source import Span
 from dagc.ir.choice import Choice, own_name, qualified
-from dagc.ir.effective import configuration_of, effective
+from dagc.ir.constraints import configuration_of, effective
 from dagc.ir.enums import Transport
 from dagc.ir.program import (
     AT_RUN_TIME,

@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 
 from dagc.base.deadline import HANGS
 from dagc.base.errors import RunFailed
-from dagc.base.objective import TIME, Objective
-from dagc.base.sample import Sample
+from dagc.base.sample import TIME, Objective, Sample
 from dagc.base.statistics import interval
 from dagc.ir.choice import Choice
 from dagc.ir.traversal import Row

@@ -12,8 +12,7 @@ from statistics import median
 from typing import Any
 
 from dagc.base.errors import RunFailed, WrongResult
-from dagc.base.objective import TIME, Objective
-from dagc.base.sample import Sample
+from dagc.base.sample import TIME, Objective, Sample
 from dagc.base.statistics import noise_floor
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice

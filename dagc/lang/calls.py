@@ -23,7 +23,7 @@ from dagc.ir.sym import Apply, Const, Sym, Var, show
 from dagc.lang import ast
 from dagc.lang.declarations import check_sizes, storage, touched
 from dagc.lang.frames import Frame, GraphOut
-from dagc.lang.held import of_device, skipping
+from dagc.lang.held import HOST, arguments, by_host, by_pointer, chosen_way, computed, of_device, skipping
 from dagc.lang.scope import (
     FIX_SOME,
     TOO_MANY_TRIALS,
@@ -37,7 +37,6 @@ from dagc.lang.scope import (
     spelled,
     there_are,
 )
-from dagc.lang.values import HOST, arguments, by_host, by_pointer, chosen_way, computed
 
 BLOCK_LIMIT = "the limit of 1 to 1024 threads in a block"
 

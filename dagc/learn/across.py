@@ -26,8 +26,8 @@ from statistics import median
 from typing import Any
 
 from dagc.base.errors import counted
-from dagc.base.objective import TIME, Objective
 from dagc.base.python import np
+from dagc.base.sample import TIME, Objective
 from dagc.ir.program import Value, shown
 from dagc.learn.classes import noise_of
 from dagc.learn.fast import both_ways, conjunctions, rule_of

@@ -16,7 +16,7 @@ from statistics import NormalDist
 from typing import Any
 
 from dagc.base.errors import counted
-from dagc.base.objective import Objective
+from dagc.base.sample import Objective
 from dagc.ir.choice import Choice
 from dagc.lab.candidate import Candidate
 from dagc.lab.neighbours import ISSUE, Item, follow, outline

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from dagc.base.errors import counted
-from dagc.base.objective import TIME, Objective
+from dagc.base.sample import TIME, Objective
 from dagc.ir.choice import Choice
 from dagc.ir.program import Action, Graph, Value, shown
 from dagc.ir.traversal import Event, Traversal, traversal_text

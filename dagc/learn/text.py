@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from dagc.base.errors import UsageError, counted
-from dagc.base.objective import TIME, Objective
+from dagc.base.sample import TIME, Objective
 from dagc.base.statistics import ENOUGH
 from dagc.ir.traversal import traversal_text
 from dagc.learn.classes import FEWEST_TO_CUT

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import UsageError, report_notes
 from dagc.build.ranks import bind_ranks, ranks_or_default
 from dagc.build.toolchain import TargetChoice, choose_target
-from dagc.ir.effective import without_effect
+from dagc.ir.constraints import without_effect
 from dagc.ir.plan import Features
 from dagc.report.display import SILENT, Display
 from dagc.report.limits import FINDING, LimitRow
 from dagc.report.stages import NOTHING_PRINTED, Printer
-from dagc.stages.artifacts import Compiled, OpenChoices, compile_traversal, defaults_of_open_devices
+from dagc.stages.artifacts import Compiled, OpenChoices, compile_traversal, defaults_of_open_devices, wanted_traversal
 from dagc.stages.options import CompileOptions
 from dagc.stages.program import ProgramText, read
 from dagc.stages.running import Running, checked, rank_of, run_as_rank
-from dagc.stages.traversal import wanted_traversal
 
 if TYPE_CHECKING:
     from dagc.ir.program import Graph

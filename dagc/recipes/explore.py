@@ -29,6 +29,7 @@ from dagc.store.settings import fixed_in
 from dagc.study.ahead import BUILD_SHARE
 from dagc.study.decisions import SearchRequest
 from dagc.study.domain import Ready, check_strategy, checked, ready, replayed, usable_domain
+from dagc.study.files import SearchFile, program_record, run_record
 from dagc.study.following import check_rules, followed
 from dagc.study.groups import RankGroups
 from dagc.study.original import kept, measured_again, read_original
@@ -45,7 +46,6 @@ from dagc.study.outcome import (
     settled,
     traced,
 )
-from dagc.study.record import SearchFile, program_record, run_record
 
 
 def explore(

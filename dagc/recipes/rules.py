@@ -16,9 +16,8 @@ from dagc.learn.features import Samples
 from dagc.learn.judging import accuracy, check
 from dagc.learn.text import FORMATS, Findings, render, render_fast
 from dagc.learn.tree import classes_of
-from dagc.stages.artifacts import compile_traversal
+from dagc.stages.artifacts import compile_traversal, number_of
 from dagc.stages.program import read
-from dagc.stages.traversal import number_of
 from dagc.store.results import noise_advice_of
 from dagc.study.following import first_by_rules, read_rules
 from dagc.study.loaded import Loaded, check_joinable, estimated, inputs_of, learn, named, shared_configurations

@@ -11,8 +11,7 @@ from itertools import product
 from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import ProgramError, Severity
 from dagc.ir.choice import own_name, qualified, site_of
-from dagc.ir.constraints import TooManyAssignments, assignments, condition, may_hold, of_launch
-from dagc.ir.effective import effective, in_use
+from dagc.ir.constraints import TooManyAssignments, assignments, condition, effective, in_use, may_hold, of_launch
 from dagc.ir.program import (
     COLLECTIVES,
     TRANSPORT,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from dagc.base.deadline import Clock
 from dagc.base.errors import counted
-from dagc.base.objective import TIME, Objective
+from dagc.base.sample import TIME, Objective
 from dagc.report import si
 
 if TYPE_CHECKING:

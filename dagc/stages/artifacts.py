@@ -1,4 +1,5 @@
-"""From a traversal to its artifacts: the proved plan, its sources, the binary, and how to run it."""
+"""From a traversal to its artifacts: the proved plan, its sources, the binary, and how to run it; and the traversal
+that `--traversal` names."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,21 +20,34 @@ from dagc.build.builder import Build, build, require_wheel, write_wheel
 from dagc.build.mpi import require_mpi
 from dagc.build.toolchain import require_nccl
 from dagc.ir.choice import is_formed
-from dagc.ir.plan import CodeFeature, EmittedChoosers, Plan, Target, open_variants, program_hash
+from dagc.ir.plan import (
+    CodeFeature,
+    EmittedChoosers,
+    Plan,
+    Target,
+    open_variants,
+    plan_from_json,
+    plan_inputs,
+    program_hash,
+)
 from dagc.ir.program import Decision, Device, Graph, KernelOp, Program, Value, shown
+from dagc.ir.traversal import Traversal, parse_traversal
 from dagc.passes.loops import repeated
 from dagc.passes.private import private_arrays
 from dagc.report.display import SILENT, Display
 from dagc.report.stages import NOTHING_PRINTED, Printer
+from dagc.space import Counter as StateCounter
+from dagc.space import Space, TooManyStates
 from dagc.space.enqueue import LANES, MOST, MOST_LANES, overlapped, prove_phases, rounds_of, without_host
-from dagc.space.loops import unroll
+from dagc.space.loops import is_folded_text, unroll
+from dagc.space.moves import Moves
 from dagc.space.proof import Prover, prune
 from dagc.stages.options import IN_FLIGHT, CompileOptions, FormOptions
+from dagc.stages.program import read_source
 
 if TYPE_CHECKING:
     from dagc.build.toolchain import TargetChoice
     from dagc.emit.library import Enqueued
-    from dagc.ir.traversal import Traversal
     from dagc.measure.bench import BenchResult
 
 
@@ -443,3 +458,56 @@ def defaults_of_open_devices(graph: Graph) -> OpenChoices:
 
     choosers = [default_chooser(graph, site) for site in sites]
     return OpenChoices(tuple(d for c in choosers for d in c.site.taken), emitted(choosers))
+
+
+# Limit of states, a few seconds, to find the ID of a traversal that was given as text.
+_ID_STATES = 20_000
+_FIRST = 1000  # traversals that are enumerated, where counting may take minutes
+_COUNTED = 1_000_000  # limit of states to find the traversal of an ID: about a minute, some hundred megabytes
+_ID_DIGITS = 4300  # limit for Python's conversion to one number
+
+
+def wanted_traversal(
+    graph: Graph, wanted: str, show: Callable[[int], None] = lambda states: None
+) -> tuple[Graph, Traversal, int | None]:
+    """The traversal named by `first`, an ID or a file, and its ID (None: not in the space, or in one too large to
+    count).
+
+    If `graph` is folded, so is a traversal by ID. A file may give every round of a loop instead; the graph returned
+    with it is then the unrolled one. `show`: called with the number of states that were counted for an ID.
+    """
+    if wanted == "first":
+        return graph, Space(graph).first(), 0
+    if wanted.isdecimal() and len(wanted) > _ID_DIGITS:
+        raise UsageError(f"no traversal has an ID of {len(wanted)} digits", "see `dagc count`")
+    if wanted.isdecimal():
+        return graph, _of_number(graph, int(wanted), show), int(wanted)
+    source = read_source(wanted, "a traversal's text or of a plan.json, an ID, or first")
+    if source.text.lstrip().startswith("{"):
+        read_for, traversal = graph.unrolled, plan_from_json(source.text, graph.unrolled, wanted).traversal
+        period = plan_inputs(source.text, wanted).period
+        if graph.folding is not None and period:
+            read_for, traversal = graph, parse_traversal(period, graph, wanted)
+    else:
+        read_for = graph if is_folded_text(source.text, graph) else graph.unrolled
+        traversal = parse_traversal(source.text, read_for, wanted)
+    return read_for, traversal, number_of(graph, traversal) if read_for is graph else None
+
+
+def _of_number(graph: Graph, number: int, show: Callable[[int], None]) -> Traversal:
+    """The traversal of an ID. Raises UsageError if there is none, or too much to count."""
+    if number < _FIRST and (found := next(islice(Space(graph), number, None), None)) is not None:
+        return found
+    try:
+        return Space(graph, counter=StateCounter(Moves.of(graph), _COUNTED, show)).at(number)
+    except TooManyStates:
+        why = f"traversal {number}: more than {_COUNTED} states must be counted to find it"
+        raise UsageError(why, f"give a file with its text, or an ID below {_FIRST}, see `dagc list`") from None
+
+
+def number_of(graph: Graph, traversal: Traversal) -> int | None:
+    """The ID of a traversal; None if it is not in the space, or in one too large to count."""
+    try:
+        return Space(graph, limit=_ID_STATES).id_of(traversal)
+    except (UsageError, TooManyStates):
+        return None  # the caller proves or refuses it; a pruned traversal is not in the space

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from dagc.base.deadline import ENDLESS, HANGS, Deadline
-from dagc.base.objective import OCCUPANCY
 from dagc.base.option import (
     Option,
     alternatives,
@@ -28,6 +27,7 @@ from dagc.base.option import (
     share,
 )  # fmt: skip
 from dagc.base.resources import names_in
+from dagc.base.sample import OCCUPANCY
 from dagc.ir.enums import Transport
 from dagc.stages.orders import OrderOptions
 
@@ -37,7 +37,7 @@ Progress: TypeAlias = Callable[[int, int, str], None]
 
 
 def objective_option(default: str) -> Option:
-    """--objective: an expression of metrics (`dagc.base.objective`), which is checked later."""
+    """--objective: an expression of metrics (`dagc.base.sample`), which is checked later."""
     return Option(
         "--objective time|energy|EXPRESSION",
         f"quantity to minimise: time, {', '.join(names_in('measure/metrics'))}, or an expression of them;"

@@ -16,7 +16,7 @@ from dagc.base.deadline import Deadline
 from dagc.base.errors import Diagnostic, Severity, UsageError, rendered
 from dagc.base.source import Source
 from dagc.ir.choice import qualified
-from dagc.ir.effective import without_effect
+from dagc.ir.constraints import without_effect
 from dagc.ir.program import AT_RUN_TIME, DEVICE, Graph, KernelOp, Program, Value
 from dagc.lang.lower import Parsed, forms_listed, lower, parse_with_includes
 from dagc.passes import build_graph

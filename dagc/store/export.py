@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from dagc.base.errors import MissingTool
 from dagc.base.files import write_bytes_atomic
-from dagc.base.objective import TIME, Objective
+from dagc.base.sample import TIME, Objective
 from dagc.store.results import Results
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ import msgspec
 from msgspec import Meta
 
 from dagc.base.errors import UsageError
-from dagc.base.objective import TIME, Objective, parse_objective
-from dagc.base.sample import BESIDE, EXPLAIN, Sample
+from dagc.base.sample import BESIDE, EXPLAIN, TIME, Objective, Sample, parse_objective
 from dagc.base.statistics import FEWEST_PAIRS, Changes, followed, noise_floor
 from dagc.ir.choice import Choice
 from dagc.store.results import (

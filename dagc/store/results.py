@@ -13,8 +13,7 @@ from statistics import median
 from typing import Any, NamedTuple, NewType, TypeVar
 
 from dagc.base.errors import UsageError, counted
-from dagc.base.objective import TIME, Objective
-from dagc.base.sample import CONFIRM, Sample
+from dagc.base.sample import CONFIRM, TIME, Objective, Sample
 from dagc.base.statistics import Noise, faster, interval, shrunk
 from dagc.cuda.lexer import tokens_of
 from dagc.ir.choice import FUSE, Choice, names_form

@@ -93,7 +93,7 @@ class InputFacts:
 class TunedFacts:
     """Facts of a tuned file. `kernels` and `program`: choices that must not differ if kernels, or whole programs, were
     tuned. `program_data`: parameters of a size, and the features of the selector there. `inputs`: of the inputs;
-    `sizes`: features of ops at sizes. `objective`: what the choosers minimise (`dagc.base.objective`). `transfers`:
+    `sizes`: features of ops at sizes. `objective`: what the choosers minimise (`dagc.base.sample`). `transfers`:
     between host and device, where ops are placed together. `calls`: over how many a conversion is paid (0: not
     counted); `constraints`: whether they count."""
 

@@ -14,7 +14,7 @@ from dagc.base.children import Workers
 from dagc.base.errors import DagcError, UsageError
 from dagc.build.ranks import joined
 from dagc.ir.choice import Choice
-from dagc.ir.effective import configuration_of
+from dagc.ir.constraints import configuration_of
 from dagc.ir.plan import Plan
 from dagc.ir.program import Graph, Value
 from dagc.lab.candidate import Candidate

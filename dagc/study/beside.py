@@ -12,8 +12,7 @@ from random import Random
 from statistics import median
 
 from dagc.base.errors import counted
-from dagc.base.objective import Objective
-from dagc.base.sample import BESIDE, Sample
+from dagc.base.sample import BESIDE, Objective, Sample
 from dagc.base.signals import deferred
 from dagc.base.statistics import interval
 from dagc.lab.candidate import Candidate

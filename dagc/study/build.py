@@ -23,10 +23,9 @@ from dagc.ir.choice import AS_WRITTEN, VARIANT, Choice, own_name, qualified, sit
 from dagc.ir.plan import CodeFeature, Opened, Plan, Target, needed_features
 from dagc.ir.program import Decision, Graph, Value
 from dagc.ir.traversal import Row
-from dagc.lab.plans import plan_label
 from dagc.space import Space
 from dagc.stages.artifacts import OpenChoices, build_artifact, proved_plan, write_runner
-from dagc.study.task import TuningTask
+from dagc.study.task import TuningTask, plan_label
 
 if TYPE_CHECKING:
     from dagc.stages.options import Progress

@@ -10,8 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
-from dagc.base.objective import OCCUPANCY, TIME, Objective
-from dagc.base.sample import Sample
+from dagc.base.sample import OCCUPANCY, TIME, Objective, Sample
 from dagc.choice.choose import Tried, tried_at
 from dagc.choice.feature import FeatureContext, SelectorFeature, asked_features, offered, values_of
 from dagc.choice.legal import bindings, op_of, op_under

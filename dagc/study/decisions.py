@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import ProgramError, UsageError
-from dagc.base.objective import TIME, Objective
+from dagc.base.sample import TIME, Objective
 from dagc.build.mpi import cores as compilers
 from dagc.build.ranks import several_hosts
 from dagc.build.toolchain import TargetChoice
 from dagc.choice.types import Site
 from dagc.ir.choice import FUSE, VARIANT, Choice, own_name, qualified
-from dagc.ir.effective import without_effect
+from dagc.ir.constraints import without_effect
 from dagc.ir.enums import Transport
 from dagc.ir.plan import Target, stays_fixed
 from dagc.ir.program import (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.children import Workers
 from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import ProgramError, UsageError, counted
-from dagc.base.objective import TIME
+from dagc.base.sample import TIME
 from dagc.build.ranks import joined
 from dagc.build.toolchain import choose_target
 from dagc.ir.plan import Target
@@ -35,6 +35,7 @@ from dagc.store.settings import Origin, Origins, not_searched, without_settings
 from dagc.study.ahead import BUILD_SHARE, Ahead
 from dagc.study.beside import Beside
 from dagc.study.decisions import SEARCH, SearchRequest, configured, domain_of, excluded_notes, is_folded
+from dagc.study.files import SearchFile, program_record
 from dagc.study.launch import (
     Predictions,
     Sites,
@@ -47,7 +48,6 @@ from dagc.study.launch import (
 )
 from dagc.study.original import of_original
 from dagc.study.outcome import declare
-from dagc.study.record import SearchFile, program_record
 from dagc.study.runners import (
     ArraysOf,
     Compilation,

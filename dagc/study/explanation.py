@@ -41,9 +41,9 @@ from dagc.setup import check_arrays, run_setup
 from dagc.space.moves import Moves
 from dagc.stages.options import ExplainOptions
 from dagc.store.results import Implementation, Results, Run, ranking
+from dagc.study.files import revision
 from dagc.study.loaded import Loaded, judged, learn
 from dagc.study.original import order_of, read_original
-from dagc.study.record import revision
 from dagc.study.runners import ArraysOf, arrays_name, build_runners, clear_incomplete, loadable_of, require_transports
 
 MOST_CHANGED = 24  # unmeasured configurations, as edits of launch settings

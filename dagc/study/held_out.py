@@ -20,7 +20,6 @@ from dagc.choice.types import Case, Cell, Site
 from dagc.ir.choice import PROGRAM, Choice, qualified
 from dagc.ir.plan import FAR, Target
 from dagc.ir.program import DEVICE
-from dagc.lab.plans import program_select
 from dagc.lang.lower import parse_with_includes
 from dagc.passes import build_graph
 from dagc.stages.program import ProgramText
@@ -28,7 +27,7 @@ from dagc.store.settings import values_fixed
 from dagc.study.choosers import Data, plan_table
 from dagc.study.judge import Figures, Judged, judged_at, percent
 from dagc.study.results import minimised, paid
-from dagc.study.task import TuningTask, plan_values
+from dagc.study.task import TuningTask, plan_values, program_select
 from dagc.study.train import TrainingTable, folds_of, leave_one_out, tabulated, train, trained_without
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from dagc.choice.types import Case, Site
 from dagc.cuda.ptx import Resources
 from dagc.forms.fuse import largest_call
 from dagc.ir.choice import VARIANT, Choice, qualified
-from dagc.ir.effective import configuration_of
+from dagc.ir.constraints import configuration_of
 from dagc.ir.plan import Target
 from dagc.ir.program import Graph, KernelOp, Region, Value
 from dagc.ir.sym import Number, free

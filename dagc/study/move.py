@@ -15,8 +15,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
-from dagc.base.objective import parse_objective
-from dagc.base.sample import Sample
+from dagc.base.sample import Sample, parse_objective
 from dagc.choice.selector import FEWEST, Selector
 from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import observed, units

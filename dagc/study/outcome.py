@@ -10,8 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import DagcError, WrongResult, counted
-from dagc.base.objective import TIME, Objective
-from dagc.base.sample import BESIDE, Sample
+from dagc.base.sample import BESIDE, TIME, Objective, Sample
 from dagc.ir.traversal import traversal_text
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Joining, SearchOptions, Store, Summary

@@ -23,7 +23,6 @@ from dagc.choice.types import Site
 from dagc.ir.choice import PROGRAM
 from dagc.ir.plan import Features, Plan
 from dagc.ir.sym import free
-from dagc.lab.plans import numbers, plan_label
 from dagc.report.display import Display
 from dagc.setup import read_scalars
 from dagc.space import Space
@@ -43,6 +42,7 @@ from dagc.stages.options import CompileOptions
 from dagc.stages.program import read
 from dagc.stages.running import Running
 from dagc.store.settings import check_fixed, fixed_choices
+from dagc.study.task import numbers, plan_label
 from dagc.study.tuned import check_tuned, open_choices, tried_in
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
-from dagc.base.objective import Objective
+from dagc.base.sample import Objective
 from dagc.choice.selector import Selector, scales_of
 from dagc.report import si
 from dagc.report.variants import LOOKS, Axis, LearningCurve, Mark, Mistake, ShareBar, VariantView, as_page

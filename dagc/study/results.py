@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import counted
-from dagc.base.objective import OCCUPANCY, TIME, Objective, parse_objective
-from dagc.base.sample import Sample
+from dagc.base.sample import OCCUPANCY, TIME, Objective, Sample, parse_objective
 from dagc.choice.legal import op_of
 from dagc.choice.types import Case, Cell, Samples
 from dagc.ir.choice import PROGRAM, Choice

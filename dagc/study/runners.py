@@ -31,7 +31,7 @@ from dagc.build.ranks import several_hosts
 from dagc.build.toolchain import TargetChoice
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice
-from dagc.ir.effective import transports_of
+from dagc.ir.constraints import transports_of
 from dagc.ir.enums import Transport
 from dagc.ir.plan import Plan, Target, open_tunables
 from dagc.ir.program import WITHIN_HOST, Program, Value, shown

@@ -19,7 +19,6 @@ from dagc.cuda.syntax import NotUnderstood
 from dagc.ir.choice import PROGRAM
 from dagc.ir.plan import FAR
 from dagc.ir.program import KernelOp
-from dagc.lab.plans import plan_label
 from dagc.perf import chart
 from dagc.perf.chart import Chart, FlowBox
 from dagc.perf.cprint import HELPERS, to_c
@@ -28,7 +27,7 @@ from dagc.stages.program import ProgramText, load_graph, read
 from dagc.study.build import assumed, compiled_resources, most_of, of_settings
 from dagc.study.plans import has_plans, plan_chooser
 from dagc.study.results import aligned, minimised
-from dagc.study.task import TuningTask, limits_of
+from dagc.study.task import TuningTask, limits_of, plan_label
 from dagc.study.tuned import check_tuned, choosers_of
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from dagc.base.children import Workers
 from dagc.base.deadline import Deadline
 from dagc.base.errors import BuildFailed, DagcError, MissingTool
 from dagc.base.files import scratch_directory
-from dagc.base.objective import OCCUPANCY, Objective
 from dagc.base.python import np
+from dagc.base.sample import OCCUPANCY, Objective
 from dagc.choice.choose import worth_measuring
 from dagc.choice.legal import op_of
 from dagc.choice.methods import LEARNED

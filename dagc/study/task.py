@@ -1,33 +1,72 @@
-"""The task of tuning: what is open in a program, the legal choices, the cases, and where results are checked."""
+"""The task of tuning: what is open in a program, the legal choices, the cases, and where results are checked.
+
+Of a whole program, the `select` at its top names the decisions that are open: a setting assigns each a value, and each
+is compiled once, for all sizes. Measurements are stored as cells of the op PROGRAM. Times are in seconds.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dagc.base.errors import DagcError, ProgramError, Severity, UsageError
 from dagc.build.toolchain import TargetChoice, choose_target
 from dagc.choice.feature import asked_features
 from dagc.choice.legal import SHARED_LIMIT, check_in, legal_settings, open_sites
+from dagc.choice.methods import EXHAUSTIVE, LEARNED
 from dagc.choice.types import Case, Site
 from dagc.cuda.lexer import names_used
 from dagc.ir.choice import PROGRAM, Choice
+from dagc.ir.enums import ElementType
+from dagc.ir.names import mangle
 from dagc.ir.plan import Target
 from dagc.ir.program import CodeText, Graph, Program, Select, Value
+from dagc.ir.sym import free
 from dagc.lab.configurations import open_decisions
-from dagc.lab.plans import program_select
 from dagc.passes import build_graph
 from dagc.perf.hardware import load_hardware
 from dagc.stages.options import CaseOptions, TuneOptions
 from dagc.stages.program import ProgramText
 from dagc.study.cases import cases_asked, check_case, single_values
 
-if TYPE_CHECKING:
-    from dagc.ir.program import Program, Value
-    from dagc.stages.options import TuneOptions
+METHODS = (*LEARNED, EXHAUSTIVE)
+_NUMBERS = {t for t in ElementType if t is not ElementType.BOOL}
+
+
+def program_select(program: Program) -> Select | None:
+    """The program-level `select`, None if there is none. Raises UsageError for several, or unsuitable features."""
+    selects = [s for s in program.selects if s.owner == ""]
+    if not selects:
+        return None
+    if len(selects) > 1:
+        raise UsageError("the program has more than one `select` at its top", "name all decisions in one")
+    (item,) = selects
+    known = numbers(program)
+    features = asked_features(program, None, item.args)
+    for name in sorted(set().union(*(free(f.expression) for f in features))):
+        if name not in known:
+            names = ", ".join(sorted(known)) or "the program has none: declare `scalar n : i64`"
+            raise UsageError(
+                f"`select ... with {item.method}(...)` uses `{name}`, which is not a numeric scalar",
+                f"name scalars of the program ({names})",
+            )
+    if not features:
+        raise UsageError(f"`select ... with {item.method}()` has no data", "name the scalars it depends on: knn(n)")
+    return item
+
+
+def numbers(program: Program) -> frozenset[str]:
+    """Names of the per-rank scalars that are numbers."""
+    return frozenset(s.name for s in program.scalars if s.type in _NUMBERS)
+
+
+def plan_label(choice: Choice) -> str:
+    """`m8-chunks4-streams4`: the name of a plan's directory. Plans differ in values alone, not in names."""
+    return "-".join(mangle(f"{re.sub(r'[^A-Za-z0-9_]', '_', name)}{value}") for name, value in choice.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
-from dagc.base.objective import OCCUPANCY, TIME
+from dagc.base.sample import OCCUPANCY, TIME
 from dagc.build import toolchain
 from dagc.choice.choose import Tried, emitted, tried_at
 from dagc.choice.feature import offered
@@ -24,7 +24,7 @@ from dagc.ir.program import DEVICE, DP, KernelOp
 from dagc.stages.artifacts import OpenChoices
 from dagc.stages.options import COSTS, METHODS
 from dagc.store.settings import check_compiled
-from dagc.study.record import program_record
+from dagc.study.files import program_record
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser

@@ -22,8 +22,6 @@ from dagc.choice.types import Case, Cell, Samples
 from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.plan import Target, places_together
 from dagc.ir.program import HostMemory
-from dagc.lab.plans import METHODS as PLAN_METHODS
-from dagc.lab.plans import program_select
 from dagc.report import si
 from dagc.stages.options import METHODS, Progress, SiteOptions, TuneOptions
 from dagc.stages.program import ProgramText
@@ -55,7 +53,8 @@ from dagc.study.replay import in_order, quality
 from dagc.study.results import KernelResult, Tuning, choosable, doubtful
 from dagc.study.sampling import label
 from dagc.study.sizes import Sizes, at_sizes, guesses, sureness
-from dagc.study.task import TuningTask, another_program, program_task, tuning_task
+from dagc.study.task import METHODS as PLAN_METHODS
+from dagc.study.task import TuningTask, another_program, program_select, program_task, tuning_task
 
 ACTIVE_STEPS = 6  # of the quality by samples that an active run prints; each trains twice
 

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from dagc.base.errors import UsageError
 from dagc.choice import trends
-from dagc.choice.compiled import library
 from dagc.choice.learners import cost, forest, svm, tree
 from dagc.choice.learners.cost import Cost
 from dagc.choice.learners.forest import Forest
@@ -28,7 +27,17 @@ from dagc.choice.learners.svm import Pair, Svm
 from dagc.choice.learners.tree import TreeSelector
 from dagc.choice.methods import FULL, LEARNED, fit, from_json, gains_of
 from dagc.choice.nodes import Split
-from dagc.choice.selector import UNIT, Answer, Scale, Selector, c_head, compile_together, coordinates, scales_of
+from dagc.choice.selector import (
+    UNIT,
+    Answer,
+    Scale,
+    Selector,
+    c_head,
+    compile_together,
+    coordinates,
+    library,
+    scales_of,
+)
 from dagc.choice.trends import LineTrend, SumTrend, shortened
 from dagc.study.train import TrainingTable, train
 from tests.tiers import examples

@@ -13,7 +13,7 @@ from pathlib import Path
 from dagc import api
 from dagc.base.sample import Sample
 from dagc.base.statistics import noise_floor
-from dagc.ir.effective import configuration_of
+from dagc.ir.constraints import configuration_of
 from dagc.ir.plan import program_hash
 from dagc.ir.program import Graph
 from dagc.store.records import Records

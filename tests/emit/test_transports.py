@@ -19,7 +19,7 @@ from dagc.build.toolchain import find_cxx
 from dagc.cli.main import main
 from dagc.emit import emit, table_line, why_no_driver
 from dagc.emit.kernels import Functions
-from dagc.ir.effective import configuration_of
+from dagc.ir.constraints import configuration_of
 from dagc.ir.enums import Pairs, Transport
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Value

@@ -11,8 +11,7 @@ from random import Random
 import pytest
 
 from dagc.base.errors import UsageError
-from dagc.base.objective import TIME
-from dagc.base.sample import Sample
+from dagc.base.sample import TIME, Sample
 from dagc.cli.main import main
 from dagc.ir.choice import Choice
 from dagc.ir.traversal import Issue, Traversal

@@ -19,7 +19,7 @@ from dagc.build.toolchain import find_cxx
 from dagc.emit import emit
 from dagc.forms import kernel_of
 from dagc.forms.groups import conflict, fused, groups
-from dagc.ir.effective import configuration_of
+from dagc.ir.constraints import configuration_of
 from dagc.ir.enums import Mode
 from dagc.ir.plan import Plan, Target, plan_from_json, plan_inputs, plan_to_json, program_hash
 from dagc.ir.program import Graph, KernelOp, Program, Value

@@ -9,8 +9,8 @@ import pytest
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
 from dagc.forms import forms_of, kernel_of, surroundings_of
+from dagc.forms.loops import UNROLL
 from dagc.forms.types import Refusal
-from dagc.forms.unroll import UNROLL
 from tests.emit.build import graph_of
 from tests.forms.compared import Compared
 

@@ -9,7 +9,7 @@ import pytest
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.ir.choice import Choice
-from dagc.ir.effective import configuration_of
+from dagc.ir.constraints import configuration_of
 from dagc.ir.program import Graph, Value
 from dagc.lab.configurations import configurations, open_decisions
 from dagc.space import Space

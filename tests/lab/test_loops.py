@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from dagc.ir.effective import configuration_of
+from dagc.ir.constraints import configuration_of
 from dagc.lab.model.pool import ROUNDS, Pool
 from dagc.lab.model.simulate import Batch, Costs, Simulator, messages_of
 from dagc.lab.orders import domain_of

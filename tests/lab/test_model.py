@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dagc.base.sample import Sample
 from dagc.ir.choice import Choice
-from dagc.ir.effective import configuration_of
+from dagc.ir.constraints import configuration_of
 from dagc.ir.program import Action, Graph
 from dagc.ir.traversal import Issue, Record, Traversal, parse_traversal
 from dagc.lab.candidate import ConfiguredSpace

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from dagc.ir.effective import configuration_of
+from dagc.ir.constraints import configuration_of
 from dagc.ir.program import Graph
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.neighbours import follow, neighbour, outline

@@ -13,7 +13,7 @@ from dagc.base.errors import Diagnostic, Severity
 from dagc.base.resources import names_in
 from dagc.base.source import Source
 from dagc.choice.types import MODELS
-from dagc.ir.effective import without_effect
+from dagc.ir.constraints import without_effect
 from dagc.passes import analysis_of
 from tests.conftest import Compare
 

@@ -21,7 +21,7 @@ from dagc import api
 from dagc.base.errors import MissingTool, RunFailed, UsageError, WrongResult
 from dagc.emit import rows
 from dagc.ir.choice import Choice
-from dagc.ir.effective import configuration_of
+from dagc.ir.constraints import configuration_of
 from dagc.ir.traversal import Issue, Traversal
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.live import EVERY, LiveMachine, Loadable

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dagc.api import load_graph
 from dagc.base.errors import MissingTool, UsageError
-from dagc.base.objective import TIME, Objective, parse_objective
+from dagc.base.sample import TIME, Objective, parse_objective
 from dagc.build.toolchain import gpus
 from dagc.cli.main import main
 from dagc.measure.metrics import Amount, memory, objective_for

@@ -9,7 +9,7 @@ from random import Random
 from dagc import api
 from dagc.base.sample import Sample
 from dagc.ir.choice import Choice
-from dagc.ir.effective import configuration_of
+from dagc.ir.constraints import configuration_of
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Record, Traversal, Wait, parse_traversal, traversal_text
 from dagc.learn.tree import LearnedRules, learn

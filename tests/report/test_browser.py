@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dagc.ir.effective import configuration_of
+from dagc.ir.constraints import configuration_of
 from dagc.report.html import as_html
 from tests.data.h200 import h200_graph, h200_results
 from tests.report.conftest import Open, Opened

@@ -20,8 +20,7 @@ from dagc.base.deadline import Deadline
 from dagc.base.errors import ProgramError
 from dagc.base.source import Source
 from dagc.ir.choice import Choice
-from dagc.ir.constraints import TooManyAssignments, assignments, condition, may_hold
-from dagc.ir.effective import configuration_of
+from dagc.ir.constraints import TooManyAssignments, assignments, condition, configuration_of, may_hold
 from dagc.ir.program import Value
 from dagc.ir.sym import Apply, Const, Fn, Var
 from dagc.lang.lower import lower, parse_with_includes

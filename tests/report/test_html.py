@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.ir.effective import configuration_of
+from dagc.ir.constraints import configuration_of
 from dagc.report import html, si
 from dagc.report.charts import groups_of, points_of
 from dagc.report.html import as_html

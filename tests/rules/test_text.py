@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from dagc.base.errors import UsageError
-from dagc.base.objective import TIME
+from dagc.base.sample import TIME
 from dagc.learn.features import Samples
 from dagc.learn.judging import accuracy, check
 from dagc.learn.text import FORMATS, Findings, render

@@ -12,13 +12,12 @@ from typing import cast
 import pytest
 
 from dagc.base.children import Workers
-from dagc.base.objective import TIME
-from dagc.base.sample import Sample
+from dagc.base.sample import TIME, Sample
 from dagc.build.toolchain import choose_target
 from dagc.choice.types import Site
 from dagc.emit import emit_runner
 from dagc.ir.choice import Choice
-from dagc.ir.effective import configuration_of
+from dagc.ir.constraints import configuration_of
 from dagc.ir.program import Value
 from dagc.lab.candidate import Candidate
 from dagc.lab.configurations import Configured

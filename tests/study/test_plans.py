@@ -21,7 +21,6 @@ from dagc.emit.library import emit_plans
 from dagc.ir.choice import PROGRAM, Choice
 from dagc.ir.plan import ChoiceCall, EmittedChoosers, Plan, Target
 from dagc.ir.sym import Apply, Fn, Var
-from dagc.lab.plans import plan_label, program_select
 from dagc.measure.bench import run_bench
 from dagc.measure.launch import launch
 from dagc.recipes import tune as tune_recipe
@@ -32,7 +31,7 @@ from dagc.stages.program import read
 from dagc.store.tuned import load_tuned
 from dagc.study.choosers import learn_plans as learn
 from dagc.study.choosers import plan_table
-from dagc.study.task import program_task
+from dagc.study.task import plan_label, program_select, program_task
 from tests.emit.build import graph_of
 from tests.measure.conftest import can_run
 from tests.study.oracle import ROOT

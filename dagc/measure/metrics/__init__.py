@@ -30,8 +30,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dagc.base.errors import MissingTool, RunFailed, UsageError
-from dagc.base.objective import OCCUPANCY, Objective, parse_objective
 from dagc.base.resources import names_in
+from dagc.base.sample import OCCUPANCY, Objective, parse_objective
 from dagc.ir.enums import Role
 from dagc.ir.sym import Const
 

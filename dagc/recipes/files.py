@@ -1,15 +1,17 @@
-"""`dagc export`: a file -> a table for other programs."""
+"""`dagc export`: a file -> a table for other programs; `dagc merge`: files of one program -> one file; `dagc
+convert`: a file of an older dagc -> a file that this one reads."""
 
 from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagc.base.errors import UsageError
+from dagc.base.errors import UsageError, counted
 from dagc.base.files import write_text_atomic
-from dagc.base.objective import TIME
+from dagc.base.sample import TIME
 from dagc.store.export import export_csv, export_parquet
 from dagc.store.results import Results
 
@@ -47,3 +49,33 @@ def exported(path: str | Path) -> Results | Tuned:
     from dagc.store.tuned import load_tuned, was_tuned  # loads msgspec, sqlite3
 
     return load_tuned(path) if was_tuned(path) else load(path, "time")
+
+
+def merge(paths: Sequence[str | Path], out: str | Path, other_machine: bool = False) -> str:
+    """Merge results files. Returns the text to print. Raises UsageError."""
+    from dagc.store.merge import merge as merge_files  # loads msgspec, sqlite3
+
+    merge_files(paths, out, other_machine=other_machine, join=_join)
+    merged = exported(out)
+    runs = counted(len(merged.runs), "run")
+    if isinstance(merged, Results):
+        return f"{out}: {counted(len(merged.implementations), 'implementation')} of {runs}\n"
+    tests = len(merged.facts.tests)
+    inputs = counted(len(merged.facts.inputs) - tests, "input")
+    learned = "".join(f"  {op}: {c.selector.text if c.selector else c.method}\n" for op, c in merged.choosers.items())
+    return f"{out}: {inputs} to learn from, {tests} to evaluate, of {runs}\n{learned}"
+
+
+def _join(scratch: Path, files: Sequence[Tuned]) -> None:
+    from dagc.study.merged import join  # only of tuned files
+
+    join(scratch, files)
+
+
+def convert(old: str | Path, new: str | Path) -> str:
+    """Write a results or tuned file of schema 1 in the present schema into the new file `new`; `old` stays. Returns the
+    text to print. Raises UsageError."""
+    from dagc.store.convert import convert as convert_file  # loads msgspec, sqlite3
+
+    convert_file(old, new)
+    return f"{new}: {old} in the present schema\n"
