@@ -42,9 +42,17 @@ struct LoadedLibrary {
 }  // namespace dagc::record
 
 extern "C" cublasStatus_t cublasCreate(cublasHandle_t* handle) {
-  const cublasStatus_t status = DAGC_NEXT(cublasCreate)(handle);
+  cublasStatus_t status;
+  {
+    const dagc::record::Inside library;
+    status = DAGC_NEXT(cublasCreate)(handle);
+  }
   dagc::record::prepare_results();
   return status;
+}
+extern "C" cublasStatus_t cublasDestroy(cublasHandle_t handle) {
+  const dagc::record::Inside library;
+  return DAGC_NEXT(cublasDestroy)(handle);
 }
 
 #define DAGC_BLAS(name, parameters, ...)                                                                        \

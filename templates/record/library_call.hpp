@@ -43,7 +43,7 @@ class LibraryResults {
  private:
   static void* add(std::size_t bytes) {
     void* memory = device().allocate(bytes);
-    allocated(memory, bytes, "device", "");
+    if (memory != nullptr) allocated(memory, bytes, "device", "");
     return memory;
   }
 
@@ -64,8 +64,10 @@ T in_place_of(T value, bool from_host, const std::string& site, std::vector<Libr
       if (from_host && value != nullptr && !on_device(value)) {
         const std::string key = site + ' ' + std::to_string(results.size());
         constexpr std::size_t bytes = sizeof(std::remove_pointer_t<T>);
-        results.push_back({value, library_results().at(key, bytes), bytes});
-        return static_cast<T>(results.back().device);
+        void* const memory = library_results().at(key, bytes);
+        if (memory == nullptr) return value;
+        results.push_back({value, memory, bytes});
+        return static_cast<T>(memory);
       }
   return value;
 }

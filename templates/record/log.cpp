@@ -217,6 +217,7 @@ bool on_device(const void* memory) {
 namespace {
 
 void remember(const void* memory, std::size_t bytes, const char* kind, const std::string& text, const std::string& of) {
+  if (inside) return;
   State& s = state();
   long long event = 0;
   {
@@ -248,7 +249,11 @@ void variable(const void* memory, std::size_t bytes, const std::string& of, cons
     remember(memory, bytes, "symbol", text, of);
 }
 
+Inside::Inside() : before_(inside) { inside = true; }
+Inside::~Inside() { inside = before_; }
+
 void freed(const void* memory) {
+  if (inside) return;
   State& s = state();
   { Event("free").add("p", memory); }
   const std::lock_guard<std::mutex> lock(s.mutex);

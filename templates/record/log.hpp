@@ -43,6 +43,18 @@ class Event {
   bool on_;
 };
 
+// While it lives, nothing of its thread is recorded: what a library calls and allocates is not the application's.
+class Inside {
+ public:
+  Inside();
+  ~Inside();
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  bool before_;
+};
+
 std::string quoted(const std::string& text);
 std::string hex(const void* bytes, std::size_t count);
 
