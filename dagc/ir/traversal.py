@@ -189,6 +189,14 @@ def parse_traversal(text: str, graph: Graph, name: str = "traversal") -> Travers
     return Traversal(tuple(entries))
 
 
+def issued(text: str) -> list[tuple[str, int]]:
+    """The ops that a text of a traversal names, in order, each with its stream; -1 for none. Whatever else it has is
+    left out: `parse_traversal` checks it."""
+    lines = (line.split("#", 1)[0] for line in text.split("\n"))
+    words = (_ENTRY.fullmatch(word) for line in lines for word in line.split())
+    return [(w["op"], int(w["stream"] or -1)) for w in words if w is not None and w["op"]]
+
+
 _HELP = "write entries as printed by `dagc list`: op, op@sN, record(eN)@sN, wait(eN)@sN, sync(eN)"
 
 

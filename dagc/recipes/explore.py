@@ -115,7 +115,7 @@ def _explore_here(
         warn([*noise_advice(noise, run.machine, _ranks_here(options)), *unlike(hosts)], quiet=options.quiet)
         notes += notes_on_earlier_runs(prepared.output, records, run, options)
         before = records.results(request.objective.text)
-        compared = kept(prepared.beside.compared, prepared.domain, domain, notes)
+        compared = kept(options, prepared.beside.compared, prepared.domain, domain, notes)
         # After the limit one is measured, and the order of an application after it.
         own, fastest = () if compared is None or deadline.over else (compared,), begin_with(before, domain)
         first = *own, *followed(options, domain, notes), *fastest

@@ -200,7 +200,7 @@ class Ahead:
 def _compared(request: SearchRequest, domain: Orders) -> Candidate | None:
     """The order of `--original`, if the domain has its ops: others may."""
     with suppress(UsageError):
-        return original(request.options, domain)
+        return original(request.options, domain, alike=False)
     return None
 
 

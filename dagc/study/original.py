@@ -12,12 +12,12 @@ from dagc.base.source import Source
 from dagc.base.statistics import shift_interval
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph
-from dagc.ir.traversal import Traversal, parse_traversal
+from dagc.ir.traversal import Traversal, issued, parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.configurations import Configured
 from dagc.lab.engine import Summary
 from dagc.lab.live import LiveMachine
-from dagc.lab.neighbours import follow, outline
+from dagc.lab.neighbours import ISSUE, Item, follow, outline, translated
 from dagc.lab.orders import Orders, OrderStore, candidate_of
 from dagc.learn.explain import changes
 from dagc.report.display import spread
@@ -38,8 +38,11 @@ def read_original(path: str) -> Source:
     return source
 
 
-def order_of(source: Source, graph: Graph, moves: Moves) -> Traversal | str:
-    """The order of a file in a configuration, or why it is none of it."""
+def order_of(source: Source, graph: Graph, moves: Moves, exact: bool = True) -> Traversal | str:
+    """The order of a file in a configuration, or why it is none of it. Without `exact`, ops by which a transport
+    performs an exchange may be others: those that both have are in the order of the file."""
+    if not exact and (items := _shared(source.text, graph)):
+        return follow(moves, translated(items, {op: op for _, op, _ in items}, moves))
     try:
         found = parse_traversal(source.text, graph, source.path)
         return found if follow(moves, outline(found)) == found else f"{source.path}: not an order of this program"
@@ -47,32 +50,55 @@ def order_of(source: Source, graph: Graph, moves: Moves) -> Traversal | str:
         return str(error)
 
 
+def _shared(text: str, graph: Graph) -> list[Item]:
+    """The ops of an order that a graph has too, as an outline; empty if others than a transport's differ."""
+    named, ids = issued(text), {op.name: op for op in graph.ops}
+
+    def of_program(names: Iterable[str]) -> set[str]:
+        """The ops of the text; an op of an exchange, NAME.PART, stands for the exchange."""
+        return {name.partition(".")[0] for name in names}
+
+    if of_program(name for name, _ in named) != of_program(ids) or len(set(named)) < len(named):
+        return []
+    return [(ISSUE, int(ids[n].id), stream) for n, stream in named if n in ids and ids[n].gpu == (stream >= 0)]
+
+
 def of_original(options: EarlierOptions, configurations: Iterable[Configured]) -> Choice | None:
     """The first configuration that has the ops of `--original`."""
     if options.original is None:
         return None
-    source = read_original(options.original)
-    orders = ((c.configuration, order_of(source, c.graph, Moves.of(c.graph))) for c in configurations)
+    source, every = read_original(options.original), list(configurations)
+    orders = ((c.configuration, order_of(source, c.graph, Moves.of(c.graph), e)) for e in (True, False) for c in every)
     return next((configuration for configuration, order in orders if isinstance(order, Traversal)), None)
 
 
-def original(options: EarlierOptions, domain: Orders) -> Candidate | None:
-    """The order of `--original`, in the first configuration that has its ops. Raises UsageError if none has."""
+def original(options: EarlierOptions, domain: Orders, alike: bool = True) -> Candidate | None:
+    """The order of `--original`, in the first configuration that has its ops; where none has, and `alike`, in the first
+    that has them but for those of a transport. Raises UsageError if there is none."""
     if options.original is None:
         return None
     source, wrong = read_original(options.original), ""
-    for index, configured in enumerate(domain.spaces):
-        found = order_of(source, configured.graph, configured.space.moves)
-        if isinstance(found, Traversal):
-            return Candidate(index, found, configured.usual)
-        wrong = wrong or found
+    for exact in (True, False) if alike else (True,):
+        for index, configured in enumerate(domain.spaces):
+            found = order_of(source, configured.graph, configured.space.moves, exact)
+            if isinstance(found, Traversal):
+                return Candidate(index, found, configured.usual)
+            wrong = wrong or found
     raise UsageError(wrong, "give an order of this program, as `dagc record` writes it")
 
 
-def kept(compared: Candidate | None, before: Orders, domain: Orders, notes: list[str]) -> Candidate | None:
-    """The candidate in a domain that may lack its configuration, which is noted."""
-    if compared is None:
+def kept(
+    options: EarlierOptions, compared: Candidate | None, before: Orders, domain: Orders, notes: list[str]
+) -> Candidate | None:
+    """The candidate of `--original` in a domain that may lack its configuration, which is noted, as is that its
+    transport is another one than that of the file."""
+    if compared is None or options.original is None:
         return None
+    graph = before.spaces[compared.space].graph
+    if isinstance(order_of(read_original(options.original), graph, Moves.of(graph)), str):
+        notes.append(
+            "--original: a file of another transport, whose ops are left out; the others are in its order"
+        )
     number = domain.number(before.spaces[compared.space].configuration)
     if number is None:
         notes.append("--original was not measured: its configuration does not run, which a note or a failure explains")

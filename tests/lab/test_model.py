@@ -362,6 +362,15 @@ def test_an_op_on_the_cpu_keeps_the_issuing_thread_busy(tmp_path: Path) -> None:
     assert batch.times(prior).tolist() == [150, 100, 350, 300]
 
 
+def test_columns_are_added_after_the_longest_was_dropped() -> None:
+    batch = Batch(Costs(2))
+    batch.extend([[1] * 441, [2] * 430])
+    batch.keep(np.array([1]))
+    batch.extend([[3] * 431] * 5)
+    assert (batch.programs.shape, len(batch)) == ((431, 6), 6)
+    assert batch.programs.sum(axis=0).tolist() == [860] + [3 * 431] * 5
+
+
 BEFORE_A_COPY = """
 program before_a_copy
 scalar n : i32

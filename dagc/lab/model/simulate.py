@@ -369,8 +369,9 @@ class Batch:
 
     def keep(self, columns: Numbers) -> None:
         """Drop all other columns."""
-        self._held = self.programs[:, columns]
+        programs = self.programs
         self._lengths = [self._lengths[column] for column in columns]
+        self._held = programs[: max(self._lengths, default=0), columns]  # rows of those dropped alone go too
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[Batch, Any]]) -> Batch:
