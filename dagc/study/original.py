@@ -96,9 +96,7 @@ def kept(
         return None
     graph = before.spaces[compared.space].graph
     if isinstance(order_of(read_original(options.original), graph, Moves.of(graph)), str):
-        notes.append(
-            "--original: a file of another transport, whose ops are left out; the others are in its order"
-        )
+        notes.append("--original: a file of another transport, whose ops are left out; the others are in its order")
     number = domain.number(before.spaces[compared.space].configuration)
     if number is None:
         notes.append("--original was not measured: its configuration does not run, which a note or a failure explains")
