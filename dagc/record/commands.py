@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from dagc.base.errors import UsageError
+from dagc.base.files import MARK
 from dagc.base.flags import flags_variable, split_words
 from dagc.base.source import INCLUDE, read_file
 from dagc.cuda.lexer import includes
 
 _SUFFIXES = frozenset((".c", ".cc", ".cpp", ".cxx", ".cu"))
+WRITTEN = "// Written by dagc record."  # the first line of its files
 _HELP = "give the file that cmake -DCMAKE_EXPORT_COMPILE_COMMANDS=ON writes"
 _LINKED = {"-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c"}
 _OPTION_FILES = 64  # read for one command, one in another or beside it
@@ -86,14 +88,17 @@ def compiled_as(sources: Sequence[str]) -> Iterator[CompileCommands]:
 
 
 def files_below(folder: Path) -> tuple[str, ...]:
-    """The files of C, C++ and CUDA in a directory and those below it, without hidden ones and those that others
-    include. Raises UsageError."""
+    """The files of C, C++ and CUDA in a directory and those below it, without hidden ones, those that others include
+    and those that dagc wrote. Raises UsageError."""
+    written = [mark.parent for mark in folder.rglob(MARK)]
     found = sorted(
         path
         for path in folder.rglob("*")
         if path.suffix.lower() in _SUFFIXES
         and path.is_file()
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and not any(path.is_relative_to(output) for output in written)
+        and not path.read_text(errors="replace").startswith(WRITTEN)
     )
     if not found:
         raise UsageError(f"{folder}: no file of C, C++ or CUDA", "name the directory with the files of the application")

@@ -14,6 +14,7 @@ from dagc.cuda.lexer import expanded, macros_of
 from dagc.cuda.syntax import NotUnderstood
 from dagc.cuda.text import additions_of
 from dagc.record.arrays import Arrays, FreeNames, RecordedArray, Values
+from dagc.record.commands import WRITTEN
 from dagc.record.flow import KernelCall, PointerArgument, ScalarArgument
 from dagc.record.host import HostWork
 from dagc.record.libraries import HEADER, START, FunctionArgument, function_text
@@ -532,7 +533,8 @@ class Kernels:
     def calls(self) -> dict[str, str]:
         """The texts of the files of functions, by their names."""
         return {
-            self.calls_file(file): (START if file == HEADER else _OF_KERNELS.format(file=file)) + "\n".join(functions)
+            self.calls_file(file): f"{WRITTEN}\n{START if file == HEADER else _OF_KERNELS.format(file=file)}"
+            + "\n".join(functions)
             for file, functions in self.files.items()
         }  # fmt: skip
 

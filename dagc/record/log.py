@@ -97,11 +97,12 @@ class LaunchCall(LoggedCall):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TouchedMemory(LoggedCall):
     """What the launch of this number reads and writes of an array: begins and ends in bytes. `memory`: the number of
-    the event that allocated it."""
+    the event that allocated it. `exact`: nothing in between is left."""
 
     memory: int
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+    exact: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

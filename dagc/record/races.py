@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dagc.base.errors import counted
-from dagc.record.flow import KernelCall, Op, PointerArgument, flow_operation, touched
+from dagc.record.flow import KernelCall, Move, Op, PointerArgument, Set, flow_operation, touched
 from dagc.record.log import (
     CollectiveCall,
     Complete,
@@ -38,25 +38,31 @@ Clock: TypeAlias = dict[object, int]
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """Of an operation: the `count`th of its line, which is a stream, or a message under way."""
+    """Of an operation: the `count`th of its line, which is a stream, or a message under way. `outlined`: blocks of
+    which it touches less than its places say."""
 
     what: str
     line: object
     count: int
     reads: tuple[MemoryPlace, ...]
     writes: tuple[MemoryPlace, ...]
+    outlined: frozenset[object] = frozenset()
 
 
 def races(logs: Sequence[RankLog], found: Sequence[Window]) -> tuple[str, ...]:
-    """A line for each race of the rounds, of any rank: each pair of places once, three at most."""
-    pairs = dict.fromkeys(pair for log, window in zip(logs, found, strict=True) for pair in _Clocks(log).walk(window))
+    """A line for each race of the rounds, of any rank: each pair of places once, three at most, those that may be none
+    last."""
+    pairs: dict[tuple[str, str], bool] = {}
+    for first, second, sure in (race for log, of in zip(logs, found, strict=True) for race in _Clocks(log).walk(of)):
+        pairs[first, second] = pairs.get((first, second), False) or sure
     lines = [
-        f"nothing orders {first} before {second}, and one writes what the other touches: a race of the application,"
-        " unless both are atomic updates"
-        for first, second in list(pairs)[:_MOST]
-    ]
+        f"nothing orders {first} before {second}, and one "
+        + ("writes what the other touches: a race of the application, unless both are atomic updates" if sure else
+           "may write what the other touches, of which the outlines are known: look whether they share elements")
+        for (first, second), sure in sorted(pairs.items(), key=lambda pair: not pair[1])[:_MOST]
+    ]  # fmt: skip
     more = len(pairs) - len(lines)
-    return (*lines, *([f"and {counted(more, 'further race')}"] if more else []))
+    return (*lines, *([f"and {counted(more, 'further pair')}"] if more else []))
 
 
 class _Clocks:
@@ -70,8 +76,8 @@ class _Clocks:
         self.under_way: dict[int, list[object]] = {}  # the messages of a request: small ones may share one
         self.before: list[_Access] = []
 
-    def walk(self, window: Window) -> Iterator[tuple[str, str]]:
-        """Pairs of operations that race, each with its place."""
+    def walk(self, window: Window) -> Iterator[tuple[str, str, bool]]:
+        """Pairs of operations that race, each with its place, and whether they certainly do."""
         begin, end = window.starts[0], window.starts[-1]
         for event in self.log.events[:begin]:
             self.memory.apply(event)
@@ -118,21 +124,21 @@ class _Clocks:
             case _:
                 return tuple(self.clocks.values())
 
-    def _on_stream(self, event: LaunchCall | CopyCall | Fill) -> Iterator[tuple[str, str]]:
+    def _on_stream(self, event: LaunchCall | CopyCall | Fill) -> Iterator[tuple[str, str, bool]]:
         op = _with_known(flow_operation(event, self.memory))
         reads, writes = touched(op)
         if isinstance(event, CopyCall) and not event.waits:  # CUDA has taken pageable memory when the call returns
             reads = tuple(place for place in reads if place.block is not None)
         clock = _joined(self._of(event.stream), self._host())
         name = f"{_name(event)} at {event.at} in stream {event.stream}"
-        access = _Access(name, event.stream, clock.get(event.stream, 0) + 1, reads, writes)
+        access = _Access(name, event.stream, clock.get(event.stream, 0) + 1, reads, writes, _outlined(event, op))
         yield from self._against(access, clock)
         after = clock | {event.stream: access.count}
         self._next(event.stream, after)
         if isinstance(event, CopyCall) and (event.waits or any(place.block is None for place in writes)):
             self.clocks[_HOST] = _joined(self._host(), after)
 
-    def _by_host(self, event: MessageCall | CollectiveCall) -> Iterator[tuple[str, str]]:
+    def _by_host(self, event: MessageCall | CollectiveCall) -> Iterator[tuple[str, str, bool]]:
         if isinstance(event, MessageCall):
             place = (self.memory.place(event.buf, event.bytes),) if event.peer >= 0 else ()
             reads, writes = (place, ()) if isinstance(event, Send) else ((), place)
@@ -149,11 +155,11 @@ class _Clocks:
         if not requests:
             self._host()[line] = 1
 
-    def _against(self, one: _Access, clock: Clock) -> Iterator[tuple[str, str]]:
+    def _against(self, one: _Access, clock: Clock) -> Iterator[tuple[str, str, bool]]:
         """The operations before it that are not known to be over, and that it disturbs or is disturbed by."""
         for other in self.before:
-            if clock.get(other.line, 0) < other.count and _disturb(one, other):
-                yield other.what, one.what
+            if clock.get(other.line, 0) < other.count and (blocks := _disturbed(one, other)):
+                yield other.what, one.what, bool(blocks - one.outlined - other.outlined)
         if one.reads or one.writes:
             self.before.append(one)
 
@@ -176,13 +182,22 @@ def _joined(*clocks: Clock) -> Clock:
     return out
 
 
-def _disturb(one: _Access, other: _Access) -> bool:
-    return any(
-        place.overlaps(written)
+def _disturbed(one: _Access, other: _Access) -> set[object]:
+    """The blocks of which one writes what the other touches."""
+    return {
+        written.block
         for a, b in ((one, other), (other, one))
         for written in a.writes
         for place in (*b.reads, *b.writes)
-    )
+        if place.overlaps(written)
+    }
+
+
+def _outlined(event: LaunchCall | CopyCall | Fill, op: Op) -> frozenset[object]:
+    if isinstance(event, LaunchCall):
+        return frozenset(t.memory for t in event.touched if not t.exact)
+    rows = isinstance(op, Move | Set) and op.rows > 1
+    return frozenset(place.block for places in touched(op) for place in places) if rows else frozenset()
 
 
 def _with_known(op: Op) -> Op:

@@ -270,9 +270,9 @@ Watch watch(long long launch) {
   return out;
 }
 
-void touched(long long launch, long long memory, const std::string& reads, const std::string& writes) {
+void touched(long long launch, long long memory, const std::string& reads, const std::string& writes, bool exact) {
   line("{\"e\": \"touched\", \"n\": " + std::to_string(launch) + ", \"memory\": " + std::to_string(memory) +
-       ", \"reads\": " + reads + ", \"writes\": " + writes + "}");
+       ", \"reads\": " + reads + ", \"writes\": " + writes + ", \"exact\": " + (exact ? "1" : "0") + "}");
 }
 
 void device(Device functions) { state().device = functions; }

@@ -81,7 +81,7 @@ struct Watch {
 };
 Watch watch(long long launch);
 // Pieces are begins and ends in bytes.
-void touched(long long launch, long long memory, const std::string& reads, const std::string& writes);
+void touched(long long launch, long long memory, const std::string& reads, const std::string& writes, bool exact);
 
 // How contents are read: waits for the device; copies to the host; allocates there; and, of a program that is recorded as it is, the list
 // of return addresses in it, and the UUID of the current GPU. The side that records CUDA sets them.

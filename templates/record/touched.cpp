@@ -41,8 +41,8 @@ DAGC_PLAIN void mark(const volatile void* memory, std::size_t bytes, bool reads,
   }
 }
 
-// Begins and ends of the marked pieces, one after the other; the smallest gaps between them are left out.
-std::string pieces(const unsigned char* bits, std::size_t bytes) {
+// Begins and ends of the marked pieces, one after the other; the smallest gaps between them are left out, not `exact`.
+std::string pieces(const unsigned char* bits, std::size_t bytes, bool& exact) {
   std::vector<std::pair<std::size_t, std::size_t>> found;
   for (std::size_t i = 0; i < bytes; ++i) {
     if (bits[i >> 3] == 0) {
@@ -55,6 +55,7 @@ std::string pieces(const unsigned char* bits, std::size_t bytes) {
   std::vector<std::size_t> gaps;
   for (std::size_t i = 1; i < found.size(); ++i) gaps.push_back(found[i].first - found[i - 1].second);
   std::sort(gaps.rbegin(), gaps.rend());
+  exact = exact && gaps.size() < kPieces;
   const std::size_t least = gaps.size() < kPieces ? 0 : gaps[kPieces - 1] + 1;
   std::string out;
   for (std::size_t i = 0; i < found.size(); ++i) {
@@ -78,7 +79,9 @@ void Watch::begin() const {
 void Watch::end() const {
   Marks* m = std::exchange(watched, nullptr);
   for (auto array = arrays.rbegin(); array != arrays.rend(); ++array) {
-    touched(launch, array->event, pieces(m->read, m->bytes), pieces(m->written, m->bytes));
+    bool exact = true;
+    const std::string reads = pieces(m->read, m->bytes, exact), writes = pieces(m->written, m->bytes, exact);
+    touched(launch, array->event, reads, writes, exact);
     std::free(m->read);
     std::free(m->written);
     delete std::exchange(m, m->next);

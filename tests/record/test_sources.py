@@ -26,7 +26,7 @@ from dagc.cuda.text import additions_of
 from dagc.recipes.record import shared_gpus
 from dagc.record.application import Application, command_of, read_texts, run
 from dagc.record.arrays import FreeNames, Values
-from dagc.record.commands import CompileCommands, compiled_as, read_commands
+from dagc.record.commands import WRITTEN, CompileCommands, compiled_as, files_below, read_commands
 from dagc.record.flow import KernelCall, Messages, PointerArgument, flow_of
 from dagc.record.footprints import pieces_of_launch
 from dagc.record.functions import CallableFunctions
@@ -244,11 +244,13 @@ ORDERED: dict[str, list[dict[str, object]]] = {
 
 
 @pytest.mark.parametrize("between", ORDERED)
-@pytest.mark.parametrize("after", ["fill", "send", "far"])
+@pytest.mark.parametrize("after", ["fill", "rows", "send", "far"])
 def test_races_are_what_nothing_orders(tmp_path: Path, between: str, after: str) -> None:
-    """A fill of bytes 0 to 8 in stream 3, and what reads or writes them, or bytes 8 to 16, then."""
+    """A fill of bytes 0 to 8 in stream 3, and what reads or writes them, or bytes 8 to 16, then. Rows have gaps."""
     place = 4104 if after == "far" else 4096
     later = {"e": "fill", "at": "b.cu:2", "to": place, "value": 0, "bytes": 8, "stream": 5}
+    if after == "rows":
+        later |= {"bytes": 4, "rows": 2, "pitch": 32}
     if after == "send":
         later = {"e": "send", "at": "b.cu:2", "buf": 4096, "bytes": 8, "type": "f64", "peer": 0, "tag": 0, "comm": 0,
                  "reqs": []}  # fmt: skip
@@ -268,6 +270,16 @@ def test_races_are_what_nothing_orders(tmp_path: Path, between: str, after: str)
     found = races(logs, (Window((2, len(logs[0].events))),))
     assert bool(found) is (after != "far" and between in [*unordered, *stream_alone])
     assert all(line.startswith("nothing orders the fill at b.cu:1 in stream 1 before the ") for line in found)
+    assert all(("and one may write what" in line) is (after == "rows") for line in found)
+
+
+def test_what_dagc_wrote_is_no_file_of_the_application(tmp_path: Path) -> None:
+    for name, text in (("a.cu", "int main() {}"), ("a_calls_a.cu", f'{WRITTEN}\n#include "a.cu"\n')):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/.dagc-output").touch()
+    (tmp_path / "out/a.cu").write_text("int main() {}")
+    assert files_below(tmp_path) == (str(tmp_path / "a.cu"),)
 
 
 @pytest.mark.parametrize(("gpus", "said"), [("aab", ["ranks 0 and 1"]), ("abc", []), (("", "", "a"), [])])
