@@ -23,6 +23,7 @@ from dagc.record.flow import (
     ScalarArgument,
     Set,
     Together,
+    touched,
 )
 from dagc.record.log import PIECES, Alloc, MemoryPlace, RankLog, joined
 
@@ -320,7 +321,8 @@ def places_in(op: Op) -> tuple[tuple[str, MemoryPlace], ...]:
             return tuple((str(i), a.place) for i, a in enumerate(op.args) if isinstance(a, PointerArgument))
         case Move() | Together():
             given = isinstance(op, Move) and op.content and op.rows == 1  # an array of its own in the program
-            return (("to", op.to),) if given else (("to", op.to), ("source", op.source))
+            (source,), (to,) = touched(op)
+            return (("to", to),) if given else (("to", to), ("source", source))
         case Set():
             return (("to", op.to),)
         case HostWait():

@@ -309,6 +309,21 @@ struct HostLibrary {
     watched_launch(event, stream, call);
   }
 };
+inline cublasStatus_t transfer(Site site, void* to, long to_step, const void* from, long from_step, long bytes, long rows,
+                               cudaMemcpyKind kind) {
+  const cudaError_t error = to_step == bytes && from_step == bytes
+                                ? copy(site, to, from, bytes * rows, kind)
+                                : copy_2d(site, to, to_step, from, from_step, bytes, rows, kind);
+  return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_MAPPING_ERROR;
+}
+template <cudaMemcpyKind kind>
+cublasStatus_t copy_vector(Site site, int n, int size, const void* x, int incx, void* y, int incy) {
+  return transfer(site, y, long(incy) * size, x, long(incx) * size, size, n, kind);
+}
+template <cudaMemcpyKind kind>
+cublasStatus_t copy_matrix(Site site, int rows, int columns, int size, const void* a, int lda, void* b, int ldb) {
+  return transfer(site, b, long(ldb) * size, a, long(lda) * size, long(rows) * size, columns, kind);
+}
 inline cublasStatus_t create_library(Site, cublasHandle_t* handle) {
   start();
   const cublasStatus_t status = ::cublasCreate(handle);
@@ -368,6 +383,10 @@ cublasStatus_t call_library(Site site, const char* name, cublasStatus_t (*functi
 #define cudaMemset3D(...) DAGC_UNSUPPORTED(cudaMemset3D, __VA_ARGS__)
 #define cudaMemcpyPeer(...) DAGC_UNSUPPORTED(cudaMemcpyPeer, __VA_ARGS__)
 #define cudaMemcpyPeerAsync(...) DAGC_UNSUPPORTED(cudaMemcpyPeerAsync, __VA_ARGS__)
+#define cublasSetVector(...) dagc::record::copy_vector<cudaMemcpyHostToDevice>(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cublasGetVector(...) dagc::record::copy_vector<cudaMemcpyDeviceToHost>(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cublasSetMatrix(...) dagc::record::copy_matrix<cudaMemcpyHostToDevice>(DAGC_RECORD_SITE, __VA_ARGS__)
+#define cublasGetMatrix(...) dagc::record::copy_matrix<cudaMemcpyDeviceToHost>(DAGC_RECORD_SITE, __VA_ARGS__)
 #define DAGC_BLAS_CALL(name, ...) dagc::record::call_library(DAGC_RECORD_SITE, #name, ::name, __VA_ARGS__)
 #define cublasCreate(...) dagc::record::create_library(DAGC_RECORD_SITE, __VA_ARGS__)
 #define cublasSaxpy(...) DAGC_BLAS_CALL(cublasSaxpy, __VA_ARGS__)
