@@ -43,6 +43,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -63,6 +64,7 @@ struct Op {
   std::string kind;  // on_stream, shares and fills (the GPU of the rank), blocking, on_cpu, send, receive, sent, received, exchange, begin, end (of a collective)
   double call = 0, work = 0;
   std::string pairs, mover, exchange;
+  std::size_t key = 0;  // of the exchange
   std::map<int, std::vector<Message>> messages;  // by rank
   std::map<int, bool> idle;
   std::map<int, std::vector<std::pair<int, std::uint64_t>>> rounds;  // by group
@@ -85,6 +87,7 @@ struct Problem {
   std::vector<Simulated> spaces;
   std::vector<std::vector<int>> groups;
   std::vector<std::map<int, int>> place;  // of a rank in a group
+  std::map<std::string, std::size_t> exchanges;
 
   void scale(double of_calls, double of_work, double of_messages) {
     for (double* const seconds : {&record, &wait, &sync, &stream_wakes, &cpu_wakes}) *seconds *= of_calls / calls;
@@ -114,6 +117,7 @@ Problem read(const char* path) {
     } else if (word == "op") {
       Op op;
       file >> op.kind >> op.call >> op.work >> op.pairs >> op.mover >> op.exchange;
+      op.key = out.exchanges.emplace(op.exchange, out.exchanges.size()).first->second;
       out.spaces.back().ops.push_back(op);
     } else if (word == "order") {
       std::vector<int>& order = out.spaces.back().order;
@@ -174,20 +178,24 @@ class Flag {
 };
 using FlagPtr = std::shared_ptr<Flag>;
 
-// A queue with an actor that executes it; an empty function ends it.
+FlagPtr over;  // SimGrid cancels what an actor has sent when it ends: all end together
+
+// A queue with an actor that executes it.
 class Stream {
  public:
   Stream(s4u::Host* host, const std::string& name, double wakes) {
-    actor_ = s4u::Actor::create(name, host, [this, wakes] {
+    s4u::Actor::create(name, host, [this, wakes, end = over] {
       while (true) {
         const bool idle = ready_->would_block();
         ready_->acquire();
         const auto next = queue_.front();
         queue_.pop_front();
-        if (!next) return;
+        if (!next) break;
         if (idle) sleep(wakes);
         next();
       }
+      ended_.set();
+      end->wait(0);
     });
   }
   void push(std::function<void()> work) {
@@ -196,38 +204,59 @@ class Stream {
   }
   void join() {
     push({});
-    actor_->join();
+    ended_.wait(0);
   }
 
  private:
   std::deque<std::function<void()>> queue_;
   s4u::SemaphorePtr ready_ = s4u::Semaphore::create(0);
-  s4u::ActorPtr actor_;
+  Flag ended_;
 };
 
 class Rank;
 
-// A message that the CPUs of two ranks of a host copy, one into shared memory, the other out of it.
-struct Copy {
+// A message of which an end or both are posted: the network moves it, or the CPUs of two ranks of a host copy it, one into shared
+// memory, the other out of it.
+struct Transfer {
   Rank* sender = nullptr;
   Rank* receiver = nullptr;
-  double seconds = 0;  // of each
-  bool in = false, out = false;
+  s4u::CommPtr sent, received;   // of the network, else:
+  bool copied = false;
+  double seconds = 0;            // of each of the two copies
+  bool in = false, out = false;  // of shared memory
 
   bool matched() const { return sender != nullptr && receiver != nullptr; }
   bool done() const { return in && out; }
 };
-using CopyPtr = std::shared_ptr<Copy>;
+using TransferPtr = std::shared_ptr<Transfer>;
 
 // A message that was posted; `peer` is its other end.
 struct Posted {
   std::size_t number;
   int peer;
-  s4u::CommPtr comm;  // else:
-  CopyPtr copy;
+  TransferPtr message;
 };
 
-std::map<std::string, std::deque<CopyPtr>> unmatched;  // by mailbox
+struct Ends {
+  std::size_t exchange, number;
+  int from, to;
+
+  bool operator==(const Ends& o) const { return exchange == o.exchange && number == o.number && from == o.from && to == o.to; }
+};
+struct HashOfEnds {
+  std::size_t operator()(const Ends& e) const {
+    std::uint64_t mixed = 0;
+    for (const std::uint64_t one : {std::uint64_t{e.exchange}, std::uint64_t{e.number}, static_cast<std::uint64_t>(e.from), static_cast<std::uint64_t>(e.to)})
+      mixed = (mixed ^ one) * 0x9E3779B97F4A7C15u, mixed ^= mixed >> 29;
+    return mixed;
+  }
+};
+struct Channel {
+  s4u::Mailbox* box = nullptr;
+  std::deque<TransferPtr> unmatched;
+};
+std::unordered_map<Ends, Channel, HashOfEnds> channels;
+std::vector<s4u::ActorPtr> actors;  // of the CPU of each rank
 
 class Rank {
  public:
@@ -238,6 +267,7 @@ class Rank {
     for (int round = 0; round < problem_.rounds; ++round)
       for (const Row& row : rows_) execute(row);
     for (auto& [key, stream] : streams_) stream->join();
+    for (auto& [key, mover] : movers_) mover->join();
   }
 
   struct Wait {
@@ -247,10 +277,6 @@ class Rank {
   };
   // What its actors wait for.
   const std::list<Wait>& waits() const { return waits_; }
-
-  static std::string mailbox(const std::string& exchange, std::size_t number, int from, int to) {
-    return exchange + ":" + std::to_string(number) + ":" + std::to_string(from) + ":" + std::to_string(to);
-  }
 
  private:
   Stream& stream(int key) {
@@ -277,27 +303,28 @@ class Rank {
   void execute(const Op& op, int on) {
     if (op.kind == "received") wait_received(op);
     if (op.kind == "sent") {
-      for (const Posted& sent : sends_[op.exchange]) finish(op, sent);
-      sends_[op.exchange].clear();
+      for (const Posted& sent : sends_[op.key]) finish(op, sent);
+      sends_[op.key].clear();
     }
     if (op.kind == "end")
-      if (const auto begun = collectives_.find(op.exchange); begun != collectives_.end()) begun->second->wait(0);
+      if (const auto begun = collectives_.find(op.key); begun != collectives_.end()) begun->second->wait(0);
     sleep(op.call);
     if (op.kind == "begin") {
       if (idle(op)) return;
-      const FlagPtr done = collectives_[op.exchange] = std::make_shared<Flag>();
-      s4u::Actor::create("collective-" + std::to_string(number_), s4u::this_actor::get_host(), [this, &op, done] {
+      const FlagPtr done = collectives_[op.key] = std::make_shared<Flag>();
+      auto& mover = movers_[op.key];
+      if (!mover) mover = std::make_unique<Stream>(s4u::this_actor::get_host(), "collective-" + std::to_string(number_), 0);
+      mover->push([this, &op, done] {
         exchange(op);
         done->set();
       });
     } else if (op.kind == "send") {
-      for (Posted& sent : post_sends(op)) sends_[op.exchange].push_back(std::move(sent));
       for (const Message& m : messages(op))
-        if (m.to >= 0 && copied(op, m.to, m.bytes)) sends_[op.exchange].push_back(post_copy(op, m, true));
+        if (m.to >= 0)
+          if (Posted sent = post(op, m, m.to, true); sent.message->copied || m.bytes > kEager) sends_[op.key].push_back(std::move(sent));
     } else if (op.kind == "receive") {
-      for (Posted& one : post_receives(op)) receives_[op.exchange][{one.number, one.peer}] = std::move(one);
       for (const Message& m : messages(op))
-        if (m.from >= 0 && copied(op, m.from, m.bytes)) receives_[op.exchange][{m.number, m.from}] = post_copy(op, m, false);
+        if (m.from >= 0) receives_[op.key][{m.number, m.from}] = post(op, m, m.from, false);
     } else if (on >= 0) {
       on_stream(op, on);
     } else if (!idle(op)) {
@@ -326,9 +353,13 @@ class Rank {
   }
 
   // MPI moves a collective beside the CPU, and the stream one that it executes.
-  void exchange(const Op& op) const {
-    std::vector<Posted> all = post_sends(op);
-    for (Posted& one : post_receives(op)) all.push_back(std::move(one));
+  void exchange(const Op& op) {
+    std::vector<Posted> all;
+    for (const Message& m : messages(op))
+      if (m.to >= 0)
+        if (Posted sent = post(op, m, m.to, true); m.bytes > kEager) all.push_back(std::move(sent));
+    for (const Message& m : messages(op))
+      if (m.from >= 0) all.push_back(post(op, m, m.from, false));
     for (const Posted& one : all) await(op, one);
     if (idle(op)) return;
     for (const auto& [group, steps] : op.rounds) {
@@ -345,46 +376,47 @@ class Rank {
 
   // Of `n` ranks, of which this is number `me`.
   template <class RankAt>
-  void rounds(const Op& op, const std::vector<std::pair<int, std::uint64_t>>& steps, int n, int me, RankAt rank_at) const {
-    static int token = 0;
-    static int* sink = nullptr;
+  void rounds(const Op& op, const std::vector<std::pair<int, std::uint64_t>>& steps, int n, int me, RankAt rank_at) {
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const auto [distance, bytes] = steps[i];
       const int to = rank_at((me + distance) % n), from = rank_at((me + n - distance % n) % n);
-      const s4u::CommPtr sent = s4u::Mailbox::by_name(mailbox(op.exchange, i, number_, to))->put_async(&token, problem_.sent(bytes));
-      await(op, {i, from, s4u::Mailbox::by_name(mailbox(op.exchange, i, from, number_))->get_async<int>(&sink), {}});
-      await(op, {i, to, sent, {}});
+      const Posted sent{i, to, send({op.key, i, number_, to}, bytes, false)};
+      const Posted received{i, from, receive({op.key, i, from, number_}, false)};
+      await(op, received);
+      await(op, sent);
     }
   }
 
-  void await(const Op& op, const Posted& one) const {
+  void await(const Op& op, const Posted& one) {
     const auto here = waits_.insert(waits_.end(), {&op, one.number, one.peer});
-    one.comm->wait();
+    comm(*one.message)->wait();
     waits_.erase(here);
   }
 
+  const s4u::CommPtr& comm(const Transfer& message) const { return message.sender == this && message.sent ? message.sent : message.received; }
+
   // As await, of the CPU, which does its halves of copies while it is in MPI.
   void finish(const Op& op, const Posted& one) {
-    if (one.comm && copies_.empty()) return await(op, one);
+    if (!one.message->copied && copies_.empty()) return await(op, one);
     const auto here = waits_.insert(waits_.end(), {&op, one.number, one.peer});
     const auto came = std::make_shared<bool>(false);
-    if (one.comm)
-      s4u::Actor::create("message-" + std::to_string(number_), s4u::this_actor::get_host(), [comm = one.comm, came, bell = bell_] {
+    if (!one.message->copied)
+      s4u::Actor::create("message-" + std::to_string(number_), s4u::this_actor::get_host(), [comm = comm(*one.message), came, bell = bell_] {
         comm->wait();
         *came = true;
         bell->release();
       });
-    while (one.comm ? !*came : !one.copy->done()) copy_or_wait();
+    while (one.message->copied ? !one.message->done() : !*came) copy_or_wait();
     waits_.erase(here);
   }
 
   void copy_or_wait() {
-    const auto found = std::find_if(copies_.begin(), copies_.end(), [](const CopyPtr& copy) { return copy->matched(); });
+    const auto found = std::find_if(copies_.begin(), copies_.end(), [](const TransferPtr& copy) { return copy->matched(); });
     if (found == copies_.end()) {
       bell_->acquire();
       return;
     }
-    const CopyPtr copy = *found;
+    const TransferPtr copy = *found;
     copies_.erase(found);
     sleep(copy->seconds);
     (copy->sender == this ? copy->in : copy->out) = true;
@@ -392,39 +424,80 @@ class Rank {
   }
 
   bool copied(const Op& op, int peer, std::uint64_t bytes) const {
-    return op.mover == "cpu" && bytes > kEager && hosts_[static_cast<std::size_t>(peer)] == hosts_[static_cast<std::size_t>(number_)];
+    return op.mover == "cpu" && bytes > kEager && host(peer) == host(number_);
   }
 
-  // The other end is there, or comes later. A message to itself is copied by the call that finds the other end.
-  Posted post_copy(const Op& op, const Message& m, bool send) {
-    const int peer = send ? m.to : m.from;
-    auto& queue = unmatched[send ? mailbox(op.exchange, m.number, number_, peer) : mailbox(op.exchange, m.number, peer, number_)];
-    CopyPtr copy = std::make_shared<Copy>();
-    if (queue.empty() || (send ? queue.front()->sender : queue.front()->receiver) != nullptr) {
-      queue.push_back(copy);
+  Posted post(const Op& op, const Message& m, int peer, bool sends) {
+    const bool copies = (op.kind == "send" || op.kind == "receive") && copied(op, peer, m.bytes);
+    const Ends ends = sends ? Ends{op.key, m.number, number_, peer} : Ends{op.key, m.number, peer, number_};
+    if (copies) return {m.number, peer, copy_later(ends, m.bytes, peer, sends)};
+    return {m.number, peer, sends ? send(ends, m.bytes, m.bytes <= kEager) : receive(ends, m.bytes <= kEager)};
+  }
+
+  TransferPtr send(const Ends& ends, std::uint64_t bytes, bool eager) {
+    static int token = 0;
+    const TransferPtr out = matched(ends, true);
+    out->sent = box(ends, eager)->put_async(&token, problem_.sent(bytes));
+    return out;
+  }
+
+  TransferPtr receive(const Ends& ends, bool eager) {
+    static int* sink = nullptr;
+    const TransferPtr out = matched(ends, false);
+    out->received = box(ends, eager)->get_async<int>(&sink);
+    return out;
+  }
+
+  // The other end is there, or comes later.
+  TransferPtr matched(const Ends& ends, bool sends) {
+    std::deque<TransferPtr>& queue = channels[ends].unmatched;
+    TransferPtr out;
+    if (queue.empty() || (sends ? queue.front()->sender : queue.front()->receiver) != nullptr) {
+      out = queue.emplace_back(std::make_shared<Transfer>());
     } else {
-      copy = queue.front();
+      out = queue.front();
       queue.pop_front();
     }
-    (send ? copy->sender : copy->receiver) = this;
-    copy->seconds = seconds_to(peer, m.bytes);
+    (sends ? out->sender : out->receiver) = this;
+    return out;
+  }
+
+  // That of messages that leave as they are posted has a receiver.
+  static s4u::Mailbox* box(const Ends& ends, bool eager) {
+    Channel& channel = channels[ends];
+    if (channel.box == nullptr) {
+      std::string name;
+      for (const std::size_t one : {ends.exchange, ends.number, static_cast<std::size_t>(ends.from), static_cast<std::size_t>(ends.to)}) name += std::to_string(one) + ":";
+      s4u::Mailbox* const found = s4u::Mailbox::by_name(name);
+      if (channel.box = found; eager) found->set_receiver(actors[static_cast<std::size_t>(ends.to)]);
+    }
+    return channel.box;
+  }
+
+  // A message to itself is copied by the call that finds the other end.
+  TransferPtr copy_later(const Ends& ends, std::uint64_t bytes, int peer, bool sends) {
+    const TransferPtr copy = matched(ends, sends);
+    copy->copied = true;
+    copy->seconds = seconds_to(peer, bytes);
     if (peer != number_) {
       copies_.push_back(copy);
-      if (copy->matched()) (send ? copy->receiver : copy->sender)->bell_->release();
+      if (copy->matched()) (sends ? copy->receiver : copy->sender)->bell_->release();
     } else if (copy->matched()) {
       sleep(copy->seconds);
       copy->in = copy->out = true;
     }
-    return {m.number, peer, {}, copy};
+    return copy;
   }
 
   double seconds_to(int peer, std::uint64_t bytes) const {
     std::vector<s4u::Link*> links;
     double latency = 0, each = 0;
-    hosts_[static_cast<std::size_t>(number_)]->route_to(hosts_[static_cast<std::size_t>(peer)], links, &latency);
+    host(number_)->route_to(host(peer), links, &latency);
     for (const s4u::Link* link : links) each = std::max(each, 1 / link->get_bandwidth());
     return latency + each * static_cast<double>(problem_.sent(bytes));
   }
+
+  s4u::Host* host(int rank) const { return hosts_[static_cast<std::size_t>(rank)]; }
 
   bool idle(const Op& op) const { return op.idle.count(number_) != 0; }
 
@@ -434,50 +507,27 @@ class Rank {
     return found == op.messages.end() ? none : found->second;
   }
 
-  std::vector<Posted> post_sends(const Op& op) const {
-    std::vector<Posted> out;
-    for (const Message& m : messages(op)) {
-      if (m.to < 0 || copied(op, m.to, m.bytes)) continue;
-      static int token = 0;
-      s4u::Mailbox* const box = s4u::Mailbox::by_name(mailbox(op.exchange, m.number, number_, m.to));
-      const s4u::CommPtr comm = box->put_init(&token, problem_.sent(m.bytes));
-      if (m.bytes <= kEager)
-        comm->detach();
-      else
-        out.push_back({m.number, m.to, boost::dynamic_pointer_cast<s4u::Comm>(s4u::ActivityPtr(comm->start())), {}});
-    }
-    return out;
-  }
-
   using Source = std::pair<std::size_t, int>;  // number of the message, and its sender
-
-  std::vector<Posted> post_receives(const Op& op) const {
-    std::vector<Posted> out;
-    static int* sink = nullptr;
-    for (const Message& m : messages(op))
-      if (m.from >= 0 && !copied(op, m.from, m.bytes))
-        out.push_back({m.number, m.from, s4u::Mailbox::by_name(mailbox(op.exchange, m.number, m.from, number_))->get_async<int>(&sink)});
-    return out;
-  }
 
   void wait_received(const Op& op) {
     for (const Message& m : messages(op))
-      if (m.from >= 0) finish(op, receives_[op.exchange].at({m.number, m.from}));
+      if (m.from >= 0) finish(op, receives_[op.key].at({m.number, m.from}));
   }
 
   int number_;
   const Problem& problem_;
   const std::vector<s4u::Host*>& hosts_;
-  std::list<CopyPtr> copies_;  // those of which this rank has a half to do
+  std::list<TransferPtr> copies_;  // those of which this rank has a half to do
   s4u::SemaphorePtr bell_ = s4u::Semaphore::create(0);
   const std::vector<Op>& ops_;
   const std::vector<Row>& rows_;
   std::map<int, std::unique_ptr<Stream>> streams_;
+  std::map<std::size_t, std::unique_ptr<Stream>> movers_;  // of collectives of the CPU
   std::map<int, FlagPtr> events_;
-  std::map<std::string, FlagPtr> collectives_;  // begun
-  std::map<std::string, std::vector<Posted>> sends_;
-  std::map<std::string, std::map<Source, Posted>> receives_;
-  mutable std::list<Wait> waits_;
+  std::map<std::size_t, FlagPtr> collectives_;  // begun
+  std::map<std::size_t, std::vector<Posted>> sends_;
+  std::map<std::size_t, std::map<Source, Posted>> receives_;
+  std::list<Wait> waits_;
   s4u::MutexPtr gpu_ = s4u::Mutex::create();
 };
 
@@ -571,23 +621,23 @@ void print_deadlock(const std::vector<Rank>& ranks) {
 
 void simulate(const Problem& problem, const std::vector<s4u::Host*>& hosts, const std::vector<Op>& ops, const std::vector<Row>& rows) {
   std::vector<Rank> ranks;
-  unmatched.clear();
-  std::vector<s4u::ActorPtr> actors;
+  channels.clear();
+  actors.clear();
+  over = std::make_shared<Flag>();
+  const s4u::SemaphorePtr finished = s4u::Semaphore::create(0);
   std::vector<double> ended(hosts.size());
   const double begin = s4u::Engine::get_clock();
   for (int r = 0; r < problem.ranks; ++r) ranks.emplace_back(r, problem, hosts, ops, rows);
   simulated = &ranks;
   for (int r = 0; r < problem.ranks; ++r)
-    actors.push_back(s4u::Actor::create("rank-" + std::to_string(r), hosts[static_cast<std::size_t>(r)], [&ranks, &ended, r] {
+    actors.push_back(s4u::Actor::create("rank-" + std::to_string(r), hosts[static_cast<std::size_t>(r)], [&ranks, &ended, finished, end = over, r] {
       ranks[static_cast<std::size_t>(r)].run();
       ended[static_cast<std::size_t>(r)] = s4u::Engine::get_clock();
+      finished->release();
+      end->wait(0);
     }));
-  for (const Op& op : ops)  // a message leaves as it is posted if its mailbox has a receiver
-    for (const auto& [to, messages] : op.messages)
-      for (const Message& m : messages)
-        if (m.from >= 0 && m.bytes <= kEager)
-          s4u::Mailbox::by_name(Rank::mailbox(op.exchange, m.number, m.from, to))->set_receiver(actors[static_cast<std::size_t>(to)]);
-  for (const s4u::ActorPtr& actor : actors) actor->join();
+  for (int r = 0; r < problem.ranks; ++r) finished->acquire();
+  over->set();
   simulated = nullptr;
   const auto last = std::max_element(ended.begin(), ended.begin() + problem.ranks);
   std::cout << (*last - begin) / problem.rounds << " " << last - ended.begin() << std::endl;
