@@ -220,7 +220,8 @@ class Rank;
 struct Transfer {
   Rank* sender = nullptr;
   Rank* receiver = nullptr;
-  s4u::CommPtr sent, received;   // of the network, else:
+  s4u::CommPtr sent, received;   // of the network
+  bool came = false;             // that the receiver knows; else:
   bool copied = false;
   double seconds = 0;            // of each of the two copies
   bool in = false, out = false;  // of shared memory
@@ -312,6 +313,7 @@ class Rank {
     if (op.kind == "begin") {
       if (idle(op)) return;
       const FlagPtr done = collectives_[op.key] = std::make_shared<Flag>();
+      leave(op);
       auto& mover = movers_[op.key];
       if (!mover) mover = std::make_unique<Stream>(s4u::this_actor::get_host(), "collective-" + std::to_string(number_), 0);
       mover->push([this, &op, done] {
@@ -319,6 +321,7 @@ class Rank {
         done->set();
       });
     } else if (op.kind == "send") {
+      forget(op);
       for (const Message& m : messages(op))
         if (m.to >= 0)
           if (Posted sent = post(op, m, m.to, true); sent.message->copied || m.bytes > kEager) sends_[op.key].push_back(std::move(sent));
@@ -352,14 +355,22 @@ class Rank {
     if (fills) gpu_->unlock();
   }
 
+  // The messages that leave as they are posted. Of a collective the CPU posts them and another actor waits for those that come:
+  // SimGrid searches all that an actor has sent whenever one comes to it.
+  void leave(const Op& op) {
+    forget(op);
+    for (const Message& m : messages(op))
+      if (m.to >= 0 && m.bytes <= kEager) post(op, m, m.to, true);
+  }
+
   // MPI moves a collective beside the CPU, and the stream one that it executes.
   void exchange(const Op& op) {
+    if (op.kind == "exchange") leave(op);
     std::vector<Posted> all;
-    for (const Message& m : messages(op))
-      if (m.to >= 0)
-        if (Posted sent = post(op, m, m.to, true); m.bytes > kEager) all.push_back(std::move(sent));
-    for (const Message& m : messages(op))
+    for (const Message& m : messages(op)) {
+      if (m.to >= 0 && m.bytes > kEager) all.push_back(post(op, m, m.to, true));
       if (m.from >= 0) all.push_back(post(op, m, m.from, false));
+    }
     for (const Posted& one : all) await(op, one);
     if (idle(op)) return;
     for (const auto& [group, steps] : op.rounds) {
@@ -390,6 +401,7 @@ class Rank {
   void await(const Op& op, const Posted& one) {
     const auto here = waits_.insert(waits_.end(), {&op, one.number, one.peer});
     comm(*one.message)->wait();
+    one.message->came = true;
     waits_.erase(here);
   }
 
@@ -401,9 +413,9 @@ class Rank {
     const auto here = waits_.insert(waits_.end(), {&op, one.number, one.peer});
     const auto came = std::make_shared<bool>(false);
     if (!one.message->copied)
-      s4u::Actor::create("message-" + std::to_string(number_), s4u::this_actor::get_host(), [comm = comm(*one.message), came, bell = bell_] {
-        comm->wait();
-        *came = true;
+      s4u::Actor::create("message-" + std::to_string(number_), s4u::this_actor::get_host(), [this, message = one.message, came, bell = bell_] {
+        comm(*message)->wait();
+        *came = message->came = true;
         bell->release();
       });
     while (one.message->copied ? !one.message->done() : !*came) copy_or_wait();
@@ -431,26 +443,38 @@ class Rank {
     const bool copies = (op.kind == "send" || op.kind == "receive") && copied(op, peer, m.bytes);
     const Ends ends = sends ? Ends{op.key, m.number, number_, peer} : Ends{op.key, m.number, peer, number_};
     if (copies) return {m.number, peer, copy_later(ends, m.bytes, peer, sends)};
-    return {m.number, peer, sends ? send(ends, m.bytes, m.bytes <= kEager) : receive(ends, m.bytes <= kEager)};
+    const bool eager = m.bytes <= kEager;
+    const TransferPtr message = sends ? send(ends, m.bytes, eager) : receive(ends, eager);
+    if (sends && eager) eager_[op.key].push_back(message);
+    return {m.number, peer, message};
   }
 
   TransferPtr send(const Ends& ends, std::uint64_t bytes, bool eager) {
     static int token = 0;
-    const TransferPtr out = matched(ends, true);
-    out->sent = box(ends, eager)->put_async(&token, problem_.sent(bytes));
+    Channel& channel = channels[ends];
+    const TransferPtr out = matched(channel.unmatched, true);
+    out->sent = box(channel, ends, eager)->put_async(&token, problem_.sent(bytes));
     return out;
   }
 
   TransferPtr receive(const Ends& ends, bool eager) {
     static int* sink = nullptr;
-    const TransferPtr out = matched(ends, false);
-    out->received = box(ends, eager)->get_async<int>(&sink);
+    Channel& channel = channels[ends];
+    const TransferPtr out = matched(channel.unmatched, false);
+    out->received = box(channel, ends, eager)->get_async<int>(&sink);
     return out;
   }
 
+  // Messages that left as they were posted, and have come: until their sender waits, SimGrid searches them whenever another one ends.
+  void forget(const Op& op) {
+    std::vector<TransferPtr>& sent = eager_[op.key];
+    const auto came = std::partition(sent.begin(), sent.end(), [](const TransferPtr& one) { return !one->came; });
+    for (auto one = came; one != sent.end(); ++one) (*one)->sent->wait();
+    sent.erase(came, sent.end());
+  }
+
   // The other end is there, or comes later.
-  TransferPtr matched(const Ends& ends, bool sends) {
-    std::deque<TransferPtr>& queue = channels[ends].unmatched;
+  TransferPtr matched(std::deque<TransferPtr>& queue, bool sends) {
     TransferPtr out;
     if (queue.empty() || (sends ? queue.front()->sender : queue.front()->receiver) != nullptr) {
       out = queue.emplace_back(std::make_shared<Transfer>());
@@ -463,8 +487,7 @@ class Rank {
   }
 
   // That of messages that leave as they are posted has a receiver.
-  static s4u::Mailbox* box(const Ends& ends, bool eager) {
-    Channel& channel = channels[ends];
+  static s4u::Mailbox* box(Channel& channel, const Ends& ends, bool eager) {
     if (channel.box == nullptr) {
       std::string name;
       for (const std::size_t one : {ends.exchange, ends.number, static_cast<std::size_t>(ends.from), static_cast<std::size_t>(ends.to)}) name += std::to_string(one) + ":";
@@ -476,7 +499,7 @@ class Rank {
 
   // A message to itself is copied by the call that finds the other end.
   TransferPtr copy_later(const Ends& ends, std::uint64_t bytes, int peer, bool sends) {
-    const TransferPtr copy = matched(ends, sends);
+    const TransferPtr copy = matched(channels[ends].unmatched, sends);
     copy->copied = true;
     copy->seconds = seconds_to(peer, bytes);
     if (peer != number_) {
@@ -527,6 +550,7 @@ class Rank {
   std::map<std::size_t, FlagPtr> collectives_;  // begun
   std::map<std::size_t, std::vector<Posted>> sends_;
   std::map<std::size_t, std::map<Source, Posted>> receives_;
+  std::map<std::size_t, std::vector<TransferPtr>> eager_;
   std::list<Wait> waits_;
   s4u::MutexPtr gpu_ = s4u::Mutex::create();
 };
