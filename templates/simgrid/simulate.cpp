@@ -178,24 +178,20 @@ class Flag {
 };
 using FlagPtr = std::shared_ptr<Flag>;
 
-FlagPtr over;  // SimGrid cancels what an actor has sent when it ends: all end together
-
-// A queue with an actor that executes it.
+// A queue with an actor that executes it; an empty function ends it.
 class Stream {
  public:
   Stream(s4u::Host* host, const std::string& name, double wakes) {
-    s4u::Actor::create(name, host, [this, wakes, end = over] {
+    actor_ = s4u::Actor::create(name, host, [this, wakes] {
       while (true) {
         const bool idle = ready_->would_block();
         ready_->acquire();
         const auto next = queue_.front();
         queue_.pop_front();
-        if (!next) break;
+        if (!next) return;
         if (idle) sleep(wakes);
         next();
       }
-      ended_.set();
-      end->wait(0);
     });
   }
   void push(std::function<void()> work) {
@@ -204,13 +200,13 @@ class Stream {
   }
   void join() {
     push({});
-    ended_.wait(0);
+    actor_->join();
   }
 
  private:
   std::deque<std::function<void()>> queue_;
   s4u::SemaphorePtr ready_ = s4u::Semaphore::create(0);
-  Flag ended_;
+  s4u::ActorPtr actor_;
 };
 
 class Rank;
@@ -220,8 +216,7 @@ class Rank;
 struct Transfer {
   Rank* sender = nullptr;
   Rank* receiver = nullptr;
-  s4u::CommPtr sent, received;   // of the network
-  bool came = false;             // that the receiver knows; else:
+  s4u::CommPtr sent, received;   // of the network, else:
   bool copied = false;
   double seconds = 0;            // of each of the two copies
   bool in = false, out = false;  // of shared memory
@@ -313,7 +308,6 @@ class Rank {
     if (op.kind == "begin") {
       if (idle(op)) return;
       const FlagPtr done = collectives_[op.key] = std::make_shared<Flag>();
-      leave(op);
       auto& mover = movers_[op.key];
       if (!mover) mover = std::make_unique<Stream>(s4u::this_actor::get_host(), "collective-" + std::to_string(number_), 0);
       mover->push([this, &op, done] {
@@ -321,10 +315,9 @@ class Rank {
         done->set();
       });
     } else if (op.kind == "send") {
-      forget(op);
+      leave(op);
       for (const Message& m : messages(op))
-        if (m.to >= 0)
-          if (Posted sent = post(op, m, m.to, true); sent.message->copied || m.bytes > kEager) sends_[op.key].push_back(std::move(sent));
+        if (m.to >= 0 && m.bytes > kEager) sends_[op.key].push_back(post(op, m, m.to, true));
     } else if (op.kind == "receive") {
       for (const Message& m : messages(op))
         if (m.from >= 0) receives_[op.key][{m.number, m.from}] = post(op, m, m.from, false);
@@ -355,17 +348,22 @@ class Rank {
     if (fills) gpu_->unlock();
   }
 
-  // The messages that leave as they are posted. Of a collective the CPU posts them and another actor waits for those that come:
-  // SimGrid searches all that an actor has sent whenever one comes to it.
+  // The messages that leave as they are posted, by an actor of their own: SimGrid searches all that an actor has sent whenever one comes
+  // to it, and cancels what is under way when it ends.
   void leave(const Op& op) {
-    forget(op);
-    for (const Message& m : messages(op))
-      if (m.to >= 0 && m.bytes <= kEager) post(op, m, m.to, true);
+    const auto leaves = [](const Message& m) { return m.to >= 0 && m.bytes <= kEager; };
+    if (std::none_of(messages(op).begin(), messages(op).end(), leaves)) return;
+    s4u::Actor::create("messages", s4u::this_actor::get_host(), [this, &op, leaves] {
+      std::vector<s4u::CommPtr> sent;
+      for (const Message& m : messages(op))
+        if (leaves(m)) sent.push_back(post(op, m, m.to, true).message->sent);
+      for (const s4u::CommPtr& one : sent) one->wait();
+    });
   }
 
   // MPI moves a collective beside the CPU, and the stream one that it executes.
   void exchange(const Op& op) {
-    if (op.kind == "exchange") leave(op);
+    leave(op);
     std::vector<Posted> all;
     for (const Message& m : messages(op)) {
       if (m.to >= 0 && m.bytes > kEager) all.push_back(post(op, m, m.to, true));
@@ -401,7 +399,6 @@ class Rank {
   void await(const Op& op, const Posted& one) {
     const auto here = waits_.insert(waits_.end(), {&op, one.number, one.peer});
     comm(*one.message)->wait();
-    one.message->came = true;
     waits_.erase(here);
   }
 
@@ -415,7 +412,7 @@ class Rank {
     if (!one.message->copied)
       s4u::Actor::create("message-" + std::to_string(number_), s4u::this_actor::get_host(), [this, message = one.message, came, bell = bell_] {
         comm(*message)->wait();
-        *came = message->came = true;
+        *came = true;
         bell->release();
       });
     while (one.message->copied ? !one.message->done() : !*came) copy_or_wait();
@@ -444,9 +441,7 @@ class Rank {
     const Ends ends = sends ? Ends{op.key, m.number, number_, peer} : Ends{op.key, m.number, peer, number_};
     if (copies) return {m.number, peer, copy_later(ends, m.bytes, peer, sends)};
     const bool eager = m.bytes <= kEager;
-    const TransferPtr message = sends ? send(ends, m.bytes, eager) : receive(ends, eager);
-    if (sends && eager) eager_[op.key].push_back(message);
-    return {m.number, peer, message};
+    return {m.number, peer, sends ? send(ends, m.bytes, eager) : receive(ends, eager)};
   }
 
   TransferPtr send(const Ends& ends, std::uint64_t bytes, bool eager) {
@@ -463,14 +458,6 @@ class Rank {
     const TransferPtr out = matched(channel.unmatched, false);
     out->received = box(channel, ends, eager)->get_async<int>(&sink);
     return out;
-  }
-
-  // Messages that left as they were posted, and have come: until their sender waits, SimGrid searches them whenever another one ends.
-  void forget(const Op& op) {
-    std::vector<TransferPtr>& sent = eager_[op.key];
-    const auto came = std::partition(sent.begin(), sent.end(), [](const TransferPtr& one) { return !one->came; });
-    for (auto one = came; one != sent.end(); ++one) (*one)->sent->wait();
-    sent.erase(came, sent.end());
   }
 
   // The other end is there, or comes later.
@@ -550,7 +537,6 @@ class Rank {
   std::map<std::size_t, FlagPtr> collectives_;  // begun
   std::map<std::size_t, std::vector<Posted>> sends_;
   std::map<std::size_t, std::map<Source, Posted>> receives_;
-  std::map<std::size_t, std::vector<TransferPtr>> eager_;
   std::list<Wait> waits_;
   s4u::MutexPtr gpu_ = s4u::Mutex::create();
 };
@@ -647,21 +633,16 @@ void simulate(const Problem& problem, const std::vector<s4u::Host*>& hosts, cons
   std::vector<Rank> ranks;
   channels.clear();
   actors.clear();
-  over = std::make_shared<Flag>();
-  const s4u::SemaphorePtr finished = s4u::Semaphore::create(0);
   std::vector<double> ended(hosts.size());
   const double begin = s4u::Engine::get_clock();
   for (int r = 0; r < problem.ranks; ++r) ranks.emplace_back(r, problem, hosts, ops, rows);
   simulated = &ranks;
   for (int r = 0; r < problem.ranks; ++r)
-    actors.push_back(s4u::Actor::create("rank-" + std::to_string(r), hosts[static_cast<std::size_t>(r)], [&ranks, &ended, finished, end = over, r] {
+    actors.push_back(s4u::Actor::create("rank-" + std::to_string(r), hosts[static_cast<std::size_t>(r)], [&ranks, &ended, r] {
       ranks[static_cast<std::size_t>(r)].run();
       ended[static_cast<std::size_t>(r)] = s4u::Engine::get_clock();
-      finished->release();
-      end->wait(0);
     }));
-  for (int r = 0; r < problem.ranks; ++r) finished->acquire();
-  over->set();
+  for (const s4u::ActorPtr& actor : actors) actor->join();
   simulated = nullptr;
   const auto last = std::max_element(ended.begin(), ended.begin() + problem.ranks);
   std::cout << (*last - begin) / problem.rounds << " " << last - ended.begin() << std::endl;
