@@ -11,7 +11,7 @@ os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import dagc
 from dagc.base.sample import Sample
-from dagc.ir.effective import configuration_of
+from dagc.ir.constraints import configuration_of
 from dagc.lab.orders import domain_of
 from dagc.lab.strategy import find
 
