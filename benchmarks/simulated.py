@@ -32,7 +32,7 @@ from statistics import median
 
 from scipy.stats import spearmanr
 
-from dagc.base.deadline import ENDLESS
+from dagc.base.signals import ENDLESS
 from dagc.build.mpi import require_mpi
 from dagc.lab.candidate import Candidate
 from dagc.measure.launch import launch

@@ -65,9 +65,9 @@ from benchmarks.gpu.ranges import (
 from benchmarks.gpu.variants import costs, tables
 from benchmarks.tune.active import compare
 from benchmarks.tune.variants import NOISE, Table, read_table
-from dagc.base.deadline import Deadline
 from dagc.base.errors import DagcError, UsageError
 from dagc.base.files import scratch_directory
+from dagc.base.signals import Deadline
 from dagc.choice.types import Case
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import read

@@ -37,8 +37,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.corpus.index import SPLITS, entries
 from benchmarks.tune.oracle_csv import read_oracle
 from dagc import __version__, api
-from dagc.base.deadline import Deadline
 from dagc.base.errors import DagcError
+from dagc.base.signals import Deadline
 from dagc.build.mpi import cores
 from dagc.choice.occupancy import occupancy_of
 from dagc.choice.types import Case, Cell

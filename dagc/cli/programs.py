@@ -138,7 +138,7 @@ def _doctor(args: argparse.Namespace) -> int:
 
 
 def _platform(args: argparse.Namespace) -> int:
-    from dagc.recipes import platform as api
+    from dagc.study import platforms as api
 
     text = api.platform(args.output, args.n, args.like, args.force)
     if text is not None:  # of two ranks, the first reports

@@ -11,42 +11,14 @@ from itertools import product
 from typing import TypeAlias
 
 from dagc.base.errors import Diagnostic, Severity
+from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.choice import Choice, own_name, site_of
 from dagc.ir.enums import ElementType, Transport
-from dagc.ir.program import (
-    AT_RUN_TIME,
-    COLLECTIVES,
-    DEVICE,
-    GRAPH_EDGES,
-    LOOP,
-    PUT_WAIT,
-    RANK_ORDER,
-    SAME,
-    TEST_EVERY,
-    TRANSPORT,
-    WITHIN_HOST,
-    CollectiveKind,
-    CollectiveOp,
-    Formal,
-    Graph,
-    GraphEdges,
-    Impl,
-    Kernel,
-    Program,
-    PutWait,
-    RankOrder,
-    Region,
-    Repetition,
-    Staging,
-    Value,
-    device_named,
-    passed_array,
-)
 from dagc.ir.repetition import on_device, possible
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free
 
-Assignment: TypeAlias = Mapping[str, Value]
+Assignment: TypeAlias = Mapping[str, ir.Value]
 MOST_PARTIAL = 100_000  # assignments that a count keeps at a time
 
 MOST_THREADS = 1024  # of a block
@@ -80,7 +52,7 @@ def may_hold(expr: Sym, env: Assignment) -> bool:
     return not isinstance(settled, Const) or bool(settled.value)
 
 
-def of_launch(kernel: Kernel, impl: Impl, names: Collection[str]) -> list[Constraint]:
+def of_launch(kernel: ir.Kernel, impl: ir.Impl, names: Collection[str]) -> list[Constraint]:
     """What the tunables `names` of an implementation must satisfy: the `require`s on nothing but these and the machine,
     and that the launch has a block that a GPU accepts."""
     block = () if impl.launch is None else impl.launch.block
@@ -88,7 +60,7 @@ def of_launch(kernel: Kernel, impl: Impl, names: Collection[str]) -> list[Constr
     return [*(condition(c, _holds) for c in decidable(kernel, impl, names)), *([fits] if block else [])]
 
 
-def decidable(kernel: Kernel, impl: Impl, names: Collection[str]) -> list[Sym]:
+def decidable(kernel: ir.Kernel, impl: ir.Impl, names: Collection[str]) -> list[Sym]:
     """The `require`s on nothing but these tunables and the machine."""
     return [c for c in (*kernel.requires, *impl.requires) if all(n in names or n[:3] == "hw." for n in free(c))]
 
@@ -121,7 +93,7 @@ class TooManyAssignments(Exception):
     """A count would have to keep more than MOST_PARTIAL assignments at a time."""
 
 
-def assignments(candidates: Mapping[str, Sequence[Value]], constraints: Sequence[Constraint]) -> int:
+def assignments(candidates: Mapping[str, Sequence[ir.Value]], constraints: Sequence[Constraint]) -> int:
     """The number of combinations that satisfy all constraints. Those that agree in the names that later constraints
     ask for are counted together, so many names that few constraints connect cost little.
 
@@ -138,9 +110,9 @@ def assignments(candidates: Mapping[str, Sequence[Value]], constraints: Sequence
         last |= {name: max(at, last[name]) for name in asked}
     if not all(each.holds({}) for each in due[-1]):
         return 0
-    counts: dict[tuple[tuple[str, Value], ...], int] = {(): 1}
+    counts: dict[tuple[tuple[str, ir.Value], ...], int] = {(): 1}
     for k, name in enumerate(names):
-        new: dict[tuple[tuple[str, Value], ...], int] = {}
+        new: dict[tuple[tuple[str, ir.Value], ...], int] = {}
         for known, count in counts.items():
             for value in candidates[name]:
                 env = {**dict(known), name: value}
@@ -159,9 +131,9 @@ Range = tuple[int, int]
 _RANKS = -1, 2**31 - 1  # -1: in no communicator
 
 
-def may_not_hold(program: Program, formal: Formal, arg: Sym) -> bool:
+def may_not_hold(program: ir.Program, formal: ir.Formal, arg: Sym) -> bool:
     """Whether the formal's type may be too small for a value of a rank; constants have been compared."""
-    if isinstance(arg, Const) or (isinstance(arg, Var) and passed_array(arg.name) is not None):
+    if isinstance(arg, Const) or (isinstance(arg, Var) and ir.passed_array(arg.name) is not None):
         return False  # of the formal's type
     if formal.type is ElementType.F32:
         return not (isinstance(arg, Var) and any(s.name == arg.name and s.type.size < 8 for s in program.scalars))
@@ -205,15 +177,15 @@ def _range(expr: Sym, known: dict[str, Range]) -> Range | None:
     return None
 
 
-def alike(program: Program) -> Iterator[tuple[CollectiveOp, str, Sym | Region]]:
+def alike(program: ir.Program) -> Iterator[tuple[ir.CollectiveOp, str, Sym | ir.Region]]:
     """What must be equal on all ranks that take part in a collective, and may differ: roots, and numbers of rows. A
     region stands for the number of its elements."""
     for op in program.comm_ops:
-        if not isinstance(op, CollectiveOp):
+        if not isinstance(op, ir.CollectiveOp):
             continue
         if op.collective.rooted and _differs(op.root):
             yield op, "root", op.root
-        if op.collective not in (CollectiveKind.ALLTOALLV, CollectiveKind.BARRIER):
+        if op.collective not in (ir.CollectiveKind.ALLTOALLV, ir.CollectiveKind.BARRIER):
             region = op.given
             array = program.array(region.array)
             if region.start is not None and region.stop is not None:
@@ -228,71 +200,71 @@ def _differs(expr: Sym) -> bool:
     return any(name.rpartition(".")[2] != "ranks" and name[:3] != "hw." for name in free(expr))
 
 
-def configuration_of(graph: Graph) -> Choice:
+def configuration_of(graph: ir.Graph) -> Choice:
     """All decisions of the program of a graph that have an effect, `capture` always. `loop` is what is possible."""
-    values: dict[str, Value] = {d.name: d.chosen for d in graph.program.decisions}
+    values: dict[str, ir.Value] = {d.name: d.chosen for d in graph.program.decisions}
     values.setdefault("capture", False)
-    if LOOP in values:
-        values[LOOP] = possible(graph).value
-    if TEST_EVERY in values:
+    if ir.LOOP in values:
+        values[ir.LOOP] = possible(graph).value
+    if ir.TEST_EVERY in values:
         loop = on_device(graph)
-        values[TEST_EVERY] = 1 if loop is None else loop.every
-    if WITHIN_HOST in values and all(op.within is None for op in graph.program.comm_ops):
-        values[WITHIN_HOST] = SAME
-    if RANK_ORDER in values and not graph.program.orders_ranks:
-        values[RANK_ORDER] = RankOrder.SAME.value
+        values[ir.TEST_EVERY] = 1 if loop is None else loop.every
+    if ir.WITHIN_HOST in values and all(op.within is None for op in graph.program.comm_ops):
+        values[ir.WITHIN_HOST] = ir.SAME
+    if ir.RANK_ORDER in values and not graph.program.orders_ranks:
+        values[ir.RANK_ORDER] = ir.RankOrder.SAME.value
     values["streams"] = graph.streams
     return Choice.of(effective(values))
 
 
-def transports_of(choices: Mapping[str, Value]) -> set[Value]:
+def transports_of(choices: Mapping[str, ir.Value]) -> set[ir.Value]:
     """The transports of some messages."""
-    named = {v for n, v in choices.items() if n == COLLECTIVES or own_name(n) == TRANSPORT}
-    return {*named, choices.get(TRANSPORT, Transport.MPI_HOST.value)} - {SAME}
+    named = {v for n, v in choices.items() if n == ir.COLLECTIVES or own_name(n) == ir.TRANSPORT}
+    return {*named, choices.get(ir.TRANSPORT, Transport.MPI_HOST.value)} - {ir.SAME}
 
 
-def effective(choices: Mapping[str, Value]) -> dict[str, Value]:
+def effective(choices: Mapping[str, ir.Value]) -> dict[str, ir.Value]:
     """The choices that have an effect: those of `in_use`, `staging` only if a transport stages, the transport of
     collectives only if it is another, the place of waits only under `put`, and edges of CUDA graphs only if these exist
     and the edges are not full. What the device repeats is captured, and what one kernel repeats has no such edges.
     `test_every` is of a repeated graph."""
     values = in_use(choices)
-    if values.get(LOOP) in (Repetition.DEVICE.value, Repetition.PERSISTENT.value):
+    if values.get(ir.LOOP) in (ir.Repetition.DEVICE.value, ir.Repetition.PERSISTENT.value):
         values["capture"] = True
-    if values.get(LOOP) != Repetition.DEVICE.value or values.get(TEST_EVERY) == 1:
-        values.pop(TEST_EVERY, None)
+    if values.get(ir.LOOP) != ir.Repetition.DEVICE.value or values.get(ir.TEST_EVERY) == 1:
+        values.pop(ir.TEST_EVERY, None)
     if Transport.MPI_HOST.value not in transports_of(values):
         values.pop("staging", None)
-    whole = Transport(values.get(TRANSPORT, Transport.MPI_HOST.value))
-    if values.get(COLLECTIVES, SAME) in (SAME, whole.of_collectives.value):
-        values.pop(COLLECTIVES, None)
-    if values.get(WITHIN_HOST, SAME) in (SAME, whole.value) or whole.of_one_host:
-        values.pop(WITHIN_HOST, None)
-    if Transport.PUT.value not in transports_of(values) or values.get(PUT_WAIT) == PutWait.OP.value:
-        values.pop(PUT_WAIT, None)
-    if values.get(RANK_ORDER) == RankOrder.SAME.value:
-        values.pop(RANK_ORDER)
-    kernel = values.get(LOOP) == Repetition.PERSISTENT.value
-    if kernel or values.get("capture") is False or values.get(GRAPH_EDGES) == GraphEdges.FULL.value:
-        values.pop(GRAPH_EDGES, None)
+    whole = Transport(values.get(ir.TRANSPORT, Transport.MPI_HOST.value))
+    if values.get(ir.COLLECTIVES, ir.SAME) in (ir.SAME, whole.of_collectives.value):
+        values.pop(ir.COLLECTIVES, None)
+    if values.get(ir.WITHIN_HOST, ir.SAME) in (ir.SAME, whole.value) or whole.of_one_host:
+        values.pop(ir.WITHIN_HOST, None)
+    if Transport.PUT.value not in transports_of(values) or values.get(ir.PUT_WAIT) == ir.PutWait.OP.value:
+        values.pop(ir.PUT_WAIT, None)
+    if values.get(ir.RANK_ORDER) == ir.RankOrder.SAME.value:
+        values.pop(ir.RANK_ORDER)
+    kernel = values.get(ir.LOOP) == ir.Repetition.PERSISTENT.value
+    if kernel or values.get("capture") is False or values.get(ir.GRAPH_EDGES) == ir.GraphEdges.FULL.value:
+        values.pop(ir.GRAPH_EDGES, None)
     return values
 
 
 # Decisions that may have no effect: their defaults, why, and what gives them one.
-NO_EFFECT: Mapping[str, tuple[Value, str, str]] = {
-    "staging": (Staging.FUSED.value, "no message passes through the host", "transport=mpi_host"),
-    RANK_ORDER: (
-        RankOrder.SAME.value,
+NO_EFFECT: Mapping[str, tuple[ir.Value, str, str]] = {
+    "staging": (ir.Staging.FUSED.value, "no message passes through the host", "transport=mpi_host"),
+    ir.RANK_ORDER: (
+        ir.RankOrder.SAME.value,
         "the program has no exchange of all ranks",
         "the order of the processes by mpiexec",
     ),
-    PUT_WAIT: (PutWait.OP.value, "no message has the transport put", "transport=put"),
-    GRAPH_EDGES: (GraphEdges.FULL.value, "nothing is launched as a CUDA graph", "capture=true"),
-    TEST_EVERY: (1, "the device does not repeat the dag", "loop=device"),
+    ir.PUT_WAIT: (ir.PutWait.OP.value, "no message has the transport put", "transport=put"),
+    ir.GRAPH_EDGES: (ir.GraphEdges.FULL.value, "nothing is launched as a CUDA graph", "capture=true"),
+    ir.TEST_EVERY: (1, "the device does not repeat the dag", "loop=device"),
 }
 
 
-def without_effect(graphs: Sequence[Graph]) -> tuple[Diagnostic, ...]:
+def without_effect(graphs: Sequence[ir.Graph]) -> tuple[Diagnostic, ...]:
     """A note if decisions of the first graph differ from their defaults and have no effect in any of the graphs."""
     idle = [
         decision
@@ -311,17 +283,17 @@ _INDEX = re.compile(r"\[[^\]]*\]")
 _ON_DEVICE = re.compile(r"(.+)\.(gpu|cpu)\.\w+")
 
 
-def in_use(choices: Mapping[str, Value]) -> dict[str, Value]:
+def in_use(choices: Mapping[str, ir.Value]) -> dict[str, ir.Value]:
     """Without the choices of ops on a device that is not chosen for any op of their name: `c.gpu.variant` where
     `c.device` is the CPU."""
-    devices: dict[str, set[Value]] = {}
+    devices: dict[str, set[ir.Value]] = {}
     for name, value in choices.items():
-        if own_name(name) == DEVICE:
-            kind = value if value == AT_RUN_TIME else device_named(str(value))[0].value
+        if own_name(name) == ir.DEVICE:
+            kind = value if value == ir.AT_RUN_TIME else ir.device_named(str(value))[0].value
             devices.setdefault(_INDEX.sub("", site_of(name)), set()).add(kind)
 
     def used(name: str) -> bool:
         match = _ON_DEVICE.fullmatch(name)
-        return match is None or match[1] not in devices or not devices[match[1]].isdisjoint((match[2], AT_RUN_TIME))
+        return match is None or match[1] not in devices or not devices[match[1]].isdisjoint((match[2], ir.AT_RUN_TIME))
 
     return {name: value for name, value in choices.items() if used(name)}

@@ -16,25 +16,9 @@ from enum import Enum
 from dagc.base.errors import UsageError
 from dagc.cuda.lexer import tokens_of
 from dagc.cuda.text import constant_names, names_read
+from dagc.ir import program as ir
 from dagc.ir.choice import VARIANT, own_name, qualified, site_of
 from dagc.ir.enums import ElementType, Mode, Role
-from dagc.ir.program import (
-    DEVICE,
-    DP,
-    Array,
-    CodeText,
-    Decision,
-    Feature,
-    Graph,
-    Impl,
-    Kernel,
-    KernelOp,
-    Program,
-    Region,
-    Value,
-    on_units,
-    two_sided,
-)
 from dagc.ir.repetition import Tested, on_device
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, substitute
 from dagc.ir.traversal import Traversal, parse_traversal, traversal_text
@@ -53,29 +37,29 @@ FAR = 4
 class Opened:
     """The open choices of a program, by op."""
 
-    def __init__(self, open: Iterable[Decision] = ()) -> None:
+    def __init__(self, open: Iterable[ir.Decision] = ()) -> None:
         self.every = tuple(open)
         self._of = {(d.variant, d.name): d for d in self.every}
 
-    def has(self, op: KernelOp) -> bool:
+    def has(self, op: ir.KernelOp) -> bool:
         """Whether anything of the op is open."""
         return any(site_of(d.name) == op.site for d in self.every)
 
-    def variants(self, op: KernelOp) -> tuple[str, ...]:
+    def variants(self, op: ir.KernelOp) -> tuple[str, ...]:
         """The implementations to choose among, empty if the variant is not open."""
         choice = self._of.get(("", qualified(op.site, VARIANT)))
         return tuple(map(str, choice.values)) if choice is not None else ()
 
-    def get(self, op: KernelOp, name: str) -> Decision | None:
+    def get(self, op: ir.KernelOp, name: str) -> ir.Decision | None:
         """A tunable of the op under its variant, None if it is not open."""
         return self._of.get((op.answer if self.variants(op) else "", qualified(op.site, name)))
 
-    def ops(self, program: Program, op: KernelOp) -> tuple[KernelOp, ...]:
+    def ops(self, program: ir.Program, op: ir.KernelOp) -> tuple[ir.KernelOp, ...]:
         """The op with each open variant; only the op itself if none is open."""
         variants = self.variants(op)
         return tuple(one for one in variants_of(program, op) if one.answer in variants) if variants else (op,)
 
-    def every_op(self, program: Program) -> tuple[KernelOp, ...]:
+    def every_op(self, program: ir.Program) -> tuple[ir.KernelOp, ...]:
         """All ops that call kernels, each with every variant that is open."""
         return tuple(one for op in program.kernel_ops for one in self.ops(program, op))
 
@@ -89,8 +73,8 @@ class CodeFeature:
     value in expressions."""
 
     name: str
-    op: KernelOp
-    code: CodeText
+    op: ir.KernelOp
+    code: ir.CodeText
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,21 +142,21 @@ class EmittedChoosers:
     placement: Placement | None = None
 
 
-def kernel_as_written(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
+def kernel_as_written(program: ir.Program, op: ir.KernelOp) -> tuple[ir.Kernel, ir.Impl]:
     """The kernel and the implementation of an op, without its forms (`dagc.forms`). Raises KeyError if it has none on
     its device."""
     kernel = program.kernel(op.kernel)
     return kernel, kernel.impl_of(op.device, op.variant)
 
 
-def open_tunables(program: Program, ops: Iterable[str]) -> tuple[Decision, ...]:
+def open_tunables(program: ir.Program, ops: Iterable[str]) -> tuple[ir.Decision, ...]:
     """The tunables of the named ops (`KernelOp.site`), in the program's order, except those that `stays_fixed` names.
     The variants of the ops are those of the program.
 
     Raises UsageError for an op that has none.
     """
     wanted = dict.fromkeys(ops)
-    out: dict[str, Decision] = {}
+    out: dict[str, ir.Decision] = {}
     for op in program.kernel_ops:
         for tunable in _open_of(program, op) if op.site in wanted else ():
             out.setdefault(tunable.name, tunable)
@@ -187,19 +171,19 @@ def open_tunables(program: Program, ops: Iterable[str]) -> tuple[Decision, ...]:
     return tuple(out.values())
 
 
-def only_explored(program: Program, ops: Iterable[KernelOp]) -> str:
+def only_explored(program: ir.Program, ops: Iterable[ir.KernelOp]) -> str:
     """A help that names the first tunable that stays fixed while tuning but has several values; empty without one."""
     name = next((qualified(op.site, name) for op in ops for name in stays_fixed(program, op)), "")
     why = "code that launches its own kernels and sizes of scratch are compiled for one value"
     return name and f"`dagc explore --open {name}` searches `{name}`: {why}"
 
 
-def open_variants(program: Program, op: KernelOp) -> tuple[Decision, ...]:
+def open_variants(program: ir.Program, op: ir.KernelOp) -> tuple[ir.Decision, ...]:
     """The variant of an op if a `select` of its kernel leaves it or the device open, and for each implementation those
     of its tunables that the same `select` names; empty if no variant is open. The variant of a placed op is always
     open, since the whole dag may be placed together."""
     kernel = program.kernel(op.kernel)
-    wanted = {VARIANT, DEVICE} if op.placed else {VARIANT}
+    wanted = {VARIANT, ir.DEVICE} if op.placed else {VARIANT}
     names = next((s.names for s in kernel.selects if not wanted.isdisjoint(s.names)), ())
     decision = next((d for d in program.decisions if d.name == qualified(op.site, VARIANT)), None)
     if not op.others or decision is None or not (names or op.placed):  # an `any` op on one device has none
@@ -211,21 +195,21 @@ def open_variants(program: Program, op: KernelOp) -> tuple[Decision, ...]:
     return tuple(out)
 
 
-def places_together(program: Program) -> bool:
+def places_together(program: ir.Program) -> bool:
     """Whether the dag has `select device with dp()`: its ops are placed together."""
-    return any(s.owner == "dag" and DEVICE in s.names and s.method == DP for s in program.selects)
+    return any(s.owner == "dag" and ir.DEVICE in s.names and s.method == ir.DP for s in program.selects)
 
 
-def selects_device(program: Program, op: KernelOp) -> bool:
+def selects_device(program: ir.Program, op: ir.KernelOp) -> bool:
     """Whether the op's own kernel chooses its device when the program runs, for each call; its data then come from the
     host, and its results go there."""
     if places_together(program):
         return False
     kernel = program.kernel(op.kernel)
-    return op.placed and any(DEVICE in s.names for s in kernel.selects)
+    return op.placed and any(ir.DEVICE in s.names for s in kernel.selects)
 
 
-def variants_of(program: Program, op: KernelOp) -> tuple[KernelOp, ...]:
+def variants_of(program: ir.Program, op: ir.KernelOp) -> tuple[ir.KernelOp, ...]:
     """The op with each of its implementations, in the order of the text."""
     others = (replace(op, device=o.device, variant=o.variant, unit=o.unit, tunables=o.tunables) for o in op.others)
     every = (op, *others)
@@ -234,22 +218,22 @@ def variants_of(program: Program, op: KernelOp) -> tuple[KernelOp, ...]:
     return tuple(sorted(every, key=lambda one: answers[one.device].index(one.answer)))
 
 
-def variant_number(program: Program, op: KernelOp) -> int:
+def variant_number(program: ir.Program, op: ir.KernelOp) -> int:
     """The index of the op's implementation in `answers_of`: its number in the emitted program."""
     return answers_of(program, op).index(op.answer)
 
 
-def answers_of(program: Program, op: KernelOp) -> tuple[str, ...]:
+def answers_of(program: ir.Program, op: ir.KernelOp) -> tuple[str, ...]:
     """All implementations of the op's kernel, of its device unless that is open, in the order of the text; those for
     further devices after them."""
     impls = program.kernel(op.kernel).impls
     if not op.placed:
         return tuple(i.name for i in impls if i.device is op.device)
-    every = (replace(op, device=i.device, variant=i.name, unit=unit) for i, unit in on_units(impls, program.devices))
+    every = (replace(op, device=i.device, variant=i.name, unit=unit) for i, unit in ir.on_units(impls, program.devices))
     return tuple(one.answer for one in every)
 
 
-def _open_of(program: Program, op: KernelOp) -> Iterator[Decision]:
+def _open_of(program: ir.Program, op: ir.KernelOp) -> Iterator[ir.Decision]:
     """The tunables that can stay open under the op's variant."""
     kernel, impl = kernel_as_written(program, op)
     for name, decision in _choices(program, op):
@@ -257,12 +241,12 @@ def _open_of(program: Program, op: KernelOp) -> Iterator[Decision]:
             yield replace(decision, chosen=dict(op.tunables)[name], axis=_axis(kernel, impl, name))
 
 
-def is_open(program: Program, op: KernelOp) -> bool:
+def is_open(program: ir.Program, op: ir.KernelOp) -> bool:
     """Whether `open_tunables` returns any for this op."""
     return any(True for _ in _open_of(program, op))
 
 
-def stays_fixed(program: Program, op: KernelOp) -> tuple[str, ...]:
+def stays_fixed(program: ir.Program, op: ir.KernelOp) -> tuple[str, ...]:
     """Tunables of an op that have several values and cannot stay open: values that are not whole numbers (choosers
     return integers), those of host code that launches its own kernels, sizes of scratch arrays, and tunables that
     `prepare` reads."""
@@ -270,7 +254,7 @@ def stays_fixed(program: Program, op: KernelOp) -> tuple[str, ...]:
     return tuple(n for n, d in _choices(program, op) if len(d.values) > 1 and not _opens(impl, n, d))
 
 
-def _choices(program: Program, op: KernelOp) -> tuple[tuple[str, Decision], ...]:
+def _choices(program: ir.Program, op: ir.KernelOp) -> tuple[tuple[str, ir.Decision], ...]:
     key = op.device, op.variant, op.unit
     of_variant = next((o.choices for o in op.others if (o.device, o.variant, o.unit) == key), program.decisions)
     declared = {d.name: d for d in of_variant}
@@ -278,7 +262,7 @@ def _choices(program: Program, op: KernelOp) -> tuple[tuple[str, Decision], ...]
     return tuple((name, decision) for name, decision in choices if decision is not None)
 
 
-def _opens(impl: Impl, name: str, decision: Decision) -> bool:
+def _opens(impl: ir.Impl, name: str, decision: ir.Decision) -> bool:
     whole = all(isinstance(v, int) for v in decision.values)  # bool is one
     sizes = any(name in free(d) for s in impl.scratch for d in s.dims if d is not None)
     prepare = impl.prepare
@@ -286,7 +270,7 @@ def _opens(impl: Impl, name: str, decision: Decision) -> bool:
     return impl.launch is not None and len(decision.values) > 1 and whole and not sizes and not converted
 
 
-def named_features(kernel: Kernel, impl: Impl, code: CodeText) -> tuple[Feature, ...]:
+def named_features(kernel: ir.Kernel, impl: ir.Impl, code: ir.CodeText) -> tuple[ir.Feature, ...]:
     """The features that a text of an implementation names, also by `let`s: further parameters of its function, in this
     order."""
     if code.text is None or not kernel.features:
@@ -297,7 +281,7 @@ def named_features(kernel: Kernel, impl: Impl, code: CodeText) -> tuple[Feature,
     return tuple(f for f in kernel.features if f.name in read)
 
 
-def conversion_of(program: Program, op: KernelOp) -> Hashable | None:
+def conversion_of(program: ir.Program, op: ir.KernelOp) -> Hashable | None:
     """A key that is equal for ops that share a conversion: the same `prepare` with the same arguments, tunables and
     features. None without `const` scratch: each op then has its own scratch."""
     kernel, impl = kernel_as_written(program, op)
@@ -306,7 +290,7 @@ def conversion_of(program: Program, op: KernelOp) -> Hashable | None:
     code = impl.prepare
     const = {a.name for a in program.arrays if a.role is Role.CONST}
     args = {f.name: a for f, a in zip(kernel.formals, op.args, strict=True)}
-    given = {n for n, a in args.items() if not isinstance(a, Region) or a.array in const}
+    given = {n for n, a in args.items() if not isinstance(a, ir.Region) or a.array in const}
     named = {name for s in impl.scratch if s.const for d in s.dims if d is not None for name in free(d)}
     named |= {*(given if code.text is None else names_read(code.text)), *argument_names(code)}
     seen = _with_definitions(kernel, impl, named, in_code=True)
@@ -314,16 +298,16 @@ def conversion_of(program: Program, op: KernelOp) -> Hashable | None:
     return op.kernel, op.device, op.unit, op.variant, tunables, tuple((n, a) for n, a in args.items() if n in seen)
 
 
-def _with_definitions(kernel: Kernel, impl: Impl, names: Iterable[str], in_code: bool = False) -> set[str]:
+def _with_definitions(kernel: ir.Kernel, impl: ir.Impl, names: Iterable[str], in_code: bool = False) -> set[str]:
     """The names, and those that their `let`s and features name; with `in_code`, also features in C++."""
-    values: dict[str, Sym | CodeText] = dict((*kernel.lets, *impl.lets))
+    values: dict[str, Sym | ir.CodeText] = dict((*kernel.lets, *impl.lets))
     values |= {f.name: f.value for f in kernel.features}
     left, seen = list(names), set[str]()
     while left:
         name = left.pop()
         value = values.get(name) if name not in seen else None
         seen.add(name)
-        if isinstance(value, CodeText):
+        if isinstance(value, ir.CodeText):
             left += names_read(value.text or "") if in_code else ()
         elif value is not None:
             left += free(value)
@@ -337,7 +321,7 @@ def memory_parts(condition: Sym) -> tuple[Sym, ...]:
     return (condition,) if "hw.memory" in free(condition) else ()
 
 
-def needed_features(program: Program, op: KernelOp) -> tuple[CodeFeature, ...]:
+def needed_features(program: ir.Program, op: ir.KernelOp) -> tuple[CodeFeature, ...]:
     """The features in C++ that the implementation of an op needs: its code, launch, sizes of scratch, `require`s."""
     kernel, impl = kernel_as_written(program, op)
     sizes = (d for s in impl.scratch for d in s.dims if d is not None)
@@ -349,11 +333,11 @@ def needed_features(program: Program, op: KernelOp) -> tuple[CodeFeature, ...]:
     return tuple(
         CodeFeature(feature_variable(op, f.name), op, f.value)
         for f in kernel.features
-        if f.name in seen and isinstance(f.value, CodeText)
+        if f.name in seen and isinstance(f.value, ir.CodeText)
     )
 
 
-def first_features(program: Program, opened: Opened, chooser: EmittedChoosers | None) -> frozenset[str]:
+def first_features(program: ir.Program, opened: Opened, chooser: EmittedChoosers | None) -> frozenset[str]:
     """The code features that a program computes before its first run: those of its choices, and those of ops whose
     variant is not open; if it chooses during its runs, those of the defaults. Others (for the `require`s, sizes and
     code of a variant) are computed when that variant is considered, or in parallel with those of the choices."""
@@ -370,12 +354,12 @@ def first_features(program: Program, opened: Opened, chooser: EmittedChoosers | 
     return frozenset(asked | {f.name for op in ops for f in needed_features(program, op)})
 
 
-def feature_variable(op: KernelOp, feature: str) -> str:
+def feature_variable(op: ir.KernelOp, feature: str) -> str:
     """The name of a code feature's value for one op: `feature.spmv.longest`."""
     return f"{MEASURED}{op.name}.{feature}"
 
 
-def first_equal(program: Program, features: Iterable[CodeFeature]) -> dict[str, int]:
+def first_equal(program: ir.Program, features: Iterable[CodeFeature]) -> dict[str, int]:
     """For each feature, by name, the number of the first one with the same code and arguments."""
     first: dict[Hashable, int] = {}
     out: dict[str, int] = {}
@@ -387,12 +371,12 @@ def first_equal(program: Program, features: Iterable[CodeFeature]) -> dict[str, 
     return out
 
 
-def argument_names(code: CodeText) -> frozenset[str]:
+def argument_names(code: ir.CodeText) -> frozenset[str]:
     """The names in the template arguments of a function of a file."""
     return frozenset[str]().union(*(free(a) for a in code.arguments if not isinstance(a, ElementType)))
 
 
-def may_be_settled(program: Program, op: KernelOp, unsettled: Collection[str] = ()) -> bool:
+def may_be_settled(program: ir.Program, op: ir.KernelOp, unsettled: Collection[str] = ()) -> bool:
     """Whether no `require` of the kernel forbids the tunables of the op, as far as is known without sizes, the GPU, and
     the `unsettled` tunables."""
     kernel, impl = kernel_as_written(program, op)
@@ -404,7 +388,7 @@ def may_be_settled(program: Program, op: KernelOp, unsettled: Collection[str] = 
     return all(not isinstance(condition, Const) or bool(condition.value) for condition in conditions)
 
 
-def _axis(kernel: Kernel, impl: Impl, name: str) -> str:
+def _axis(kernel: ir.Kernel, impl: ir.Impl, name: str) -> str:
     """The dimension of the block that is a tunable; "" if none is, or if C++ needs a constant in its place."""
     axes = (
         [axis for axis, size in zip(AXES, impl.launch.block, strict=False) if size == Var(name)] if impl.launch else []
@@ -439,17 +423,17 @@ class Plan:
     made from one.
     """
 
-    graph: Graph
+    graph: ir.Graph
     traversal: Traversal
     target: Target
     arch: str = "sm_90"
-    open: tuple[Decision, ...] = ()
+    open: tuple[ir.Decision, ...] = ()
     chooser: EmittedChoosers | None = None
     features: tuple[CodeFeature, ...] = ()
-    period: tuple[Graph, Traversal] | None = None
+    period: tuple[ir.Graph, Traversal] | None = None
 
     @property
-    def program(self) -> Program:
+    def program(self) -> ir.Program:
         return self.graph.program
 
     @property
@@ -471,7 +455,7 @@ class Plan:
         return None if beside else on_device(self.graph)
 
     @property
-    def decisions(self) -> tuple[tuple[str, Value], ...]:
+    def decisions(self) -> tuple[tuple[str, ir.Value], ...]:
         """Every decision of the program, with the chosen value."""
         chosen = {d.name: d.chosen for d in self.program.decisions}
         chosen |= {"transport": self.graph.transport.value, "staging": self.graph.staging.value}
@@ -485,8 +469,8 @@ class PlanInputs:
 
     path: str
     sources: dict[str, str]
-    params: dict[str, Value]
-    decisions: dict[str, Value]
+    params: dict[str, ir.Value]
+    decisions: dict[str, ir.Value]
     target: Target
     arch: str
     program_hash: str
@@ -514,7 +498,7 @@ def canonical_text(text: str) -> str:
     return "".join(out).strip()
 
 
-def program_hash(program: Program) -> str:
+def program_hash(program: ir.Program) -> str:
     """16 hexadecimal digits over the texts and the values of the parameters.
 
     Comments, layout and open decisions do not change it, so records of one program belong together.
@@ -571,7 +555,7 @@ def plan_inputs(text: str, name: str = "plan.json") -> PlanInputs:
     return inputs
 
 
-def plan_from_json(text: str, graph: Graph, name: str = "plan.json") -> Plan:
+def plan_from_json(text: str, graph: ir.Graph, name: str = "plan.json") -> Plan:
     """The plan over `graph`, which was built from `plan_inputs(text)`.
 
     Raises UsageError if the text is not a plan or was written for another program.
@@ -604,23 +588,23 @@ class ArrayValue:
     ends_on_host: bool = False
 
 
-def values_of(program: Program) -> tuple[ArrayValue, ...]:
+def values_of(program: ir.Program) -> tuple[ArrayValue, ...]:
     """The values of one run that may be copied, in the order of their producers, for each array in the order of the
     program: of the arrays whose sides the program copies when it runs (`two_sided`). Constants are on both sides.
 
     Ops of one device are among the producers and readers. An op under a condition counts as if each rank ran it.
     """
-    at_run_time = two_sided(program.ops, program.arrays)
+    at_run_time = ir.two_sided(program.ops, program.arrays)
     arrays = (a for a in program.arrays if a.name in at_run_time and a.role is not Role.CONST)
     return tuple(value for array in arrays for value in _of(program, array))
 
 
-def _of(program: Program, array: Array) -> list[ArrayValue]:
+def _of(program: ir.Program, array: ir.Array) -> list[ArrayValue]:
     size = _bytes(array)
     given = array.role in (Role.IN, Role.INOUT)
     values = [ArrayValue(array.name, size, None)] if given else []
     for op in program.ops:
-        accesses = [a for a in op.accesses if a.region.array == array.name] if isinstance(op, KernelOp) else []
+        accesses = [a for a in op.accesses if a.region.array == array.name] if isinstance(op, ir.KernelOp) else []
         if values and any(a.keeps for a in accesses):
             values[-1] = replace(values[-1], readers=(*values[-1].readers, op.name))
         if any(a.mode is not Mode.IN for a in accesses):
@@ -630,7 +614,7 @@ def _of(program: Program, array: Array) -> list[ArrayValue]:
     return [value for value in values if value.readers or value.ends_on_host]
 
 
-def _bytes(array: Array) -> Sym | None:
+def _bytes(array: ir.Array) -> Sym | None:
     size: Sym = Const(array.type.size)
     for dim in array.dims:
         if dim is None:
@@ -639,8 +623,8 @@ def _bytes(array: Array) -> Sym | None:
     return substitute(size, {})
 
 
-def users_of(program: Program) -> tuple[KernelOp, ...]:
+def users_of(program: ir.Program) -> tuple[ir.KernelOp, ...]:
     """The ops that use two-sided arrays and all ops whose device is placed, in text order."""
-    at_run_time = two_sided(program.ops, program.arrays)
+    at_run_time = ir.two_sided(program.ops, program.arrays)
     used = (op for op in program.kernel_ops if op.placed or any(a.region.array in at_run_time for a in op.accesses))
     return tuple(used)

@@ -5,29 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from dagc.ir import program as ir
 from dagc.ir.enums import Place
 from dagc.ir.linear import Facts, Linear
-from dagc.ir.program import (
-    Array,
-    CollectiveOp,
-    Communicator,
-    CopyOp,
-    ExchangeOp,
-    KernelOp,
-    Op,
-    Program,
-    Region,
-    Require,
-    Scalar,
-)
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free
 
 
 def facts(
-    scalars: Iterable[Scalar],
-    requires: Iterable[Require],
-    regions: Iterable[Region] = (),
-    comms: Iterable[Communicator] = (),
+    scalars: Iterable[ir.Scalar],
+    requires: Iterable[ir.Require],
+    regions: Iterable[ir.Region] = (),
+    comms: Iterable[ir.Communicator] = (),
 ) -> Facts:
     """The conditions that hold on every rank of a running program (otherwise it exits before its first op): the
     `requires`, the types of the scalars, how ranks of communicators are numbered, and that no slice of `regions` ends
@@ -48,32 +36,32 @@ def facts(
     return Facts(known, no_integers)
 
 
-def conditional_regions(op: Op) -> Iterator[tuple[Region, Sym | None]]:
+def conditional_regions(op: ir.Op) -> Iterator[tuple[ir.Region, Sym | None]]:
     """The regions that an op of the program names in its arguments or messages, with the condition under which the rank
     uses each, None if it always does."""
-    if isinstance(op, KernelOp | CollectiveOp):
-        named = (*(a for a in op.args if isinstance(a, Region)), *(access.region for access in op.accesses))
+    if isinstance(op, ir.KernelOp | ir.CollectiveOp):
+        named = (*(a for a in op.args if isinstance(a, ir.Region)), *(access.region for access in op.accesses))
         yield from ((region, op.when) for region in dict.fromkeys(named))
-    elif isinstance(op, CopyOp):
+    elif isinstance(op, ir.CopyOp):
         yield from ((op.dst, op.when), (op.src, op.when))
     else:
         for message in op.messages:
             yield from ((message.send, message.when), (message.recv, message.when))
 
 
-def between_devices(ops: Iterable[Op], arrays: Iterable[Array]) -> list[ExchangeOp | CollectiveOp]:
+def between_devices(ops: Iterable[ir.Op], arrays: Iterable[ir.Array]) -> list[ir.ExchangeOp | ir.CollectiveOp]:
     """The exchanges and collectives with arrays on the device: those that a transport moves."""
     there = {array.name for array in arrays if array.place is Place.DEVICE}
-    messages = [op for op in ops if isinstance(op, ExchangeOp | CollectiveOp)]
+    messages = [op for op in ops if isinstance(op, ir.ExchangeOp | ir.CollectiveOp)]
     return [op for op in messages if any(region.array in there for region, _ in conditional_regions(op))]
 
 
-def certain_regions(program: Program) -> Iterator[Region]:
+def certain_regions(program: ir.Program) -> Iterator[ir.Region]:
     """The regions whose bounds every rank checks when the program starts."""
     yield from (region for op in program.ops for region, when in conditional_regions(op) if when is None)
 
 
-def near(regions: Sequence[Region]) -> Iterator[tuple[int, int]]:
+def near(regions: Sequence[ir.Region]) -> Iterator[tuple[int, int]]:
     """Pairs of indices that need a comparison: all but constant slices that are apart."""
     constant = [
         (r.start.value, r.stop.value, k)
@@ -109,7 +97,7 @@ class TooManyRegions(Exception):
 class _Slice:
     """A region with its bounds expanded."""
 
-    region: Region
+    region: ir.Region
     start: Linear | None
     stop: Linear | None
     constant: bool
@@ -121,15 +109,15 @@ class Regions:
     def __init__(self, known: Facts) -> None:
         """`known`: what holds on every rank."""
         self._facts = known
-        self._slices: dict[Region, _Slice] = {}
+        self._slices: dict[ir.Region, _Slice] = {}
         self._cost = 0
 
     @staticmethod
-    def of(program: Program) -> Regions:
+    def of(program: ir.Program) -> Regions:
         """With what every rank checks when the program starts."""
         return Regions(facts(program.scalars, program.requires, certain_regions(program), program.comms))
 
-    def neighbours(self, regions: Iterable[Region]) -> dict[Region, list[Region]]:
+    def neighbours(self, regions: Iterable[ir.Region]) -> dict[ir.Region, list[ir.Region]]:
         """For each region of one array, the regions that may share elements with it, itself included.
 
         Raises TooManyRegions if all arrays together need more than LIMIT comparisons.
@@ -146,7 +134,7 @@ class Regions:
                 overlapping[j].append(a.region)
         return {slice_.region: overlaps for slice_, overlaps in zip(slices, overlapping, strict=True)}
 
-    def overlap(self, a: Region, b: Region) -> bool:
+    def overlap(self, a: ir.Region, b: ir.Region) -> bool:
         """Whether two regions may share elements. Distinct parts are disjoint by declaration, slices if provably so."""
         return a.array == b.array and self._overlap(self._slice(a), self._slice(b))
 
@@ -162,7 +150,7 @@ class Regions:
             return False
         return not self._other_columns(a.region, b.region)
 
-    def _other_columns(self, a: Region, b: Region) -> bool:
+    def _other_columns(self, a: ir.Region, b: ir.Region) -> bool:
         """Whether both are slices of one further dimension that have nothing in common."""
         if a.columns is None or b.columns is None or a.columns[0] != b.columns[0]:
             return False
@@ -170,7 +158,7 @@ class Regions:
         ranges = [(self._facts.linear(start), self._facts.linear(stop)) for start, stop in (first, second)]
         return self._facts.apart(*ranges)
 
-    def within(self, inner: Region, outer: Region) -> bool:
+    def within(self, inner: ir.Region, outer: ir.Region) -> bool:
         """Whether every element of `inner` is certainly one of `outer`."""
         if outer.share is not None:
             return inner == outer
@@ -185,7 +173,7 @@ class Regions:
             return False
         return bool(self._facts.ascend(b.start, a.start) and self._facts.ascend(a.stop, b.stop))
 
-    def _slice(self, region: Region) -> _Slice:
+    def _slice(self, region: ir.Region) -> _Slice:
         """The slice of a region, cached: hashing and expanding its bounds is slow."""
         known_slice = self._slices.get(region)
         if known_slice is None:
@@ -199,7 +187,7 @@ class Regions:
         """Whether more comparisons were needed than allowed."""
         return self._facts.given_up
 
-    def undecided(self, a: Region, b: Region) -> tuple[Sym, ...]:
+    def undecided(self, a: ir.Region, b: ir.Region) -> tuple[Sym, ...]:
         """The comparisons of two slices that may or may not overlap; any one of them would decide it. A slice and
         columns of it overlap, unless it is empty."""
         if a.start is None or b.start is None or a.stop is None or b.stop is None:

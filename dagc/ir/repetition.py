@@ -10,24 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from dagc.ir import program as ir
 from dagc.ir.enums import Mode, Place, Transport
-from dagc.ir.program import (
-    LOOP,
-    TEST_EVERY,
-    Action,
-    CollectiveOp,
-    CopyOp,
-    ExchangeOp,
-    Graph,
-    GraphOp,
-    KernelOp,
-    OpId,
-    Program,
-    Region,
-    Repetition,
-    blocks,
-    two_sided,
-)
 
 ALIKE = frozenset(("allreduce", "bcast"))  # collectives whose result is the same on all ranks
 
@@ -43,37 +27,37 @@ class Tested:
     kept     the arrays that are kept meanwhile: iterations until the condition held are done again from their values
     """
 
-    region: Region | None = None
+    region: ir.Region | None = None
     shared: bool = True
-    dropped: OpId | None = None
+    dropped: ir.OpId | None = None
     every: int = 1
     kept: tuple[str, ...] = ()
 
 
-def wanted(program: Program) -> Repetition:
+def wanted(program: ir.Program) -> ir.Repetition:
     """The value of `loop` that is chosen."""
-    return next((Repetition(d.chosen) for d in program.decisions if d.name == LOOP), Repetition.HOST)
+    return next((ir.Repetition(d.chosen) for d in program.decisions if d.name == ir.LOOP), ir.Repetition.HOST)
 
 
-def wants_device(program: Program) -> bool:
+def wants_device(program: ir.Program) -> bool:
     """Whether `loop=device` or `loop=persistent` is chosen."""
-    return wanted(program) is not Repetition.HOST
+    return wanted(program) is not ir.Repetition.HOST
 
 
-def possible(graph: Graph) -> Repetition:
+def possible(graph: ir.Graph) -> ir.Repetition:
     """Who repeats the dag: of `loop=persistent` and `loop=device` what is possible."""
     if on_device(graph) is None:
-        return Repetition.HOST
-    return Repetition.PERSISTENT if graph.unrolled.phases else Repetition.DEVICE
+        return ir.Repetition.HOST
+    return ir.Repetition.PERSISTENT if graph.unrolled.phases else ir.Repetition.DEVICE
 
 
-def on_device(graph: Graph) -> Tested | None:
+def on_device(graph: ir.Graph) -> Tested | None:
     """What the device tests if it repeats the dag: that is chosen, and possible."""
     found = tested(graph) if wants_device(graph.program) else ""
     return None if isinstance(found, str) else found
 
 
-def tested(graph: Graph) -> Tested | str:
+def tested(graph: ir.Graph) -> Tested | str:
     """What the device tests, or why the host must repeat the dag."""
     graph = graph.unrolled
     if graph.program.repeat is None:
@@ -86,22 +70,22 @@ def tested(graph: Graph) -> Tested | str:
     return found if isinstance(arrays, str) else replace(found, every=every(graph.program), kept=arrays)
 
 
-def every(program: Program) -> int:
+def every(program: ir.Program) -> int:
     """The value of `test_every` that is chosen."""
-    return next((int(d.chosen) for d in program.decisions if d.name == TEST_EVERY), 1)
+    return next((int(d.chosen) for d in program.decisions if d.name == ir.TEST_EVERY), 1)
 
 
-def kept(graph: Graph) -> tuple[str, ...] | str:
+def kept(graph: ir.Graph) -> tuple[str, ...] | str:
     """The arrays of which an iteration may read what it has not written, and which it changes, or why it cannot be done
     again from their values. Whatever else it reads it has written, or nothing writes."""
     program = graph.program
-    put = next((op for op in program.ops if isinstance(op, ExchangeOp) and op.put is not None), None)
+    put = next((op for op in program.ops if isinstance(op, ir.ExchangeOp) and op.put is not None), None)
     if put is not None:
         return f"`{put.name}` is written by other ranks, which may have begun again before"
     arrays = {array.name for array in program.arrays}
     read: dict[str, None] = {}
     changed: set[str] = set()
-    settled: set[Region] = set()
+    settled: set[ir.Region] = set()
     for touch in sorted(graph.touches, key=lambda t: (t.begin, t.mode is not Mode.IN)):
         op, region = graph.ops[touch.begin], touch.region
         if touch.mode is not Mode.IN:
@@ -110,24 +94,24 @@ def kept(graph: Graph) -> tuple[str, ...] | str:
                 return f"op `{op.name}` changes the variable `{region.array.removeprefix('::')}`"
         if touch.mode is Mode.OUT:
             writer = op.op
-            sure = not isinstance(writer, CollectiveOp) or (writer.collective.value in ALIKE and not writer.comm)
+            sure = not isinstance(writer, ir.CollectiveOp) or (writer.collective.value in ALIKE and not writer.comm)
             if (
-                isinstance(writer, KernelOp | CopyOp | CollectiveOp)
+                isinstance(writer, ir.KernelOp | ir.CopyOp | ir.CollectiveOp)
                 and writer.when is None
                 and sure
                 and not program.explicit
             ):
                 settled.add(region)
-        elif settled.isdisjoint((region, Region(region.array))):
+        elif settled.isdisjoint((region, ir.Region(region.array))):
             read[region.array] = None
     return tuple(name for name in read if name in changed)
 
 
-def _of_host(graph: Graph) -> Iterator[str]:
+def _of_host(graph: ir.Graph) -> Iterator[str]:
     """What of an iteration the device cannot do."""
-    at_run_time = two_sided(graph.program.ops, graph.program.arrays)
+    at_run_time = ir.two_sided(graph.program.ops, graph.program.arrays)
     for op in graph.ops:
-        if op.action is Action.END:
+        if op.action is ir.Action.END:
             continue
         if not op.gpu or op.in_worker:
             yield f"op `{op.name}` runs on the host"
@@ -135,27 +119,27 @@ def _of_host(graph: Graph) -> Iterator[str]:
             yield f"op `{op.name}` may run on the host"
         elif op.transport is Transport.NCCL:
             yield f"op `{op.name}` uses NCCL, which may add functions of the host to a graph"
-        elif isinstance(op.op, CopyOp) and blocks(graph.program, op.op):
+        elif isinstance(op.op, ir.CopyOp) and ir.blocks(graph.program, op.op):
             yield f"the copy `{op.name}` keeps the host waiting"
     yield from (f"`{t.region.array}` is on either side" for t in graph.touches if t.region.array in at_run_time)
 
 
-def changes_tested(graph: Graph, test: Tested) -> bool:
+def changes_tested(graph: ir.Graph, test: Tested) -> bool:
     """Whether the first phase of an iteration may change what is tested after the one before."""
     changed = {t.region.array for t in graph.touches if t.begin in graph.phases[0] and t.mode is not Mode.IN}
     return test.region is not None and test.region.array in changed
 
 
-def _value(graph: Graph) -> Tested | str:
+def _value(graph: ir.Graph) -> Tested | str:
     until = graph.program.until
     if until is None:
         return Tested()
     array = graph.program.array(until.array)
-    writer = _last_writer(graph, Region(array.name))
+    writer = _last_writer(graph, ir.Region(array.name))
     if writer is None:
         return f"no op is known to write `{array.name}` last"
-    dropped, region = None, Region(array.name)
-    if isinstance(writer.op, CopyOp) and writer.op.when is None and _of_device(graph, writer.op.src):
+    dropped, region = None, ir.Region(array.name)
+    if isinstance(writer.op, ir.CopyOp) and writer.op.when is None and _of_device(graph, writer.op.src):
         source = _last_writer(graph, writer.op.src)
         if source is None or source.id < writer.id:
             region = writer.op.src
@@ -164,22 +148,22 @@ def _value(graph: Graph) -> Tested | str:
     if region.array == array.name and array.place is not Place.PINNED:
         return f"`{array.name}` is on the host"
     op = writer.op
-    shared = isinstance(op, CollectiveOp) and op.collective.value in ALIKE and not op.comm and op.when is None
+    shared = isinstance(op, ir.CollectiveOp) and op.collective.value in ALIKE and not op.comm and op.when is None
     return Tested(region, shared, dropped)
 
 
-def _of_device(graph: Graph, region: Region) -> bool:
+def _of_device(graph: ir.Graph, region: ir.Region) -> bool:
     return graph.program.array(region.array).place is Place.DEVICE and region.columns is None
 
 
-def _last_writer(graph: Graph, region: Region) -> GraphOp | None:
+def _last_writer(graph: ir.Graph, region: ir.Region) -> ir.GraphOp | None:
     """The op that comes last of those that may write the array of a region: another part of it counts, too. None if
     there is none, or if edges may order several other than the text does."""
     found = {t.end for t in graph.touches if t.region.array == region.array and t.mode is not Mode.IN and not t.staged}
     return graph.ops[max(found)] if found and not (graph.program.explicit and len(found) > 1) else None
 
 
-def _only_tested(graph: Graph, array: str, writer: GraphOp) -> bool:
+def _only_tested(graph: ir.Graph, array: str, writer: ir.GraphOp) -> bool:
     """Whether nothing but `until` reads an array: no op, no `verify`, and no application."""
     program = graph.program
     read = any(t.region.array == array and t.begin != writer.id for t in graph.touches)

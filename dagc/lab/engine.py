@@ -14,10 +14,9 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
-from dagc.base.deadline import Clock
 from dagc.base.errors import RunFailed
 from dagc.base.sample import CONFIRM, Sample
-from dagc.base.signals import deferred
+from dagc.base.signals import Clock, deferred
 from dagc.base.statistics import FEWEST_PAIRS, Changes, Noise, faster, followed, interval
 from dagc.lab.domain import C, Domain
 from dagc.lab.places import PlaceEffects

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any, TypeAlias
 
-from dagc.base.deadline import HANGS
 from dagc.base.errors import RunFailed
 from dagc.base.sample import TIME, Objective, Sample
+from dagc.base.signals import HANGS
 from dagc.base.statistics import interval
 from dagc.ir.choice import Choice
 from dagc.ir.traversal import Row

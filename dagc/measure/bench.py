@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dagc.base.deadline import HANGS
 from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, WrongResult, counted
+from dagc.base.signals import HANGS
 from dagc.base.statistics import median_interval
 from dagc.build.ranks import numbers, wanted_binding
 from dagc.ir.traversal import Row

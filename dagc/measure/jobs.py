@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from dagc.base import children
-from dagc.base.deadline import Clock
 from dagc.base.errors import MissingTool, RunFailed, UsageError
 from dagc.base.resources import IMPORTED_FROM
+from dagc.base.signals import Clock
 from dagc.base.source import read_file
 from dagc.build.ranks import joined, refuse
 from dagc.measure.job import JOB, KEY, STOP, keep_alive

@@ -19,10 +19,10 @@ from typing import Any
 
 from dagc.base import children, signals
 from dagc.base.children import within
-from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import DagcError, MissingTool, RunFailed
 from dagc.base.files import entry_directory, write_text_atomic
 from dagc.base.resources import resource
+from dagc.base.signals import ENDLESS, Deadline
 from dagc.build.builder import Build, build
 from dagc.build.mpi import cores, find_mpi
 from dagc.build.toolchain import GPU, NO_NVCC_HELP, answer_of, find_cxx, find_nvcc, gpus, override

@@ -106,18 +106,8 @@ class Fitted:
         return np.broadcast_to(np.asarray(values, np.float64), (len(columns),)).copy()
 
     def to_json(self) -> dict[str, Any]:
-        """The function as JSON, for `from_json`."""
+        """The function as JSON, for tuned files."""
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Fitted:
-        """Raises KeyError and TypeError if something is missing."""
-        return cls(
-            tuple(data["names"]), tuple(data["middle"]), tuple(data["half"]),
-            tuple(tuple(p) for p in data["above"]), tuple(tuple(p) for p in data["below"]),
-            tuple(data["above_coefficients"]), tuple(data["below_coefficients"]), tuple(data["degrees"]),
-            data["ridge"], HeldOut(**data["held_out"]),
-        )  # fmt: skip
 
     @property
     def ranges(self) -> tuple[tuple[str, float, float], ...]:

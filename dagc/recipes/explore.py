@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dagc.base.deadline import Clock, Deadline
 from dagc.base.errors import UsageError
 from dagc.base.files import scratch_directory, write_text_atomic
+from dagc.base.signals import Clock, Deadline
 from dagc.build.ranks import bind_ranks, joined
 from dagc.ir.program import Program
 from dagc.lab.engine import UNKEPT

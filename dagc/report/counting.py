@@ -8,25 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 
-from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import ProgramError, Severity
+from dagc.base.signals import ENDLESS, Deadline
+from dagc.ir import program as ir
 from dagc.ir.choice import own_name, qualified, site_of
 from dagc.ir.constraints import TooManyAssignments, assignments, condition, effective, in_use, may_hold, of_launch
-from dagc.ir.program import (
-    COLLECTIVES,
-    TRANSPORT,
-    Decision,
-    Devices,
-    Graph,
-    Kernel,
-    KernelOp,
-    OpId,
-    Program,
-    Segment,
-    Value,
-    on_units,
-    shown,
-)
 from dagc.ir.sym import Sym
 from dagc.lab.configurations import renamed
 from dagc.passes.loops import Unfolded, unfolded
@@ -41,7 +27,7 @@ VARIATION_WORK = 300_000
 # The whole space is summed over at most this many structural combinations.
 WHOLE_COMBINATIONS = 256
 
-Build = Callable[[dict[str, Value]], Graph]
+Build = Callable[[dict[str, ir.Value]], ir.Graph]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +35,14 @@ class Variation:
     """One variation: the choices that differ from the default, and its count (None: not counted, `note` gives the
     reason). `combinations`: of variants and tunables, which may be others there, None if they were not counted."""
 
-    choices: tuple[tuple[str, Value], ...]
+    choices: tuple[tuple[str, ir.Value], ...]
     count: int | None
     note: str = ""
     combinations: int | None = 1
 
     @property
     def label(self) -> str:
-        return " ".join(f"{name}={shown(value)}" for name, value in self.choices)
+        return " ".join(f"{name}={ir.shown(value)}" for name, value in self.choices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +58,7 @@ class CountReport:
     name: str
     count: int | None
     states: int
-    choices: tuple[tuple[str, Value], ...]
+    choices: tuple[tuple[str, ir.Value], ...]
     lines: tuple[Variation, ...]
     per_op: tuple[tuple[str, int], ...]
     combinations: int | None
@@ -82,7 +68,7 @@ class CountReport:
     loops: tuple[str, ...] = ()
 
 
-def loop_notes(graph: Graph) -> tuple[str, ...]:
+def loop_notes(graph: ir.Graph) -> tuple[str, ...]:
     """A note on each loop of a folded graph, how it is counted and searched, and on each loop that was not folded."""
     segments = () if graph.folding is None else graph.folding.segments
     folded = tuple(
@@ -94,10 +80,10 @@ def loop_notes(graph: Graph) -> tuple[str, ...]:
     return (*folded, *(_unfolded_note(graph, left) for left in unfolded(graph)))
 
 
-def _lost_overlap(graph: Graph, loop: Segment) -> str:
+def _lost_overlap(graph: ir.Graph, loop: ir.Segment) -> str:
     """A remark if GPU ops of a round wait for nothing of earlier rounds: as rounds follow one another, they do not
     overlap, as they could."""
-    reached, more = set[OpId](), {v for _, v, _ in loop.carried}
+    reached, more = set[ir.OpId](), {v for _, v, _ in loop.carried}
     while more:
         reached |= more
         more = {v for u, v in graph.completion if u in reached and v in loop.ops} - reached
@@ -108,7 +94,7 @@ def _lost_overlap(graph: Graph, loop: Segment) -> str:
     return f"; {waits} for no earlier round, and only --unroll has orders in which they overlap"
 
 
-def _unfolded_note(graph: Graph, left: Unfolded) -> str:
+def _unfolded_note(graph: ir.Graph, left: Unfolded) -> str:
     line, _ = graph.program.sources[left.loop.span.file].line_column(left.loop.span.start)
     which = f"{left.count} of {len(left.loop.turns)}" if left.count < len(left.loop.turns) else f"{left.count}"
     return (
@@ -157,7 +143,7 @@ def count_report(build: Build, display: Display = SILENT, end: Deadline = ENDLES
     return CountReport(program.name, count, states, chosen, lines, per_op, combinations, whole, note, more, loops)
 
 
-def _reslices(decision: Decision, build: Build, moves: Moves, end: Deadline) -> bool:
+def _reslices(decision: ir.Decision, build: Build, moves: Moves, end: Deadline) -> bool:
     """Whether some value of a decision moves slices so that other ones overlap, which gives other edges."""
     for value in () if end.over else decision.values:
         with suppress(ProgramError):
@@ -177,13 +163,13 @@ def _watch(show: Callable[[int], None], end: Deadline) -> Callable[[int], None]:
     return watch
 
 
-def _matters(decision: Decision, graph: Graph) -> bool:
+def _matters(decision: ir.Decision, graph: ir.Graph) -> bool:
     """Transports and staging have no effect in a program without messages."""
     messages = len(graph.matches) > 0 or any(op.action.value == "group" for op in graph.ops)
-    return messages or decision.name not in (*_LOWERING, COLLECTIVES)
+    return messages or decision.name not in (*_LOWERING, ir.COLLECTIVES)
 
 
-_LOWERING = (TRANSPORT, "staging")
+_LOWERING = (ir.TRANSPORT, "staging")
 
 
 class _Tally:
@@ -192,7 +178,7 @@ class _Tally:
     def __init__(
         self,
         build: Build,
-        current: dict[str, Value],
+        current: dict[str, ir.Value],
         moves: Moves,
         count: int | None,
         states: int,
@@ -209,11 +195,11 @@ class _Tally:
         self._moves, self._states = moves, states  # of `current`
         self._building = building  # seconds that it took to build the graph of `current`
         whole: int | str = _STOPPED if count is None else count
-        self._known: dict[frozenset[tuple[str, Value]], int | str] = {_key(current): whole}
+        self._known: dict[frozenset[tuple[str, ir.Value]], int | str] = {_key(current): whole}
         self._number_of_orders: dict[Moves, int | str] = {moves: whole}
-        self._combinations: dict[frozenset[tuple[str, Value]], int | None] = {_key(current): combinations}
+        self._combinations: dict[frozenset[tuple[str, ir.Value]], int | None] = {_key(current): combinations}
 
-    def count(self, choices: dict[str, Value]) -> int | str:
+    def count(self, choices: dict[str, ir.Value]) -> int | str:
         """The count, or the reason why there is none."""
         key = _key(choices)
         if key not in self._known:
@@ -221,11 +207,11 @@ class _Tally:
             self._phase.advance()
         return self._known[key]
 
-    def combinations(self, choices: dict[str, Value]) -> int | None:
+    def combinations(self, choices: dict[str, ir.Value]) -> int | None:
         """Of variants and tunables, where `count` gave a number; None if there are too many to count."""
         return self._combinations[_key(choices)]
 
-    def _count(self, key: frozenset[tuple[str, Value]], choices: dict[str, Value]) -> int | str:
+    def _count(self, key: frozenset[tuple[str, ir.Value]], choices: dict[str, ir.Value]) -> int | str:
         if self._end.left <= self._building:
             return _STOPPED
         try:
@@ -251,11 +237,11 @@ _TOO_MANY = "not counted: too many states"
 _STOPPED = "not counted: stopped by --time"
 
 
-def _key(choices: dict[str, Value]) -> frozenset[tuple[str, Value]]:
+def _key(choices: dict[str, ir.Value]) -> frozenset[tuple[str, ir.Value]]:
     return frozenset(effective(choices).items())
 
 
-def _combinations(structural: list[Decision]) -> Iterator[dict[str, Value]]:
+def _combinations(structural: list[ir.Decision]) -> Iterator[dict[str, ir.Value]]:
     """Structural choices, each once, of those that have an effect."""
     seen = set()
     for values in product(*(d.values for d in structural)):
@@ -265,22 +251,22 @@ def _combinations(structural: list[Decision]) -> Iterator[dict[str, Value]]:
             yield chosen
 
 
-def _variations(structural: list[Decision], current: dict[str, Value], tally: _Tally) -> Iterator[Variation]:
+def _variations(structural: list[ir.Decision], current: dict[str, ir.Value], tally: _Tally) -> Iterator[Variation]:
     """Each transport with each staging, then each other structural choice alone, with the rest as requested."""
-    asked: list[dict[str, Value]] = list(_combinations([d for d in structural if d.name in _LOWERING]))
+    asked: list[dict[str, ir.Value]] = list(_combinations([d for d in structural if d.name in _LOWERING]))
     others = [d for d in structural if d.name not in _LOWERING and len(d.values) > 1 and d.name in in_use(current)]
     asked += [{d.name: v} for d in others for v in d.values]
     for choices in asked:
         if choices:
             count = tally.count({**current, **choices})
             if isinstance(count, str):
-                alone = "; alone: " + " ".join(f"-D {name}={shown(value)}" for name, value in choices.items())
+                alone = "; alone: " + " ".join(f"-D {name}={ir.shown(value)}" for name, value in choices.items())
                 yield Variation(tuple(choices.items()), None, count + (alone if count == _TOO_MANY else ""))
             else:
                 yield Variation(tuple(choices.items()), count, "", tally.combinations({**current, **choices}))
 
 
-def _whole(structural: list[Decision], constraints: tuple[Sym, ...], tally: _Tally) -> tuple[int | None, str]:
+def _whole(structural: list[ir.Decision], constraints: tuple[Sym, ...], tally: _Tally) -> tuple[int | None, str]:
     if math.prod(len(d.values) for d in structural) > WHOLE_COMBINATIONS**2:  # too many to form them
         return None, f"more than {WHOLE_COMBINATIONS} structural combinations"
     allowed = [c for c in _combinations(structural) if all(may_hold(each, c) for each in constraints)]
@@ -306,10 +292,10 @@ def _whole(structural: list[Decision], constraints: tuple[Sym, ...], tally: _Tal
 # ---- variants and tunables ---------------------------------------------------------------
 
 
-def _per_op(program: Program) -> Iterator[tuple[str, int]]:
+def _per_op(program: ir.Program) -> Iterator[tuple[str, int]]:
     """Per op name with open choices: its legal combinations of implementation and tunables."""
     kernels = {kernel.name: kernel for kernel in program.kernels}
-    ops: dict[tuple[str, ...], KernelOp] = {}
+    ops: dict[tuple[str, ...], ir.KernelOp] = {}
     for op in program.kernel_ops:
         ops.setdefault(_sites(op), op)
     for op in ops.values():
@@ -318,12 +304,12 @@ def _per_op(program: Program) -> Iterator[tuple[str, int]]:
             yield op.site, _legal(kernels[op.kernel], op, mine, program.devices)
 
 
-def _sites(op: KernelOp) -> tuple[str, ...]:
+def _sites(op: ir.KernelOp) -> tuple[str, ...]:
     """The sites of an op's decisions; that of an `any` op has its device in the name, unless that is open."""
     return (op.site,) if op.placed else (op.base, qualified(op.base, op.device.value))
 
 
-def _open(program: Program, apart: Sequence[str]) -> tuple[tuple[tuple[str, int], ...], int | None]:
+def _open(program: ir.Program, apart: Sequence[str]) -> tuple[tuple[tuple[str, int], ...], int | None]:
     """What is open of the ops and of the program, with numbers, and that of the combinations that the program's
     `require`s allow; None if there are too many to count. `apart`: names of decisions that are counted apart."""
     ops = tuple(_per_op(program))
@@ -338,12 +324,12 @@ def _open(program: Program, apart: Sequence[str]) -> tuple[tuple[tuple[str, int]
         return per_op, None
 
 
-def _legal(kernel: Kernel, op: KernelOp, open_: dict[str, Decision], devices: Devices) -> int:
+def _legal(kernel: ir.Kernel, op: ir.KernelOp, open_: dict[str, ir.Decision], devices: ir.Devices) -> int:
     total = 0
     variants = open_["variant"].values if "variant" in open_ else (op.answer,)
-    pinned: dict[str, Value] = {name: value for name, value in op.tunables if name not in open_}
+    pinned: dict[str, ir.Value] = {name: value for name, value in op.tunables if name not in open_}
     others = {(other.device, other.variant, other.unit): other for other in op.others}
-    for impl, unit in on_units(kernel.impls, devices) if op.placed else ((impl, op.unit) for impl in kernel.impls):
+    for impl, unit in ir.on_units(kernel.impls, devices) if op.placed else ((impl, op.unit) for impl in kernel.impls):
         one = replace(op, device=impl.device, variant=impl.name, unit=unit)
         if (impl.device is not op.device and not op.placed) or one.answer not in variants:
             continue
@@ -355,7 +341,7 @@ def _legal(kernel: Kernel, op: KernelOp, open_: dict[str, Decision], devices: De
         if other is not None:  # with tunables, and values of them, of its own
             own = {own_name(d.name): d for d in other.choices}
             fixed = dict(other.tunables)
-        values: dict[str, tuple[Value, ...]] = {n: (v,) for n, v in fixed.items()}
+        values: dict[str, tuple[ir.Value, ...]] = {n: (v,) for n, v in fixed.items()}
         values |= {t.name: own[t.name].values for t in (*kernel.tunables, *impl.tunables) if t.name in own}
         total += assignments(values, of_launch(kernel, impl, values))
     return max(total, 1)
@@ -366,7 +352,7 @@ def _legal(kernel: Kernel, op: KernelOp, open_: dict[str, Decision], devices: De
 
 def as_text(report: CountReport) -> str:
     """The count first, then a line per lowering and choice, then the whole space."""
-    asked = " ".join(f"{name}={shown(value)}" for name, value in report.choices)
+    asked = " ".join(f"{name}={ir.shown(value)}" for name, value in report.choices)
     out = [f"{_how_many(report)} of {report.name}" + (f": {asked}" if asked else "")]
     out += [f"  {note}" for note in report.loops]
     if report.lines:

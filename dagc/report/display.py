@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from dagc.base.deadline import Clock
 from dagc.base.errors import counted
 from dagc.base.sample import TIME, Objective
+from dagc.base.signals import Clock
 from dagc.report import si
 
 if TYPE_CHECKING:

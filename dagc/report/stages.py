@@ -11,23 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from dagc.base.errors import UsageError
+from dagc.ir import program as ir
 from dagc.ir.plan import Plan, Target
-from dagc.ir.program import (
-    CollectiveOp,
-    CopyOp,
-    Edge,
-    EdgeEnd,
-    End,
-    ExchangeOp,
-    Graph,
-    KernelOp,
-    Message,
-    Op,
-    OpId,
-    Program,
-    Region,
-    shown,
-)
 from dagc.ir.sym import Sym, show
 from dagc.ir.traversal import Traversal
 from dagc.passes.messages import LoweredMessages, lower_messages
@@ -70,17 +55,17 @@ class Printer:
     stages: frozenset[Stage]
     write: Callable[[str], None]
 
-    def after_lowering(self, program: Program) -> None:
+    def after_lowering(self, program: ir.Program) -> None:
         """The program before its messages are lowered."""
         self._print(Stage.LOWER, lambda: program_lines(program))
 
-    def after_edges(self, graph: Graph) -> None:
+    def after_edges(self, graph: ir.Graph) -> None:
         """The graph, and what it was made from."""
         whole = graph.unrolled
         self._print(Stage.MESSAGES, lambda: message_lines(lower_messages(whole.program, whole.staging)))
         self._print(Stage.EDGES, lambda: edge_lines(graph))
 
-    def after_choosing(self, graph: Graph, traversal: Traversal) -> None:
+    def after_choosing(self, graph: ir.Graph, traversal: Traversal) -> None:
         """One implementation of the graph."""
         self._print(Stage.TRAVERSAL, lambda: traversal_lines(graph, traversal))
 
@@ -99,7 +84,7 @@ NOTHING_PRINTED = Printer(frozenset(), lambda _: None)
 # ---- the program ------------------------------------------------------------------------------------
 
 
-def program_lines(program: Program) -> Iterator[str]:
+def program_lines(program: ir.Program) -> Iterator[str]:
     """Declarations, ops, and the edges that the text has."""
     yield f"program {program.name}"
     yield from (f"  param {p.name} : {p.type} = {_value(p.value)}" for p in program.params)
@@ -110,7 +95,8 @@ def program_lines(program: Program) -> Iterator[str]:
     yield from (f"  part {p.name} = {p.region.text}{'' if p.bounded else ' (without bounds)'}" for p in program.parts)
     yield from (f"  require {show(require.condition)}" for require in program.requires)
     for decision in program.decisions:
-        yield f"  choice {decision.name} = {shown(decision.chosen)} of {{{', '.join(map(shown, decision.values))}}}"
+        values = ", ".join(map(ir.shown, decision.values))
+        yield f"  choice {decision.name} = {ir.shown(decision.chosen)} of {{{values}}}"
     for op in program.ops:
         yield from _op_lines(op)
     yield from (f"  edge {_edge(edge)}" for edge in program.edges)
@@ -124,23 +110,23 @@ def _value(value: object) -> str:
     return str(getattr(value, "value", str(value).lower() if isinstance(value, bool) else value))
 
 
-def _op_lines(op: Op) -> Iterator[str]:
+def _op_lines(op: ir.Op) -> Iterator[str]:
     condition = getattr(op, "when", None)
     when = f" if {show(condition)}" if condition is not None else ""
     match op:
-        case KernelOp():
-            chosen = "".join(f" {name}={shown(value)}" for name, value in op.tunables)
+        case ir.KernelOp():
+            chosen = "".join(f" {name}={ir.shown(value)}" for name, value in op.tunables)
             stream = f" on stream {op.stream}" if op.stream is not None else ""
-            args = ", ".join(a.text if isinstance(a, Region) else show(a) for a in op.args)
+            args = ", ".join(a.text if isinstance(a, ir.Region) else show(a) for a in op.args)
             yield f"  {op.name} : {op.device.value} {op.kernel}.{op.variant}({args}){chosen}{stream}{when}"
             yield from (f"    {a.mode.value} {a.region.text}" for a in op.accesses)
-        case CopyOp():
+        case ir.CopyOp():
             yield f"  {op.name} : gpu copy({op.dst.text}, {op.src.text}){' inserted' if op.inserted else ''}{when}"
-        case CollectiveOp():
-            args = ", ".join(a.text if isinstance(a, Region) else show(a) for a in op.args)
+        case ir.CollectiveOp():
+            args = ", ".join(a.text if isinstance(a, ir.Region) else show(a) for a in op.args)
             reduce = f" {op.reduce}" if op.reduce else ""
             yield f"  {op.name} : mpi {op.collective.value}{reduce}({args}){_on(op.comm)}{when}"
-        case ExchangeOp():
+        case ir.ExchangeOp():
             yield f"  {op.name} : mpi exchange{_on(op.comm)}"
             yield from (f"    {_message(message)}" for message in op.messages)
 
@@ -149,26 +135,26 @@ def _on(comm: str) -> str:
     return f" on {comm}" if comm else ""
 
 
-def _message(message: Message) -> str:
+def _message(message: ir.Message) -> str:
     label = f"{message.label} : " if message.label else ""
     send, recv = (_end(*message.end(send), "to" if send else "from") for send in (True, False))
     when = f" if {show(message.when)}" if message.when is not None else ""
     return f"{label}send {send}, recv {recv}{when}"
 
 
-def _end(region: Region, peer: Sym | str, counts: str | None, word: str) -> str:
+def _end(region: ir.Region, peer: Sym | str, counts: str | None, word: str) -> str:
     return (
         f"{region.text} {word} {peer if isinstance(peer, str) else show(peer)}{f' counts {counts}' if counts else ''}"
     )
 
 
-def _edge(edge: Edge) -> str:
+def _edge(edge: ir.Edge) -> str:
     return f"{_edge_end(edge.u)} {'->' if edge.completion else 'before'} {_edge_end(edge.v)}"
 
 
-def _edge_end(end: EdgeEnd) -> str:
+def _edge_end(end: ir.EdgeEnd) -> str:
     message = f".{end.message}" if end.message else ""
-    return f"{end.op}{message}{'' if end.end is End.WHOLE else f'.{end.end.value}'}"
+    return f"{end.op}{message}{'' if end.end is ir.End.WHOLE else f'.{end.end.value}'}"
 
 
 # ---- primitive ops, their edges, an implementation, a plan --------------------------------------------
@@ -176,7 +162,7 @@ def _edge_end(end: EdgeEnd) -> str:
 
 def message_lines(lowered: LoweredMessages) -> Iterator[str]:
     """Primitive ops with their accesses; the edges inside one op of the program; waits with the posts they match."""
-    touched: dict[OpId, list[str]] = {}
+    touched: dict[ir.OpId, list[str]] = {}
     for touch in lowered.touches:
         until = f" until {lowered.ops[touch.end].name}" if touch.end != touch.begin else ""
         where = " (staging buffer)" if touch.staged else ""
@@ -189,7 +175,7 @@ def message_lines(lowered: LoweredMessages) -> Iterator[str]:
     yield from (f"  match {lowered.ops[wait].name} with {lowered.ops[post].name}" for wait, post in lowered.matches)
 
 
-def edge_lines(graph: Graph) -> Iterator[str]:
+def edge_lines(graph: ir.Graph) -> Iterator[str]:
     """Ops with their predecessors (`dagc show`), and each conflict that these edges order."""
     yield from as_text(graph).splitlines()
     for first, second in graph.hazards:
@@ -200,7 +186,7 @@ def edge_lines(graph: Graph) -> Iterator[str]:
         )
 
 
-def traversal_lines(graph: Graph, traversal: Traversal) -> Iterator[str]:
+def traversal_lines(graph: ir.Graph, traversal: Traversal) -> Iterator[str]:
     """One entry a line: what `--traversal FILE` reads."""
     yield from (entry.text(graph) for entry in traversal.entries)
 
@@ -208,6 +194,6 @@ def traversal_lines(graph: Graph, traversal: Traversal) -> Iterator[str]:
 def plan_lines(plan: Plan) -> Iterator[str]:
     """The target, every choice, what stays open until the program runs, and the entries."""
     yield f"target {plan.target.value}{f' {plan.arch}' if plan.target is Target.CUDA else ''}"
-    yield from (f"choice {name}={shown(value)}" for name, value in plan.decisions)
-    yield from (f"open {t.name} of {{{', '.join(map(shown, t.values))}}}" for t in plan.open)
+    yield from (f"choice {name}={ir.shown(value)}" for name, value in plan.decisions)
+    yield from (f"open {t.name} of {{{', '.join(map(ir.shown, t.values))}}}" for t in plan.open)
     yield from traversal_lines(plan.graph, plan.traversal)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from dagc.base.deadline import ENDLESS, HANGS, Deadline
 from dagc.base.option import (
     Option,
     alternatives,
@@ -28,6 +27,7 @@ from dagc.base.option import (
 )  # fmt: skip
 from dagc.base.resources import names_in
 from dagc.base.sample import OCCUPANCY
+from dagc.base.signals import ENDLESS, HANGS, Deadline
 from dagc.ir.enums import Transport
 from dagc.stages.orders import OrderOptions
 

@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.deadline import Deadline
 from dagc.base.errors import Diagnostic, Severity, UsageError, rendered
+from dagc.base.signals import Deadline
 from dagc.base.source import Source
 from dagc.ir.choice import qualified
 from dagc.ir.constraints import without_effect

@@ -6,36 +6,18 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import ProgramError, UsageError
 from dagc.base.sample import TIME, Objective
+from dagc.base.signals import ENDLESS, Deadline
 from dagc.build.mpi import cores as compilers
 from dagc.build.ranks import several_hosts
 from dagc.build.toolchain import TargetChoice
 from dagc.choice.types import Site
+from dagc.ir import program as ir
 from dagc.ir.choice import FUSE, VARIANT, Choice, own_name, qualified
 from dagc.ir.constraints import without_effect
 from dagc.ir.enums import Transport
 from dagc.ir.plan import Target, stays_fixed
-from dagc.ir.program import (
-    COLLECTIVES,
-    DEVICE,
-    GRAPH_EDGES,
-    LOOP,
-    PUT_WAIT,
-    RANK_ORDER,
-    SAME,
-    TRANSPORT,
-    WITHIN_HOST,
-    ExchangeOp,
-    Graph,
-    GraphEdges,
-    KernelOp,
-    Program,
-    Repetition,
-    Value,
-    shown,
-)
 from dagc.ir.regions import between_devices
 from dagc.ir.repetition import possible
 from dagc.lab.configurations import Configured, by_name, combinations, compiled, configurations, open_decisions
@@ -121,16 +103,16 @@ def _opened(options: OpenOptions, gpus: bool) -> list[str]:
 class LoweredBy(NamedTuple):
     """How a program is lowered under choices, and whether it is too late to do so."""
 
-    graph: Callable[[Mapping[str, Value]], Graph]
-    late: Callable[[Mapping[str, Value]], bool] = lambda choices: False
+    graph: Callable[[Mapping[str, ir.Value]], ir.Graph]
+    late: Callable[[Mapping[str, ir.Value]], bool] = lambda choices: False
 
 
 def configured(
     text: ProgramText,
     options: ExploreOptions,
     gpus: bool,
-    lowering: Callable[[Sequence[Mapping[str, Value]]], LoweredBy] | None = None,
-) -> tuple[Program, list[Configured], list[str]]:
+    lowering: Callable[[Sequence[Mapping[str, ir.Value]]], LoweredBy] | None = None,
+) -> tuple[ir.Program, list[Configured], list[str]]:
     """The program, its configurations, and a note on each combination that the program forbids. `lowering`: the
     combinations -> how the program is lowered under each of them, if not by its text."""
     program = text.program()
@@ -138,16 +120,16 @@ def configured(
     every = _opened(options, gpus)
     named = {text.partition("=")[0] for text in every} | fixed
     if several_hosts(options.ranks):
-        offered = {n: v for n, v in by_name(program).items() if n in (WITHIN_HOST, RANK_ORDER) and n not in named}
+        offered = {n: v for n, v in by_name(program).items() if n in (ir.WITHIN_HOST, ir.RANK_ORDER) and n not in named}
         for name, its in offered.items():  # `put` as in `_usual`
             every.append(f"{name}={','.join(str(v) for v in its if gpus or v != Transport.PUT.value)}")
-    if gpus and program.repeat is not None and LOOP not in named:
+    if gpus and program.repeat is not None and ir.LOOP not in named:
         every += _loops(text, program)
     opened = [text for text in every if text.partition("=")[0] not in fixed or text in options.opened]
     values, notes = _usual(program, open_decisions(program, opened, fixed), options, gpus)
     asked = {text.partition("=")[0] for text in opened} | fixed
     if options.only is None:
-        values, left_out = with_automatic(program, values, asked if gpus else asked | {GRAPH_EDGES, PUT_WAIT})
+        values, left_out = with_automatic(program, values, asked if gpus else asked | {ir.GRAPH_EDGES, ir.PUT_WAIT})
         notes += left_out
     may_gain = promising(asked)
     by = LoweredBy(text.graph) if lowering is None else lowering(list(filter(may_gain, combinations(values))))
@@ -159,39 +141,41 @@ def configured(
     return program, list(kept), notes
 
 
-def _loops(text: ProgramText, program: Program) -> list[str]:
+def _loops(text: ProgramText, program: ir.Program) -> list[str]:
     """Who may repeat the dag, as `--open` has it. Without a test, iterations of one graph follow each other faster than
     those of a while node (docs/figures.md). One kernel, which is compiled for itself, only where it is possible."""
-    kernel = {LOOP: Repetition.PERSISTENT.value}
-    offered = (v for d in program.decisions if d.name == TRANSPORT for v in d.values)
+    kernel = {ir.LOOP: ir.Repetition.PERSISTENT.value}
+    offered = (v for d in program.decisions if d.name == ir.TRANSPORT for v in d.values)
     if able := [v for v in offered if Transport(v).within_kernels]:
-        kernel[TRANSPORT] = str(able[0])
+        kernel[ir.TRANSPORT] = str(able[0])
     try:
         whole = possible(text.graph(kernel | {n: v for n, v in text.defines.items() if n in kernel}))
     except ProgramError:
-        whole = Repetition.HOST
+        whole = ir.Repetition.HOST
     ways = [
-        Repetition.HOST,
-        *([Repetition.DEVICE] if program.until is not None else []),
-        *([Repetition.PERSISTENT] if whole is Repetition.PERSISTENT else []),
+        ir.Repetition.HOST,
+        *([ir.Repetition.DEVICE] if program.until is not None else []),
+        *([ir.Repetition.PERSISTENT] if whole is ir.Repetition.PERSISTENT else []),
     ]
-    return [f"{LOOP}={','.join(way.value for way in ways)}"] if len(ways) > 1 else []
+    return [f"{ir.LOOP}={','.join(way.value for way in ways)}"] if len(ways) > 1 else []
 
 
 def _usual(
-    program: Program, values: Mapping[str, tuple[Value, ...]], options: ExploreOptions, gpus: bool
-) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
+    program: ir.Program, values: Mapping[str, tuple[ir.Value, ...]], options: ExploreOptions, gpus: bool
+) -> tuple[dict[str, tuple[ir.Value, ...]], list[str]]:
     """The values without the transport `put` where it is not asked for, by an option or a `tune` of the program: on the
     host target, with a note, and in programs without an exchange, where it is `peer`."""
-    every = any(d.name == TRANSPORT and len(d.values) == len(Transport) for d in program.decisions)
+    every = any(d.name == ir.TRANSPORT and len(d.values) == len(Transport) for d in program.decisions)
     asked = {text.partition("=")[0] for text in options.opened}
     put = Transport.PUT.value
-    exchanges = any(isinstance(op, ExchangeOp) for op in between_devices(program.ops, program.arrays))
-    if not every or options.transport != "all" or TRANSPORT in asked or (gpus and exchanges):
+    exchanges = any(isinstance(op, ir.ExchangeOp) for op in between_devices(program.ops, program.arrays))
+    if not every or options.transport != "all" or ir.TRANSPORT in asked or (gpus and exchanges):
         return dict(values), []
-    out = {n: tuple(v for v in of if n != TRANSPORT or v != put) for n, of in values.items()}
-    note = f"not searched on the host target, where it says nothing of a GPU: {TRANSPORT}={put} (--transport, --open)"
-    return out, [note] if exchanges and put in values.get(TRANSPORT, ()) else []
+    out = {n: tuple(v for v in of if n != ir.TRANSPORT or v != put) for n, of in values.items()}
+    note = (
+        f"not searched on the host target, where it says nothing of a GPU: {ir.TRANSPORT}={put} (--transport, --open)"
+    )
+    return out, [note] if exchanges and put in values.get(ir.TRANSPORT, ()) else []
 
 
 # Transports whose messages are kernels of dagc. With the others, edges of CUDA graphs other than full ones gained
@@ -199,15 +183,15 @@ def _usual(
 _OF_KERNELS = frozenset(t.value for t in Transport if t.within_kernels)
 # Edges that are programmatic, but not early, were faster than both by at most 0.7 % (docs/figures.md, "Edges of CUDA
 # graphs").
-_EDGES = (GraphEdges.FULL.value, GraphEdges.EARLY.value)
+_EDGES = (ir.GraphEdges.FULL.value, ir.GraphEdges.EARLY.value)
 
 
-def promising(asked: Collection[str]) -> Callable[[Mapping[str, Value]], bool]:
+def promising(asked: Collection[str]) -> Callable[[Mapping[str, ir.Value]], bool]:
     """Which combinations are searched: of edges that are not `asked` for, those that may gain with the transport."""
 
-    def may_gain(choices: Mapping[str, Value]) -> bool:
-        full = choices.get(GRAPH_EDGES, GraphEdges.FULL.value) == GraphEdges.FULL.value
-        return full or GRAPH_EDGES in asked or TRANSPORT not in choices or choices[TRANSPORT] in _OF_KERNELS
+    def may_gain(choices: Mapping[str, ir.Value]) -> bool:
+        full = choices.get(ir.GRAPH_EDGES, ir.GraphEdges.FULL.value) == ir.GraphEdges.FULL.value
+        return full or ir.GRAPH_EDGES in asked or ir.TRANSPORT not in choices or choices[ir.TRANSPORT] in _OF_KERNELS
 
     return may_gain
 
@@ -219,8 +203,8 @@ PROGRAMS_A_CORE = 4
 
 
 def with_automatic(
-    program: Program, values: Mapping[str, tuple[Value, ...]], closed: Collection[str]
-) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
+    program: ir.Program, values: Mapping[str, tuple[ir.Value, ...]], closed: Collection[str]
+) -> tuple[dict[str, tuple[ir.Value, ...]], list[str]]:
     """The decisions to search, including those that a search opens automatically, and a note on the others.
 
     These are devices, the variants of kernels, the transport of collectives (of the transports that are searched),
@@ -232,14 +216,14 @@ def with_automatic(
     out = dict(values)
     left: list[str] = []
     most = min(MOST_PROGRAMS, PROGRAMS_A_CORE * compilers())
-    transports = values.get(TRANSPORT, ())
-    edges = [] if GRAPH_EDGES in closed or True not in values.get("capture", ()) else [[GRAPH_EDGES]]
-    waits = [] if PUT_WAIT in closed or Transport.PUT.value not in transports else [[PUT_WAIT]]
-    every = {**by_name(program), GRAPH_EDGES: _EDGES, **{d.name: d.values for d in program.decisions}}
+    transports = values.get(ir.TRANSPORT, ())
+    edges = [] if ir.GRAPH_EDGES in closed or True not in values.get("capture", ()) else [[ir.GRAPH_EDGES]]
+    waits = [] if ir.PUT_WAIT in closed or Transport.PUT.value not in transports else [[ir.PUT_WAIT]]
+    every = {**by_name(program), ir.GRAPH_EDGES: _EDGES, **{d.name: d.values for d in program.decisions}}
     for names in [*_automatic(program, closed), *edges, *waits]:
         more = {name: every[name] for name in every if name in names}
-        if COLLECTIVES in more:
-            more[COLLECTIVES] = tuple(v for v in more[COLLECTIVES] if v in (SAME, *transports))
+        if ir.COLLECTIVES in more:
+            more[ir.COLLECTIVES] = tuple(v for v in more[ir.COLLECTIVES] if v in (ir.SAME, *transports))
         if compiled(filter(promising(closed), combinations(out | more))) > most:
             left += more
         else:
@@ -250,12 +234,12 @@ def with_automatic(
     return {n: out[n] for n in sorted_}, notes if left else []
 
 
-def _automatic(program: Program, closed: Collection[str]) -> list[list[str]]:
+def _automatic(program: ir.Program, closed: Collection[str]) -> list[list[str]]:
     """Names of decisions that a search opens automatically; related ones (`threads[x]`, `threads[y]`) as one."""
     several = [d for d in program.decisions if len(d.values) > 1 and d.name not in closed]
-    ops = [op for op in program.ops if isinstance(op, KernelOp)]
+    ops = [op for op in program.ops if isinstance(op, ir.KernelOp)]
     at_compile_time = {qualified(op.base, name) for op in ops for name in stays_fixed(program, op)}
-    devices = [[d.name] for d in several if own_name(d.name) == DEVICE]
+    devices = [[d.name] for d in several if own_name(d.name) == ir.DEVICE]
     variants = [[d.name] for d in several if own_name(d.name) == VARIANT]
     staging = [[d.name] for d in several if d.name == "staging"] if program.comm_ops else []
     others: dict[str, list[str]] = {}
@@ -263,7 +247,7 @@ def _automatic(program: Program, closed: Collection[str]) -> list[list[str]]:
         if d.name in at_compile_time or (not d.structural and "." not in d.name and d.name not in OF_SEARCH):
             others.setdefault(d.name.partition("[")[0], []).append(d.name)
     fusions = [[d.name] for d in several if d.name.startswith(FUSE)]
-    collectives = [[d.name] for d in several if d.name == COLLECTIVES]
+    collectives = [[d.name] for d in several if d.name == ir.COLLECTIVES]
     return [*devices, *variants, *collectives, *staging, *fusions, *others.values()]
 
 
@@ -272,12 +256,12 @@ def is_folded(configurations: Iterable[Configured]) -> bool:
     return any(c.graph.folding is not None for c in configurations)
 
 
-def excluded_notes(excluded: Iterable[tuple[Mapping[str, Value], str, Hashable]]) -> list[str]:
+def excluded_notes(excluded: Iterable[tuple[Mapping[str, ir.Value], str, Hashable]]) -> list[str]:
     """Notes on combinations of choices that are excluded, each with its reason and the cause. One note for each cause:
     the combination, or the number of combinations with their common choices, and the first reason."""
     by_cause: dict[Hashable, list[tuple[tuple[str, ...], str]]] = {}
     for choices, reason, cause in excluded:
-        words = tuple(f"{name}={shown(value)}" for name, value in choices.items())
+        words = tuple(f"{name}={ir.shown(value)}" for name, value in choices.items())
         by_cause.setdefault(cause, []).append((words, reason))
     return [f"without {_all_of([words for words, _ in some])}: {some[0][1]}" for some in by_cause.values()]
 

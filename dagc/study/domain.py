@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.children import Workers
-from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import ProgramError, UsageError, counted
 from dagc.base.sample import TIME
+from dagc.base.signals import ENDLESS, Deadline
 from dagc.build.ranks import joined
 from dagc.build.toolchain import choose_target
 from dagc.ir.plan import Target

@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dagc.base.deadline import ENDLESS
 from dagc.base.errors import DagcError, RunFailed, UsageError, counted
 from dagc.base.sample import Sample
+from dagc.base.signals import ENDLESS
 from dagc.build.mpi import cores
 from dagc.choice.feature import offered, values_of
 from dagc.choice.legal import op_of

@@ -10,8 +10,8 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import DagcError, UsageError, counted
+from dagc.base.signals import ENDLESS, Deadline
 from dagc.build.toolchain import gpus
 from dagc.choice.legal import op_of, op_under
 from dagc.ir.plan import ArrayValue, Target

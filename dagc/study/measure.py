@@ -12,8 +12,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
-from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import RunFailed, counted
+from dagc.base.signals import ENDLESS, Deadline
 from dagc.choice.legal import op_of, op_under, place_of
 from dagc.choice.types import Case, Cell, Samples, Site
 from dagc.ir.choice import PROGRAM, VARIANT, Choice, own_name

@@ -1,4 +1,5 @@
-"""Platform files of SimGrid: of a named machine by its published figures, and of the one at hand by a ping-pong."""
+"""`dagc platform`: platform files of SimGrid, for `explore --simulate`: of a named machine by its published figures,
+and of the one at hand by a ping-pong."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from dagc.base.errors import UsageError
+from dagc.base.files import check_new_file, write_text_atomic
 from dagc.base.python import np
 from dagc.base.resources import resource
 from dagc.measure.launch import launch
@@ -153,3 +156,20 @@ def platform_of(fit: LinkFit, ranks: int) -> str:
         comment=fit.text, last=nodes - 1, cores=cores, bandwidth=fit.bandwidth, latency=fit.latency / 2,
         within=fit.bandwidth, near=fit.latency, shape="",
     )  # fmt: skip
+
+
+def platform(out: str | Path, ranks: int, like: str | None = None, force: bool = False) -> str | None:
+    """Write the file of a machine that dagc knows, or of the one at hand, which two ranks measure; `force`: in place of
+    one that exists. Returns what to print; None on the second of them. Raises DagcErrors."""
+    path = Path(out)
+    if path.suffix != ".xml":
+        raise UsageError(f"-o {path}: SimGrid reads platforms from files that end in .xml", "choose such a name")
+    check_new_file(path, force)
+    if like is not None:
+        write_text_atomic(path, platform_like(like, ranks))
+        return f"{path}: {like}, for {ranks} ranks"
+    fit = fitted_link()
+    if fit is None:
+        return None
+    write_text_atomic(path, platform_of(fit, ranks))
+    return f"{path}: {fit.text}"

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from dagc.base import children
 from dagc.base.children import Workers
-from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import BuildFailed, DagcError, MissingTool, RunFailed, UsageError, WrongResult
 from dagc.base.files import is_output
 from dagc.base.sample import Sample
+from dagc.base.signals import ENDLESS, Deadline
 from dagc.build import toolchain
 from dagc.build.mpi import cores as compilers
 from dagc.build.mpi import require_mpi, takes_device_pointers

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.children import Workers
-from dagc.base.deadline import Deadline
 from dagc.base.errors import BuildFailed, DagcError, MissingTool
 from dagc.base.files import scratch_directory
 from dagc.base.python import np
 from dagc.base.sample import OCCUPANCY, Objective
+from dagc.base.signals import Deadline
 from dagc.choice.choose import worth_measuring
 from dagc.choice.legal import op_of
 from dagc.choice.methods import LEARNED

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dagc.base.deadline import Deadline
 from dagc.base.resources import resource
+from dagc.base.signals import Deadline
 from dagc.build.toolchain import find_nvcc, gpus
 from dagc.measure.machine import CEILINGS, measured_ceilings
 from dagc.perf.bound import Ceilings

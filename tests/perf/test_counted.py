@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -83,10 +84,8 @@ def test_a_search_for_parameters_ends_where_a_kernel_has_few(recorded):
 
 
 def test_functions_come_back_from_their_json(gemm):
-    import json
-
     for found in gemm[2].values():
-        again = Fitted.from_json(json.loads(json.dumps(found.to_json())))
+        again = msgspec.json.decode(msgspec.json.encode(found.to_json()), type=Fitted)
         assert (again.names, again.held_out) == (found.names, found.held_out)
         points = np.array([[100 + 7 * i for i in range(len(found.names))], [512] * len(found.names)])
         assert (again(points) == found(points)).all()

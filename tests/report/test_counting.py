@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc import api
-from dagc.base.deadline import Deadline
 from dagc.base.errors import ProgramError
+from dagc.base.signals import Deadline
 from dagc.base.source import Source
 from dagc.ir.choice import Choice
 from dagc.ir.constraints import TooManyAssignments, assignments, condition, configuration_of, may_hold

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dagc.base.deadline import Deadline
 from dagc.base.errors import RunFailed, UsageError
+from dagc.base.signals import Deadline
 from dagc.ir.plan import Target
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from dagc.base.children import Stopped
-from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import BuildFailed
 from dagc.base.sample import Sample
+from dagc.base.signals import ENDLESS, Deadline
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph, Value
 from dagc.recipes.best import best

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from dagc import api
-from dagc.base.deadline import Deadline
 from dagc.base.errors import UsageError
+from dagc.base.signals import Deadline
 from dagc.choice.types import Case
 from dagc.cli.main import main
 from dagc.ir.choice import Choice

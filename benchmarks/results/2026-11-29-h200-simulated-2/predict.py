@@ -14,7 +14,7 @@ from statistics import median
 from scipy.stats import spearmanr
 
 from benchmarks.simulated import PLATFORM
-from dagc.base.deadline import ENDLESS
+from dagc.base.signals import ENDLESS
 from dagc.stages.options import ExploreOptions
 from dagc.stages.program import read
 from dagc.study.domain import replayed

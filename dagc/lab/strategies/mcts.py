@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Generic
+from typing import ClassVar
 
-from dagc.base.sample import Sample
 from dagc.lab.domain import C, Domain
 from dagc.lab.tree import SearchTree, TreeNode
 
@@ -19,16 +18,10 @@ def coverage(child: TreeNode, parent: TreeNode, root: TreeNode) -> float:
     return max(0.0, (child.tmax - child.tmin) / (parent.tmax - parent.tmin))
 
 
-class Strategy(Generic[C]):
+class Strategy(SearchTree[C]):
     """Explores where decisions matter: gathers data for rules rather than the fastest implementation."""
 
     summary: ClassVar[str] = "Monte-Carlo tree search for coverage of the range of times (the paper's)"
 
     def __init__(self, domain: Domain[C], seed: int) -> None:
-        self.tree = SearchTree(domain, seed, coverage)
-
-    def propose(self) -> C | None:
-        return self.tree.propose()
-
-    def observe(self, candidate: C, sample: Sample) -> None:
-        self.tree.observe(candidate, sample)
+        super().__init__(domain, seed, coverage)

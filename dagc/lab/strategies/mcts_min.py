@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Generic
+from typing import ClassVar
 
-from dagc.base.sample import Sample
 from dagc.lab.domain import C, Domain
 from dagc.lab.tree import SearchTree, TreeNode
 
@@ -20,16 +19,10 @@ def closeness(child: TreeNode, parent: TreeNode, root: TreeNode) -> float:
     return (root.tmax - child.tmin) / (root.tmax - root.tmin)
 
 
-class Strategy(Generic[C]):
+class Strategy(SearchTree[C]):
     """The tree search of the paper, but preferring subtrees with fast implementations."""
 
     summary: ClassVar[str] = "Monte-Carlo tree search for the minimum time"
 
     def __init__(self, domain: Domain[C], seed: int) -> None:
-        self.tree = SearchTree(domain, seed, closeness)
-
-    def propose(self) -> C | None:
-        return self.tree.propose()
-
-    def observe(self, candidate: C, sample: Sample) -> None:
-        self.tree.observe(candidate, sample)
+        super().__init__(domain, seed, closeness)
