@@ -508,7 +508,7 @@ __attribute__((constructor(102))) static void loaded() {
   char path[4096] = "";
   if (readlink("/proc/self/exe", path, sizeof path - 1) > 0)
     std::ofstream(std::string(folder) + "/program-" + std::to_string(getpid())) << path;
-  dagc::record::device({nullptr, nullptr, frames});
+  dagc::record::device({nullptr, nullptr, nullptr, frames});
 }
 """
 
