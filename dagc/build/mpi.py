@@ -8,11 +8,12 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 
+from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.base.python import processors
 from dagc.build.ranks import joined

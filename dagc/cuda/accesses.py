@@ -14,11 +14,12 @@ and `%` have no negative operands.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import sympy as sp
 
+from dagc.base.classes import dataclass
 from dagc.cuda.expressions import (
     ASSUMED,
     BUILT_IN,

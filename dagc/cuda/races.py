@@ -10,12 +10,13 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
+from dagc.base.classes import dataclass
 from dagc.cuda.syntax import (
     FLOATING,
     TYPE_SIZES,

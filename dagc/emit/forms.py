@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
+from dagc.base.classes import dataclass
 from dagc.ir.enums import Opcode
 from dagc.ir.program import CopyOp, Graph, KernelOp, OpId, Segment, alike, blocks, folded_name, two_sided
 from dagc.ir.repetition import Tested

@@ -9,8 +9,9 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from dagc.base.classes import dataclass
 from dagc.base.source import Span
 from dagc.cuda.lexer import (
     KEYWORDS,

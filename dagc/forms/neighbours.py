@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
+from dagc.base.classes import dataclass
 from dagc.cuda.syntax import Declarator, below, change_of, field_of, operator_of, shown_text, text_of, without_brackets
 from dagc.forms.affine import (
     LOOPS,

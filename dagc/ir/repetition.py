@@ -8,8 +8,9 @@ them the same.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from dagc.base.classes import dataclass
 from dagc.ir import program as ir
 from dagc.ir.enums import Mode, Place, Transport
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import ClassVar, Literal, NewType, TypeAlias
 
+from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.ir.enums import Opcode
 from dagc.ir.program import Graph, GraphOp, OpId

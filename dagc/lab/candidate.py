@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from dagc.base.classes import dataclass
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 
+from dagc.base.classes import dataclass
 from dagc.base.python import np
 from dagc.base.statistics import ENOUGH, exceeded
 from dagc.learn.classes import Evidence

@@ -10,9 +10,10 @@ choices, streams, then orders, ops before sync ops, in file order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
+from dagc.base.classes import dataclass
 from dagc.base.python import np
 from dagc.ir.choice import Choice, qualified
 from dagc.ir.plan import kernel_as_written

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product, takewhile
 from typing import TypeAlias
 
+from dagc.base.classes import dataclass
 from dagc.record.log import (
     CollectiveCall,
     Complete,

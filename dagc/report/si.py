@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from dagc.base.classes import dataclass
 
 THIN = "\u202f"  # a narrow no-break space
 _PRINTED_BITS = 14_000  # sys.int_info.default_max_str_digits is 4300

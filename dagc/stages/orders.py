@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from dagc.base.classes import dataclass
 from dagc.base.option import option
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -19,6 +19,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from dagc.base import children
+from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, counted
 from dagc.base.resources import resource
 from dagc.base.sample import Sample

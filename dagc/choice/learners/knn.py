@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
+from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.base.python import np
 from dagc.choice.methods import FOLDS, FULL, Examples, Gains, best_candidate
