@@ -1,8 +1,8 @@
 """A simulation of one iteration: the CPU issues entries in order, streams are queues, messages have a duration.
 
-A traversal becomes a list of instructions `moment[target] = max(moment[a], moment[b]) + cost`, with one moment for the
-CPU, each stream, each event and the last post. All traversals are simulated at once, instruction by instruction, as
-arrays (`Batch`).
+A traversal becomes a list of instructions `moment[target] = max(moment[a] + cost, moment[b] + other cost)`, with one
+moment for the CPU, each stream, each event and the last post. All traversals are simulated at once, instruction by
+instruction, as arrays (`Batch`).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ SENT = frozenset(("message", "wire"))  # of messages
 # Moments: the beginning, the CPU, the last post, when the wire is free, a temporary one, when the GPU is free; then
 # those of streams, of received messages, of events.
 _BEGIN, _NOW, _POSTED, _WIRE, _PASSING, _GPU, _STREAMS = range(7)
-# Target, a, b, sum of costs (number in `Costs.sums`).
-Instruction: TypeAlias = tuple[int, int, int, int]
+# Target, a, b, sums of the costs after a and after b (numbers in `Costs.sums`).
+Instruction: TypeAlias = tuple[int, int, int, int, int]
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Costs:
     scale: float = 1.0
     timed: set[int] = field(default_factory=set)
     apart: dict[int, int] = field(default_factory=dict)
-    instructions: dict[Instruction, int] = field(default_factory=lambda: {(_PASSING, _BEGIN, _BEGIN, 0): 0})
+    instructions: dict[Instruction, int] = field(default_factory=lambda: {(_PASSING, _BEGIN, _BEGIN, 0, 0): 0})
 
     def number(self, kind: str, what: str = "", prior: float | None = None) -> int:
         """The number of a cost; `what` distinguishes costs of one kind (the name of an op). `prior`: of this one, in
@@ -77,9 +77,13 @@ class Costs:
         return self.numbers[name]
 
     def instruction(self, target: int, a: int, b: int, *costs: int) -> int:
-        """The number of an instruction that adds these costs."""
-        total = self.sums.setdefault(costs, len(self.sums))
-        return self.instructions.setdefault((target, a, b, total), len(self.instructions))
+        """The number of an instruction that adds these costs to both moments."""
+        return self.joining(target, a, costs, b, costs)
+
+    def joining(self, target: int, a: int, ours: tuple[int, ...], b: int, theirs: tuple[int, ...]) -> int:
+        """The number of an instruction that adds `ours` to a, `theirs` to b."""
+        sums = [self.sums.setdefault(costs, len(self.sums)) for costs in (ours, theirs)]
+        return self.instructions.setdefault((target, a, b, sums[0], sums[1]), len(self.instructions))
 
     def work(self) -> list[bool]:
         """Which costs grow with the problem size; the others belong to the machine."""
@@ -156,6 +160,8 @@ class Simulator:
         first = _STREAMS + costs.streams
         moments: dict[_Key | None, int] = {key: first + i for i, key in enumerate(messages_of(graph))}
         self._came = [moments.get(_message(op)) for op in graph.ops]
+        pairs = zip(graph.ops, self._came, strict=True)
+        self._asks_for_posts = any(op.action in _WAITS and came is None for op, came in pairs)
         sends = zip(graph.ops, self._came, self._ops, strict=True)
         moved = {came: costs[1:] for op, came, costs in sends if op.action is Action.POST_SEND and came}
         self._moving = self._movers()
@@ -250,7 +256,7 @@ class Simulator:
         return make(_WIRE, _NOW, _WIRE, wire), make(came, _WIRE, _WIRE, message)
 
     def _instructions(self, entry: Entry) -> tuple[int, ...]:
-        make = self.costs.instruction
+        make, join = self.costs.instruction, self.costs.joining
         issue = () if self.captured else (make(_NOW, _NOW, _NOW, self._record),)
         match entry:
             case Issue(op, None):
@@ -260,24 +266,24 @@ class Simulator:
             case Record(event, stream):
                 return (*issue, make(self._event(event), _STREAMS + stream, _NOW))
             case Wait(event, stream) if stream is not None:
-                seen = make(_PASSING, self._event(event), self._event(event), self._event_seen)
-                return (*issue, seen, make(_STREAMS + stream, _STREAMS + stream, _PASSING))
+                queue = _STREAMS + stream
+                return (*issue, join(queue, queue, (), self._event(event), (self._event_seen,)))
             case Wait(event, None):
-                awake = make(_PASSING, self._event(event), self._event(event), self._sync)
-                return (awake, make(_NOW, _NOW, _NOW, self._query), make(_NOW, _NOW, _PASSING))
+                return (join(_NOW, _NOW, (self._query,), self._event(event), (self._sync,)),)
         raise AssertionError(entry)
 
     def _on_stream(self, op: int, queue: int) -> tuple[int, ...]:
         """`queue`: the moment of the stream."""
-        make, blocking = self.costs.instruction, op in self._blocking
-        if self.captured and not blocking:
-            ready: tuple[int, ...] = (make(_PASSING, _NOW, _NOW, self._node),)
-        else:
-            ready = make(_NOW, _NOW, _NOW, self._launch), make(_PASSING, _NOW, _NOW, self._latency)
-        done: tuple[int, ...] = (make(queue, queue, _PASSING, *self._ops[op]),)
+        make, join, numbers = self.costs.instruction, self.costs.joining, self._ops[op]
+        blocking = op in self._blocking
+        captured = self.captured and not blocking
+        launch, begin = ((), self._node) if captured else ((make(_NOW, _NOW, _NOW, self._launch),), self._latency)
         if self.assumptions.exclusive:
-            done = (make(_PASSING, _PASSING, _GPU), *done, make(_GPU, queue, queue))
-        return (*ready, *done, make(_NOW, _NOW, queue)) if blocking else (*ready, *done)
+            free = join(_PASSING, _NOW, (begin,), _GPU, ())
+            done: tuple[int, ...] = (free, make(queue, queue, _PASSING, *numbers), make(_GPU, queue, queue))
+        else:
+            done = (join(queue, queue, numbers, _NOW, (begin, *numbers)),)
+        return (*launch, *done, *((make(_NOW, _NOW, queue),) if blocking else ()))
 
     def _of_cpu(self, op: int) -> tuple[int, ...]:
         make, numbers, action = self.costs.instruction, self._ops[op], self.graph.ops[op].action
@@ -290,7 +296,8 @@ class Simulator:
             return make(_PASSING, _WIRE, _POSTED, message), make(_NOW, _NOW, _PASSING, call)
         if action not in _POSTS:
             return (make(_NOW, _NOW, _NOW, *numbers),)
-        done = (make(_NOW, _NOW, _NOW, numbers[0]), make(_POSTED, _NOW, _NOW))
+        posted = (make(_POSTED, _NOW, _NOW),) if self._asks_for_posts else ()
+        done = (make(_NOW, _NOW, _NOW, numbers[0]), *posted)
         if action is Action.POST_RECV:
             return done
         came = self._came[op]
@@ -343,7 +350,7 @@ class Batch:
         self._held: Numbers = np.zeros((0, 0), dtype=np.int64)  # instruction, traversal; with room for more of both
         self._lengths: list[int] = []  # of the columns
         self._added: list[Sequence[int]] = []  # the columns that are not in it yet
-        self._table: Numbers = np.zeros((4, 0), dtype=np.int64)
+        self._table: Numbers = np.zeros((5, 0), dtype=np.int64)
         self._often: Array = np.zeros((0, 0))
         self._terms: Numbers = np.zeros((0, 1), dtype=np.int64)  # the costs in each sum, padded with one of 0
 
@@ -398,7 +405,7 @@ class Batch:
         Shapes (columns,) and (columns, costs); the product of the second with the costs is the first.
         """
         programs = self.programs[:, columns]
-        target, a, b, total = self._instructions
+        target, a, b, ours, theirs = self._instructions
         times, later = self._run(costs, programs, own)
         won = np.where(later, b.take(programs), a.take(programs))  # which of the two moments set the target
         written, moment = target.take(programs), np.full(programs.shape[1], END)
@@ -407,13 +414,14 @@ class Batch:
             np.equal(to, moment, out=on)
             np.copyto(moment, came, where=on)
         sums, width = len(self.costs.sums), programs.shape[1]
-        cells = (np.arange(width) * sums + total.take(programs))[on_path]
+        total = np.where(later, theirs.take(programs), ours.take(programs))
+        cells = (np.arange(width) * sums + total)[on_path]
         often = np.bincount(cells, minlength=width * sums).reshape(width, sums).astype(np.float64)
         return times, often @ self._totals
 
     @property
     def _instructions(self) -> Numbers:
-        """Of all instructions: target, a, b, sum. The table only grows."""
+        """Of all instructions: target, a, b, both sums. The table only grows."""
         if self._table.shape[1] != len(self.costs.instructions):
             self._table = np.array(list(self.costs.instructions)).T
         return self._table
@@ -442,30 +450,30 @@ class Batch:
 
         Of equal moments the first counts: waiting for an event that has already completed takes no time.
         """
-        totals, width = self._totals, programs.shape[1]
-        target, a, b, total = self._instructions
+        width = programs.shape[1]
+        table = self._instructions
         costs = np.atleast_2d(costs)
         if own:
             costs = np.where(np.isin(np.arange(costs.shape[1]), list(own)), 0.0, costs)
-        sums = self._sums(costs)[:, total]
-        part = np.repeat(np.arange(len(sums)) * len(total), width // len(sums))
+        sums = self._sums(costs)[:, table[3:]]  # shape (parts, 2, instructions)
+        part = np.repeat(np.arange(len(sums)) * sums[0].size, width // len(sums))
         column, later = np.arange(width), np.zeros(programs.shape, dtype=bool)
         moments = np.zeros(self.costs.moments * width)
-        one, other = np.empty(width), np.empty(width)
+        both = np.empty((2, width))
+        one, other = both
         steps = max(1, TOGETHER // max(1, width))
         for begin in range(0, len(programs), steps):
             some = programs[begin : begin + steps]
-            added = sums.take(some + part)
+            places = np.stack([some, some + table.shape[1]], axis=1)  # of both sides of each instruction in a table
+            added = sums.take(places + part)
             for number, values in own.items():
-                added += totals[total, number][some] * values
-            targets, first, second = ((numbers * width).take(some) + column for numbers in (target, a, b))
-            for to, x, y, plus, is_later in zip(targets, first, second, added, later[begin:], strict=False):
-                moments.take(x, out=one, mode="clip")
-                moments.take(y, out=other, mode="clip")
+                added += self._totals[table[3:], number].take(places) * values
+            targets, sources = (table[0] * width).take(some) + column, (table[1:3] * width).take(places) + column
+            for to, of, plus, is_later in zip(targets, sources, added, later[begin:], strict=False):
+                moments.take(of, out=both, mode="clip")
+                np.add(both, plus, out=both)
                 np.greater(other, one, out=is_later)
-                np.maximum(one, other, out=one)
-                one += plus
-                moments[to] = one
+                moments[to] = np.maximum(one, other, out=one)
         return moments[END * width : (END + 1) * width], later
 
 
