@@ -197,7 +197,9 @@ def _explore_simulated(
     from dagc.report.scale import scaling_svg  # only with --simulate
     from dagc.study.calibrated import calibration  # only with --simulate
     from dagc.study.simulated import Factors, ScaleStep, scaling, simulated  # only with --simulate
+    from dagc.study.traced import require_traces
 
+    require_traces(recorded)  # before anything is set up
     options = request.options
     plot = None if options.plot is None else Path(options.plot)
     if plot is not None and plot.suffix != ".svg":

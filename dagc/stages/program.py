@@ -133,7 +133,9 @@ def read_source(path: str | Path, what: str = "a .dag file", *, regular: bool = 
         return Source.read(path, regular=regular)
     except UnicodeDecodeError as error:
         what = "a NUL" if error.reason == "a NUL" else "not UTF-8"
-        raise UsageError(f"{path}: byte {error.start} is {what}", "save the file as UTF-8 text") from None
+        line, begin = error.object.count(b"\n", 0, error.start), error.object.rfind(b"\n", 0, error.start)
+        place = f"{path}:{line + 1}:{error.start - begin}"
+        raise UsageError(f"{place}: byte {error.start} is {what}", "save the file as UTF-8 text") from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", f"give the path of {what}") from None
 

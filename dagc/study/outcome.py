@@ -401,7 +401,7 @@ def traced(
     if not request.options.trace or done.interrupted:
         return
     if request.deadline.over:
-        notes.append("no traces for the report: the time limit was reached (--time)")
+        notes.append("no traces, which the report and --simulate read: the time limit was reached (--time)")
         return
     with request.display.phase("tracing the best and the slowest"):
         _trace(machine, domain, records, done)

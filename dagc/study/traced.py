@@ -151,9 +151,16 @@ def _differing(space: ConfiguredSpace, configuration: Choice) -> list[str]:
     return sorted(n for n in names if space.configuration.get(n) != configuration.get(n))
 
 
+def require_traces(results: Results) -> None:
+    """Raises UsageError for a file without traces."""
+    if not results.traces:
+        help = (
+            "continue it with --resume, without --no-trace, and with more --time if that ended it: traces are made last"
+        )
+        raise UsageError("the results have no trace", help)
+
+
 def _untraced(domain: Orders, traced: Sequence[Choice]) -> UsageError:
-    if not traced:
-        return UsageError("the results have no trace", "record them without --no-trace")
     nearest = min((_differing(space, one), one) for one in traced for space in domain.spaces)
     names, one = nearest[0][:SHOWN], nearest[1]
     kept = ", ".join(f"{n}={shown(v)}" if (v := one.get(n)) is not None else f"no {n}" for n in names)

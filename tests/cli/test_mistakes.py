@@ -17,8 +17,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, command: str) -> No
     assert "nowhere.dag" in refused(command, tmp_path / "nowhere.dag")
     assert str(tmp_path) in refused(command, tmp_path)
     latin = tmp_path / "latin.dag"
-    latin.write_bytes("program größe\n".encode("latin-1"))
-    assert "byte 10 is not UTF-8" in refused(command, latin)
+    latin.write_bytes("\nprogram größe\n".encode("latin-1"))
+    assert "latin.dag:2:11: byte 11 is not UTF-8" in refused(command, latin)
 
 
 @pytest.mark.parametrize(

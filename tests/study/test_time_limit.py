@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dagc.base.children import Stopped
-from dagc.base.errors import BuildFailed
+from dagc.base.errors import BuildFailed, UsageError
 from dagc.base.sample import Sample
 from dagc.base.signals import ENDLESS, Deadline
 from dagc.ir.choice import Choice
@@ -29,6 +29,7 @@ from dagc.study.ahead import Ahead
 from dagc.study.beside import Beside
 from dagc.study.outcome import Explored
 from dagc.study.runners import Compilation
+from dagc.study.traced import require_traces
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 
@@ -110,7 +111,9 @@ def test_after_the_limit_one_configuration_is_measured_once(
     (left,) = [note for note in done.notes if note.startswith("without ")]
     assert left.startswith("without 3 combinations, ")
     assert left.endswith("not built and checked within the time limit (--time)")
-    assert "no traces for the report: the time limit was reached (--time)" in done.notes
+    assert "no traces, which the report and --simulate read: the time limit was reached (--time)" in done.notes
+    with pytest.raises(UsageError, match="the results have no trace"):
+        require_traces(load(tmp_path / "r.db"))
     assert "slowest" not in done.render(), "one implementation has no range"
     late = "to set up, compile and check the first configuration took 1000 s, longer than --time 30 s"
     assert late in done.notes
