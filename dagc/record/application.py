@@ -26,6 +26,7 @@ from dagc.emit.common import ABSENT_LIBRARIES, host_headers
 from dagc.emit.render import cxx_string
 from dagc.measure.launch import run_command
 from dagc.record.functions import Builder
+from dagc.record.libraries import ROUTINES, lacks
 
 # Calls at each access, of functions of touched.cpp in place of the library of ThreadSanitizer.
 _WATCHED = (
@@ -203,10 +204,16 @@ def read_texts(sources: Sequence[str], top: Path) -> dict[Path, str]:
 def _refuse_absent(file: str, text: str) -> None:
     """Raises UsageError for what the host target lacks and a recording does not express."""
     libraries = ((d.line + 1, _library(d.rest)) for d in directives(text) if d.name == "include")
-    words = ((text.count("\n", 0, n.start) + 1, _ABSENT[n.text]) for n in names_in(text) if n.text in _ABSENT)
+    words = (
+        (text.count("\n", 0, n.start) + 1, _ABSENT.get(n.text, n.text))
+        for n in names_in(text)
+        if n.text in _ABSENT or lacks(n.text)
+    )
     for line, what in (*libraries, *words):
         if what:
+            known = f"of cuBLAS, {', '.join(ROUTINES)} are recorded; " if lacks(what) else ""
             help = "choose a program without it, or write what the loop needs of it as kernels on arrays of cudaMalloc"
+            help = known + help
             raise UsageError(f"{file}:{line}: {what} is not recorded", help)
 
 

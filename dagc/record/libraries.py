@@ -28,7 +28,9 @@ ROUTINES = {
         "gemm": "transa transb m n k alpha A[m, k | k, m : transa] B[k, n | n, k : transb] beta C[m, n]",
     }.items()
 }
-_NAME = re.compile(r"cublas[SDCZ](\w+)")
+_ROUTINE = re.compile(r"cublas(?:[SDCZHI][a-z]+(?:3m)?(?:Strided)?(?:Batched)?(?:Ex)?(?:_64)?|Gemm\w+)")
+_OTHERS = ("cublasCreate", "cublasDestroy", "cublasInit", "cublasShutdown")
+_NAME = re.compile(r"cublas[SD](\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,11 @@ class LibraryFunction:
             return ((0, (1 + (sizes[0] - 1) * abs(step)) * width),)
         rows, columns = sizes
         return ((0, ((columns - 1) * step + rows) * width),)
+
+
+def lacks(name: str) -> bool:
+    """Whether it is a function of cuBLAS that works on arrays, and that no program calls."""
+    return _ROUTINE.fullmatch(name) is not None and name not in _OTHERS and library_function(name) is None
 
 
 def library_function(name: str) -> LibraryFunction | None:

@@ -3,6 +3,7 @@
 // is cuBLAS as the program calls it: on the host target, or on a GPU.
 #pragma once
 
+#include <array>
 #include <map>
 #include <string>
 #include <tuple>
@@ -82,22 +83,35 @@ std::string library_argument(T value, bool from_host) {
   return argument(value);
 }
 
+// Which parameters are a number or a result, if they are pointers: behind a vector stands its increment, behind a matrix
+// its leading dimension.
+template <class... Parameters>
+constexpr std::array<bool, sizeof...(Parameters)> are_numbers() {
+  constexpr bool integers[] = {std::is_integral_v<Parameters>..., false};
+  std::array<bool, sizeof...(Parameters)> out{};
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = !integers[i + 1];
+  return out;
+}
+
 // `site`: where the call stands.
 template <class Library, class Handle, class Status, class... Parameters>
 Status library_call(const std::string& name, const std::string& site, Status (*function)(Handle, Parameters...), Handle handle,
                     Parameters... arguments) {
   const auto mode = Library::mode(handle);
   const bool from_host = mode == CUBLAS_POINTER_MODE_HOST;
+  constexpr auto numbers = are_numbers<Parameters...>();
   const auto stream = Library::stream(handle);
   std::vector<LibraryResult> results;
-  const std::tuple<Parameters...> given{in_place_of(arguments, from_host, site, results)...};
+  std::size_t at = 0;
+  const auto next = [&] { return from_host && numbers[at++]; };
+  const std::tuple<Parameters...> given{in_place_of(arguments, next(), site, results)...};
   if (!results.empty()) Library::set_mode(handle, CUBLAS_POINTER_MODE_DEVICE);
   Status status{};
   {
     Event event("launch");
     std::string list;
-    std::apply(
-        [&](auto... one) { ((list += (list.empty() ? "" : ", ") + library_argument(one, from_host)), ...); }, given);
+    at = 0;
+    std::apply([&](auto... one) { ((list += (list.empty() ? "" : ", ") + library_argument(one, next())), ...); }, given);
     event.add("kernel", name).raw("grid", "[1, 1, 1]").raw("block", "[1, 1, 1]").add("shared", 0LL);
     event.add("stream", stream).add("calls", "cublas").raw("args", "[" + list + "]");
     Library::watched(event, stream, [&] {

@@ -115,6 +115,7 @@ def test_a_command_that_records_nothing(folder: Path, words: tuple[str, ...], me
     [
         ("#include <cusparse.h>", "cuSPARSE"),
         ("#include <thrust/sort.h>", "Thrust"),
+        ("void f(double* x) { cublasDtrsv(0, 0, 0, 0, 1, x, 1, x, 1); }", "cublasDtrsv"),
         ("__global__ void k(cudaTextureObject_t t, float* x) { *x = tex1Dfetch<float>(t, 0); }", "a texture"),
     ],
 )
