@@ -97,12 +97,13 @@ void must(cublasStatus_t status) {
   std::abort();
 }
 
-// Of a stream: a handle, and memory of the GPU for numbers that a call reads there.
+// Of a stream: a handle, and memory of the GPU for numbers that a call reads there. The handle has a workspace: without
+// one a captured call allocates memory in the graph, whose edges cannot be changed then.
 struct OfStream {
   cublasHandle_t handle = nullptr;
   char* numbers = nullptr;
 };
-constexpr std::size_t kNumber = 16;  // bytes of the largest
+constexpr std::size_t kNumber = 16, kWorkspace = std::size_t(32) << 20;  // bytes of the largest; for an H100 or later
 
 OfStream& of_stream(cudaStream_t stream, cublasPointerMode_t mode) {
   static std::mutex mutex;
@@ -112,7 +113,11 @@ OfStream& of_stream(cudaStream_t stream, cublasPointerMode_t mode) {
   if (one.handle == nullptr) {
     must(cublasCreate(&one.handle));
     must(cublasSetStream(one.handle, stream));
-    must(cudaMalloc(&one.numbers, 4 * kNumber) == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED);
+    char* workspace = nullptr;
+    const bool good = cudaMalloc(&workspace, kWorkspace + 4 * kNumber) == cudaSuccess;
+    must(good ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED);
+    must(cublasSetWorkspace(one.handle, workspace, kWorkspace));
+    one.numbers = workspace + kWorkspace;
   }
   must(cublasSetPointerMode(one.handle, mode));
   return one;

@@ -53,8 +53,13 @@ struct GraphEdges {
     if (n > 0) DAGC_CUDA(get(graph, out.from.data(), out.to.data(), out.data.data(), &n));
     return out;
   }
-  void remove_from(cudaGraph_t graph) const {
-    DAGC_CUDA(DAGC_WITH_EDGE_DATA(cudaGraphRemoveDependencies)(graph, from.data(), to.data(), data.data(), from.size()));
+  // False for a graph that allocates memory, as calls of a library may do when they are captured: it keeps its edges.
+  bool removed_from(cudaGraph_t graph) const {
+    const cudaError_t error =
+        DAGC_WITH_EDGE_DATA(cudaGraphRemoveDependencies)(graph, from.data(), to.data(), data.data(), from.size());
+    if (error == cudaErrorNotSupported) (void)cudaGetLastError();
+    if (error != cudaErrorNotSupported) DAGC_CUDA(error);
+    return error == cudaSuccess;
   }
   void add_to(cudaGraph_t graph) const {
     DAGC_CUDA(DAGC_WITH_EDGE_DATA(cudaGraphAddDependencies)(graph, from.data(), to.data(), data.data(), from.size()));
@@ -79,8 +84,7 @@ inline std::size_t remove_redundant(cudaGraph_t graph) {
   for (std::size_t i = 0; i < all.from.size(); ++i) edges.push_back({number(all.from[i]), number(all.to[i])});
   GraphEdges out;
   for (std::size_t i : redundant_edges(n, edges)) out.push_back(all, i);
-  if (!out.from.empty()) out.remove_from(graph);
-  return out.from.size();
+  return !out.from.empty() && out.removed_from(graph) ? out.from.size() : 0;
 }
 
 inline bool is_kernel(cudaGraphNode_t node) {
@@ -120,8 +124,7 @@ inline std::size_t make_programmatic(cudaGraph_t graph) {
     after.data.back().from_port = cudaGraphKernelNodePortProgrammatic;
     after.data.back().type = cudaGraphDependencyTypeProgrammatic;
   }
-  if (after.to.empty()) return 0;
-  before.remove_from(graph);
+  if (after.to.empty() || !before.removed_from(graph)) return 0;
   after.add_to(graph);
   return after.to.size();
 }
