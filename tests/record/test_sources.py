@@ -31,6 +31,7 @@ from dagc.record.flow import KernelCall, Messages, PointerArgument, flow_of
 from dagc.record.footprints import pieces_of_launch
 from dagc.record.functions import CallableFunctions
 from dagc.record.host import History, Read, call_of, formula_of, operands_of
+from dagc.record.libraries import library_function
 from dagc.record.log import LaunchArgument, LaunchCall, MemoryPlace, RankLog, joined, read_logs
 from dagc.record.loop import Window, between, period_of, refuse, windows
 from dagc.record.merge import Blocks, steps_of
@@ -467,6 +468,27 @@ def test_a_kernel_accumulates_if_it_only_adds_atomically(body: str, other: str, 
     assert (found.adds, found.passed) == (adds, passed)
     assert other in found.other
     assert bool(found.other) == bool(other)
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "elements"),
+    [  # as recorded on the host target
+        ("cublasDgemm", (0, 1, 24, 20, 24, 24, 24, 24), {"A": 576, "B": 572, "C": 480, "beta": 1}),
+        ("cublasDgemv", (1, 24, 12, 24, 1, 2), {"A": 288, "x": 24, "y": 23}),
+        ("cublasDger", (4, 5, 1, 1, 24), {"A": 100, "x": 4, "y": 5}),
+        ("cublasScopy", (24, 1, -1), {"x": 24, "y": 24}),
+        ("cublasSdot", (12, -2, 2), {"x": 23, "y": 23, "result": 1}),
+        ("cublasSaxpy", (0, 1, 1), {"x": 0, "y": 0}),
+    ],
+)
+def test_what_calls_of_cublas_touch(name: str, numbers: tuple[int, ...], elements: dict[str, int]) -> None:
+    function = library_function(name)
+    assert function is not None
+    names = function.parameters
+    pointers = {*function.arrays, *(i for i, its in enumerate(names) if its in ("alpha", "beta", "result"))}
+    values = dict(zip((its for i, its in enumerate(names) if i not in pointers), numbers, strict=True))
+    found = {one: function.touched(values, names.index(one), 8) for one in elements}
+    assert found == {one: ((0, 8 * count),) if count else () for one, count in elements.items()}
 
 
 def test_a_kernel_that_a_library_launches_is_named() -> None:
