@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 from dagc.base import signals
 from dagc.base.classes import dataclass
@@ -105,9 +105,11 @@ class SetupCode:
         return defined  # type: ignore[no-any-return]
 
     def call(
-        self, name: str, span: Span, args: tuple[Any, ...], named: Mapping[str, Any], rank: int, wanted: Sequence[str]
-    ) -> dict[str, Any]:
-        """Call a function that must return a dict with names as keys, `wanted`. Raises ProgramError or UsageError."""
+        self, name: str, span: Span, args: tuple[Any, ...], named: Mapping[str, Any], rank: int, wanted: Sequence[str],
+        only: Collection[str] | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Call a function that must return a dict with names as keys, `wanted`. Values may be functions without
+        arguments; those of `only` (None: all) are called. Raises ProgramError or UsageError."""
         function = self.function(name, span)
         try:
             inspect.signature(function).bind(*args, **named)
@@ -117,6 +119,9 @@ class SetupCode:
             raise refuse(self._program, "setup-arguments", message, span, help) from None
         with self._running(f"in {name}(rank={rank})"):
             result = function(*args, **named)
+            for key, value in result.items() if isinstance(result, dict) else ():
+                if callable(value) and (only is None or key in only):
+                    result[key] = value()
         if not isinstance(result, dict) or not all(isinstance(key, str) for key in result):
             message = f"`{name}` of {self._setup.file} returned {type(result).__name__}, not a dict by declared names"
             raise refuse(self._program, "setup-result", message, span, _dict_help(wanted))
@@ -207,15 +212,13 @@ def run_setup(
     out: Path,
     *,
     references: bool = True,
-    only: Collection[str] | None = None,
     done: Callable[[], None] | None = None,
 ) -> None:
     """Write the arrays of `ranks` ranks into `out`, all or nothing; with `references`, also the expected results.
 
-    `only`: the names of the arrays to write, beside the scalars; then no compiler runs meanwhile, and the ranks take
-    all cores. `done` is called after each rank. Raises like `setup_under_way`.
+    `done` is called after each rank. Raises like `setup_under_way`.
     """
-    with setup_under_way(program, base_dir, ranks, seed, out, references=references, only=only) as wait:
+    with setup_under_way(program, base_dir, ranks, seed, out, references=references) as wait:
         wait(done)
 
 
@@ -228,7 +231,6 @@ def setup_under_way(
     out: Path,
     *,
     references: bool = True,
-    only: Collection[str] | None = None,
 ) -> Iterator[Wait]:
     """As `run_setup`. Yields the function that waits for the end; where the set-up runs in a process of its own, that
     begins now, and other work can be done meanwhile. Enter it before threads start, since it forks.
@@ -237,20 +239,89 @@ def setup_under_way(
     function at `out` is replaced. Raises ProgramError if the results do not match the declarations, UsageError if the
     functions fail or an argument is bad, DagcError for disk errors.
     """
+    setup = _setup_of(program, ranks, seed)
+    require_disk(program, ranks, out)
+    job = _Job(program, setup, base_dir, ranks, seed, out, references)
+    if signals.isolates():
+        with isolated(lambda: job.write(lambda: say("done"))) as wait:
+            yield wait
+    else:
+        yield job.write
+
+
+def _setup_of(program: Program, ranks: int, seed: int) -> Setup:
     if program.setup is None:
         raise UsageError(f"{program.path} has no set-up", 'add a line such as: setup "setup.py" arrays(n)')
     if ranks < 1:
         raise UsageError(f"{ranks} ranks", "use 1 or more")
     if seed < 0:
         raise UsageError(f"seed {seed} is negative", "use 0 or more")
-    if only is None:
-        require_disk(program, ranks, out)
-    job = _Job(program, program.setup, base_dir, ranks, seed, out, references, only)
-    if signals.isolates():
-        with isolated(lambda: job.write(lambda: say("done"))) as wait:
-            yield wait
-    else:
-        yield job.write
+    return program.setup
+
+
+def values_of_ranks(
+    program: Program,
+    base_dir: Path,
+    ranks: int,
+    seed: int,
+    names: Collection[str],
+    done: Callable[[], None] | None = None,
+) -> list[dict[str, Any]]:
+    """The values of each rank: `rank` and `ranks`, those of communicators, its scalars, and its arrays of these names.
+    Other arrays are not computed where the set-up returns functions.
+
+    Nothing is written; the ranks take all cores. `done` is called after each rank. Raises like `setup_under_way`.
+    """
+    setup = _setup_of(program, ranks, seed)
+    kept = {*names, *(scalar.name for scalar in program.scalars)}
+
+    def given(part: range, done: Callable[[], None] | None) -> list[dict[str, Any]]:
+        code, out = SetupCode(program, setup, base_dir), []
+        for rank in part:
+            arguments, needed = (rank, ranks, seed), wanted(program)
+            data = code.call(setup.function, setup.span, arguments, dict(setup.args), rank, needed, kept)
+            checker = Checker(program, rank, RankMembers(ranks), setup.span, setup.function)
+            checker.names(data, needed)
+            _raise(program, checker.diagnostics)
+            out.append({name: value for name, value in data.items() if name in kept})
+            if done is not None:
+                done()
+        return out
+
+    number = _processes(program, ranks, 1)
+    parts = _side_by_side(given, [range(first, ranks, number) for first in range(number)], done)
+    every = [parts[rank % number][rank // number] for rank in range(ranks)]
+    ours = _team(program, setup, every.__getitem__, ranks)
+    matching, out = Matching(program, ours, setup.span), []
+    for rank, data in enumerate(every):
+        checker = Checker(program, rank, ours, setup.span, setup.function)
+        out.append(_add(program, checker, matching, ours.of(rank), _checked(program, checker, data, data)))
+    _raise(program, matching.finish())
+    return out
+
+
+Part = TypeVar("Part")
+Done: TypeAlias = Callable[[], None] | None
+
+
+def _side_by_side(work: Callable[[range, Done], Part], parts: Sequence[range], done: Done) -> list[Part]:
+    """What `work` returns of each part; several are in processes of their own."""
+    if len(parts) == 1:
+        return [work(parts[0], done)]
+    with ExitStack() as stack:
+        waits = [stack.enter_context(isolated(partial(work, part, lambda: say("done")))) for part in parts]
+        return [wait(done) for wait in waits]
+
+
+def _processes(program: Program, ranks: int, cores_of_one: int) -> int:
+    """How many compute ranks at the same time: as there are cores, and memory for what NumPy code holds. Code of a
+    set-up may not work in processes that are forked once it has run, so each process runs all of it."""
+    if not signals.isolates():
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") // 2
+    fit = memory // max(1, COPIES * least_bytes(program))
+    return max(1, min(ranks, cores // cores_of_one, fit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,55 +335,36 @@ class _Job:
     seed: int
     out: Path
     references: bool
-    only: Collection[str] | None  # arrays, None: all
 
     def write(self, done: Callable[[], None] | None) -> None:
         """Runs the user's code."""
         program = self.program
         with output_directory(self.out) as directory:
             say("directory", str(directory))
-            number = self._processes()
-            if number > 1:
-                parts = [range(first, self.ranks, number) for first in range(number)]
-                matching = self._side_by_side(parts, directory, done)
-            else:
-                matching = self._ranks(range(self.ranks), directory, done)
+            number = _processes(program, self.ranks, CORES_OF_ONE)
+            parts = [range(first, self.ranks, number) for first in range(number)]
+            matching, *others = _side_by_side(partial(self._ranks, directory), parts, done)
+            for other in others:
+                matching.merge(other)
             _raise(program, matching.finish())
             description = json.dumps(_description(program, self.ranks, self.seed), indent=2)
             (directory / "setup.json").write_text(description + "\n")
 
-    def _processes(self) -> int:
-        """How many write ranks at the same time: with cores left for compilers, if they run, and memory for what NumPy
-        code holds. Code of a set-up may not work in processes that are forked once it has run, so each process
-        runs all of it."""
-        if not signals.isolates():
-            return 1
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") // 2
-        fit = memory // max(1, COPIES * least_bytes(self.program))
-        return max(1, min(self.ranks, cores // CORES_OF_ONE if self.only is None else cores, fit))
-
-    def _side_by_side(self, parts: Sequence[range], directory: Path, done: Callable[[], None] | None) -> Matching:
-        with ExitStack() as stack:
-            waits = [
-                stack.enter_context(isolated(partial(self._ranks, part, directory, lambda: say("done"))))
-                for part in parts
-            ]
-            first, *others = (wait(done) for wait in waits)
-            for other in others:
-                first.merge(other)
-        return first  # type: ignore[no-any-return]
-
-    def _ranks(self, part: range, directory: Path, done: Callable[[], None] | None) -> Matching:
+    def _ranks(self, directory: Path, part: range, done: Done) -> Matching:
         """Write these ranks."""
         program, setup = self.program, self.setup
         code = SetupCode(program, setup, self.base_dir)
         code.function(setup.function, setup.span)
         for verify in program.verifies:
             code.function(verify.function, verify.span)
-        ours = _team(program, setup, code, self.ranks, self.seed)
-        names = None if self.only is None else {*self.only, *(scalar.name for scalar in program.scalars)}
-        run = _Run(program, setup, code, ours, self.seed, names)
+        scalars = {scalar.name for scalar in program.scalars}
+
+        def data(rank: int) -> dict[str, Any]:
+            arguments = (rank, self.ranks, self.seed)
+            return code.call(setup.function, setup.span, arguments, dict(setup.args), rank, wanted(program), scalars)
+
+        ours = _team(program, setup, data, self.ranks)
+        run = _Run(program, setup, code, ours, self.seed)
         matching = Matching(program, ours, setup.span)
         for rank in part:
             run.write(rank, directory / f"rank-{rank:04d}", matching, self.references)
@@ -325,11 +377,11 @@ CORES_OF_ONE = 4  # for each process that writes ranks
 COPIES = 8  # of the arrays of a rank that its set-up and references may hold
 
 
-def _team(program: Program, setup: Setup, code: SetupCode, ranks: int, seed: int) -> RankMembers:
-    """The communicators. Where their colours depend on scalars, the set-up runs once more for each rank."""
+def _team(program: Program, setup: Setup, given: Callable[[int], Mapping[str, Any]], ranks: int) -> RankMembers:
+    """The communicators. `given`: what the set-up returns of a rank, where their colours depend on scalars."""
 
     def scalars(rank: int) -> dict[str, Number]:
-        data = code.call(setup.function, setup.span, (rank, ranks, seed), dict(setup.args), rank, wanted(program))
+        data = given(rank)
         checker = Checker(program, rank, RankMembers(ranks), setup.span, setup.function)
         for scalar in program.scalars:
             if scalar.name in data:
@@ -357,7 +409,6 @@ class _Run:
     code: SetupCode
     team: RankMembers
     seed: int
-    names: Collection[str] | None  # that are written, None: all
 
     def write(self, rank: int, directory: Path, matching: Matching, references: bool) -> None:
         """The arrays of one rank. Raises ProgramError, UsageError."""
@@ -365,20 +416,12 @@ class _Run:
         arguments = (rank, self.team.ranks, self.seed)
         data = self.code.call(setup.function, setup.span, arguments, dict(setup.args), rank, wanted(program))
         checker = Checker(program, rank, self.team, setup.span, setup.function)
-        checked = _checked(program, checker, data)
-        env = self.team.of(rank) | {s.name: checked[s.name].item() for s in program.scalars}
-        shapes = {name: value.shape for name, value in checked.items()}
-        for array in program.arrays:
-            size = checker.shape(array)
-            if array.name not in shapes and size is not None and None not in size:
-                shapes[array.name] = size
-        _raise(program, checker.diagnostics)
-        matching.add(checked, shapes, env)
+        checked = _checked(program, checker, data, wanted(program))
+        _add(program, checker, matching, self.team.of(rank), checked)
         (directory / "expected").mkdir(parents=True)
-        kept = {name: value for name, value in checked.items() if self.names is None or name in self.names}
-        for name, value in kept.items():
+        for name, value in checked.items():
             _save(directory / data_file(name), value)
-        files = [data_file(name) for name in kept]
+        files = [data_file(name) for name in checked]
         for file, value in self._references(data, rank) if references else ():
             _save(directory / file, value)
             files.append(file)
@@ -432,9 +475,23 @@ class _Run:
         return value[start:stop]
 
 
-def _checked(program: Program, checker: Checker, data: Mapping[str, Any]) -> dict[str, Any]:
+def _add(
+    program: Program, checker: Checker, matching: Matching, members: Mapping[str, Number], checked: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Collect the messages of a rank. Returns its values. Raises ProgramError."""
+    env = {**members, **{s.name: checked[s.name].item() for s in program.scalars}}
+    shapes = {name: value.shape for name, value in checked.items()}
+    for array in program.arrays:
+        size = checker.shape(array)
+        if array.name not in shapes and size is not None and None not in size:
+            shapes[array.name] = size
+    _raise(program, checker.diagnostics)
+    matching.add(checked, shapes, env)
+    return {**checked, **env}
+
+
+def _checked(program: Program, checker: Checker, data: Mapping[str, Any], needed: Collection[str]) -> dict[str, Any]:
     """The values in their declared types. Raises ProgramError."""
-    needed = wanted(program)
     checker.names(data, needed)
     out: dict[str, Any] = {}
     # Scalars first: sizes of arrays depend on them.

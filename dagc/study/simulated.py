@@ -16,8 +16,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 from xml.etree import ElementTree as ET
 
-import numpy as np
-
 from dagc.base import children
 from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, counted
@@ -26,7 +24,6 @@ from dagc.base.sample import Sample
 from dagc.build.builder import Build, build
 from dagc.build.toolchain import has_library
 from dagc.ir.enums import Pairs, Transport
-from dagc.ir.names import data_file
 from dagc.ir.program import (
     FIRST_OF_HOST,
     Action,
@@ -50,7 +47,7 @@ from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Summary
 from dagc.lab.orders import Orders
 from dagc.perf.bound import bytes_of, runs
-from dagc.setup import run_setup, scalars_of_ranks
+from dagc.setup import values_of_ranks
 from dagc.space.loops import unroll
 from dagc.store.results import Results
 from dagc.study.decisions import SearchRequest
@@ -169,7 +166,7 @@ def simulated(
     with request.display.phase("setting up the ranks", total, "rank") as phase:
         for one in (graph.program for graph in graphs):
             if one.setup not in known:
-                known[one.setup] = _scalars(one, request, scratch / f"data-{len(known)}", phase.advance)
+                known[one.setup] = _scalars(one, request, phase.advance)
     every = [known[graph.program.setup] for graph in graphs]
     refused = [error for error in every if isinstance(error, DagcError)]
     if len(refused) == len(every):
@@ -187,23 +184,17 @@ def simulated(
     return machine
 
 
-def _scalars(
-    program: Program, request: SearchRequest, folder: Path, done: Callable[[], None]
-) -> list[Scalars] | DagcError:
+def _scalars(program: Program, request: SearchRequest, done: Callable[[], None]) -> list[Scalars] | DagcError:
     """Those of each rank, with the params; why the set-up refuses them."""
-    ranks, seed = request.options.ranks, request.options.seed
     messages = [m for op in program.ops if isinstance(op, ExchangeOp | CollectiveOp) for m in op.messages]
     ends = [end for message in messages for send in (True, False) for end in message.end(send)[1:]]
     names = {name for name in ends if isinstance(name, str) and name}  # of ranks and counts in arrays
+    options, folder = request.options, request.text.path.parent
     try:
-        run_setup(program, request.text.path.parent, ranks, seed, folder, references=False, only=names, done=done)
+        every = values_of_ranks(program, folder, options.ranks, options.seed, names, done)
     except DagcError as error:
         return error
-    out: list[Scalars] = []
-    for rank, scalars in enumerate(scalars_of_ranks(program, folder, ranks)):
-        arrays = {name: np.load(folder / f"rank-{rank:04d}" / data_file(name)) for name in names}
-        out.append({**program.param_values, **scalars, **arrays})
-    return out
+    return [{**program.param_values, **values} for values in every]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -21,35 +22,48 @@ def poisson(rank: int, size: int, seed: int, side: int, bytes: int) -> dict[str,
         raise ValueError(f"side = {side}: each of {size} ranks has at least one row")
     if side * side * 5 >= 2**31:
         raise ValueError(f"side = {side}: more entries than 32-bit indices count")
-    bounds = [side * side * r // size for r in range(size + 1)]
-    low, high = bounds[rank], bounds[rank + 1]
-    row, column, value = _entries(side, np.arange(low, high))
-    local = (low <= column) & (column < high)
+    bounds = np.arange(size + 1) * (side * side) // size
+    low, high = map(int, bounds[rank : rank + 2])
     ghosts = _ghosts(side, low, high)
     recv_counts = np.diff(np.searchsorted(ghosts, bounds))
     recv_ranks = np.flatnonzero(recv_counts)
     sends = {}
-    for r in range(size):
-        wanted = _ghosts(side, bounds[r], bounds[r + 1])
+    first, last = np.searchsorted(bounds, [max(low - side, 0), min(high + side, side * side) - 1], "right") - 1
+    for r in range(int(first), int(last) + 1):
+        wanted = _ghosts(side, int(bounds[r]), int(bounds[r + 1]))
         wanted = wanted[(low <= wanted) & (wanted < high)] - low
         if r != rank and wanted.size:
             sends[r] = wanted.astype(np.int32)
-    b = _right_side(side, seed)
     real = np.dtype(f"f{bytes}")
+
+    def right_side() -> NDArray[Any]:
+        return _right_side(side, seed)[low:high].astype(real)
+
+    def square() -> NDArray[Any]:
+        b = _right_side(side, seed)
+        return np.array([b @ b], real)
+
+    def entries(part: str, values: int) -> NDArray[Any]:
+        """Row pointers, columns or values of a part."""
+        row, column, value = _entries(side, np.arange(low, high))
+        mine = ((low <= column) & (column < high)) == (part == "l")
+        ends = np.cumsum(np.bincount(row[mine] - low, minlength=high - low))
+        columns = column - low if part == "l" else np.searchsorted(ghosts, column)
+        return (
+            np.concatenate([[0], ends]).astype(np.int32), columns[mine].astype(np.int32), value[mine].astype(real)
+        )[values]  # fmt: skip
+
     out: dict[str, Any] = {
         "n": high - low, "n_send": sum(map(len, sends.values())), "n_recv": ghosts.size, "n_to": len(sends),
         "n_from": recv_ranks.size, "send_index": np.concatenate([np.empty(0, np.int32), *sends.values()]),
         "send_ranks": np.array(list(sends), np.int32),
         "send_counts": np.array([len(index) for index in sends.values()], np.int32),
         "recv_ranks": recv_ranks.astype(np.int32), "recv_counts": recv_counts[recv_ranks].astype(np.int32),
-        "x": np.zeros(high - low, real), "r": b[low:high].astype(real), "p": b[low:high].astype(real),
-        "rr[0]": np.array([b @ b], real),
+        "x": np.zeros(high - low, real), "r": right_side, "p": right_side, "rr[0]": square,
     }  # fmt: skip
-    for part, mine, columns in (("l", local, column - low), ("r", ~local, np.searchsorted(ghosts, column))):
-        ends = np.cumsum(np.bincount(row[mine] - low, minlength=high - low))
-        out[f"row_ptr_{part}"] = np.concatenate([[0], ends]).astype(np.int32)
-        out[f"col_{part}"] = columns[mine].astype(np.int32)
-        out[f"val_{part}"] = value[mine].astype(real)
+    for part in ("l", "r"):
+        for number, name in enumerate(("row_ptr", "col", "val")):
+            out[f"{name}_{part}"] = partial(entries, part, number)
     return out
 
 
@@ -85,6 +99,7 @@ def _ghosts(side: int, low: int, high: int) -> NDArray[np.int64]:
     return columns[(columns < low) | (columns >= high)]
 
 
+@lru_cache(maxsize=1)
 def _right_side(side: int, seed: int) -> NDArray[np.float64]:
     b = np.random.default_rng(seed).standard_normal(side * side)
     return b / np.linalg.norm(b)

@@ -47,9 +47,12 @@ def pencils(rank: int, size: int, seed: int, n: int, px: int) -> dict[str, Any]:
     columns, rows = _parts(n, px), _parts(n, py)
     across, down = np.diff(columns), np.diff(rows)
     y, z, x, w = across[j], down[i], across[j], down[i]
-    own = _whole(n, seed)[:, columns[j] : columns[j + 1], rows[i] : rows[i + 1]]
+
+    def start() -> NDArray[np.float64]:
+        return _pairs(_whole(n, seed)[:, columns[j] : columns[j + 1], rows[i] : rows[i + 1]].transpose(1, 2, 0))
+
     return {
-        "i": i, "j": j, "y": int(y), "z": int(z), "x": int(x), "w": int(w), "start": _pairs(own.transpose(1, 2, 0)),
+        "i": i, "j": j, "y": int(y), "z": int(z), "x": int(x), "w": int(w), "start": start,
         "to_row": (2 * y * z * across).astype(np.int32), "from_row": (2 * across * z * x).astype(np.int32),
         "to_col": (2 * z * x * down).astype(np.int32), "from_col": (2 * down * x * w).astype(np.int32),
     }  # fmt: skip

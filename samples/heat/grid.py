@@ -29,11 +29,14 @@ def _ranges(rank, size, px, cells):
 def block(rank, size, seed, cells, px):
     """The block of one rank with its ghost cells; a neighbour is -1 at the border of the plate."""
     (top, bottom), (west, east) = _ranges(rank, size, px, cells)
-    own = _plate(size, seed, cells)[top : bottom + 2, west : east + 2]
     px, py = _grid(size, px)
     i, j = divmod(rank, px)
+
+    def own():
+        return _plate(size, seed, cells)[top : bottom + 2, west : east + 2].copy()
+
     return {
-        "u[0]": own.copy(), "u[1]": own.copy(), "m": bottom - top, "n": east - west,
+        "u[0]": own, "u[1]": own, "m": bottom - top, "n": east - west,
         "up": rank - px if i > 0 else -1, "down": rank + px if i + 1 < py else -1,
         "left": rank - 1 if j > 0 else -1, "right": rank + 1 if j + 1 < px else -1,
     }  # fmt: skip

@@ -9,9 +9,12 @@ def _plate(size, seed, nx, rows):
 
 def slab(rank, size, seed, nx, rows, steps):
     """The rows of one rank between their two ghost rows; `up` and `down` are -1 at the border of the plate."""
-    own = _plate(size, seed, nx, rows)[rank * rows : rank * rows + rows + 2]
+
+    def own():
+        return _plate(size, seed, nx, rows)[rank * rows : rank * rows + rows + 2].copy()
+
     return {
-        "u[0]": own.copy(), "u[1]": own.copy(), "n": nx, "m": rows,
+        "u[0]": own, "u[1]": own, "n": nx, "m": rows,
         "up": rank - 1, "down": rank + 1 if rank + 1 < size else -1,
     }  # fmt: skip
 

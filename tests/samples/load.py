@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 
@@ -23,3 +24,8 @@ def sample(path: str) -> ModuleType:
     finally:
         sys.path.remove(str(file.parent))
     return module
+
+
+def computed(data: dict[str, Any]) -> dict[str, Any]:
+    """What a set-up returned, with the values of its functions."""
+    return {name: value() if callable(value) else value for name, value in data.items()}

@@ -10,7 +10,7 @@ import pytest
 
 from dagc import api
 from tests.measure.conftest import SAMPLES, can_run
-from tests.samples.load import sample
+from tests.samples.load import computed, sample
 
 fft = sample("fft/fft.py")
 
@@ -18,7 +18,7 @@ fft = sample("fft/fft.py")
 @pytest.mark.parametrize(("ranks", "px", "n"), [(1, 0, 4), (3, 3, 8), (4, 1, 4), (6, 2, 8)])
 def test_pencils_turn_twice(ranks: int, px: int, n: int) -> None:
     """What all ranks send arrives where the counts say, of blocks that differ by one."""
-    of = [fft.pencils(r, ranks, 1, n, px) for r in range(ranks)]
+    of = [computed(fft.pencils(r, ranks, 1, n, px)) for r in range(ranks)]
 
     def turned(
         lines: list[np.ndarray], place: str, key: str, counts: str, lengths: tuple[str, str]

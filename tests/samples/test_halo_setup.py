@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.samples.load import sample
+from tests.samples.load import computed, sample
 
 halo = sample("halo3d/halo.py")
 
@@ -17,7 +17,7 @@ SIZES = [1, 2, 3, 4, 6, 8, 12]
 
 
 def ranks_of(size: int, seed: int = 1, **block: int) -> list[dict[str, Any]]:
-    return [halo.periodic(rank, size, seed, **(BLOCK | block)) for rank in range(size)]
+    return [computed(halo.periodic(rank, size, seed, **(BLOCK | block))) for rank in range(size)]
 
 
 def slab(data: dict[str, Any], d: int, s: int, ghost: bool, block: dict[str, int]) -> np.ndarray:

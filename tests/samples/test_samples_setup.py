@@ -12,7 +12,7 @@ from scipy import sparse
 
 from dagc import api
 from dagc.setup import run_setup
-from tests.samples.load import SAMPLES, sample
+from tests.samples.load import SAMPLES, computed, sample
 
 SMALL: dict[str, dict[str, str | int | float | bool]] = {
     "spmv/spmv.dag": {"rows": 101, "nnz_per_row": 7},
@@ -53,7 +53,7 @@ def test_the_ranks_of_cg_hold_the_whole_system() -> None:
     """A p by parts, each with what the ranks send to it, is that of the whole matrix."""
     cg = sample("cg/cg.py")
     side, size = 9, 4
-    parts = [cg.poisson(rank, size, 5, side, 8) for rank in range(size)]
+    parts = [computed(cg.poisson(rank, size, 5, side, 8)) for rank in range(size)]
     p = np.concatenate([part["p"] for part in parts])
     grid = np.pad(p.reshape(side, side), 1)
     expected = 4 * p - sum(np.roll(grid, s, a)[1:-1, 1:-1].reshape(-1) for s in (1, -1) for a in (0, 1))
@@ -77,7 +77,7 @@ def test_the_ranks_of_cg_hold_the_whole_system() -> None:
 
 def test_the_reference_of_cg_converges_to_the_solution() -> None:
     cg = sample("cg/cg.py")
-    data = cg.poisson(0, 1, 5, 6, 8)
+    data = computed(cg.poisson(0, 1, 5, 6, 8))
     A = sparse.csr_array((data["val_l"], data["col_l"], data["row_ptr_l"]), shape=(36, 36))
     x = cg.iterates(data, rank=0, size=1, seed=5, side=6, unroll=36)["x"]
     np.testing.assert_allclose(A @ x, data["r"], atol=1e-10)
