@@ -213,11 +213,16 @@ def _explore_simulated(
             found = calibration(request, program, domain, recorded, scratch / "calibration")
             factors = found.on(str(options.simulate), options.calibrate)
             notes.append(found.text)
-        for ranks in counts:
-            at = replace(request, options=replace(options, ranks=ranks))
+        for number, ranks in enumerate(counts):
+            left = request.deadline.part_of_rest(len(counts) - number)
+            # A second prediction is the same.
+            once = replace(options, ranks=ranks, confirm=0, passes=1)
+            at = replace(request, options=once, deadline=left)
             machine = simulated(at, program, domain, recorded, scratch / str(ranks))
             machine.factors = factors
             steps.append(ScaleStep(ranks, machine, search(at, domain, machine, UNKEPT, 0.0, None, first)))
+            fastest = steps[0].done.best
+            first = first if fastest is None or fastest in first else (*first, fastest)
         lines = scaling(domain, steps) if options.scale else ()
     best = [(step.ranks, step.done.value) for step in steps if step.done.best is not None]
     if plot is not None and best:

@@ -12,12 +12,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
+from subprocess import TimeoutExpired
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 from xml.etree import ElementTree as ET
 
 from dagc.base import children
 from dagc.base.classes import dataclass
+from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, counted
 from dagc.base.resources import resource
 from dagc.base.sample import Sample
@@ -54,7 +56,8 @@ from dagc.study.decisions import SearchRequest
 from dagc.study.traced import EntryTimes, is_shared, without_indices
 
 SHOWN = 6  # ranks of a cycle of waits
-ROUNDS = 4  # iterations of each traversal
+ROUNDS, MESSAGES = 4, 500_000  # iterations of each traversal, fewer where they would have more messages
+SLOW, EACH = 5.0, 15e-6  # what is announced, and of each message: seconds
 INSTALL = "apt-get install libsimgrid-dev"
 _KINDS = {
     Action.POST_SEND: "send", Action.POST_RECV: "receive", Action.WAIT_SEND: "sent", Action.WAIT_RECV: "received",
@@ -86,10 +89,12 @@ class SimulatedMachine:
     problem: Path
     missing: dict[int, str]  # spaces that are not simulated, and why
     factors: Factors = Factors()
+    deadline: Deadline = ENDLESS
     seconds: dict[Candidate, float] = field(default_factory=dict)
 
     def measure(self, candidate: Candidate) -> Sample:
-        """Always the same value. Ranks that wait for each other for ever are a failure, with the cycle."""
+        """Always the same value. Ranks that wait for each other for ever are a failure, with the cycle, and so is what
+        is not predicted before the deadline."""
         if candidate.space in self.missing:
             return Sample(failure=self.missing[candidate.space])
         if candidate not in self.seconds:
@@ -120,7 +125,11 @@ class SimulatedMachine:
 
     def _answers(self, lines: Sequence[str]) -> list[str]:
         command: list[str | Path] = [self.simulator, self.platform, self.problem, "--log=root.thres:error"]
-        done = children.run(command, text="".join(f"{line}\n" for line in lines))
+        try:
+            text = "".join(f"{line}\n" for line in lines)
+            done = children.run(command, text=text, seconds=self.deadline.timeout)
+        except TimeoutExpired:
+            raise RunFailed(OUT_OF_TIME) from None
         out = done.stdout.splitlines()
         if len(out) == sum(not line.startswith("factors") for line in lines) and done.returncode == 0:
             return out
@@ -143,6 +152,13 @@ def deadlock_text(line: str) -> str:
     return f"deadlock of {counted(len(steps), 'rank')} in a cycle: {', '.join(waits)}"
 
 
+OUT_OF_TIME = "not predicted within --time"
+
+
+class Late(UsageError):
+    """The set-up takes longer than the command may."""
+
+
 _BEFORE = re.compile(
     r"^\[[^\]]*\] .*?\[[^\]]*\] "
 )  # of a message of SimGrid: the time, the place in its code, the category
@@ -154,28 +170,42 @@ def simulated(
 ) -> SimulatedMachine:
     """Runs the set-up for all ranks. Raises DagcErrors: without SimGrid, for a platform that cannot be used, and for
     set-ups that all refuse."""
-    options, ranks = request.options, request.options.ranks
+    options, ranks, deadline = request.options, request.options.ranks, request.deadline
     scratch.mkdir(exist_ok=True)
-    simulator = compiled(scratch)
-    machine = SimulatedMachine(domain, readable(Path(str(options.simulate))), simulator, scratch / "problem", {})
+    platform, problem = readable(Path(str(options.simulate))), scratch / "problem"
+    machine = SimulatedMachine(domain, platform, compiled(scratch), problem, {})
     machine.problem.write_text(problem_text((), EntryTimes({}, {}), [[{}] * ranks]))
     hosts = machine.hosts()
+    machine.deadline = deadline
     times, graphs = EntryTimes.of(domain, results), [space.graph.unrolled for space in domain.spaces]
     known: dict[Setup | None, list[Scalars] | DagcError] = {}
     total = ranks * len({graph.program.setup for graph in graphs})
     with request.display.phase("setting up the ranks", total, "rank") as phase:
+
+        def advance() -> None:
+            phase.advance()
+            if deadline.over:
+                help = "allow more; arrays that the set-up returns as functions are not computed here"
+                raise Late(f"--time is over while {counted(ranks, 'rank')} are set up", help)
+
         for one in (graph.program for graph in graphs):
             if one.setup not in known:
-                known[one.setup] = _scalars(one, request, phase.advance)
+                known[one.setup] = _scalars(one, request, advance)
     every = [known[graph.program.setup] for graph in graphs]
     refused = [error for error in every if isinstance(error, DagcError)]
     if len(refused) == len(every):
         raise refused[0]
     scalars = [[] if isinstance(values, DagcError) else values for values in every]
-    machine.problem.write_text(problem_text(graphs, times, scalars, hosts=hosts))
+    text = problem_text(graphs, times, scalars, hosts=hosts)
+    number = most_messages(text)
+    rounds = max(1, min(ROUNDS, MESSAGES // max(1, number)))
+    if number * rounds * EACH > SLOW:
+        said = f"{counted(rounds, 'iteration')} of {counted(number, 'message')}"
+        request.display.say(f"each prediction simulates {said}: about {number * rounds * EACH:.0f} s")
+    machine.problem.write_text(text.replace(f"rounds {ROUNDS}\n", f"rounds {rounds}\n", 1))
     near = {i: machine.ranks(i) for i, g in enumerate(graphs) if g.program.orders_ranks and scalars[i]}
     if near:
-        machine.problem.write_text(problem_text(graphs, times, scalars, hosts=hosts, orders=near))
+        machine.problem.write_text(problem_text(graphs, times, scalars, rounds, hosts=hosts, orders=near))
     for index, (graph, values) in enumerate(zip(graphs, every, strict=True)):
         if isinstance(values, DagcError):
             machine.missing[index] = values.first
@@ -192,6 +222,8 @@ def _scalars(program: Program, request: SearchRequest, done: Callable[[], None])
     options, folder = request.options, request.text.path.parent
     try:
         every = values_of_ranks(program, folder, options.ranks, options.seed, names, done)
+    except Late:
+        raise
     except DagcError as error:
         return error
     return [{**program.param_values, **values} for values in every]
@@ -257,6 +289,17 @@ def problem_text(
             *_of_ranks(graph, values, numbered),
         ]
     return "\n".join(lines) + "\n"
+
+
+def most_messages(text: str) -> int:
+    """How many messages an iteration of a space has, of that with the most."""
+    out = 0
+    for space in text.split("\nspace\n")[1:]:
+        lines = space.splitlines()
+        kinds = [line.split()[1] for line in lines if line.startswith("op ")]
+        posts = tuple(f"message {n} " for n, kind in enumerate(kinds) if kind in ("send", "exchange", "begin"))
+        out = max(out, sum(line.split(" ", 5)[4] != "-1" for line in lines if line.startswith(posts)))
+    return out
 
 
 def _by_rank(hosts: Sequence[int], order: Sequence[int]) -> Sequence[int]:

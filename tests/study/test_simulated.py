@@ -27,7 +27,16 @@ from dagc.store.results import TraceSpan
 from dagc.study import simulated, traced
 from dagc.study.calibrated import CalibratedFactors, fitted
 from dagc.study.loaded import Loaded
-from dagc.study.simulated import Factors, SimulatedMachine, compiled, deadlock_text, problem_text, readable, rounds_of
+from dagc.study.simulated import (
+    Factors,
+    SimulatedMachine,
+    compiled,
+    deadlock_text,
+    most_messages,
+    problem_text,
+    readable,
+    rounds_of,
+)
 from dagc.study.traced import EntryTimes, Wakes
 from tests.lab.test_strategies import domain
 from tests.precompiled import compile_by_clang
@@ -302,6 +311,8 @@ def test_from_a_measured_search_to_more_ranks(
     assert table[0][:2] == ["ranks", "us"]
     assert [row[0] for row in table[1:]] == ["2", "4"]
     assert table[1][2:4] == ["100.0%", "0.0%"]
+    assert main([*command, str(platform), "-n", "4", "--time", "0.001s"]) == 2
+    assert "--time is over while 4 ranks are set up" in capsys.readouterr().err
     assert main([*command, str(platform), "-n", "5"]) == 2
     assert "the platform has 4 cores, and there are 5 ranks" in capsys.readouterr().err
     (tmp_path / "bad.xml").write_text(PLATFORM.replace("1GBps", "1GXps"))
@@ -373,7 +384,9 @@ dag { all : mpi alltoallv(b, a, sends, receives) }
     sends = {0: [0, 3, 0, 0], 1: [0, 0, 0, 0], 2: [0, 0, 0, 2], 3: [0, 0, 0, 0]}
     values = [{"rank": r, "ranks": 4, "sends": sends[r], "receives": [sends[s][r] for s in range(4)]} for r in range(4)]
     post = next(op.id for op in graph.ops if op.action is Action.POST_COLLECTIVE)
-    lines = [line for line in problem_text([graph], EntryTimes({}, {}), [values]).splitlines() if "message" in line]
+    text = problem_text([graph], EntryTimes({}, {}), [values])
+    assert most_messages(text) == 2
+    lines = [line for line in text.splitlines() if "message" in line]
     assert [line for line in lines if line.startswith(f"message {post} ")] == [
         f"message {post} {rest}" for rest in ("0 0 1 24 -1", "1 0 -1 24 0", "2 0 3 16 -1", "3 0 -1 16 2")
     ]
