@@ -59,6 +59,10 @@ class Deadline:
             return self
         return Deadline(share * self.seconds, self.end - (1 - share) * self.seconds, self.clock)
 
+    def part_of_rest(self, stages: int) -> Deadline:
+        """The end of the next of this many stages, which share what is left equally."""
+        return Deadline.after(None if math.isinf(self.end) else self.left / stages, self.clock)
+
     def limit(self, share: float, most: float = math.inf) -> float:
         """Seconds for a stage: this fraction of what is left, at most `most`."""
         return min(most, share * self.left)

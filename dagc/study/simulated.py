@@ -19,10 +19,10 @@ from xml.etree import ElementTree as ET
 
 from dagc.base import children
 from dagc.base.classes import dataclass
-from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, counted
 from dagc.base.resources import resource
 from dagc.base.sample import Sample
+from dagc.base.signals import ENDLESS, Deadline
 from dagc.build.builder import Build, build
 from dagc.build.toolchain import has_library
 from dagc.ir.enums import Pairs, Transport
