@@ -28,6 +28,7 @@ SCALE = 5.0  # standard deviation of the common scale of all times, which no mod
 NOISE = 0.02  # relative standard deviation of a measured time
 WORTH = 0.0003  # expected improvement, relative to the time of all ops, for which one more launch is timed
 IN_PLACE = 0.03  # the same, for the difference between an op's time in its program and alone
+FEWEST = 4  # measurements that show whether the model's error is larger
 LENGTH = 0.3  # correlation length of the error, as a share of the steps of the tunables
 
 
@@ -117,6 +118,7 @@ class SettingsModel:
         self.row: Mapping[Choice, int] = {s: i for i, s in enumerate(choices)}
         self.times: dict[Choice, list[float]] = defaultdict(list)
         self._logs: list[float] = []
+        self._squares: list[float] = []  # of each measurement's distance from what was expected, in deviations
         bits = steps(choices)
         self._process = Process(bits.shape[1], signal=MISSED if len(prior) else UNKNOWN, noise=NOISE, length=LENGTH)
         self._process.extend(bits)
@@ -138,6 +140,9 @@ class SettingsModel:
         log = math.log(time) - float(self._prior[row])
         if math.isnan(self._level):
             self._level = log
+        else:
+            mean, deviation = self._process.posterior(np.array(self._logs), [row])
+            self._squares.append(float((log - self._level - mean[0]) / np.hypot(deviation[0], NOISE)) ** 2)
         self.times[candidate].append(time)
         self._logs.append(log - self._level)
         self._process.observe([row])
@@ -152,7 +157,12 @@ class SettingsModel:
             return mean, SCALE * mean
         missed, deviation = self._process.posterior(np.array(self._logs))
         mean = np.exp(self._prior + level + missed)
-        return mean, mean * deviation
+        return mean, mean * deviation * self._surprise()
+
+    def _surprise(self) -> float:
+        """By what the deviations are too small, as the measurements so far show: a performance model may be worse than
+        MISSED says for a kernel, and then no setting would seem to be worth a measurement."""
+        return math.sqrt(max(1.0, sum(self._squares) / len(self._squares))) if len(self._squares) >= FEWEST else 1.0
 
     def deviation_after(self, rows: Sequence[int]) -> Array:
         return self.estimate()[0] * self._process.deviation_after([*rows])
@@ -299,9 +309,15 @@ def timed_alone(
 ) -> list[Site]:
     """The sites with the expected times of their settings from timings of single launches, `number` of each at most;
     unchanged if all fail. Each site comes with a function that times one of its choices. Ends when it is `late`."""
+    from threadpoolctl import (
+        threadpool_limits,  # threads of BLAS wait for each other on a machine that polling ranks fill
+    )
+
     proposer = AloneFirst([site for site, _ in ops], number, seed)
     options = SearchOptions(confirm=0, seed=seed)
-    if explore(None, proposer, _Single(ops), UNKEPT, options, among=itemgetter(0), ended=late).interrupted:
+    with threadpool_limits(1, user_api="blas"):
+        done = explore(None, proposer, _Single(ops), UNKEPT, options, among=itemgetter(0), ended=late)
+    if done.interrupted:
         raise KeyboardInterrupt
     return proposer.known
 

@@ -53,6 +53,7 @@ from dagc.study.tuning import tune_task
 
 TOP = 3  # settings of the model's ranking that are measured in addition to the default before a search
 CELL_SECONDS = 0.1
+LAUNCH_SECONDS = 0.005  # of a single launch before a search: its median is known to a percent; more settings tell more
 MEASURING_SECONDS = 20.0
 TIMING_SHARE = 0.1  # fraction of a search's time for timing single launches before it
 MOST_TUNED = 8  # most choices of kernels (variants); each is compiled for tuning
@@ -407,7 +408,7 @@ def _task(request: SearchRequest, graph: Graph, data: Path) -> TuningTask:
     )  # fmt: skip
 
 
-ALONE = 6  # most settings of each op that are timed alone before the search
+ALONE = 60  # most settings of each op that are timed alone before the search
 
 
 def timed_sites(machine: LiveMachine, data: Path, request: SearchRequest) -> Orders:
@@ -416,7 +417,7 @@ def timed_sites(machine: LiveMachine, data: Path, request: SearchRequest) -> Ord
     spaces, options = machine.domain.spaces, request.options
     end = time.monotonic() + request.deadline.limit(TIMING_SHARE, MEASURING_SECONDS)
     flush = DEFAULT_FLUSH if request.chosen.target is Target.CUDA else 0
-    timing = Timing(seconds=CELL_SECONDS, flush=flush, watchdog=options.watchdog)
+    timing = Timing(seconds=LAUNCH_SECONDS, flush=flush, watchdog=options.watchdog)
     ops: dict[tuple[object, ...], tuple[Site, Callable[[Choice], Sample]]] = {}
     with request.display.phase("timing single launches"):
         for index, configured in enumerate(spaces):
