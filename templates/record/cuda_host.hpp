@@ -8,9 +8,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <string>
+#include <type_traits>
 
 #include "argument.hpp"
+#include "dagc/fault.hpp"
 #include "dagc/host_cublas.hpp"
 #include "dagc/target.hpp"
 #include "library_call.hpp"
@@ -70,6 +73,12 @@ void watched_launch(const Event& event, cudaStream_t stream, const Launch& launc
   host::issue(stream, [one] { one->end(); });
 }
 
+// What a signal is said to come from, until the process ends.
+inline const char* words(const std::string& text) {
+  static std::set<std::string>& all = *new std::set<std::string>;
+  return all.insert(text).first->c_str();
+}
+
 template <class Kernel>
 struct Named {
   const char* name;
@@ -90,7 +99,9 @@ void launch(record::Named<void (*)(Parameters...)> kernel, LaunchGrid grid, dim3
   record::at(grid.file, grid.line);
   if (!host::valid_launch(grid.size, block, shared)) record::Event("unsupported").add("call", "an invalid launch");
   record::Event event("launch");
-  record::describe(event, record::kernel_name(kernel.name, kernel.kernel), grid, block, shared, stream, arguments...);
+  const std::string name = record::kernel_name(kernel.name, kernel.kernel);
+  record::describe(event, name, grid, block, shared, stream, arguments...);
+  const UnderWay under(record::words("kernel `" + name + "` at " + grid.file + ':' + std::to_string(grid.line)));
   record::watched_launch(event, stream, [&] { launch(kernel.kernel, grid, block, shared, stream, arguments...); });
 }
 template <class Call, class... Arguments>
@@ -99,7 +110,9 @@ void launch(record::Named<host::Template<Call>> kernel, LaunchGrid grid, dim3 bl
   record::at(grid.file, grid.line);
   if (!host::valid_launch(grid.size, block, shared)) record::Event("unsupported").add("call", "an invalid launch");
   record::Event event("launch");
-  record::describe(event, record::kernel_name(kernel.name, kernel.kernel), grid, block, shared, stream, arguments...);
+  const std::string name = record::kernel_name(kernel.name, kernel.kernel);
+  record::describe(event, name, grid, block, shared, stream, arguments...);
+  const UnderWay under(record::words("kernel `" + name + "` at " + grid.file + ':' + std::to_string(grid.line)));
   record::watched_launch(event, stream, [&] { launch(kernel.kernel, grid, block, shared, stream, arguments...); });
 }
 
@@ -116,6 +129,8 @@ namespace dagc::record {
 
 inline void start() {
   static const bool done = [] {
+    name_faults(0);
+    std::snprintf(fault_head, sizeof fault_head, "terminated by ");
     device({[] { cudaDeviceSynchronize(); },
             [](void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); },
             [](std::size_t bytes) {
@@ -137,7 +152,12 @@ template <class T>
 cudaError_t allocate(Site, const char* text, T** pointer, std::size_t bytes) {
   start();
   const cudaError_t error = ::cudaMalloc(pointer, bytes);
-  if (error == cudaSuccess) allocated(*pointer, bytes, "device", text);
+  if (error != cudaSuccess) return error;
+  allocated(*pointer, bytes, "device", text);
+  std::size_t width = 1;
+  if constexpr (!std::is_void_v<T>) width = sizeof(T);
+  const std::string first = std::string(text).substr(0, std::strcspn(text, ","));  // such as `(void**)&x`
+  GuardedMemory::get().name(*pointer, bytes, width, first.substr(first.rfind('&') + 1));
   return error;
 }
 template <class T>

@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("what", "options", "code", "message"),
     [
-        ("crash", (), 5, "the application "),
+        ("crash", (), 5, "(a bad address) in kernel `add` at trouble.cu:56: element 64 of `x`, which has 64"),
         ("exit", (), 5, "the application failed with exit code 3"),
         ("managed", (), 2, "trouble.cu:39: managed memory, whose copies are in no call"),
         ("thread", (), 2, "a call from a second thread"),

@@ -50,10 +50,10 @@ int main(int argc, char** argv) {
 #ifdef DAGC_RECORD_MARK
     if (is("mark") && rank == 0 && t == 3) DAGC_RECORD_BEGIN();
 #endif
-    if (is("crash") && t == 5) std::abort();
+    const int beyond = is("crash") && t == 5;
     if (is("wait") && t == 5) sleep(600);
     if (is("exit") && t == 5) MPI_Abort(MPI_COMM_WORLD, 3);
-    const auto launch = [&] { add<<<1, threads>>>(x, n, is("values") ? getpid() : 1); };
+    const auto launch = [&] { add<<<1, threads>>>(x + beyond, n, is("values") ? getpid() : 1); };
     if (is("thread"))
       std::thread(launch).join();
     else
