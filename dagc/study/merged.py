@@ -246,6 +246,8 @@ def _task(merged: Tuned, first: Tuned, text: ProgramText) -> TuningTask:
         for site in tuned_sites
     )
     cases = tuple(sorted(one.case for one in merged.facts.inputs if not one.test))
+    if not cases:
+        raise UsageError(f"{first.path}: no input was measured, in it or the others", "tune on a GPU, or --target host")
     features = {site.name: select_of(graph, site)[1] for site in tuned_sites}
     return TuningTask(
         text, chosen, graph, sites, cases, cases[0], first.runs[0].seed, first.runs[0].ranks,

@@ -284,6 +284,12 @@ def test_files_that_are_not_merged(parts: tuple[Path, Path], tmp_path: Path) -> 
     run_sql(lacking, f"DELETE FROM candidate WHERE id IN ({one})")
     with pytest.raises(UsageError, match=r"mode=1 of `fill` was not measured, although \d inputs would allow it"):
         api.merge([parts[0], lacking], tmp_path / "out.db")
+    empty = [part_of(part, tmp_path / f"{k}.db", lambda n: True) for k, part in enumerate(parts)]
+    for one, name in ((one, name) for one in empty for name in ("value", "sample", "candidate")):
+        run_sql(one, f"DELETE FROM {name}")
+        run_sql(one, "DELETE FROM fact WHERE key LIKE 'input%'")
+    with pytest.raises(UsageError, match="no input was measured"):
+        api.merge(empty, tmp_path / "out.db")
     orders, kept = tmp_path / "orders.db", load_tuned(parts[0])
     with Records.open(orders, kept.program, kept.runs[0]) as records:
         records.add(records.begin(Choice((("transport", "nccl"),)), "a"), 1.0, 1.0, 1)
