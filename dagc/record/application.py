@@ -35,6 +35,7 @@ _WATCHED = (
 )  # fmt: skip
 _C_AS_CXX = ("-fpermissive",)  # pointers that malloc returns
 _OWN = ("log", "touched", "mpi")  # compiled by themselves, so once for all applications; the last for those with MPI
+_LANGUAGES = re.compile(r"\.(c|cc|cp|cpp|cxx|c\+\+|cu|cuh|h|hh|hpp|hxx|h\+\+|inl)", re.IGNORECASE)
 _FORTRAN = re.compile(r"\.(f|for|ftn|f90|f95|f03|f08|cuf)", re.IGNORECASE)
 _ABSENT = {
     **dict.fromkeys(("cudaTextureObject_t", "cudaCreateTextureObject", "tex1Dfetch", "tex2D", "tex3D"), "a texture"),
@@ -174,10 +175,11 @@ def _cxx_name(path: Path) -> Path:
 
 def read_texts(sources: Sequence[str], top: Path) -> dict[Path, str]:
     """The files that are named and those that they include in quotes, by their resolved paths. Raises UsageError for
-    files that cannot be read, or of Fortran."""
-    for fortran in (name for name in sources if _FORTRAN.fullmatch(Path(name).suffix)):
+    files that cannot be read, or of another language."""
+    for name in (name for name in sources if not _LANGUAGES.fullmatch(Path(name).suffix)):
         help = "call its kernels from a program in C, C++ or CUDA, and record this"
-        raise UsageError(f"{fortran}: Fortran, of which record compiles nothing", help)
+        language = "Fortran" if _FORTRAN.fullmatch(Path(name).suffix) else "not C, C++ or CUDA"
+        raise UsageError(f"{name}: {language}, of which record compiles nothing", help)
     out: dict[Path, str] = {}
     todo = [(Path(source), source) for source in sources]
     while todo:

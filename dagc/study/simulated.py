@@ -162,7 +162,7 @@ class Late(UsageError):
 _BEFORE = re.compile(
     r"^\[[^\]]*\] .*?\[[^\]]*\] "
 )  # of a message of SimGrid: the time, the place in its code, the category
-_PLATFORM = "write one with `dagc platform -n RANKS`, or as https://simgrid.org/doc/latest/Platform.html describes: a core for each rank"
+_PLATFORM = "write one with `dagc platform -n RANKS`, or as https://simgrid.org/doc/latest/Platform.html describes"
 
 
 def simulated(

@@ -98,6 +98,7 @@ def _commands() -> Iterator[bytes]:
         (("--host", "trouble.cu", "-o", "a.dag", "--", "mpiexec", "app"), "names no program of the application"),
         (("--host", "missing.cu", "-o", "a.dag", "--", "./missing"), "missing.cu: No such file or directory"),
         (("--host", "main.F90", "-o", "a.dag", "--", "./main"), "main.F90: Fortran, of which record compiles nothing"),
+        (("--host", "run.py", "-o", "a.dag", "--", "./run"), "run.py: not C, C++ or CUDA, of which record compiles"),
         (("--host", "trouble.cu", "-o", "a.txt", "--", "./trouble"), "a.txt: the output is a program"),
         (("--host", "trouble.cu", "-o", "no/a.dag", "--", "./trouble"), "no is no directory"),
         (("--host", "/usr/include/mpi.cu", "-o", "a.dag", "--", "./mpi"), "it is not below"),
