@@ -48,8 +48,8 @@ from dagc.ir.program import Graph
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.configurations import configuration_of
+from dagc.lab.live import ReplayMachine
 from dagc.lab.orders import Orders, domain_of
-from dagc.lab.replay import ReplayMachine
 from dagc.lab.strategy import RankingStrategy, find
 from dagc.space import Space
 from dagc.stages.options import ExploreOptions

@@ -45,8 +45,8 @@ from dagc.ir.program import Graph
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.engine import Machine
+from dagc.lab.live import ReplayMachine
 from dagc.lab.orders import Orders
-from dagc.lab.replay import ReplayMachine
 from dagc.lab.strategy import find
 from dagc.learn.classes import Outliers
 from dagc.learn.features import Samples

@@ -246,9 +246,11 @@ def is_full(error: OSError) -> bool:
     return error.errno in _FULL
 
 
-def not_written(path: object, error: OSError, help: str = PLACE_HELP) -> DagcError:
+def not_written(path: object, error: OSError) -> DagcError:
     """The error for output that cannot be written: NotWritten for a full disk, else UsageError."""
-    return (NotWritten if is_full(error) else UsageError)(f"{path} cannot be written: {error.strerror or error}", help)
+    return (NotWritten if is_full(error) else UsageError)(
+        f"{path} cannot be written: {error.strerror or error}", PLACE_HELP
+    )
 
 
 class WrongResult(DagcError):

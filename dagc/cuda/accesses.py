@@ -69,6 +69,7 @@ from dagc.cuda.syntax import (
     child_of,
     declarators,
     declared_names,
+    ends_flow,
     field_of,
     keeps_lines,
     line_of,
@@ -332,7 +333,7 @@ def _if(state: State, node: Node) -> bool:
     before, env, stored, guards = state.weight, dict(state.env), state.stored, state.guards
     surely = state.surely
     then_surely, other_surely = both(surely, given.truth.then), both(surely, given.truth.otherwise)
-    leaves = _never_falls(then)
+    leaves = ends_flow(then)
     # A guard at the edge of the grid: few threads leave. The code after it runs as often as the code before.
     state.weight = before * (0.0 if leaves and given.chance == 1 else given.holds)
     state.guards = guards | given.where
@@ -356,12 +357,6 @@ def _if(state: State, node: Node) -> bool:
         state.env, state.stored = then_env, then_stored
         state.surely = after_then
     return falls or other_falls
-
-
-def _never_falls(node: Node) -> bool:
-    last = ([c for c in node.named_children if c.type != "comment"] or [node])[-1]
-    end = last if node.type == "compound_statement" else node
-    return end.type in ("return_statement", "break_statement", "continue_statement")
 
 
 def _only_one_thread_continues(node: Node) -> bool:

@@ -132,6 +132,13 @@ def line_of(node: Node) -> int:
     return max(0, int(node.start_point[0]) - 1)  # the line before is the head of a function
 
 
+def ends_flow(node: Node) -> bool:
+    """Whether a statement ends with `return`, `break` or `continue`."""
+    last = ([c for c in node.named_children if c.type != "comment"] or [node])[-1]
+    end = last if node.type == "compound_statement" else node
+    return end.type in ("return_statement", "break_statement", "continue_statement")
+
+
 def keeps_lines(text: str) -> bool:
     """Whether the lines of `body_of(text)` are those of the text."""
     return not (_PRAGMA.search(text) or _NESTED_PRAGMA.search(text))

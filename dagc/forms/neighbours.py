@@ -16,7 +16,17 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
 from dagc.base.classes import dataclass
-from dagc.cuda.syntax import Declarator, below, change_of, field_of, operator_of, shown_text, text_of, without_brackets
+from dagc.cuda.syntax import (
+    Declarator,
+    below,
+    change_of,
+    ends_flow,
+    field_of,
+    operator_of,
+    shown_text,
+    text_of,
+    without_brackets,
+)
 from dagc.forms.affine import (
     LOOPS,
     MOVED,
@@ -334,7 +344,7 @@ class Neighbours:
         condition, then, other = (field_of(node, part) for part in ("condition", "consequence", "alternative"))
         assert condition is not None
         assert then is not None
-        others = [other] if other is not None else rest if leaves(then) else []
+        others = [other] if other is not None else rest if ends_flow(then) else []
         wanted = self._count([then]) >= self._count(others) if others else True
         self._note(condition, bounds)
         chosen = self.decide(condition, wanted)
@@ -469,13 +479,6 @@ def _parts(node: Node, operator: str) -> list[Node]:
     if node.type != "binary_expression" or operator_of(node) != operator:
         return [node]
     return [part for child in operands(node) for part in _parts(child, operator)]
-
-
-def leaves(node: Node) -> bool:
-    """Whether a statement ends with `return`, `break` or `continue`."""
-    last = ([c for c in node.named_children if c.type != "comment"] or [node])[-1]
-    end = last if node.type == "compound_statement" else node
-    return end.type in ("return_statement", "break_statement", "continue_statement")
 
 
 def is_unsigned(type_: str) -> bool:

@@ -404,7 +404,6 @@ def learn(
     noise: float = math.nan,
     *,
     all_classes: bool = False,
-    percentile: float = PERCENTILE,
     cost: float | None = None,
     outliers: Outliers | None = None,
     judge: bool = True,
@@ -426,7 +425,7 @@ def learn(
     `level`: the probability of two or more classes if all implementations are equally fast. Boundaries that chance
     explains are not drawn (dagc.learn.classes); 1: not tested, as with `all_classes`.
     """
-    drawn = _drawn(samples, noise, all_classes, percentile, outliers, level)
+    drawn = _drawn(samples, noise, all_classes, outliers, level)
     chosen, table, features, answers = drawn.samples, drawn.table, drawn.features, drawn.answers
     classes, labels = _labelled(chosen, drawn.measured, drawn.classes)
     known = not math.isnan(classes.noise)
@@ -448,11 +447,9 @@ def learn(
     )
 
 
-def classes_of(
-    samples: Iterable[Example], noise: float = math.nan, outliers: Outliers | None = None, level: float = LEVEL
-) -> Classes:
+def classes_of(samples: Iterable[Example], noise: float = math.nan, outliers: Outliers | None = None) -> Classes:
     """The classes of `learn`, without a tree. Raises ValueError without samples."""
-    return _drawn(samples, noise, False, PERCENTILE, outliers, level).classes
+    return _drawn(samples, noise, False, outliers, LEVEL).classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,7 +468,6 @@ def _drawn(
     samples: Iterable[Example],
     noise: float,
     all_classes: bool,
-    percentile: float,
     outliers: Outliers | None,
     level: float,
 ) -> _Drawn:
@@ -481,9 +477,9 @@ def _drawn(
     measured = tuple(s for s in chosen if s.measurements) or chosen
     floor = math.nan if all_classes else noise_of(noise, median(s.measurements for s in measured))
     repeats = Repeats(tuple(s.measurements for s in measured), outliers or Outliers((), noise))
-    classes = classify_times([s.value for s in measured], floor, percentile, repeats)
+    classes = classify_times([s.value for s in measured], floor, PERCENTILE, repeats)
     if not all_classes:
-        classes = cut_again(classes, [s.configuration for s in measured], percentile, repeats)
+        classes = cut_again(classes, [s.configuration for s in measured], PERCENTILE, repeats)
     table = Samples.of(chosen)
     features, answers = table.features()
     if not all_classes and level < 1:

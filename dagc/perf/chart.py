@@ -57,9 +57,9 @@ def condition_of(comparisons: Sequence[str]) -> FlowBox:
 # ---- text and LaTeX ----
 
 
-def to_text(chart: Chart, indent: str = "") -> str:
+def to_text(chart: Chart) -> str:
     """A line for each of a box; what a branch chooses is indented."""
-    return "".join(f"{indent}{'  ' * depth}{line}\n" for depth, line in _lines(chart))
+    return "".join(f"{'  ' * depth}{line}\n" for depth, line in _lines(chart))
 
 
 def to_latex(chart: Chart) -> str:

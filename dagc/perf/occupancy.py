@@ -19,7 +19,7 @@ from dagc.base.errors import counted
 from dagc.base.python import np
 from dagc.cuda.expressions import symbol
 from dagc.ir.program import KernelOp, Program
-from dagc.perf.algebra import renamed
+from dagc.perf.algebra import int_div, renamed
 from dagc.perf.evaluate import evaluate_all
 from dagc.perf.geometry import Geometry, parameter_of
 from dagc.perf.hardware import Hardware
@@ -152,10 +152,6 @@ def why(steps: Mapping[str, float]) -> str:
     return _LIMITS[min(limits, key=lambda name: limits[name])]
 
 
-def _floor(a: sp.Expr, b: sp.Expr) -> sp.Expr:
-    return sp.floor(a / b)
-
-
 @cache
 def occupancy_program(*, plain: bool = False) -> RationalProgram:
     """Active blocks of a multiprocessor, 0 if the kernel cannot be launched.
@@ -166,6 +162,10 @@ def occupancy_program(*, plain: bool = False) -> RationalProgram:
     return _plain() if plain else _cuda()
 
 
+def _active(value: sp.Expr) -> tuple[Assign, ...]:
+    return (Assign("Bactive", value, Number.INTEGER, "blocks", "of a multiprocessor at a time"),)
+
+
 def _plain() -> RationalProgram:
     t, r, z, rmax, zmax, tmax, bmax, wmax = (symbol(n) for n in "T R Z Rmax Zmax Tmax Bmax Wmax".split())
     full = sp.And(t * bmax <= 32 * wmax, r * t * bmax <= rmax, z * bmax <= zmax)
@@ -173,21 +173,18 @@ def _plain() -> RationalProgram:
     by_registers = sp.And(rmax <= r * t * bmax, rmax <= r * 32 * wmax, rmax * z <= r * t * zmax)
     by_shared = sp.And(zmax <= bmax * z, zmax * t <= 32 * wmax * z, zmax * r * t <= z * rmax)
 
-    def active(value: sp.Expr) -> tuple[Assign, ...]:
-        return (Assign("Bactive", value, Number.INTEGER, "blocks", "of a multiprocessor at a time"),)
-
     legal = sp.And(t >= 1, t <= tmax, r * t <= rmax, z <= zmax)
     branch = Branch(
         (
-            (sp.And(legal, full), active(bmax)),
-            (sp.And(legal, by_warps), active(_floor(32 * wmax, t))),
-            (sp.And(legal, by_registers), active(_floor(rmax, r * t))),
-            (sp.And(legal, by_shared), active(_floor(zmax, z))),
+            (sp.And(legal, full), _active(bmax)),
+            (sp.And(legal, by_warps), _active(int_div(32 * wmax, t))),
+            (sp.And(legal, by_registers), _active(int_div(rmax, r * t))),
+            (sp.And(legal, by_shared), _active(int_div(zmax, z))),
         ),
-        active(sp.Integer(0)),
+        _active(sp.Integer(0)),
     )
     warps = Assign(
-        "Wactive", sp.Min(_floor(symbol("Bactive") * t, sp.Integer(32)), wmax), Number.INTEGER, "warps", "active"
+        "Wactive", sp.Min(int_div(symbol("Bactive") * t, sp.Integer(32)), wmax), Number.INTEGER, "warps", "active"
     )
     return RationalProgram("occupancy", (*_PROGRAM, *_HARDWARE), (branch, warps), "Bactive", "blocks", PLAIN)
 
@@ -200,27 +197,26 @@ def _cuda() -> RationalProgram:
         Assign("W", sp.ceiling(t / 32), Number.INTEGER, "warps", "of a block"),
         Assign("Rwarp", runit * sp.ceiling(32 * r / runit), Number.INTEGER, "registers", "that a warp is given"),
         Assign("Zblock", zunit * sp.ceiling((z + reserved) / zunit), Number.INTEGER, "bytes", "that a block is given"),
-        Assign("by_warps", _floor(wmax, warps), Number.INTEGER, "blocks", "that the warps allow"),
+        Assign("by_warps", int_div(wmax, warps), Number.INTEGER, "blocks", "that the warps allow"),
         Assign(
-            "by_registers", _floor(wunit * _floor(_floor(rmax, per_warp), wunit), warps), Number.INTEGER, "blocks",
+            "by_registers", int_div(wunit * int_div(int_div(rmax, per_warp), wunit), warps), Number.INTEGER, "blocks",
             "that the registers allow",
         ),
-        Assign("by_shared", _floor(zmax, sp.Max(1, shared)), Number.INTEGER, "blocks", "that the shared memory allows"),
+        Assign(
+            "by_shared", int_div(zmax, sp.Max(1, shared)), Number.INTEGER, "blocks", "that the shared memory allows"
+        ),
     )  # fmt: skip
     limits = [symbol(n) for n in ("by_warps", "by_registers", "by_shared")]
     legal = sp.And(t >= 1, t <= tmax, limits[1] >= 1, limits[2] >= 1)
 
-    def active(value: sp.Expr) -> tuple[Assign, ...]:
-        return (Assign("Bactive", value, Number.INTEGER, "blocks", "of a multiprocessor at a time"),)
-
     branch = Branch(
         (
-            (sp.Not(legal), active(sp.Integer(0))),
-            (sp.And(bmax <= limits[0], bmax <= limits[1], bmax <= limits[2]), active(bmax)),
-            (sp.And(limits[0] <= limits[1], limits[0] <= limits[2]), active(limits[0])),
-            (limits[1] <= limits[2], active(limits[1])),
+            (sp.Not(legal), _active(sp.Integer(0))),
+            (sp.And(bmax <= limits[0], bmax <= limits[1], bmax <= limits[2]), _active(bmax)),
+            (sp.And(limits[0] <= limits[1], limits[0] <= limits[2]), _active(limits[0])),
+            (limits[1] <= limits[2], _active(limits[1])),
         ),
-        active(limits[2]),
+        _active(limits[2]),
     )
     active_warps = Assign("Wactive", symbol("Bactive") * warps, Number.INTEGER, "warps", "active")
     return RationalProgram(

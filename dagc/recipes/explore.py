@@ -16,9 +16,8 @@ from dagc.base.signals import Clock, Deadline
 from dagc.build.ranks import bind_ranks, joined
 from dagc.ir.program import Program
 from dagc.lab.engine import UNKEPT
-from dagc.lab.live import LiveMachine
+from dagc.lab.live import LiveMachine, ReplayMachine
 from dagc.lab.orders import Orders, OrderStore
-from dagc.lab.replay import ReplayMachine
 from dagc.measure.jobs import JobArray
 from dagc.measure.service import RankLink, link_groups
 from dagc.report.display import Display, warn

@@ -348,11 +348,11 @@ class Plot:
     def add(self, *parts: str) -> None:
         self.parts += parts
 
-    def x_axis(self, scale: AxisScale, title: str, factor: float = 1.0, most: int = 8) -> None:
+    def x_axis(self, scale: AxisScale, title: str, factor: float = 1.0) -> None:
         """`factor`: units of the scale per unit of the labels."""
         base = self.height - self.bottom
         values = AxisScale(scale.low / factor, scale.high / factor, scale.start, scale.stop, scale.log)
-        ticks = values.ticks(most)
+        ticks = values.ticks(8)
         marks = "".join(f"M{n(values(t))} {n(base)}v5" for t in ticks)
         self.add(tag("path", d=f"M{n(self.left)} {n(base)}H{n(self.width - self.right)}{marks}", class_="axis"))
         for tick, words in zip(ticks, tick_texts(ticks), strict=True):

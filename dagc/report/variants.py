@@ -184,5 +184,5 @@ def _of(share: float) -> str:
     return "-" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
-def _short(words: str, most: int = 36) -> str:
-    return words if len(words) <= most else words[: most - 1] + "…"
+def _short(words: str) -> str:
+    return words if len(words) <= 36 else words[:35] + "…"

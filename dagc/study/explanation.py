@@ -27,9 +27,8 @@ from dagc.ir.program import TRANSPORT, KernelOp, Program
 from dagc.lab.candidate import Candidate
 from dagc.lab.configurations import Configured
 from dagc.lab.engine import UNKEPT, Machine, Store
-from dagc.lab.live import LiveMachine
+from dagc.lab.live import LiveMachine, ReplayMachine
 from dagc.lab.orders import Orders, OrderStore, domain_of
-from dagc.lab.replay import ReplayMachine
 from dagc.learn.bundles import BundlesView, difference_of
 from dagc.learn.classes import noise_of
 from dagc.learn.explain import Answers, Explanation, Inquiry, answer, ask, explanation

@@ -85,14 +85,14 @@ def drawn(task: TuningTask, ops: Sequence[str], sizes: int = SIZES, per_size: in
     return Points(tuple(cells), "by a Latin hypercube (--points)")
 
 
-def optimal(task: TuningTask, ops: Sequence[str], sizes: int = SIZES, per_size: int = SETTINGS) -> Points:
+def optimal(task: TuningTask, ops: Sequence[str]) -> Points:
     """A D-optimal design: sizes first, then the launches at these."""
-    pool = tuple(dict.fromkeys((*_corners(task.cases), *sizes_to_count(task.cases, task.seed, POOL * sizes))))
-    cases = [pool[i] for i in _best([_logs(case.sizes.values()) for case in pool], sizes)]
+    pool = tuple(dict.fromkeys((*_corners(task.cases), *sizes_to_count(task.cases, task.seed, POOL * SIZES))))
+    cases = [pool[i] for i in _best([_logs(case.sizes.values()) for case in pool], SIZES)]
     cells: list[Cell] = []
     for site in (site for site in task.sites if site.name in ops):
         every = [Cell(site.name, case, choice) for case in cases for choice in site.choices]
-        best = _best([_coordinates(task, site, cell) for cell in every], sizes * per_size)
+        best = _best([_coordinates(task, site, cell) for cell in every], SIZES * SETTINGS)
         cells += [every[i] for i in best]
     return Points(tuple(cells), "D-optimal for quadratic functions of the logarithms of sizes and block (--points)")
 

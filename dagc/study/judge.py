@@ -19,7 +19,6 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from dagc.base.classes import dataclass
 from dagc.base.errors import counted
@@ -27,12 +26,10 @@ from dagc.ir.choice import Choice
 from dagc.study.results import remarks
 from dagc.study.train import TrainingTable
 
-if TYPE_CHECKING:
-    pass
-
 Times = Mapping[int, float]  # number of an answer -> value of the objective
 Asked = int | Sequence[int]  # an answer, or several in order: the first whose constraint holds is taken
 BANDS = (1e5, 1e6)  # sizes at which a new band begins
+PERMUTATIONS = 10  # of a feature
 POOR = 0.7  # of exhaustive: the goal is that no input is below this
 
 
@@ -263,21 +260,18 @@ def importance(
     choose: Callable[[Sequence[float]], Asked],
     vectors: Sequence[Sequence[float]],
     times: Sequence[Times],
-    default: int = 0,
-    seed: int = 0,
-    rounds: int = 10,
 ) -> tuple[float, ...]:
     """For each feature: the fraction of exhaustive that is lost if its values are permuted among the inputs, averaged
-    over several permutations (permutation importance, Breiman 2001). 0 if the choices do not depend on it."""
-    draw = random.Random(seed)
+    over PERMUTATIONS (permutation importance, Breiman 2001). 0 if the choices do not depend on it."""
+    draw = random.Random(0)
 
     def worth(rows: Sequence[Sequence[float]]) -> float:
-        return _mean([_share(at, choose(row), default) for row, at in zip(rows, times, strict=True)])
+        return _mean([_share(at, choose(row), 0) for row, at in zip(rows, times, strict=True)])
 
     before, out = worth(vectors), []
     for feature in range(len(vectors[0]) if vectors else 0):
         lost = []
-        for _ in range(rounds):
+        for _ in range(PERMUTATIONS):
             column = draw.sample([row[feature] for row in vectors], len(vectors))
             mixed = [[*row[:feature], v, *row[feature + 1 :]] for row, v in zip(vectors, column, strict=True)]
             lost.append(before - worth(mixed))

@@ -183,12 +183,12 @@ def scaled(table: TrainingTable, ratios: Mapping[int, float]) -> TrainingTable:
     return replace(table, rows=tuple(rows))
 
 
-def losses_of(method: str, ours: TrainingTable, theirs: TrainingTable, seed: int, folds: int = 5) -> list[MeanRegret]:
+def losses_of(method: str, ours: TrainingTable, theirs: TrainingTable, seed: int) -> list[MeanRegret]:
     """Mean PPP of each of WAYS at the samples here, each left out in turn with a fold of the others."""
     ours = replace(ours, rows=tuple(sorted(ours.rows, key=lambda row: row.case)))
     measured = {row.case for row in ours.rows}
     others = replace(theirs, rows=tuple(row for row in theirs.rows if row.case not in measured))
-    parts = folds_of(len(ours.rows), folds, f"{seed} moved")
+    parts = folds_of(len(ours.rows), 5, f"{seed} moved")
     lost = []
     for way in range(len(WAYS)):
         known = []

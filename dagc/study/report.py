@@ -256,5 +256,5 @@ def _mistakes(judged: Judged, inputs: TrainingTable, texts: Sequence[str]) -> tu
     )  # fmt: skip
 
 
-def _percent(share: float, digits: int = 1) -> str:
-    return "-" if math.isnan(share) else f"{100 * share:.{digits}f} %"
+def _percent(share: float) -> str:
+    return "-" if math.isnan(share) else f"{100 * share:.1f} %"

@@ -16,8 +16,8 @@ from dagc.ir.choice import Choice
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.engine import UNKEPT
+from dagc.lab.live import ReplayMachine
 from dagc.lab.orders import Orders
-from dagc.lab.replay import ReplayMachine
 from dagc.learn.explain import Explanation, answer, ask, changes, difference, explanation, mechanism, render
 from dagc.learn.pairs import TimingOptions
 from dagc.space import Space

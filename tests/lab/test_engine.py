@@ -15,8 +15,8 @@ from dagc.base.errors import RunFailed
 from dagc.base.sample import CONFIRM, Sample
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import FIRST, LEFT, MeasuringPlace, Progress, SearchOptions, Summary, explore
+from dagc.lab.live import ReplayMachine
 from dagc.lab.orders import Orders
-from dagc.lab.replay import ReplayMachine
 from dagc.lab.strategy import find, names
 from tests.data.h200 import h200_graph, h200_results
 from tests.lab.test_strategies import domain, time_of
