@@ -234,6 +234,7 @@ _RULES: dict[str, _Rule] = {
     "whole": lambda b, c, s: (str(c[0]), c[1]),
     "nan_equal": lambda b, c, s: True,
     "after": lambda b, c, s: c[1],
+    "split": lambda b, c, s: c[1],
     "include": lambda b, c, s: ast.Include(_string(c[0]), span=s),
     # expressions
     "cmp": lambda b, c, s: ast.Binary(c[1], c[0], c[2], span=s),
@@ -259,6 +260,7 @@ _MOST_ERRORS = 20
 _BY_WHAT_FOLLOWS = {
     "AFTER": "after",
     "RUNS": "runs",
+    "SPLIT": "split",
     "DEVICES": "devices",
 }  # terminals of words that may also start an item there; their texts
 MOST_WORDS = 250_000  # parsed in seconds; the ops of the largest program take fewer

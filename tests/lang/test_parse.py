@@ -211,9 +211,9 @@ def test_free_words_are_names() -> None:
         assert expr(word) == Ref(word)
 
 
-@pytest.mark.parametrize("word", ["after", "runs"])
+@pytest.mark.parametrize("word", ["after", "runs", "split"])
 def test_an_item_may_start_with_a_free_word_behind_an_expression(word: str) -> None:
-    """Where it would otherwise end a `verify` or its number of runs: what follows it tells."""
+    """Where it would otherwise belong to a `verify` or an exchange: what follows it tells."""
     for behind in (" : gpu k(a)", "[0]: gpu k(a)"):
         _, op = block(f"b : gpu k(a) stream n\n{word}{behind}")
         assert isinstance(op, ast.Op)
