@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,8 @@ from dagc.base.files import scratch_directory, write_text_atomic
 from dagc.base.signals import Clock, Deadline
 from dagc.build.ranks import bind_ranks, joined
 from dagc.ir.program import Program
-from dagc.lab.engine import UNKEPT
+from dagc.lab.candidate import Candidate
+from dagc.lab.engine import UNKEPT, Store
 from dagc.lab.live import LiveMachine, ReplayMachine
 from dagc.lab.orders import Orders, OrderStore
 from dagc.measure.jobs import JobArray
@@ -163,35 +164,41 @@ def _explore_replayed(
     text: ProgramText, out: str | Path | None, options: ExploreOptions, deadline: Deadline
 ) -> Explored:
     """Explore with a recorded results file instead of a machine."""
-    from dagc.store.records import Records  # loads msgspec, sqlite3
-
     request, program, domain, recorded, notes = replayed(text, options, deadline)
     options = request.options
     if options.simulate is not None:
-        if out is not None:
-            raise UsageError("--simulate: predicted times are kept in no file", "drop -o")
-        return _explore_simulated(request, program, domain, recorded, notes)
-    machine = ReplayMachine(recorded, domain, options.seed)
-    first = followed(options, domain, notes)
+        return _explore_simulated(request, program, domain, recorded, notes, out)
+    machine, first = ReplayMachine(recorded, domain, options.seed), followed(options, domain, notes)
+    with _kept_in(out, request, program, domain, recorded, recorded.runs[0].machine) as (store, earlier):
+        done = search(request, domain, machine, store, recorded.noise, earlier, first)
+    return explored(done, domain, None if out is None else Path(out), notes, recorded, options)
+
+
+@contextmanager
+def _kept_in(
+    out: str | Path | None, request: SearchRequest, program: Program, domain: Orders, recorded: Results,
+    machine: MachineRecord,
+) -> Iterator[tuple[Store[Candidate], Results | None]]:  # fmt: skip
+    """Where times that are not measured now are kept, of a machine that the file says; and what is there already."""
     if out is None:
-        done = search(request, domain, machine, UNKEPT, recorded.noise, None, first)
-        return explored(done, domain, None, notes, recorded, options)
-    run = run_record(
-        recorded.runs[0].machine, options, text.path, fixed=fixed_in(recorded.runs), folded=domain.folded
-    )  # fmt: skip
+        yield UNKEPT, None
+        return
+    from dagc.store.records import Records  # loads msgspec, sqlite3
+
+    options = request.options
+    run = run_record(machine, options, request.text.path, fixed=fixed_in(recorded.runs), folded=domain.folded)
     with Records.open(
         out, program_record(program), run, resume=options.resume, other_machine=options.other_machine
     ) as records:
-        records.noise(recorded.noise)
+        records.noise(recorded.noise if options.simulate is None else 0.0)
         declare(records, request.objective, recorded.units)
-        earlier = records.results(request.objective.text) if options.resume else None
-        done = search(request, domain, machine, OrderStore(domain, records), recorded.noise, earlier, first)
-    return explored(done, domain, Path(out), notes, recorded, options)
+        yield OrderStore(domain, records), records.results(request.objective.text) if options.resume else None
 
 
 def _explore_simulated(
-    request: SearchRequest, program: Program, domain: Orders, recorded: Results, notes: list[str]
-) -> Explored:
+    request: SearchRequest, program: Program, domain: Orders, recorded: Results, notes: list[str],
+    out: str | Path | None,
+) -> Explored:  # fmt: skip
     """Explore with the times that SimGrid predicts."""
     from dagc.report.scale import scaling_svg  # only with --simulate
     from dagc.study.calibrated import calibration  # only with --simulate
@@ -203,7 +210,10 @@ def _explore_simulated(
     plot = None if options.plot is None else Path(options.plot)
     if plot is not None and plot.suffix != ".svg":
         raise UsageError(f"--plot {plot}: the picture is SVG", "choose a name that ends in .svg")
+    if options.scale and out is not None:
+        raise UsageError("--scale: a results file is of one number of ranks", "drop -o, or give -n")
     counts = options.scale or (options.ranks,)
+    of = replace(recorded.runs[0].machine, hosts=(), cpu=f"predicted by SimGrid on {Path(str(options.simulate)).name}")
     notes[-1] = f"times are predicted by SimGrid for {counts[-1]} ranks on {options.simulate}"
     first, steps = followed(options, domain, notes), list[ScaleStep]()
     with scratch_directory("dagc-simulate-") as scratch:
@@ -219,12 +229,13 @@ def _explore_simulated(
             at = replace(request, options=once, deadline=left)
             machine = simulated(at, program, domain, recorded, scratch / str(ranks))
             machine.factors = factors
-            steps.append(ScaleStep(ranks, machine, search(at, domain, machine, UNKEPT, 0.0, None, first)))
+            with _kept_in(out, at, program, domain, recorded, of) as (store, earlier):
+                steps.append(ScaleStep(ranks, machine, search(at, domain, machine, store, 0.0, earlier, first)))
             fastest = steps[0].done.best
             first = first if fastest is None or fastest in first else (*first, fastest)
         lines = scaling(domain, steps) if options.scale else ()
     best = [(step.ranks, step.done.value) for step in steps if step.done.best is not None]
     if plot is not None and best:
         write_text_atomic(plot, scaling_svg(f"{program.name}: predicted times by number of ranks", sorted(best)))
-    done = explored(steps[-1].done, domain, None, notes, recorded, options)
+    done = explored(steps[-1].done, domain, None if out is None else Path(out), notes, recorded, options)
     return replace(done, scaling=lines, predicted=True)

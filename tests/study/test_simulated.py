@@ -23,6 +23,7 @@ from dagc.ir.traversal import Issue, Stream, Traversal, parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.orders import Orders, domain_of
 from dagc.space import Space
+from dagc.store.records import load
 from dagc.store.results import TraceSpan
 from dagc.study import simulated, traced
 from dagc.study.calibrated import CalibratedFactors, fitted
@@ -290,12 +291,13 @@ def test_from_a_measured_search_to_more_ranks(
     assert main(["explore", *base, *few, "--target", "host", "-n", "2", "-o", str(results)]) == 0
     command = ["explore", *base, *few, "--replay", str(results), "--simulate"]
     capsys.readouterr()
+    kept = ["-o", str(tmp_path / "kept.db")]
     assert main([*command, str(platform), "-n", "4"]) == 0
     text = "".join(capsys.readouterr())
     assert "times are predicted by SimGrid for 4 ranks" in text
     assert "predicted  " in text
     assert "measure" not in text
-    assert main([*command, str(platform), "-n", "4", "--calibrate", str(platform)]) == 0
+    assert main([*command, str(platform), "-n", "4", "--calibrate", str(platform), *kept]) == 0
     assert re.search(r"2 measured implementations take what is predicted with calls x \d", "".join(capsys.readouterr()))
     pairs = tmp_path / "pairs.xml"  # each host sends one message to the other if each rank sends to the next, else two
     pairs.write_text(PAIRS)
@@ -303,6 +305,8 @@ def test_from_a_measured_search_to_more_ranks(
     assert " far=1 " in "".join(capsys.readouterr())
     assert main([*command, str(pairs), "-n", "4", "--open", "rank_order", "--budget", "4"]) == 0
     assert " rank_order=neighbours " in "".join(capsys.readouterr())  # sends to the second next
+    predicted = load(kept[1])
+    assert (len(predicted.measured()), predicted.runs[-1].machine.cpu) == (2, "predicted by SimGrid on platform.xml")
     plot = tmp_path / "scale.svg"
     assert main([*command, str(platform), "--scale", "2,4", "--plot", str(plot)]) == 0
     drawn = ET.parse(plot).getroot()
