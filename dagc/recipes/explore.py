@@ -203,7 +203,7 @@ def _explore_simulated(
     from dagc.report.scale import scaling_svg  # only with --simulate
     from dagc.study.calibrated import calibration  # only with --simulate
     from dagc.study.simulated import Factors, ScaleStep, scaling, simulated  # only with --simulate
-    from dagc.study.traced import require_traces
+    from dagc.study.traced import require_traces  # only with --simulate
 
     require_traces(recorded)  # before anything is set up
     options = request.options
