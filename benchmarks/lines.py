@@ -34,8 +34,8 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     ),
     "advice for all open values": ("passes/cases.py",),
     "forms of kernels": ("forms/*", "lang/fusion.py"),
-    "lower bounds": ("perf/bound.py", "perf/copies.py", "perf/footprint.py", "study/limits.py", "report/limits.py"),
-    "performance models as rational programs": ("perf/*", "choice/terms.py", "choice/models.py"),
+    "lower bounds": ("perf/bound.py", "perf/footprint.py", "study/limits.py", "report/limits.py"),
+    "performance models as rational programs": ("perf/*", "choice/models.py"),
     "selectors: learners and their C": ("choice/learners/*", "choice/nodes.py", "choice/trends.py"),
     "fewer labels (`--active`, `--incremental`, `--cut`, `--replay`)": (
         "study/sampling.py", "study/expected.py", "study/replay.py",
@@ -45,14 +45,14 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
         "study/inputs.py", "study/costs.py", "study/evaluate.py", "study/move.py", "study/report.py",
         "study/cases.py", "study/judge.py", "study/held_out.py", "report/variants.py",
     ),
-    "tuning of whole programs": ("study/programs.py", "study/plans.py", "lab/plans.py"),
+    "tuning of whole programs": ("study/programs.py", "study/plans.py"),
     "launch settings searched across sizes, pre-trained": (
-        "choice/surface.py", "choice/residual.py", "lab/across.py", "study/priors.py",
+        "choice/surface.py", "choice/residual.py", "lab/across.py",
     ),
     "simulation as the cost model of searches": ("lab/model/*", "lab/strategies/model.py"),
     "design rules": (
         "learn/types.py", "learn/classes.py", "learn/features.py", "learn/tree.py", "learn/judging.py", "learn/text.py",
-        "learn/across.py", "learn/conjunction.py", "learn/fast.py", "learn/kinds.py", "study/following.py",
+        "learn/across.py", "learn/fast.py", "learn/kinds.py", "study/following.py",
         "recipes/rules.py",
     ),
     "`dagc record`": ("record/*", "recipes/record.py"),
@@ -63,14 +63,18 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     ),
     "tables, pictures and pages": ("report/*",),
     "merge and export of records": (
-        "store/merge.py", "store/export.py", "study/merged.py", "recipes/merge.py", "recipes/export.py",
+        "store/merge.py", "store/export.py", "study/merged.py", "recipes/files.py",
     ),
 }  # fmt: skip
 # Modules of earlier revisions that have other names now.
 EARLIER = {
-    "design rules": ("learn/rules/*",),
+    "design rules": ("learn/rules/*", "learn/conjunction.py"),
     "`explain`": ("learn/explain/*",),
-    "tuning of whole programs": ("recipes/tune_programs.py", "recipes/plans.py"),
+    "tuning of whole programs": ("recipes/tune_programs.py", "recipes/plans.py", "lab/plans.py"),
+    "launch settings searched across sizes, pre-trained": ("study/priors.py",),
+    "performance models as rational programs": ("choice/terms.py",),
+    "lower bounds": ("perf/copies.py",),
+    "merge and export of records": ("recipes/merge.py", "recipes/export.py"),
 }
 REST = "the rest: language, plans, emitted code, building, measuring, search"
 
