@@ -11,7 +11,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 dagc=${DAGC:-dagc} mpicxx=${MPICXX:-mpicxx} mpiexec=${MPIEXEC:-mpiexec} work=${WORK:-build/port}
 target=${TARGET:-$(command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1 && echo cuda || echo host)}
 transports=${TRANSPORTS:-$([ "$target" = cuda ] && echo mpi_host nccl peer || echo mpi_host mpi_cuda)}
-common=(-n "$ranks" --target "$target" -D "columns=$columns" -D "height=$height" -D "steps=$steps")
+common=(--target "$target" -D "columns=$columns" -D "height=$height" -D "steps=$steps")
 mkdir -p "$work"
 
 row() { printf '%-52s %10.2f\n' "$1" "$2"; }
@@ -20,8 +20,8 @@ row() { printf '%-52s %10.2f\n' "$1" "$2"; }
 compiled() {
   local file=$1 folder=$work/$2
   shift 2
-  $dagc compile "$here/$file" "${common[@]}" "$@" --run --force --quiet -o "$folder" >"$folder.txt"
-  awk -v s="$steps" 'END { print $2 / s }' "$folder.txt"
+  $dagc compile "$here/$file" "${common[@]}" "$@" --run -n "$ranks" --force --quiet -o "$folder" >"$folder.txt"
+  awk -v s="$steps" '/^ranks/ { getline; print $2 / s }' "$folder.txt"  # the line after the head of the table
 }
 
 $dagc compile "$here/port.dag" "${common[@]}" --no-build --force --quiet -o "$work/sources" >/dev/null
@@ -42,7 +42,7 @@ for step in port overlap; do
     row "$step.dag, $transport, the first implementation" "$(compiled $step.dag "$step-$transport" --transport "$transport")"
   done
 done
-$dagc explore "$here/overlap.dag" "${common[@]}" --transport "${transports// /,}" --time "${SEARCH:-120s}" --quiet \
+$dagc explore "$here/overlap.dag" -n "$ranks" "${common[@]}" --transport "${transports// /,}" --time "${SEARCH:-120s}" --quiet \
   -o "$work/overlap.db" >"$work/explore.txt"
 $dagc best "$work/overlap.db" --force --quiet -o "$work/best" >"$work/best.txt"
 data=$work/overlap-${transports%% *}/data-$ranks

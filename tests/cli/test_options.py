@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +78,26 @@ def test_a_recipe_gets_what_was_given_and_the_defaults_of_its_fields() -> None:
     words = "a.dag --warm --sizes N=1 --sizes N=2 --kernel k --top 3 --until 1% --time 2m".split()
     given = TuneOptions(flush=False, sizes="N=1; N=2", kernels=("k",), top=3, until=0.01, seconds=120)
     assert options_from(arguments("tune", *words), TuneOptions, defines={}) == given
+
+
+def test_the_commands_of_a_sample_are_right(tmp_path: Path) -> None:
+    """And the time is that of the table, which lines of limits follow."""
+    words = tmp_path / "words"
+    table = "ranks  median us  variation\n    2      50.00       1 %\nlimit      a\n           program 7 ms of 1 us"
+    run = tmp_path / "run"
+    run.write_text(
+        f"#!/bin/sh\nfor word; do printf '%s\\n' \"$word\" >>{words}; done\necho >>{words}\ncat <<E\n{table}\nE\n"
+    )
+    (ranks := tmp_path / "ranks").write_text("#!/bin/sh\necho '1000 steps: 9 us'\n")
+    for program in (run, ranks):
+        program.chmod(0o755)
+    tools = {"DAGC": str(run), "MPIEXEC": str(ranks), "MPICXX": "true", "PYTHON": "true", "TARGET": "host"}
+    script = SPMV.parents[1] / "port/measure.sh"
+    said = subprocess.run(
+        [script, "2"], env={**os.environ, **tools, "WORK": str(tmp_path)}, capture_output=True, text=True, check=True
+    )
+    assert "port.dag, mpi_host, the first implementation               2.50" in said.stdout
+    lines = [each.split("\n") for each in words.read_text().removesuffix("\n\n").split("\n\n")]
+    assert [name for name, *_ in lines] == ["compile"] * 5 + ["explore", "best"]
+    for name, *rest in lines:
+        arguments(name, *rest)
