@@ -56,8 +56,8 @@ from dagc.study.decisions import SearchRequest
 from dagc.study.traced import EntryTimes, is_shared, without_indices
 
 SHOWN = 6  # ranks of a cycle of waits
-ROUNDS, MESSAGES = 4, 500_000  # iterations of each traversal, fewer where they would have more messages
-SLOW, EACH = 5.0, 15e-6  # what is announced, and of each message: seconds
+ROUNDS, MESSAGES = 4, 250_000  # iterations of each traversal, fewer where they would have more messages
+SLOW, EACH = 5.0, 25e-6  # what is announced, and of each message: seconds
 INSTALL = "apt-get install libsimgrid-dev"
 _KINDS = {
     Action.POST_SEND: "send", Action.POST_RECV: "receive", Action.WAIT_SEND: "sent", Action.WAIT_RECV: "received",
@@ -293,12 +293,17 @@ def problem_text(
 
 def most_messages(text: str) -> int:
     """How many messages an iteration of a space has, of that with the most."""
-    out = 0
-    for space in text.split("\nspace\n")[1:]:
+    out, members = 0, {"-1": int(text.split(maxsplit=2)[1])}
+    for space in text.split("\nspace\n"):
         lines = space.splitlines()
         kinds = [line.split()[1] for line in lines if line.startswith("op ")]
-        posts = tuple(f"message {n} " for n, kind in enumerate(kinds) if kind in ("send", "exchange", "begin"))
-        out = max(out, sum(line.split(" ", 5)[4] != "-1" for line in lines if line.startswith(posts)))
+        posts = [f"{n} " for n, kind in enumerate(kinds) if kind in ("send", "exchange", "begin")]
+        sent, rounds = (tuple(f"{what} {post}" for post in posts) for what in ("message", "round"))
+        number = sum(line.split(" ", 5)[4] != "-1" for line in lines if line.startswith(sent))
+        number += sum(members[line.split(" ", 3)[2]] for line in lines if line.startswith(rounds))
+        groups = (line.split(maxsplit=2)[1] for line in lines if line.startswith("group "))  # of the next space
+        members |= {str(n): int(size) for n, size in enumerate(groups, len(members) - 1)}
+        out = max(out, number)
     return out
 
 

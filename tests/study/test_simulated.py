@@ -366,6 +366,7 @@ def test_a_collective_of_a_communicator_has_the_rounds_of_its_ranks(tmp_path: Pa
     post = next(op.id for op in graph.ops if op.action is Action.POST_COLLECTIVE)
     rounds = [line for line in lines if line.startswith(f"round {post} ")]
     assert rounds == [f"round {post} 0 1 32", f"round {post} 1 1 32"]
+    assert most_messages("\n".join(lines)) == 4
 
 
 def test_a_collective_in_two_levels_is_of_each_host_and_of_their_first_ranks(tmp_path: Path) -> None:
