@@ -22,15 +22,18 @@ ROUTINES = {
         "dot": "n x[n] y[n] result",
         "nrm2": "n x[n] result",
         "asum": "n x[n] result",
+        "amax": "n x[n] result",
         "gemv": "trans m n alpha A[m, n] x[n | m : trans] beta y[m | n : trans]",
         "symv": "uplo n alpha A[n, n] x[n] beta y[n]",
         "ger": "m n alpha x[m] y[n] A[m, n]",
         "gemm": "transa transb m n k alpha A[m, k | k, m : transa] B[k, n | n, k : transb] beta C[m, n]",
+        "geam": "transa transb m n alpha A[m, n | n, m : transa] beta B[m, n | n, m : transb] C[m, n]",
+        "dgmm": "side m n A[m, n] x[m | n : side] C[m, n]",
     }.items()
 }
 _ROUTINE = re.compile(r"cublas(?:[SDCZHI][a-z]+(?:3m)?(?:Strided)?(?:Batched)?(?:Ex)?(?:_64)?|Gemm\w+)")
 _OTHERS = ("cublasCreate", "cublasDestroy", "cublasInit", "cublasShutdown")
-_NAME = re.compile(r"cublas[SD](\w+)")
+_NAME = re.compile(r"cublas(?:[SD]|I[sd](?=amax))(\w+)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,16 @@ extern "C" cublasStatus_t cublasDestroy(cublasHandle_t handle) {
   DAGC_BLAS(cublas##P##gemm,                                                                                                   \
             (cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const T* alpha, const T* a,    \
              int la, const T* b, int lb, const T* beta, T* c, int lc),                                                         \
-            ta, tb, m, n, k, alpha, a, la, b, lb, beta, c, lc)
+            ta, tb, m, n, k, alpha, a, la, b, lb, beta, c, lc)                                                                 \
+  DAGC_BLAS(cublas##P##geam,                                                                                                   \
+            (cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, const T* alpha, const T* a, int la,   \
+             const T* beta, const T* b, int lb, T* c, int lc),                                                                 \
+            ta, tb, m, n, alpha, a, la, beta, b, lb, c, lc)                                                                    \
+  DAGC_BLAS(cublas##P##dgmm,                                                                                                   \
+            (cublasHandle_t h, cublasSideMode_t side, int m, int n, const T* a, int la, const T* x, int ix, T* c, int lc),     \
+            side, m, n, a, la, x, ix, c, lc)
+DAGC_BLAS(cublasIsamax, (cublasHandle_t h, int n, const float* x, int ix, int* out), n, x, ix, out)
+DAGC_BLAS(cublasIdamax, (cublasHandle_t h, int n, const double* x, int ix, int* out), n, x, ix, out)
 DAGC_VECTORS(S, float)
 DAGC_VECTORS(D, double)
 DAGC_MATRICES(S, float)

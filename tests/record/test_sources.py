@@ -479,6 +479,9 @@ def test_a_kernel_accumulates_if_it_only_adds_atomically(body: str, other: str, 
         ("cublasScopy", (24, 1, -1), {"x": 24, "y": 24}),
         ("cublasSdot", (12, -2, 2), {"x": 23, "y": 23, "result": 1}),
         ("cublasSaxpy", (0, 1, 1), {"x": 0, "y": 0}),
+        ("cublasDgeam", (1, 0, 3, 2, 5, 4, 3), {"A": 12, "B": 7, "C": 6}),
+        ("cublasSdgmm", (1, 3, 2, 3, 2, 3), {"A": 6, "x": 3, "C": 6}),
+        ("cublasIdamax", (7, 1), {"x": 7, "result": 1}),
     ],
 )
 def test_what_calls_of_cublas_touch(name: str, numbers: tuple[int, ...], elements: dict[str, int]) -> None:

@@ -15,6 +15,7 @@ enum cublasStatus_t {
   CUBLAS_STATUS_LICENSE_ERROR = 16
 };
 enum cublasFillMode_t { CUBLAS_FILL_MODE_LOWER, CUBLAS_FILL_MODE_UPPER, CUBLAS_FILL_MODE_FULL };
+enum cublasSideMode_t { CUBLAS_SIDE_LEFT, CUBLAS_SIDE_RIGHT };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T, CUBLAS_OP_C };
 enum cublasPointerMode_t { CUBLAS_POINTER_MODE_HOST, CUBLAS_POINTER_MODE_DEVICE };
 enum cublasMath_t { CUBLAS_DEFAULT_MATH = 0, CUBLAS_TENSOR_OP_MATH = 1, CUBLAS_PEDANTIC_MATH = 2, CUBLAS_TF32_TENSOR_OP_MATH = 3 };
@@ -150,6 +151,15 @@ cublasStatus_t asum(cublasHandle_t h, int n, const T* x, int incx, T* result) {
     *result = sum;
   });
 }
+template <class T>
+cublasStatus_t amax(cublasHandle_t h, int n, const T* x, int incx, int* result) {
+  return reduce(h, [=] {  // the first one, from 1 on
+    long most = 0;
+    for (long i = 1; i < n; ++i)
+      if (std::abs(x[i * incx]) > std::abs(x[most * incx])) most = i;
+    *result = n > 0 ? static_cast<int>(most) + 1 : 0;
+  });
+}
 // alpha A x + beta y, whose elements of A are `a(row, column)`.
 template <class T, class Element>
 cublasStatus_t times_vector(cublasHandle_t h, long rows, long columns, const T* alpha, const T* x, int incx, const T* beta,
@@ -199,6 +209,24 @@ cublasStatus_t gemm(cublasHandle_t h, cublasOperation_t transa, cublasOperation_
       }
   });
 }
+template <class T>
+cublasStatus_t geam(cublasHandle_t h, cublasOperation_t transa, cublasOperation_t transb, int m, int n, const T* alpha, const T* a,
+                    int lda, const T* beta, const T* b, int ldb, T* c, int ldc) {
+  return run(h, [=, alpha = Given<T>(h, alpha), beta = Given<T>(h, beta)] {
+    const auto term = [](T factor, const T* from, long place) { return factor == T(0) ? T(0) : factor * from[place]; };
+    for (long j = 0; j < n; ++j)
+      for (long i = 0; i < m; ++i)
+        c[i + j * ldc] = term(alpha.get(), a, at(transa, i, j, lda)) + term(beta.get(), b, at(transb, i, j, ldb));
+  });
+}
+template <class T>
+cublasStatus_t dgmm(cublasHandle_t h, cublasSideMode_t side, int m, int n, const T* a, int lda, const T* x, int incx, T* c, int ldc) {
+  return run(h, [=] {
+    const T* by = first(x, side == CUBLAS_SIDE_LEFT ? m : n, incx);
+    for (long j = 0; j < n; ++j)
+      for (long i = 0; i < m; ++i) c[i + j * ldc] = a[i + j * lda] * by[(side == CUBLAS_SIDE_LEFT ? i : j) * incx];
+  });
+}
 // Rows of bytes, between the host and the device.
 inline cublasStatus_t transfer(void* to, long to_step, const void* from, long from_step, long bytes, long rows, cudaMemcpyKind kind) {
   const cudaError_t error = to_step == bytes && from_step == bytes
@@ -235,5 +263,9 @@ DAGC_BLAS(gemv)
 DAGC_BLAS(symv)
 DAGC_BLAS(ger)
 DAGC_BLAS(gemm)
+DAGC_BLAS(geam)
+DAGC_BLAS(dgmm)
+inline constexpr auto cublasIsamax = dagc::host::blas::amax<float>;
+inline constexpr auto cublasIdamax = dagc::host::blas::amax<double>;
 #undef DAGC_BLAS
 #undef DAGC_BLAS_OF

@@ -539,6 +539,15 @@ void vectors_and_products() {
   cublasDger(handle, 2, 2, &two, x + 4, 1, x + 4, 1, x, 2);
   GOOD(cudaStreamSynchronize(gate.stream));
   EXPECT(out[0] == 21 && out[1] == 32 && x[0] == 2 && x[1] == 9 && x[2] == 12 && x[3] == 103);
+  // The transposed of (1 -1, 2 3) less twice (1 10, 0 0), and its columns times 1 and 10; the largest number of x.
+  const double columns[] = {1, -1, 2, 3, 1, 10, 0, 0}, less = -2;
+  int most = 0;
+  std::copy(columns, columns + 8, x);
+  cublasDgeam(handle, CUBLAS_OP_T, CUBLAS_OP_N, 2, 2, &two, x, 2, &less, x + 4, 2, out, 2);
+  cublasDdgmm(handle, CUBLAS_SIDE_RIGHT, 2, 2, out, 2, x + 4, 1, out + 4, 2);
+  EXPECT(cublasIdamax(handle, 8, x, 1, &most) == CUBLAS_STATUS_SUCCESS && most == 6);
+  EXPECT(out[0] == -1 && out[1] == -18 && out[2] == -1 && out[3] == 3);
+  EXPECT(out[4] == -1 && out[5] == -18 && out[6] == -10 && out[7] == 30);
   cublasDestroy(handle);
 }
 
