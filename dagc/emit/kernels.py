@@ -323,7 +323,8 @@ class Functions:
     def _name_all(self) -> dict[Key, str]:
         names = Names({c.name for c in self._constants[0]} | _OURS, library=True)
         out: dict[Key, str] = {}
-        for key in self._ops:
+        defined = self._defined_in_units()
+        for key, op in self._ops.items():
             same = [k for k in self._ops if k[0] == key[0]]
             parts = [key[0]]
             if len({k[1] for k in same}) > 1:
@@ -335,8 +336,19 @@ class Functions:
                 if len({dict(k[2]).get(tunable) for k in same if k[1] == key[1]}) > 1:
                     word = next((word.strip() for word in (PUT, AWAIT) if tunable.startswith(word)), "")
                     parts.append(word or f"{tunable.removeprefix(FORM)}{value}")
-            out[key] = names.new("_".join(dict.fromkeys(parts)))
+            name = "_".join(dict.fromkeys(parts))
+            code = kernel_of(self.program, op)[1].code
+            out[key] = names.new(f"{name}_text" if name in defined and code is not None and code.file is None else name)
         return out
+
+    def _defined_in_units(self) -> frozenset[str]:
+        """Functions of files that are compiled for CUDA: nvcc names the host's part of a kernel by its parameters
+        whatever its linkage is, so that a kernel that is one of theirs in another form needs another name."""
+        if self.target is not Target.CUDA:
+            return frozenset()
+        codes = [*self.program.code, *(kernel_of(self.program, op)[1].code for op in self._ops.values())]
+        files = {code.file for code in codes if code is not None and code.file is not None}
+        return frozenset().union(*(functions_defined(self._text_of(file)) for file in files))
 
     def _code(self, code: ir.CodeText) -> CodeView:
         """On the host target, constructs that g++ cannot parse (launches, dynamic shared memory) are rewritten as

@@ -252,3 +252,20 @@ def test_files_that_are_too_large(copied: Path) -> None:
     (copied.parent / "twice.h").write_text('#include "h0.h"\n')
     with pytest.raises(ProgramError, match="the files of code are larger than 4 MiB"):
         program_of(copied)
+
+
+def test_a_kernel_in_another_form_has_a_name_that_its_file_does_not_define(tmp_path: Path) -> None:
+    """The file is compiled for another kernel, and nvcc's part of a kernel for the host has one name in both."""
+    head = "__global__ void {}(double* x, int n) {{ int i = blockIdx.x * 64 + threadIdx.x; if (i < n) x[i] += 1; }}\n"
+    (tmp_path / "a.cu").write_text(head.format("one") + "__global__ void other(double* x, int n) { *x *= n; }\n")
+    launch = 'launch grid(ceil(n / 64)) block(64)  cuda {0} from "a.cu"'
+    kernel = f"kernel {{0}}(x: inout f64[n], n: i32) {{{{ gpu {{{{ {launch} }}}} }}}}\n"
+    (tmp_path / "p.dag").write_text(
+        "program p\narray x : f64[640] inout\n" + kernel.format("one") + kernel.format("other")
+        + "dag { a : gpu one(x, 640)  b : gpu other(x, 640) }\n"
+    )  # fmt: skip
+    defines = {"a.form.wide": 2}
+    api.compile(tmp_path / "p.dag", tmp_path / "out", defines=defines, target="cuda", build=False)
+    assert "__global__ void one_text(" in (tmp_path / "out/kernels.cu").read_text()
+    api.compile(tmp_path / "p.dag", tmp_path / "host", defines=defines, target="host", build=False)
+    assert "void one(" in (tmp_path / "host/kernels.cu").read_text()
