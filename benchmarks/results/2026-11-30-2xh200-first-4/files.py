@@ -1,4 +1,5 @@
-"""The files of the compilers, of Python's packages and of MPI: `python files.py drop` drops them from memory, `read` reads the compilers."""
+"""The files of the compilers, of Python's packages and of MPI: `python files.py drop` drops them from memory, `read` reads the
+compilers."""
 
 import os
 import shutil
