@@ -1,4 +1,4 @@
-"""Intervals of the least of ten confirmed medians whose margins follow the noise's own repeats: python sides.py SEED DRAWS
+"""Intervals of the least of ten confirmed medians whose margins follow the repeats: python sides.py SEED DRAWS
 
 Margins below and above a median are between equal ones and those in the ratio of the spreads above and below of medians
 drawn from the residuals of all repeats, and STUDENT standard deviations wide in place of 1.96. Prints for each kind of
@@ -10,6 +10,7 @@ import json
 import math
 import sys
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 from statistics import NormalDist, fmean, median
 
@@ -57,11 +58,13 @@ def drawn(seed, draws):
         for name, one in (("as it is", 0), ("margins by repeats", 1)):
             held = [100 * fmean(f[one][0] for f in found) for found in rows]
             width = 100 * fmean(f[one][1] for found in rows for f in found)
-            print(f"{noise:10}{name:20}{fmean(held):5.1f}  {' '.join(f'{h:.1f}' for h in held)}  {width:.2f}", flush=True)
+            print(
+                f"{noise:10}{name:20}{fmean(held):5.1f}  {' '.join(f'{h:.1f}' for h in held)}  {width:.2f}", flush=True
+            )
 
 
 def searched(path):
-    rows = [json.loads(line) for line in open(path)]
+    rows = [json.loads(line) for line in Path(path).read_text().splitlines()]
     for noise in (*NOISES, "all"):
         some = [r for r in rows if noise in (r["noise"], "all")]
         for name in ("as it is", "margins by repeats"):

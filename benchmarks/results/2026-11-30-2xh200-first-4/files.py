@@ -1,9 +1,8 @@
-"""The files of the compilers, of Python's packages and of MPI: `python files.py drop` drops them from memory, `read` reads the
-compilers."""
+"""The files of the compilers, of Python's packages and of MPI: `files.py drop` drops them from memory, `read` reads
+the compilers."""
 
 import os
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -29,11 +28,18 @@ def read():
 
 
 def drop():
-    import numpy
+    import numpy as np
 
-    packages = Path(numpy.__file__).parent.parent
+    packages = Path(np.__file__).parent.parent
     nvcc = Path(os.path.realpath(shutil.which("nvcc"))).parent.parent
-    folders = [packages, Path(os.__file__).parent, nvcc / "include", *nvcc.glob("targets/*/include"), Path("/usr/include"), Path.cwd() / "dagc"]
+    folders = [
+        packages,
+        Path(os.__file__).parent,
+        nvcc / "include",
+        *nvcc.glob("targets/*/include"),
+        Path("/usr/include"),
+        Path.cwd() / "dagc",
+    ]
     folders += [Path(p) for p in (os.environ.get("PYTHONPYCACHEPREFIX"),) if p]
     total, begin = 0, time.time()
     for folder in folders:
@@ -42,7 +48,7 @@ def drop():
                 total += one(os.path.join(base, name))
     for path in compilers():
         total += one(path)
-    for line in open("/proc/self/maps"):
+    for line in Path("/proc/self/maps").read_text().splitlines():
         if "/" in line and Path(line.split()[-1]).is_file():
             total += one(line.split()[-1])
     print(f"dropped {total >> 20} MiB in {time.time() - begin:.1f} s")
