@@ -29,6 +29,7 @@ NOISE = 0.02  # relative standard deviation of a measured time
 WORTH = 0.0003  # expected improvement, relative to the time of all ops, for which one more launch is timed
 IN_PLACE = 0.03  # the same, for the difference between an op's time in its program and alone
 FEWEST = 4  # measurements that show whether the model's error is larger
+WORSE = 3.0  # by what it is larger at most
 LENGTH = 0.3  # correlation length of the error, as a share of the steps of the tunables
 
 
@@ -162,7 +163,8 @@ class SettingsModel:
     def _surprise(self) -> float:
         """By what the deviations are too small, as the measurements so far show: a performance model may be worse than
         MISSED says for a kernel, and then no setting would seem to be worth a measurement."""
-        return math.sqrt(max(1.0, sum(self._squares) / len(self._squares))) if len(self._squares) >= FEWEST else 1.0
+        known = len(self._squares)
+        return math.sqrt(min(max(1.0, sum(self._squares) / known), WORSE**2)) if known >= FEWEST else 1.0
 
     def deviation_after(self, rows: Sequence[int]) -> Array:
         return self.estimate()[0] * self._process.deviation_after([*rows])

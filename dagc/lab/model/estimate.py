@@ -63,7 +63,7 @@ class Model:
         self._fitted: Array = np.zeros(0)  # per row, of the first ones: the simulated time under the fitted costs
         self._simulated: Array | None = None  # per row of the pool: prior costs along the paths of the fitted costs
         self._estimate: tuple[Array, Array] | None = None
-        self._precision_root: Array | None = None  # of the fitted costs
+        self._precision_root: Array | None = None  # of the fitted costs, each in its deviations before measuring
         # The arrays are small. Threads of BLAS gain little on an idle machine; on a machine whose cores are busy, for
         # example with polling ranks, they wait for each other a hundred times longer than they work.
         self._blas = ThreadpoolController().select(user_api="blas").lib_controllers
@@ -286,17 +286,19 @@ class Model:
             found = scaled(self.pool, measured)
         if found is not None:
             self._prior, self._costs = found.prior, found.costs
-        self._costs = measured.fitted([self.pool], self._prior[None], self._costs[None])[0]
+        costs = measured.fitted([self.pool], self._prior[None], self._costs[None])[0]
+        self._costs = costs if np.isfinite(costs).all() else self._prior  # a fit that diverges says nothing
         self.fits += 1
         self._fitted_with, self._simulated, self._fitted = len(self.times), None, np.zeros(0)
         if self.pool.has_settings:
             self._precision_root = self._root_of_precision(rows)
 
     def _root_of_precision(self, rows: Numbers) -> Array:
-        """Root of the inverse covariance of the fitted costs."""
+        """Upper root of the inverse covariance of the fitted costs, each in its deviations before measuring. By QR: the
+        product of the table with itself loses the smallest eigenvalues where costs are far apart."""
         deviation = math.hypot(2 * NOISE, self._process.signal) * self._level
-        table = self.pool.paths(self._costs, rows)[1] / deviation
-        return np.asarray(np.linalg.cholesky(table.T @ table + np.diag(self.pool.spread(self._centre) ** -2.0)))
+        table = self.pool.paths(self._costs, rows)[1] * (self.pool.spread(self._centre) / deviation)
+        return np.asarray(np.linalg.qr(np.concatenate([table, np.eye(table.shape[1])]), mode="r"))
 
     def fitted(self) -> Array:
         """The simulated time of each row of the pool, under the costs fitted last."""
@@ -311,9 +313,8 @@ class Model:
             return []
         drawn = np.array([random.gauss(0, 1) for _ in self._costs])
         root = self._precision_root
-        costs = self._costs + (
-            self.pool.spread(self._prior) * drawn if root is None else solve_triangular(root.T, drawn)
-        )
+        spread, own = (self._prior, drawn) if root is None else (self._centre, solve_triangular(root, drawn))
+        costs = self._costs + self.pool.spread(spread) * own
         costs = self.pool.above(costs, self._prior)
         return [self.pool.improved(candidate, costs) for candidate in candidates]
 
