@@ -223,7 +223,8 @@ def scale(ranks: int, out: Path) -> None:
     assert spec.loader is not None
     halo = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(halo)
-    graph = read(SAMPLES / "halo3d/halo3d.dag", {**FIXED, "per_axis": False}).graph().unrolled
+    given = {**FIXED, "per_axis": False, "rank_order": "neighbours"}
+    graph = read(SAMPLES / "halo3d/halo3d.dag", given).graph().unrolled
     names, grid = ["record", "wait", "sync", *(op.name for op in graph.ops)], halo.dims_create(ranks)
     times = EntryTimes(dict.fromkeys(names, 1e-6), dict.fromkeys(names, 2e-5))
 
