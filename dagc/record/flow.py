@@ -514,7 +514,11 @@ class _Passage:
         if group is not None and isinstance(part.event, Send) and part.place is not None:
             received = [p.place for p in group.parts if isinstance(p.event, Recv) and p.place is not None]
             if any(place.overlaps(part.place) for place in received):
-                group = None
+                together = [p for p in group.parts if p.done < 0 and min(p.event.reqs, default=0) < 0]  # of its call
+                group.parts = [p for p in group.parts if not any(p is other for other in together)]
+                group.open -= {request for p in together for request in p.event.reqs}
+                self.groups.append(_Group(together, {request for p in together for request in p.event.reqs}))
+                group = self.groups[-1]
         if group is None:
             group = _Group()
             self.groups.append(group)
