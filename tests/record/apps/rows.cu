@@ -38,6 +38,11 @@ int main(int argc, char** argv) {
     places[i] = whole;
     whole += counts[i] = 2 + i;
   }
+  double *one, *ones;
+  cudaMalloc(&one, sizeof(double));
+  cudaMalloc(&ones, size * sizeof(double));
+  cudaMemset(ones, 0, size * sizeof(double));
+  cudaMemset(one, 0, sizeof(double));
   cudaMalloc(&all, whole * sizeof(double));
   cudaMemset(all, 0, whole * sizeof(double));
   const int peer[2] = {rank - 1, rank + 1 < size ? rank + 1 : -1};
@@ -68,6 +73,9 @@ int main(int argc, char** argv) {
     cudaMemcpy(parts, all, whole * sizeof(double), cudaMemcpyDeviceToHost);
     MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, parts, counts, places, MPI_DOUBLE, MPI_COMM_WORLD);
     cudaMemcpy(all, parts, whole * sizeof(double), cudaMemcpyHostToDevice);
+    cudaDeviceSynchronize();
+    MPI_Scatter(next, 1, MPI_DOUBLE, one, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    MPI_Gather(one, 1, MPI_DOUBLE, ones, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);  // sends what it has just received
     double* swap = now;
     now = next;
     next = swap;
