@@ -29,6 +29,8 @@ NOISE = 0.02  # relative standard deviation of a measured time
 WORTH = 0.0003  # expected improvement, relative to the time of all ops, for which one more launch is timed
 IN_PLACE = 0.03  # the same, for the difference between an op's time in its program and alone
 FEWEST = 4  # measurements that show whether the model's error is larger
+FARTHEST = 100.0  # of the median of its predictions, that a model is believed
+LARGE, FIRST, SHARE = 64, 8, 0.02  # settings from which so many are timed, half at random, if the op has this share
 WORSE = 3.0  # by what it is larger at most
 LENGTH = 0.3  # correlation length of the error, as a share of the steps of the tunables
 
@@ -124,9 +126,7 @@ class SettingsModel:
         self._process = Process(bits.shape[1], signal=MISSED if len(prior) else UNKNOWN, noise=NOISE, length=LENGTH)
         self._process.extend(bits)
         self._process.rebuild(np.full((len(choices), 1), SCALE, dtype=np.float32))
-        known = np.array(prior if len(prior) else [1.0] * len(choices), dtype=float)
-        finite = known[np.isfinite(known)]
-        self._prior = np.log(np.where(np.isfinite(known), known, finite.max() if len(finite) else 1.0))
+        self._prior = np.log(plausible(prior if len(prior) else [1.0] * len(choices)))
         # The process is centred at the scale of the first measurement.
         self._level = math.nan
 
@@ -188,6 +188,17 @@ class SettingsModel:
     def noise(self) -> float:
         """0: a launch is timed until its median is known, so measuring it again gives no new information."""
         return 0.0
+
+
+def plausible(times: Sequence[float] | Array) -> Array:
+    """The times of a performance model, in its units, each within a factor of FARTHEST of their median: a model that
+    misreads a loop for some settings says nothing by how much. Those without a time are as slow as the slowest."""
+    known = np.array(times, dtype=float)
+    finite = known[np.isfinite(known)]
+    if not len(finite):
+        return np.ones(len(known))
+    middle = float(np.median(finite))
+    return np.clip(np.where(np.isfinite(known), known, np.inf), middle / FARTHEST, middle * FARTHEST)
 
 
 class _Alone:
@@ -286,16 +297,28 @@ class AloneFirst:
         self._least[one.site.name] = min(self._least.get(one.site.name, math.inf), one.least)
 
     def _in_order(self, number: int) -> Iterator[tuple[int, Choice]]:
-        for most in (1, number):
-            for place, one in enumerate(self._alone):
-                while one.timed < most and self._is_worth(one) and (chosen := one.propose(self._guided)) is not None:
-                    yield place, chosen
+        for place, one in enumerate(self._alone):
+            if not one.timed and (chosen := one.propose(self._guided)) is not None:
+                yield place, chosen
+        for place, one in enumerate(self._alone):
+            few = min(FIRST, number) if len(one.site.choices) >= LARGE and self._counts(one) else 0
+            while one.timed < few and (chosen := one.propose(self._guided and one.timed % 2 == 0)) is not None:
+                yield place, chosen
+            while one.timed < number and self._is_worth(one) and (chosen := one.propose(self._guided)) is not None:
+                yield place, chosen
+
+    def _counts(self, one: _Alone) -> bool:
+        """Whether the op takes so much that predictions of which only that of one setting is right cost something."""
+        return self._least[one.site.name] >= SHARE * self._together
 
     def _is_worth(self, one: _Alone) -> bool:
         if not self._guided:
             return True
-        together = sum(time for time in self._least.values() if math.isfinite(time))
-        return math.isinf(one.least) or one.gain(self._least[one.site.name]) >= WORTH * together
+        return math.isinf(one.least) or one.gain(self._least[one.site.name]) >= WORTH * self._together
+
+    @property
+    def _together(self) -> float:
+        return sum(time for time in self._least.values() if math.isfinite(time))
 
     @property
     def known(self) -> list[Site]:

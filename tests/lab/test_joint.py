@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -218,6 +219,30 @@ def test_launches_are_timed_where_they_may_gain() -> None:
     timed_alone([of("short", 0.1), of("long", 100.0)], 4, seed=0, late=lambda: asked["short"] == 2)
     assert asked["short"] == 2
     assert asked["long"] <= 4
+
+
+def test_a_model_that_misreads_a_kernel_does_not_end_its_timings() -> None:
+    """It predicts one setting to be far faster than all others, which it is not, and some that would take a day."""
+    choices = tuple(Choice((("k.bx", bx), ("k.form.coarsen", c))) for bx in range(1, 13) for c in range(1, 7))
+    prior = [0.05 * 1.3 ** (i % 7) for i in range(72)]
+    prior[:3], prior[40] = [8e4, 8e4, 8e4], 1e-4
+    true = {c: 1e-3 * (4 + abs(c.decisions[0][1] - 3) + c.decisions[1][1]) for c in choices} | {choices[40]: 30e-3}
+    for seed in range(4):
+        asked: list[float] = []
+
+        def measure(choice: Choice, asked: list[float] = asked) -> Sample:
+            asked.append(true[choice])
+            return Sample(true[choice])
+
+        (timed,) = timed_alone([(Site("k", choices, tuple(prior)), measure)], 60, seed=seed)
+        assert min(asked) <= 1.2 * min(true.values())
+    space = ConfiguredSpace(
+        _configuration("peer"), Space(spmv()), (replace(timed, name="yl", prior=tuple(prior), doubts=()),)
+    )
+    strategy = find("model")(Orders([space]), 0)
+    for _ in range(24):  # ended with a matrix that is not positive definite
+        candidate = strategy.propose()
+        strategy.observe(candidate, Sample(true[candidate.choices[0]]))
 
 
 def test_what_single_launches_say_of_settings() -> None:

@@ -13,7 +13,7 @@ from dagc.ir.choice import Choice
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.fit import SPREAD
 from dagc.lab.model.simulate import USUAL, Assumptions, Batch, Costs, Simulator, messages_of
-from dagc.lab.settings import LENGTH, MISSED, UNKNOWN, steps
+from dagc.lab.settings import LENGTH, MISSED, UNKNOWN, plausible, steps
 from dagc.space.loops import shortened, unroll
 
 # ---- the time of an op under each of its launch settings -------------------------------------------
@@ -53,9 +53,9 @@ class Factor:
 
     @classmethod
     def of(cls, site: Site, level: int, first: int) -> Factor:
-        known = np.array(site.prior if site.prior else [1.0] * len(site.choices), dtype=float)
-        finite = known[np.isfinite(known)]
-        known = np.where(np.isfinite(known), known, FAILED * finite.max() if len(finite) else 1.0)
+        asked = np.array(site.prior if site.prior else [1.0] * len(site.choices), dtype=float)
+        known = plausible(asked)
+        known = np.where(np.isfinite(asked), known, FAILED * known.max())
         bits = steps(site.choices)
         differ = np.abs(bits[:, None, :] - bits[None, :, :]).sum(axis=2)
         alike = np.exp(-differ / (LENGTH * max(1, bits.shape[1])))

@@ -22,6 +22,7 @@ from dagc.choice.types import Site
 from dagc.ir.choice import Choice
 from dagc.ir.program import Action, CopyOp, Graph, GraphOp, OpId, blocks
 from dagc.ir.traversal import Entry, Issue, Record, Traversal, Wait
+from dagc.lab.settings import plausible
 
 if TYPE_CHECKING:
     Own = Mapping[int, Array]
@@ -185,7 +186,8 @@ class Simulator:
             kind |= {Action.GROUP: "group", Action.FREE: "group"}
             what = f"{base} {chosen} {transport if op.action in (Action.GROUP, Action.FREE) else ''}"
             what += " pageable" if isinstance(op.op, CopyOp) and blocks(self.graph.program, op.op) else ""
-            prior = site.prior[0] if site is not None and site.prior and isfinite(site.prior[0]) else None
+            known = site is not None and site.prior and isfinite(site.prior[0])
+            prior = float(plausible(site.prior)[0]) if site is not None and known else None
             out = [number(kind.get(op.action, "kernel"), what, prior)]
             if site is not None:
                 self.levels[base] = out[0]
