@@ -6,10 +6,9 @@ import json
 import os
 import platform
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import MissingTool, UsageError, counted
 from dagc.base.resources import __version__
 from dagc.build.builder import cache_directory

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from enum import Enum
 from heapq import nlargest
 from os.path import commonprefix
 from typing import TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.source import Source, Span
 
 

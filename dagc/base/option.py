@@ -10,10 +10,8 @@ from __future__ import annotations
 import math
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
-
-from dagc.base.classes import dataclass
 
 _LARGEST = 2**63 - 1  # that a results file can store
 MOST_JOBS = 1000  # Slurm, unless a site has set MaxArraySize, takes arrays of 1001

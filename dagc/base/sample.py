@@ -7,11 +7,10 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Final
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.base.statistics import interval
 

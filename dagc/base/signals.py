@@ -11,9 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
-
-from dagc.base.classes import dataclass
 
 Clock = Callable[[], float]  # seconds
 HANGS = 20.0  # seconds after which a measurement counts as hung, unless the user gives another number

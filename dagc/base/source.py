@@ -5,11 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-
-from dagc.base.classes import dataclass
 
 LARGEST = 512 << 10  # bytes of a program and all that it includes: parsed in seconds
 _LARGEST_FILE = 16 << 20  # bytes of any other file

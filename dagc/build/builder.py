@@ -26,12 +26,12 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
 from dagc.base import children, signals
-from dagc.base.classes import dataclass
 from dagc.base.errors import BuildFailed, DagcError, MissingTool, NotWritten, counted, is_full, not_written
 from dagc.base.files import claim, entry_directory, load_entry, store_entry
 from dagc.base.flags import user_flags

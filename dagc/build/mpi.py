@@ -8,12 +8,11 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.base.python import processors
 from dagc.build.ranks import joined

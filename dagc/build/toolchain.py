@@ -12,13 +12,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
 from dagc.base import children
-from dagc.base.classes import dataclass
 from dagc.base.errors import BuildFailed, MissingTool, UsageError
 from dagc.base.flags import user_flags
 from dagc.base.resources import resource

@@ -26,12 +26,11 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property, lru_cache
 from typing import Any
 
-from dagc.base.classes import dataclass
 from dagc.base.python import np
 from dagc.base.sample import Sample
 from dagc.choice.feature import SelectorFeature

@@ -9,9 +9,9 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.base.resources import names_in
 from dagc.choice.selector import MOST_FEATURES

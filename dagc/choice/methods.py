@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.base.python import np
 from dagc.base.resources import names_in

@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.base.resources import names_in
 from dagc.base.sample import OCCUPANCY

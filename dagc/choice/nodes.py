@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, NotRequired, TypeAlias, TypedDict
 
 import msgspec
 
-from dagc.base.classes import dataclass
 from dagc.base.python import np
 from dagc.choice.methods import FULL
 from dagc.choice.selector import Answer, Scale, number

@@ -11,9 +11,9 @@ import ctypes
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.base.resources import resource
 from dagc.choice.selector import library

@@ -19,14 +19,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from dagc.base.classes import dataclass
 from dagc.base.python import Array
 from dagc.choice.feature import offered
 from dagc.choice.legal import block_of, grid_of, op_of, text_and_grid

@@ -10,10 +10,10 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError, counted
 from dagc.base.files import scratch_directory
 from dagc.base.python import np

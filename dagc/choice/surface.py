@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dagc.base.classes import dataclass
 from dagc.base.python import Array, Numbers
 
 LEVEL = 300.0  # standard deviation of the logarithm of the factor of a size: practically unknown

@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.python import np
 from dagc.choice.selector import UNIT, Scale
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple, TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.sample import OCCUPANCY, Sample
 from dagc.ir.choice import VARIANT, Choice, own_name, qualified
 from dagc.ir.names import mangle

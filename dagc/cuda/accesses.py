@@ -14,12 +14,11 @@ and `%` have no negative operands.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import sympy as sp
 
-from dagc.base.classes import dataclass
 from dagc.cuda.expressions import (
     ASSUMED,
     BUILT_IN,

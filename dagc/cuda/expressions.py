@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sympy as sp
 
-from dagc.base.classes import dataclass
 from dagc.cuda.syntax import (
     FLOATING,
     TYPE_SIZES,

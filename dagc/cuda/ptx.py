@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-from dagc.base.classes import dataclass
 
 # ---- resources of a compiled kernel ----
 

@@ -10,13 +10,12 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.cuda.syntax import (
     FLOATING,
     TYPE_SIZES,

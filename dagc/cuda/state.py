@@ -10,10 +10,10 @@ they do not count.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
-from dagc.base.classes import dataclass
 from dagc.cuda.lexer import Macro, expanded, is_global, macros_of, names_in, words_of
 from dagc.cuda.syntax import (
     OF_THE_GPU,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
-from dagc.base.classes import dataclass
 from dagc.cuda.lexer import VARIABLES, names_in
 from dagc.cuda.syntax import (
     FLOATING,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 import sympy as sp
 
-from dagc.base.classes import dataclass
 from dagc.cuda.accesses import accesses_of
 from dagc.cuda.constants import constants_of, signed_names_of, sure_macros, type_names_of
 from dagc.cuda.expressions import CountedLoop, MemoryAccess, either, is_known, real, symbol, toward_zero

@@ -6,8 +6,8 @@ The parser gives the tokens that may follow; the words in front of the place det
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from dagc.base.classes import dataclass
 from dagc.base.source import Source, Span
 from dagc.editor.names import IN_CODE, Declaration, Kind, NameIndex, NameScope
 from dagc.forms import FORMS as KERNEL_FORMS

@@ -4,9 +4,9 @@ its hazards and edges, with the reason of each."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.base.source import Source
 from dagc.editor.names import Declaration, Kind

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from dagc.base.classes import dataclass
 from dagc.base.source import Source, Span
 from dagc.cuda.lexer import names_in
 from dagc.ir.enums import OpKind

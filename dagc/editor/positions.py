@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
 from itertools import accumulate
 from typing import TypeAlias
-
-from dagc.base.classes import dataclass
 
 Position: TypeAlias = tuple[int, int]
 

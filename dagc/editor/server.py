@@ -16,7 +16,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -27,7 +27,6 @@ from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol
 from pygls.uris import from_fs_path, to_fs_path
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import MOST_SHOWN, DagcError, Diagnostic, ProgramError, Severity, printable
 from dagc.base.resources import __version__
 from dagc.base.source import LARGEST, Source, Span, find_file, read_file

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dagc.base.classes import dataclass
 from dagc.base.flags import flags_variable, user_flags
 from dagc.base.resources import resource
 from dagc.cuda.lexer import includes

@@ -21,9 +21,9 @@ and any op is issued by the library, the library issues all kernels.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError
 from dagc.cuda.text import has_gpu_variable
 from dagc.emit.common import Emission

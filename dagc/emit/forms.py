@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.ir.enums import Opcode
 from dagc.ir.program import CopyOp, Graph, KernelOp, OpId, Segment, alike, blocks, folded_name, two_sided
 from dagc.ir.repetition import Tested

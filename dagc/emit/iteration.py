@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError, counted
 from dagc.emit.forms import BeginCapture, Block, EndCapture, Rolled, never_captured, rolled
 from dagc.emit.forms import steps as traversal_steps

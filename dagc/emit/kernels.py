@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import groupby, product
 from types import MappingProxyType
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError, UsageError
 from dagc.cuda.lexer import is_global, names_used, uses_openmp
 from dagc.cuda.text import FunctionSignature, functions_defined, has_kernels, rewrite_for_host, signatures_of, stores_of

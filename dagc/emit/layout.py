@@ -10,10 +10,9 @@ import keyword
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError
 from dagc.emit.render import CXX, Expressions, Names
 from dagc.forms import kernel_of

@@ -6,10 +6,9 @@ import keyword
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError, UsageError
 from dagc.base.resources import __version__, resource
 from dagc.cuda.lexer import KEYWORDS, is_global

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError, UsageError
 from dagc.emit.iteration import CallStep, Step, StepBuilder, titled_kernel
 from dagc.emit.kernels import Functions, asks_hardware

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +18,6 @@ from pathlib import Path
 import jinja2
 from jinja2.bccache import Bucket
 
-from dagc.base.classes import dataclass
 from dagc.base.files import entry_directory, load_entry, store_entry
 from dagc.base.resources import resource
 from dagc.cuda.lexer import KEYWORDS, directives, is_global, is_macro

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from dagc.base.classes import dataclass
 from dagc.emit.iteration import StepBuilder, describe
 from dagc.emit.kernels import FunctionView
 from dagc.emit.layout import Layout

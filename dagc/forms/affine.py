@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dagc.base.classes import dataclass
 from dagc.cuda.syntax import (
     FLOATING,
     TYPE_SIZES,

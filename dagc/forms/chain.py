@@ -8,12 +8,11 @@ what it stored itself, in the order of the text, whatever its guards are. Interm
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dagc.base.classes import dataclass
 from dagc.cuda.lexer import names_used, words_of
 from dagc.cuda.syntax import below, body_of, field_of, inside, text_of
 from dagc.forms.affine import NUMBER, accesses_below, coefficient, names_of, number_of, plus, variables_of, without

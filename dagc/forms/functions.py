@@ -9,9 +9,8 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from dagc.base.classes import dataclass
 from dagc.base.source import Span
 from dagc.cuda.lexer import (
     KEYWORDS,

@@ -11,11 +11,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate, pairwise
 
-from dagc.base.classes import dataclass
 from dagc.cuda.lexer import names_in, names_used, words_of
 from dagc.forms.text import PLACES, blank, expression, fresh, moved_refused, names_in_kernel, reading_of, unused
 from dagc.forms.types import Refusal, Surroundings

@@ -10,9 +10,8 @@ keeps its order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from dagc.base.classes import dataclass
 from dagc.forms import surroundings_of
 from dagc.forms.chain import ChainCall, apart, chained_op, elements_of, hidden_by, same_launch
 from dagc.forms.fuse import fused_op, refused

@@ -5,11 +5,10 @@ goes one way, and the text for one neighbour after the other. `wide`, `tile`, `j
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from dagc.base.classes import dataclass
 from dagc.cuda.lexer import KEYWORDS, is_global, words_of
 from dagc.cuda.syntax import below, body_of, field_of, inside, text_of
 from dagc.forms.affine import LOOPS, NUMBER, Numbers, changes_of, coefficient, names_of, number_of, plus, variables_of

@@ -11,12 +11,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import reduce
 from math import gcd
 from typing import TYPE_CHECKING
 
-from dagc.base.classes import dataclass
 from dagc.cuda.syntax import (
     Change,
     Declarator,

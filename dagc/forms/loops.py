@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING
 
-from dagc.base.classes import dataclass
 from dagc.cuda.syntax import below, change_of, declarators, field_of, operator_of, text_of
 from dagc.forms.affine import LOOPS, coefficient, names_of, number_of, plus, prefix_of
 from dagc.forms.lanes import (

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.cuda.syntax import (
     Declarator,
     below,

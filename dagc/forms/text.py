@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, zip_longest
 from typing import TYPE_CHECKING
 
-from dagc.base.classes import dataclass
 from dagc.cuda.lexer import KEYWORDS, is_global, names_in, words_of
 from dagc.cuda.races import waits_for_threads
 from dagc.cuda.state import Definitions, definitions_of

@@ -10,10 +10,9 @@ another one stores.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dagc.base.classes import dataclass
 from dagc.cuda.syntax import body_of, field_of, text_of
 from dagc.forms.affine import coefficient, names_of
 from dagc.forms.lanes import GroupText, alike_of, read_plainly, refusal_of, refuse_others, share_loads, unread

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from dagc.base.classes import dataclass
 from dagc.ir.choice import FORM
 from dagc.ir.enums import ElementType
 from dagc.ir.program import CodeText, Impl, Kernel, Launch

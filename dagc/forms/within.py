@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from dagc.base.classes import dataclass
 from dagc.cuda.lexer import words_of
 from dagc.forms import AS_CONSTANT, CONSTANT_READS, kernel_of, surroundings_of
 from dagc.forms.fuse import refused_together, renamed

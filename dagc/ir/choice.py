@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
-from dagc.base.classes import dataclass
 from dagc.ir.program import DEVICE, Value, shown
 
 PROGRAM = "program"  # stands for an op's name where decisions of the whole program are open: a keyword, so no op has it

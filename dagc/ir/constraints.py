@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import Diagnostic, Severity
 from dagc.ir import program as ir
 from dagc.ir import sym

@@ -8,11 +8,11 @@ complete for integers: some true goals stay undecided. Non-linear terms count as
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, gcd, lcm
 from typing import TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.ir.sym import Apply, Const, Fn, Poly, Sym, Var, apply, polynomial
 
 _MOST_ROWS = 400  # of one elimination; undecided beyond

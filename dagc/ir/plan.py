@@ -10,10 +10,9 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Hashable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.cuda.lexer import tokens_of
 from dagc.cuda.text import constant_names, names_read

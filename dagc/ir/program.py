@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NewType, TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.source import NOWHERE, Source, Span, Spanned
 from dagc.ir.enums import CodeLang, ElementType, Mode, Pairs, Place, Role, Transport
 from dagc.ir.names import mangle

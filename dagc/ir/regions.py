@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from dagc.base.classes import dataclass
 from dagc.ir import program as ir
 from dagc.ir.enums import Place
 from dagc.ir.linear import Facts, Linear

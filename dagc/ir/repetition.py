@@ -8,9 +8,8 @@ them the same.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from dagc.base.classes import dataclass
 from dagc.ir import program as ir
 from dagc.ir.enums import Mode, Place, Transport
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
 from typing import TypeAlias
-
-from dagc.base.classes import dataclass
 
 # ---- symbolic scalars ----
 

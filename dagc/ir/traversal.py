@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import ClassVar, Literal, NewType, TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.ir.enums import Opcode
 from dagc.ir.program import Graph, GraphOp, OpId

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from random import Random
 from statistics import median
 from typing import TYPE_CHECKING
 
-from dagc.base.classes import dataclass
 from dagc.base.python import np
 from dagc.base.sample import CHECK, Sample
 from dagc.base.statistics import interval

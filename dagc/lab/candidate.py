@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from dagc.base.classes import dataclass
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice
 from dagc.ir.program import Graph

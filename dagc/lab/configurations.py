@@ -7,9 +7,9 @@ value given by the program or by -D.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import ProgramError, Severity, UsageError
 from dagc.base.source import Span
 from dagc.ir.choice import Choice, own_name, qualified

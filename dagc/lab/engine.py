@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from random import Random
 from statistics import median
@@ -14,7 +14,6 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import RunFailed
 from dagc.base.sample import CONFIRM, Sample
 from dagc.base.signals import Clock, deferred

@@ -6,11 +6,10 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any, TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import RunFailed
 from dagc.base.sample import TIME, Objective, Sample
 from dagc.base.signals import HANGS

@@ -8,12 +8,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 from statistics import median
 from typing import Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import RunFailed, WrongResult
 from dagc.base.sample import TIME, Objective, Sample
 from dagc.base.statistics import noise_floor

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.sample import Sample
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from random import Random
 from statistics import median
 from typing import Any, TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.python import Array, Numbers, np
 from dagc.base.sample import Sample
 from dagc.choice.types import Site

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Generic, TypeVar
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.base.sample import CONFIRM, Sample
 from dagc.base.statistics import APART

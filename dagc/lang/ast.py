@@ -6,11 +6,10 @@ Nodes are frozen; equality ignores spans, so that two texts that differ only in 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.source import NOWHERE, Span, Spanned
 from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role
 

@@ -4,8 +4,8 @@ states that runs hand on, what kernels add to, and races within a launch."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from dagc.base.classes import dataclass
 from dagc.base.source import Span
 from dagc.cuda.lexer import indices_read, may_find_thread, words_of
 from dagc.cuda.syntax import NotUnderstood

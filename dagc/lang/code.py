@@ -4,10 +4,9 @@ and races of the blocks or lanes of a launch."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import LOOK
 from dagc.base.source import Source, Span
 from dagc.cuda.races import (

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.base.resources import names_in
 from dagc.base.source import Span

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NoReturn
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.base.source import Span
 from dagc.ir import sym

@@ -7,11 +7,10 @@ lines, and spaces that align words of neighbouring lines. It is idempotent.
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import get_args
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError
 from dagc.base.source import Source
 from dagc.lang import ast

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import reduce
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.base.source import Span
 from dagc.ir import program as ir

@@ -13,9 +13,8 @@ and launches the kernel with it. Copy and read are ops of their own, so that oth
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from dagc.base.classes import dataclass
 from dagc.base.source import Span
 from dagc.cuda.text import names_read
 from dagc.ir import program as ir

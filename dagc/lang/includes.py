@@ -11,11 +11,10 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import ProgramError
 from dagc.base.source import LARGEST, Source, Span, find_file, include_directories, refuse_outside
 from dagc.cuda.lexer import includes

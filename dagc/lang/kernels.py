@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 
-from dagc.base.classes import dataclass
 from dagc.cuda.lexer import KEYWORDS, words_of
 from dagc.cuda.text import functions_defined, names_read
 from dagc.ir import program as ir

@@ -6,10 +6,9 @@ All errors are collected. Neither the text nor its set-up is executed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import Diagnostic, Finding, ProgramError, Severity, UsageError
 from dagc.base.python import uncollected
 from dagc.base.source import Source, Span

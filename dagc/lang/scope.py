@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 from typing import NoReturn, TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import Diagnostic, Finding, Severity, Spelling, UsageError
 from dagc.base.source import Source, Span
 from dagc.cuda.lexer import KEYWORDS, VARIABLES, is_macro, is_reserved

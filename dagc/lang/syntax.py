@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import Diagnostic
 from dagc.base.source import Source, Span
 

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.base.python import np
 from dagc.base.sample import TIME, Objective

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, permutations
 from statistics import NormalDist
 from typing import Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.base.sample import Objective
 from dagc.ir.choice import Choice

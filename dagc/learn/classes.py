@@ -28,13 +28,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import comb
 from statistics import median
 from typing import Any
 
-from dagc.base.classes import dataclass
 from dagc.base.python import np, scipy
 from dagc.ir.traversal import traversal_text
 from dagc.learn.types import Bools, Boundary, Classes, Example, Floats, Ints, PerformanceClass

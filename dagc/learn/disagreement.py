@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import WrongResult, counted
 from dagc.ir.choice import Choice, site_of
 from dagc.ir.program import Graph

@@ -14,9 +14,9 @@ known there.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.python import np
 from dagc.ir.traversal import Traversal
 from dagc.lab.candidate import Candidate

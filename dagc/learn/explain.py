@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.base.sample import TIME, Objective
 from dagc.ir.choice import Choice

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 
-from dagc.base.classes import dataclass
 from dagc.base.python import np
 from dagc.base.statistics import ENOUGH, exceeded
 from dagc.learn.classes import Evidence

@@ -10,10 +10,9 @@ choices, streams, then orders, ops before sync ops, in file order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 
-from dagc.base.classes import dataclass
 from dagc.base.python import np
 from dagc.ir.choice import Choice, qualified
 from dagc.ir.plan import kernel_as_written

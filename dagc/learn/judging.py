@@ -6,11 +6,10 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.python import np
 from dagc.learn.classes import FEWEST_OF_ONE, Outliers, noise_of
 from dagc.learn.features import Samples, in_order

@@ -8,9 +8,9 @@ kinds: `x before yl` of an SpMV, "send before kernel that needs no message", is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import product
 
-from dagc.base.classes import dataclass
 from dagc.ir.choice import own_name, site_of
 from dagc.ir.program import Action, CollectiveOp, Graph, GraphOp, KernelOp, OpId
 from dagc.learn.features import SYNC_OPS, TIMES, Naming, are_two

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from random import Random
 from statistics import median, median_low
 
-from dagc.base.classes import dataclass
 from dagc.base.python import np, scipy
 from dagc.base.sample import EXPLAIN, Sample
 from dagc.base.statistics import shift_interval

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError, counted
 from dagc.base.sample import TIME, Objective
 from dagc.base.statistics import ENOUGH

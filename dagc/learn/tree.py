@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from statistics import median
 from typing import TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.python import np
 from dagc.base.statistics import ENOUGH, exceeded
 from dagc.ir.traversal import traversal_text

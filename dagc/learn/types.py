@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.base.python import np
 from dagc.ir.choice import Choice

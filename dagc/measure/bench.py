@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, WrongResult, counted
 from dagc.base.signals import HANGS
 from dagc.base.statistics import median_interval

@@ -46,7 +46,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -55,7 +55,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import numpy as np
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError, MissingTool, RunFailed, counted
 from dagc.base.python import processors
 from dagc.measure.metrics import Amount, least_seconds, metric, of_results

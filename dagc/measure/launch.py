@@ -22,11 +22,11 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from dagc.base import signals
-from dagc.base.classes import dataclass
 from dagc.base.errors import MissingTool, RunFailed, UsageError, counted
 from dagc.build.mpi import MPI, NO_MPI_HELP, MPIKind, rank_environment, require_mpi, starter_options
 from dagc.build.ranks import joined

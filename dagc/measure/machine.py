@@ -13,12 +13,12 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dagc.base import children, signals
 from dagc.base.children import within
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError, MissingTool, RunFailed
 from dagc.base.files import entry_directory, write_text_atomic
 from dagc.base.resources import resource

@@ -9,12 +9,12 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError, MissingTool, RunFailed
 
 if TYPE_CHECKING:

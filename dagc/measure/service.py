@@ -22,13 +22,13 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dagc.base import signals
-from dagc.base.classes import dataclass
 from dagc.base.errors import MissingTool, RunFailed, UsageError, counted
 from dagc.base.resources import IMPORTED_FROM
 from dagc.build.mpi import cores, require_mpi

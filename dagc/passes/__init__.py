@@ -4,10 +4,9 @@ all stages of one text up to the first that fails."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import Diagnostic, ProgramError, Severity, report_notes
 from dagc.base.python import uncollected
 from dagc.base.source import Source

@@ -11,9 +11,8 @@ import math
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import Diagnostic, Finding, Severity, UsageError
 from dagc.base.source import Source, Span
 from dagc.ir.choice import VARIANT, own_name

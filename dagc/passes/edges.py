@@ -4,13 +4,12 @@ and the reason of each."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import Diagnostic, Severity
 from dagc.base.source import Span
 from dagc.ir import program as ir

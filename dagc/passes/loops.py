@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, product
 from typing import TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.ir.enums import CodeLang
 from dagc.ir.plan import kernel_as_written, variants_of
 from dagc.ir.program import Action, CopyOp, Folding, Graph, GraphOp, Loop, OpId, Region, Segment, Touch, folded_name

@@ -17,12 +17,11 @@ collective becomes ops of the ranks of each host, and of one rank of each host, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import Diagnostic
 from dagc.ir import program as ir
 from dagc.ir.choice import qualified

@@ -23,9 +23,8 @@ The happens-before proof (dagc.space.proof) finds the same by itself.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import Diagnostic
 from dagc.cuda.text import stores_of
 from dagc.forms import AS_CONSTANT, kernel_of, reads_as_constant

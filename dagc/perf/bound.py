@@ -13,13 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from typing import Any
 
 import sympy as sp
 
-from dagc.base.classes import dataclass
 from dagc.cuda.accesses import Accesses
 from dagc.cuda.expressions import MemoryAccess, symbol
 from dagc.cuda.syntax import NotUnderstood

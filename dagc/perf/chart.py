@@ -7,12 +7,10 @@ branch meet at its end.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from typing import TypeAlias
-
-from dagc.base.classes import dataclass
 
 _CHAR, _LINE, _PAD, _GAP = 6.7, 15, 10, 34  # of a letter of 11 points, of a line; inside a box, between boxes
 

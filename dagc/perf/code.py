@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.python import np
 from dagc.perf.program import Number
 

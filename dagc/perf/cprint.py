@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dagc.base.classes import dataclass
 from dagc.base.python import np
 from dagc.cuda.lexer import KEYWORDS, is_global
 from dagc.ir.names import mangle, set_apart

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
 
 import sympy as sp
 
-from dagc.base.classes import dataclass
 from dagc.base.python import np
 from dagc.cuda.expressions import Clause, CountedLoop, MemoryAccess, symbol
 from dagc.ir.plan import AXES

@@ -7,12 +7,11 @@ of a rectangle on one side of a line, whose area is taken for the number of its 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import sympy as sp
 
-from dagc.base.classes import dataclass
 from dagc.cuda.expressions import Guard, indices_of, symbol
 from dagc.ir.plan import AXES
 from dagc.perf.algebra import ceil_div, int_div, maximum, minimum

@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.base.source import read_file
 

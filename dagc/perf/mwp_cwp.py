@@ -21,13 +21,12 @@ coefficients were not fitted to; the stored error is from points that this selec
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import sympy as sp
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError, counted
 from dagc.cuda.accesses import Accesses
 from dagc.cuda.expressions import real, symbol

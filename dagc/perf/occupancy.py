@@ -9,12 +9,11 @@ tests/perf/test_occupancy.py checks on thousands of results from an H200, and cu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import sympy as sp
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.base.python import np
 from dagc.cuda.expressions import symbol

@@ -8,10 +8,10 @@ bandwidths and fitted constants are not integers. A division by zero gives 0, so
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError
 
 if TYPE_CHECKING:

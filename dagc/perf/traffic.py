@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import sympy as sp
 
-from dagc.base.classes import dataclass
 from dagc.cuda.accesses import Accesses, Work
 from dagc.cuda.expressions import (
     EVERYTHING,

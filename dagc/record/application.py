@@ -11,10 +11,10 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import BuildFailed, RunFailed, UsageError
 from dagc.base.resources import resource
 from dagc.base.source import Source, encoded, include_directories, refuse_outside

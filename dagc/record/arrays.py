@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from keyword import iskeyword
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.cuda.lexer import KEYWORDS, is_global, is_reserved
 from dagc.lang.syntax import RESERVED

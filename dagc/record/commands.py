@@ -7,10 +7,10 @@ import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.base.files import MARK
 from dagc.base.flags import flags_variable, split_words

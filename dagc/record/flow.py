@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import product, takewhile
 from typing import TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.record.log import (
     CollectiveCall,
     Complete,

@@ -8,11 +8,11 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from dagc.base import children
-from dagc.base.classes import dataclass
 from dagc.base.errors import BuildFailed
 from dagc.base.python import np
 from dagc.cuda.syntax import Declarator, bare_type, field_of, in_scopes, parsable, specifiers, text_of, tree_of

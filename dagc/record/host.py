@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, product
 
-from dagc.base.classes import dataclass
 from dagc.base.python import np
 from dagc.record.arrays import TYPES, Arrays, FreeNames, RecordedArray
 from dagc.record.flow import KernelCall, Messages, Move, ScalarArgument, Together

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.cuda.lexer import expanded, macros_of
 from dagc.cuda.syntax import NotUnderstood

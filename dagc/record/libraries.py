@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from dagc.base.classes import dataclass
 from dagc.record.log import Pieces
 
 HEADER = "cublas_v2.h"

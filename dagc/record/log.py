@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 
 MOST_EVENTS = 2_000_000

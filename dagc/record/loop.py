@@ -4,10 +4,10 @@ what no program expresses in it, which is said before anything is written."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from typing import TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import RunFailed, UsageError, counted
 from dagc.base.python import np
 from dagc.record.libraries import ROUTINES

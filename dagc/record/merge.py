@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import chain, pairwise
 from typing import TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.record.flow import (
     Flow,

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.base.python import np
 from dagc.record.arrays import TYPES, WIDTHS, Arrays, FreeNames, Given, RecordedArray, Values, type_of_message

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.cuda.syntax import below, field_of, operator_of, text_of, tree_of
 from dagc.ir.names import mangle

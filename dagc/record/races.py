@@ -8,10 +8,9 @@ kernel touches is left out where it is not known: not all races are found.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.record.flow import KernelCall, Move, Op, PointerArgument, Set, flow_operation, touched
 from dagc.record.log import (

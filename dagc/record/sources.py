@@ -6,11 +6,10 @@ import os
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.cuda.lexer import includes, words_of
 from dagc.cuda.syntax import (

@@ -8,9 +8,9 @@ one number of elements a row for each array; a guard leaves out all rows from a 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.cuda.syntax import NotUnderstood, below, body_of, field_of, operator_of, text_of
 from dagc.forms.affine import (
     BUILT_IN,

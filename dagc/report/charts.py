@@ -9,12 +9,11 @@ import heapq
 import math
 from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from html import escape
 from statistics import median
 from typing import TYPE_CHECKING
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.base.statistics import Noise, faster
 from dagc.ir.choice import Choice

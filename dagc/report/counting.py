@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import ProgramError, Severity
 from dagc.base.signals import ENDLESS, Deadline
 from dagc.ir import program as ir

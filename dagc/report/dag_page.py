@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.base.source import Source, Span
 from dagc.ir import program as ir

@@ -7,10 +7,10 @@ import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError, counted
 from dagc.ir.choice import Choice
 from dagc.ir.program import Action, Graph, shown

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from dagc.base.classes import dataclass
 from dagc.report import si
 
 FINDING = "finding lower bounds of the ops and of the program, by the speed of this machine"

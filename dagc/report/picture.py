@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from html import escape
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.ir import program as ir
 from dagc.ir.enums import Mode

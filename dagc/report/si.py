@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-
-from dagc.base.classes import dataclass
+from dataclasses import dataclass
 
 THIN = "\u202f"  # a narrow no-break space
 _PRINTED_BITS = 14_000  # sys.int_info.default_max_str_digits is 4300

@@ -7,9 +7,9 @@ of the program's text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.ir import program as ir
 from dagc.ir.plan import Plan, Target

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from dagc.base.classes import dataclass
 from dagc.report import si
 from dagc.report.charts import WIDTH, AxisScale, Plot, n, polyline, spanning, tag, text
 from dagc.report.pages import environment

@@ -14,13 +14,13 @@ import types
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 from dagc.base import signals
-from dagc.base.classes import dataclass
 from dagc.base.errors import Diagnostic, ProgramError, UsageError, counted
 from dagc.base.files import output_directory
 from dagc.base.python import np

@@ -9,12 +9,11 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import Diagnostic, Spelling, UsageError, counted
 from dagc.base.python import np
 from dagc.base.source import Span

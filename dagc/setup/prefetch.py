@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from threading import RLock
@@ -23,7 +24,6 @@ from typing import Generic, Self, TypeVar
 
 from dagc.base import signals
 from dagc.base.children import Workers
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError
 from dagc.base.resources import IMPORTED_FROM
 from dagc.ir.program import Program

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise, permutations
 from operator import itemgetter
 from random import Random
 from typing import TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Entry, Traversal, issue_of

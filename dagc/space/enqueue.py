@@ -11,11 +11,10 @@ holds for any number: nothing but the entries of so many iterations orders their
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 
-from dagc.base.classes import dataclass
 from dagc.ir.program import Action, Graph, OpId
 from dagc.ir.traversal import Entry, Event, Issue, Stream, Traversal, awaited, bound, in_order, recorded, streams_of
 from dagc.space.loops import Carried, Slot, added_record

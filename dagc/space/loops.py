@@ -16,12 +16,11 @@ except waits for a record of a round before the first, which order nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.ir.program import Folding, Graph, GraphOp, OpId
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Traversal, Wait, bound, recorded

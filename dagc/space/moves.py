@@ -18,10 +18,10 @@ equal prefixes are one state whichever op made the request, so each traversal is
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Entry, issue_of, record_of, wait_of
 

@@ -14,10 +14,9 @@ nothing where the event was not recorded yet.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError
 from dagc.ir.enums import Mode
 from dagc.ir.program import Action, ExchangeOp, Graph, Message, OpId, Region

@@ -7,13 +7,12 @@ import sys
 import sysconfig
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError, counted
 from dagc.base.files import output_directory
 from dagc.base.source import encoded

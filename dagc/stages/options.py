@@ -8,10 +8,9 @@ import math
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.option import (
     Option,
     alternatives,

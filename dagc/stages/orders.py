@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dagc.base.classes import dataclass
+from dataclasses import dataclass
+
 from dagc.base.option import option
 
 

@@ -6,13 +6,12 @@ Everything takes paths and plain values and returns frozen results; failures are
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import Diagnostic, Severity, UsageError, rendered
 from dagc.base.signals import Deadline
 from dagc.base.source import Source

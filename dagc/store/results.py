@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from statistics import median
 from typing import Any, NamedTuple, NewType, TypeVar
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError, counted
 from dagc.base.sample import CONFIRM, TIME, Objective, Sample
 from dagc.base.statistics import Noise, faster, interval, shrunk

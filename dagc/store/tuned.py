@@ -9,14 +9,13 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 from msgspec import Meta
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.base.sample import Sample
 from dagc.choice.methods import from_json

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 from dagc.base.children import Workers
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError, UsageError
 from dagc.build.ranks import joined
 from dagc.ir.choice import Choice

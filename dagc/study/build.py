@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import as_completed
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagc.base.children import Workers
-from dagc.base.classes import dataclass
 from dagc.base.errors import BuildFailed, DagcError
 from dagc.base.files import scratch_directory
 from dagc.build.mpi import cores

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError, counted
 from dagc.base.python import Array
 from dagc.ir.program import Program

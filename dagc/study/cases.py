@@ -34,11 +34,11 @@ import random
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.base.source import read_file
 from dagc.choice.types import Case

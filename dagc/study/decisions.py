@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import ProgramError, UsageError
 from dagc.base.sample import TIME, Objective
 from dagc.base.signals import ENDLESS, Deadline

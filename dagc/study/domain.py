@@ -6,13 +6,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.children import Workers
-from dagc.base.classes import dataclass
 from dagc.base.errors import ProgramError, UsageError, counted
 from dagc.base.sample import TIME
 from dagc.base.signals import ENDLESS, Deadline

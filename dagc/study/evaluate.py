@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError, counted
 from dagc.choice.types import Case
 from dagc.ir.choice import PROGRAM

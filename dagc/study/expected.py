@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from dagc.base.classes import dataclass
 from dagc.base.python import np
 from dagc.choice.trends import SumTrend, logs_of, sums_beyond
 from dagc.study.train import TrainingTable

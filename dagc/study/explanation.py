@@ -9,13 +9,12 @@ import os
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError, UsageError, counted
 from dagc.base.files import is_output
 from dagc.base.resources import __version__

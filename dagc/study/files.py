@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError, counted
 from dagc.base.files import scratch_directory
 from dagc.base.resources import __version__

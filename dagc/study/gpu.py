@@ -14,13 +14,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, counted
 from dagc.base.python import np
 from dagc.base.sample import Sample

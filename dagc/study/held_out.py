@@ -6,11 +6,10 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError, counted
 from dagc.base.sample import Sample
 from dagc.base.source import Source

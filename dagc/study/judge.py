@@ -18,9 +18,9 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.ir.choice import Choice
 from dagc.study.results import remarks

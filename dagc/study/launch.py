@@ -6,14 +6,13 @@ import math
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from threading import Event
 from typing import Any, TypeAlias, TypeVar
 
 from dagc.base.children import Workers
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, counted
 from dagc.base.files import scratch_directory
 from dagc.base.sample import Sample

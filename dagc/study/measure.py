@@ -7,12 +7,11 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import RunFailed, counted
 from dagc.base.signals import ENDLESS, Deadline
 from dagc.choice.legal import op_of, op_under, place_of

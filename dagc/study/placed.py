@@ -6,12 +6,12 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.choice.placement import (
     DEVICE,

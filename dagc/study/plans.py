@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.children import Workers
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.base.files import output_directory
 from dagc.base.source import encoded

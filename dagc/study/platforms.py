@@ -7,10 +7,10 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.base.files import check_new_file, write_text_atomic
 from dagc.base.python import np

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError
 from dagc.build import toolchain
 from dagc.choice.legal import fits

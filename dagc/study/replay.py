@@ -15,8 +15,8 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError, counted
 from dagc.choice.selector import FEWEST
 from dagc.study.cases import Sampling

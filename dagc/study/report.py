@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError, counted
 from dagc.base.sample import Objective
 from dagc.choice.selector import Selector, scales_of

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.base.sample import OCCUPANCY, TIME, Objective, Sample, parse_objective
 from dagc.choice.legal import op_of

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from threading import Event, Lock
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from dagc.base import children
 from dagc.base.children import Workers
-from dagc.base.classes import dataclass
 from dagc.base.errors import BuildFailed, DagcError, MissingTool, RunFailed, UsageError, WrongResult
 from dagc.base.files import is_output
 from dagc.base.sample import Sample

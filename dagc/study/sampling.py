@@ -19,10 +19,9 @@ import math
 import random
 import warnings
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.base.python import np
 from dagc.base.sample import Sample

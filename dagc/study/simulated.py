@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import TimeoutExpired
 from types import MappingProxyType
@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, TypeAlias
 from xml.etree import ElementTree as ET
 
 from dagc.base import children
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, counted
 from dagc.base.resources import resource
 from dagc.base.sample import Sample

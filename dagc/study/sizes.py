@@ -9,12 +9,11 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.children import Workers
-from dagc.base.classes import dataclass
 from dagc.base.errors import BuildFailed, DagcError, MissingTool
 from dagc.base.files import scratch_directory
 from dagc.base.python import np

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import DagcError, ProgramError, Severity, UsageError
 from dagc.build.toolchain import TargetChoice, choose_target
 from dagc.choice.feature import asked_features

@@ -7,10 +7,9 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import UsageError
 from dagc.ir.choice import VARIANT, Choice, own_name
 from dagc.ir.enums import Place

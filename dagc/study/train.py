@@ -12,11 +12,10 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TypeVar
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.base.sample import Sample
 from dagc.choice.choose import Avoided

@@ -11,12 +11,11 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import MissingTool, RunFailed, UsageError
 from dagc.choice.methods import EXHAUSTIVE, LEARNED
 from dagc.choice.types import Case, Cell, Samples

@@ -3,11 +3,11 @@ and trained on again. Asking one raises UsageError."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from dagc.base.classes import dataclass
 from dagc.choice.methods import retired
 from dagc.choice.nodes import Name
 from dagc.choice.selector import Scale, Selector

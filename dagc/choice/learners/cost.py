@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 import numpy as np
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.choice import nodes, trends
 from dagc.choice.methods import Examples

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 import numpy as np
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.choice import nodes
 from dagc.choice.methods import FULL, Examples

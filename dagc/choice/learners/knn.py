@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.base.python import np
 from dagc.choice.methods import FOLDS, FULL, Examples, Gains, best_candidate

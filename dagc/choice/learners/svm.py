@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from dagc.base.classes import dataclass
 from dagc.base.python import np
 from dagc.choice.methods import Examples, best_candidate
 from dagc.choice.nodes import Label, SelectorRow

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import counted
 from dagc.base.python import np
 from dagc.choice import nodes

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from random import Random
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dagc.base.classes import dataclass
 from dagc.base.python import Array, Numbers
 from dagc.lab.model.fit import DIGITS, fit_costs
 from dagc.lab.model.pool import Pool, PoolRows

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
-from dagc.base.classes import dataclass
 from dagc.base.python import Array, Bools, Numbers, np
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import product
 from math import isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dagc.base.classes import dataclass
 from dagc.base.python import Array, Bools, Numbers, np
 from dagc.choice.types import Site
 from dagc.ir.choice import Choice

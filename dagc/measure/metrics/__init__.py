@@ -25,10 +25,10 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dagc.base.classes import dataclass
 from dagc.base.errors import MissingTool, RunFailed, UsageError
 from dagc.base.resources import names_in
 from dagc.base.sample import OCCUPANCY, Objective, parse_objective
