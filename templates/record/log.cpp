@@ -296,8 +296,4 @@ void rank(int rank, int size) {
 }  // namespace dagc::record
 
 extern "C" void dagc_record_mark(const char* name) { dagc::record::Event("mark").add("name", std::string(name)); }
-extern "C" void dagc_record_unsupported(const char* name, const char* file, int line) {
-  dagc::record::at(file, line);
-  dagc::record::Event("unsupported").add("call", std::string(name));
-}
 extern "C" void dagc_record_at(const char* file, int line) { dagc::record::at(file, line); }

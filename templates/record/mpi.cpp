@@ -412,23 +412,50 @@ int MPI_Barrier(MPI_Comm comm) {
   return PMPI_Barrier(comm);
 }
 
-// What no .dag expresses: recorded by its name.
-#define DAGC_UNSUPPORTED(name, parameters, arguments)               \
-  int MPI_##name parameters {                                       \
-    Event("unsupported").add("call", "MPI_" #name);    \
-    return PMPI_##name arguments;                                   \
-  }
-DAGC_UNSUPPORTED(Send_init, (const void* b, int c, MPI_Datatype t, int p, int g, MPI_Comm m, MPI_Request* r),
-                 (b, c, t, p, g, m, r))
-DAGC_UNSUPPORTED(Recv_init, (void* b, int c, MPI_Datatype t, int p, int g, MPI_Comm m, MPI_Request* r),
-                 (b, c, t, p, g, m, r))
-DAGC_UNSUPPORTED(Win_create, (void* b, MPI_Aint s, int d, MPI_Info i, MPI_Comm c, MPI_Win* w), (b, s, d, i, c, w))
-DAGC_UNSUPPORTED(Win_allocate, (MPI_Aint s, int d, MPI_Info i, MPI_Comm c, void* b, MPI_Win* w), (s, d, i, c, b, w))
-DAGC_UNSUPPORTED(Iallreduce, (const void* s, void* r, int n, MPI_Datatype t, MPI_Op o, MPI_Comm c, MPI_Request* q),
-                 (s, r, n, t, o, c, q))
-DAGC_UNSUPPORTED(Sendrecv_replace,
-                 (void* b, int n, MPI_Datatype t, int d, int g, int s, int h, MPI_Comm c, MPI_Status* u),
-                 (b, n, t, d, g, s, h, c, u))
-DAGC_UNSUPPORTED(Waitsome, (int n, MPI_Request r[], int* o, int i[], MPI_Status s[]), (n, r, o, i, s))
-
 }  // extern "C"
+
+// What no .dag expresses: recorded by its name. The functions have the parameters that the MPI declares: each symbol is
+// resolved, when the program is loaded, to a function that is made of the declaration.
+namespace {
+
+template <class Name, class Function>
+struct Unsupported;
+template <class Name, class... Arguments>
+struct Unsupported<Name, int(Arguments...)> {
+  static int call(Arguments... arguments) {
+    Event("unsupported").add("call", Name::text);
+    return Name::call(arguments...);
+  }
+};
+
+}  // namespace
+
+// A resolver is called before a sanitizer has begun.
+#define DAGC_UNSUPPORTED(name)                                                                                    \
+  namespace {                                                                                                     \
+  struct name##Name {                                                                                             \
+    static constexpr const char* text = "MPI_" #name;                                                             \
+    static constexpr auto call = &PMPI_##name;                                                                    \
+  };                                                                                                              \
+  }                                                                                                               \
+  extern "C" __attribute__((no_sanitize("thread", "address", "undefined"))) decltype(&PMPI_##name) dagc_##name() { \
+    return &Unsupported<name##Name, decltype(PMPI_##name)>::call;                                                 \
+  }                                                                                                               \
+  extern "C" decltype(PMPI_##name) MPI_##name __attribute__((ifunc("dagc_" #name)));
+DAGC_UNSUPPORTED(Accumulate) DAGC_UNSUPPORTED(Alltoallw) DAGC_UNSUPPORTED(Bsend_init)
+DAGC_UNSUPPORTED(Compare_and_swap) DAGC_UNSUPPORTED(Exscan) DAGC_UNSUPPORTED(Fetch_and_op) DAGC_UNSUPPORTED(Get)
+DAGC_UNSUPPORTED(Get_accumulate) DAGC_UNSUPPORTED(Iallgather) DAGC_UNSUPPORTED(Iallgatherv)
+DAGC_UNSUPPORTED(Iallreduce) DAGC_UNSUPPORTED(Ialltoall) DAGC_UNSUPPORTED(Ialltoallv) DAGC_UNSUPPORTED(Ialltoallw)
+DAGC_UNSUPPORTED(Ibarrier) DAGC_UNSUPPORTED(Ibcast) DAGC_UNSUPPORTED(Ibsend) DAGC_UNSUPPORTED(Iexscan)
+DAGC_UNSUPPORTED(Igather) DAGC_UNSUPPORTED(Igatherv) DAGC_UNSUPPORTED(Imrecv) DAGC_UNSUPPORTED(Ineighbor_allgather)
+DAGC_UNSUPPORTED(Ineighbor_allgatherv) DAGC_UNSUPPORTED(Ineighbor_alltoall) DAGC_UNSUPPORTED(Ineighbor_alltoallv)
+DAGC_UNSUPPORTED(Ineighbor_alltoallw) DAGC_UNSUPPORTED(Ireduce) DAGC_UNSUPPORTED(Ireduce_scatter)
+DAGC_UNSUPPORTED(Ireduce_scatter_block) DAGC_UNSUPPORTED(Irsend) DAGC_UNSUPPORTED(Iscan) DAGC_UNSUPPORTED(Iscatter)
+DAGC_UNSUPPORTED(Iscatterv) DAGC_UNSUPPORTED(Mrecv) DAGC_UNSUPPORTED(Neighbor_allgather)
+DAGC_UNSUPPORTED(Neighbor_allgatherv) DAGC_UNSUPPORTED(Neighbor_alltoall) DAGC_UNSUPPORTED(Neighbor_alltoallv)
+DAGC_UNSUPPORTED(Neighbor_alltoallw) DAGC_UNSUPPORTED(Put) DAGC_UNSUPPORTED(Raccumulate) DAGC_UNSUPPORTED(Recv_init)
+DAGC_UNSUPPORTED(Reduce_scatter) DAGC_UNSUPPORTED(Reduce_scatter_block) DAGC_UNSUPPORTED(Rget) DAGC_UNSUPPORTED(Rput)
+DAGC_UNSUPPORTED(Rsend_init) DAGC_UNSUPPORTED(Scan) DAGC_UNSUPPORTED(Send_init) DAGC_UNSUPPORTED(Sendrecv_replace)
+DAGC_UNSUPPORTED(Ssend_init) DAGC_UNSUPPORTED(Start) DAGC_UNSUPPORTED(Startall) DAGC_UNSUPPORTED(Testany)
+DAGC_UNSUPPORTED(Testsome) DAGC_UNSUPPORTED(Waitsome) DAGC_UNSUPPORTED(Win_allocate)
+DAGC_UNSUPPORTED(Win_allocate_shared) DAGC_UNSUPPORTED(Win_create) DAGC_UNSUPPORTED(Win_create_dynamic)

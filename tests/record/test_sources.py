@@ -32,7 +32,7 @@ from dagc.record.footprints import pieces_of_launch
 from dagc.record.functions import CallableFunctions
 from dagc.record.host import History, Read, call_of, formula_of, operands_of
 from dagc.record.libraries import library_function
-from dagc.record.log import LaunchArgument, LaunchCall, MemoryPlace, RankLog, joined, read_logs
+from dagc.record.log import LaunchArgument, LaunchCall, MemoryPlace, RankLog, Unsupported, joined, read_logs
 from dagc.record.loop import Window, between, period_of, refuse, windows
 from dagc.record.merge import Blocks, steps_of
 from dagc.record.native import allocated, check_mpi, constant, place_calls
@@ -513,6 +513,8 @@ RANKS = """#include <mpi.h>
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Barrier(MPI_COMM_WORLD);
+  int one = 1, sum = 0;
+  MPI_Scan(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   MPI_Finalize();
 }
 """
@@ -565,7 +567,8 @@ def test_the_starter_of_mpi_is_not_the_application(tmp_path: Path) -> None:
     assert len(notes) > 2
     place_calls(tmp_path / "log", application, tmp_path)
     logs = read_logs(tmp_path / "log")
-    assert [[event.at for event in log.events] for log in logs] == [["ranks.cpp:4", "ranks.cpp:5"]] * 2
+    assert [[event.at for event in log.events] for log in logs] == [["ranks.cpp:4", "ranks.cpp:6", "ranks.cpp:7"]] * 2
+    assert all(log.events[1] == Unsupported(n=log.events[1].n, at="ranks.cpp:6", call="MPI_Scan") for log in logs)
 
 
 COMMANDS = [
