@@ -51,7 +51,8 @@ if [ ${#mpi_wheels[@]} -gt 0 ]; then
   [ -f "$ucx/libucp.so.0" ] || { echo "$ucx has no UCX: is a libucx wheel in $wheels?" >&2; exit 3; }
   # Only the ranks get this UCX, in place of the one that MPICH brings: the starter and all else do without.
   # MPIR_CVAR_NOLOCAL: ranks of one machine too go through UCX, as MPICH's own shared memory knows no CUDA.
-  cat >"$prefix/mpiexec" <<END
+  mkdir -p "$prefix/cuda-aware"  # not beside dagc: env.sh is for programs of the machine's own MPI
+  cat >"$prefix/cuda-aware/mpiexec" <<END
 #!/bin/sh
 exec "$prefix/mpi/bin/mpiexec" \\
   -genv LD_PRELOAD "$ucx/libucm.so.0:$ucx/libucs.so.0:$ucx/libuct.so.0:$ucx/libucp.so.0\${LD_PRELOAD:+:\$LD_PRELOAD}" \\
@@ -60,12 +61,13 @@ exec "$prefix/mpi/bin/mpiexec" \\
   -genv MPIR_CVAR_CH4_NETMOD ucx \\
   "\$@"
 END
-  chmod +x "$prefix/mpiexec"
+  chmod +x "$prefix/cuda-aware/mpiexec"
   cat >"$prefix/env-cuda-aware.sh" <<END
 . "$prefix/env.sh"
+export PATH="$prefix/cuda-aware:\$PATH"
 export PYTHONPATH="$prefix/site-mpi:\$PYTHONPATH"
 export DAGC_MPICXX="$prefix/mpi/bin/mpicxx"
-export DAGC_MPIEXEC="$prefix/mpiexec"
+export DAGC_MPIEXEC="$prefix/cuda-aware/mpiexec"
 export MPI4PY_LIBMPI="$prefix/mpi/lib/libmpi.so.12"
 # MPIX_Query_cuda_support answers 0, since MPICH itself was built without CUDA; UCX takes the pointers all the same:
 # give programs with --transport mpi_cuda the option --mpi-takes-device-pointers.
@@ -74,7 +76,7 @@ fi
 
 # A last look: what was installed can be imported and started.
 ( . "$prefix/env.sh"; "$python" -c "import lark, jinja2, numpy; print('python packages: ok')" )
-if [ -x "$prefix/mpiexec" ]; then
-  "$prefix/mpiexec" -n 2 sh -c 'echo "rank $PMI_RANK of $PMI_SIZE"'
+if [ -x "$prefix/cuda-aware/mpiexec" ]; then
+  "$prefix/cuda-aware/mpiexec" -n 2 sh -c 'echo "rank $PMI_RANK of $PMI_SIZE"'
 fi
 echo "ready: . $prefix/env.sh   or   . $prefix/env-cuda-aware.sh"
