@@ -190,10 +190,12 @@ def parse_traversal(text: str, graph: Graph, name: str = "traversal") -> Travers
 
 
 def issued(text: str) -> list[tuple[str, int]]:
-    """The ops that a text of a traversal names, in order, each with its stream; -1 for none. Whatever else it has is
-    left out: `parse_traversal` checks it."""
+    """The ops that a text of a traversal names, in order, each with its stream (-1: none). Empty if a word of the text
+    is no entry."""
     lines = (line.split("#", 1)[0] for line in text.split("\n"))
-    words = (_ENTRY.fullmatch(word) for line in lines for word in line.split())
+    words = [_ENTRY.fullmatch(word) for line in lines for word in line.split()]
+    if not all(words):
+        return []
     return [(w["op"], int(w["stream"] or -1)) for w in words if w is not None and w["op"]]
 
 

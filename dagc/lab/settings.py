@@ -191,7 +191,7 @@ class SettingsModel:
 
 def plausible(times: Sequence[float] | Array) -> Array:
     """The times of a performance model, in its units, each within a factor of FARTHEST of their median: a model that
-    misreads a loop for some settings says nothing by how much. Those without a time are as slow as the slowest."""
+    misreads a loop for some settings says nothing by how much. Those without a time are as slow as may be."""
     known = np.array(times, dtype=float)
     finite = known[np.isfinite(known)]
     if not len(finite):
@@ -333,13 +333,11 @@ def timed_alone(
 ) -> list[Site]:
     """The sites with the expected times of their settings from timings of single launches, `number` of each at most;
     unchanged if all fail. Each site comes with a function that times one of its choices. Ends when it is `late`."""
-    from threadpoolctl import (
-        threadpool_limits,  # threads of BLAS wait for each other on a machine that polling ranks fill
-    )
+    from threadpoolctl import threadpool_limits
 
     proposer = AloneFirst([site for site, _ in ops], number, seed)
     options = SearchOptions(confirm=0, seed=seed)
-    with threadpool_limits(1, user_api="blas"):
+    with threadpool_limits(1, user_api="blas"):  # its threads wait for each other where polling ranks fill the cores
         done = explore(None, proposer, _Single(ops), UNKEPT, options, among=itemgetter(0), ended=late)
     if done.interrupted:
         raise KeyboardInterrupt

@@ -51,14 +51,15 @@ def order_of(source: Source, graph: Graph, moves: Moves, exact: bool = True) -> 
 
 
 def _shared(text: str, graph: Graph) -> list[Item]:
-    """The ops of an order that a graph has too, as an outline; empty if others than a transport's differ."""
+    """The ops of an order that a graph has too, as an outline; empty if none differ, or others than a transport's."""
     named, ids = issued(text), {op.name: op for op in graph.ops}
 
     def of_program(names: Iterable[str]) -> set[str]:
         """The ops of the text; an op of an exchange, NAME.PART, stands for the exchange."""
         return {name.partition(".")[0] for name in names}
 
-    if of_program(name for name, _ in named) != of_program(ids) or len(set(named)) < len(named):
+    names = [name for name, _ in named]
+    if of_program(names) != of_program(ids) or sorted(names) == sorted(ids) or len(set(names)) < len(names):
         return []
     return [(ISSUE, int(ids[n].id), stream) for n, stream in named if n in ids and ids[n].gpu == (stream >= 0)]
 

@@ -28,3 +28,7 @@ def test_an_order_of_another_transport_is_that_of_the_ops_that_both_have() -> No
     assert [n for n in names if n in kernels] == kernels
     other = Source("own.txt", written.text.replace(kernels[0], "elsewhere"))
     assert "no op has this name" in str(order_of(other, peer, moves, exact=False))
+    reverse, more = " ".join(reversed(written.text.split())), f"{written.text} what(is)this"
+    assert isinstance(order_of(Source("own.txt", reverse), staged, Moves.of(staged), exact=False), str)
+    assert "`what(is)this`" in str(order_of(Source("own.txt", more), staged, Moves.of(staged), exact=False))
+    assert isinstance(order_of(Source("own.txt", more), peer, moves, exact=False), str)
