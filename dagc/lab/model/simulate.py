@@ -185,8 +185,9 @@ class Simulator:
             kind |= {Action.GROUP: "group", Action.FREE: "group"}
             what = f"{base} {chosen} {transport if op.action in (Action.GROUP, Action.FREE) else ''}"
             what += " pageable" if isinstance(op.op, CopyOp) and blocks(self.graph.program, op.op) else ""
-            known = site is not None and site.prior and isfinite(site.prior[0])
-            prior = float(plausible(site.prior)[0]) if site is not None and known else None
+            prior = None
+            if site is not None and site.prior and isfinite(site.prior[0]):
+                prior = float(plausible(site.prior)[0])
             out = [number(kind.get(op.action, "kernel"), what, prior)]
             if site is not None:
                 self.levels[base] = out[0]
