@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -110,9 +111,9 @@ def _figures(line: str) -> Iterator[Figure]:
 
 
 def commands(block: Block) -> str:
-    """The commands with this Python."""
-    text = re.sub(r"^python (?=-m|-c|benchmarks)", f"{sys.executable} ", block.text, flags=re.MULTILINE)
-    return re.sub(r"^xz -dk ", "xz -dkf ", text, flags=re.MULTILINE)
+    """The commands with this Python, whatever PATH has."""
+    text = re.sub(r"^xz -dk ", "xz -dkf ", block.text, flags=re.MULTILINE)
+    return f'python() {{ {shlex.quote(sys.executable)} "$@"; }}\n{text}'
 
 
 def repeat(block: Block) -> list[str]:
@@ -134,7 +135,7 @@ def expanded(text: str) -> str:
 
 def _repeated(block: Block) -> list[str]:
     with tempfile.TemporaryFile("w+") as errors:
-        script = f"set -euo pipefail\ncd {ROOT}\n{commands(block)}"
+        script = f"set -euo pipefail\ncd {shlex.quote(str(ROOT))}\n{commands(block)}"
         try:
             done = subprocess.run(["bash", "-c", script], stdout=subprocess.PIPE, stderr=errors, text=True,
                                   timeout=_TIMEOUT, check=False)  # fmt: skip
