@@ -55,12 +55,26 @@ static void with_relu(cublasComputeType_t type, cudaDataType_t kind, float* C, c
                       &chosen.how.algo, workspace, kWorkspace, stream));
 }
 
+// The handle of a stream. It has a workspace of its own: without one a captured call allocates memory in the graph, whose
+// edges cannot be changed then.
+static cublasHandle_t handle_of(cudaStream_t stream) {
+  static constexpr std::size_t kWorkspace = std::size_t{32} << 20;
+  static std::map<cudaStream_t, cublasHandle_t> known;
+  cublasHandle_t& handle = known[stream];
+  if (handle == nullptr) {
+    void* workspace = nullptr;
+    if (cudaMalloc(&workspace, kWorkspace) != cudaSuccess) must(CUBLAS_STATUS_ALLOC_FAILED);
+    must(cublasCreate(&handle));
+    must(cublasSetStream(handle, stream));
+    must(cublasSetWorkspace(handle, workspace, kWorkspace));
+  }
+  return handle;
+}
+
 // C = alpha A B + beta C.
 static void without_relu(cublasComputeType_t type, cudaDataType_t kind, float* C, const void* A, const void* B, int M,
                          int N, int K, const float* alpha, const float* beta, bool of_device, cudaStream_t stream) {
-  static cublasHandle_t handle = nullptr;
-  if (handle == nullptr) must(cublasCreate(&handle));
-  must(cublasSetStream(handle, stream));
+  cublasHandle_t handle = handle_of(stream);
   must(cublasSetPointerMode(handle, of_device ? CUBLAS_POINTER_MODE_DEVICE : CUBLAS_POINTER_MODE_HOST));
   must(cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, N, M, K, alpha, B, kind, N, A, kind, K, beta, C, CUDA_R_32F, N, type,
                     CUBLAS_GEMM_DEFAULT));

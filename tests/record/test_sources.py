@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -215,14 +216,15 @@ COPY = {"e": "copy", "at": "app.cu:4", "to": 99, "from": 4096, "bytes": 8, "data
 def log_of(folder: Path, *more: dict[str, object]) -> RankLog:
     """Of five rounds in which a kernel gets another number each time, and further calls."""
     pointer = {"p": 4096, "of": "f64", "bytes": 8, "const": 0, "type": "double"}
-    events = [{"e": "rank", "rank": 0, "size": 1},
+    events: list[dict[str, object]] = [{"e": "rank", "rank": 0, "size": 1},
               {"e": "alloc", "p": 4096, "bytes": 64, "kind": "device", "text": "&u, 64", "of": ""}]  # fmt: skip
     for t in range(5):
         number = {"of": "f64", "bytes": 8, "hex": struct.pack("<d", math.sin(t)).hex(), "type": "double"}
         events.append({"e": "launch", "at": "app.cu:3", "kernel": "add", "grid": [1, 1, 1], "block": [8, 1, 1],
                        "shared": 0, "stream": 0, "args": [pointer, number]})  # fmt: skip
         events += more
-    lines = [json.dumps({"n": n, **event}) for n, event in enumerate([*events, {"e": "end"}])]
+    events.append({"e": "end"})
+    lines = [json.dumps({"n": n, **event}) for n, event in enumerate(events)]
     (folder / "events-1.jsonl").write_text("\n".join(lines))
     return read_logs(folder)[0]
 
@@ -234,7 +236,8 @@ ORDERED: dict[str, list[dict[str, object]]] = {
     "the device": [{"e": "sync", "what": "device"}],
     "the default stream": [{"e": "fill", "to": 9000, "value": 0, "bytes": 8, "stream": 0}],
     "the default stream, apart": [
-        *({"e": "stream", "stream": s, "apart": int(s == 3)} for s in (3, 5)),
+        {"e": "stream", "stream": 3, "apart": 1},
+        {"e": "stream", "stream": 5, "apart": 0},
         {"e": "fill", "to": 9000, "value": 0, "bytes": 8, "stream": 0},
         {"e": "sync", "what": "stream", "stream": 0},
     ],
@@ -440,7 +443,7 @@ def test_what_a_kernel_touches_is_read_from_its_text(
     found = pieces_of_launch(launch, source, text)
     assert found is not None
     for key, wanted in (((1, False), reads), ((0, True), writes)):
-        pieces = joined([(a, b) for a, b in found.get(key, ())], 4)
+        pieces = joined(cast("list[tuple[int, int]]", found.get(key, ())), 4)  # or infinite, which compare as well
         every = ((-math.inf, math.inf),)
         assert pieces == (every if wanted is None else tuple((8 * a, 8 * b) for a, b in wanted))
 

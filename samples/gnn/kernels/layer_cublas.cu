@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 
 static void must(cublasStatus_t status) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -12,14 +13,27 @@ static void must(cublasStatus_t status) {
   std::exit(1);
 }
 
+// The handle of a stream. It has a workspace of its own: without one a captured call allocates memory in the graph, whose
+// edges cannot be changed then.
+static cublasHandle_t handle_of(cudaStream_t stream) {
+  static constexpr std::size_t kWorkspace = std::size_t{32} << 20;
+  static std::map<cudaStream_t, cublasHandle_t> known;
+  cublasHandle_t& handle = known[stream];
+  if (handle == nullptr) {
+    void* workspace = nullptr;
+    if (cudaMalloc(&workspace, kWorkspace) != cudaSuccess) must(CUBLAS_STATUS_ALLOC_FAILED);
+    must(cublasCreate(&handle));
+    must(cublasSetStream(handle, stream));
+    must(cublasSetWorkspace(handle, workspace, kWorkspace));
+  }
+  return handle;
+}
+
 // c = a b + add * c; rows of b are ld apart. Row-major arrays are the transposes of column-major ones: c' = b' a'.
 static void multiply(float* c, const float* a, const float* b, int n, int K, int F, int ld, float add,
                      cudaStream_t stream) {
-  static cublasHandle_t handle = nullptr;
-  if (handle == nullptr) must(cublasCreate(&handle));
-  must(cublasSetStream(handle, stream));
   const float one = 1;
-  must(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, F, n, K, &one, b, ld, a, K, &add, c, F));
+  must(cublasSgemm(handle_of(stream), CUBLAS_OP_N, CUBLAS_OP_N, F, n, K, &one, b, ld, a, K, &add, c, F));
 }
 
 static __global__ void rectify(float* c, std::size_t size) {
