@@ -50,9 +50,9 @@ def best(
     chosen = ranked[rank]
     estimate = judged(ranked, rank, loaded.results)
     title = "best" if rank == 0 else f"number {rank}"
-    interval_of = spread(estimate.low, estimate.high, estimate.measurements, compared, shrunk=estimate.shrunk)
+    measured = spread(estimate.low, estimate.high, estimate.measurements, compared, shrunk=estimate.shrunk)
     head = [
-        f"{title:10} {compared.named(estimate.value)} ({interval_of}){equal(estimate.ties)}",
+        f"{title:10} {compared.named(estimate.value)} ({loaded.results.predicted or measured}){equal(estimate.ties)}",
         *unconfirmed(len(chosen.samples), wanted_repeats(loaded.results)),
         *disturbed(chosen.samples),
         f"choices    {chosen.configuration.text}",

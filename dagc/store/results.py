@@ -242,6 +242,12 @@ class Results:
         return any(names_form(i.configuration) for i in self.implementations)
 
     @property
+    def predicted(self) -> str:
+        """What has predicted its times (`explore --simulate`), for how many ranks; "" for measured ones."""
+        last = self.runs[-1] if self.runs else None
+        return f"{last.machine.cpu}, {counted(last.ranks, 'rank')}" if last and last.options.get("simulate") else ""
+
+    @property
     def searched(self) -> int | None:
         """The size of the largest space that a run searched; None if no run has stored it."""
         stored = (run.options.get(SPACE) for run in self.runs)
@@ -313,9 +319,10 @@ def noise_advice(noise: float, machine: MachineRecord, ranks: int) -> tuple[str,
 
 
 def noise_advice_of(results: Results) -> tuple[str, ...]:
-    """As `noise_advice`, for a results file, from its last run with the groups on the same hosts beside it."""
-    if not results.runs:
-        return ()
+    """As `noise_advice`, for a results file, from its last run with the groups on the same hosts beside it; of predicted
+    times, that they are."""
+    if results.predicted or not results.runs:
+        return (f"No time was measured: all are {results.predicted}.",) if results.predicted else ()
     number = max((n for n, run in enumerate(results.runs) if GROUP not in run.options), default=0)
     first, *groups = results.runs[number:]
     beside = sum(run.ranks for run in groups if set(run.machine.hosts) & set(first.machine.hosts))
@@ -462,6 +469,8 @@ def lowest(results: Results) -> float:
 
 
 def wanted_repeats(results: Results) -> int:
-    """Measurements that confirm a choice: CONFIRMED, or `--repeats` of the last search if that is less."""
+    """Measurements that confirm a choice: CONFIRMED, or `--repeats` of the last search if that is less; one prediction."""
+    if results.predicted:
+        return 1
     asked = [run.options["repeats"] for run in results.runs if "repeats" in run.options]
     return min(CONFIRMED, asked[-1]) if asked else CONFIRMED

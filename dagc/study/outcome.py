@@ -123,7 +123,7 @@ class Explored:
         ]
         if self.output is not None:
             out.append(f"results    {self.output}; dagc best, rules, explain and report read it")
-        if s.interrupted:
+        if s.interrupted and not self.predicted:
             out.append("           interrupted; --resume continues")
         return "\n".join(out) + "\n"
 

@@ -299,6 +299,10 @@ def test_from_a_measured_search_to_more_ranks(
     assert "measure" not in text
     assert main([*command, str(platform), "-n", "4", "--calibrate", str(platform), *kept]) == 0
     assert re.search(r"2 measured implementations take what is predicted with calls x \d", "".join(capsys.readouterr()))
+    assert main(["best", kept[1], "--plan"]) == 0
+    advised = "".join(capsys.readouterr())
+    assert "(predicted by SimGrid on platform.xml, 4 ranks)" in advised
+    assert "--resume" not in advised  # there is nothing to be measured again
     pairs = tmp_path / "pairs.xml"  # each host sends one message to the other if each rank sends to the next, else two
     pairs.write_text(PAIRS)
     assert main([*command, str(pairs), "-n", "4", "--open", "far", "--budget", "4"]) == 0
