@@ -315,7 +315,7 @@ def parse_gpus(text: str) -> tuple[GPU, ...]:
 # ---- targets ----
 
 DEFAULT_ARCH = "sm_90"
-_ARCH = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")  # nvcc checks which exist
+_ARCH = re.compile(r"(sm|compute)_\d+[af]?|native|all(-major)?")  # nvcc checks which exist
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,6 +358,15 @@ def choose_target(target: str | None, arch: str | None, why: str = "as requested
     if find_nvcc() is None:
         return TargetChoice(Target.HOST, arch or DEFAULT_ARCH, "there is a GPU, but no nvcc")
     return TargetChoice(Target.CUDA, arch or gpu, f"a GPU ({gpu}) and nvcc were found")
+
+
+def target_asked(target: str | None, arch: str | None) -> TargetChoice:
+    """As `choose_target`, by `--target` and `--arch`: an architecture that would not count is refused."""
+    chosen = choose_target(target, arch)
+    if arch is not None and target is None and chosen.target is Target.HOST:
+        why = f"--arch {arch} has no effect with target host ({chosen.reason})"
+        raise UsageError(why, "give --target cuda, or drop --arch")
+    return chosen
 
 
 # ---- what a compiler says ----

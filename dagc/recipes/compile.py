@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, report_notes
 from dagc.build.ranks import bind_ranks, ranks_or_default
-from dagc.build.toolchain import TargetChoice, choose_target
+from dagc.build.toolchain import TargetChoice, target_asked
 from dagc.ir.constraints import without_effect
 from dagc.ir.plan import Features
 from dagc.report.display import SILENT, Display
@@ -38,7 +38,7 @@ def compile(
     how = Running(ranks_or_default(options.ranks), options, display)
     rank = rank_of(how, options.form) if options.run else None
     bind_ranks(options.bind)
-    chosen, tuned = choose_target(options.target, options.arch), _tuned(options.launch)
+    chosen, tuned = target_asked(options.target, options.arch), _tuned(options.launch)
     mode = _mode(options, tuned)
     if tuned is not None and _chooses_plans(tuned, options.form):
         from dagc.study.plans import compile_plans  # only with --launch

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
-from dagc.build.toolchain import choose_target
+from dagc.build.toolchain import target_asked
 from dagc.learn.across import Input, across, render_across
 from dagc.learn.classes import Outliers
 from dagc.learn.fast import fast_end
@@ -106,7 +106,7 @@ def apply(rules: str, paths: Sequence[str], out: str | Path | None, options: Com
     found = read_rules(rules)
     if len(paths) > 1:
         raise UsageError(f"--apply compiles one program, not {len(paths)}", "give one .dag file")
-    chosen = choose_target(options.target, options.arch)
+    chosen = target_asked(options.target, options.arch)
     text, without = read(paths[0], options.defines, folds=True).on(chosen.target)
     graph, traversal, lines = first_by_rules(text, found, rules)
     directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name

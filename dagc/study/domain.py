@@ -16,7 +16,7 @@ from dagc.base.errors import ProgramError, UsageError, counted
 from dagc.base.sample import TIME
 from dagc.base.signals import ENDLESS, Deadline
 from dagc.build.ranks import joined
-from dagc.build.toolchain import choose_target
+from dagc.build.toolchain import choose_target, target_asked
 from dagc.ir.plan import Target
 from dagc.ir.program import RANK_ORDER
 from dagc.lab.candidate import Candidate
@@ -211,7 +211,7 @@ def _requested(
     be continued, before anything is compiled."""
     from dagc.store.records import check_resumable, is_fresh  # loads msgspec, sqlite3
 
-    chosen = replace(choose_target(options.target, options.arch), here=options.jobs is None)
+    chosen = replace(target_asked(options.target, options.arch), here=options.jobs is None)
     text, missing = text.on(chosen.target)
     text, left = text.under(options.forms)
     program = text.program()

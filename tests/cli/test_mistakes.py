@@ -46,10 +46,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, command: str) -> No
         (["compile", SPMV, "--target", "fpga"], "fpga"),
         (["compile", SPMV, "--run", "-n", "0"], "at least 1"),
         (["compile", SPMV, "--seconds", "0"], "positive"),
-        (
-            ["compile", SPMV, "--no-build", "--target", "cuda", "--arch", "sm_90; ls"],
-            "unknown architecture 'sm_90; ls'",
+        *(
+            (["compile", SPMV, "--no-build", "--target", "cuda", "--arch", arch], f"unknown architecture {arch!r}")
+            for arch in ("sm_90; ls", "gfx90a")
         ),
+        (["compile", SPMV, "--no-build", "--arch", "sm_80"], "no effect with target host"),
         (["compile", SPMV, "--no-build", "--traversal", "2036"], "from 0 to 2035"),
         (["compile", SPMV, "--no-build", "--traversal", "nowhere.txt"], "give the path of a traversal's text"),
     ],
