@@ -319,8 +319,8 @@ def noise_advice(noise: float, machine: MachineRecord, ranks: int) -> tuple[str,
 
 
 def noise_advice_of(results: Results) -> tuple[str, ...]:
-    """As `noise_advice`, for a results file, from its last run with the groups on the same hosts beside it; of predicted
-    times, that they are."""
+    """As `noise_advice`, for a results file, from its last run with the groups on the same hosts beside it; of
+    predicted times, that they are."""
     if results.predicted or not results.runs:
         return (f"No time was measured: all are {results.predicted}.",) if results.predicted else ()
     number = max((n for n, run in enumerate(results.runs) if GROUP not in run.options), default=0)
@@ -469,7 +469,7 @@ def lowest(results: Results) -> float:
 
 
 def wanted_repeats(results: Results) -> int:
-    """Measurements that confirm a choice: CONFIRMED, or `--repeats` of the last search if that is less; one prediction."""
+    """Measurements that confirm a choice: CONFIRMED, `--repeats` of the last search if that is less, or 1 prediction."""
     if results.predicted:
         return 1
     asked = [run.options["repeats"] for run in results.runs if "repeats" in run.options]

@@ -31,6 +31,14 @@ needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
 MAIN = '#include "answer.hpp"\n#include <cstdio>\nint main() { std::printf("%d\\n", answer()); }\n'
 
 
+def test_an_architecture_without_a_target_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "gpus", lambda: ())
+    assert toolchain.target_asked(None, None).target is Target.HOST
+    assert toolchain.target_asked("cuda", "sm_90a").arch == "sm_90a"
+    with pytest.raises(UsageError, match="sm_80 has no effect with target host .no GPU was found"):
+        toolchain.target_asked(None, "sm_80")
+
+
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DAGC_CACHE", str(tmp_path / "cache"))

@@ -50,7 +50,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, command: str) -> No
             (["compile", SPMV, "--no-build", "--target", "cuda", "--arch", arch], f"unknown architecture {arch!r}")
             for arch in ("sm_90; ls", "gfx90a")
         ),
-        (["compile", SPMV, "--no-build", "--arch", "sm_80"], "no effect with target host"),
         (["compile", SPMV, "--no-build", "--traversal", "2036"], "from 0 to 2035"),
         (["compile", SPMV, "--no-build", "--traversal", "nowhere.txt"], "give the path of a traversal's text"),
     ],
