@@ -469,7 +469,7 @@ def lowest(results: Results) -> float:
 
 
 def wanted_repeats(results: Results) -> int:
-    """Measurements that confirm a choice: CONFIRMED, `--repeats` of the last search if that is less, or 1 prediction."""
+    """Measurements that confirm a choice: CONFIRMED, `--repeats` of the last search if that is less, one prediction."""
     if results.predicted:
         return 1
     asked = [run.options["repeats"] for run in results.runs if "repeats" in run.options]
