@@ -23,7 +23,7 @@ from dagc.record.flow import Flow, HostWait, Messages, Op, Together, flow_of
 from dagc.record.footprints import with_footprints
 from dagc.record.host import History
 from dagc.record.log import Finalize, LaunchCall, RankLog, read_logs
-from dagc.record.loop import Window, between, compare, described, differences, refuse, windows
+from dagc.record.loop import Window, between, compare, described, differences, refuse, refuse_memory, windows
 from dagc.record.merge import Blocks, Differs, steps_of
 from dagc.record.program import SETUP, Writer, Written, compressed, recorded_data, streams_of
 from dagc.record.put_back import patch as patch_of
@@ -190,6 +190,7 @@ def _rounds(
             "record without --replace, or mark the loop with --from",
         )
     if any(isinstance(e, LaunchCall) for log, (a, b) in zip(logs, ranges, strict=True) for e in log.events[a:b]):
+        refuse_memory(logs, ranges)
         help = (
             "record a run of at least two of its rounds; or mark what to take on all ranks with --from and --to, by a"
             " kernel, FILE:LINE or a mark of dagc_record.h"
@@ -207,7 +208,7 @@ def _written(
 ) -> Written:
     flows = _flows(logs, found, keep)
     steps = steps_of(flows)
-    blocks, history = Blocks(logs, steps), History(logs, found)
+    blocks, history = Blocks(logs, found, steps), History(logs, found)
     lines = "\n".join([comment, *waits_of(flows, keep)])
     return Writer(name, steps, blocks, texts, found[0].rounds, history).write(lines)
 

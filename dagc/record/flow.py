@@ -367,10 +367,7 @@ class _Passage:
 
     def on_device(self, place: MemoryPlace) -> bool:
         """Whether memory belongs to the device: not pinned memory, which is a buffer like any of the host."""
-        return isinstance(place.block, int) and self._kind(place.block) == "device"
-
-    def _kind(self, block: int) -> str:
-        return next((b.kind for b in self.memory.blocks.values() if b.n == block), "device")
+        return isinstance(place.block, int) and self.memory.known[place.block].kind == "device"
 
     def walk(self) -> None:
         begin, end = self.window.starts[0], self.window.starts[-1]

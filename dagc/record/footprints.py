@@ -43,7 +43,7 @@ def _touched(event: LaunchCall, memory: Memory, sources: Sources) -> Iterator[To
         place = memory.place(one.p) if one.is_pointer else None
         if place is None or not isinstance(place.block, int):
             continue
-        block = memory.block(place.block)
+        block = memory.known[place.block]
         known = of.setdefault(place.block, (block, [], []))
         if pieces is None:
             return

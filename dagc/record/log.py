@@ -69,9 +69,13 @@ class LoggedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alloc(LoggedCall):
+    """`memory`: the number of the event that allocated the same memory first: a place that allocates as much again,
+    after it was freed, gets it again."""
+
     p: int
     bytes: int
     kind: str  # device, pinned, managed, symbol
+    memory: int
     text: str = ""  # the arguments of the call in the source
     of: str = ""  # element type of a symbol
 
@@ -96,8 +100,8 @@ class LaunchCall(LoggedCall):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TouchedMemory(LoggedCall):
-    """What the launch of this number reads and writes of an array: begins and ends in bytes. `memory`: the number of
-    the event that allocated it. `exact`: nothing in between is left."""
+    """What the launch of this number reads and writes of an array: begins and ends in bytes. `memory`: as of its
+    `Alloc`. `exact`: nothing in between is left."""
 
     memory: int
     reads: tuple[int, ...]
@@ -240,8 +244,15 @@ class RankLog:
     apart: frozenset[int] = frozenset()
 
     def memory(self) -> dict[int, Alloc]:
-        """The allocations by the numbers of their events."""
-        return {e.n: e for e in self.events if isinstance(e, Alloc)}
+        """The first allocation of each memory."""
+        return {e.n: e for e in self.events if isinstance(e, Alloc) and e.n == e.memory}
+
+    def kept(self, index: int) -> frozenset[int]:
+        """The memory that is allocated before the event with this index."""
+        alive = Memory()
+        for event in self.events[:index]:
+            alive.apply(event)
+        return frozenset(block.memory for block in alive.blocks.values())
 
 
 def read_logs(folder: Path) -> tuple[RankLog, ...]:
@@ -378,7 +389,7 @@ def _event(path: Path, line: int, kind: type[Any], item: Mapping[str, Any]) -> A
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlace:
-    """Bytes of a block of memory: `block` is the number of the event that allocated it; a text: a buffer of ours; None:
+    """Bytes of a block of memory: `block` is the `memory` of its allocation; a text: a buffer of ours; None:
     memory of the host that no recorded call allocated, and `offset` its address."""
 
     block: int | str | None
@@ -399,21 +410,18 @@ class Memory:
     """Which allocations are alive, while events pass by."""
 
     blocks: dict[int, Alloc] = field(default_factory=dict)  # by address
+    known: dict[int, Alloc] = field(default_factory=dict)  # all until now, by `memory`
 
     def apply(self, event: Event) -> None:
         if isinstance(event, Alloc):
-            self.blocks[event.p] = event
+            self.blocks[event.p] = self.known[event.memory] = event
         elif isinstance(event, Free):
             self.blocks.pop(event.p, None)
-
-    def block(self, number: int) -> Alloc:
-        """That which the event of this number allocated."""
-        return next(block for block in self.blocks.values() if block.n == number)
 
     def place(self, address: int, bytes: int = 1) -> MemoryPlace:
         for begin, block in self.blocks.items():
             if begin <= address < begin + max(block.bytes, 1):
-                return MemoryPlace(block.n, address - begin, bytes)
+                return MemoryPlace(block.memory, address - begin, bytes)
         return MemoryPlace(None, address, bytes)
 
 

@@ -275,6 +275,28 @@ def refuse(logs: Sequence[RankLog], found: Sequence[Window]) -> None:
                 raise UsageError(f"{event.at}: managed memory, whose copies are in no call{where}", _MANAGED)
 
 
+def refuse_memory(logs: Sequence[RankLog], ranges: Sequence[tuple[int, int]]) -> None:
+    """Raises UsageError for a place that allocates memory several times, with launches in between, which is no array of
+    all rounds."""
+    for log, (begin, end) in zip(logs, ranges, strict=True):
+        made: dict[str, list[Alloc]] = {}
+        since: set[str] = set()  # places that allocated since the last launch
+        for event in log.events[begin:end]:
+            if isinstance(event, Alloc) and event.at not in since:
+                made.setdefault(event.at, []).append(event)
+                since.add(event.at)
+            elif isinstance(event, LaunchCall):
+                since.clear()
+        for at, all_ in made.items():
+            sizes = list(dict.fromkeys(one.bytes for one in all_))
+            if len(sizes) > 1:
+                what = f"allocates {sizes[0]} bytes, then {sizes[1]}: an array has one size in all rounds"
+                raise UsageError(f"{at}: {what}", "allocate the most that is needed")
+            if len(all_) > 2 and len({one.memory for one in all_}) == len(all_):
+                what = f"allocates memory {counted(len(all_), 'time')}, and none of it was freed before the next"
+                raise UsageError(f"{at}: {what}", "free it in the round, or allocate it before the loop")
+
+
 def _refused(event: Event) -> tuple[str, str]:
     if event.thread and not isinstance(event, Finalize):
         return "a call from a second thread of the process", "record a version that calls CUDA and MPI from one thread"

@@ -26,6 +26,7 @@ from dagc.record.flow import (
     touched,
 )
 from dagc.record.log import PIECES, Alloc, MemoryPlace, RankLog, joined
+from dagc.record.loop import Window
 
 Key: TypeAlias = tuple[object, ...]
 
@@ -140,9 +141,9 @@ def _named(op: Op, flow: Flow) -> Messages:
     assert isinstance(op, Messages)
     names: dict[int, str] = {}
     seen: Counter[str] = Counter()
-    for alloc in sorted(flow.memory.blocks.values(), key=lambda one: one.n):
+    for alloc in sorted(flow.memory.known.values(), key=lambda one: one.memory):
         seen[alloc.at] += 1
-        names[alloc.n] = f"{alloc.at} {seen[alloc.at]}"
+        names[alloc.memory] = f"{alloc.at} {seen[alloc.at]}"
 
     def end(one: MessageEnd) -> MessageEnd:
         place = one.place
@@ -304,7 +305,8 @@ def _matched(exchanges: Sequence[Messages]) -> Iterator[tuple[int, int, int, int
 class MemoryBlock:
     """Memory that the program names. `key`: the same on all ranks; `numbers[r]`: of the event that allocated it on rank
     r; `bytes[r]`: its size; None where a rank does not have it. `kind`: device, pinned, symbol (a variable of the GPU's
-    memory, with the type `of`), host, buffer."""
+    memory, with the type `of`), host, buffer. `before`, `after`: whether it is allocated before the rounds, and after
+    them: that of a step is not."""
 
     key: Key
     kind: str
@@ -312,6 +314,8 @@ class MemoryBlock:
     numbers: tuple[int | None, ...]
     bytes: tuple[int | None, ...]
     of: str = ""
+    before: bool = False
+    after: bool = False
 
 
 def places_in(op: Op) -> tuple[tuple[str, MemoryPlace], ...]:
@@ -338,8 +342,10 @@ def places_in(op: Op) -> tuple[tuple[str, MemoryPlace], ...]:
 class Blocks:
     """The blocks of the places of all steps."""
 
-    def __init__(self, logs: Sequence[RankLog], steps: Sequence[ProgramStep]) -> None:
+    def __init__(self, logs: Sequence[RankLog], found: Sequence[Window], steps: Sequence[ProgramStep]) -> None:
         self._ranks = len(logs)
+        ends = [(w.starts[0], w.starts[-1]) for w in found]
+        self._kept = [tuple(map(log.kept, its)) for log, its in zip(logs, ends, strict=True)]
         self._keys = _paired([_allocations(log) for log in logs], steps)
         self._parents: dict[Key, Key] = {}
         self._host: dict[tuple[int, int, Key], MemoryPlace] = {}  # by rank, round, and user
@@ -415,7 +421,12 @@ class Blocks:
         none: tuple[int | None, ...] = (None,) * self._ranks
         numbers, sizes = list(old.numbers if old else none), list(old.bytes if old else none)
         numbers[rank], sizes[rank] = number, max(size, sizes[rank] or 0)
-        self.all[key] = MemoryBlock(key, kind, old.text if old else text, tuple(numbers), tuple(sizes))
+        before, after = (
+            all(n is None or n in of[end] for n, of in zip(numbers, self._kept, strict=True)) for end in (0, 1)
+        )
+        self.all[key] = MemoryBlock(
+            key, kind, old.text if old else text, tuple(numbers), tuple(sizes), before=before, after=after
+        )
         return self.all[key]
 
 

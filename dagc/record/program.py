@@ -39,7 +39,7 @@ class Written:
     computed: tuple[str, ...] = ()  # what the host computes, and was found
     parts: tuple[str, ...] = ()  # calls that may be split
     own: tuple[str, ...] = ()  # what the host gives from its own data
-    blank: tuple[RecordedArray, ...] = ()  # of the host, which some ranks do not write, and begin with zeros
+    blank: tuple[RecordedArray, ...] = ()  # begin with zeros: of the host, not written by some ranks; of the rounds
 
 
 class Writer:
@@ -64,7 +64,7 @@ class Writer:
         self._keeps_waits = any(isinstance(step.first, HostWait) for step in steps)
         self._op_names = FreeNames()
         self._unfinished: list[str] = []
-        self._blank: dict[str, RecordedArray] = {}
+        self._blank = {array.name: array for array in self._arrays.all() if array.of_rounds}
         self._named: list[tuple[str, Op]] = []
         self._edges: list[tuple[str, str]] = []  # (what the host read last: "" before the first, what it computed)
         self._host_result = ""
@@ -501,7 +501,7 @@ class Writer:
 
     def _verified(self) -> Iterator[str]:
         for array in self._arrays.all():
-            if array.written and array.has_data:
+            if array.has_result:
                 yield f"verify {array.name} ~ result() {_TOLERANCES.get(array.of, 'rtol 0')}"
 
 
@@ -561,23 +561,15 @@ def result(data, *, rank, size, seed):
 '''
 
 
-def contents_of(folder: Path, which: int, rank: int, array: RecordedArray) -> np.ndarray | None:
-    """The contents of an array before the rounds (0), or after them (1); None on a rank without it."""
-    number = array.block.numbers[rank]
-    if number is None:
-        return None
-    path = folder / f"contents-{which}-{rank}-{number}.bin"
-    if not path.is_file():
-        return None
+def contents_of(folder: Path, when: str, rank: int, array: RecordedArray) -> np.ndarray:
+    """The contents of an array before the rounds, or after them, on a rank that has it."""
+    path = folder / f"contents-{int(when == 'after')}-{rank}-{array.block.numbers[rank]}.bin"
     whole = np.frombuffer(path.read_bytes(), dtype=TYPES[array.of])[: array.counts[rank]]
     return whole if array.per == 1 else whole.reshape(-1, array.per)
 
 
 def recorded_data(written: Written, folder: Path, ranks: int) -> dict[str, np.ndarray]:
-    """By `WHEN RANK NAME`, what set-up and reference return.
-
-    Raises UsageError for an array without contents: it was freed within the rounds.
-    """
+    """By `WHEN RANK NAME`, what set-up and reference return."""
     out: dict[str, np.ndarray] = {"ranks": np.asarray(ranks)}
     for rank in range(ranks):
         for name, values in written.scalars.items():
@@ -588,25 +580,18 @@ def recorded_data(written: Written, folder: Path, ranks: int) -> dict[str, np.nd
         for kept in written.kept:
             out[f"before {rank} {kept.name}"] = np.frombuffer(bytes.fromhex(kept.first[rank]), dtype=TYPES[kept.of])
         for array in written.arrays:
-            if array.has_data:
-                out |= _of_array(array, folder, rank)
+            out |= _of_array(array, folder, rank)
         for array in written.blank:
             out[f"before {rank} {array.name}"] = np.zeros(array.counts[rank], dtype=TYPES[array.of])
     return out
 
 
 def _of_array(array: RecordedArray, folder: Path, rank: int) -> Mapping[str, np.ndarray]:
-    before, after = (contents_of(folder, which, rank, array) for which in (0, 1))
-    if before is None and array.block.numbers[rank] is None:  # another rank has it: any contents of the same size
-        empty = np.zeros(array.counts[rank], dtype=TYPES[array.of])
-        before = after = empty if array.per == 1 else empty.reshape(-1, array.per)
-    if before is None or after is None:
-        raise UsageError(
-            f"{array.name}: allocated or freed within what is recorded, so its data before or after are missing",
-            "choose --from and --to so that its memory exists at both",
-        )
-    out = {f"before {rank} {array.name}": before}
-    return {**out, f"after {rank} {array.name}": after} if array.written else out
+    wanted = [when for when, has in (("before", array.has_data), ("after", array.has_result)) if has]
+    if array.block.numbers[rank] is None:  # another rank has it: any contents of the same size
+        shape = array.counts[rank] if array.per == 1 else (array.counts[rank] // array.per, array.per)
+        return {f"{when} {rank} {array.name}": np.zeros(shape, dtype=TYPES[array.of]) for when in wanted}
+    return {f"{when} {rank} {array.name}": contents_of(folder, when, rank, array) for when in wanted}
 
 
 def compressed(data: Mapping[str, np.ndarray]) -> bytes:

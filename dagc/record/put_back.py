@@ -11,7 +11,7 @@ from typing import Any
 from dagc.base.errors import UsageError
 from dagc.cuda.syntax import below, field_of, operator_of, text_of, tree_of
 from dagc.ir.names import mangle
-from dagc.record.arrays import RecordedArray
+from dagc.record.arrays import WIDTHS, RecordedArray
 from dagc.record.flow import ScalarArgument
 from dagc.record.kernels import C_TYPES
 from dagc.record.log import Alloc, LaunchCall, RankLog
@@ -160,6 +160,7 @@ def _call(
     given = [array for array in written.arrays if array.has_data]
     symbols = [(array, _symbol(array, logs, loop)) for array in given if array.block.kind == "symbol"]
     bound = [_bound(array, logs, loop) for array in given if array.block.kind != "symbol"]
+    own = [array for array in written.arrays if array.of_rounds]
     yield f"// {together} iterations at a time by the library of {name}.dag; what is left runs below."
     yield "int dagc_done = 0;"
     yield "{"
@@ -179,9 +180,16 @@ def _call(
     for array, variable in symbols:
         yield f"    cudaGetSymbolAddress((void**)&arrays.{mangle(array.name)}.data, {variable});"
         yield f"    arrays.{mangle(array.name)}.size = {_of_rank(array.counts)};"
+    for array in own:  # the loop allocates it
+        bytes = _of_rank([count * WIDTHS[array.of] for count in array.counts])
+        call = "cudaMallocHost" if array.on_host else "cudaMalloc"
+        yield f"    {call}((void**)&arrays.{mangle(array.name)}.data, {bytes});"
+        yield f"    arrays.{mangle(array.name)}.size = {_of_rank(array.counts)};"
     yield "    cudaDeviceSynchronize();"
     yield f"    const int runs = ({loop.end} - ({loop.first})) / {together};"
     yield f"    if (runs > 0) {name}::Instance(MPI_COMM_WORLD, sizes, arrays).run(runs);"
+    for array in own:
+        yield f"    {'cudaFreeHost' if array.on_host else 'cudaFree'}(arrays.{mangle(array.name)}.data);"
     yield f"    dagc_done = runs > 0 ? runs * {together} : 0;"
     yield "  }"
     yield "}"
@@ -227,9 +235,11 @@ def _bound(
     event = logs[rank].memory()[number]
     assert isinstance(event, Alloc)
     found, (file, line) = _ALLOCATED.fullmatch(event.text), _place(event.at)
-    seen = file == loop.file and loop.within[0] <= line <= loop.within[1]
+    seen = file == loop.file and loop.within[0] <= line <= loop.within[1] and not loop.has(event.at)
     if found is None or not seen:
-        what = f"its allocation at {event.at} is not `cudaMalloc(&VARIABLE, BYTES)` in the function of the loop"
+        what = (
+            f"its allocation at {event.at} is not `cudaMalloc(&VARIABLE, BYTES)` in the function of the loop, before it"
+        )
         raise UsageError(
             f"{array.name}: the variable of the application that points to it is not known: {what}",
             "record without --replace, and call the library by hand",

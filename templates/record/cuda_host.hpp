@@ -133,6 +133,7 @@ inline void start() {
     std::snprintf(fault_head, sizeof fault_head, "terminated by ");
     device({[] { cudaDeviceSynchronize(); },
             [](void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); },
+            [](void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); },
             [](std::size_t bytes) {
               void* memory = nullptr;
               return ::cudaMalloc(&memory, bytes) == cudaSuccess ? memory : nullptr;
@@ -305,7 +306,7 @@ inline cudaError_t release_of_pool(Site site, void* memory, cudaStream_t stream)
 inline cudaError_t register_pinned(Site, const char* text, void* memory, std::size_t bytes, unsigned int flags) {
   start();
   const cudaError_t error = ::cudaHostRegister(memory, bytes, flags);
-  if (error == cudaSuccess) allocated(memory, bytes, "pinned", text);
+  if (error == cudaSuccess) allocated(memory, bytes, "pinned", text, false);
   return error;
 }
 inline cudaError_t unregister_pinned(Site, void* memory) {

@@ -34,6 +34,7 @@ struct Driver {
 #define DAGC_DRIVER(name, symbol) decltype(&::name) name##_ = find<decltype(&::name)>(symbol)
   DAGC_DRIVER(cuCtxSynchronize, "cuCtxSynchronize");
   DAGC_DRIVER(cuMemcpyDtoH, "cuMemcpyDtoH_v2");
+  DAGC_DRIVER(cuMemcpyHtoD, "cuMemcpyHtoD_v2");
   DAGC_DRIVER(cuMemAlloc, "cuMemAlloc_v2");
   DAGC_DRIVER(cuCtxGetDevice, "cuCtxGetDevice");
   DAGC_DRIVER(cuDeviceGetUuid, "cuDeviceGetUuid_v2");
@@ -355,7 +356,7 @@ const std::map<std::string, Call>& calls() {
        }}},
       {"cudaHostRegister", {nothing, [](Event*, const void* p) {
          const auto& c = as<cudaHostRegister_v4000_params>(p);
-         allocated(c.ptr, c.size, "pinned", "");
+         allocated(c.ptr, c.size, "pinned", "", false);
        }}},
       {"cudaMallocManaged", {nothing, [](Event*, const void* p) {
          const auto& c = as<cudaMallocManaged_v6000_params>(p);
@@ -512,6 +513,12 @@ __attribute__((constructor(102))) void prepare() {
             const bool failed =
                 read == nullptr || read(to, reinterpret_cast<CUdeviceptr>(from), bytes) != CUDA_SUCCESS;
             if (failed) std::memcpy(to, from, bytes);  // of the host
+          },
+          [](void* to, const void* from, std::size_t bytes) {
+            const auto write = driver().cuMemcpyHtoD_;
+            const bool failed =
+                write == nullptr || write(reinterpret_cast<CUdeviceptr>(to), from, bytes) != CUDA_SUCCESS;
+            if (failed) std::memcpy(to, from, bytes);
           },
           [](std::size_t bytes) {
             CUdeviceptr memory = 0;

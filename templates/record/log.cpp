@@ -11,6 +11,7 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 namespace dagc::record {
@@ -21,7 +22,8 @@ constexpr std::size_t kInline = 64;  // bytes of data that are in the event
 struct Memory {
   std::size_t bytes;
   std::string kind;
-  long long event;  // which allocated it
+  long long event;    // which allocated it first
+  std::string place;  // where it is allocated, with its size and kind
 };
 
 struct State {
@@ -33,6 +35,8 @@ struct State {
   int rank = 0;
   pthread_t first{};
   std::map<const char*, Memory> memory;
+  std::map<std::string, std::set<long long>> unused;  // what was freed, by the places that allocated it
+  std::map<long long, std::vector<char>> left;        // what it had, within the recorded rounds
   Device device;
   bool written[2] = {false, false};
   bool child = false;  // a forked process
@@ -55,6 +59,22 @@ void line(const std::string& text) {
   std::fwrite(whole.data(), 1, whole.size(), s.file);
 }
 
+std::vector<char> copy_of(const char* begin, const Memory& m) {
+  const Device& device = state().device;
+  std::vector<char> copy(m.bytes);
+  if (device.read != nullptr && m.kind != "symbol")
+    device.read(copy.data(), begin, m.bytes);
+  else
+    std::memcpy(copy.data(), begin, m.bytes);
+  return copy;
+}
+
+// Whether an event is one of the recorded rounds.
+bool in_rounds(long long number) {
+  const State& s = state();
+  return s.from >= 0 && number >= s.from && number < s.to;
+}
+
 // Writes the contents of all memory, each in a file named by the event that allocated it.
 void contents(int which) {
   State& s = state();
@@ -69,11 +89,7 @@ void contents(int which) {
   if (s.device.wait != nullptr) s.device.wait();
   if (s.device.gpu != nullptr) line("{\"e\": \"gpu\", \"uuid\": " + quoted(s.device.gpu()) + "}");
   for (const auto& [begin, m] : s.memory) {
-    std::vector<char> copy(m.bytes);
-    if (s.device.read != nullptr && m.kind != "symbol")
-      s.device.read(copy.data(), begin, m.bytes);
-    else
-      std::memcpy(copy.data(), begin, m.bytes);
+    const std::vector<char> copy = copy_of(begin, m);
     const std::string name = "contents-" + std::to_string(which) + "-" + std::to_string(s.rank) + "-" +
                              std::to_string(m.event) + ".bin";
     std::ofstream(s.folder + "/" + name, std::ios::binary)
@@ -164,7 +180,12 @@ Event::Event(const char* kind) : on_(!inside) {
   if (s.count == s.from) contents(0);
   if (s.count == s.to) contents(1);
   line_ = "{\"e\": " + quoted(kind) + ", \"n\": " + std::to_string(number_ = s.count++);
-  if (here_line != 0) line_ += ", \"at\": " + quoted(std::string(here_file) + ":" + std::to_string(here_line));
+  if (here_line != 0) {
+    const std::string at = quoted(std::string(here_file) + ":" + std::to_string(here_line));
+    line_ += ", \"at\": " + at;
+    place_ = at;
+  }
+  place_ += frames;
   if (!frames.empty()) line_ += ", \"frames\": " + frames;
   if (!pthread_equal(pthread_self(), s.first)) line_ += ", \"thread\": 1";
 }
@@ -197,7 +218,7 @@ Event& Event::given(const void* memory, std::size_t bytes) {
   State& s = state();
   const std::lock_guard<std::mutex> lock(s.mutex);
   const bool fits = s.limit == 0 || s.given_bytes + bytes <= s.limit;
-  if (s.from < 0 || number_ < s.from || number_ >= s.to || !fits) return *this;
+  if (!in_rounds(number_) || !fits) return *this;
   s.given_bytes += bytes;
   const std::string name = "data-" + std::to_string(s.rank) + "-" + std::to_string(number_) + ".bin";
   std::ofstream(s.folder + "/" + name, std::ios::binary)
@@ -216,27 +237,36 @@ bool on_device(const void* memory) {
 
 namespace {
 
-void remember(const void* memory, std::size_t bytes, const char* kind, const std::string& text, const std::string& of) {
+void remember(void* memory, std::size_t bytes, const char* kind, const std::string& text, const std::string& of,
+              bool fresh) {
   if (inside) return;
   State& s = state();
-  long long event = 0;
+  Event e("alloc");
+  e.add("p", memory).add("bytes", static_cast<long long>(bytes)).add("kind", kind).add("text", text).add("of", of);
+  const std::string place = e.place() + ' ' + std::to_string(bytes) + ' ' + kind;
+  long long event = e.number();
   {
-    Event e("alloc");
-    e.add("p", memory).add("bytes", static_cast<long long>(bytes)).add("kind", kind).add("text", text).add("of", of);
     const std::lock_guard<std::mutex> lock(s.mutex);
-    event = s.count - 1;
+    std::set<long long>& unused = s.unused[place];
+    if (!unused.empty()) event = unused.extract(unused.begin()).value();
+    if (memory != nullptr && bytes != 0) s.memory[static_cast<const char*>(memory)] = {bytes, kind, event, place};
   }
-  const std::lock_guard<std::mutex> lock(s.mutex);
-  if (memory != nullptr && bytes != 0) s.memory[static_cast<const char*>(memory)] = {bytes, kind, event};
+  if (fresh && in_rounds(e.number()) && s.device.write != nullptr && memory != nullptr) {
+    std::vector<char>& left = s.left[event];
+    left.resize(bytes);
+    s.device.wait();
+    s.device.write(memory, left.data(), bytes);
+  }
+  e.add("memory", event);
 }
 
 }  // namespace
 
-void allocated(const void* memory, std::size_t bytes, const char* kind, const std::string& text) {
-  remember(memory, bytes, kind, text, "");
+void allocated(void* memory, std::size_t bytes, const char* kind, const std::string& text, bool fresh) {
+  remember(memory, bytes, kind, text, "", fresh);
 }
 
-void variable(const void* memory, std::size_t bytes, const std::string& of, const std::string& text) {
+void variable(void* memory, std::size_t bytes, const std::string& of, const std::string& text) {
   State& s = state();
   bool known = false;
   {
@@ -246,7 +276,7 @@ void variable(const void* memory, std::size_t bytes, const std::string& of, cons
   if (known)
     Event("unsupported").add("call", "cudaMemcpyToSymbol");
   else
-    remember(memory, bytes, "symbol", text, of);
+    remember(memory, bytes, "symbol", text, of, false);
 }
 
 Inside::Inside() : before_(inside) { inside = true; }
@@ -255,16 +285,24 @@ Inside::~Inside() { inside = before_; }
 void freed(const void* memory) {
   if (inside) return;
   State& s = state();
-  { Event("free").add("p", memory); }
+  Event e("free");
+  e.add("p", memory);
   const std::lock_guard<std::mutex> lock(s.mutex);
-  s.memory.erase(static_cast<const char*>(memory));
+  const auto found = s.memory.find(static_cast<const char*>(memory));
+  if (found == s.memory.end()) return;
+  if (in_rounds(e.number()) && s.device.wait != nullptr) {
+    s.device.wait();
+    s.left[found->second.event] = copy_of(found->first, found->second);
+  }
+  s.unused[found->second.place].insert(found->second.event);
+  s.memory.erase(found);
 }
 
 Watch watch(long long launch) {
   State& s = state();
   const std::lock_guard<std::mutex> lock(s.mutex);
   Watch out{launch, {}};
-  if (s.from < 0 || launch < s.from || launch >= s.to) return out;
+  if (!in_rounds(launch)) return out;
   for (const auto& [begin, m] : s.memory)
     if (m.kind != "symbol") out.arrays.push_back({begin, m.bytes, m.event});
   return out;

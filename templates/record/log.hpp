@@ -36,9 +36,11 @@ class Event {
   // What the host has after a call, if it is a few values.
   Event& result(const void* memory, std::size_t bytes);
   long long number() const { return number_; }
+  const std::string& place() const { return place_; }
 
  private:
   long long number_ = -1;
+  std::string place_;  // in the source, or as return addresses
   std::string line_;
   bool on_;
 };
@@ -58,20 +60,23 @@ class Inside {
 std::string quoted(const std::string& text);
 std::string hex(const void* bytes, std::size_t count);
 
-// Memory whose contents belong to the recording, from now on, or no longer.
-void allocated(const void* memory, std::size_t bytes, const char* kind, const std::string& text);
+// Memory whose contents belong to the recording, from now on, or no longer. Memory that a place allocates again, of the
+// same size, after it was freed is the same, an array of all steps: within the recorded rounds it has zeros, then what
+// it had when it was freed, as an array has, in place of anything; but not memory of which the application has data
+// before (`fresh` false).
+void allocated(void* memory, std::size_t bytes, const char* kind, const std::string& text, bool fresh = true);
 void freed(const void* memory);
 bool on_device(const void* memory);
 
 // A variable of the GPU's memory that is set now, with the type of its elements.
-void variable(const void* memory, std::size_t bytes, const std::string& of, const std::string& text);
+void variable(void* memory, std::size_t bytes, const std::string& of, const std::string& text);
 
 // A launch whose accesses are recorded, if it has arrays: those of the thread between `begin` and `end`.
 struct Watch {
   struct Array {
     const void* memory;
     std::size_t bytes;
-    long long event;  // which allocated it
+    long long event;  // which allocated it first
   };
   long long launch;
   std::vector<Array> arrays;
@@ -83,11 +88,12 @@ Watch watch(long long launch);
 // Pieces are begins and ends in bytes.
 void touched(long long launch, long long memory, const std::string& reads, const std::string& writes, bool exact);
 
-// How contents are read: waits for the device; copies to the host; allocates there; and, of a program that is recorded as it is, the list
+// How contents are read: waits for the device; copies to the host; copies from it; allocates there; and, of a program that is recorded as it is, the list
 // of return addresses in it, and the UUID of the current GPU. The side that records CUDA sets them.
 struct Device {
   void (*wait)() = nullptr;
   void (*read)(void* to, const void* from, std::size_t bytes) = nullptr;
+  void (*write)(void* to, const void* from, std::size_t bytes) = nullptr;
   void* (*allocate)(std::size_t bytes) = nullptr;
   std::string (*frames)() = nullptr;
   std::string (*gpu)() = nullptr;

@@ -239,6 +239,18 @@ def test_rows_by_messages_of_their_own_and_sums_by_two_kernels(tmp_path: Path) -
     assert text.count(": accumulate f64[*]") == 2
 
 
+def test_memory_of_a_step_is_arrays_of_the_program(tmp_path: Path) -> None:
+    """What each step allocates and frees, in the order of a stream too; and the new field, for which the old one is
+    freed: two arrays that alternate. Staging buffers of a step are dropped."""
+    code, said, text = recorded(APPS / "scratch.cu", tmp_path, options=("--rounds", "1"))
+    assert (code, "to finish" in said + text) == (0, False), said
+    assert re.findall(r"^array (\w+) : f64\[(\d+)\] (\w*)$", text, re.MULTILINE) == [
+        ("next", "66", "inout"), ("f", "65", "inout"), ("g", "65", "inout"), ("next_2", "66", "inout"),
+    ]  # fmt: skip
+    assert re.findall(r"verify (\w+) ", text) == ["next"]
+    assert agrees(tmp_path / "scratch.dag")
+
+
 @thorough
 def test_files_of_c_keep_their_names_for_others(tmp_path: Path) -> None:
     """Also where they include headers whose replacements are templates."""

@@ -217,7 +217,8 @@ def log_of(folder: Path, *more: dict[str, object]) -> RankLog:
     """Of five rounds in which a kernel gets another number each time, and further calls."""
     pointer = {"p": 4096, "of": "f64", "bytes": 8, "const": 0, "type": "double"}
     events: list[dict[str, object]] = [{"e": "rank", "rank": 0, "size": 1},
-              {"e": "alloc", "p": 4096, "bytes": 64, "kind": "device", "text": "&u, 64", "of": ""}]  # fmt: skip
+              {"e": "alloc", "p": 4096, "bytes": 64, "kind": "device", "text": "&u, 64", "of": "",
+               "memory": 1}]  # fmt: skip
     for t in range(5):
         number = {"of": "f64", "bytes": 8, "hex": struct.pack("<d", math.sin(t)).hex(), "type": "double"}
         events.append({"e": "launch", "at": "app.cu:3", "kernel": "add", "grid": [1, 1, 1], "block": [8, 1, 1],
@@ -259,8 +260,8 @@ def test_races_are_what_nothing_orders(tmp_path: Path, between: str, after: str)
         later = {"e": "send", "at": "b.cu:2", "buf": 4096, "bytes": 8, "type": "f64", "peer": 0, "tag": 0, "comm": 0,
                  "reqs": []}  # fmt: skip
     events = [
-        {"e": "alloc", "p": 4096, "bytes": 64, "kind": "device", "text": "&u", "of": ""},
-        {"e": "alloc", "p": 9000, "bytes": 8, "kind": "device", "text": "&v", "of": ""},
+        {"e": "alloc", "p": 4096, "bytes": 64, "kind": "device", "text": "&u", "of": "", "memory": 0},
+        {"e": "alloc", "p": 9000, "bytes": 8, "kind": "device", "text": "&v", "of": "", "memory": 1},
         {"e": "record", "event": 6, "stream": 3},
         {"e": "fill", "at": "b.cu:1", "to": 4096, "value": 0, "bytes": 8, "stream": 3},
         *ORDERED[between],
@@ -292,7 +293,7 @@ def test_ranks_on_one_gpu_are_named(tmp_path: Path, gpus: Sequence[str], said: l
         lines = [
             {"e": "rank", "rank": rank, "size": len(gpus)},
             {"e": "gpu", "uuid": gpu},
-            {"e": "alloc", "n": 0, "p": 4096, "bytes": 64, "kind": "device", "text": "&u", "of": ""},
+            {"e": "alloc", "n": 0, "p": 4096, "bytes": 64, "kind": "device", "text": "&u", "of": "", "memory": 0},
         ]
         (tmp_path / f"events-{rank}.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert [line.partition(" ran on")[0] for line in shared_gpus(read_logs(tmp_path))] == said
@@ -301,7 +302,7 @@ def test_ranks_on_one_gpu_are_named(tmp_path: Path, gpus: Sequence[str], said: l
 def of_a_log(log: RankLog) -> Written:
     found = next(windows([log], between([log], None, None), 4))
     steps = steps_of([flow_of(log, found[0])])
-    blocks, sources = Blocks([log], steps), Sources({"app.cu": ADDS}, ["app.cu"])
+    blocks, sources = Blocks([log], found, steps), Sources({"app.cu": ADDS}, ["app.cu"])
     return Writer("app", steps, blocks, sources, found[0].rounds, History([log], found)).write("")
 
 
@@ -538,7 +539,7 @@ __attribute__((constructor(102))) static void loaded() {
   char path[4096] = "";
   if (readlink("/proc/self/exe", path, sizeof path - 1) > 0)
     std::ofstream(std::string(folder) + "/program-" + std::to_string(getpid())) << path;
-  dagc::record::device({nullptr, nullptr, nullptr, frames});
+  dagc::record::device({nullptr, nullptr, nullptr, nullptr, frames});
 }
 """
 

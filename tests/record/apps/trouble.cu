@@ -64,6 +64,12 @@ int main(int argc, char** argv) {
       if (child == 0) _exit(0);
       waitpid(child, nullptr, 0);
     }
+    if (is("grows") || is("leaks")) {
+      double* more;
+      cudaMalloc(&more, (n + (is("grows") ? t : 0)) * sizeof *more);
+      add<<<1, 64>>>(more, n, 1);
+      if (is("grows")) cudaFree(more);
+    }
     if (is("scan")) MPI_Scan(host, host + 4, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_SELF);
     if (is("devices")) cudaSetDevice(t % 2);
     if (is("graph")) {
