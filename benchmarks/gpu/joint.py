@@ -78,6 +78,16 @@ SUBJECTS = {
     "corr": Subject("polybench/corr.dag", {"M": 512, "N": 512}, {"M": 48, "N": 48}),
     "syr2k": Subject("polybench/syr2k.dag", {"NI": 512, "NJ": 512}, {"NI": 48, "NJ": 48}),
     "atax": Subject("polybench/atax.dag", {}, {"NX": 96, "NY": 96}),
+    "covar": Subject("polybench/covar.dag", {"M": 512, "N": 512}, {"M": 48, "N": 48}),
+    "gramschm": Subject("polybench/gramschm.dag", {}, {"NI": 64, "NJ": 64}),
+    "gemm": Subject("polybench/gemm.dag", dict.fromkeys(("NI", "NJ", "NK"), 1024),
+                    dict.fromkeys(("NI", "NJ", "NK"), 48)),
+    "syrk": Subject("polybench/syrk.dag", {"NI": 512, "NJ": 512}, {"NI": 48, "NJ": 48}),
+    "mvt": Subject("polybench/mvt.dag", {}, {"N": 96}),
+    "bicg": Subject("polybench/bicg.dag", {}, {"NX": 96, "NY": 96}),
+    "gesummv": Subject("polybench/gesummv.dag", {}, {"N": 96}),
+    "2dconv": Subject("polybench/2dconv.dag", {}, {"NI": 96, "NJ": 96}),
+    "3dconv": Subject("polybench/3dconv.dag", {}, dict.fromkeys(("NI", "NJ", "NK"), 32)),
     "fdtd-2d": Subject("polybench/fdtd-2d.dag", {"NX": 1024, "NY": 1024}, dict.fromkeys(("NX", "NY", "TMAX"), 96)),
 }  # fmt: skip
 
