@@ -359,7 +359,8 @@ def is_reserved(name: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _of_headers() -> dict[str, frozenset[str]]:
-    """The names that headers define: `names` of functions, types and variables, and `macros`."""
+    """The names that headers define, `names` of functions, types and variables, and `macros`; and `symbols` of the C
+    library that no header has here."""
     out: dict[str, frozenset[str]] = {}
     lines = resource("grammar/global-names.txt").read_text(encoding="utf-8").splitlines()
     for section in "\n".join(line for line in lines if not line.startswith("#")).split("[")[1:]:
@@ -393,6 +394,18 @@ def is_global(name: str) -> bool:
         return True
     stem = _WIDTH.sub("", _SUFFIX.sub("", name))
     return len(stem) > 2 and (stem in functions or (stem[-1] in "fl" and stem[:-1] in functions))
+
+
+# Of libraries that programs are linked with: cuBLAS and others of CUDA, BLAS, OpenMP.
+_LIBRARIES = re.compile(
+    r"(scipy_)?(cu(blas|rand|fft|sparse|solver)[A-Z]|cblas_|openblas_|LAPACK)|omp_|GO(MP|ACC)_|acc_|kmpc_"
+)
+
+
+def is_symbol(name: str) -> bool:
+    """Whether a function of C linkage must not have this name: as `is_global`, or a library that the program is linked
+    with defines it, which would call the program's."""
+    return is_global(name) or name in _of_headers()["symbols"] or _LIBRARIES.match(name) is not None
 
 
 def is_macro(name: str) -> bool:

@@ -20,7 +20,7 @@ from jinja2.bccache import Bucket
 
 from dagc.base.files import entry_directory, load_entry, store_entry
 from dagc.base.resources import resource
-from dagc.cuda.lexer import KEYWORDS, directives, is_global, is_macro
+from dagc.cuda.lexer import KEYWORDS, directives, is_macro, is_symbol
 from dagc.ir.enums import ElementType
 from dagc.ir.names import mangle, set_apart
 from dagc.ir.program import CodeText, Formal, Param, Program, Value
@@ -263,8 +263,8 @@ class Names:
 
 
 def _is_function(name: str) -> bool:
-    """Names in the global namespace that C++ and CUDA, or emitted code, may have for something else."""
-    return is_global(name) or name.startswith("dagc_")
+    """Names in the global namespace that C++ and CUDA, libraries or emitted code may have for something else."""
+    return is_symbol(name) or name.startswith("dagc_")
 
 
 def hides_declaration(name: str) -> bool:

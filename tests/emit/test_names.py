@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,7 +15,7 @@ from dagc.choice.types import Site
 from dagc.cuda.lexer import KEYWORDS, is_global
 from dagc.emit.render import Names, cxx_string, cxx_value, hides_declaration, value_type
 from dagc.ir.choice import PROGRAM
-from dagc.ir.names import alike, mangle
+from dagc.ir.names import alike, mangle, set_apart
 from dagc.perf.cprint import identifier
 
 
@@ -49,6 +52,9 @@ DISPLAYS = st.one_of(
     st.text(max_size=5),
     st.sampled_from(sorted(KEYWORDS | {"size_t", "exp", "cudaMalloc", "MPI_Send", "dagc_choose_u", "self", "lambda"})),
 )
+
+
+LIBC = "/lib/x86_64-linux-gnu/libc.so.6"
 
 
 @given(st.lists(DISPLAYS, min_size=2, unique=True))
@@ -92,8 +98,18 @@ def test_files_that_a_file_system_without_case_takes_for_one() -> None:
 
 
 def test_a_kernel_is_not_named_after_a_library_function() -> None:
-    assert Names(library=True).new("y0") == "y0_"
-    assert Names().new("y0") == "y0"
+    for name in ("y0", "bind", "cblas_ddot", "GOMP_barrier"):
+        assert Names(library=True).new(name) == set_apart(name)
+        assert Names().new(name) == name
+
+
+@pytest.mark.skipif(shutil.which("nm") is None or not Path(LIBC).exists(), reason="needs nm, and the C library there")
+def test_no_kernel_replaces_a_function_of_the_c_library() -> None:
+    """Where a kernel was named `bind`, MPI called it."""
+    listed = subprocess.run(["nm", "-D", "--defined-only", LIBC], capture_output=True, text=True, check=True).stdout
+    defined = re.findall(r" [TWi] ([a-z]\w*)@@GLIBC_", listed)
+    assert len(defined) > 1000
+    assert [name for name in defined if Names(library=True).new(name) == name] == []
 
 
 @pytest.mark.parametrize(
