@@ -49,9 +49,9 @@ class Loadable:
 class LiveMachine:
     """Measures the candidates of a domain. A failure is a sample; the next measurement starts the ranks again.
 
-    The drift reference is the candidate whose noise floor was measured, else the first that can be measured. It is
-    timed again after every eighth measurement; each of these timings is passed to `on_reference` at once. The reference
-    of a sample is the median of the last three.
+    The drift reference is the candidate whose noise floor was measured, else the first that can be measured, whose time
+    is the first timing. It is timed again after every eighth measurement; each of these timings is passed to
+    `on_reference` at once. The reference of a sample is the median of the last three.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class LiveMachine:
         self._since += 1
         if self._reference is None:
             self._reference = candidate
-            self.time_reference()
+            self._timed(self._last[candidate.space])
         return replace(sample, reference=self._around()) if self._objective.is_time else sample
 
     def probe(self, candidate: Candidate) -> Sample:
@@ -142,8 +142,10 @@ class LiveMachine:
         if self._reference is None:
             return math.nan
         seconds, _, failure, _ = self._time(self._reference)
-        if failure:
-            return math.nan
+        return math.nan if failure else self._timed(seconds)
+
+    def _timed(self, seconds: float) -> float:
+        """Keep a timing of the drift reference."""
         self._timings.append(seconds)
         if self.on_reference is not None:
             self.on_reference(seconds)
@@ -204,7 +206,10 @@ class LiveMachine:
         self._loadables = {numbers[old]: of for old, of in self._loadables.items() if old in numbers}
         self._last = {numbers[old]: last for old, last in self._last.items() if old in numbers}
         self._service.deaths.forget()
-        self._measured.clear()
+        kept = (
+            (replace(c, space=numbers[c.space]), times) for c, times in self._measured.items() if c.space in numbers
+        )
+        self._measured = Counter(dict(kept))  # what was checked is not checked again
         self._reference = None
 
     def alone(

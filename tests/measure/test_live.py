@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -166,7 +167,9 @@ def test_a_trace_has_every_entry_of_every_rank(library: Subject, link: RankLink)
     assert [s.gpu_end >= s.gpu_begin for s in spans] == gpu  # NaN compares as False
 
 
-def test_configurations_share_the_ranks(library: Subject, folder: Path, link: RankLink) -> None:
+def test_configurations_share_the_ranks(
+    library: Subject, folder: Path, link: RankLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two transports, each as it is and with captured regions: two libraries in one process."""
     other = build_library(folder / "mpi_cuda", transport="mpi_cuda")
     spaces, loadables = [], []
@@ -186,7 +189,15 @@ def test_configurations_share_the_ranks(library: Subject, folder: Path, link: Ra
         spaces[1].configuration,
         spaces[2].configuration,
     ]
-    assert not machine.measure(kept.sample(random)).failure
+    asked, ask = list[bool](), machine._ask
+
+    def noted(index: int, **command: Any) -> dict[str, Any]:
+        asked.append(command["check"])
+        return ask(index, **command)
+
+    monkeypatch.setattr(machine, "_ask", noted)
+    assert not machine.measure(kept.first(0)).failure
+    assert asked == [False]  # it was checked in its former space, and its time is the first of the drift reference
 
 
 def test_the_machine_says_what_it_is(library: Subject, link: RankLink) -> None:
@@ -293,6 +304,7 @@ def test_ranks_that_cannot_be_started_end_the_search(
 SEARCHES = """
 import sys
 from pathlib import Path
+from typing import Any
 from random import Random
 from dagc.store.records import Records
 from dagc.measure.service import link_ranks
@@ -346,6 +358,7 @@ def test_no_rank_and_no_result_is_lost_when_the_search_ends(
 JOINED = """
 import sys
 from pathlib import Path
+from typing import Any
 from random import Random
 from dagc.measure.service import link_ranks
 link = link_ranks(int(sys.argv[2]))
@@ -377,6 +390,7 @@ def test_ranks_that_the_user_has_started_measure(library: Subject, folder: Path)
 GROUPS = """
 import sys
 from pathlib import Path
+from typing import Any
 from random import Random
 from dagc.measure.service import link_groups
 links = link_groups(int(sys.argv[2]), 2)

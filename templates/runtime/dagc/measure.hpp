@@ -146,7 +146,7 @@ inline double measure_once(const std::function<void(std::int64_t)>& run, const s
   const auto needed = [most](double goal, double each) {
     return each > 0 ? std::min(most, static_cast<std::int64_t>(std::ceil(std::min(goal / each, 1e15))) + 1) : most;
   };
-  std::int64_t n = guess > 0 ? needed(0.1 * seconds, guess) : 1;
+  std::int64_t n = guess > 0 && guess < seconds ? needed(0.1 * seconds, guess) : 1;
   double taken = detail::timed(run, reset, n, batch, comm);
   while (taken < 0.05 * seconds) {
     n = std::max(n + 1, std::min(10 * n, needed(0.1 * seconds, taken / static_cast<double>(n))));
