@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product, takewhile
+from itertools import chain, product, takewhile
 from typing import TypeAlias
 
+from dagc.base.errors import UsageError
 from dagc.record.log import (
     CollectiveCall,
     Complete,
@@ -27,6 +28,7 @@ from dagc.record.log import (
     Recv,
     Send,
     Sync,
+    meet,
     pieces_of,
 )
 from dagc.record.loop import Window
@@ -78,7 +80,8 @@ class KernelCall:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A copy of `rows` rows; `pitches`: bytes from row to row, of the destination and of the source."""
+    """A copy of `rows` rows; `pitches`: bytes from row to row, of the destination and of the source; `shape`: of one
+    that packs a message into a buffer, or unpacks it, what it has of the other side (`MessageCall`)."""
 
     at: str
     to: MemoryPlace
@@ -90,6 +93,7 @@ class Move:
     index: float = field(default=-1, compare=False)  # of its event
     result: str = field(default="", compare=False)  # what the host has after it
     waits: bool = field(default=False, compare=False)  # the host, for it
+    shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +197,11 @@ def touched(op: Op) -> tuple[tuple[MemoryPlace, ...], tuple[MemoryPlace, ...]]:
             writes = ((p, (() if p.const else whole) if p.writes is None else p.writes) for p in pointers)
             return tuple(_pieces(reads)), tuple(_pieces(writes))
         case Move():
+            if op.shape:
+                width, rows, pitch, planes, plane = op.shape
+                bytes = width + (rows - 1) * pitch + (planes - 1) * plane
+                ends = (p if isinstance(p.block, str) else replace(p, bytes=bytes) for p in (op.source, op.to))
+                return (next(ends),), (next(ends),)
             return (_span(op.source, op.rows, op.pitches[1]),), (_span(op.to, op.rows, op.pitches[0]),)
         case Set():
             return (), (_span(op.to, op.rows, op.pitch),)
@@ -433,19 +442,38 @@ class _Passage:
             yield at - begin, end - at
 
     def _upload(self, index: int, begin: int, data: str, move: Move) -> None:
-        by = self._writer(begin, move.source.bytes, data)
+        by, several = self._writer(begin, move.source.bytes, data), self._writers(begin, move.source.bytes, data)
         if isinstance(by, _Part) and move.rows == 1 and by.stage is None and by.event.bytes == move.source.bytes:
             by.stage, by.place, by.ready = move, move.to, index
             return
-        if isinstance(by, _Pack):
-            if move.rows == 1 and by.move.rows == 1 and self._returns(by, begin, move):
-                return
-            by.kept = True
-        elif isinstance(by, _Part):
-            by.on_host = True
-        elif by is None:
+        whole = isinstance(by, _Pack) and move.rows == by.move.rows == 1
+        if isinstance(by, _Pack) and whole and self._returns(by, begin, move):
+            return
+        if by is None and not several:
             move = replace(move, content=data)
+        self._keep([by, *several])
         self.ops.append((index, move))
+
+    @staticmethod
+    def _keep(writers: Iterable[_Pack | _Part | int | None]) -> None:
+        """What they wrote is needed on the host."""
+        for by in writers:
+            if isinstance(by, _Pack):
+                by.kept = True
+            elif isinstance(by, _Part):
+                by.on_host = True
+
+    def _writers(self, begin: int, bytes: int, data: str) -> list[_Pack | _Part | int]:
+        """Those that wrote this memory of the host together; none if the host wrote a part of it."""
+        end, at, out = begin + bytes, begin, list[_Pack | _Part | int]()
+        for one in sorted((w for w in self.host if w.begin < end and begin < w.end), key=lambda w: w.begin):
+            low, high = max(one.begin, begin), min(one.end, end)
+            by = self._writer(low, high - low, data[2 * (low - begin) : 2 * (high - begin)])
+            if low != at or by is None:
+                return []
+            out.append(by)
+            at = high
+        return out if at == end else []
 
     def _returns(self, pack: _Pack, begin: int, move: Move) -> bool:
         """Whether a copy from the host only puts data back where they came from, and are still."""
@@ -479,9 +507,11 @@ class _Passage:
     # -- messages --
 
     def _message(self, index: int, event: Send | Recv) -> None:
-        place = self.memory.place(event.buf, event.bytes)
+        place = self.memory.place(event.buf, event.span)
         part = _Part(index, event, place, index)
-        if not self.on_device(place):
+        if event.rows and not self.on_device(place):
+            self._of_rows_on_host(index, event)
+        elif not self.on_device(place):
             if isinstance(event, Send):
                 by = self._writer(event.buf, event.bytes, event.data)
                 if isinstance(by, _Pack) and by.move.rows == 1:
@@ -498,6 +528,18 @@ class _Passage:
                 self._write(event.buf, event.bytes, part)
         self._group(part).parts.append(part)
 
+    def _of_rows_on_host(self, index: int, event: Send | Recv) -> None:
+        """A message of rows of the host's memory, which are packed, or unpacked. Raises UsageError."""
+        pieces = [(begin, end - begin) for begin, end in event.pieces(event.buf)]
+        sends = isinstance(event, Send) and event.peer >= 0
+        writers = [self._writers(*piece, "") for piece in pieces] if sends else []
+        if event.rows[3] > 1 or [] in writers:
+            what = f"{event.at}: a derived datatype with data of the host"
+            raise UsageError(what, "send it from memory of the GPU, or pack it with a kernel or cudaMemcpy2D")
+        self._keep(chain(*writers))
+        for piece in pieces if isinstance(event, Recv) else ():
+            self._write(*piece, index)
+
     def _group(self, part: _Part) -> _Group:
         """The exchange that an end belongs to: that of the ends before, unless something else was issued in between, or
         it sends what one of them received."""
@@ -507,14 +549,14 @@ class _Passage:
             between = any(index > last and not isinstance(op, HostWait) for index, op in self.ops)
             crosses = self._round(part.index) != self._round(last)
             group = None if between or crosses or self._used_since(group, part) else group
-        if group is not None and isinstance(part.event, Send) and part.place is not None:
-            received = [p.place for p in group.parts if isinstance(p.event, Recv) and p.place is not None]
-            if any(place.overlaps(part.place) for place in received):
-                together = [p for p in group.parts if p.done < 0 and min(p.event.reqs, default=0) < 0]  # of its call
-                group.parts = [p for p in group.parts if not any(p is other for other in together)]
-                group.open -= {request for p in together for request in p.event.reqs}
-                self.groups.append(_Group(together, {request for p in together for request in p.event.reqs}))
-                group = self.groups[-1]
+        sends = group is not None and isinstance(part.event, Send)
+        if group is not None and sends and any(isinstance(p.event, Recv) and _share(p, part) for p in group.parts):
+            together = [p for p in group.parts if p.done < 0 and min(p.event.reqs, default=0) < 0]  # of its call
+            group.parts = [p for p in group.parts if not any(p is other for other in together)]
+            group.open -= {request for p in together for request in p.event.reqs}
+            self.groups = [one for one in self.groups if one.parts]
+            group = _Group(together, {request for p in together for request in p.event.reqs})
+            self.groups.append(group)
         if group is None:
             group = _Group()
             self.groups.append(group)
@@ -526,9 +568,8 @@ class _Passage:
         """Whether what the group received was used since, or the part needs memory of one of its ends; what was sent of
         a staging buffer is on the device."""
         received = any(isinstance(p.event, Recv) and p.stage is not None for p in group.parts)
-        begin, end = part.event.buf, part.event.buf + part.event.bytes
         both = [p for p in group.parts if p.pack is None and Recv in (type(p.event), type(part.event))]
-        return received or any(p.event.buf < end and begin < p.event.buf + p.event.bytes for p in both)
+        return received or any(meet(p.event.pieces(p.event.buf), part.event.pieces(part.event.buf)) for p in both)
 
     def _complete(self, index: int, event: Complete) -> None:
         for group in self.groups:
@@ -551,11 +592,8 @@ class _Passage:
         content = ""
         if not self.on_device(source):
             by = self._writer(event.send, event.bytes, event.data)
-            if isinstance(by, _Pack):
-                by.kept = True
-            elif isinstance(by, _Part):
-                by.on_host = True
-            elif by is None and (event.op != "bcast" or event.root == self.log.rank):
+            self._keep([by])
+            if by is None and (event.op != "bcast" or event.root == self.log.rank):
                 content = event.data
         self._write(event.recv, size, index)
         together = Together(
@@ -594,29 +632,38 @@ class _Passage:
     def _place_group(self, group: _Group) -> None:
         posted = max(part.index for part in group.parts)
         done = min((p.ready for p in group.parts if isinstance(p.event, Recv) and p.place is not None), default=posted)
-        for at in (posted, max(done, posted)):
-            if all(self._holds(part, at) for part in group.parts):
-                self.ops.append((at, _exchange(group.parts)))
-                return
-        # Data change, or are read, while they are under way: buffers as the application has them, on the device.
-        self.buffered += 1
-        parts = []
+        at = next((at for at in (posted, max(done, posted)) if all(self._holds(p, at) for p in group.parts)), None)
+        # Else data change, or are read, while they are under way: buffers as the application has them, on the device.
+        self.buffered += at is None
+        parts: list[_Part] = []
         for part in group.parts:
-            if part.stage is None or part.place is None:
-                parts.append(part)
-                continue
-            sends = isinstance(part.event, Send)
-            nth = sum(p.event.at == part.event.at and type(p.event) is type(part.event) for p in parts)
-            buffer = MemoryPlace(f"{'send' if sends else 'recv'} {part.event.at} {nth}", 0, part.event.bytes)
-            ends = (buffer, part.place) if sends else (part.place, buffer)
-            move = Move(part.stage.at, *ends, 1, (0, 0), part.stage.stream)
-            self.ops.append((part.ready - 0.5 if sends else part.ready, move))
-            parts.append(replace(part, place=buffer))
-        self.ops.append((posted, _exchange(parts)))
+            buffered = part.stage is not None and part.place is not None and at is None
+            parts.append(self._through_buffer(part, parts, at or posted) if buffered or part.event.rows else part)
+        self.ops.append((posted if at is None else at, _exchange(parts)))
+
+    def _through_buffer(self, part: _Part, before: Sequence[_Part], at: float) -> _Part:
+        """The part with a buffer on the device, and its copy: of rows with gaps, or of data that change."""
+        event, sends = part.event, isinstance(part.event, Send)
+        nth = sum(p.event.at == event.at and type(p.event) is type(event) for p in before)
+        buffer = MemoryPlace(f"{'send' if sends else 'recv'} {event.at} {nth}", 0, event.bytes)
+        of = part.stage
+        known = part.place is not None and part.place.block is not None
+        if part.place is not None and (of is not None or event.peer >= 0 or (sends and known)):  # of no rank
+            width, rows, pitch, _, _ = event.shape
+            on_device = self.on_device(part.place)  # else the copy is one of the host's
+            here, there = (replace(place, bytes=event.bytes if on_device else width) for place in (buffer, part.place))
+            to, source, pitches = (here, there, (width, pitch)) if sends else (there, here, (pitch, width))
+            move = Move(
+                of.at if of else event.at, to, source, 1 if on_device else rows, (0, 0) if on_device else pitches,
+                of.stream if of else 0, shape=event.rows if on_device else (),
+            )  # fmt: skip
+            packs = part.ready - 0.5 if of is not None else part.index
+            self.ops.append((packs if sends else max(part.ready, at + 0.25 if event.rows else 0), move))
+        return replace(part, place=buffer)
 
     def _holds(self, part: _Part, at: int) -> bool:
         """Whether the end may happen at an index: nothing between it and its copy disturbs its data."""
-        if part.place is None:
+        if part.place is None or part.event.rows:
             return True
         begin, end = sorted((part.ready, at))
         for index, op in self.ops:
@@ -627,6 +674,14 @@ class _Passage:
                 if place.overlaps(part.place):
                     return False
         return True
+
+
+def _share(one: _Part, other: _Part) -> bool:
+    """Whether two ends have bytes in common."""
+    a, b = one.place, other.place
+    if a is None or b is None or a.block != b.block:
+        return False
+    return meet(one.event.pieces(a.offset), other.event.pieces(b.offset))
 
 
 def _exchange(parts: Sequence[_Part]) -> Messages:

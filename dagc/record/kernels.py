@@ -93,6 +93,7 @@ class Kernels:
         self._bodies: dict[KernelSource, str] = {}  # with the macros that they see
         self._fills: dict[str, str] = {}
         self._keeps: dict[str, str] = {}
+        self._packs: dict[str, str] = {}
         self._wait = ""
         self.texts: list[str] = []  # of the program
         # File of the application -> functions that need it.
@@ -516,6 +517,24 @@ class Kernels:
             f'                        width, rows, cudaMemcpyDefault, stream);\n    """\n  }}\n}}'
         )
         return name
+
+    def pack(self, array: RecordedArray, packs: bool) -> str:
+        """The name of a kernel that packs rows of an array into a buffer, or unpacks them."""
+        name = f"{'pack' if packs else 'unpack'}_{array.of}{'' if array.per == 1 else f'_{array.per}'}"
+        if name not in self._packs:
+            self._packs[name] = self._names.free(name)
+            modes = ("out", "in") if packs else ("in", "inout")
+            formals = [array.formal(name, mode) for name, mode in zip(("packed", "all"), modes, strict=True)]
+            formals += [f"{amount}: i64" for amount in ("at", "width", "rows", "pitch", "planes", "plane")]
+            there = "all[at + i / (width * rows) * plane + i / width % rows * pitch + i % width]"
+            copies = f"packed[i] = {there};" if packs else f"{there} = packed[i];"
+            self.texts.append(
+                f"kernel {self._packs[name]}({', '.join(formals)}) {{\n  gpu {{\n"
+                f'    launch grid(ceil(width * rows * planes / 256)) block(256)\n    cuda """\n'
+                "      const std::int64_t i = blockIdx.x * std::int64_t{256} + threadIdx.x;\n"
+                f'      if (i < width * rows * planes) {copies}\n    """\n  }}\n}}'
+            )
+        return self._packs[name]
 
     def set_symbol(self, symbol: MemoryBlock, array: RecordedArray) -> str:
         """The name of a kernel that sets a variable of the GPU's memory from an array."""

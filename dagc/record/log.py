@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -56,6 +57,17 @@ def joined(pieces: Iterable[tuple[int, int]], most: int) -> Pieces:
         at = min(range(1, len(out)), key=lambda k: out[k][0] - out[k - 1][1])
         out[at - 1 : at + 1] = [(out[at - 1][0], out[at][1])]
     return tuple(out)
+
+
+def meet(one: Iterable[tuple[int, int]], other: Iterable[tuple[int, int]]) -> bool:
+    """Whether a piece of one overlaps with a piece of the other."""
+    ordered = sorted([*((begin, end, 0) for begin, end in one), *((begin, end, 1) for begin, end in other)])
+    last = [-1, -1]  # the ends of the pieces before
+    for begin, end, side in ordered:
+        if begin < last[1 - side]:
+            return True
+        last[side] = max(last[side], end)
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +172,8 @@ class RecordCall(LoggedCall):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageCall(LoggedCall):
-    """One end of a message. `peer` -1: MPI_PROC_NULL. `reqs`: none of a call that blocks."""
+    """One end of a message. `peer` -1: MPI_PROC_NULL. `reqs`: none of a call that blocks. `rows`: of a derived datatype
+    with gaps, bytes of a row, rows of a plane and bytes from one to the next, planes and bytes from one to the next."""
 
     buf: int
     bytes: int
@@ -172,6 +185,25 @@ class MessageCall(LoggedCall):
     data: str = ""
     source: int = -1
     got: int = -1
+    rows: tuple[int, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, int, int, int, int]:
+        """As `rows`, also without gaps."""
+        width, rows, pitch, planes, plane = self.rows or (self.bytes, 1, 0, 1, 0)
+        return width, rows, pitch, planes, plane
+
+    @property
+    def span(self) -> int:
+        """Bytes from its first to its last."""
+        width, rows, pitch, planes, plane = self.shape
+        return width + (rows - 1) * pitch + (planes - 1) * plane
+
+    def pieces(self, begin: int) -> Iterator[tuple[int, int]]:
+        """Begin and end of each row, of a message from `begin` on."""
+        width, rows, pitch, planes, plane = self.shape
+        for k, j in product(range(planes), range(rows)):
+            yield begin + k * plane + j * pitch, begin + k * plane + j * pitch + width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,7 +72,7 @@ def _key(event: Event, memory: Memory) -> Key:
         case Fill():
             return (*head, at(event.to), event.value, event.bytes, event.rows, event.pitch)
         case MessageCall():
-            return (*head, at(event.buf), event.bytes, event.peer, event.tag)
+            return (*head, at(event.buf), event.bytes, event.rows, event.peer, event.tag)
         case CollectiveCall():
             return (*head, event.op, at(event.send), at(event.recv), event.bytes)
         case Sync():
@@ -315,7 +315,13 @@ def _refused(event: Event) -> tuple[str, str]:
             "pass its pointers as arguments of their own",
         )
     if isinstance(event, MessageCall) and event.type == "derived":
-        return "a message of a derived datatype", "pack it into a buffer of a basic type, with a kernel or cudaMemcpy2D"
+        what = "a message of a derived datatype whose blocks differ in length or in distance"
+        return what, "pack it into a buffer of a basic type, with a kernel or cudaMemcpy2D"
+    if isinstance(event, CollectiveCall) and event.type == "derived":
+        return (
+            f"a derived datatype in {event.op}",
+            "pack it into a buffer of a basic type, with a kernel or cudaMemcpy2D",
+        )
     return "", ""
 
 

@@ -94,6 +94,9 @@ def _keyed(ops: Sequence[Op]) -> Iterator[Key]:
                 key = ("together", op.op, op.at)
             case Messages():
                 key = ("exchange",)
+            case Move():
+                buffers = (place.block for place in (op.source, op.to) if isinstance(place.block, str))
+                key = ("Move", op.at, *buffers)
             case _:
                 key = (type(op).__name__, op.at)
         seen[key] += 1

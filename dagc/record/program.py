@@ -211,7 +211,8 @@ class Writer:
                     )
                 return name, [f"{name}{index} : gpu {text}"], bool(computed) and self._host.reads
             case Move():
-                name = self._op_names.free("copy")
+                packs = ("pack" if isinstance(op.to.block, str) else "unpack") if op.shape else "copy"
+                name = self._op_names.free(packs)
                 text, computed_data = self._move(number, step)
                 return name, [f"{name}{index} : gpu {text}"], computed_data
             case Set():
@@ -268,6 +269,8 @@ class Writer:
     def _move(self, number: int, step: ProgramStep) -> tuple[str, bool]:
         op = step.first
         assert isinstance(op, Move)
+        if op.shape:
+            return self._packed(number, step), False
         if op.rows > 1:
             return self._rows(number, step), False
         array, to = self._region(number, step, _each(step, "to"), "to")
@@ -286,6 +289,43 @@ class Writer:
                 " recorded. Compute it in a kernel, or in a cpu op"
             )
         return f"copy({to}, {self._values.data(contents, array.of, 'data', op.at)})", differs and self._host.reads
+
+    def _packed(self, number: int, step: ProgramStep) -> str:
+        """The copy between a buffer and the rows of a message."""
+        op = step.first
+        assert isinstance(op, Move)
+        packs = isinstance(op.to.block, str)
+        amounts = ("at", "width", "rows", "pitch", "planes", "plane")
+        table: list[list[int] | None] = []
+        spans: list[tuple[int, int] | None] = []
+        for rank, ops in enumerate(step.ops):
+            one = ops[0] if ops else None
+            if not isinstance(one, Move):
+                table.append(None)
+                spans.append(None)
+                continue
+            buffer, _ = self._arrays.find(
+                number, step, rank, "to" if packs else "source", one.to if packs else one.source
+            )
+            array, at = self._arrays.find(
+                number, step, rank, "source" if packs else "to", one.source if packs else one.to
+            )
+            width, rows, pitch, planes, plane = one.shape
+            bytes = (at, width, rows * array.width, pitch, planes * array.width, plane)
+            if any(n % array.width for n in bytes) or (buffer.of, buffer.per) != (array.of, array.per):
+                what = f"{op.at}: a derived datatype of parts of elements of {array.name}, or of other elements"
+                raise UsageError(what, "pack it with a kernel or cudaMemcpy2D")
+            table.append([n // array.width for n in bytes])
+            end = at + width + (rows - 1) * pitch + (planes - 1) * plane
+            spans.append((at // array.width, end // array.width))
+        bounds = [
+            self._values.bound([s[i] if s else None for s in spans], f"{a}_end") for i, a in enumerate(("at", "to"))
+        ]
+        rows_of = f"{array.name} touching [{bounds[0]} .. {bounds[1]}]"
+        if packs:
+            self._copied_to(buffer, step)
+        words = [self._values.number([r[i] if r else None for r in table], a) for i, a in enumerate(amounts)]
+        return f"{self._kernels.pack(array, packs)}({buffer.name}, {rows_of}, {', '.join(words)})"
 
     def _rows(self, number: int, step: ProgramStep) -> str:
         """A copy of rows, by a kernel that calls cudaMemcpy2DAsync."""
@@ -313,7 +353,7 @@ class Writer:
         return f"{self._kernels.copy_rows(to, source, amounts, 'out' if whole else 'inout')}({', '.join(words)})"
 
     def _copied_to(self, array: RecordedArray, step: ProgramStep) -> None:
-        if step.partial and array.block.kind == "host":
+        if step.partial and array.block.kind in ("host", "buffer"):
             self._blank[array.name] = array
 
     def _fill_rows(self, number: int, step: ProgramStep, value: int) -> str:

@@ -28,6 +28,7 @@ from dagc.record.log import (
     Send,
     Sync,
     WaitCall,
+    meet,
 )
 from dagc.record.loop import Window
 
@@ -140,7 +141,8 @@ class _Clocks:
 
     def _by_host(self, event: MessageCall | CollectiveCall) -> Iterator[tuple[str, str, bool]]:
         if isinstance(event, MessageCall):
-            place = (self.memory.place(event.buf, event.bytes),) if event.peer >= 0 else ()
+            pieces = event.pieces(event.buf) if event.peer >= 0 else ()
+            place = tuple(self.memory.place(begin, end - begin) for begin, end in pieces)
             reads, writes = (place, ()) if isinstance(event, Send) else ((), place)
             name, requests = "the message", event.reqs
         else:
@@ -184,12 +186,15 @@ def _joined(*clocks: Clock) -> Clock:
 
 def _disturbed(one: _Access, other: _Access) -> set[object]:
     """The blocks of which one writes what the other touches."""
+
+    def of(places: Iterable[MemoryPlace], block: object) -> list[tuple[int, int]]:
+        return [(place.offset, place.offset + place.bytes) for place in places if place.block == block]
+
     return {
-        written.block
+        block
         for a, b in ((one, other), (other, one))
-        for written in a.writes
-        for place in (*b.reads, *b.writes)
-        if place.overlaps(written)
+        for block in {place.block for place in a.writes}
+        if meet(of(a.writes, block), of((*b.reads, *b.writes), block))
     }
 
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "log.hpp"
@@ -49,30 +50,157 @@ std::string list(MPI_Comm comm) {
   return "[" + out + "]";
 }
 
-// The name of a basic type, also of one that is several of it without gaps; "derived" for another.
-std::string type_of(MPI_Datatype type) {
+// Blocks of memory in their order: bytes from the buffer, and sizes; neighbours are one.
+using Blocks = std::vector<std::pair<long long, long long>>;
+constexpr std::size_t kMostBlocks = 1 << 20;
+
+void add(Blocks& all, const Blocks& some, long long at, long long count, long long stride) {
+  if (count > 0 && some.size() == 1 && some[0].second == stride) {
+    add(all, {{some[0].first, count * stride}}, at, 1, 0);
+    return;
+  }
+  for (long long i = 0; i < count && all.size() <= kMostBlocks; ++i)
+    for (const auto& [begin, bytes] : some) {
+      const long long from = at + i * stride + begin;
+      if (!all.empty() && all.back().first + all.back().second == from)
+        all.back().second += bytes;
+      else if (bytes != 0)
+        all.emplace_back(from, bytes);
+    }
+}
+
+long long extent_of(MPI_Datatype type) {
+  MPI_Aint low = 0, extent = 0;
+  PMPI_Type_get_extent(type, &low, &extent);
+  return extent;
+}
+
+// Adds the blocks of one element of a type, whose basic type is `of`: "" at first, "MPI_BYTE" for several. False for a
+// type that no call makes of others, such as one of a file.
+bool add_blocks(MPI_Datatype type, Blocks& all, std::string& of);
+
+// Those of a type that is made of others, by what it was made with.
+bool add_parts(int combiner, const std::vector<int>& n, const std::vector<MPI_Aint>& at,
+               const std::vector<MPI_Datatype>& types, Blocks& all, std::string& of) {
+  Blocks one;
+  if (combiner != MPI_COMBINER_STRUCT && !add_blocks(types[0], one, of)) return false;
+  const long long extent = extent_of(types[0]);
+  const auto counted = [&](std::size_t i) { return static_cast<std::size_t>(n[i]); };
+  switch (combiner) {
+    case MPI_COMBINER_DUP:
+    case MPI_COMBINER_RESIZED:
+      add(all, one, 0, 1, 0);
+      return true;
+    case MPI_COMBINER_CONTIGUOUS:
+      add(all, one, 0, n[0], extent);
+      return true;
+    case MPI_COMBINER_VECTOR:
+    case MPI_COMBINER_HVECTOR:
+      for (long long i = 0; i < n[0]; ++i)
+        add(all, one, i * (combiner == MPI_COMBINER_VECTOR ? n[2] * extent : at[0]), n[1], extent);
+      return true;
+    case MPI_COMBINER_INDEXED:
+      for (std::size_t i = 1; i <= counted(0); ++i) add(all, one, n[counted(0) + i] * extent, n[i], extent);
+      return true;
+    case MPI_COMBINER_HINDEXED:
+      for (std::size_t i = 0; i < counted(0); ++i) add(all, one, at[i], n[i + 1], extent);
+      return true;
+    case MPI_COMBINER_INDEXED_BLOCK:
+      for (std::size_t i = 0; i < counted(0); ++i) add(all, one, n[i + 2] * extent, n[1], extent);
+      return true;
+    case MPI_COMBINER_HINDEXED_BLOCK:
+      for (std::size_t i = 0; i < counted(0); ++i) add(all, one, at[i], n[1], extent);
+      return true;
+    case MPI_COMBINER_STRUCT:
+      for (std::size_t i = 0; i < counted(0); ++i) {
+        Blocks part;
+        if (!add_blocks(types[i], part, of)) return false;
+        add(all, part, at[i], n[i + 1], extent_of(types[i]));
+      }
+      return true;
+    case MPI_COMBINER_SUBARRAY: {
+      const std::size_t dims = counted(0);
+      const bool last_first = n[1 + 3 * dims] == MPI_ORDER_C;  // which dimension is contiguous
+      long long stride = extent;
+      for (std::size_t d = 0; d < dims; ++d) {
+        const std::size_t i = 1 + (last_first ? dims - 1 - d : d);
+        Blocks next;
+        add(next, one, n[i + 2 * dims] * stride, n[i + dims], stride);
+        one.swap(next);
+        stride *= n[i];
+      }
+      add(all, one, 0, 1, 0);
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+bool add_blocks(MPI_Datatype type, Blocks& all, std::string& of) {
   int integers = 0, addresses = 0, types = 0, combiner = 0;
   PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
   if (combiner == MPI_COMBINER_NAMED) {
     char name[MPI_MAX_OBJECT_NAME];
-    int length = 0;
+    int length = 0, size = 0;
     PMPI_Type_get_name(type, name, &length);
-    return std::string(name, static_cast<std::size_t>(length));
+    PMPI_Type_size(type, &size);
+    const std::string own(name, static_cast<std::size_t>(length));
+    of = of.empty() || of == own ? own : "MPI_BYTE";
+    add(all, {{0, size}}, 0, 1, 0);
+    return true;
   }
-  if (combiner == MPI_COMBINER_CONTIGUOUS || combiner == MPI_COMBINER_DUP) {
-    int count = 0;
-    MPI_Aint address = 0;
-    MPI_Datatype of;
-    PMPI_Type_get_contents(type, integers, addresses, types, &count, &address, &of);
-    return type_of(of);
+  if (types == 0) return false;
+  std::vector<int> n(static_cast<std::size_t>(integers));
+  std::vector<MPI_Aint> at(static_cast<std::size_t>(addresses));
+  std::vector<MPI_Datatype> made(static_cast<std::size_t>(types));
+  PMPI_Type_get_contents(type, integers, addresses, types, n.data(), at.data(), made.data());
+  const bool good = add_parts(combiner, n, at, made, all, of);
+  for (MPI_Datatype& one : made) {
+    PMPI_Type_get_envelope(one, &integers, &addresses, &types, &combiner);
+    if (combiner != MPI_COMBINER_NAMED) PMPI_Type_free(&one);
   }
-  return "derived";
+  return good;
 }
 
-long long bytes_of(long long count, MPI_Datatype type) {
+// What a message has of its buffer, `first` bytes from there: `bytes` in all, as one block; or as `rows`: bytes of a row,
+// rows of a plane and bytes from one to the next, planes and bytes from one to the next. `type`: the basic type;
+// "derived" for another form.
+struct Layout {
+  std::string type;
+  long long first = 0, bytes = 0;
+  std::vector<long long> rows;
+  bool whole() const { return type != "derived" && rows.empty() && first == 0; }
+};
+
+Layout layout_of(long long count, MPI_Datatype type) {
+  Layout out;
+  Blocks one, all;
   int size = 0;
   PMPI_Type_size(type, &size);
-  return count * size;
+  out.bytes = count * size;
+  const bool known = add_blocks(type, one, out.type);
+  add(all, one, 0, count, extent_of(type));
+  if (out.bytes == 0) return out;
+  std::size_t in_plane = 1;  // rows
+  const auto distance = [&](std::size_t i) { return all[i].first - all[i - 1].first; };
+  while (in_plane < all.size() && distance(in_plane) == distance(1)) ++in_plane;
+  const long long pitch = all.size() > 1 ? distance(1) : 0;
+  const std::size_t planes = all.size() / in_plane;
+  const long long plane = planes > 1 ? all[in_plane].first - all[0].first : 0;
+  bool regular = known && all.size() <= kMostBlocks;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const long long place = static_cast<long long>(i / in_plane) * plane + static_cast<long long>(i % in_plane) * pitch;
+    regular = regular && all[i] == std::make_pair(all[0].first + place, all[0].second);
+  }
+  if (!regular || pitch < 0 || plane < 0 || planes * in_plane != all.size()) {
+    out.type = "derived";
+    return out;
+  }
+  out.first = all[0].first;
+  if (all.size() > 1)
+    out.rows = {all[0].second, static_cast<long long>(in_plane), pitch, static_cast<long long>(planes), plane};
+  return out;
 }
 
 std::string operator_of(MPI_Op op) {
@@ -83,15 +211,15 @@ std::string operator_of(MPI_Op op) {
   return "other";
 }
 
-void buffer(Event& e, const char* name, const void* memory, long long count, MPI_Datatype type, bool read) {
-  const long long bytes = bytes_of(count, type);
-  e.add(name, memory == MPI_IN_PLACE ? nullptr : memory).add("bytes", bytes).add("type", type_of(type));
-  if (read && memory != MPI_IN_PLACE && type_of(type) != "derived" && !dagc::record::on_device(memory))
-    e.given(memory, static_cast<std::size_t>(bytes));
-}
-
 void message(Event& e, const void* memory, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, bool sends) {
-  buffer(e, "buf", memory, count, type, sends);
+  const Layout layout = layout_of(count, type);
+  const char* const begin = static_cast<const char*>(memory) + layout.first;
+  e.add("buf", static_cast<const void*>(begin)).add("bytes", layout.bytes).add("type", layout.type);
+  std::string rows;
+  for (const long long one : layout.rows) rows += (rows.empty() ? "" : ", ") + std::to_string(one);
+  if (!rows.empty()) e.raw("rows", "[" + rows + "]");
+  if (sends && rows.empty() && layout.type != "derived" && !dagc::record::on_device(begin))
+    e.given(begin, static_cast<std::size_t>(layout.bytes));
   e.add("peer", world_rank(comm, peer)).add("tag", tag).add("comm", number(comm));
 }
 
@@ -104,8 +232,11 @@ void requests(Event& e, int count, const MPI_Request* all) {
 
 void collective(Event& e, const char* name, const void* send, const void* receive, long long count, MPI_Datatype type,
                 MPI_Comm comm, const std::string& op = "", int root = -1) {
-  e.add("op", std::string(name)).add("recv", receive);
-  buffer(e, "send", send == MPI_IN_PLACE ? receive : send, count, type, true);
+  const Layout layout = layout_of(count, type);
+  const void* const from = send == MPI_IN_PLACE ? receive : send;
+  e.add("op", std::string(name)).add("recv", receive).add("send", from).add("bytes", layout.bytes);
+  e.add("type", layout.whole() ? layout.type : "derived");
+  if (layout.whole() && !dagc::record::on_device(from)) e.given(from, static_cast<std::size_t>(layout.bytes));
   e.add("operator", op).add("root", root < 0 ? -1 : world_rank(comm, root)).raw("ranks", list(comm));
 }
 
@@ -135,10 +266,8 @@ class Parts {
   // `at`: in elements of the type.
   void add(const void* memory, long long at, int count, MPI_Datatype type, int peer, bool sends) {
     if (count == 0) return;
-    MPI_Aint low = 0, extent = 0;
-    PMPI_Type_get_extent(type, &low, &extent);
     Event e(sends ? "send" : "recv");
-    message(e, static_cast<const char*>(memory) + at * extent, count, type, peer, kTag, comm_, sends);
+    message(e, static_cast<const char*>(memory) + at * extent_of(type), count, type, peer, kTag, comm_, sends);
     e.raw("reqs", "[-" + std::to_string(++parts_) + "]");
   }
 
@@ -181,8 +310,9 @@ void scattered(Parts& parts, const void* send, Counts counts, Places places, MPI
 }
 
 void result(Event& e, const void* memory, long long count, MPI_Datatype type) {
-  if (memory != nullptr && memory != MPI_IN_PLACE && type_of(type) != "derived" && !dagc::record::on_device(memory))
-    e.result(memory, static_cast<std::size_t>(bytes_of(count, type)));
+  const Layout layout = layout_of(count, type);
+  if (memory != nullptr && memory != MPI_IN_PLACE && layout.whole() && !dagc::record::on_device(memory))
+    e.result(memory, static_cast<std::size_t>(layout.bytes));
 }
 
 }  // namespace

@@ -239,16 +239,20 @@ def test_rows_by_messages_of_their_own_and_sums_by_two_kernels(tmp_path: Path) -
     assert text.count(": accumulate f64[*]") == 2
 
 
-def test_memory_of_a_step_is_arrays_of_the_program(tmp_path: Path) -> None:
-    """What each step allocates and frees, in the order of a stream too; and the new field, for which the old one is
-    freed: two arrays that alternate. Staging buffers of a step are dropped."""
-    code, said, text = recorded(APPS / "scratch.cu", tmp_path, options=("--rounds", "1"))
-    assert (code, "to finish" in said + text) == (0, False), said
-    assert re.findall(r"^array (\w+) : f64\[(\d+)\] (\w*)$", text, re.MULTILINE) == [
-        ("next", "66", "inout"), ("f", "65", "inout"), ("g", "65", "inout"), ("next_2", "66", "inout"),
-    ]  # fmt: skip
-    assert re.findall(r"verify (\w+) ", text) == ["next"]
-    assert agrees(tmp_path / "scratch.dag")
+def test_memory_of_a_step_and_columns_of_derived_datatypes(tmp_path: Path) -> None:
+    """What each step allocates and frees are arrays; the new field, for which the old one is freed, two that alternate.
+    Staging buffers of a step are dropped. Columns are packed, on ranks with a neighbour unpacked."""
+    code, said, text = recorded(APPS / "columns.cu", tmp_path, options=("--rounds", "1"))
+    assert (code, "to finish" in said + text, "nothing orders" in said) == (0, False, False), said
+    arrays = re.findall(r"^array (\w+) : f64\[(\d+)\] ?(\w*)$", text, re.MULTILINE)
+    assert sorted(arrays) == sorted(
+        [(name, "468", "inout") for name in ("f", "v", "v_2")]
+        + [(f"{b}_{i}", "16", "") for b in ("from", "to") for i in "01"]
+    )
+    assert len(re.findall(r"^  pack\w* : gpu pack_f64\(to_[01], \w+ touching ", text, re.MULTILINE)) == 4
+    assert "unpack : gpu unpack_f64(from_0, v touching [51 .. 442], 51, 1, 16, 26, 1, 0)" in text
+    assert re.findall(r"verify (\w+) ", text) == ["v"]
+    assert agrees(tmp_path / "columns.dag")
 
 
 @thorough

@@ -38,7 +38,8 @@ int main(int argc, char** argv) {
   cudaMemset(x, 0, n * sizeof(double));
   if (is("managed")) cudaMallocManaged(&managed, 64);
   MPI_Datatype column;
-  MPI_Type_vector(2, 1, 2, MPI_DOUBLE, &column);
+  const int lengths[] = {1, 2}, places[] = {0, 2};
+  MPI_Type_indexed(2, lengths, places, MPI_DOUBLE, &column);
   MPI_Type_commit(&column);
   MPI_Request request;
   curandGenerator_t random;
