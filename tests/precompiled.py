@@ -21,6 +21,7 @@ from dagc.build.builder import cache_directory
 from dagc.build.mpi import find_mpi
 from dagc.build.toolchain import find_cxx
 from dagc.emit import runtime_headers
+from dagc.ir.plan import Plan, Target
 
 COMPILERS = Path(__file__).parent / "compilers"
 # Headers of one transport each, those that are others with -fopenmp or with a CUDA toolkit, and those of libraries,
@@ -61,6 +62,10 @@ inline void instances(std::map<std::pair<int, std::string>, std::vector<bool>>& 
 }
 }  // namespace dagc
 """
+# And programs, whose instances of templates are those of most others: half of what is then left. Their headers are none
+# of NOT_IN_ALL.
+RUN = {"spmv": {"transport": "mpi_cuda", "capture": "true"}, "cg": {"transport": "mpi_host"}}  # bench and runner
+LOADED = {"spmv": {"transport": "mpi_host"}}  # runner as a library
 
 
 def replace_compiler() -> None:
@@ -80,7 +85,15 @@ def precompiled_flags() -> tuple[str, ...]:
         return ()
     headers = runtime_headers()
     names, texts = zip(*((name, path.read_text()) for name, path in headers.items()), strict=True)
-    parts = [clang, str(Path(clang).stat().st_mtime_ns), *mpi.compile_flags(), repr(KINDS), INSTANCES, *names, *texts]
+    parts = [
+        clang,
+        str(Path(clang).stat().st_mtime_ns),
+        *mpi.compile_flags(),
+        repr((KINDS, RUN, LOADED)),
+        INSTANCES,
+        *names,
+        *texts,
+    ]
     folder = cache.parent / f"dagc-headers-{sha256(chr(0).join(parts).encode()).hexdigest()[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -88,9 +101,12 @@ def precompiled_flags() -> tuple[str, ...]:
         if not (folder / "dagc.hpp").exists():
             # A program reads these files, not its copies: `#pragma once` goes by the file.
             (folder / "include").symlink_to(headers[names[0]].parents[len(Path(names[0]).parts) - 1])
+            programs = _write_programs(folder)
             for kind, (flags, without) in KINDS.items():
                 of_kind = [name for name in names if not name.endswith(without)]
-                _write_script(folder, kind, of_kind, (*mpi.compile_flags(), *flags))
+                text = "".join(f'#include "{name}"\n' for name in of_kind) + INSTANCES + programs
+                (folder / f"{kind}.all").write_text(text)
+                _write_script(folder, kind, (*mpi.compile_flags(), *flags))
             (folder / "dagc.hpp").write_text("// Empty: programs include their own headers.\n")
     return ("-include", str(folder / "dagc.hpp"))
 
@@ -108,9 +124,24 @@ def compile_by_clang(patch: pytest.MonkeyPatch) -> None:
     patch.setenv("DAGC_CXXFLAGS", shlex.join(("-O0", *by_clang())))
 
 
-def _write_script(folder: Path, name: str, headers: list[str], flags: tuple[str, ...]) -> None:
+def _write_programs(folder: Path) -> str:
+    """The files of the programs, and a text that includes them. Those of an earlier dagc would do as well."""
+    from tests.emit.build import plan  # they import this module
+    from tests.emit.together import write_in_namespaces
+    from tests.samples.load import SAMPLES
+
+    def plans(of: str, samples: dict[str, dict[str, str]]) -> dict[str, Plan]:
+        made = {n: plan(SAMPLES / f"{n}/{n}.dag", Target.HOST, **choices) for n, choices in samples.items()}
+        return {f"{of} {name}": made[name] for name in samples}
+
+    runners = plans("runner", RUN)
+    run = write_in_namespaces(plans("bench", RUN) | runners, folder, runners)
+    loaded = write_in_namespaces(plans("loaded", LOADED), folder, plans("loaded", LOADED))
+    return f"#include <cstring>\n#define DAGC_RUNNER_MAIN\n{run}#undef DAGC_RUNNER_MAIN\n{loaded}"
+
+
+def _write_script(folder: Path, name: str, flags: tuple[str, ...]) -> None:
     """NAME.sh, which makes NAME.pch, and NAME.o with its functions. Without the first, builds are those of g++."""
-    (folder / f"{name}.all").write_text("".join(f'#include "{header}"\n' for header in headers) + INSTANCES)
     header = ("-fpch-codegen", "-fpch-instantiate-templates", "-Iinclude", "-x", "c++-header", f"{name}.all")
     command = ["clang++", *FLAGS, *flags]
     lines = [

@@ -29,15 +29,29 @@ CASE = '  if (std::strcmp(name, "{name}") == 0) return {space}::main(argc, argv)
 
 
 def write_together(plans: Mapping[str, Plan], directory: Path, runners: Collection[str] = ()) -> Path:
-    """Writes the benches of several plans, or where `runners` has the name the runner, as one source file.
+    """Writes the benches of several plans, or where `runners` has the name the runner, as one source file."""
+    text = write_in_namespaces(plans, directory, runners)
+    write_headers(directory / "include")
+    cases = (CASE.format(name=name, space=namespace(name)) for name in plans)
+    together = directory / f"together{Path(sources(next(iter(plans.values())).target)[0]).suffix}"
+    together.write_text(text + MAIN.format(cases="".join(cases)), encoding="utf-8")
+    return together
+
+
+def namespace(name: str) -> str:
+    return re.sub(r"\W", "_", f"p_{name}")
+
+
+def write_in_namespaces(plans: Mapping[str, Plan], directory: Path, runners: Collection[str]) -> str:
+    """Writes the files of these programs; returns a text that includes all of them.
 
     Each is in a namespace of its own. What it declares has C++ linkage, so that two may have kernels of one name.
     """
     headers: set[str] = set()
-    parts, cases = [], []
+    parts = []
     digest = sha256()
     for number, (name, plan) in enumerate(plans.items()):
-        space = re.sub(r"\W", "_", f"p_{name}")
+        space = namespace(name)
         bench, runner = sources(plan.target)
         source = runner if name in runners else bench
         files = emit(plan)
@@ -54,14 +68,8 @@ def write_together(plans: Mapping[str, Plan], directory: Path, runners: Collecti
                 headers.update(re.findall(r'^ *(#include (?:<.+>|"dagc/.+"))', text, re.M))
         driver = f'#include "{space}/driver.cu"\n' if "driver.cu" in files and source == bench else ""
         parts.append(f'namespace {space} {{\n#include "{space}/{source}"\n{driver}}}\n')
-        cases.append(CASE.format(name=name, space=space))
-    write_headers(directory / "include")
-    together = directory / f"together{Path(source).suffix}"
     # The build cache reads what is beside a source, and not the folders of the programs.
-    head = f"// {digest.hexdigest()}"
-    text = "\n".join([head, *sorted(headers), *parts]) + MAIN.format(cases="".join(cases))
-    together.write_text(text, encoding="utf-8")
-    return together
+    return "\n".join([f"// {digest.hexdigest()}", *sorted(headers), *parts])
 
 
 def build_together(
