@@ -73,18 +73,8 @@ class RecordedArray:
 
     @property
     def has_data(self) -> bool:
-        """Whether its contents before the rounds were recorded."""
-        return self.block.key[0] == "alloc" and self.block.before
-
-    @property
-    def has_result(self) -> bool:
-        """Whether it is written, and its contents after the rounds were recorded."""
-        return self.block.key[0] == "alloc" and self.block.after and self.written
-
-    @property
-    def of_rounds(self) -> bool:
-        """Whether it is allocated in the rounds."""
-        return self.block.key[0] == "alloc" and not self.block.before
+        """Whether its contents were recorded."""
+        return self.block.key[0] == "alloc"
 
     @property
     def on_host(self) -> bool:

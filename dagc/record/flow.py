@@ -364,15 +364,13 @@ def _in_order(one: KernelCall | Move | Set, wait: HostWait, later: Op) -> bool:
 class _Passage:
     def __init__(self, log: RankLog, window: Window) -> None:
         self.log, self.window = log, window
-        self.memory = Memory()
+        self.memory = log.before(window.starts[0])
         self.ops: list[tuple[float, Op]] = []  # by index of the event
         self.packs: list[_Pack] = []
         self.groups: list[_Group] = []
         self.host: list[_Written] = []
         self.buffered = 0
         self.recorded: dict[int, tuple[int, float]] = {}  # where an event was recorded last: its stream, and the index
-        for event in log.events[: window.starts[0]]:
-            self.memory.apply(event)
 
     def on_device(self, place: MemoryPlace) -> bool:
         """Whether memory belongs to the device: not pinned memory, which is a buffer like any of the host."""

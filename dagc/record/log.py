@@ -279,12 +279,12 @@ class RankLog:
         """The first allocation of each memory."""
         return {e.n: e for e in self.events if isinstance(e, Alloc) and e.n == e.memory}
 
-    def kept(self, index: int) -> frozenset[int]:
-        """The memory that is allocated before the event with this index."""
-        alive = Memory()
+    def before(self, index: int) -> Memory:
+        """The memory before the event with this index."""
+        out = Memory()
         for event in self.events[:index]:
-            alive.apply(event)
-        return frozenset(block.memory for block in alive.blocks.values())
+            out.apply(event)
+        return out
 
 
 def read_logs(folder: Path) -> tuple[RankLog, ...]:

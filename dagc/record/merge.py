@@ -308,8 +308,8 @@ def _matched(exchanges: Sequence[Messages]) -> Iterator[tuple[int, int, int, int
 class MemoryBlock:
     """Memory that the program names. `key`: the same on all ranks; `numbers[r]`: of the event that allocated it on rank
     r; `bytes[r]`: its size; None where a rank does not have it. `kind`: device, pinned, symbol (a variable of the GPU's
-    memory, with the type `of`), host, buffer. `before`, `after`: whether it is allocated before the rounds, and after
-    them: that of a step is not."""
+    memory, with the type `of`), host, buffer. `fresh`: whether the rounds allocate it first; `lasts`: whether it is
+    allocated when they begin."""
 
     key: Key
     kind: str
@@ -317,8 +317,8 @@ class MemoryBlock:
     numbers: tuple[int | None, ...]
     bytes: tuple[int | None, ...]
     of: str = ""
-    before: bool = False
-    after: bool = False
+    fresh: bool = False
+    lasts: bool = True
 
 
 def places_in(op: Op) -> tuple[tuple[str, MemoryPlace], ...]:
@@ -347,8 +347,7 @@ class Blocks:
 
     def __init__(self, logs: Sequence[RankLog], found: Sequence[Window], steps: Sequence[ProgramStep]) -> None:
         self._ranks = len(logs)
-        ends = [(w.starts[0], w.starts[-1]) for w in found]
-        self._kept = [tuple(map(log.kept, its)) for log, its in zip(logs, ends, strict=True)]
+        self._before = [log.before(window.starts[0]) for log, window in zip(logs, found, strict=True)]
         self._keys = _paired([_allocations(log) for log in logs], steps)
         self._parents: dict[Key, Key] = {}
         self._host: dict[tuple[int, int, Key], MemoryPlace] = {}  # by rank, round, and user
@@ -424,12 +423,11 @@ class Blocks:
         none: tuple[int | None, ...] = (None,) * self._ranks
         numbers, sizes = list(old.numbers if old else none), list(old.bytes if old else none)
         numbers[rank], sizes[rank] = number, max(size, sizes[rank] or 0)
-        before, after = (
-            all(n is None or n in of[end] for n, of in zip(numbers, self._kept, strict=True)) for end in (0, 1)
-        )
-        self.all[key] = MemoryBlock(
-            key, kind, old.text if old else text, tuple(numbers), tuple(sizes), before=before, after=after
-        )
+        known = [(n, memory) for n, memory in zip(numbers, self._before, strict=True) if n is not None]
+        fresh = any(n not in memory.known for n, memory in known)
+        lasts = all(any(n == one.memory for one in memory.blocks.values()) for n, memory in known)
+        texts = old.text if old else text
+        self.all[key] = MemoryBlock(key, kind, texts, tuple(numbers), tuple(sizes), fresh=fresh, lasts=lasts)
         return self.all[key]
 
 

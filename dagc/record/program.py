@@ -39,7 +39,7 @@ class Written:
     computed: tuple[str, ...] = ()  # what the host computes, and was found
     parts: tuple[str, ...] = ()  # calls that may be split
     own: tuple[str, ...] = ()  # what the host gives from its own data
-    blank: tuple[RecordedArray, ...] = ()  # begin with zeros: of the host, not written by some ranks; of the rounds
+    blank: tuple[RecordedArray, ...] = ()  # not written by some ranks, and begin with zeros
 
 
 class Writer:
@@ -64,7 +64,7 @@ class Writer:
         self._keeps_waits = any(isinstance(step.first, HostWait) for step in steps)
         self._op_names = FreeNames()
         self._unfinished: list[str] = []
-        self._blank = {array.name: array for array in self._arrays.all() if array.of_rounds}
+        self._blank: dict[str, RecordedArray] = {}
         self._named: list[tuple[str, Op]] = []
         self._edges: list[tuple[str, str]] = []  # (what the host read last: "" before the first, what it computed)
         self._host_result = ""
@@ -541,7 +541,7 @@ class Writer:
 
     def _verified(self) -> Iterator[str]:
         for array in self._arrays.all():
-            if array.has_result:
+            if array.written and array.has_data:
                 yield f"verify {array.name} ~ result() {_TOLERANCES.get(array.of, 'rtol 0')}"
 
 
@@ -602,9 +602,12 @@ def result(data, *, rank, size, seed):
 
 
 def contents_of(folder: Path, when: str, rank: int, array: RecordedArray) -> np.ndarray:
-    """The contents of an array before the rounds, or after them, on a rank that has it."""
+    """The contents of an array before the rounds, or after them: zeros on a rank without it, and before it is first
+    allocated."""
     path = folder / f"contents-{int(when == 'after')}-{rank}-{array.block.numbers[rank]}.bin"
-    whole = np.frombuffer(path.read_bytes(), dtype=TYPES[array.of])[: array.counts[rank]]
+    none = array.block.numbers[rank] is None or (array.block.fresh and when == "before")
+    data = bytes(array.counts[rank] * WIDTHS[array.of]) if none else path.read_bytes()
+    whole = np.frombuffer(data, dtype=TYPES[array.of])[: array.counts[rank]]
     return whole if array.per == 1 else whole.reshape(-1, array.per)
 
 
@@ -620,17 +623,15 @@ def recorded_data(written: Written, folder: Path, ranks: int) -> dict[str, np.nd
         for kept in written.kept:
             out[f"before {rank} {kept.name}"] = np.frombuffer(bytes.fromhex(kept.first[rank]), dtype=TYPES[kept.of])
         for array in written.arrays:
-            out |= _of_array(array, folder, rank)
+            if array.has_data:
+                out |= _of_array(array, folder, rank)
         for array in written.blank:
             out[f"before {rank} {array.name}"] = np.zeros(array.counts[rank], dtype=TYPES[array.of])
     return out
 
 
 def _of_array(array: RecordedArray, folder: Path, rank: int) -> Mapping[str, np.ndarray]:
-    wanted = [when for when, has in (("before", array.has_data), ("after", array.has_result)) if has]
-    if array.block.numbers[rank] is None:  # another rank has it: any contents of the same size
-        shape = array.counts[rank] if array.per == 1 else (array.counts[rank] // array.per, array.per)
-        return {f"{when} {rank} {array.name}": np.zeros(shape, dtype=TYPES[array.of]) for when in wanted}
+    wanted = ("before", "after") if array.written else ("before",)
     return {f"{when} {rank} {array.name}": contents_of(folder, when, rank, array) for when in wanted}
 
 

@@ -157,10 +157,10 @@ def _call(
 ) -> Iterator[str]:
     together = _iterations(_calls(logs[0], windows[0])) * windows[0].rounds
     ranks = len(logs)
-    given = [array for array in written.arrays if array.has_data]
+    given = [array for array in written.arrays if array.has_data and array.block.lasts]
     symbols = [(array, _symbol(array, logs, loop)) for array in given if array.block.kind == "symbol"]
     bound = [_bound(array, logs, loop) for array in given if array.block.kind != "symbol"]
-    own = [array for array in written.arrays if array.of_rounds]
+    own = [array for array in written.arrays if array.has_data and not array.block.lasts]
     yield f"// {together} iterations at a time by the library of {name}.dag; what is left runs below."
     yield "int dagc_done = 0;"
     yield "{"

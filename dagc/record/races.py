@@ -70,8 +70,7 @@ class _Clocks:
     """The passage of a rank's events."""
 
     def __init__(self, log: RankLog) -> None:
-        self.log = log
-        self.memory = Memory()
+        self.log, self.memory = log, Memory()
         self.clocks: dict[object, Clock] = {_HOST: {}}  # what is over when the next operation of a stream starts
         self.events: dict[int, Clock] = {}
         self.under_way: dict[int, list[object]] = {}  # the messages of a request: small ones may share one
@@ -80,8 +79,7 @@ class _Clocks:
     def walk(self, window: Window) -> Iterator[tuple[str, str, bool]]:
         """Pairs of operations that race, each with its place, and whether they certainly do."""
         begin, end = window.starts[0], window.starts[-1]
-        for event in self.log.events[:begin]:
-            self.memory.apply(event)
+        self.memory = self.log.before(begin)
         for event in self.log.events[begin:end]:
             self.memory.apply(event)
             match event:

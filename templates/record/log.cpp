@@ -8,16 +8,19 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <map>
 #include <mutex>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace dagc::record {
 namespace {
 
 constexpr std::size_t kInline = 64;  // bytes of data that are in the event
+constexpr std::size_t kBefore = 4;   // calls of a place whose data before the recorded rounds are kept
 
 struct Memory {
   std::size_t bytes;
@@ -36,7 +39,8 @@ struct State {
   pthread_t first{};
   std::map<const char*, Memory> memory;
   std::map<std::string, std::set<long long>> unused;  // what was freed, by the places that allocated it
-  std::map<long long, std::vector<char>> left;        // what it had, within the recorded rounds
+  std::map<long long, std::vector<char>> left;        // what it had, by the numbers of its first allocations
+  std::map<std::string, std::deque<std::pair<long long, std::vector<char>>>> given;  // before the recorded rounds
   Device device;
   bool written[2] = {false, false};
   bool child = false;  // a forked process
@@ -75,26 +79,37 @@ bool in_rounds(long long number) {
   return s.from >= 0 && number >= s.from && number < s.to;
 }
 
-// Writes the contents of all memory, each in a file named by the event that allocated it.
+void write(const std::string& name, const std::vector<char>& data) {
+  std::ofstream(state().folder + "/" + name, std::ios::binary)
+      .write(data.data(), static_cast<std::streamsize>(data.size()));
+}
+
+std::string data_file(long long number) {
+  return "data-" + std::to_string(state().rank) + "-" + std::to_string(number) + ".bin";
+}
+
+// Writes the contents of all memory, each in a file named by the event that allocated it; of what is freed, what it had.
+// Before the rounds, what the host gave to the last calls, too.
 void contents(int which) {
   State& s = state();
   if (s.written[which]) return;
   s.written[which] = true;
   std::size_t total = 0;
+  std::map<long long, std::vector<char>> all = s.left;
   for (const auto& [begin, m] : s.memory) total += m.bytes;
+  for (const auto& [event, data] : s.left) total += data.size();
   if (s.limit != 0 && total > s.limit) {
     line("{\"e\": \"too-large\", \"bytes\": " + std::to_string(total) + "}");
     return;
   }
   if (s.device.wait != nullptr) s.device.wait();
   if (s.device.gpu != nullptr) line("{\"e\": \"gpu\", \"uuid\": " + quoted(s.device.gpu()) + "}");
-  for (const auto& [begin, m] : s.memory) {
-    const std::vector<char> copy = copy_of(begin, m);
-    const std::string name = "contents-" + std::to_string(which) + "-" + std::to_string(s.rank) + "-" +
-                             std::to_string(m.event) + ".bin";
-    std::ofstream(s.folder + "/" + name, std::ios::binary)
-        .write(copy.data(), static_cast<std::streamsize>(copy.size()));
-  }
+  for (const auto& [begin, m] : s.memory) all[m.event] = copy_of(begin, m);
+  const std::string head = "contents-" + std::to_string(which) + "-" + std::to_string(s.rank) + "-";
+  for (const auto& [event, data] : all) write(head + std::to_string(event) + ".bin", data);
+  for (const auto& [place, calls] : s.given)
+    for (const auto& [number, data] : calls) write(data_file(number), data);
+  s.given.clear();
   line("{\"e\": \"contents\", \"which\": " + std::to_string(which) + ", \"bytes\": " + std::to_string(total) + "}");
 }
 
@@ -218,11 +233,17 @@ Event& Event::given(const void* memory, std::size_t bytes) {
   State& s = state();
   const std::lock_guard<std::mutex> lock(s.mutex);
   const bool fits = s.limit == 0 || s.given_bytes + bytes <= s.limit;
-  if (!in_rounds(number_) || !fits) return *this;
-  s.given_bytes += bytes;
-  const std::string name = "data-" + std::to_string(s.rank) + "-" + std::to_string(number_) + ".bin";
-  std::ofstream(s.folder + "/" + name, std::ios::binary)
-      .write(static_cast<const char*>(memory), static_cast<std::streamsize>(bytes));
+  if (number_ >= s.to || s.from < 0 || !fits) return *this;
+  const char* const begin = static_cast<const char*>(memory);
+  const std::vector<char> data(begin, begin + bytes);
+  if (in_rounds(number_)) {
+    s.given_bytes += bytes;
+    write(data_file(number_), data);
+    return *this;
+  }
+  auto& calls = s.given[place_];
+  calls.emplace_back(number_, data);
+  if (calls.size() > kBefore) calls.pop_front();
   return *this;
 }
 
@@ -252,7 +273,8 @@ void remember(void* memory, std::size_t bytes, const char* kind, const std::stri
     if (memory != nullptr && bytes != 0) s.memory[static_cast<const char*>(memory)] = {bytes, kind, event, place};
   }
   if (fresh && in_rounds(e.number()) && s.device.write != nullptr && memory != nullptr) {
-    std::vector<char>& left = s.left[event];
+    std::vector<char> left = std::move(s.left[event]);
+    s.left.erase(event);
     left.resize(bytes);
     s.device.wait();
     s.device.write(memory, left.data(), bytes);
@@ -290,7 +312,7 @@ void freed(const void* memory) {
   const std::lock_guard<std::mutex> lock(s.mutex);
   const auto found = s.memory.find(static_cast<const char*>(memory));
   if (found == s.memory.end()) return;
-  if (in_rounds(e.number()) && s.device.wait != nullptr) {
+  if (e.number() < s.to && s.device.wait != nullptr) {
     s.device.wait();
     s.left[found->second.event] = copy_of(found->first, found->second);
   }

@@ -61,8 +61,8 @@ std::string quoted(const std::string& text);
 std::string hex(const void* bytes, std::size_t count);
 
 // Memory whose contents belong to the recording, from now on, or no longer. Memory that a place allocates again, of the
-// same size, after it was freed is the same, an array of all steps: within the recorded rounds it has zeros, then what
-// it had when it was freed, as an array has, in place of anything; but not memory of which the application has data
+// same size, after it was freed is the same, an array of all steps: within the recorded rounds it has what it had when it
+// was freed, else zeros, as an array has, in place of anything; but not memory of which the application has data
 // before (`fresh` false).
 void allocated(void* memory, std::size_t bytes, const char* kind, const std::string& text, bool fresh = true);
 void freed(const void* memory);
