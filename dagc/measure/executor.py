@@ -44,6 +44,7 @@ import socket
 import sys
 import time
 import traceback
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
@@ -52,8 +53,6 @@ from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
-
-import numpy as np
 
 from dagc.base.errors import DagcError, MissingTool, RunFailed, counted
 from dagc.base.python import processors
@@ -380,7 +379,7 @@ class Executor:
 
         Captured regions hold the launch parameters that they were captured with: other ones are another table.
         """
-        content = np.asarray(rows, dtype=np.int32).tobytes() + repr(sorted(opened.settings.items())).encode()
+        content = array("i", chain.from_iterable(rows)).tobytes() + repr(sorted(opened.settings.items())).encode()
         self._same(int.from_bytes(hashlib.blake2b(content, digest_size=7, key=opened.name).digest()))
         table = opened.tables.pop(content, None)
         if table is None:
@@ -401,7 +400,7 @@ class Executor:
         """Raises RunFailed on every rank unless all ranks have the same number."""
         from mpi4py import MPI
 
-        mine, most = np.array([number, -number]), np.empty(2, dtype=np.int64)
+        mine, most = array("q", (number, -number)), array("q", (0, 0))
         self._comm.Allreduce(mine, most, op=MPI.MAX)
         if most[0] != -most[1]:
             raise RunFailed("the ranks were about to execute different traversals")

@@ -10,12 +10,12 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dagc.base.errors import DagcError, MissingTool, RunFailed
+from dagc.base.python import Array, np
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
@@ -90,17 +90,14 @@ class Runner:
 
         Raises DagcError for a table that cannot be executed.
         """
-        table = np.ascontiguousarray(rows, dtype=np.int32).reshape(-1, 3)
-        pointer = table.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
+        table = (ctypes.c_int32 * (3 * len(rows)))(*chain.from_iterable(rows))
         message = ctypes.create_string_buffer(_MESSAGE_BYTES)
         handle = int(
-            self._library.dagc_runner_prepare(
-                pointer, ctypes.c_int64(len(table)), message, ctypes.c_int64(_MESSAGE_BYTES)
-            )
+            self._library.dagc_runner_prepare(table, ctypes.c_int64(len(rows)), message, ctypes.c_int64(_MESSAGE_BYTES))
         )
         if handle < 0:
             raise DagcError(message.value.decode(errors="replace"))
-        return Table(handle, len(table))
+        return Table(handle, len(rows))
 
     def release(self, table: Table) -> None:
         """Free a table and its graphs."""
@@ -155,7 +152,7 @@ class Runner:
         taken = function(ctypes.c_int64(table.handle), ctypes.byref(runs))
         return float(taken), abs(runs.value), runs.value > 0
 
-    def trace(self, table: Table) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def trace(self, table: Table) -> Array:
         """One run, op by op, without capture. Shape (rows, 4): when the CPU began and ended a row, when the GPU began
         and ended its op, in seconds from the start of the run; NaN if the GPU does nothing."""
         out = np.zeros((table.rows, 4))
@@ -249,7 +246,7 @@ class Runner:
         most: int,
         flush: int,
         transfers: bool = False,
-    ) -> np.ndarray[Any, np.dtype[np.float64]]:
+    ) -> Array:
         """Seconds of each of `fewest` to `most` launches of an op, event to event, in order.
 
         Ends when the median's 95 % interval is within +-`relative` of it, or after `seconds`; by the clock of the host

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from dagc.base import signals
 from dagc.base.errors import MissingTool, RunFailed, UsageError, counted
@@ -34,11 +34,10 @@ from dagc.base.resources import IMPORTED_FROM
 from dagc.build.mpi import cores, require_mpi
 from dagc.build.ranks import rank_among, refuse
 from dagc.build.toolchain import VISIBLE, gpus
+from dagc.measure.executor import STOP, Executor, asked, obey, serve, share, tell
 from dagc.measure.launch import Printed, Started, start
+from dagc.measure.runner import world
 from dagc.measure.watchdog import FAULT, died, ended, hang_summary
-
-if TYPE_CHECKING:
-    from dagc.measure.executor import Executor
 
 NOTHING_ELSE: Mapping[str, str] = MappingProxyType({})
 START_SECONDS = 120.0
@@ -259,14 +258,12 @@ class TeamLink(RankLink):
         self._closed = False
 
     def ask(self, command: dict[str, Any]) -> dict[str, Any]:
-        from dagc.measure.executor import share  # loads numpy
 
         with signals.deferred():  # half a command would leave the other ranks waiting
             share(self._comm, command)
             return self._executor.run(command)
 
     def close(self) -> None:
-        from dagc.measure.executor import STOP, share  # loads numpy
 
         if not self._closed:
             self._closed = True
@@ -282,12 +279,10 @@ class GroupLink(RankLink):
         self._comm, self._leader = comm, leader
 
     def ask(self, command: dict[str, Any]) -> dict[str, Any]:
-        from dagc.measure.executor import asked  # loads numpy
 
         return asked(self._comm, self._leader, command)
 
     def close(self) -> None:
-        from dagc.measure.executor import STOP, tell  # loads numpy
 
         leader, self._leader = self._leader, 0
         if leader:
@@ -329,8 +324,6 @@ def link_groups(ranks: int, groups: int, cuda: bool = False) -> list[RankLink]:
                 "give a smaller number of --groups, or start them on more hosts",
             )
         return [WorkerLink(ranks, groups=groups, env=share) for share in shares]
-    from dagc.measure.executor import Executor, obey, serve  # loads numpy
-    from dagc.measure.runner import world  # loads numpy
 
     comm = everyone = world()
     if groups > 1:
