@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -249,7 +250,7 @@ def is_full(error: OSError) -> bool:
 def not_written(path: object, error: OSError) -> DagcError:
     """The error for output that cannot be written: NotWritten for a full disk, else UsageError."""
     return (NotWritten if is_full(error) else UsageError)(
-        f"{path} cannot be written: {error.strerror or error}", PLACE_HELP
+        f"{path} cannot be written: {error.strerror or os.strerror(errno.ENOSPC)}", PLACE_HELP
     )
 
 

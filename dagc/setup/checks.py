@@ -547,7 +547,8 @@ def require_memory(program: Program, ranks: int) -> None:
 
 def _require(program: Program, ranks: int, each: int, free: int, what: str) -> None:
     if ranks * each > free:
-        took = f"the arrays of {counted(ranks, 'rank')} take at least {ranks * each / 1e9:.3g} GB"
+        factor, unit = (1e9, "GB") if ranks * each >= 1e9 else (1e6, "MB") if ranks * each >= 1e6 else (1e3, "kB")
+        took = f"the arrays of {counted(ranks, 'rank')} take at least {ranks * each / factor:.3g} {unit}"
         params = ", ".join(f"{name}={value}" for name, value in program.param_values.items())
         help = f"give smaller sizes with -D ({params})" if params else "give fewer ranks with -n"
-        raise UsageError(f"{took}, and there are {free / 1e9:.3g} GB {what}", help)
+        raise UsageError(f"{took}, and there are {free / factor:.3g} {unit} {what}", help)

@@ -414,7 +414,8 @@ class Records:
                     self._connection.execute("PRAGMA journal_mode = DELETE")
                 self._connection.close()
                 if self._fresh and (withdrawn or not begun):
-                    self.path.unlink(missing_ok=True)
+                    for end in ("", "-wal", "-shm"):  # the last two stay where the disk was full
+                        Path(f"{self.path}{end}").unlink(missing_ok=True)
             finally:
                 self._lock.release()
 
@@ -475,13 +476,17 @@ class Records:
 
 
 def is_fresh(path: Path, resume: bool) -> bool:
-    """Whether nothing exists at `path`. Raises UsageError if it cannot be a results file, or exists without
-    `resume`."""
+    """Whether nothing exists at `path`. Raises UsageError if it cannot be a results file, exists without `resume`, or
+    cannot be created: before anything is measured that could not be kept."""
     if path.is_dir():
         raise UsageError(f"{path} is a directory", "choose a file with -o")
     fresh = not path.exists() or (path.is_file() and path.stat().st_size == 0)
     if not fresh and not resume:
         raise UsageError(f"{path} exists", "add to it with --resume, or choose another name with -o")
+    folder = next(folder for folder in path.absolute().parents if folder.exists())
+    if fresh and not os.access(folder, os.W_OK | os.X_OK):
+        why = errno.EACCES if folder.is_dir() else errno.ENOTDIR
+        raise not_written(path, OSError(why, os.strerror(why)))
     return fresh
 
 

@@ -22,7 +22,7 @@ from dagc.base.errors import DagcError, NotWritten, UsageError
 from dagc.ir.choice import Choice
 from dagc.store.export import export_csv, export_parquet
 from dagc.store.merge import merge
-from dagc.store.records import RUN_ENDED_TWICE, Records, load
+from dagc.store.records import RUN_ENDED_TWICE, Records, is_fresh, load
 from dagc.store.results import GROUP, MachineRecord, ProgramRecord, Run, TraceSpan, ranking, unlike
 from dagc.store.tuned import InputFacts, input_key, input_to_json
 from tests.data.h200 import h200_file, h200_results
@@ -638,3 +638,10 @@ def test_facts_in_which_hosts_differ_are_named() -> None:
         "the hosts differ in the driver: 1.0 on a; 2.0 on c",
         "the hosts differ in the MPI: an MPI on a; another MPI on c",
     ]
+
+
+def test_a_place_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="x.db cannot be written: Not a directory"):
+        is_fresh(tmp_path / "file" / "below" / "x.db", resume=False)
+    assert is_fresh(tmp_path / "below" / "x.db", resume=False)
