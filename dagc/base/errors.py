@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from heapq import nlargest
 from os.path import commonprefix
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from dagc.base.source import Source, Span
 
@@ -281,3 +281,16 @@ class RunFailed(DagcError):
     """A program that was started failed (exit code 5)."""
 
     exit_code = 5
+
+
+def parsed_json(text: str | bytes, path: object, help: str) -> Any:
+    """The value of a text in JSON. Raises UsageError with the place in the file at `path`, and `help`."""
+    import json
+
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, json.JSONDecodeError):
+            why = f"{error.msg[:1].lower()}{error.msg[1:]}"
+            raise UsageError(f"{path}:{error.lineno}:{error.colno}: not JSON: {why}", help) from None
+        raise UsageError(f"{path}: not JSON", help) from None

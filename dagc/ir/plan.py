@@ -13,7 +13,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from dagc.base.errors import UsageError
+from dagc.base.errors import UsageError, parsed_json
 from dagc.cuda.lexer import tokens_of
 from dagc.cuda.text import constant_names, names_read
 from dagc.ir import program as ir
@@ -537,10 +537,7 @@ def plan_inputs(text: str, name: str = "plan.json") -> PlanInputs:
     """Read `plan.json`. Raises UsageError, naming `name`, if it is not a plan of this schema."""
     import msgspec  # only for a plan in a file
 
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{name}: not JSON: {error}", "write it again with `dagc compile`") from None
+    record = parsed_json(text, name, "write it again with `dagc compile`")
     version = record.get("schema_version") if isinstance(record, dict) else None
     if version != SCHEMA_VERSION:
         have = "no schema_version" if version is None else f"schema_version {version!r}"
@@ -565,7 +562,14 @@ def plan_from_json(text: str, graph: ir.Graph, name: str = "plan.json") -> Plan:
     if actual != inputs.program_hash:
         help = "compile the program again, or use the text in the plan"
         raise UsageError(f"{name}: written for program {inputs.program_hash}, this is {actual}", help)
-    return Plan(graph, parse_traversal(inputs.traversal, graph, name), inputs.target, inputs.arch)
+    return Plan(graph, traversal_in(text, inputs.traversal, graph, name), inputs.target, inputs.arch)
+
+
+def traversal_in(plan: str, traversal: str, graph: ir.Graph, name: str) -> Traversal:
+    """A traversal that stands in the text of a plan, read. Errors give the place there. Raises UsageError."""
+    before = plan[: max(0, plan.find(f'"{traversal}"') + 1)]
+    at = (before.count("\n") + 1, len(before) - before.rfind("\n"))
+    return parse_traversal(traversal, graph, name, at)
 
 
 # ---- values of two-sided arrays --------------------------------------------------------------------

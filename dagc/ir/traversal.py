@@ -176,15 +176,17 @@ _ENTRY = re.compile(
 )
 
 
-def parse_traversal(text: str, graph: Graph, name: str = "traversal") -> Traversal:
-    """Read a traversal's text. Errors give `name` (of a file, say), line and column. Raises UsageError."""
+def parse_traversal(text: str, graph: Graph, name: str = "traversal", at: tuple[int, int] = (1, 1)) -> Traversal:
+    """Read a traversal's text. Errors give `name` (of a file, say), line and column; `at`: those where the text begins.
+    Raises UsageError."""
     ops = {op.name: op for op in graph.ops}
     entries: list[Entry] = []
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(text.split("\n"), at[0]):
         for word in re.finditer(r"\S+", line.split("#", 1)[0]):
             entry = _parse_entry(word.group(), ops)
             if isinstance(entry, str):
-                raise UsageError(f"{name}:{number}:{word.start() + 1}: `{word.group()}`: {entry}", _HELP)
+                column = word.start() + (at[1] if number == at[0] else 1)
+                raise UsageError(f"{name}:{number}:{column}: `{word.group()}`: {entry}", _HELP)
             entries.append(entry)
     return Traversal(tuple(entries))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dagc.base.errors import UsageError
+from dagc.base.errors import UsageError, parsed_json
 from dagc.base.files import MARK
 from dagc.base.flags import flags_variable, split_words
 from dagc.base.source import INCLUDE, read_file
@@ -116,11 +115,9 @@ def files_below(folder: Path) -> tuple[str, ...]:
 def read_commands(path: Path) -> CompileCommands:
     """Raises UsageError for a file that is none, and for two values of a macro."""
     try:
-        entries = json.loads(read_file(path, regular=True))
+        entries = parsed_json(read_file(path, regular=True), path, _HELP)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", _HELP) from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not JSON: {error}", _HELP) from None
     if not isinstance(entries, list) or not entries:
         raise UsageError(f"{path}: not a list of commands", _HELP)
     files: dict[Path, list[str]] = {}

@@ -29,6 +29,7 @@ from dagc.ir.plan import (
     plan_from_json,
     plan_inputs,
     program_hash,
+    traversal_in,
 )
 from dagc.ir.program import Decision, Device, Graph, KernelOp, Program, Value, shown
 from dagc.ir.traversal import Traversal, parse_traversal
@@ -487,7 +488,7 @@ def wanted_traversal(
         read_for, traversal = graph.unrolled, plan_from_json(source.text, graph.unrolled, wanted).traversal
         period = plan_inputs(source.text, wanted).period
         if graph.folding is not None and period:
-            read_for, traversal = graph, parse_traversal(period, graph, wanted)
+            read_for, traversal = graph, traversal_in(source.text, period, graph, wanted)
     else:
         read_for = graph if is_folded_text(source.text, graph) else graph.unrolled
         traversal = parse_traversal(source.text, read_for, wanted)

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.errors import ProgramError, UsageError, counted
+from dagc.base.errors import ProgramError, UsageError, counted, parsed_json
 from dagc.base.python import np
 from dagc.base.source import read_file
 from dagc.ir.choice import Choice
@@ -59,15 +58,12 @@ def read_rules(path: str) -> tuple[FastRule, ...]:
     """The rules for the fast end, or those that hold on all inputs of several files, with what breaking each costs
     (NaN: unknown). Raises UsageError."""
     try:
-        content = json.loads(read_file(path).decode("utf-8"))
+        content = parsed_json(read_file(path).decode("utf-8"), path, ADVICE)
     except (OSError, UnicodeDecodeError) as error:
         why = "not a text" if isinstance(error, UnicodeDecodeError) else str(error.strerror or error)
         raise UsageError(
             f"{path} cannot be read: {why[:1].lower()}{why[1:]}", f"{ADVICE} to a file of its own"
         ) from None
-    except (ValueError, RecursionError) as error:
-        place = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UsageError(f"{path}{place}: not JSON", ADVICE) from None
     entries = _entries(content, path) if isinstance(content, dict) else None
     if not isinstance(entries, list):
         raise UsageError(f"{path} has no rules for the fast end", ADVICE)

@@ -43,7 +43,7 @@ def test_decisions_are_all_there() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "not JSON"),
+        ("{\n", "^p.json:2:1: not JSON: expecting property name"),
         ("[]", "no schema_version"),
         ('{"schema_version": 2}', "schema_version 2, expected 1"),
         ('{"schema_version": 1}', "not a plan"),
@@ -60,6 +60,15 @@ def test_broken_fields(key: str, value: object) -> None:
     record[key] = value
     with pytest.raises(UsageError, match="not a plan"):
         plan_inputs(json.dumps(record))
+
+
+def test_a_wrong_entry_is_named_where_it_stands_in_the_plan() -> None:
+    made = plan(SPMV, Target.HOST)
+    text = plan_to_json(made).replace("yl@s0", "yk@s0", 1)
+    line = next(number for number, line in enumerate(text.split("\n"), 1) if "yk@s0" in line)
+    column = text.split("\n")[line - 1].index("yk@s0") + 1
+    with pytest.raises(UsageError, match=f"^p.json:{line}:{column}: `yk@s0`: no op has this name"):
+        plan_from_json(text, made.graph, "p.json")
 
 
 def test_a_plan_of_another_program_is_refused() -> None:
