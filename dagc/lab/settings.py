@@ -114,7 +114,7 @@ class SettingsModel:
     """
 
     def __init__(self, choices: Sequence[Choice], prior: Sequence[float]) -> None:
-        from dagc.lab.model.process import Process  # loads numpy, scipy
+        from dagc.lab.model.process import Deviations, Process  # loads numpy, scipy
 
         self.candidates: Sequence[Choice] = choices
         self.row: Mapping[Choice, int] = {s: i for i, s in enumerate(choices)}
@@ -122,7 +122,7 @@ class SettingsModel:
         self._logs: list[float] = []
         self._squares: list[float] = []  # of each measurement's distance from what was expected, in deviations
         bits = steps(choices)
-        self._process = Process(bits.shape[1], signal=MISSED if len(prior) else UNKNOWN, noise=NOISE, length=LENGTH)
+        self._process = Process(bits.shape[1], Deviations(MISSED if len(prior) else UNKNOWN, NOISE), length=LENGTH)
         self._process.extend(bits)
         self._process.rebuild(np.full((len(choices), 1), SCALE, dtype=np.float32))
         self._prior = np.log(plausible(prior if len(prior) else [1.0] * len(choices)))

@@ -23,7 +23,7 @@ from dagc.lab.model.estimate import Model
 from dagc.lab.model.features import CandidateFeatures
 from dagc.lab.model.fit import fit_costs
 from dagc.lab.model.pool import Pool
-from dagc.lab.model.process import OUTLIER, Process
+from dagc.lab.model.process import OUTLIER, Deviations, Process
 from dagc.lab.model.simulate import USUAL, Assumptions, Batch, Costs, Simulator, Transmission, messages_of
 from dagc.lab.orders import Orders
 from dagc.lab.strategy import RankingStrategy, find
@@ -147,7 +147,8 @@ def test_the_process_is_the_textbook_one(data: st.DataObject, seed: int) -> None
     random = np.random.default_rng(seed)
     bits = (random.random((30, 12)) < 0.5).astype(np.float32)
     paths = (0.1 * random.integers(0, 3, (30, 4))).astype(np.float32)
-    process = Process(12, signal=0.3, noise=0.1, length=0.2)
+    own = data.draw(st.sampled_from([0.0, 0.1]))
+    process = Process(12, Deviations(0.3, 0.1, own), length=0.2)
     process.extend(bits[:10])
     process.rebuild(np.zeros((10, 4), dtype=np.float32))
     process.observe(data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=40)))
@@ -158,7 +159,7 @@ def test_the_process_is_the_textbook_one(data: st.DataObject, seed: int) -> None
     at = process.observed
     values = random.standard_normal(len(at))
     if data.draw(st.booleans()):  # what is learned of few values, and of few rows, is kept
-        process = Process(12, signal=0.3, noise=0.1, length=0.2)
+        process = Process(12, Deviations(0.3, 0.1, own), length=0.2)
         few = data.draw(st.sampled_from([4, 20]))
         process.extend(bits[:few])
         process.rebuild(paths[:few])
@@ -171,7 +172,7 @@ def test_the_process_is_the_textbook_one(data: st.DataObject, seed: int) -> None
         process.posterior(values + 1)
         process.posterior(values[: len(at) // 2])
     differ = (bits[:, None, :] != bits[None, :, :]).mean(axis=2)
-    covariance = 0.09 * np.exp(-differ / 0.2) + paths @ paths.T
+    covariance = 0.09 * np.exp(-differ / 0.2) + own**2 * np.eye(30) + paths @ paths.T
     inner = covariance[np.ix_(at, at)] + 0.01 * np.eye(len(at))
     mean, deviation = process.posterior(values)
     assert mean == pytest.approx(covariance[:, at] @ np.linalg.solve(inner, values), abs=1e-3)
@@ -182,16 +183,18 @@ def test_the_process_is_the_textbook_one(data: st.DataObject, seed: int) -> None
         cut = values - np.sign(off) * np.maximum(np.abs(off) - limit, 0)
         assert process.without_outliers(values) == pytest.approx(cut, abs=1e-6)
 
-    def likelihood(signal: float, noise: float) -> float:
-        within = (signal**2 * np.exp(-differ / 0.2) + paths @ paths.T)[np.ix_(at, at)]
+    def likelihood(signal: float, noise: float, own: float) -> float:
+        within = (signal**2 * np.exp(-differ / 0.2) + own**2 * np.eye(30) + paths @ paths.T)[np.ix_(at, at)]
         root = np.linalg.cholesky(within + noise**2 * np.eye(len(at)))
         return float(-2.5 * np.log1p(np.linalg.solve(root, values) ** 2 / 4).sum() - np.log(np.diag(root)).sum())
 
     few, pairs = data.draw(st.integers(0, len(at))), ((0.1, 0.3), (0.05, 0.2))
-    process.adapt(at[:few], values[:few], *pairs)
-    process.adapt(at, values, *pairs)  # as from the beginning
-    most = max(likelihood(signal, noise) for signal in pairs[0] for noise in pairs[1])
-    assert likelihood(process.signal, process.noise) == pytest.approx(most, abs=1e-5)
+    process.adapt(at[:few], values[:few], *pairs, (0.0, 0.1))
+    process.adapt(at, values, *pairs, (0.0, 0.1))  # signal and noise as from the beginning
+    most = {o: max(likelihood(s, n, o) for s in pairs[0] for n in pairs[1]) for o in (0.0, 0.1)}
+    assert likelihood(*process.deviations) == pytest.approx(most[process.deviations.own], abs=1e-5)
+    if few == len(at):  # the own error was chosen with all values
+        assert most[process.deviations.own] >= most[own] - 1e-5
 
 
 def test_the_fit_finds_the_costs() -> None:

@@ -111,7 +111,7 @@ def test_every_second_of_the_first_measurements_is_uniform() -> None:
 
 
 def test_what_may_be_the_fastest_is_measured_again() -> None:
-    """Up to four times, where many are equal but for noise; none of the slower half."""
+    """Up to twelve times, where many are equal but for noise; none of the slower half."""
     where, random, times = domain(False), Random(1), Counter[Candidate]()
     strategy = find("model")(where, 1)
     for _ in range(60):
@@ -123,7 +123,7 @@ def test_what_may_be_the_fastest_is_measured_again() -> None:
     again = [c for c, number in times.items() if number > 1]
     assert len(again) >= 3
     assert all(len(c.traversal.entries) <= middle for c in again)
-    assert max(times.values()) <= 4
+    assert max(times.values()) <= 12
 
 
 @pytest.mark.parametrize("name", CHEAP)

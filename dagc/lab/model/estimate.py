@@ -22,11 +22,12 @@ from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.calibrate import MeasuredRows, assumed, scaled
 from dagc.lab.model.features import CandidateFeatures
 from dagc.lab.model.pool import Pool
-from dagc.lab.model.process import OUTLIER, Process
+from dagc.lab.model.process import OUTLIER, Deviations, Process
 
 NOISE = 0.02  # relative standard deviation of a measurement
 SIGNAL = 0.06  # relative standard deviation of the error of the simulation
-NOISES, SIGNALS = (0.01, 0.02, 0.04), (0.06, 0.12, 0.24, 0.48)  # candidates for maximum likelihood
+# Candidates for maximum likelihood; the last: what a candidate has that those like it do not have.
+NOISES, SIGNALS, OWNS = (0.01, 0.02, 0.04), (0.06, 0.12, 0.24, 0.48), (0.0, 0.01, 0.02, 0.04)
 AGREED = 4.0  # largest difference of two measurements without a disturbance, in standard deviations
 LENGTH = 0.15  # correlation length of the error, as a share of the bits
 BLOCK = 512  # rows whose paths are computed at once: they need several arrays of shape (instructions, rows)
@@ -48,7 +49,7 @@ class Model:
         self.pool = Pool(spaces)
         self.times: dict[Candidate, list[float]] = {}
         self._features = CandidateFeatures(spaces)
-        self._process = Process(self._features.number, signal=SIGNAL, noise=NOISE, length=LENGTH)
+        self._process = Process(self._features.number, Deviations(SIGNAL, NOISE), length=LENGTH)
         self._learned = learned
         self._prior = self.pool.prior if learned is None else learned  # scaled once something is measured
         self._costs = self._prior
@@ -143,7 +144,7 @@ class Model:
     @property
     def noise(self) -> float:
         """Standard deviation of one measurement."""
-        return self._process.noise * self._level
+        return self._process.deviations.noise * self._level
 
     def doubt(self, unmeasured: Numbers, measured: Numbers, share: float) -> float:
         """Probability that a row of `unmeasured` is faster than the best of `measured` by more than this share."""
@@ -196,7 +197,7 @@ class Model:
         missing, deviation = process.posterior(self._left(self._taken), rows)
         for i, (candidate, time) in enumerate(self._fresh):
             middle = self._simulated[rows[i]] + self._level * missing[i]
-            limit = OUTLIER * self._level * math.hypot(deviation[i], process.noise)
+            limit = OUTLIER * self._level * math.hypot(deviation[i], process.deviations.noise)
             self._observed.append((candidate, time))
             self._series.append(self.times[candidate])
             agreed = self._is_agreed(time, self._series[-1])
@@ -218,11 +219,11 @@ class Model:
         rows = [*(process.observed if extended else []), *(self.pool.row[c] for c, _ in new)]
         self._series = [*(self._series if extended else []), *(self.times[c] for c, _ in new)]
         times = [t for _, t in held]
-        usual = process.signal, process.noise
+        usual = process.deviations
         if len(rows) >= ADAPTED:
-            process.adapt(rows, (np.array(times) - simulated[rows]) / self._level, SIGNALS, NOISES)
+            process.adapt(rows, (np.array(times) - simulated[rows]) / self._level, SIGNALS, NOISES, OWNS)
         self._simulated = simulated
-        if extended and (process.signal, process.noise) == usual:  # the same factorisation, with these in addition
+        if extended and process.deviations == usual:  # the same factorisation, with these in addition
             process.observe(rows[len(known) :])
         else:
             process.observed = rows
@@ -250,7 +251,7 @@ class Model:
     def _is_agreed(self, time: float, times: list[float]) -> bool:
         """Whether another measurement of the candidate with these times gave the same within the noise: then it was not
         disturbed, however unexpected it is."""
-        within = AGREED * self._process.noise * time
+        within = AGREED * self._process.deviations.noise * time
         return len(times) > 1 and sum(abs(other - time) <= within for other in times) > 1
 
     def _clip(self) -> None:
@@ -296,7 +297,7 @@ class Model:
     def _root_of_precision(self, rows: Numbers) -> Array:
         """Upper root of the inverse covariance of the fitted costs, each in its deviations before measuring. By QR: the
         product of the table with itself loses the smallest eigenvalues where costs are far apart."""
-        deviation = math.hypot(2 * NOISE, self._process.signal) * self._level
+        deviation = math.hypot(2 * NOISE, self._process.deviations.signal) * self._level
         table = self.pool.paths(self._costs, rows)[1] * (self.pool.spread(self._centre) / deviation)
         return np.asarray(np.linalg.qr(np.concatenate([table, np.eye(table.shape[1])]), mode="r"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.linalg.blas import dtpsv
@@ -23,19 +23,28 @@ LIKELIEST, DRAWS = 150, 400  # rows, and draws from their distribution, for the 
 DIGITS = 7  # decimals of results, relative to the level: linear algebra libraries differ in the last bits of a double
 
 
+class Deviations(NamedTuple):
+    """Standard deviations, relative to the level of the times: of the error of the simulation that similar candidates
+    share, of one measurement, and of the error that a candidate shares with no other."""
+
+    signal: float
+    noise: float
+    own: float = 0.0
+
+
 class Process:
     """Deviation of the times of candidates from the prediction of the prior costs, relative to the level of the times.
 
-    It has two sources. Each cost deviates from its prior by an independent Gaussian, and changes a time as often as it
-    lies on its path. And the simulation has an error that is correlated for similar candidates: rows of bits have the
-    covariance signal^2 exp(-d / length), d the share of bits that differ. `noise` is the standard deviation of one
-    observation. The factorisation does not depend on observed values, so it is kept and extended: with n rows and m
-    observations, one more costs O(n m), not O(n m^2). Of the `width` bits of a row, those that are equal in all rows
-    may be left out.
+    It has three sources. Each cost deviates from its prior by an independent Gaussian, and changes a time as often as
+    it lies on its path. The simulation has an error that is correlated for similar candidates: rows of bits have the
+    covariance signal^2 exp(-d / length), d the share of bits that differ. And each row has an error of its own: without
+    it, a fast row among slower ones that it resembles would not be believed, however often it was observed. The
+    factorisation does not depend on observed values, so it is kept and extended: with n rows and m observations, one
+    more costs O(n m), not O(n m^2). Of the `width` bits of a row, those that are equal in all rows may be left out.
     """
 
-    def __init__(self, width: int, *, signal: float, noise: float, length: float) -> None:
-        self.signal, self.noise = signal, noise
+    def __init__(self, width: int, deviations: Deviations, *, length: float) -> None:
+        self.deviations = deviations
         self._far = length * max(1, width)  # bits that differ at the correlation length
         self._words: Words = np.zeros((0, 0), dtype=np.uint64)  # the bits of each row, one row a column
         self.paths: Array = np.zeros((0, 0))
@@ -121,7 +130,7 @@ class Process:
         known = len(self.observed)
         below = self._cross[:known, rows].T
         covariance = self._covariance(rows)
-        inner = covariance[:, rows] + np.diag(np.full(len(rows), self.noise**2))
+        inner = covariance[:, rows] + np.diag(np.full(len(rows), self.deviations.noise**2))
         corner: Array = np.asarray(np.linalg.cholesky(inner - below @ below.T), dtype=np.float64)
         cross = solved(corner, covariance - below @ self._cross[:known])
         return below, corner, cross
@@ -184,21 +193,42 @@ class Process:
         limit = OUTLIER / np.sqrt(precision)
         return np.asarray(values - np.sign(off) * np.maximum(np.abs(off) - limit, 0.0))
 
-    def adapt(self, rows: Sequence[int], values: Array, signals: Sequence[float], noises: Sequence[float]) -> None:
-        """Choose signal and noise by maximum likelihood of the values of these rows; `rebuild` must follow where they
-        change. Values that were added to those of the last call take O(n^2) each, as long as the paths stay."""
-        pairs, known, rows = tuple(product(signals, noises)), self._likelihoods, [*rows]
-        if not known.begin(pairs, rows, values):
-            known = self._likelihoods = Likelihoods(pairs)
+    def adapt(
+        self, rows: Sequence[int], values: Array, signals: Sequence[float], noises: Sequence[float],
+        owns: Sequence[float],
+    ) -> None:  # fmt: skip
+        """Choose the deviations by maximum likelihood of the values of these rows; `rebuild` must follow where they
+        change. Values that were added to those of the last call take O(n^2) each, as long as the paths stay, and only
+        signal and noise are chosen again."""
+        rows, known = [*rows], self._likelihoods
+
+        def under(own: float) -> Likelihoods:
+            return self._likely(tuple(Deviations(s, n, own) for s, n in product(signals, noises)), rows, values)
+
+        if known.begin(rows, values):
+            self._add_to(known, rows, values)
+        else:
+            known = under(self.deviations.own)
+            best = known.likeliest
+            own = self._likely(tuple(best._replace(own=own) for own in owns), rows, values).likeliest.own
+            self._likelihoods = known = known if own == best.own else under(own)
+        self.deviations = known.likeliest
+
+    def _likely(self, several: tuple[Deviations, ...], rows: list[int], values: Array) -> Likelihoods:
+        found = Likelihoods(several)
+        self._add_to(found, rows, values)
+        return found
+
+    def _add_to(self, known: Likelihoods, rows: list[int], values: Array) -> None:
+        """Add the observations that it does not have yet."""
         if new := rows[len(known.rows) :]:
             alike = np.exp(-self._differ(new, rows) / self._far)
-            known.add(rows, alike, self.paths[new] @ self.paths[rows].T, values)
-        likely = zip(pairs, known.logarithms().tolist(), strict=True)
-        self.signal, self.noise = max(likely, key=lambda one: round(one[1], 6))[0]
+            known.add(rows, alike, np.equal.outer(new, rows), self.paths[new] @ self.paths[rows].T, values)
 
     def _before(self, paths: Array) -> Array:
         """Prior variance of rows."""
-        return np.asarray(self.signal**2 + np.einsum("ij,ij->i", paths, paths))
+        signal, _, own = self.deviations
+        return np.asarray(signal**2 + own**2 + np.einsum("ij,ij->i", paths, paths))
 
     def _reserve(self, total: int) -> None:
         room = len(self._root)
@@ -217,7 +247,10 @@ class Process:
 
     def _covariance(self, rows: Sequence[int], others: Any = slice(None)) -> Array:
         """Of these rows with `others` (default: all), shape (rows, others)."""
-        missed = self.signal**2 * np.exp(-self._differ(rows, others) / self._far)
+        signal, _, own = self.deviations
+        missed = signal**2 * np.exp(-self._differ(rows, others) / self._far)
+        if own:
+            missed += own**2 * np.equal.outer(rows, np.arange(len(self))[others])
         return np.asarray(missed + self.paths[list(rows)] @ self.paths[others].T)
 
 
@@ -251,56 +284,59 @@ class InverseRoot:
 
 
 class Likelihoods:
-    """Of the same observations under several pairs of signal and noise."""
+    """Of the same observations under several deviations."""
 
-    def __init__(self, pairs: tuple[tuple[float, float], ...]) -> None:
-        self.pairs, self.rows = pairs, list[int]()
-        # Of each pair: the lower triangular root of the covariance, row after row (LAPACK's packed form), with room for
+    def __init__(self, several: tuple[Deviations, ...]) -> None:
+        self.several, self.rows = several, list[int]()
+        # Of each: the lower triangular root of the covariance, row after row (LAPACK's packed form), with room for
         # more; root^-1 times the values; the logarithm of the determinant of the root.
         self._roots: list[Array] = []
-        self._values, self._scaled, self._logarithms = np.zeros(0), np.zeros((len(pairs), 0)), np.zeros(len(pairs))
+        number = len(several)
+        self._values, self._scaled, self._logarithms = np.zeros(0), np.zeros((number, 0)), np.zeros(number)
 
-    def begin(self, pairs: tuple[tuple[float, float], ...], rows: list[int], values: Array) -> bool:
-        """Whether these are the observations so far, or these and more."""
+    def begin(self, rows: list[int], values: Array) -> bool:
+        """Whether these are the observations so far (at least one), or these and more."""
         known = len(self.rows)
-        same = self.pairs == pairs and self.rows == rows[:known]
-        return same and np.array_equal(self._values, values[:known])
+        return known > 0 and self.rows == rows[:known] and np.array_equal(self._values, values[:known])
 
-    def add(self, rows: list[int], alike: Array, paths: Array, values: Array) -> None:
-        """The observations at `rows`, which begin with those so far. `alike`, `paths`: covariances of the new ones with
-        all, of a signal of 1 and of the costs, shape (new, all). O(n^2) for each but the first ones."""
+    def add(self, rows: list[int], alike: Array, same: Array, paths: Array, values: Array) -> None:
+        """The observations at `rows`, which begin with those so far. `alike`, `same`, `paths`: covariances of the new
+        ones with all, of a signal of 1, of an own error of 1 and of the costs, shape (new, all). O(n^2) for each but
+        the first ones."""
         known, total = len(self.rows), len(rows)
-        scaled = np.zeros((len(self.pairs), total))
+        scaled = np.zeros((len(self.several), total))
         scaled[:, :known] = self._scaled
-        for pair, (signal, noise) in enumerate(self.pairs):
-            covariance = signal**2 * alike + paths
+        for number, (signal, noise, own) in enumerate(self.several):
+            covariance = signal**2 * alike + own**2 * same + paths
             covariance[np.arange(total - known), np.arange(known, total)] += noise**2
             if known:
                 for at in range(known, total):
-                    self._extend(pair, covariance[at - known, : at + 1], values[at], scaled[pair])
+                    self._extend(number, covariance[at - known, : at + 1], values[at], scaled[number])
             else:
                 root: Array = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
                 self._roots.append(root[np.tril_indices(total)])
-                scaled[pair] = solved(root, values)
-                self._logarithms[pair] = np.log(np.diag(root)).sum()
+                scaled[number] = solved(root, values)
+                self._logarithms[number] = np.log(np.diag(root)).sum()
         self.rows, self._values, self._scaled = list(rows), values, scaled
 
-    def _extend(self, pair: int, covariance: Array, value: float, scaled: Array) -> None:
-        """One observation under one pair. `covariance`: with those so far, and its variance."""
+    def _extend(self, number: int, covariance: Array, value: float, scaled: Array) -> None:
+        """One observation under one of them. `covariance`: with those so far, and its variance."""
         known = len(covariance) - 1
         begin, end = known * (known + 1) // 2, (known + 1) * (known + 2) // 2
-        if end > len(self._roots[pair]):
-            self._roots[pair] = np.append(self._roots[pair], np.zeros(end))
-        packed = self._roots[pair]
+        if end > len(self._roots[number]):
+            self._roots[number] = np.append(self._roots[number], np.zeros(end))
+        packed = self._roots[number]
         below = dtpsv(known, packed[:begin], covariance[:known], lower=0, trans=1)
         corner = math.sqrt(covariance[known] - below @ below)
         packed[begin : end - 1], packed[end - 1] = below, corner
         scaled[known] = (value - below @ scaled[:known]) / corner
-        self._logarithms[pair] += math.log(corner)
+        self._logarithms[number] += math.log(corner)
 
-    def logarithms(self) -> Array:
-        """Of each pair. Large residuals count as under a distribution with heavier tails."""
-        return np.asarray(-2.5 * np.log1p(self._scaled**2 / 4).sum(axis=1) - self._logarithms)
+    @property
+    def likeliest(self) -> Deviations:
+        """The first of the most likely. Large residuals count as under a distribution with heavier tails."""
+        found = -2.5 * np.log1p(self._scaled**2 / 4).sum(axis=1) - self._logarithms
+        return self.several[int(np.argmax(np.round(found, 6)))]
 
 
 def solved(root: Array, right: Array) -> Array:
