@@ -412,24 +412,28 @@ def kernel_resources(source: Path, arch: str, include: Sequence[str] = ()) -> di
         return {}
     with tempfile.TemporaryDirectory(prefix="dagc-ptxas-") as folder:
         ptx, cubin = Path(folder) / "kernels.ptx", Path(folder) / "kernels.cubin"
-        before = (f"-I{resource('templates/runtime')}", "-DDAGC_NO_MPI", "-include", "dagc/check.hpp")  # as in programs
-        words = ["-std=c++17", "-O3", "--extended-lambda", *(f"-I{path}" for path in ("include", *include)), *before]
-        front = ["-ptx", *words, *user_flags(True), "-o", str(ptx), source.name]
-        assembler = ["-cubin", "-Xptxas", "-v", "-o", str(cubin), str(ptx)]
-        output = ""
-        for options in (front, assembler):
+
+        def run(*options: str) -> subprocess.CompletedProcess[str]:
             command = [str(nvcc.path), f"-arch={arch}", *options]
-            try:
-                done = children.run(command, cwd=source.parent, seconds=PATIENCE, env={"TMPDIR": folder})
-            except (OSError, subprocess.TimeoutExpired):
+            return children.run(command, cwd=source.parent, seconds=PATIENCE, env={"TMPDIR": folder})
+
+        words = ["-std=c++17", "-O3", "--extended-lambda", *(f"-I{path}" for path in ("include", *include))]
+        words = ["-ptx", *words, f"-I{resource('templates/runtime')}", "-DDAGC_NO_MPI"]
+        try:
+            done = run(*words, *user_flags(True), "-o", str(ptx), source.name)
+            if done.returncode != 0:  # code may need what programs include before it, in twice the time
+                done = run(*words, "-include", "dagc/check.hpp", *user_flags(True), "-o", str(ptx), source.name)
+            if done.returncode == 0:
+                done = run("-cubin", "-Xptxas", "-v", "-o", str(cubin), str(ptx))
+        except (OSError, subprocess.TimeoutExpired):
+            return {}
+        output = done.stdout + done.stderr
+        if done.returncode != 0:
+            output = done.stderr + done.stdout
+            if _UNSUPPORTED in output:  # by this nvcc, whatever the kernels are
                 return {}
-            if done.returncode != 0:
-                output = done.stderr + done.stdout
-                if _UNSUPPORTED in output:  # by this nvcc, whatever the kernels are
-                    return {}
-                shown = "\n".join(output.splitlines()[:_MOST_LINES])
-                raise BuildFailed(f"nvcc refused {source.name} for {arch}:\n{shown}", "", first_error(output))
-            output = done.stdout + done.stderr
+            shown = "\n".join(output.splitlines()[:_MOST_LINES])
+            raise BuildFailed(f"nvcc refused {source.name} for {arch}:\n{shown}", "", first_error(output))
         instructions = read_instructions(ptx.read_text(encoding="utf-8"))
     return {name: replace(r, instructions=instructions.get(name)) for name, r in read_resources(output).items()}
 
