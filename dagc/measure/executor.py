@@ -242,8 +242,8 @@ class Executor:
         with self._in_runs(command, command["rows"]) as (runner, table):
             mine = runner.trace(table)
             spans = [
-                [rank, position, *map(float, times)]
-                for rank, of_rank in enumerate(self._comm.allgather(mine.tolist()))
+                [rank, position, *times]
+                for rank, of_rank in enumerate(self._comm.allgather(mine))
                 for position, times in enumerate(of_rank)
             ]
         return {"spans": spans}
@@ -294,7 +294,7 @@ class Executor:
             if tolerance is not None:
                 rtol, atol = tolerance
                 wrong = runner.again(command["op"], rtol, atol, command["criteria"])
-            times = [] if wrong else [float(t) for t in runner.time(command["op"], **command["timing"])]
+            times = [] if wrong else runner.time(command["op"], **command["timing"])
             return self._slowest(wrong, times)
 
     def _observe_launches(self, command: Command) -> Answer:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import DagcError, MissingTool, RunFailed
-from dagc.base.python import Array, np
+from dagc.base.python import np
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
@@ -152,13 +152,12 @@ class Runner:
         taken = function(ctypes.c_int64(table.handle), ctypes.byref(runs))
         return float(taken), abs(runs.value), runs.value > 0
 
-    def trace(self, table: Table) -> Array:
-        """One run, op by op, without capture. Shape (rows, 4): when the CPU began and ended a row, when the GPU began
-        and ended its op, in seconds from the start of the run; NaN if the GPU does nothing."""
-        out = np.zeros((table.rows, 4))
-        pointer = out.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
-        self._library.dagc_runner_trace(ctypes.c_int64(table.handle), pointer)
-        return out
+    def trace(self, table: Table) -> list[list[float]]:
+        """One run, op by op, without capture. For each row when the CPU began and ended it, and when the GPU began and
+        ended its op, in seconds from the start of the run; NaN if the GPU does nothing."""
+        out = ((ctypes.c_double * 4) * table.rows)()
+        self._library.dagc_runner_trace(ctypes.c_int64(table.handle), out)
+        return [list(times) for times in out]
 
     def features(self) -> tuple[list[float], list[float]]:
         """The value of each feature that the library computes from its arrays, and the seconds that the computation
@@ -246,7 +245,7 @@ class Runner:
         most: int,
         flush: int,
         transfers: bool = False,
-    ) -> Array:
+    ) -> list[float]:
         """Seconds of each of `fewest` to `most` launches of an op, event to event, in order.
 
         Ends when the median's 95 % interval is within +-`relative` of it, or after `seconds`; by the clock of the host
@@ -254,12 +253,12 @@ class Runner:
         written before each launch (0: none), so that caches up to that size contain none of the op's data. `transfers`:
         by the clock of the host, from data on the host to results on the host, for an op that may run on either side.
         """
-        out = np.empty(max(most, fewest, 1))
+        out = (ctypes.c_double * max(most, fewest, 1))()
         self._library.dagc_runner_time.restype = ctypes.c_int64
         n = self._library.dagc_runner_time(
             ctypes.c_int64(op), ctypes.c_double(relative), ctypes.c_double(seconds), ctypes.c_int32(fewest),
             ctypes.c_int32(most), ctypes.c_int64(flush), ctypes.c_int32(transfers),
-            out.ctypes.data_as(ctypes.POINTER(ctypes.c_double)),
+            out,
         )  # fmt: skip
         return out[: int(n)]
 
