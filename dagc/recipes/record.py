@@ -24,7 +24,7 @@ from dagc.record.footprints import with_footprints
 from dagc.record.host import History
 from dagc.record.log import Finalize, LaunchCall, RankLog, read_logs
 from dagc.record.loop import Window, between, compare, described, differences, refuse, refuse_memory, windows
-from dagc.record.merge import Blocks, Differs, steps_of
+from dagc.record.merge import Blocks, Differs, OtherMemory, steps_of
 from dagc.record.program import SETUP, Writer, Written, compressed, recorded_data, streams_of
 from dagc.record.put_back import patch as patch_of
 from dagc.record.put_back import starts_with_iteration
@@ -171,17 +171,20 @@ def _rounds(
     """The first windows whose rounds are those of one loop on all ranks. `texts`: of the files in which a loop has to
     have whole rounds (`--replace`); `said`: output of the application. Raises UsageError."""
     first: Differs | None = None
-    for found in windows(logs, ranges, most):
-        if texts is not None and not starts_with_iteration(logs[0], found[0], texts):
-            continue
-        refuse(logs, found)
-        if found[0].starts == (0, len(logs[0].events)):  # with what allocates the arrays
-            break
-        try:
-            if steps_of(_flows(logs, found)):
-                return found
-        except Differs as error:
-            first = first or error
+    for of_host in (False, True):
+        for found in windows(logs, ranges, most, of_host):
+            if texts is not None and not starts_with_iteration(logs[0], found[0], texts):
+                continue
+            refuse(logs, found)
+            if found[0].starts == (0, len(logs[0].events)):  # with what allocates the arrays
+                break
+            try:
+                if steps_of(_flows(logs, found)):
+                    return found
+            except Differs as error:
+                first = first or error
+                if isinstance(error, OtherMemory):
+                    break
     if first is not None:
         raise first
     if texts is not None:

@@ -17,6 +17,7 @@ from dagc.record.log import (
     CollectiveCall,
     Complete,
     CopyCall,
+    Event,
     Fill,
     LaunchArgument,
     LaunchCall,
@@ -94,6 +95,8 @@ class Move:
     result: str = field(default="", compare=False)  # what the host has after it
     waits: bool = field(default=False, compare=False)  # the host, for it
     shape: tuple[int, ...] = ()
+    sent: str = field(default="", compare=False)  # what the host has before it
+    computed: bool = field(default=False, compare=False)  # that, by the host
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,9 @@ class Together:
     result: str = field(default="", compare=False)  # what the host has after it
 
 
+_AFTER = 2  # rounds after the last, of which it is known what reads memory of the host
+_BEFORE = 3  # rounds before the first, of which it is known what wrote memory of the host
+_MOST_PARTS = 32  # messages that one copy from the host brings to the device
 BARRIER = "MPI_Barrier"
 _WAITS = {"device": "cudaDeviceSynchronize", "stream": "cudaStreamSynchronize", "event": "cudaEventSynchronize"}
 
@@ -180,12 +186,13 @@ Op: TypeAlias = KernelCall | Move | Set | Messages | Together | HostWait
 @dataclass(frozen=True, slots=True)
 class Flow:
     """The operations of each round, and how many messages needed buffers of their own. `waits`: of the host in a round,
-    each with whether data require it."""
+    each with whether data require it; `carries`: whether memory of the host has data of one round for a later one."""
 
     rounds: tuple[tuple[Op, ...], ...]
     buffered: int
     memory: Memory
     waits: tuple[tuple[HostWait, bool], ...] = ()
+    carries: bool = False
 
 
 def touched(op: Op) -> tuple[tuple[MemoryPlace, ...], tuple[MemoryPlace, ...]]:
@@ -364,12 +371,16 @@ def _in_order(one: KernelCall | Move | Set, wait: HostWait, later: Op) -> bool:
 class _Passage:
     def __init__(self, log: RankLog, window: Window) -> None:
         self.log, self.window = log, window
-        self.memory = log.before(window.starts[0])
+        begin, after, *_ = window.starts
+        self._first = max(
+            begin - _BEFORE * (after - begin), 0
+        )  # from where on it is known who wrote memory of the host
+        self.memory = log.before(self._first)
         self.ops: list[tuple[float, Op]] = []  # by index of the event
         self.packs: list[_Pack] = []
         self.groups: list[_Group] = []
         self.host: list[_Written] = []
-        self.buffered = 0
+        self.buffered, self.carries = 0, False
         self.recorded: dict[int, tuple[int, float]] = {}  # where an event was recorded last: its stream, and the index
 
     def on_device(self, place: MemoryPlace) -> bool:
@@ -378,31 +389,69 @@ class _Passage:
 
     def walk(self) -> None:
         begin, end = self.window.starts[0], self.window.starts[-1]
-        for index, event in enumerate(self.log.events[begin:end], start=begin):
+        for index, event in enumerate(self.log.events[self._first : begin], start=self._first):
             self.memory.apply(event)
-            match event:
-                case LaunchCall():
-                    self.ops.append((index, _launch(event, self.memory)))
-                case CopyCall():
-                    self._copy(index, event)
-                case Fill():
-                    self.ops.append((index, _set(event, self.memory)))
-                case Send() | Recv():
-                    self._message(index, event)
-                case Complete():
-                    self._complete(index, event)
-                case CollectiveCall():
-                    self._collective(index, event)
-                case RecordCall():
-                    self.recorded[event.event] = (event.stream, index)
-                case Sync():
-                    stream, until = (
-                        self.recorded.get(event.event, (0, -1)) if event.what == "event" else (event.stream, math.inf)
-                    )
-                    of = None if event.what == "device" else stream
-                    self.ops.append((index, HostWait(event.at, _WAITS[event.what], of, until=until)))
-                case _:
-                    pass
+            self._before(index, event)
+        for index, event in enumerate(self.log.events[begin : self._end_of_use()], start=begin):
+            self.memory.apply(event)
+            self._event(index, event)
+        self.ops = [(index, op) for index, op in self.ops if index < end]
+        self.packs = [pack for pack in self.packs if pack.index < end]
+        self.groups = [group for group in self.groups if group.parts[0].index < end]
+
+    def _end_of_use(self) -> int:
+        """The index up to which it is known what uses memory of the host: that of the next rounds."""
+        events, (*_, last, end) = self.log.events, self.window.starts
+        places = [(type(event), event.at) for event in events[last : end + _AFTER * (end - last)]]
+        period = end - last
+        while places[end - last : end - last + period] == places[:period] and end - last < len(places):
+            end += period
+        return end
+
+    def _event(self, index: int, event: Event) -> None:
+        match event:
+            case LaunchCall():
+                self.ops.append((index, _launch(event, self.memory)))
+            case CopyCall():
+                self._copy(index, event)
+            case Fill():
+                self.ops.append((index, _set(event, self.memory)))
+            case Send() | Recv():
+                self._message(index, event)
+            case Complete():
+                self._complete(index, event)
+            case CollectiveCall():
+                self._collective(index, event)
+            case RecordCall():
+                self.recorded[event.event] = (event.stream, index)
+            case Sync():
+                stream, until = (
+                    self.recorded.get(event.event, (0, -1)) if event.what == "event" else (event.stream, math.inf)
+                )
+                of = None if event.what == "device" else stream
+                self.ops.append((index, HostWait(event.at, _WAITS[event.what], of, until=until)))
+            case _:
+                pass
+
+    def _before(self, index: int, event: Event) -> None:
+        """An event before the rounds."""
+        match event:
+            case CopyCall() if self.on_device(self.memory.place(event.from_)):
+                move = _move(event, self.memory)
+                if not self.on_device(move.to) and move.rows == 1:
+                    self._write(event.to, move.to.bytes, _Pack(index, event, move))
+            case Recv() if event.peer >= 0 and not self.on_device(self.memory.place(event.buf)):
+                for low, high in event.pieces(event.buf):
+                    self._write(low, high - low, index)
+            case CollectiveCall() if event.recv and event.op != "barrier":
+                ranks = len(event.ranks) if event.op == "allgather" else 1
+                self._write(event.recv, event.bytes * ranks, index)
+            case _:
+                pass
+
+    def _now(self, by: _Pack | _Part | int, index: int) -> bool:
+        """Whether something wrote memory of the host in the round of this index."""
+        return self._round(by if isinstance(by, int) else by.index) == self._round(index)
 
     # -- copies --
 
@@ -416,7 +465,7 @@ class _Passage:
             self.packs.append(pack)
             self._write(event.to, move.to.bytes if flat else event.to_pitch * event.rows, pack)
         else:
-            for ahead, size in self._received(event.from_, move):
+            for ahead, size in self._received(index, event.from_, move):
                 place, source = (
                     replace(p, offset=p.offset + ahead, bytes=size) if move.rows == 1 else p
                     for p in (move.to, move.source)
@@ -424,14 +473,13 @@ class _Passage:
                 data = event.data[2 * ahead : 2 * (ahead + size)] if move.rows == 1 else event.data
                 self._upload(index, event.from_ + ahead, data, replace(move, to=place, source=source))
 
-    def _received(self, begin: int, move: Move) -> Iterator[tuple[int, int]]:
-        """The pieces of a copy from the host, as bytes from its begin, and sizes: each message that is whole in it is
-        one, since several may receive into one buffer."""
+    def _received(self, index: int, begin: int, move: Move) -> Iterator[tuple[int, int]]:
+        """The pieces of a copy from the host, as bytes from its begin, and sizes: each message of the round that is
+        whole in it is one, since several may receive into one buffer."""
         end, at = begin + move.source.bytes, begin
-        inside = sorted(
-            (w.begin, w.end) for w in self.host if isinstance(w.by, _Part) and begin <= w.begin and w.end <= end
-        )
-        for low, high in inside if move.rows == 1 else ():
+        whole = (w for w in self.host if isinstance(w.by, _Part) and self._now(w.by, index))
+        inside = sorted((w.begin, w.end) for w in whole if begin <= w.begin and w.end <= end)
+        for low, high in inside if move.rows == 1 and len(inside) <= _MOST_PARTS else ():
             if at < low:
                 yield at - begin, low - at
             yield low - begin, high - low
@@ -441,25 +489,30 @@ class _Passage:
 
     def _upload(self, index: int, begin: int, data: str, move: Move) -> None:
         by, several = self._writer(begin, move.source.bytes, data), self._writers(begin, move.source.bytes, data)
+        move = replace(move, sent=data)
         if isinstance(by, _Part) and move.rows == 1 and by.stage is None and by.event.bytes == move.source.bytes:
             by.stage, by.place, by.ready = move, move.to, index
             return
-        whole = isinstance(by, _Pack) and move.rows == by.move.rows == 1
+        whole = isinstance(by, _Pack) and move.rows == by.move.rows == 1 and self._now(by, index)
         if isinstance(by, _Pack) and whole and self._returns(by, begin, move):
             return
         if by is None and not several:
-            move = replace(move, content=data)
-        self._keep([by, *several])
+            move = replace(move, content=data, computed=True)
+        self._keep([by, *several], index)
         self.ops.append((index, move))
 
-    @staticmethod
-    def _keep(writers: Iterable[_Pack | _Part | int | None]) -> None:
-        """What they wrote is needed on the host."""
+    def _keep(self, writers: Iterable[_Pack | _Part | int | None], index: int) -> None:
+        """What they wrote is needed on the host at an index."""
         for by in writers:
+            self.carries |= by is not None and not self._now(by, index)
             if isinstance(by, _Pack):
                 by.kept = True
             elif isinstance(by, _Part):
                 by.on_host = True
+                if by.stage is not None:  # the copy that made it one to the device
+                    self.ops.append((by.ready, by.stage))
+                    by.stage, by.ready = None, by.done
+                    by.place = self.memory.place(by.event.buf, by.event.bytes)
 
     def _writers(self, begin: int, bytes: int, data: str) -> list[_Pack | _Part | int]:
         """Those that wrote this memory of the host together; none if the host wrote a part of it."""
@@ -512,7 +565,7 @@ class _Passage:
         elif not self.on_device(place):
             if isinstance(event, Send):
                 by = self._writer(event.buf, event.bytes, event.data)
-                if isinstance(by, _Pack) and by.move.rows == 1:
+                if isinstance(by, _Pack) and by.move.rows == 1 and self._now(by, index):
                     by.users += 1
                     ahead = event.buf - by.event.to
                     part.place = replace(by.move.source, offset=by.move.source.offset + ahead, bytes=event.bytes)
@@ -520,8 +573,7 @@ class _Passage:
                     part.ready = by.index
                 else:
                     part.on_host = True
-                    if isinstance(by, _Pack):
-                        by.kept = True
+                    self._keep([by] if not isinstance(by, _Part) else [], index)
             else:
                 self._write(event.buf, event.bytes, part)
         self._group(part).parts.append(part)
@@ -534,7 +586,7 @@ class _Passage:
         if event.rows[3] > 1 or [] in writers:
             what = f"{event.at}: a derived datatype with data of the host"
             raise UsageError(what, "send it from memory of the GPU, or pack it with a kernel or cudaMemcpy2D")
-        self._keep(chain(*writers))
+        self._keep(chain(*writers), index)
         for piece in pieces if isinstance(event, Recv) else ():
             self._write(*piece, index)
 
@@ -590,7 +642,7 @@ class _Passage:
         content = ""
         if not self.on_device(source):
             by = self._writer(event.send, event.bytes, event.data)
-            self._keep([by])
+            self._keep([by], index)
             if by is None and (event.op != "bcast" or event.root == self.log.rank):
                 content = event.data
         self._write(event.recv, size, index)
@@ -622,7 +674,7 @@ class _Passage:
             one = op if isinstance(op, Messages) else replace(op, index=index)
             rounds[min(max(self._round(index), 0), len(rounds) - 1)].append(one)
         waits = tuple((op, _required(op, rounds[0])) for op in rounds[0] if isinstance(op, HostWait))
-        return Flow(tuple(map(tuple, rounds)), self.buffered, self.memory, waits)
+        return Flow(tuple(map(tuple, rounds)), self.buffered, self.memory, waits, self.carries)
 
     def _direct(self, part: _Part) -> bool:
         return part.place is not None and self.on_device(part.place)

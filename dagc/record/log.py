@@ -59,6 +59,14 @@ def joined(pieces: Iterable[tuple[int, int]], most: int) -> Pieces:
     return tuple(out)
 
 
+def covers(pieces: Iterable[tuple[int, int]], one: tuple[int, int]) -> bool:
+    """Whether pieces have all of one."""
+    at = one[0]
+    for begin, end in sorted(pieces):
+        at = max(at, end) if begin <= at else at
+    return at >= one[1]
+
+
 def meet(one: Iterable[tuple[int, int]], other: Iterable[tuple[int, int]]) -> bool:
     """Whether a piece of one overlaps with a piece of the other."""
     ordered = sorted([*((begin, end, 0) for begin, end in one), *((begin, end, 1) for begin, end in other)])

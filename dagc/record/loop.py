@@ -46,19 +46,19 @@ class Window:
         return len(self.starts) - 1
 
 
-def keys_of(log: RankLog) -> list[Key]:
-    """What is the same in each round: all but values, requests and addresses of the host."""
+def keys_of(log: RankLog, of_host: bool = False) -> list[Key]:
+    """What is the same in each round: all but values, requests and, unless `of_host`, addresses of the host."""
     memory, out = Memory(), []
     for event in log.events:
         memory.apply(event)
-        out.append(_key(event, memory))
+        out.append(_key(event, memory, of_host))
     return out
 
 
-def _key(event: Event, memory: Memory) -> Key:
+def _key(event: Event, memory: Memory, of_host: bool) -> Key:
     def at(address: int) -> Key:
         place = memory.place(address)
-        return ("host",) if place.block is None else (place.block, place.offset)
+        return ("host", address * of_host) if place.block is None else (place.block, place.offset)
 
     def argument(one: LaunchArgument) -> Key:
         return at(one.p) if one.is_pointer else (one.of,)
@@ -173,13 +173,16 @@ def _runs(same: np.ndarray, least: int) -> Iterator[tuple[int, int]]:
     return ((int(edges[2 * k]), int(lengths[k])) for k in np.flatnonzero(lengths >= least))
 
 
-def windows(logs: Sequence[RankLog], ranges: Sequence[tuple[int, int]], most: int) -> Iterator[tuple[Window, ...]]:
+def windows(
+    logs: Sequence[RankLog], ranges: Sequence[tuple[int, int]], most: int, of_host: bool = False
+) -> Iterator[tuple[Window, ...]]:
     """Windows of all ranks of at most `most` rounds, one for each event that a round may begin with, the likeliest
     first. Without a loop: everything in the range as one round.
 
     The rounds of all ranks are the same iterations: they begin with as many calls at one place of the source.
+    `of_host`: they use the same memory of the host.
     """
-    keys = [keys_of(log) for log in logs]
+    keys = [keys_of(log, of_host) for log in logs]
     found = [period_of(k, *r) for k, r in zip(keys, ranges, strict=True)]
     first = found[0]
     if first is None or any(one is None for one in found):
@@ -190,11 +193,13 @@ def windows(logs: Sequence[RankLog], ranges: Sequence[tuple[int, int]], most: in
     # Where the loop ends, as what follows it differs; where it is first seen, as what precedes it may be like its end.
     likely = [start + (_repeated(keys[0], start, period) - start) % period, start]
     tried: set[tuple[Key, int]] = set()
-    for index in [*likely, *sorted(whole, key=lambda i: _order(logs[0].events[i].at))]:
+    every = [(i, 0) for i in (*likely, *sorted(whole, key=lambda i: _order(logs[0].events[i].at)))]
+    # A round later: before the first round other calls than those of a round may have written memory of the host.
+    for index, later in [*every, *((i, 1) for i in likely)]:
         place = _place(keys[0][index])
         repeats = sum(_place(key) == place for key in keys[0][start : start + period])
-        skipped = sum(_place(key) == place for key in keys[0][:index])
-        complete = rounds - 1 if index > start else rounds
+        skipped = sum(_place(key) == place for key in keys[0][:index]) + later * repeats
+        complete = (rounds - 1 if index > start else rounds) - later
         made = [_window(k, place, skipped, repeats, min(complete, most)) for k in keys]
         if (place, skipped) not in tried and complete >= 1 and all(window is not None for window in made):
             yield tuple(window for window in made if window is not None)

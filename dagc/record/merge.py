@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from itertools import chain, pairwise
+from itertools import chain
 from typing import TypeAlias
 
 from dagc.base.errors import UsageError
@@ -33,6 +33,10 @@ Key: TypeAlias = tuple[object, ...]
 
 class Differs(UsageError):
     """The ranks, or the rounds, are not those of one loop; another beginning of its rounds may do."""
+
+
+class OtherMemory(Differs):
+    """Memory of the host with data for later rounds is other memory in each: rounds with several steps may do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +80,24 @@ def steps_of(flows: Sequence[Flow]) -> tuple[ProgramStep, ...]:
         keyed = [list(_keyed(ops)) for ops in flow.rounds]
         if any(keys != keyed[0] for keys in keyed):
             raise Differs(f"the operations of rank {rank} differ between the rounds of the loop")
+        host = [_on_host(ops) for ops in flow.rounds]
+        if flow.carries and any([at is None for at in one] != [at is None for at in host[0]] for one in host):
+            raise Differs(f"the host of rank {rank} computes in some rounds what it keeps in others")
+        if flow.carries and any(places != host[0] for places in host):
+            raise OtherMemory(f"the host of rank {rank} keeps data for later rounds, each time in other memory")
         of_ranks.append(keyed[0])
     order = of_ranks[0]
     for keys in of_ranks[1:]:
         order = _merged(order, keys)
     return tuple(_step(key, flows, of_ranks) for key in order)
+
+
+def _on_host(ops: Sequence[Op]) -> list[int | None]:
+    """The addresses of the host in operations; None in one of which the host computes the data."""
+    return [
+        None if isinstance(op, Move) and op.computed else place.offset
+        for op in ops for _, place in places_in(op) if place.block is None
+    ]  # fmt: skip
 
 
 def _keyed(ops: Sequence[Op]) -> Iterator[Key]:
@@ -327,7 +344,7 @@ def places_in(op: Op) -> tuple[tuple[str, MemoryPlace], ...]:
         case KernelCall():
             return tuple((str(i), a.place) for i, a in enumerate(op.args) if isinstance(a, PointerArgument))
         case Move() | Together():
-            given = isinstance(op, Move) and op.content and op.rows == 1  # an array of its own in the program
+            given = isinstance(op, Move) and op.computed and op.rows == 1  # an array of its own in the program
             (source,), (to,) = touched(op)
             return (("to", to),) if given else (("to", to), ("source", source))
         case Set():
@@ -381,9 +398,11 @@ class Blocks:
             rounds.setdefault((rank, round), []).append((user, place))
         for users in rounds.values():
             users.sort(key=lambda item: item[1].offset)
-            for (a, one), (b, other) in pairwise(users):
-                if other.offset < one.offset + one.bytes:
-                    self._parents[self._root(b)] = self._root(a)
+            end, last = -1, users[0][0]
+            for user, place in users:
+                if place.offset < end:
+                    self._parents[self._root(user)] = self._root(last)
+                end, last = max(end, place.offset + place.bytes), user
 
     def find(
         self, number: int, step: ProgramStep, rank: int, round: int, slot: str, place: MemoryPlace

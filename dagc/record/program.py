@@ -14,7 +14,7 @@ from dagc.record.arrays import TYPES, WIDTHS, Arrays, FreeNames, Given, Recorded
 from dagc.record.flow import BARRIER, HostWait, KernelCall, MessageEnd, Messages, Move, Op, Set, Together
 from dagc.record.host import History, HostValue, HostWork, Kept, Read
 from dagc.record.kernels import Kernels
-from dagc.record.log import MemoryPlace
+from dagc.record.log import MemoryPlace, covers
 from dagc.record.merge import Blocks, MemoryBlock, MessageLine, ProgramStep
 from dagc.record.sources import Sources
 
@@ -40,6 +40,55 @@ class Written:
     parts: tuple[str, ...] = ()  # calls that may be split
     own: tuple[str, ...] = ()  # what the host gives from its own data
     blank: tuple[RecordedArray, ...] = ()  # not written by some ranks, and begin with zeros
+    carried: tuple[CarriedArray, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedArray:
+    """An array of the host that is read before the rounds write it: on each rank the bytes that it has before them."""
+
+    array: RecordedArray
+    first: tuple[bytes, ...]
+
+
+def _carried(steps: Sequence[ProgramStep], arrays: Arrays) -> dict[str, CarriedArray]:
+    """By name. Raises UsageError if what the host has was not recorded."""
+    written: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    out: dict[str, tuple[RecordedArray, list[bytearray]]] = {}
+    for number, step in enumerate(steps):
+        for rank, ops in enumerate(step.ops):
+            for slot, place, data in _host_places(ops[0]) if ops else ():
+                array, at = arrays.find(number, step, rank, slot, place)
+                known = written.setdefault((array.name, rank), [])
+                ends = (at, at + place.bytes)
+                if data is None:
+                    known.append(ends)
+                elif not covers(known, ends) and array.block.kind == "host":
+                    if len(data) != 2 * place.bytes:
+                        what = f"{_at(step.first)}: the host has more data from the round before than are recorded"
+                        raise UsageError(what, "record a smaller problem, or raise --bytes")
+                    sizes = [count * WIDTHS[array.of] for count in array.counts]
+                    blocks = out.setdefault(array.name, (array, [bytearray(size) for size in sizes]))[1]
+                    blocks[rank][at : at + place.bytes] = bytes.fromhex(data)
+    return {name: CarriedArray(array, tuple(map(bytes, blocks))) for name, (array, blocks) in out.items()}
+
+
+def _host_places(op: Op) -> Iterator[tuple[str, MemoryPlace, str | None]]:
+    """Memory of the host that no call allocated, in the order of its use; with what is read, None: it is written."""
+    match op:
+        case Move() if op.rows == 1 and not op.content:
+            every: list[tuple[str, MemoryPlace | None, str | None]] = [
+                ("source", op.source, op.sent),
+                ("to", op.to, None),
+            ]
+        case Messages():
+            every = [(f"send {i}", end.place, end.content) for i, end in enumerate(op.sends)]
+            every += [(f"recv {i}", end.place, None) for i, end in enumerate(op.receives) if end.peer >= 0]
+        case Together():
+            every = [("to", op.to, None)]
+        case _:
+            every = []
+    return ((slot, place, data) for slot, place, data in every if place is not None and place.block is None)
 
 
 class Writer:
@@ -64,6 +113,7 @@ class Writer:
         self._keeps_waits = any(isinstance(step.first, HostWait) for step in steps)
         self._op_names = FreeNames()
         self._unfinished: list[str] = []
+        self._carried = _carried(steps, self._arrays)
         self._blank: dict[str, RecordedArray] = {}
         self._named: list[tuple[str, Op]] = []
         self._edges: list[tuple[str, str]] = []  # (what the host read last: "" before the first, what it computed)
@@ -79,7 +129,7 @@ class Writer:
         return Written(
             text, calls, self._values.scalars, arrays, given, tuple(self._unfinished), tuple(self._named), self._staged,
             tuple(self._host.kept.values()), tuple(self._computed), tuple(self._parts),
-            tuple(self._given), tuple(self._blank.values()),
+            tuple(self._given), tuple(self._blank.values()), tuple(self._carried.values()),
         )  # fmt: skip
 
     @property
@@ -488,7 +538,7 @@ class Writer:
         dims = rows if array.per == 1 else f"{rows}, {array.per}"
         place = " on pinned" if array.on_host else ""
         role = "out" if array.block.kind == "host" else ""
-        if array.has_data or array.name in self._blank:
+        if array.has_data or array.name in {*self._blank, *self._carried}:
             role = "inout" if array.written else "const"
         return f"array {array.name} : {array.of}[{dims}]{place}{' ' + role if role else ''}"
 
@@ -607,7 +657,11 @@ def contents_of(folder: Path, when: str, rank: int, array: RecordedArray) -> np.
     path = folder / f"contents-{int(when == 'after')}-{rank}-{array.block.numbers[rank]}.bin"
     none = array.block.numbers[rank] is None or (array.block.fresh and when == "before")
     data = bytes(array.counts[rank] * WIDTHS[array.of]) if none else path.read_bytes()
-    whole = np.frombuffer(data, dtype=TYPES[array.of])[: array.counts[rank]]
+    return _shaped(data, array)[: array.counts[rank] // array.per]
+
+
+def _shaped(data: bytes, array: RecordedArray) -> np.ndarray:
+    whole = np.frombuffer(data, dtype=TYPES[array.of])
     return whole if array.per == 1 else whole.reshape(-1, array.per)
 
 
@@ -625,6 +679,8 @@ def recorded_data(written: Written, folder: Path, ranks: int) -> dict[str, np.nd
         for array in written.arrays:
             if array.has_data:
                 out |= _of_array(array, folder, rank)
+        for one in written.carried:
+            out[f"before {rank} {one.array.name}"] = _shaped(one.first[rank], one.array)
         for array in written.blank:
             out[f"before {rank} {array.name}"] = np.zeros(array.counts[rank], dtype=TYPES[array.of])
     return out
