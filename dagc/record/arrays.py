@@ -156,7 +156,7 @@ def _note(use: _Use, op: Op, slot: str, sources: Sources) -> None:
             kind, _, index = slot.partition(" ")
             end = (op.sends if kind == "send" else op.receives)[int(index)]
             use.weak = use.weak or type_of_message(end.type)
-            use.written |= kind == "recv"
+            use.written |= kind == "recv" or end.computed
             use.hint = f"{'to' if kind == 'send' else 'from'}_{index}" if use.hint == "data" else use.hint
         case Together():
             use.weak = use.weak or type_of_message(op.type)

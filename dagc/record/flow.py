@@ -123,6 +123,7 @@ class MessageEnd:
     bytes: int
     number: int
     content: str = ""
+    computed: bool = field(default=False, compare=False)  # the content, by the host
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +303,7 @@ class _Part:
     stage: Move | None = None
     pack: _Pack | None = None
     on_host: bool = False
+    computed: bool = False  # by the host, which sends it
     done: int = -1
 
 
@@ -572,7 +574,7 @@ class _Passage:
                     part.pack, part.stage = by, by.move
                     part.ready = by.index
                 else:
-                    part.on_host = True
+                    part.on_host, part.computed = True, by is None and event.peer >= 0
                     self._keep([by] if not isinstance(by, _Part) else [], index)
             else:
                 self._write(event.buf, event.bytes, part)
@@ -747,4 +749,6 @@ def _end(part: _Part) -> MessageEnd:
     peer = event.source if event.source >= 0 else event.peer
     tag = event.got if event.got >= 0 else event.tag
     content = event.data if part.on_host and isinstance(event, Send) else ""
-    return MessageEnd(event.at, peer, tag, event.comm, part.place, event.type, event.bytes, event.n, content)
+    return MessageEnd(
+        event.at, peer, tag, event.comm, part.place, event.type, event.bytes, event.n, content, part.computed
+    )

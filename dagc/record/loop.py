@@ -3,6 +3,7 @@ what no program expresses in it, which is said before anything is written."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
@@ -32,6 +33,7 @@ Key: TypeAlias = tuple[object, ...]
 
 LONGEST = 4000  # events of a round
 _WORKS = ("LaunchCall", "Send", "Recv", "CollectiveCall")
+_NEW = 2  # calls of a place with the same memory of the host, which may have been allocated again
 _SHARE = 0.75  # of the events that equal those one period later, for the smallest period to count as the loop's
 
 
@@ -49,16 +51,33 @@ class Window:
 def keys_of(log: RankLog, of_host: bool = False) -> list[Key]:
     """What is the same in each round: all but values, requests and, unless `of_host`, addresses of the host."""
     memory, out = Memory(), []
+    uses = Counter(use for event in log.events if of_host for use in _uses(event))
     for event in log.events:
         memory.apply(event)
-        out.append(_key(event, memory, of_host))
+        out.append(_key(event, memory, uses))
     return out
 
 
-def _key(event: Event, memory: Memory, of_host: bool) -> Key:
+def _uses(event: Event) -> Iterator[tuple[str, int]]:
+    """The addresses in copies and messages, each with the place of its call."""
+    match event:
+        case CopyCall():
+            yield from ((event.at, event.to), (event.at, event.from_))
+        case MessageCall():
+            yield event.at, event.buf
+        case CollectiveCall():
+            yield from ((event.at, event.send), (event.at, event.recv))
+        case _:
+            pass
+
+
+def _key(event: Event, memory: Memory, uses: Mapping[tuple[str, int], int]) -> Key:
+    """`uses`: of addresses of the host, which count where there are several of a place: others are each time new."""
+
     def at(address: int) -> Key:
         place = memory.place(address)
-        return ("host", address * of_host) if place.block is None else (place.block, place.offset)
+        known = address if uses.get((event.at, address), 0) > _NEW else 0
+        return ("host", known) if place.block is None else (place.block, place.offset)
 
     def argument(one: LaunchArgument) -> Key:
         return at(one.p) if one.is_pointer else (one.of,)

@@ -80,10 +80,10 @@ def steps_of(flows: Sequence[Flow]) -> tuple[ProgramStep, ...]:
         keyed = [list(_keyed(ops)) for ops in flow.rounds]
         if any(keys != keyed[0] for keys in keyed):
             raise Differs(f"the operations of rank {rank} differ between the rounds of the loop")
-        host = [_on_host(ops) for ops in flow.rounds]
-        if flow.carries and any([at is None for at in one] != [at is None for at in host[0]] for one in host):
+        host = [_on_host(ops, flow.rounds) for ops in flow.rounds] if flow.carries else [[]]
+        if any([at is None for at in one] != [at is None for at in host[0]] for one in host):
             raise Differs(f"the host of rank {rank} computes in some rounds what it keeps in others")
-        if flow.carries and any(places != host[0] for places in host):
+        if any(places != host[0] for places in host):
             raise OtherMemory(f"the host of rank {rank} keeps data for later rounds, each time in other memory")
         of_ranks.append(keyed[0])
     order = of_ranks[0]
@@ -92,10 +92,11 @@ def steps_of(flows: Sequence[Flow]) -> tuple[ProgramStep, ...]:
     return tuple(_step(key, flows, of_ranks) for key in order)
 
 
-def _on_host(ops: Sequence[Op]) -> list[int | None]:
-    """The addresses of the host in operations; None in one of which the host computes the data."""
+def _on_host(ops: Sequence[Op], rounds: Sequence[Sequence[Op]]) -> list[int | None]:
+    """The addresses of the host in operations: 0 for one that no other round has; None for what the host computes."""
+    used = Counter(at for one in rounds for at in {p.offset for op in one for _, p in places_in(op) if p.block is None})
     return [
-        None if isinstance(op, Move) and op.computed else place.offset
+        None if isinstance(op, Move) and op.computed else place.offset * (used[place.offset] > 1)
         for op in ops for _, place in places_in(op) if place.block is None
     ]  # fmt: skip
 

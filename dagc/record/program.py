@@ -82,7 +82,11 @@ def _host_places(op: Op) -> Iterator[tuple[str, MemoryPlace, str | None]]:
                 ("to", op.to, None),
             ]
         case Messages():
-            every = [(f"send {i}", end.place, end.content) for i, end in enumerate(op.sends)]
+            every = [
+                (f"send {i}", end.place, end.content)
+                for i, end in enumerate(op.sends)
+                if end.peer >= 0 and not end.computed
+            ]
             every += [(f"recv {i}", end.place, None) for i, end in enumerate(op.receives) if end.peer >= 0]
         case Together():
             every = [("to", op.to, None)]
@@ -280,6 +284,8 @@ class Writer:
                 for together in self._apart(number, step):
                     if name:
                         self._named.append((name, op))
+                    for line in together:
+                        lines += self._computed_by_host(number, step, line)
                     name = self._op_names.free("halo")
                     messages = [f"  {line}" for line in self._messages(number, step, together)]
                     lines += [f"{name}{index} : mpi exchange {{", *messages, "}"]
@@ -456,6 +462,40 @@ class Writer:
             send, to = self._end(number, step, exchanges, line, True)
             receive, source = self._end(number, step, exchanges, line, False)
             yield f"{label}send {send} to {to}  recv {receive} from {source}"
+
+    def _computed_by_host(self, number: int, step: ProgramStep, line: MessageLine) -> Iterator[str]:
+        """The op that brings what the host computed to where a message is sent from."""
+        places: list[tuple[str, MemoryPlace] | None] = []
+        contents: list[list[str] | None] = []
+        for at, ops in zip(line.sends, step.ops, strict=True):
+            ends = [one.sends[at] for one in ops or () if isinstance(one, Messages) and at is not None]
+            computed = bool(ends) and ends[0].computed and ends[0].place is not None
+            places.append((f"send {at}", ends[0].place) if computed and ends[0].place is not None else None)
+            contents.append([end.content for end in ends] if computed else None)
+        if not any(contents):
+            return
+        array, text = self._region(number, step, places, "send")
+        place = _at(step.first)
+        if _differ(contents) and self._host.reads:
+            self._unfinished.append(
+                f"{place}: the host computes what is sent from {array.name} in each round; the program has what was"
+                " recorded. Compute it in a kernel, or in a cpu op"
+            )
+        elif _differ(contents):
+            self._given.append(f"{place}: what is sent from {array.name}")
+        name = self._op_names.free("sent")
+        self._named.append((name, step.first))
+        data = self._values.data(contents, array.of, "sent", place)
+        sizes = [len(one[0]) // 2 // WIDTHS[array.of] if one else None for one in contents]
+        count = self._values.number(sizes, "sent")
+        if array.block.kind == "host":
+            self._blank[array.name] = array
+        copy = f"{name}{self._index} : cpu {self._kernels.keep(array.of)}({text}, {data}, {count})"
+        if None not in contents:
+            yield copy
+            return
+        flag = self._values.number([int(one is not None) for one in contents], f"runs_{name}", "runs")
+        yield from (f"if {flag} == 1 {{", f"  {copy}", "}")
 
     def _end(
         self, number: int, step: ProgramStep, exchanges: Sequence[Op], line: MessageLine, sends: bool

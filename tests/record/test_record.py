@@ -241,17 +241,19 @@ def test_rows_by_messages_of_their_own_and_sums_by_two_kernels(tmp_path: Path) -
 
 def test_memory_of_a_step_and_columns_of_derived_datatypes(tmp_path: Path) -> None:
     """What each step allocates and frees are arrays; the new field, for which the old one is freed, two that alternate.
-    Staging buffers of a step are dropped. Columns are packed, on ranks with a neighbour unpacked."""
+    Staging buffers of a step are dropped. Columns are packed, on ranks with a neighbour unpacked. What the host keeps
+    from one step to the next are arrays of the host, which begin with what it has then."""
     code, said, text = recorded(APPS / "columns.cu", tmp_path, options=("--rounds", "1"))
     assert (code, "to finish" in said + text, "nothing orders" in said) == (0, False, False), said
     arrays = re.findall(r"^array (\w+) : f64\[(\d+)\] ?(\w*)$", text, re.MULTILINE)
-    assert sorted(arrays) == sorted(
-        [(name, "468", "inout") for name in ("f", "v", "v_2")]
-        + [(f"{b}_{i}", "16", "") for b in ("from", "to") for i in "01"]
-    )
+    buffers = [(f"{kind}_{i}", "16", "") for kind in ("from", "to") for i in "01"]
+    fields = [(name, "468", "inout") for name in ("f", "v", "v_2")]
+    assert sorted(arrays) == sorted([("a", "40", "inout"), ("b", "40", "inout"), *fields, *buffers])
+    on_host = re.findall(r"^array (\w+) : f64\[40\] on pinned inout$", text, re.MULTILINE)
+    assert re.findall(r"copy\([ab], (\w+)\)", text) == [*on_host, *on_host[::-1]]
     assert len(re.findall(r"^  pack\w* : gpu pack_f64\(to_[01], \w+ touching ", text, re.MULTILINE)) == 4
     assert "unpack : gpu unpack_f64(from_0, v touching [51 .. 442], 51, 1, 16, 26, 1, 0)" in text
-    assert sorted(re.findall(r"verify (\w+) ", text)) == ["f", "v", "v_2"]
+    assert sorted(re.findall(r"verify (\w+) ", text)) == ["a", "b", "f", "v", "v_2"]
     assert agrees(tmp_path / "columns.dag")
 
 
