@@ -23,6 +23,7 @@ from dagc.record.merge import ProgramStep
 from dagc.record.sources import Sources, value_of
 
 SURE = 80  # bits of distinct values that an expression must give: others are chance
+_LITERALS = 16  # numbers of a text that are tried
 _MOST = 14  # operands of an expression of three
 _BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "/": lambda a, b: a / b, "*": lambda a, b: a * b, "+": lambda a, b: a + b, "-": lambda a, b: a - b,
@@ -128,8 +129,10 @@ def _formulas(operands: Sequence[Operand], constants: Sequence[float], wanted: n
         pairs = list(_pairs(single, [*single, *numbers]))
         yield from (_checked(term, wanted) for term in _with_signs(pairs))
         few = single[:_MOST]
+        squares = [(f"({text} * {text})", of, values * values) for text, of, values in few]
+        yield from (_checked(term, wanted) for term in _with_signs(_pairs(squares, squares)))
         some = [pair for pair in pairs if all(one in ordered[:_MOST] for one in pair[1])]
-        yield from (_checked(term, wanted) for term in _with_signs(_pairs(some, [*few, *numbers])))
+        yield from (_checked(term, wanted) for term in _with_signs(_equal_pairs(some, [*few, *numbers], wanted)))
 
 
 def _terms(
@@ -149,6 +152,22 @@ def _pairs(one: Sequence[_Term], other: Sequence[_Term]) -> Iterator[_Term]:
             continue
         yield f"({b} / {a})", of_a, y / x
         yield f"({b} - {a})", of_a, y - x
+
+
+def _equal_pairs(one: Sequence[_Term], other: Sequence[_Term], wanted: np.ndarray) -> Iterator[_Term]:
+    """Those of `_pairs` that are equal to what is wanted, but for a sign or a root: of all at once."""
+    for dtype in {values.dtype for _, _, values in other}:
+        terms = [term for term in other if term[2].dtype == dtype]
+        y = np.array([values for _, _, values in terms])
+        for term in one:
+            x = term[2]
+            results = np.array([x / y, x * y, x + y, x - y, y / x, y - x])
+            found = [
+                (made.astype(wanted.dtype) == wanted).all(axis=2)
+                for made in (results, -results, np.sqrt(results))
+            ]  # fmt: skip
+            for at in dict.fromkeys(np.argwhere(np.logical_or.reduce(found))[:, 1].tolist()):
+                yield from _pairs([term], [terms[at]])
 
 
 def _shifted(text: str, by: int) -> str:
@@ -313,8 +332,9 @@ class HostWork:
         if value.rows not in self._same:
             wanted = np.frombuffer(bytes.fromhex("".join(chain(*value.rows))), TYPES[value.of])
             operands = list(self._operands(number))
-            formula = formula_of(wanted, operands, self._constants)
-            formula = formula or call_of(wanted, operands, self._constants, self._sources.functions)
+            constants = [*self._constants, *literals_in(self._sources.seen_by(value.at.rpartition(":")[0]))]
+            formula = formula_of(wanted, operands, constants)
+            formula = formula or call_of(wanted, operands, constants, self._sources.functions)
             self._same[value.rows] = replace(value, name=self._names.free(value.name), formula=formula)
         return self._same[value.rows]
 
@@ -354,6 +374,15 @@ class HostWork:
         one = Read(read.step, read.before and read.step < number)
         direct = not read.before and not self._overwritten(read.step, number)
         return "" if direct else self.kept[one].name
+
+
+_LITERAL = re.compile(r"(?<![\w.])(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?(?=[fFlL]?\b|\W)")
+
+
+def literals_in(text: str) -> list[float]:
+    """The first floating-point numbers of a text, of which expressions of its host may be."""
+    found = dict.fromkeys(float(match[0]) for match in _LITERAL.finditer(text))
+    return [number for number in found if number and math.isfinite(number)][:_LITERALS]
 
 
 def _rank(step: ProgramStep) -> int:

@@ -31,7 +31,7 @@ from dagc.record.commands import WRITTEN, CompileCommands, compiled_as, files_be
 from dagc.record.flow import KernelCall, Messages, PointerArgument, flow_of
 from dagc.record.footprints import pieces_of_launch
 from dagc.record.functions import CallableFunctions
-from dagc.record.host import History, Read, call_of, formula_of, operands_of
+from dagc.record.host import History, Read, call_of, formula_of, literals_in, operands_of
 from dagc.record.libraries import library_function
 from dagc.record.log import LaunchArgument, LaunchCall, MemoryPlace, RankLog, Unsupported, joined, read_logs
 from dagc.record.loop import Window, between, period_of, refuse, windows
@@ -101,13 +101,14 @@ def in_order(values: np.ndarray) -> np.ndarray:
         (np.sqrt(ONE.reshape(-1) / 0.7), "std::sqrt(({0}[0] / 0.7))"),
         (-(ONE.reshape(-1) * 0.7), "-({0}[0] * 0.7)"),
         ((1.0 - ONE.reshape(-1)) * ONE.reshape(-1), "(1.0 - {0}[0]) * {0}[0]"),
+        (0.3 * (9.81 / ONE.reshape(-1)), "(9.81 / {0}[0]) * 0.3"),
         (np.sin(ONE.reshape(-1)), None),  # no such expression
         (np.array([0.5, 0.25] * 3), None),  # too few bits to tell
     ],
 )  # fmt: skip
 def test_what_the_host_computes_is_found_by_its_values(wanted: np.ndarray, text: str | None) -> None:
     operands = [*operands_of(Read(3, False), ONE), *operands_of(Read(5, False), SUMS)]
-    found = formula_of(wanted, operands, [0.7])
+    found = formula_of(wanted, operands, [0.7, *literals_in("a = 0.3f * x1.5 + .25e1 * 9.81;  // 1e3")])
     assert (None if found is None else found.text) == text
 
 
