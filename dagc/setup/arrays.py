@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shlex
+import signal
 import stat
 import sys
 import threading
@@ -122,10 +123,13 @@ class SetupCode:
             for key, value in result.items() if isinstance(result, dict) else ():
                 if callable(value) and (only is None or key in only):
                     result[key] = value()
-        if not isinstance(result, dict) or not all(isinstance(key, str) for key in result):
-            message = f"`{name}` of {self._setup.file} returned {type(result).__name__}, not a dict by declared names"
+        of_dict = isinstance(result, dict)
+        if not of_dict or not all(isinstance(key, str) for key in result):
+            other = (f"a dict with the key {key!r}" for key in result if not isinstance(key, str)) if of_dict else ()
+            kind = next(iter(other), type(result).__name__)
+            message = f"`{name}` of {self._setup.file} returned {kind}, not a dict by declared names"
             raise refuse(self._program, "setup-result", message, span, _dict_help(wanted))
-        return result
+        return dict(result)
 
     @contextmanager
     def _running(self, what: str) -> Iterator[None]:
@@ -142,7 +146,9 @@ class SetupCode:
         try:
             with _exits_raise():
                 yield
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:
+                raise  # of the user; in a process of its own, the file has raised it
             help = f"correct {self._path.name}: it failed {what}"
             if isinstance(error, (ValueError, MemoryError)):  # by which a set-up refuses an input, or cannot hold it
                 help = f"give another input or parameter, or {help}"
@@ -173,7 +179,10 @@ class SetupCode:
 
 
 def _reason(error: BaseException) -> str:
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    try:
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+    except Exception:  # of its own class
+        text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

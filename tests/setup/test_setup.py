@@ -327,6 +327,7 @@ def test_bad_arguments(tmp_path: Path, ranks: int, seed: int) -> None:
         ("n = rank + 2", "n = 1 // 0", 5, "ZeroDivisionError: integer division or modulo by zero"),
         ("n = rank + 2", "n = np.load('nowhere.npy')", 5, "FileNotFoundError"),
         ("n = rank + 2", "raise SystemExit(3)", 5, "SystemExit: 3"),
+        ("n = rank + 2", 'raise type("Odd", (Exception,), {"__str__": lambda self: 1 / 0})', 5, "arrays.py:5: Odd\n"),
         ("import numpy as np", "import numpy_of_tomorrow", 2, "ModuleNotFoundError"),
         ("def make(", "def make((", 4, "SyntaxError"),
         ('return {"y"', 'data["x"][0] = 1; return {"y"', 9, "ValueError: assignment destination is read-only"),
@@ -355,6 +356,8 @@ def make(rank, size, seed, how):
         os.kill(os.getpid(), signal.SIGKILL)
     if how == 3:
         os.abort()
+    if how == 5:
+        raise KeyboardInterrupt
     print("made", rank)
     return {"x": np.full(4, float(rank) if how else "text")}
 """
@@ -376,6 +379,7 @@ def make(rank, size, seed, how):
         ),
         (3, "", "arrays.py:11: terminated by SIGABRT (Aborted) in make(rank=0)\n"),
         (4, "made 0\nmade 1\narrays of 2 ranks in out\n", ""),
+        (5, "", "arrays.py:13: KeyboardInterrupt\n  help: correct arrays.py: it failed in make(rank=0)\n"),
     ],
 )
 def test_a_set_up_that_crashes_is_an_error(tmp_path: Path, how: int, out: str, err: str) -> None:
