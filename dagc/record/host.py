@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
+from typing import Any
 
 from dagc.base.python import np
 from dagc.record.arrays import TYPES, Arrays, FreeNames, RecordedArray
@@ -23,6 +24,7 @@ from dagc.record.merge import ProgramStep
 from dagc.record.sources import Sources, value_of
 
 SURE = 80  # bits of distinct values that an expression must give: others are chance
+_LEFT = 45  # bits, beside those of a number that is fitted, of which there are 2^10 trials
 _LITERALS = 16  # numbers of a text that are tried
 _MOST = 14  # operands of an expression of three
 _BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
@@ -133,6 +135,7 @@ def _formulas(operands: Sequence[Operand], constants: Sequence[float], wanted: n
         yield from (_checked(term, wanted) for term in _with_signs(_pairs(squares, squares)))
         some = [pair for pair in pairs if all(one in ordered[:_MOST] for one in pair[1])]
         yield from (_checked(term, wanted) for term in _with_signs(_equal_pairs(some, [*few, *numbers], wanted)))
+        yield from (_checked(term, wanted) for term in _fitted(single, wanted))
 
 
 def _terms(
@@ -152,6 +155,29 @@ def _pairs(one: Sequence[_Term], other: Sequence[_Term]) -> Iterator[_Term]:
             continue
         yield f"({b} / {a})", of_a, y / x
         yield f"({b} - {a})", of_a, y - x
+
+
+# With a number that is the same each time: what it is for the first value, and the expression.
+_FITTED: tuple[tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any], str], ...] = (
+    (lambda w, x: w * x, lambda c, x: c / x, "{1} / {0}"),
+    (lambda w, x: w / x, lambda c, x: c * x, "{1} * {0}"),
+    (lambda w, x: x / w**2, lambda c, x: np.sqrt(x / c), "std::sqrt({0} / {1})"),
+    (lambda w, x: x * w**2, lambda c, x: 1 / np.sqrt(x / c), "1.0 / std::sqrt({0} / {1})"),
+)
+
+
+def _fitted(terms: Sequence[_Term], wanted: np.ndarray) -> Iterator[_Term]:
+    """Expressions of a term and a number that the host has from elsewhere, as one divided by the root of a norm."""
+    if wanted.dtype != np.float64 or _bits(wanted) < 53 + _LEFT:  # those of the number do not count
+        return
+    near = np.arange(-8, 9)
+    for text, of, x in terms:
+        for number, function, expression in _FITTED:
+            first = number(wanted[0], x[0])
+            if x.dtype == wanted.dtype and math.isfinite(first) and first:
+                tried = (first + near * np.spacing(first))[:, None]
+                for c in tried[(function(tried, x) == wanted).all(axis=1), 0][:1]:
+                    yield f"({expression.format(text, repr(float(c)))})", of, function(c, x)
 
 
 def _equal_pairs(one: Sequence[_Term], other: Sequence[_Term], wanted: np.ndarray) -> Iterator[_Term]:

@@ -474,7 +474,9 @@ int MPI_Allgather(const void* send, int send_count, MPI_Datatype send_type, void
   }
   Event e("collective");
   collective(e, "allgather", send, receive, send_count, send_type, comm);
-  return PMPI_Allgather(send, send_count, send_type, receive, count, type, comm);
+  const int error = PMPI_Allgather(send, send_count, send_type, receive, count, type, comm);
+  result(e, receive, count * static_cast<long long>(members(comm).size()), type);
+  return error;
 }
 int MPI_Allgatherv(const void* send, int send_count, MPI_Datatype send_type, void* receive, const int counts[],
                    const int places[], MPI_Datatype type, MPI_Comm comm) {

@@ -102,6 +102,7 @@ def in_order(values: np.ndarray) -> np.ndarray:
         (-(ONE.reshape(-1) * 0.7), "-({0}[0] * 0.7)"),
         ((1.0 - ONE.reshape(-1)) * ONE.reshape(-1), "(1.0 - {0}[0]) * {0}[0]"),
         (0.3 * (9.81 / ONE.reshape(-1)), "(9.81 / {0}[0]) * 0.3"),
+        (1 / np.sqrt(ONE.reshape(-1) / 1.2345), "1.0 / std::sqrt({0}[0] / 1.2345)"),
         (np.sin(ONE.reshape(-1)), None),  # no such expression
         (np.array([0.5, 0.25] * 3), None),  # too few bits to tell
     ],
