@@ -596,10 +596,11 @@ class _Passage:
         """The exchange that an end belongs to: that of the ends before, unless something else was issued in between, or
         it sends what one of them received."""
         group = self.groups[-1] if self.groups else None
-        if group is not None and not group.open:
-            last = max(p.index for p in group.parts)
+        last = max((p.index for p in group.parts), default=0) if group is not None else 0
+        crosses = self._round(part.index) != self._round(last)
+        received = group is not None and all(p.done >= 0 for p in group.parts if isinstance(p.event, Recv))
+        if group is not None and (not group.open or (crosses and received)):  # sends may never be waited for
             between = any(index > last and not isinstance(op, HostWait) for index, op in self.ops)
-            crosses = self._round(part.index) != self._round(last)
             group = None if between or crosses or self._used_since(group, part) else group
         sends = group is not None and isinstance(part.event, Send)
         if group is not None and sends and any(isinstance(p.event, Recv) and _share(p, part) for p in group.parts):

@@ -364,7 +364,7 @@ def _with_touched(calls: Iterable[Event], events: Iterable[Event]) -> Iterator[E
 def _with_data(calls: Iterable[Event], folder: Path, rank: int) -> Iterator[Event]:
     """The calls, with what the host gave to them in files."""
     for call in calls:
-        if isinstance(call, CopyCall | CollectiveCall) and not call.data:
+        if isinstance(call, CopyCall | CollectiveCall | MessageCall) and not call.data:
             file = folder / f"data-{rank}-{call.n}.bin"
             call = replace(call, data=file.read_bytes().hex()) if file.is_file() else call
         yield call

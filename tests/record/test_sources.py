@@ -330,6 +330,15 @@ def test_a_buffer_that_is_sent_and_then_received_into_is_one_exchange(tmp_path: 
     assert [(len(one.sends), len(one.receives)) for one in exchanges] == [(1, 1)]
 
 
+def test_sends_that_are_never_waited_for_belong_to_their_rounds(tmp_path: Path) -> None:
+    message = {"bytes": 8, "type": "MPI_DOUBLE", "peer": 0, "tag": 0, "comm": 1}
+    send = {"e": "send", "at": "app.cu:5", "buf": 4096, "reqs": [5], **message}
+    receive = {"e": "recv", "at": "app.cu:6", "buf": 4104, "reqs": [6], **message}
+    log = log_of(tmp_path, send, receive, {"e": "complete", "at": "app.cu:7", "reqs": [6]})
+    found = next(windows([log], between([log], None, None), 4))
+    assert [sum(isinstance(op, Messages) for op in ops) for ops in flow_of(log, found[0]).rounds] == [1] * 4
+
+
 def test_of_several_loops_that_with_launches_and_messages_is_recorded() -> None:
     """Not one that warms up MPI, nor one that computes the result again on one GPU: all of them have one period."""
     warm, alone = [("Send", "a:1"), ("Recv", "a:2")], [("LaunchCall", "a:3"), ("Fill", "a:4")]
