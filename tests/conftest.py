@@ -33,6 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # until all modules are imported, which is a quarter of the time
     use_tier(config.getoption("--tier"))
     if not hasattr(config, "workerinput") and "DAGC_CACHE" not in os.environ:
         # One for all processes of this run, which share what they compile. What an earlier run left in the user's own
@@ -94,9 +95,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 def pytest_collection_finish() -> None:
     """The modules and tests of this process live until it ends: the garbage collector need not look at them again."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
