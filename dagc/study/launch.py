@@ -42,7 +42,7 @@ from dagc.study.choosers import Asked, ChooserInputs, first_choosers
 from dagc.study.decisions import SEARCH, SearchRequest
 from dagc.study.gpu import NOT_COUNTED, hardware_at_hand
 from dagc.study.measure import computed_features, tolerance_between
-from dagc.study.prepare import DEFAULT_FLUSH, Prepared, at_case, read_case, repeats_of, unbuilt
+from dagc.study.prepare import DEFAULT_FLUSH, Prepared, at_case, is_warm, read_case, repeats_of, unbuilt
 from dagc.study.results import GUESS
 from dagc.study.task import TuningTask, task_as_given
 from dagc.study.tuned import choosers_of
@@ -53,6 +53,7 @@ from dagc.study.tuning import tune_task
 TOP = 3  # settings of the model's ranking that are measured in addition to the default before a search
 CELL_SECONDS = 0.1
 LAUNCH_SECONDS = 0.005  # of a single launch before a search: its median is known to a percent; more settings tell more
+ISSUED = 5e-6  # seconds of a launch below which the calls of the host, of 2 to 3 us, may take longer
 MEASURING_SECONDS = 20.0
 TIMING_SHARE = 0.1  # fraction of a search's time for timing single launches before it
 MOST_TUNED = 8  # most choices of kernels (variants); each is compiled for tuning
@@ -415,18 +416,13 @@ def timed_sites(machine: LiveMachine, data: Path, request: SearchRequest) -> Ord
     domain. Takes at most MEASURING_SECONDS, or a fraction of the time that is left."""
     spaces, options = machine.domain.spaces, request.options
     end = time.monotonic() + request.deadline.limit(TIMING_SHARE, MEASURING_SECONDS)
-    flush = DEFAULT_FLUSH if request.chosen.target is Target.CUDA else 0
-    timing = Timing(seconds=LAUNCH_SECONDS, flush=flush, watchdog=options.watchdog)
     ops: dict[tuple[object, ...], tuple[Site, Callable[[Choice], Sample]]] = {}
     with request.display.phase("timing single launches"):
         for index, configured in enumerate(spaces):
-            program = configured.graph.program
             for site in configured.sites:
                 key, op = _timed_as(configured, site)
                 if key not in ops:
-                    repeats = repeats_of(program, read_scalars(program, data, options.ranks))
-                    measure = machine.alone(index, site, repeats, timing, tolerance_between(program, op))
-                    ops[key] = site, measure
+                    ops[key] = site, _alone(machine, index, site, op, data, request)
         timed = timed_alone(list(ops.values()), ALONE, options.seed, late=lambda: time.monotonic() > end)
     known = dict(zip(ops, timed, strict=True))
     out = []
@@ -435,6 +431,41 @@ def timed_sites(machine: LiveMachine, data: Path, request: SearchRequest) -> Ord
         out.append(replace(configured, sites=sites))
     machine.domain = Orders(out, machine.domain.earlier)
     return machine.domain
+
+
+def _alone(
+    machine: LiveMachine, index: int, site: Site, op: KernelOp, data: Path, request: SearchRequest
+) -> Callable[[Choice], Sample]:
+    """Times single launches of an op of a space, in the state of the cache in which its program finds it: a program
+    that runs again and again has its data in the L2 cache if they fit. Launches in a row that are as short as the calls
+    that issue them say nothing, so these ops are timed with an empty cache, too, each after what empties it."""
+    graph, options = machine.domain.spaces[index].graph, request.options
+    scalars = read_scalars(graph.program, data, options.ranks)
+    timing = Timing(seconds=LAUNCH_SECONDS, watchdog=options.watchdog)
+    repeats, tolerance = repeats_of(graph.program, scalars), tolerance_between(graph.program, op)
+    warm, cold = (
+        machine.alone(index, site, repeats, replace(timing, flush=flush), tolerance) for flush in (0, DEFAULT_FLUSH)
+    )
+    if request.chosen.target is not Target.CUDA:
+        return warm
+    cache = hardware_at_hand(_task(request, graph, data), None)[0].l2_bytes
+    return unless_short(warm, cold) if is_warm(graph.program, scalars, data, cache) else cold
+
+
+def unless_short(warm: Callable[[Choice], Sample], cold: Callable[[Choice], Sample]) -> Callable[[Choice], Sample]:
+    """`warm` if the first setting that runs takes ISSUED or more, else `cold`; all settings alike."""
+    chosen: list[Callable[[Choice], Sample]] = []
+
+    def measure(choice: Choice) -> Sample:
+        if chosen:
+            return chosen[0](choice)
+        sample = warm(choice)
+        if sample.failure:
+            return sample
+        chosen.append(warm if sample.value >= ISSUED else cold)
+        return sample if chosen[0] is warm else cold(choice)
+
+    return measure
 
 
 def _timed_as(space: ConfiguredSpace, site: Site) -> tuple[tuple[object, ...], KernelOp]:

@@ -26,17 +26,15 @@ from dagc.choice.placement import (
     place,
 )
 from dagc.ir.choice import VARIANT, Choice
-from dagc.ir.names import data_file
 from dagc.ir.plan import places_together, users_of, values_of
 from dagc.ir.program import DP, Device, Devices, Program, device_name, device_named
 from dagc.ir.sym import evaluate
 from dagc.lab.launches import BATCH
 from dagc.measure.machine import measured_transfers
 from dagc.measure.service import RanksDied, one_line
-from dagc.setup.arrays import elements
 from dagc.study.inputs import Inputs
 from dagc.study.judge import judge
-from dagc.study.prepare import AtCase
+from dagc.study.prepare import AtCase, array_bytes
 from dagc.study.train import noise_of_best
 
 if TYPE_CHECKING:
@@ -99,7 +97,10 @@ def placed_at(program: Program, at: AtCase, choosers: Mapping[str, Chooser], tra
     number = {op.name: i for i, op in enumerate(users)}
     values, every_value = [], values_of(program)
     for v in every_value:
-        bytes = evaluate(v.bytes, at.scalars) if v.bytes is not None else _bytes_of(program, at, v.array)
+        if v.bytes is not None:
+            bytes = evaluate(v.bytes, at.scalars)
+        else:
+            bytes = array_bytes(program, at.scalars, at.data, v.array)
         producer = None if v.producer is None else number[v.producer]
         readers = tuple(dict.fromkeys(number[r] for r in v.readers))
         ends = (HOST,) if v.ends_on_host else ()
@@ -131,12 +132,6 @@ def _side(choice: Choice) -> int:
 def word(side: int) -> str:
     """`cpu`, `gpu`, `gpu1`."""
     return device_name(Device.CPU, 0) if side == HOST else device_name(Device.GPU, side - 1)
-
-
-def _bytes_of(program: Program, at: AtCase, name: str) -> float:
-    """Bytes of an array whose size comes with its data."""
-    size = program.array(name).type.size
-    return float(elements(at.data / "rank-0000" / data_file(name)) * size)
 
 
 @dataclass(slots=True)

@@ -13,10 +13,14 @@ from dagc.build import toolchain
 from dagc.choice.legal import fits
 from dagc.choice.types import Case
 from dagc.ir.choice import Choice
+from dagc.ir.enums import Place
+from dagc.ir.names import data_file
 from dagc.ir.plan import Target
-from dagc.ir.program import Program
+from dagc.ir.program import Program, Region
 from dagc.ir.sym import Number, evaluate
+from dagc.perf.bound import bytes_of
 from dagc.setup import read_scalars, run_setup
+from dagc.setup.arrays import elements
 
 # ---- the library that is measured ----
 from dagc.study.build import attempted, build_programs
@@ -25,6 +29,7 @@ from dagc.study.task import TuningTask, distinct
 # ---- what is tuned, and its data ----
 
 DEFAULT_FLUSH = 128 << 20  # bytes: more than twice the L2 cache of any current GPU
+WARM = 0.5  # share of the L2 cache that is used: each of its two halves holds what its multiprocessors read
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,3 +179,19 @@ def _digest(case: Case) -> str:
 def repeats_of(program: Program, scalars: Mapping[str, Number]) -> int:
     """The number of runs of the dag: 1 without `repeat`."""
     return max(1, int(evaluate(program.repeat, scalars))) if program.repeat is not None else 1
+
+
+def is_warm(program: Program, scalars: Mapping[str, Number], data: Path, cache: int) -> bool:
+    """Whether a program that runs again and again finds its data in a cache of so many bytes: whether all arrays of
+    rank 0's device together fit in it. Not if the size of one is unknown."""
+    names = [array.name for array in program.arrays if array.place in (Place.DEVICE, Place.ANY)]
+    try:
+        return sum(array_bytes(program, scalars, data, name) for name in names) <= WARM * cache
+    except DagcError:
+        return False
+
+
+def array_bytes(program: Program, scalars: Mapping[str, Number], data: Path, name: str) -> int:
+    """Bytes of an array of rank 0; if its size comes with its data, that of its file. Raises DagcError without one."""
+    known = bytes_of(program, Region(name), scalars)
+    return known or elements(data / "rank-0000" / data_file(name)) * program.array(name).type.size
