@@ -399,7 +399,8 @@ def replayed(
     configurations, sites = _recorded_configurations(request, configurations)
     request = replace(request, deadline=deadline, other=_other_results(program, request.options))
     request, domain = _domain(request, configurations, sites, notes)
-    notes.append(f"times are replayed from {options.replay}; no program runs")
+    had = counted(len(recorded.measured()), "implementation")
+    notes.append(f"times are replayed from {options.replay}, which has {had}: any other fails; no program runs")
     return request, program, domain, recorded, notes
 
 
