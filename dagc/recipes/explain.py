@@ -10,8 +10,9 @@ from dagc.learn.bundles import BundlesView
 from dagc.learn.explain import Explanation, render
 from dagc.learn.text import FORMATS
 from dagc.measure.service import link_ranks
+from dagc.report.display import Display
 from dagc.stages.options import ExplainOptions
-from dagc.study.explanation import measured, ranks_of, replayed
+from dagc.study.explanation import READING, measured, ranks_of, replayed
 from dagc.study.loaded import Loaded
 
 MOST_PAIRS = 1000  # pairs of an edit: computing the interval takes time quadratic in their number
@@ -34,7 +35,8 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
     if not loaded.results.measured():
         raise UsageError(f"{path} has no measurements", "run `dagc explore` first, or continue with --resume")
     if options.replay is not None:
-        explanation, interrupted = replayed(loaded, options, options.replay)
+        with Display(quiet=options.quiet).phase(READING.format(path)):
+            explanation, interrupted = replayed(loaded, options, options.replay)
         return _rendered(explanation, form, options.everything), 130 if interrupted else 0
 
     bind_ranks(options.bind)

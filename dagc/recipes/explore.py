@@ -164,7 +164,8 @@ def _explore_replayed(
     text: ProgramText, out: str | Path | None, options: ExploreOptions, deadline: Deadline
 ) -> Explored:
     """Explore with a recorded results file instead of a machine."""
-    request, program, domain, recorded, notes = replayed(text, options, deadline)
+    with Display(quiet=options.quiet).phase(f"{options.replay}: reading"):
+        request, program, domain, recorded, notes = replayed(text, options, deadline)
     options = request.options
     if options.simulate is not None:
         return _explore_simulated(request, program, domain, recorded, notes, out)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _BARS = "▁▂▃▄▅▆▇█"
 _EVERY = 0.25  # seconds between two drawings
-FIRST_LINE = 1.0  # seconds before the first line of a phase, without a terminal
+FIRST_LINE = 1.0  # seconds before the first line of a phase or a search, without a terminal
 LOG_EVERY = 10.0  # seconds between two lines, without a terminal
 BINS = 40
 FEWEST_BINS = 8  # fewer are not informative
@@ -220,11 +220,11 @@ def _live() -> Live:
 
 class _Log:
     def __init__(self, objective: Objective, clock: Clock, noise: float) -> None:
-        self._last, self._objective, self._clock, self._noise = clock(), objective, clock, noise
+        self._next, self._objective, self._clock, self._noise = clock() + FIRST_LINE, objective, clock, noise
 
     def __call__(self, progress: Progress[Candidate]) -> None:
-        if self._clock() - self._last >= LOG_EVERY:
-            self._last = self._clock()
+        if self._clock() >= self._next:
+            self._next = self._clock() + LOG_EVERY
             print(one_line(progress, self._objective, self._noise), file=sys.stderr, flush=True)
 
 

@@ -297,11 +297,16 @@ def _overlap(one: Results, other: Results) -> bool:
 # ---- on the machine -------------------------------------------------------------------------
 
 
+READING = "{}: reading, learning rules"
+
+
 def measured(loaded: Loaded, options: ExplainOptions, link: RankLink) -> tuple[Explanation | BundlesView, bool]:
     """With times measured here, which the file keeps; and whether the user interrupted. Raises DagcErrors."""
     display = Display(quiet=options.quiet)
-    subject = Subject(loaded)
-    other = _compared(subject, options)
+    with display.phase(READING.format(loaded.path)):
+        subject = Subject(loaded)
+        other = _compared(subject, options)
+        asked = subject.ask(options) if other is None else None
     if other is not None:
         ends = _compiled(subject, (subject.best, other))
         steps = [(c, loaded.graph(c)) for c in subject.between(other) if ends.number(c) is None]
@@ -309,7 +314,7 @@ def measured(loaded: Loaded, options: ExplainOptions, link: RankLink) -> tuple[E
         best, what = subject.moved(subject.best, domain), "timing decisions of the other"
         with _measuring(loaded, options, domain, link, display, best, what) as pairs:
             return _difference(subject, domain, other, options.rank, pairs, ())
-    asked = subject.ask(options)
+    assert asked is not None
     if not any(question.edits for question in asked.questions):  # nothing to compile, nothing to time
         nothing = tuple(AnsweredQuestion(question, ()) for question in asked.questions)
         return subject.explained(subject.domain, asked, Answers(nothing, loaded.results.noise, False), ())

@@ -16,6 +16,7 @@ from dagc.base.files import check_new_file, write_text_atomic
 from dagc.base.python import np
 from dagc.base.resources import resource
 from dagc.measure.launch import launch
+from dagc.report.display import Display
 
 LATENCY = 2e-6  # seconds between two nodes of a named machine: an assumption, since none is published with the others
 _NAMES = {
@@ -132,7 +133,8 @@ class LinkFit:
 def fitted_link() -> LinkFit | None:
     """By a ping-pong of two ranks, which are started, or those of this command; None on the second one of these. Raises
     DagcErrors."""
-    out = launch([sys.executable, "-m", "dagc.measure.ping_pong"], 2, timeout=300).check().stdout.strip()
+    with Display().phase("timing messages between two ranks"):
+        out = launch([sys.executable, "-m", "dagc.measure.ping_pong"], 2, timeout=300).check().stdout.strip()
     if not out:
         return None
     measured = json.loads(out.splitlines()[-1])

@@ -100,13 +100,13 @@ def test_a_histogram_of_very_many_times_still_has_its_shape() -> None:
     assert bars[-1] in "▁▂"
 
 
-def test_a_log_has_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_has_a_line_after_a_second_and_then_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     now = 100.0
     with Display(clock=lambda: now).search(0.02) as show:
-        for _ in range(5):
-            now += 0.4 * LOG_EVERY
+        for step, lines in ((0.5, 0), (0.6, 1), (0.8 * LOG_EVERY, 0), (0.4 * LOG_EVERY, 1)):
+            now += step
             show(PROGRESS)
-    assert capsys.readouterr().err == f"{one_line(PROGRESS)}\n"
+            assert capsys.readouterr().err == lines * f"{one_line(PROGRESS)}\n"
 
 
 def test_quiet_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
