@@ -26,6 +26,7 @@ from dagc.record.sources import Sources, value_of
 SURE = 80  # bits of distinct values that an expression must give: others are chance
 _LEFT = 45  # bits, beside those of a number that is fitted, of which there are 2^10 trials
 _LITERALS = 16  # numbers of a text that are tried
+_FEW = 30  # that an operand alone must give
 _MOST = 14  # operands of an expression of three
 _BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "/": lambda a, b: a / b, "*": lambda a, b: a * b, "+": lambda a, b: a + b, "-": lambda a, b: a - b,
@@ -82,9 +83,11 @@ def operands_of(read: Read, values: np.ndarray) -> Iterator[Operand]:
 def formula_of(wanted: np.ndarray, operands: Sequence[Operand], constants: Sequence[float]) -> Formula | None:
     """The smallest expression that is `wanted`, a floating-point number of each rank and round; None without one, or if
     the numbers are too few to tell."""
-    if wanted.dtype.kind != "f" or _bits(wanted) < SURE:
+    if wanted.dtype.kind != "f":
         return None
-    return next((f for f in _formulas(operands, constants, wanted) if f is not None), None)
+    bits, single = _bits(wanted), (_checked((o.text, (o,), o.values), wanted) for o in operands)
+    formulas = _formulas(operands, constants, wanted) if bits >= SURE else single if bits >= _FEW else ()
+    return next((f for f in formulas if f is not None), None)
 
 
 def call_of(
