@@ -106,6 +106,13 @@ def encoded(text: str) -> bytes:
     return text.encode("utf-8") if text.isascii() else text.translate(_BACK).encode("utf-8", "surrogateescape")
 
 
+def undecodable(path: object, error: UnicodeDecodeError) -> str:
+    """What is wrong with the bytes of a file, with the place in it."""
+    what = "a NUL" if error.reason == "a NUL" else "not UTF-8"
+    line, begin = error.object.count(b"\n", 0, error.start), error.object.rfind(b"\n", 0, error.start)
+    return f"{path}:{line + 1}:{error.start - begin}: byte {error.start} is {what}"
+
+
 @dataclass(frozen=True)
 class Source:
     """The text of one `.dag` file. Diagnostics show `path` as the user gave it."""

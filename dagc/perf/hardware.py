@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from dagc.base.errors import UsageError
-from dagc.base.source import read_file
+from dagc.base.source import read_file, undecodable
 
 _LARGEST = 16 << 10  # bytes of a descriptor: the parser's memory grows with the square of the length of a dotted key
 _MOST = 2**53
@@ -97,8 +98,12 @@ def _tables(path: Path) -> dict[str, dict[str, Any]]:
         tables = tomllib.loads(read_file(path, largest=_LARGEST).decode("utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", "give the path of a descriptor") from None
-    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, or invalid UTF-8
-        raise UsageError(f"{path}: {error}", "see dagc/perf/gpus.toml for an example") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(undecodable(path, error), "save the file as UTF-8 text") from None
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
+        at = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", str(error), re.DOTALL)
+        why = f"{path}: {error}" if at is None else f"{path}:{at[2]}:{at[3]}: {at[1][:1].lower()}{at[1][1:]}"
+        raise UsageError(why, "see dagc/perf/gpus.toml for an example") from None
     return {k: v for k, v in tables.items() if isinstance(v, dict)}
 
 

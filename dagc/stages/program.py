@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import Diagnostic, Severity, UsageError, rendered
 from dagc.base.signals import Deadline
-from dagc.base.source import Source
+from dagc.base.source import Source, undecodable
 from dagc.ir.choice import qualified
 from dagc.ir.constraints import without_effect
 from dagc.ir.program import AT_RUN_TIME, DEVICE, Graph, KernelOp, Program, Value
@@ -131,10 +131,7 @@ def read_source(path: str | Path, what: str = "a .dag file", *, regular: bool = 
     try:
         return Source.read(path, regular=regular)
     except UnicodeDecodeError as error:
-        what = "a NUL" if error.reason == "a NUL" else "not UTF-8"
-        line, begin = error.object.count(b"\n", 0, error.start), error.object.rfind(b"\n", 0, error.start)
-        place = f"{path}:{line + 1}:{error.start - begin}"
-        raise UsageError(f"{place}: byte {error.start} is {what}", "save the file as UTF-8 text") from None
+        raise UsageError(undecodable(path, error), "save the file as UTF-8 text") from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", f"give the path of {what}") from None
 

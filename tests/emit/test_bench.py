@@ -191,12 +191,12 @@ def test_no_data(made: Made, tmp_path: Path) -> None:
 
 def test_a_wrong_shape(made: Made, broken: Path) -> None:
     np.save(broken / "rank-0002/a.npy", np.zeros(5))
-    fails(made.run("bench", data=broken), 5, "rank-0002/a.npy: a has shape (5,), declared as (1002,)")
+    fails(made.run("bench", data=broken), 2, "rank-0002/a.npy: a has shape (5,), declared as (1002,)")
 
 
 def test_a_wrong_type(made: Made, broken: Path) -> None:
     np.save(broken / "rank-0000/a.npy", np.zeros(1000, np.float32))
-    fails(made.run("bench", data=broken), 5, "a.npy: has type f4, expected f8")
+    fails(made.run("bench", data=broken), 2, "a.npy: has type f4, expected f8; write it again with `dagc setup`")
 
 
 def test_a_slice_outside(each: Made, broken: Path) -> None:

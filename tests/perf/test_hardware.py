@@ -100,9 +100,10 @@ def test_a_wrong_value_is_named(key: str, value: str, tmp_path: Path) -> None:
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nowhere.toml"):
         load_hardware(str(tmp_path / "nowhere.toml"))
-    (tmp_path / "broken.toml").write_text("[a\n")
-    with pytest.raises(UsageError, match="broken.toml"):
-        load_hardware(str(tmp_path / "broken.toml"))
+    for broken, why in ((b"\n[a\n", "2:3: expected ']'"), (b"[a]\nb = \xff", "2:5: byte 8 is not UTF-8")):
+        (tmp_path / "broken.toml").write_bytes(broken)
+        with pytest.raises(UsageError, match=f"broken.toml:{why}"):
+            load_hardware(str(tmp_path / "broken.toml"))
     (tmp_path / "empty.toml").write_text("")
     with pytest.raises(UsageError, match="empty.toml: 0 tables"):
         load_hardware(str(tmp_path / "empty.toml"))

