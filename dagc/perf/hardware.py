@@ -93,6 +93,21 @@ def load_hardware(name: str) -> Hardware:
     raise UsageError(f"no descriptor of GPU `{name}`", f"one of: {', '.join(tables)}, or the path of a .toml file")
 
 
+def nearest_hardware(arch: str) -> tuple[Hardware, list[str]]:
+    """The descriptor of an architecture of NVIDIA (`sm_90`); where there is none, that of the newest older one, or of
+    the oldest, and a note."""
+    arch = arch.rstrip("af")  # sm_90a
+    known = {str(table.get("arch")): key for key, table in reversed(_tables(DESCRIPTORS).items())}
+    older = [name for name in known if _number(name) <= _number(arch)]
+    nearest = max(older, key=_number) if older else min(known, key=_number)
+    found = load_hardware(known[nearest])
+    return found, [] if nearest == arch else [f"no descriptor of {arch}: that of {found.name} ({nearest}) is assumed"]
+
+
+def _number(arch: str) -> int:
+    return int("".join(filter(str.isdigit, arch)) or 0)
+
+
 def _tables(path: Path) -> dict[str, dict[str, Any]]:
     try:
         tables = tomllib.loads(read_file(path, largest=_LARGEST).decode("utf-8"))

@@ -35,7 +35,7 @@ from dagc.lab.launches import Launches, Timing
 from dagc.measure.machine import ACHIEVED, METRICS, probe, profiled
 from dagc.measure.service import Service, WorkerLink
 from dagc.perf.fit import d_optimal, sample_points
-from dagc.perf.hardware import Hardware, load_hardware
+from dagc.perf.hardware import Hardware, load_hardware, nearest_hardware
 from dagc.study.build import attempted
 from dagc.study.cases import parse_sizes
 from dagc.study.measure import decisions, sized_program
@@ -217,22 +217,30 @@ def gpu_name(task: TuningTask, hardware: Hardware, measured: bool) -> str:
     )
 
 
-def hardware_at_hand(task: TuningTask, gpu: str | None) -> tuple[Hardware, list[str]]:
-    """The descriptor named by the user, else this machine's GPU (queried and measured once), else that of the
-    architecture; and notes.
+def hardware_at_hand(task: TuningTask, gpu: str | None, measured: bool = True) -> tuple[Hardware, list[str]]:
+    """The descriptor named by the user, else this machine's GPU (queried and measured once, unless `measured` is
+    false), else that of the architecture, or of the nearest one; and notes.
 
-    Raises UsageError if there is no such descriptor.
+    Raises UsageError if no descriptor has the name.
     """
-    here = toolchain.gpus() if task.chosen.target is Target.CUDA else ()
-    if gpu is not None or not here or here[0].arch != task.chosen.arch:
-        notes = []
-        if here and not is_here(task):
-            notes.append(f"this machine's GPU is {here[0].arch}, not {task.chosen.arch}: nothing is measured")
-        return load_hardware(gpu or task.chosen.arch), notes
+    if gpu is not None:
+        return load_hardware(gpu), _elsewhere(task)
+    here = toolchain.gpus() if measured and task.chosen.target is Target.CUDA else ()
+    if not here or not is_here(task):
+        hardware, notes = nearest_hardware(task.chosen.arch)
+        return hardware, [*notes, *(_elsewhere(task) if measured else ())]
     try:
         return load_hardware(str(probe(here[0]))), []
     except (MissingTool, RunFailed, OSError) as error:
-        return load_hardware(task.chosen.arch), [f"the GPU's speed is taken from a descriptor: {error}"]
+        hardware, notes = nearest_hardware(task.chosen.arch)
+        return hardware, [f"the GPU's speed is taken from a descriptor: {error}", *notes]
+
+
+def _elsewhere(task: TuningTask) -> list[str]:
+    here = toolchain.gpus() if task.chosen.target is Target.CUDA else ()
+    if not here or is_here(task):
+        return []
+    return [f"this machine's GPU is {here[0].arch}, not {task.chosen.arch}: nothing is measured"]
 
 
 def can_run(task: TuningTask) -> bool:

@@ -32,6 +32,7 @@ from dagc.lab.launches import Timing
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders
 from dagc.lab.settings import timed_alone
+from dagc.perf.hardware import nearest_hardware
 from dagc.setup import read_scalars
 from dagc.stages.options import ExploreOptions, TuneOptions
 from dagc.stages.program import ProgramText
@@ -417,12 +418,15 @@ def timed_sites(machine: LiveMachine, data: Path, request: SearchRequest) -> Ord
     spaces, options = machine.domain.spaces, request.options
     end = time.monotonic() + request.deadline.limit(TIMING_SHARE, MEASURING_SECONDS)
     ops: dict[tuple[object, ...], tuple[Site, Callable[[Choice], Sample]]] = {}
+    cache = math.inf  # bytes; the host target has none that could be emptied
+    if request.chosen.target is Target.CUDA:
+        cache = nearest_hardware(request.chosen.arch)[0].l2_bytes
     with request.display.phase("timing single launches"):
         for index, configured in enumerate(spaces):
             for site in configured.sites:
                 key, op = _timed_as(configured, site)
                 if key not in ops:
-                    ops[key] = site, _alone(machine, index, site, op, data, request)
+                    ops[key] = site, _alone(machine, index, site, op, cache, data, request)
         timed = timed_alone(list(ops.values()), ALONE, options.seed, late=lambda: time.monotonic() > end)
     known = dict(zip(ops, timed, strict=True))
     out = []
@@ -434,7 +438,7 @@ def timed_sites(machine: LiveMachine, data: Path, request: SearchRequest) -> Ord
 
 
 def _alone(
-    machine: LiveMachine, index: int, site: Site, op: KernelOp, data: Path, request: SearchRequest
+    machine: LiveMachine, index: int, site: Site, op: KernelOp, cache: float, data: Path, request: SearchRequest
 ) -> Callable[[Choice], Sample]:
     """Times single launches of an op of a space, in the state of the cache in which its program finds it: a program
     that runs again and again has its data in the L2 cache if they fit. Launches in a row that are as short as the calls
@@ -446,9 +450,8 @@ def _alone(
     warm, cold = (
         machine.alone(index, site, repeats, replace(timing, flush=flush), tolerance) for flush in (0, DEFAULT_FLUSH)
     )
-    if request.chosen.target is not Target.CUDA:
+    if math.isinf(cache):
         return warm
-    cache = hardware_at_hand(_task(request, graph, data), None)[0].l2_bytes
     return unless_short(warm, cold) if is_warm(graph.program, scalars, data, cache) else cold
 
 
@@ -486,7 +489,7 @@ def _modelled(task: TuningTask, compiled: bool) -> tuple[dict[str, dict[Choice, 
     """The volume model's time of each setting, in seconds of a GPU with CLOCK, by op; and notes. Without forms whose
     code spills registers; `inf` for a kernel that it cannot analyse. Not `compiled`: with assumed registers, for the
     descriptor of the architecture."""
-    hardware, notes = hardware_at_hand(task, None if compiled else task.chosen.arch)
+    hardware, notes = hardware_at_hand(task, None, measured=compiled)
     by_function: Mapping[str, Resources] = {}
     with scratch_directory("dagc-model-") as temporary:
         ready = unbuilt(task, temporary)

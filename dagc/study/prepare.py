@@ -181,7 +181,7 @@ def repeats_of(program: Program, scalars: Mapping[str, Number]) -> int:
     return max(1, int(evaluate(program.repeat, scalars))) if program.repeat is not None else 1
 
 
-def is_warm(program: Program, scalars: Mapping[str, Number], data: Path, cache: int) -> bool:
+def is_warm(program: Program, scalars: Mapping[str, Number], data: Path, cache: float) -> bool:
     """Whether a program that runs again and again finds its data in a cache of so many bytes: whether all arrays of
     rank 0's device together fit in it. Not if the size of one is unknown."""
     names = [array.name for array in program.arrays if array.place in (Place.DEVICE, Place.ANY)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dagc.base.errors import UsageError
-from dagc.perf.hardware import DESCRIPTORS, Hardware, hardware_of, load_hardware
+from dagc.perf.hardware import DESCRIPTORS, Hardware, hardware_of, load_hardware, nearest_hardware
 from dagc.perf.volume import CALIBRATION, calibration_of
 
 LINES = {
@@ -36,6 +36,18 @@ def test_gpus_that_are_there(name: str) -> None:
 
 def test_by_architecture() -> None:
     assert load_hardware("sm_90") == load_hardware("h200")
+
+
+@pytest.mark.parametrize(
+    ("arch", "name"),
+    [("sm_89", "a100"), ("sm_120", "h200"), ("sm_60", "v100"), ("sm_90a", "h200"), ("sm_75", "rtx2080ti")],
+)
+def test_an_architecture_without_a_descriptor_has_the_nearest(arch: str, name: str) -> None:
+    """With a note, unless the descriptor is of that architecture."""
+    found, notes = nearest_hardware(arch)
+    assert found == load_hardware(name)
+    assert bool(notes) == (arch in ("sm_89", "sm_120", "sm_60"))
+    assert all(arch in note and found.name in note for note in notes)
 
 
 def test_a_file_of_the_user(tmp_path: Path) -> None:
