@@ -425,7 +425,7 @@ class Rank:
         try:
             return np.load(self.folder / file, allow_pickle=False)
         except (OSError, ValueError) as error:
-            fail(RUN_FAILED, f"{self.folder / file}: {error}")
+            fail(BAD_INPUT, f"{self.folder / file}: {error}; write it again with `dagc setup`")
 
     def scalar(self, file: str) -> Any:
         return self._file(file).item()
@@ -438,7 +438,7 @@ class Rank:
         )
         if values.dtype != np.dtype(dtype) or not fits:
             fail(
-                RUN_FAILED,
+                BAD_INPUT,
                 f"{self.folder / file}: {name} is {values.dtype}{values.shape}, "
                 f"declared as {np.dtype(dtype)}{tuple(shape)}",
             )
