@@ -10,6 +10,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -47,9 +48,9 @@ class GuardedMemory {
     const std::size_t open = (room + page - 1) / page * page;
     const std::lock_guard<std::mutex> lock(mutex_);
     // The system limits the number of mappings. Beyond the limit, memory has no guards.
-    if (!(guard_pages || always_) || blocks_.size() >= most) return std::aligned_alloc(alignment, room);
+    if (!(guard_pages || always_) || blocks_.size() >= most) return without_guards(alignment, room);
     void* const mapping = mmap(nullptr, open + 2 * guard, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapping == MAP_FAILED) return std::aligned_alloc(alignment, room);
+    if (mapping == MAP_FAILED) return without_guards(alignment, room);
     char* const first = static_cast<char*>(mapping) + guard;
     if (mprotect(first, open, PROT_READ | PROT_WRITE) != 0) {
       munmap(mapping, open + 2 * guard);
@@ -71,8 +72,16 @@ class GuardedMemory {
         blocks_.erase(at);
         return;
       }
+      plain_.erase(memory);
     }
     std::free(memory);
+  }
+
+  // Whether this memory was allocated here, and not released since.
+  bool has(const void* memory) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto at = block_of(static_cast<const char*>(memory));
+    return (at != blocks_.end() && at->second.data == memory) || plain_.count(memory) != 0;
   }
 
   // From now on memory has guards, and can be shared, under sanitizers too.
@@ -162,6 +171,12 @@ class GuardedMemory {
   static constexpr std::size_t most = 8192;                   // three mappings each, of the 65530 of a process
   static constexpr unsigned char front = 0xa5;
 
+  void* without_guards(std::size_t alignment, std::size_t room) {
+    void* const memory = std::aligned_alloc(alignment, room);
+    if (memory != nullptr) plain_.insert(memory);
+    return memory;
+  }
+
   Blocks::iterator block_of(const char* address) {
     const auto next = blocks_.upper_bound(address);
     if (next == blocks_.begin()) return blocks_.end();
@@ -171,6 +186,7 @@ class GuardedMemory {
 
   std::mutex mutex_;
   Blocks blocks_;
+  std::set<const void*> plain_;
   bool always_ = false;
 };
 

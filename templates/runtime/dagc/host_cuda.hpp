@@ -225,9 +225,10 @@ template <class T>
 cudaError_t cudaMallocManaged(T** pointer, std::size_t bytes, unsigned int = cudaMemAttachGlobal) {
   return cudaMalloc(pointer, bytes);
 }
-// Waits for all streams first, as CUDA does.
+// Waits for all streams first, as CUDA does. What is freed twice is an error, as there.
 inline cudaError_t cudaFree(void* pointer) {
   if (pointer != nullptr) cudaDeviceSynchronize();
+  if (pointer != nullptr && !dagc::GuardedMemory::get().has(pointer)) return dagc::host::remember(cudaErrorInvalidValue);
   dagc::GuardedMemory::get().release(pointer);
   return cudaSuccess;
 }

@@ -246,6 +246,8 @@ void refusals() {
   EXPECT(cudaMemcpy(memory, memory, 1, static_cast<cudaMemcpyKind>(9)) == cudaErrorInvalidMemcpyDirection);
   GOOD(cudaMemcpy(memory, nullptr, 0, cudaMemcpyHostToDevice));
   GOOD(cudaFreeHost(memory));
+  EXPECT(cudaFree(memory) == cudaErrorInvalidValue);  // twice
+  cudaGetLastError();
 
   cudaStream_t stream;
   GOOD(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
