@@ -18,7 +18,6 @@ from dagc.ir.names import data_file
 from dagc.ir.plan import Target
 from dagc.ir.program import Program, Region
 from dagc.ir.sym import Number, evaluate
-from dagc.perf.bound import bytes_of
 from dagc.setup import read_scalars, run_setup
 from dagc.setup.arrays import elements
 
@@ -193,5 +192,7 @@ def is_warm(program: Program, scalars: Mapping[str, Number], data: Path, cache: 
 
 def array_bytes(program: Program, scalars: Mapping[str, Number], data: Path, name: str) -> int:
     """Bytes of an array of rank 0; if its size comes with its data, that of its file. Raises DagcError without one."""
+    from dagc.perf.bound import bytes_of  # loads sympy
+
     known = bytes_of(program, Region(name), scalars)
     return known or elements(data / "rank-0000" / data_file(name)) * program.array(name).type.size
