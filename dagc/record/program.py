@@ -284,8 +284,7 @@ class Writer:
                 for together in self._apart(number, step):
                     if name:
                         self._named.append((name, op))
-                    for line in together:
-                        lines += self._computed_by_host(number, step, line)
+                    lines += [text for line in together for text in self._computed_by_host(number, step, line)]
                     name = self._op_names.free("halo")
                     messages = [f"  {line}" for line in self._messages(number, step, together)]
                     lines += [f"{name}{index} : mpi exchange {{", *messages, "}"]
