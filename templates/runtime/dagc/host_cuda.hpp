@@ -36,7 +36,8 @@ inline bool valid_launch(const dim3& grid, const dim3& block, std::size_t shared
 // Whether CUDA takes a launch; records the error otherwise. A stream is of the GPU that was current when it was made.
 inline bool may_launch(const dim3& grid, const dim3& block, std::size_t shared, cudaStream_t stream) {
   if (!valid_launch(grid, block, shared)) return remember(cudaErrorInvalidConfiguration) == cudaSuccess;
-  return stream == nullptr || stream->device == device || remember(cudaErrorInvalidResourceHandle) == cudaSuccess;
+  return stream == nullptr || stream->device.load(std::memory_order_relaxed) == device ||
+         remember(cudaErrorInvalidResourceHandle) == cudaSuccess;
 }
 
 template <class T>
@@ -337,7 +338,7 @@ cudaError_t cudaGetSymbolAddress(void** address, const T& symbol) {
 
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
   *stream = dagc::host::Runtime::get().make_stream(flags);
-  (*stream)->device = dagc::host::device;
+  (*stream)->device.store(dagc::host::device, std::memory_order_relaxed);
   return cudaSuccess;
 }
 // Streams have no priorities, as on GPUs without them.
@@ -394,7 +395,7 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, u
 
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   *event = dagc::host::Runtime::get().make_event(flags);
-  (*event)->device = dagc::host::device;
+  (*event)->device.store(dagc::host::device, std::memory_order_relaxed);
   return cudaSuccess;
 }
 inline cudaError_t cudaEventCreate(cudaEvent_t* event, unsigned int flags = cudaEventDefault) {
@@ -407,7 +408,9 @@ inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle = null
   CUstream_st* stream = dagc::host::Runtime::get().resolve(handle);
   if (stream == nullptr || event == nullptr || !event->open())
     return dagc::host::remember(cudaErrorInvalidResourceHandle);
-  if (handle != nullptr && stream->device != event->device) return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  constexpr auto relaxed = std::memory_order_relaxed;
+  if (handle != nullptr && stream->device.load(relaxed) != event->device.load(relaxed))
+    return dagc::host::remember(cudaErrorInvalidResourceHandle);
   if (dagc::host::captures(stream))
     dagc::host::capturing->record(stream, event);
   else

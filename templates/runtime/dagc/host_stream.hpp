@@ -110,7 +110,7 @@ struct TaskOf final : Task {
 // A stream: a queue with its own thread. Never freed; destroyed ones are reused.
 struct CUstream_st {
  public:
-  int device = 0;  // the GPU that was current when it was made
+  std::atomic<int> device{0};  // the GPU that was current when it was made; relaxed: a new one may be an old one reopened
 
   explicit CUstream_st(unsigned int flags) : flags_(flags), head_(new dagc::host::Task), tail_(head_) {
     std::thread([this] { serve(); }).detach();
@@ -195,7 +195,7 @@ struct CUstream_st {
 // An event: its latest recording, and older ones that are still waited for. Never freed; destroyed ones are reused.
 struct CUevent_st {
  public:
-  int device = 0;  // as of a stream
+  std::atomic<int> device{0};  // as of a stream
 
   explicit CUevent_st(unsigned int flags) : flags_(flags) {}
 
