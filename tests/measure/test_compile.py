@@ -270,7 +270,7 @@ def test_arrays_that_do_not_fit(spmv: Compiled, tmp_path: Path, spoil: str) -> N
     assert spmv.binary is not None
     with pytest.raises(DagcError, match="x_l") as refused:
         run_bench(spmv.binary, folder, 4, 0.001, 3)
-    assert refused.value.exit_code == 5
+    assert refused.value.exit_code == 2
     assert "rank 1" in refused.value.message
 
 
