@@ -447,12 +447,14 @@ def _alone(
     scalars = read_scalars(graph.program, data, options.ranks)
     timing = Timing(seconds=LAUNCH_SECONDS, watchdog=options.watchdog)
     repeats, tolerance = repeats_of(graph.program, scalars), tolerance_between(graph.program, op)
-    warm, cold = (
-        machine.alone(index, site, repeats, replace(timing, flush=flush), tolerance) for flush in (0, DEFAULT_FLUSH)
-    )
+
+    def timed(flush: int) -> Callable[[Choice], Sample]:
+        return machine.alone(index, site, repeats, replace(timing, flush=flush), tolerance)
+
     if math.isinf(cache):
-        return warm
-    return unless_short(warm, cold) if is_warm(graph.program, scalars, data, cache) else cold
+        return timed(0)
+    cold = timed(DEFAULT_FLUSH)
+    return unless_short(timed(0), cold) if is_warm(graph.program, scalars, data, cache) else cold
 
 
 def unless_short(warm: Callable[[Choice], Sample], cold: Callable[[Choice], Sample]) -> Callable[[Choice], Sample]:

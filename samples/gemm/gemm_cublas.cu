@@ -9,6 +9,8 @@
 #include <map>
 #include <tuple>
 
+static constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // bytes
+
 static void must(cublasStatus_t status) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   std::fprintf(stderr, "gemm_cublas.cu: cuBLAS: %s\n", cublasGetStatusString(status));
@@ -19,7 +21,6 @@ static void must(cublasStatus_t status) {
 // C' = B' A'. With `of_device`, alpha and beta are on the GPU.
 static void with_relu(cublasComputeType_t type, cudaDataType_t kind, float* C, const void* A, const void* B, int M, int N,
                       int K, const float* alpha, const float* beta, bool of_device, cudaStream_t stream) {
-  static constexpr std::size_t kWorkspace = std::size_t{32} << 20;
   static cublasLtHandle_t handle = nullptr;
   static cublasLtMatmulPreference_t preference = nullptr;
   static void* workspace = nullptr;
@@ -58,7 +59,6 @@ static void with_relu(cublasComputeType_t type, cudaDataType_t kind, float* C, c
 // The handle of a stream. It has a workspace of its own: without one a captured call allocates memory in the graph, whose
 // edges cannot be changed then.
 static cublasHandle_t handle_of(cudaStream_t stream) {
-  static constexpr std::size_t kWorkspace = std::size_t{32} << 20;
   static std::map<cudaStream_t, cublasHandle_t> known;
   cublasHandle_t& handle = known[stream];
   if (handle == nullptr) {
